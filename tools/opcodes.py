@@ -45,6 +45,7 @@ THREADS = WARPS * 32
 TABLES = (0xE8, 0x96, 0x1B, 0x80)  # of lop3: majority, parity, and two without a name
 CARRIES = {"addc", "subc", "madc"}
 LEFT_OUT = {"createpolicy", "isspacep", "cvta", "activemask"}  # places of our own, or of the whole warp
+LEFT_OUT |= {"mapa", "getctarank"}  # the same of clusters
 LEFT_OUT |= {"alloca", "stacksave", "stackrestore"}
 LEFT_OUT |= SCALAR_VIDEO  # of parts of registers
 BITS = {"f16": (5, 10), "bf16": (8, 7), "f32": (8, 23), "f64": (11, 52)}

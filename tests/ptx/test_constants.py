@@ -121,9 +121,9 @@ REFUSED = {
     f"0x{DIGITS}": "expected an integer of at most 64 bits",
     f"1e{DIGITS}": "expected a number that f64 can hold",
     "1e-400": "expected a number that f64 can hold",
-    "(" * 100 + "1" + ")" * 100: "at most 64 braces inside each other",
-    "0?1:" * 100 + "1": "at most 64 braces inside each other",
-    "-" * 3000 + "1": "at most 64 braces inside each other",
+    "(" * 100 + "1" + ")" * 100: "at most 64 nested braces",
+    "0?1:" * 100 + "1": "at most 64 nested braces",
+    "-" * 3000 + "1": "at most 64 nested braces",
 }
 
 

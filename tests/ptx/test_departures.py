@@ -51,7 +51,7 @@ def test_reproducers_leave_what_an_h200_leaves(name: str, measured: dict[str, np
             assert is_equal or not run.exact
         else:
             assert is_equal
-            assert run.exact
+            assert run.exact or name == "f64_nan_immediate"  # with constants that no instruction can hold
 
 
 def test_most_doubtful_reproducers_are_equal_all_the_same(measured: dict[str, np.ndarray]) -> None:
@@ -120,9 +120,61 @@ def test_examples_of_the_page_leave_what_an_h200_left(name: str) -> None:
     (register, gpu), (_, manual) = VALUES.findall(after)
     left, run = run_lines(code, values, register)
     assert left == int(gpu, 0) != int(manual, 0)
-    assert run.exact or name == "conversion of a truth value"
+    assert run.exact or name in {"conversion of a truth value", "abs of halves of a positive number"}
     for version in sorted(set(VERSIONS) - set(DEPARTURES[name].versions)):
         assert run_lines(code, values, register, version)[0] == int(manual, 0)
+
+
+BETWEEN = {
+    "stmatrix.sync.aligned.m8n8.x1.shared.b16 [memory], {%r4};": True,
+    "atom.global.exch.b128 %w1, [%out], %w0;": True,
+    "createpolicy.fractional.L2::evict_last.b64 %d4;": True,
+    "createpolicy.range.L2::evict_last.L2::evict_first.b64 %d4, [%in], 128, 256;": False,
+    "@%p0 brkpt;": False,
+    "fence.proxy.async;": False,
+}
+"""Instructions between a sum of floats and its store in fewer bits: whether ptxas 13.0 converts what is stored."""
+
+
+@pytest.mark.one_engine
+@pytest.mark.parametrize("line", BETWEEN)
+def test_a_store_converts_a_float_of_the_block_that_ptxas_sees(line: str) -> None:
+    text = f""".version 8.7
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 in, .param .u64 out) {{
+  .reg .b64 %in, %out, %d<8>; .reg .b32 %r<8>; .reg .b128 %w<2>; .reg .pred %p0;
+  .shared .align 16 .b8 memory[128];
+  ld.param.u64 %in, [in]; ld.param.u64 %out, [out]; ld.global.f32 %r0, [%in];
+  mov.b64 %d0, 0; mov.b128 %w0, {{%d0, %d0}}; setp.gt.u32 %p0, %r0, 2000; mov.b32 %r4, 0;
+  add.f32 %r1, %r0, %r0;
+  {line}
+  st.global.b16 [%out+16], %r1;
+  ret;
+}}"""
+    departures = {name for _, _, name in wf.ptx.load(text)["k"].program.departures}
+    assert ("narrow store of a float" in departures) == BETWEEN[line]
+
+
+SASS_RULES = {
+    "rcp.approx.ftz.f32 %r4, %r0; rcp.approx.ftz.f32 %r5, %r4;": False,
+    "ex2.approx.ftz.f32 %r4, %r0; rcp.approx.ftz.f32 %r5, %r4;": False,
+    "ex2.approx.ftz.f32 %r4, %r0; rcp.approx.ftz.f32 %r5, %r4; add.f32 %r6, %r4, %r4; st.global.f32 [%in], %r6;": True,
+    "ex2.approx.ftz.f32 %r4, %r0; div.full.ftz.f32 %r5, %r1, %r4;": True,
+    "sqrt.approx.ftz.f32 %r4, %r0; rcp.approx.ftz.f32 %r5, %r4;": True,
+    "sub.u32 %r4, %r0, %r1; add.sat.s32 %r5, %r4, %r1;": False,
+    "sub.u32 %r4, %r0, %r1; add.sat.s32 %r5, %r4, %r2;": True,
+    "rem.u32 %r5, 7, %r3;": True,
+    "abs.s32 %r4, %r0; sub.cc.s32 %r4, %r1, %r4; subc.s32 %r5, %r2, %r1;": False,
+}
+"""Lines, and whether ptxas 13.0 leaves them as they are, as its code shows; %r3 is 0."""
+
+
+@pytest.mark.one_engine
+@pytest.mark.parametrize("lines", SASS_RULES)
+def test_doubts_follow_the_code_of_ptxas(lines: str) -> None:
+    _, run = run_lines(lines, {"%r0": 0x3F800000, "%r1": 0x40000000, "%r2": 5, "%r3": 0}, "%r5")
+    assert run.exact == SASS_RULES[lines]
 
 
 DOUBTS = {

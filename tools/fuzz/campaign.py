@@ -36,6 +36,7 @@ KINDS: dict[str, tuple[str, Callable[[str], Sequence[object]], int]] = {
 }
 """Kinds of probes: the job that runs some, the list of all, and how many are in a module."""
 CALLED_EXACT = "DIFFERS AND CALLED EXACT"
+TWO_NANS = "different NaNs"  # how the reason begins that no compiler's rule can take away
 
 
 @dataclass
@@ -49,6 +50,7 @@ class Tally:
     examples: dict[str, str] = field(default_factory=dict)
     differing: dict[int, dict[str, Any]] = field(default_factory=dict)
     kept: list[dict[str, Any]] = field(default_factory=list)  # from which the fixed set is chosen
+    digests: dict[int, list[Any]] = field(default_factory=dict)  # by seed: of what the GPU left, exact, reasons
 
     def add(self, answer: dict[str, Any]) -> None:
         """Count an answer."""
@@ -61,6 +63,9 @@ class Tally:
         self.counts[state] += 1
         if answer["state"] in {"equal", "differs"}:
             self.rows.update(answer["rows"])
+            self.digests[answer["seed"]] = [answer.get("digest"), answer["exact"], answer["reasons"]]
+            if not any(reason.startswith(TWO_NANS) for reason in answer["reasons"]):
+                self.counts["compared, without two NaNs in an f64 operation"] += 1
         if not answer.get("exact", True):
             self.reasons.update(answer["reasons"])
         if not state.startswith("equal"):
@@ -154,6 +159,7 @@ def write_report(folder: Path, tally: Tally, causes: dict[str, Any], size: int) 
     found = {
         "counts": tally.counts, "seeds": tally.seeds, "reasons": tally.reasons, "examples": tally.examples,
         "rows": dict(sorted(tally.rows.items())), "rows in fewer than 20": lacking, "causes": causes,
+        "digests": tally.digests,
     }  # fmt: skip
     (folder / "fuzz.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
     text = readable(tally, causes, lacking)
@@ -163,7 +169,8 @@ def write_report(folder: Path, tally: Tally, causes: dict[str, Any], size: int) 
         write_set(folder / "kept.tar.xz", found_set)
     if tally.differing:
         with zipfile.ZipFile(folder / "differing.zip", "w", zipfile.ZIP_DEFLATED) as kept:
-            for seed, answer in sorted(tally.differing.items())[:KEPT_KERNELS]:
+            ordered = sorted(tally.differing.items(), key=lambda item: (len(item[1]["reasons"]), item[0]))
+            for seed, answer in ordered[:KEPT_KERNELS]:
                 kept.writestr(f"{seed}.ptx", generate(seed, size).text())
                 kept.writestr(f"{seed}.gpu.z", b64decode(answer["gpu"]))
             for seed, small in causes.get("small", {}).items():

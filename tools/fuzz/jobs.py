@@ -6,6 +6,7 @@ and a fault ends the process: `pool` starts another one.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sys
@@ -81,7 +82,7 @@ def compare(seed: int, size: int, *, on_gpu: bool = True, keeps: bool = False) -
     if any(not np.array_equal(a, b) for a, b in zip(here, there, strict=True)):
         changed = np.nonzero(here[1] != there[1])[0]
         answer |= {"state": "differs", "bytes": len(changed), "first": [int(at) for at in changed[:4]]}
-    answer["keeps"] = keeps
+    answer |= {"keeps": keeps, "digest": hashlib.sha1(there[1].tobytes(), usedforsecurity=False).hexdigest()[:16]}
     if keeps or answer["state"] == "differs":
         answer["gpu"] = b64encode(zlib.compress(there[1].tobytes(), 9)).decode()
     return answer

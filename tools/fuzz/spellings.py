@@ -85,7 +85,7 @@ class Update(NamedTuple):
 def updates() -> Iterator[Update]:
     """Every atom and red of the rows, in each space; the words in the order that ptxas takes."""
     for opcode in ("atom", "red"):
-        for row in ROWS[opcode]:
+        for row in (row for row in ROWS[opcode] if "asynchronous" not in row.modifiers):
             for space, operation, vector, kind in product(
                 ("", "global", "shared"), row.modifiers["operation"].words, (1, 2, 4, 8), row.types[0]
             ):

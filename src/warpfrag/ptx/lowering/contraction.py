@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from warpfrag.ptx.opcodes.floating import NAN_CHOICES
 from warpfrag.ptx.opcodes.integer import by_parts
-from warpfrag.ptx.program.actions import Barrier, FusedProduct, LaneOp, MemoryLoad, MemoryStore, Move, NoOp
+from warpfrag.ptx.program.actions import Barrier, FusedProduct, LaneOp, MatrixOp, MemoryLoad, MemoryStore, Move, NoOp
 from warpfrag.ptx.program.program import DecodedInstruction, Register, registers_of
 from warpfrag.ptx.program.types import F32
 from warpfrag.ptx.semantics import approximate_functions, floats
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from warpfrag.ptx.program.types import Codes, Type
 
 OVERWRITTEN = "an assembler may fuse a product with this sum although its factors have been overwritten since"
+LIVE = "an assembler may fuse a product with this sum although another block reads the product"
+EXPANDED = {"s4", "u4", "b1"}
 CARRIERS = {"neg", "abs", "selp"}  # which an assembler may make part of an operand, or leave out
 OF_A_THREAD = {"local", "param"}  # state spaces whose values an assembler may keep in registers
 
@@ -44,6 +46,7 @@ def contract(instructions: Sequence[DecodedInstruction], ends: Sequence[int]) ->
         used = [item for operand in (*step.sources, *step.memory_results) for item in registers_of(operand)]
         for index in {register.index for register in used} | ({step.guard.index} if step.guard else set()):
             read[index].append(at)
+    _doubt_live(steps, read, ends)
     ends = _split_ends(steps, ends)
     candidates: dict[int, Register] = {}  # products that could be fused on their own
     uses_of: dict[int, list[int]] = {}
@@ -70,6 +73,19 @@ def contract(instructions: Sequence[DecodedInstruction], ends: Sequence[int]) ->
                 steps[use] = fused(steps[use], step, result)
             steps[at] = replace(step, action=NoOp(), results=(), sources=())
     return steps
+
+
+def _doubt_live(steps: list[DecodedInstruction], read: dict[int, list[int]], ends: Sequence[int]) -> None:
+    """Doubt sums of a product that is read behind its block, where ptxas makes many blocks of a matrix instruction."""
+    if not any(isinstance(step.action, MatrixOp) and step.action.form.a in EXPANDED for step in steps):
+        return
+    for at, step in enumerate(steps):
+        result = step.results[0] if is_product(step) else None
+        if not isinstance(result, Register) or all(use < ends[at] for use in read[result.index]):
+            continue
+        for use in (place for place in read[result.index] if at < place < ends[at]):
+            if takes_product(steps[use], step, result, set()):
+                steps[use] = replace(steps[use], doubt=LIVE)
 
 
 def _uses(steps: Sequence[DecodedInstruction], at: int, written: list[int], read: list[int], end: int) -> list[int]:

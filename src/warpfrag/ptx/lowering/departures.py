@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.ptx.lowering.known_values import fold_values
+from warpfrag.ptx.lowering.fragment_flow import items_of
+from warpfrag.ptx.lowering.known_values import calls_library, fold_values
 from warpfrag.ptx.lowering.replaced_steps import goes_back, note, replace_function
+from warpfrag.ptx.lowering.values import written_registers
 from warpfrag.ptx.opcodes.integer import by_parts
 from warpfrag.ptx.program.actions import (
     AsyncCopy,
@@ -50,6 +52,7 @@ def depart(kernel: KernelLowering) -> None:
         if kernel.compiler in DEPARTURES[name].versions:
             rule(kernel)
     if not kernel.source.is_debug:
+        _early_branch(kernel)
         _guarded_sign(kernel)
         fold_values(kernel)
 
@@ -125,7 +128,7 @@ def _guarded_sign(kernel: KernelLowering) -> None:
         attributes = step.attributes
         if step.guard is None or attributes.opcode not in {"abs", "neg"} or attributes.types != (F32,):
             continue
-        if not attributes.ftz:
+        if not attributes.ftz and isinstance(step.sources[0], Register):
             replace_function(kernel, step, "guarded abs and neg", _sign_bits(attributes.opcode, F32))
 
 
@@ -137,16 +140,17 @@ def _sign_bits(opcode: str, kind: Type) -> LaneFunction:
 
 UNTYPED = {
     *(f"{name}.approx.f32" for name in ("ex2", "lg2", "rcp", "rsqrt", "sqrt", "div")),
-    "div.full.f32", "div.full.ftz.f32", "copysign.f32", "copysign.f64", "cvt.ftz.f64.f32",
+    "div.full.f32", "div.full.ftz.f32", "copysign.f32", "copysign.f64", "cvt.ftz.f64.f32", "cvt.ftz.sat.f64.f32",
     *(f"cvt.{mode}.ftz{sat}.f32.f64" for mode in ("rn", "rz", "rm", "rp") for sat in ("", ".sat")),
     "cvt.rna.tf32.f32", "cvt.rna.satfinite.tf32.f32",
 }  # fmt: skip
 """Float instructions that are sequences: nothing remembers that their result is a float."""
 SEQUENCES = {
     "div", "rem", "bar", "barrier", "membar", "fence", "shfl", "vote", "match", "redux", "activemask", "nanosleep",
-    "mma", "wmma", "movmatrix", "ldmatrix", "stmatrix", "pmevent", "trap", "griddepcontrol", "call",
+    "mma", "wmma", "wgmma", "movmatrix", "ldmatrix", "pmevent", "trap", "griddepcontrol", "brkpt", "call",
 }  # fmt: skip
 """Opcodes that begin a block of their own, wherever they stand."""
+CACHE_HINTS = {"prefetch", "prefetchu", "discard", "applypriority"}
 WIDE_SEQUENCES = {"bfe", "bfi", "bfind", "brev"}
 """Those that do with 64 bits."""
 
@@ -159,7 +163,9 @@ def _begins_block(step: DecodedInstruction) -> bool:
     if name == "div" and (attributes.accuracy == "full" or (attributes.accuracy == "approx" and attributes.ftz)):
         return False
     if name in SEQUENCES or isinstance(step.action, MatrixOp | WarpCollective | WarpWait):
-        return name != "elect"
+        return name not in {"elect", "stmatrix"}
+    if _updates_vector(step) or (step.guard is not None and _is_branched(step)):
+        return True
     if name in WIDE_SEQUENCES:
         return kind is not None and kind.bits == 64
     if name in {"rcp", "sqrt"} and attributes.accuracy is None:
@@ -168,7 +174,21 @@ def _begins_block(step: DecodedInstruction) -> bool:
         return not attributes.ftz
     if name == "rsqrt":
         return kind == F64 and not attributes.ftz
-    return name == "mov" and step.text.endswith(("%clock", "%clock64", "%clock_hi", "%globaltimer"))
+    is_range = name == "createpolicy" and ".range" in attributes.name
+    return is_range or (name == "mov" and step.text.endswith(("%clock", "%clock64", "%clock_hi", "%globaltimer")))
+
+
+def _updates_vector(step: DecodedInstruction) -> bool:
+    """Whether a step is an atomic operation on several numbers; one of 128 bits is none."""
+    return isinstance(step.action, Atomic) and step.action.count > 1 and "b128" not in step.name
+
+
+def _is_branched(step: DecodedInstruction) -> bool:
+    """Whether a guard of a step becomes a branch: around a sequence, and around what leaves a second result."""
+    attributes = step.attributes
+    is_root = attributes.opcode in {"rcp", "sqrt"} and attributes.types == (F64,)
+    has_slow_path = attributes.accuracy is None and (attributes.opcode == "div" or is_root)
+    return has_slow_path or attributes.carry_out or (attributes.opcode == "lop3" and len(step.results) > 1)
 
 
 def _float_type(step: DecodedInstruction) -> Type | None:
@@ -176,12 +196,14 @@ def _float_type(step: DecodedInstruction) -> Type | None:
     attributes = step.attributes
     if attributes.name in UNTYPED or not attributes.types:
         return None
-    if attributes.opcode in {"setp", "testp", "st", "red"}:
+    if attributes.opcode in {"setp", "testp", "st", "red"} or _updates_vector(step):
+        return None
+    if step.guard is not None and attributes.opcode != "lop3" and _is_branched(step):
         return None
     kind = attributes.types[0]
     if kind.name == "tf32":
         return F32
-    if kind == BF16 and attributes.opcode not in {"add", "sub", "mul", "ex2", "tanh"}:
+    if kind == BF16 and attributes.opcode not in {"add", "sub", "mul", "ex2", "tanh", "set"}:
         return F16  # which is what the store then converts from
     return kind if kind.is_float and kind.parts == 1 else None
 
@@ -190,7 +212,8 @@ def _each_typed(kernel: KernelLowering, rule: Callable[[DecodedInstruction, dict
     """Call a rule for each step with the registers that hold results of float instructions of its block."""
     known: dict[int, Type] = {}
     for at, step in enumerate(kernel.steps):
-        is_apart = step.guard is not None and isinstance(step.action, MemoryLoad | MemoryStore | Atomic | AsyncCopy)
+        is_access = isinstance(step.action, MemoryLoad | MemoryStore | Atomic | AsyncCopy)
+        is_apart = step.guard is not None and (is_access or step.attributes.opcode in CACHE_HINTS)
         if at in kernel.leaders or is_apart:  # a guarded access of memory is a block of its own
             known = {}
         rule(step, known)
@@ -225,53 +248,21 @@ def _float_shift(kernel: KernelLowering) -> None:
 
 
 def _narrow_store(kernel: KernelLowering) -> None:
-    converted: set[int] = set()  # registers whose value a cvt between floats left
-    exchanged: set[int] = set()  # those that an atomic of floats left, or a float instruction under a guard
-    in_text: set[int] = set()  # those that a float instruction left, in the order of the text
+    """A store of fewer bits than its register has: the type of its last register decides for all of its registers."""
 
     def rule(step: DecodedInstruction, known: dict[int, Type]) -> None:
         action = step.action
-        if isinstance(action, MemoryStore) and len(step.sources) > 1:
-            if action.count != 1 and any(
-                item.index in in_text and _is_narrowed(action, item) for item in registers_of(step.sources[1])
-            ):
-                step.doubt = DEPARTURES["narrow store of a float"].compiler
-            _convert_stored(kernel, step, action, known, converted, exchanged)
-        written = {register.index for operand in step.results for register in registers_of(operand)}
-        converted.difference_update(written)
-        exchanged.difference_update(written)
-        in_text.difference_update(written)
-        is_float = bool(step.attributes.types) and step.attributes.types[0].is_float
-        if is_float:
-            in_text.update(written)
-        if step.attributes.opcode == "cvt" and all(kind.is_float for kind in step.attributes.types):
-            converted.update(written)
-        elif is_float and (isinstance(action, Atomic) or step.guard is not None):
-            exchanged.update(written)
+        if not isinstance(action, MemoryStore) or len(step.sources) == 1 or step.guard is not None:
+            return
+        last = items_of(step.sources[1])[-1]
+        kind = known.get(last.index) if isinstance(last, Register) and _is_narrowed(action, last) else None
+        if kind is not None:
+            target = TYPES[f"{'s' if action.type.kind == 's' else 'u'}{action.type.bits}"]
+            bits = TYPES[f"b{kind.bits}"]
+            step.action = replace(action, converts=(bits, partial(_to_integer, kind.element, target)))
+            note(kernel, step, "narrow store of a float")
 
     _each_typed(kernel, rule)
-
-
-def _convert_stored(
-    kernel: KernelLowering,
-    step: DecodedInstruction,
-    action: MemoryStore,
-    known: dict[int, Type],
-    converted: set[int],
-    exchanged: set[int],
-) -> None:
-    """A float that is stored in fewer bits is converted; of vectors nobody knows how, so they are doubted."""
-    narrowed = [item for item in registers_of(step.sources[1]) if _is_narrowed(action, item)]
-    kinds = [known[item.index] for item in narrowed if item.index in known]
-    if any(item.index in exchanged for item in narrowed) or (kinds and action.count != 1):
-        step.doubt = DEPARTURES["narrow store of a float"].compiler
-        note(kernel, step, "narrow store of a float")
-    elif kinds and step.guard is None:
-        kind, target = kinds[0], TYPES[f"{'s' if action.type.kind == 's' else 'u'}{action.type.bits}"]
-        if narrowed[0].index in converted:
-            step.doubt = "ptxas joins the conversion to an integer with a cvt before it, and rounds otherwise"
-        step.action = replace(action, converts=(kind, partial(_to_integer, kind.element, target)))
-        note(kernel, step, "narrow store of a float")
 
 
 def _is_narrowed(action: MemoryStore, value: Register) -> bool:
@@ -289,6 +280,32 @@ def _leads_past(steps: list[DecodedInstruction], branch: DecodedInstruction, sta
     return target > end or (target <= start and target > 0 and steps[target - 1].action.ends_block)
 
 
+def _is_logical(step: DecodedInstruction) -> bool:
+    return step.attributes.opcode in {"and", "or", "xor", "not"} and step.attributes.types == (PRED,)
+
+
+def _copies_predicate(step: DecodedInstruction) -> bool:
+    """Whether a step is a logical operation on one predicate."""
+    return step.attributes.opcode in {"and", "or"} and _is_logical(step) and len(set(step.sources)) == 1
+
+
+def _early_branch(kernel: KernelLowering) -> None:
+    """Doubt a branch on isspacep.shared behind a function of f64: ptxas asks again, and may lose a predicate."""
+    before: dict[int, bool] = {}  # predicates of isspacep in the block, and whether a function came since
+    for at, step in enumerate(kernel.steps):
+        if at in kernel.leaders:
+            before = {}
+        if isinstance(step.action, Branch) and step.guard is not None and before.get(step.guard.index):
+            step.doubt = "of a branch on the predicate of isspacep, another predicate may be lost"
+        is_source = step.attributes.opcode == "isspacep" and step.attributes.space == "shared"
+        for register in written_registers(step):
+            before.pop(register.index, None)
+            if is_source:
+                before[register.index] = False
+        if calls_library(step):
+            before = dict.fromkeys(before, True)
+
+
 def _loop_predicate(kernel: KernelLowering) -> None:
     """Doubt a predicate that a loop changes by a logical operation on itself, where a branch before looked at it."""
     steps = kernel.steps
@@ -302,10 +319,16 @@ def _loop_predicate(kernel: KernelLowering) -> None:
             for at, branch in branches
             if branch.guard is not None and at < start and _leads_past(steps, branch, start, end)
         }
+        written = {
+            item.index for inner in steps[start:end] for operand in inner.results for item in registers_of(operand)
+        }
         for inner in kernel.steps[start:end]:
+            read = {item.index for item in inner.sources if isinstance(item, Register)}
+            if _copies_predicate(inner) and read & written:
+                inner.doubt = DEPARTURES["predicate of a loop"].compiler
             results = {register.index for operand in inner.results for register in registers_of(operand)}
             sources = {source.index for source in inner.sources if isinstance(source, Register) and source.bits == 1}
-            if looked & results & sources:
+            if _is_logical(inner) and looked & results & sources:
                 inner.doubt = DEPARTURES["predicate of a loop"].compiler
                 note(kernel, inner, "predicate of a loop")
 

@@ -2,7 +2,8 @@
 
 The hardware takes the NaN of its operand B, then C, then A. Which operand of PTX becomes which is up to ptxas, unless
 they are equal or one is a constant: that sits in B (as an addend in C), and a zero, which is a register of its own, in
-A. (Read from the code of ptxas 12.9, 13.0 and 13.4 for sm_90; measured on an H200.)
+A. An instruction holds the upper word of a constant alone: one with other bits is in a register again, and ptxas may
+choose. (Read from the code of ptxas 12.9, 13.0 and 13.4 for sm_90; measured on an H200.)
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
 
 SIGN, INFINITY = 1 << 63, 0x7FF0000000000000
+LOW_WORD = 0xFFFFFFFF
 
 
 def place_constants(
@@ -50,7 +52,8 @@ def place_constants(
     order = pair if len(sources) == 2 else (factor, 2, constant) if is_zero else (constant, 2, factor)
     if action.fused is None and step.attributes.opcode == "sub" and constant == 1 and code & ~SIGN > INFINITY:
         sources = (sources[0], Immediate(code ^ SIGN))  # ptxas adds the constant with the other sign
-    return replace(action, nan_choice=fixed_choice(order)), sources
+    is_encoded = code & LOW_WORD == 0  # else it is in a register, which may be any operand
+    return replace(action, nan_choice=NanChoice(order, is_fixed=is_encoded)), sources
 
 
 def fixed_choice(order: tuple[int, ...]) -> NanChoice:

@@ -8,19 +8,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from warpfrag.errors import PtxError
+from warpfrag.ptx.lowering.tensor_operands import check_tensor_operands
 from warpfrag.ptx.program.actions import (
     Action,
     Allocate,
     AsyncCopy,
+    AsyncStore,
     Atomic,
     Barrier,
     Branch,
+    BulkCopy,
     LaneOp,
     MatrixOp,
     MemoryBarrier,
     MemoryLoad,
     MemoryStore,
     Move,
+    TensorCopy,
+    TensorMapCopy,
+    TensorMapReplace,
+    TensorThreadOp,
+    TensorWarpOp,
     WarpCollective,
     WarpWait,
 )
@@ -57,12 +65,14 @@ MATRIX_ACCESSES = {"wmma.load.a", "wmma.load.b", "wmma.load.c", "wmma.store.d", 
 
 def address_count(action: Action) -> int | None:
     """How many operands of an instruction are addresses in brackets; None where any may be."""
-    if isinstance(action, MemoryLoad | MemoryStore | Atomic):
+    if isinstance(action, MemoryLoad | MemoryStore | Atomic | TensorMapReplace):
         return 1
     if isinstance(action, LaneOp) and not action.sources:
         return None  # createpolicy, whose operands change no value: one form has a range of addresses
-    if isinstance(action, AsyncCopy):
+    if isinstance(action, AsyncCopy | AsyncStore | TensorMapCopy):
         return 2
+    if isinstance(action, BulkCopy | TensorCopy):
+        return 3 if action.tells_mbarrier else 2
     if isinstance(action, MemoryBarrier):
         return int(action.name != "pending_count")
     if isinstance(action, MatrixOp):
@@ -93,6 +103,8 @@ def _is_value(operand: PtxOperand) -> bool:
 
 def _is_predicate(operand: PtxOperand, kind: Type) -> bool:
     """Whether an operand is a single bit; a number is whatever is wanted."""
+    if isinstance(operand, SpecialRegister):
+        return operand.name == "%is_explicit_cluster"
     return kind.bits == 1 if isinstance(operand, Immediate) else isinstance(operand, Register) and operand.bits == 1
 
 
@@ -188,6 +200,51 @@ def _check_copy(step: DecodedInstruction, _action: AsyncCopy) -> None:
     _require(step, all(_is_value(source) for source in step.sources[2:]), "numbers behind the addresses")
 
 
+def _check_bulk_copy(step: DecodedInstruction, action: BulkCopy) -> None:
+    """Target, source, size; an mbarrier and a mask of blocks where it has them; a cache policy."""
+    fixed = 3 + action.tells_mbarrier + action.is_multicast
+    _require_sources(step, fixed, fixed + 1)
+    for place in (0, 1, 3)[: 3 if action.tells_mbarrier else 2]:
+        _require_place(step, place)
+    _require(step, _is_value(step.sources[2]), "a number of bytes behind the addresses")
+
+
+def _check_tensor_copy(step: DecodedInstruction, action: TensorCopy) -> None:
+    """Shared memory, the map and its coordinates; an mbarrier, offsets and a mask where it has them; a policy."""
+    is_load = action.direction == "load"
+    fixed = 4 + (action.mode == "im2col") + action.is_multicast if is_load else 3
+    _require_sources(step, fixed, fixed + 1)
+    vectors = [(2 if is_load else 1, action.rank)]
+    if action.mode == "im2col":
+        vectors.append((4, action.rank - 2))
+    for place, count in vectors:
+        vector = step.sources[place]
+        items = vector.items if isinstance(vector, VectorOperand) else ()
+        _require(step, len(items) == count and all(map(_is_value, items)), f"{count} numbers in braces")
+    for place in (0, 1, 3) if is_load else (0, 2):
+        _require_place(step, place)
+    _require(step, action.mode == "tile" or action.rank >= 3, f"3 to 5 axes for {step.name}")
+
+
+def _check_async_store(step: DecodedInstruction, action: AsyncStore) -> None:
+    _require_sources(step, 3, 3)
+    _require_place(step, 0)
+    _require_place(step, 2)
+    _require_items(step, step.sources[1], action.type, action.count, is_result=False)
+
+
+def _check_replace(step: DecodedInstruction, action: TensorMapReplace) -> None:
+    _require_sources(step, 2 + action.has_axis, 2 + action.has_axis)
+    _require_place(step)
+    _require(step, all(map(_is_value, step.sources[1:])), "numbers behind the address")
+
+
+def _check_map_copy(step: DecodedInstruction, _action: TensorMapCopy) -> None:
+    _require_sources(step, 3, 3)
+    _require_place(step, 0)
+    _require_place(step, 1)
+
+
 def _check_branch(step: DecodedInstruction, action: Branch) -> None:
     if action.indexed:
         _require(step, _is_value(step.sources[0]), "a register as an index")
@@ -247,11 +304,18 @@ CHECKERS: dict[type[Action], Callable[..., None]] = {
     MemoryStore: _check_store,
     Atomic: _check_atomic,
     AsyncCopy: _check_copy,
+    BulkCopy: _check_bulk_copy,
+    TensorCopy: _check_tensor_copy,
+    AsyncStore: _check_async_store,
+    TensorMapReplace: _check_replace,
+    TensorMapCopy: _check_map_copy,
     Branch: _check_branch,
     WarpWait: _check_wait,
     Barrier: _check_barrier,
     MemoryBarrier: _check_mbarrier,
     MatrixOp: _check_matrix,
+    TensorThreadOp: check_tensor_operands,
+    TensorWarpOp: check_tensor_operands,
     Allocate: _check_allocation,
 }
 """The check of each kind of action; the others take no operands, or were checked when they were decoded."""

@@ -34,6 +34,16 @@ def doubt(step: DecodedInstruction, name: str, alternative: LaneFunction) -> Non
         step.action = replace(step.action, alternative=Alternative(alternative, reason))
 
 
+def replace_where_seen(
+    kernel: KernelLowering, step: DecodedInstruction, name: str, function: LaneFunction, *, is_sure: bool
+) -> None:
+    """Give a step the function of a departure; unless it is sure that ptxas does so, doubt where the results differ."""
+    before = step.action
+    replace_function(kernel, step, name, function)
+    if not is_sure and isinstance(before, LaneOp):
+        doubt(step, name, before.function)
+
+
 def goes_back(at: int, step: DecodedInstruction) -> bool:
     """Whether a step ends a loop."""
     return isinstance(step.action, Branch) and any(target <= at for target in step.targets)

@@ -13,6 +13,7 @@ from warpfrag.errors import PtxError, quote
 from warpfrag.ptx.lowering.call_graph import CallGraph
 from warpfrag.ptx.lowering.operand_checks import address_count
 from warpfrag.ptx.lowering.storage import StorageAllocator, SymbolTable, parameters_of, size_of
+from warpfrag.ptx.lowering.tensor_operands import take_reduction
 from warpfrag.ptx.opcodes.table import find
 from warpfrag.ptx.program.actions import SYSTEM_FUNCTIONS, DirectCall, IndirectCall, Refused, SystemCall
 from warpfrag.ptx.program.program import (
@@ -177,6 +178,10 @@ class KernelLowering:
             self.use_stack(step)
         elif attributes.opcode == "mov":
             self.move_vector(step, statement)
+        elif attributes.opcode == "tcgen05":
+            take_reduction(step)
+        elif attributes.opcode in {"mapa", "getctarank"}:
+            step.sources = (*step.sources, SpecialRegister("%cluster_ctarank"))
 
     def select_parts(self, step: DecodedInstruction, statement: Statement, names: SymbolTable) -> None:
         """Operands of a scalar video instruction: registers, then the parts of d, a and b, and whose sign changes."""
@@ -252,7 +257,7 @@ class KernelLowering:
         for name in labels:
             place = names.labels.find(name)
             if place is None:
-                raise PtxError(statement.line, f"expected a label, got {quote(name)}, which is nowhere")
+                raise PtxError(statement.line, f"expected a label, got {quote(name)}, which is not defined")
             places.append(place)
         self.branches.append((len(self.steps), places))
 

@@ -7,21 +7,27 @@ followed through moves and blocks (`values`).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from warpfrag.ptx.lowering.values import Constant
-from warpfrag.ptx.program.actions import Atomic, LaneOp, MatrixOp, MemoryLoad, Move
-from warpfrag.ptx.program.program import Immediate, VectorOperand, registers_of
+from warpfrag.ptx.program.actions import Alternative, Atomic, LaneOp, MatrixOp, MemoryLoad, Move
+from warpfrag.ptx.program.program import Immediate, MemoryOperand, Register, VectorOperand, registers_of
 from warpfrag.ptx.program.types import TYPES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from warpfrag.ptx.lowering.values import Values, ValueTable
-    from warpfrag.ptx.program.program import DecodedInstruction
+    from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
+    from warpfrag.ptx.program.types import Codes
 
 PAIRS_OF_FP8 = {"e4m3x2", "e5m2x2"}
 BANKED = {"param", "const"}  # state spaces of which ptxas reads whole words
+HALVES = {"b16", "u16"}
+QUARTERS = 4
 CLAMPED = {"add", "sub", "mad", "mad24"}
 MIN_NORMAL_F32 = 0x00800000
 MAX_AMOUNT = 255  # of a shift that is written as a number
@@ -33,10 +39,21 @@ class UncertainPair(NamedTuple):
     reads: Callable[[DecodedInstruction], bool]
     wrote: Callable[[DecodedInstruction], bool]
     compiler: str
+    is_late: bool = False  # only where ptxas optimises once more: after loops, and with functions of f64 in the code
+    is_carried: bool = False  # also if it was written in another round of a loop, which ptxas may unroll
+    code: int | None = None  # only where the operand has this code; else as soon as the step runs
+    source: Callable[[DecodedInstruction], bool] | None = None  # what wrote the operand of the one that wrote
+    shares: bool = False  # only where the second operand of the one that wrote is read too
+    is_upper: bool = False  # only where the upper half of what was written is not 0: that line is doubted
+    is_only_use: bool = False  # only where nothing else reads the result
 
 
 def _opcode(step: DecodedInstruction, *names: str) -> bool:
     return step.attributes.opcode in names
+
+
+def _first_bits(step: DecodedInstruction) -> int:
+    return step.attributes.types[0].bits if step.attributes.types else 0
 
 
 def _types(step: DecodedInstruction) -> list[str]:
@@ -53,53 +70,95 @@ def _makes_fp8(step: DecodedInstruction) -> bool:
 
 def _unpacks_quarters(step: DecodedInstruction) -> bool:
     action, result = step.action, step.results[0] if step.results else None
-    return isinstance(action, Move) and action.type.bits == 64 and isinstance(result, VectorOperand)
+    if not isinstance(action, Move) or not isinstance(result, VectorOperand):
+        return False
+    return action.type.bits == 64 and len(result.items) == QUARTERS
 
 
 def _packs(step: DecodedInstruction) -> bool:
     return isinstance(step.action, Move) and isinstance(step.sources[0], VectorOperand)
 
 
+def _even_items(operand: PtxOperand) -> tuple[PtxOperand, ...]:
+    """The items of a vector that become the lower half of a word."""
+    return operand.items[::2] if isinstance(operand, VectorOperand) else ()
+
+
 def _reads_halves(step: DecodedInstruction) -> bool:
     is_packed = any(kind.parts == 2 for kind in step.attributes.types)
-    return (isinstance(step.action, LaneOp) and is_packed) or isinstance(step.action, MatrixOp)
+    is_unpacked = isinstance(step.action, Move) and bool(step.results) and isinstance(step.results[0], VectorOperand)
+    return (isinstance(step.action, LaneOp) and is_packed) or is_unpacked
 
 
-def _loads_narrow(step: DecodedInstruction, bits: int) -> bool:
-    """Whether a step loads fewer bits from a bank than its registers have."""
+def _loads_beside(step: DecodedInstruction) -> bool:
+    """Whether a step reads the upper half of an aligned word of a bank into a register of 32 bits."""
+    action, place = step.action, step.sources[0] if step.sources else None
+    if not isinstance(action, MemoryLoad) or action.space not in BANKED or action.type.name not in HALVES:
+        return False
+    if step.guard is not None or not isinstance(place, MemoryOperand) or place.base is not None:
+        return False
+    items = [item for result in step.results for item in registers_of(result)]
+    return any(item.bits == 32 and (place.offset + 2 * at) % 4 == 2 for at, item in enumerate(items))
+
+
+def _loads_quarter(step: DecodedInstruction) -> bool:
+    """Whether a step alone loads a few bits into a register of 64 bits, of which the second quarter is the first."""
     action = step.action
-    if not isinstance(action, MemoryLoad) or action.type.bits > 16:
+    if not isinstance(action, MemoryLoad) or action.type.bits > 16 or step.guard is not None:
         return False
-    if bits == 32 and (action.space not in BANKED or action.type.bits != 16):
-        return False
-    return any(register.bits == bits for result in step.results for register in registers_of(result))
+    if action.type.kind == "s":
+        is_plain = action.type.bits == 16 and action.count == 1 and action.space not in BANKED
+    else:
+        is_plain = action.count == 1 or action.space in BANKED
+    return is_plain and any(register.bits == 64 for result in step.results for register in registers_of(result))
 
 
 def _loads_signed_bytes(step: DecodedInstruction) -> bool:
     return isinstance(step.action, MemoryLoad) and step.action.count > 1 and step.action.type.name == "s8"
 
 
+def _converts_word(step: DecodedInstruction) -> bool:
+    """Whether a step converts a u32: shifts of 16 bits do, to clamp their amount."""
+    is_shift = _opcode(step, "shl", "shr") and _first_bits(step) == 16
+    return is_shift or (_opcode(step, "cvt") and _types(step)[-1:] == ["u32"])
+
+
 def _clamps_integer(step: DecodedInstruction) -> bool:
-    return _opcode(step, *CLAMPED) and step.attributes.sat and not step.attributes.types[0].is_float
+    return _opcode(step, *CLAMPED) and step.attributes.sat and _types(step)[:1] not in (["f32"], ["f16"], ["f16x2"])
 
 
 def _shifts_far(step: DecodedInstruction) -> bool:
     amount = step.sources[-1] if step.sources else None
     is_far = isinstance(amount, Immediate) and amount.code(TYPES["u32"]) > MAX_AMOUNT
-    return _opcode(step, "shl", "shr") and step.attributes.types[0].bits == 64 and is_far
+    return _opcode(step, "shl", "shr") and _first_bits(step) == 64 and is_far
 
 
-def _counts_bits(step: DecodedInstruction) -> bool:
-    """Whether a step of 64 bits reads an amount that was not converted already."""
-    is_wide = bool(step.attributes.types) and step.attributes.types[0].bits == 64
-    return _opcode(step, "shl", "shr", "bfe", "bfi") and is_wide and not getattr(step.action, "replaces", "")
+def _is_banked(step: DecodedInstruction) -> bool:
+    return isinstance(step.action, MemoryLoad) and step.action.space in BANKED
 
 
-def _leaves_float(step: DecodedInstruction) -> bool:
-    """Whether a step leaves an f32 and begins a block of ptxas: set, or a division or root with a slow path."""
-    is_float = bool(step.attributes.types) and step.attributes.types[0].name == "f32"
-    is_sequence = _opcode(step, "div", "rcp", "sqrt") and step.attributes.accuracy is None
-    return is_float and (_opcode(step, "set") or is_sequence)
+def _is_uniform(step: DecodedInstruction) -> bool:
+    """Whether a step leaves the same word in every thread, in a register of the uniform datapath: a constant or so."""
+    place = step.sources[0] if step.sources else None
+    is_fixed = isinstance(place, MemoryOperand) and place.base is None
+    is_shared_by_all = isinstance(step.action, MemoryLoad) and step.action.space not in {"local", "shared"}
+    return _is_constant(step) or (is_shared_by_all and is_fixed and step.guard is None)
+
+
+def _multiplies_fp8(step: DecodedInstruction) -> bool:
+    action = step.action
+    is_mma = isinstance(action, MatrixOp) and action.operation == "mma"
+    return is_mma and any(f".{kind}." in step.name for kind in ("e4m3", "e5m2"))
+
+
+def _is_flushed(step: DecodedInstruction, *names: str) -> bool:
+    """Whether a step is one of some approximate functions of f32 that flush."""
+    attributes = step.attributes
+    return _opcode(step, *names) and attributes.accuracy == "approx" and attributes.ftz and _types(step) == ["f32"]
+
+
+def _is_reciprocal(step: DecodedInstruction) -> bool:
+    return _is_flushed(step, "rcp", "div")
 
 
 def _is_scalar_video(step: DecodedInstruction) -> bool:
@@ -121,6 +180,10 @@ def _has_constant(step: DecodedInstruction) -> bool:
     return any(isinstance(source, Immediate) for source in step.sources)
 
 
+def _is_constant(step: DecodedInstruction) -> bool:
+    return bool(step.sources) and all(isinstance(source, Immediate) for source in step.sources)
+
+
 def _is_sum_with_constant(step: DecodedInstruction) -> bool:
     return _opcode(step, "add", "sub", "addc", "subc") and _has_constant(step)
 
@@ -129,39 +192,65 @@ PAIRS = (
     UncertainPair(
         _reads_fp8, _unpacks_quarters,
         "of a quarter of 64 bits that mov unpacked, the conversion from fp8 may read another quarter",
+        source=lambda step: _is_banked(step) or _is_uniform(step),
+    ),
+    UncertainPair(
+        _multiplies_fp8, _is_uniform,
+        "of a word that is the same in every thread, a product of fp8 may read the lower half twice",
+    ),
+    UncertainPair(
+        _multiplies_fp8, lambda step: isinstance(step.action, Move),
+        "of a word that is the same in every thread, a product of fp8 may read the lower half twice",
+        source=_is_uniform,
+    ),
+    UncertainPair(
+        lambda step: _opcode(step, "movmatrix"), _is_uniform,
+        "a transposed word that was the same in every thread may be taken as such still",
     ),
     UncertainPair(
         _packs, lambda step: _makes_fp8(step) and _types(step)[1:] == ["f16x2"],
         "a pair of fp8 that mov packs may be packed with bits of its operand",
     ),
     UncertainPair(
-        _reads_halves, lambda step: _loads_narrow(step, 32),
+        _reads_halves, _loads_beside,
         "of a half that was loaded into a wider register, the upper bits may be those of its neighbour",
     ),
     UncertainPair(
-        _unpacks_quarters, lambda step: _loads_narrow(step, 64),
-        "of a few bits that were loaded into a wider register, the upper bits may be those of their neighbours",
+        _unpacks_quarters, _loads_quarter,
+        "of a few bits that were loaded into a register of 64 bits, the second quarter may be the first",
     ),
     UncertainPair(
-        lambda step: _opcode(step, "shl", "shr", "bfe", "bfi"), _loads_signed_bytes,
-        "bytes that were loaded together may be read without their sign",
+        _converts_word, _loads_signed_bytes, "bytes that were loaded together may be converted with their sign",
     ),
     UncertainPair(
-        lambda step: _opcode(step, "cvt") and step.attributes.sat and step.attributes.types[-1].is_float,
+        lambda step: _opcode(step, "cvt") and step.attributes.sat and _types(step)[-1:] in (["f16"], ["f32"], ["f64"]),
         _clamps_integer, "a result of an instruction with .sat may be taken as clamped to 0..1",
     ),
     UncertainPair(
-        lambda step: _opcode(step, "rcp") and step.attributes.accuracy is not None and step.attributes.ftz,
-        lambda step: _opcode(step, "ex2", "rcp") and step.attributes.accuracy is not None and step.attributes.ftz,
-        "the reciprocal of an approximate function may become another function",
+        _is_reciprocal, lambda step: _is_flushed(step, "rcp"),
+        "the reciprocal of a reciprocal may become its operand", is_carried=True,
+    ),
+    UncertainPair(
+        _is_reciprocal, lambda step: _is_flushed(step, "ex2"),
+        "the reciprocal of a power of 2 may become another power", is_carried=True, is_only_use=True,
     ),
     UncertainPair(
         lambda step: _opcode(step, "neg", "abs", "shl", "shr"), lambda step: _opcode(step, "cnot"),
-        "the result of cnot may be read as the number 1",
+        "the result of cnot may be read as the number 1", is_late=True, code=1,
     ),
     UncertainPair(
         lambda step: _opcode(step, "neg"), lambda step: _opcode(step, "set") and "bf16" in _types(step)[:1],
-        "the result of set may be read as the number 1",
+        "the result of set may be read as the number 1", is_late=True, code=0x3F80,
+    ),
+    UncertainPair(
+        lambda step: _opcode(step, "bfe", "bfi") and _first_bits(step) == 64,
+        lambda step: _opcode(step, "set") and _types(step)[:1] == ["f32"],
+        "of a position or length that set left, all bits may count", code=0x3F800000,
+    ),
+    UncertainPair(
+        lambda step: _opcode(step, "add") and step.attributes.sat and "s32" in _types(step),
+        lambda step: _opcode(step, "sub") and "f32" not in _types(step) and _first_bits(step) == 32,
+        "two sums with the same register may be joined, and the clamp be lost", shares=True,
     ),
     UncertainPair(
         _clamped_sum, _is_sum_with_constant, "constants of two sums may be joined, and the clamp be lost",
@@ -171,25 +260,61 @@ PAIRS = (
         "a shift of 64 bits by a large number that is written may do nothing",
     ),
     UncertainPair(
-        _counts_bits, _leaves_float, "an amount that a float instruction left may be converted to an integer",
+        lambda step: _opcode(step, "setp") and len(step.results) > 1 and _types(step)[:1] == ["f32"],
+        lambda step: _opcode(step, "set") and step.attributes.combine == "xor" and _types(step)[:1] == ["f32"],
+        "a comparison of the result of set may be computed differently",
     ),
     UncertainPair(
         lambda step: _opcode(step, "vote"), lambda step: _opcode(step, "elect"),
-        "a vote on what elect left may be computed otherwise",
+        "a vote on what elect left may be computed differently",
     ),
     UncertainPair(
-        lambda step: _opcode(step, "mul") and step.attributes.types[-1].name == "f64" and _has_constant(step),
+        lambda step: _opcode(step, "mul") and _types(step)[-1:] == ["f64"] and _has_constant(step),
         lambda step: _opcode(step, "neg"), "a negation before a product with a constant may change the sign of a NaN",
     ),
     UncertainPair(
-        _adds_shared_halves, _is_scalar_video, "the atomic sum of halves may add another half",
+        lambda step: isinstance(step.action, MatrixOp) and step.action.operation == "wgmma",
+        _is_constant,
+        "a constant in a register of A may be read differently",
+    ),
+    UncertainPair(
+        _adds_shared_halves, _is_scalar_video, "the atomic sum of halves may add another half", is_upper=True,
+    ),
+    UncertainPair(
+        _adds_shared_halves, lambda step: _opcode(step, "cnot"),
+        "the atomic sum of halves may subtract -1 instead of adding the result of cnot",
+    ),
+    UncertainPair(
+        lambda step: _opcode(step, "sub") and step.attributes.carry_out, lambda step: _opcode(step, "abs"),
+        "the difference with a result of abs may be a sum, which carries differently",
+    ),
+    UncertainPair(
+        lambda step: _opcode(step, "sub", "add") and step.attributes.sat and "s32" in _types(step),
+        lambda step: _opcode(step, "add", "sub") and "f32" in _types(step) and _is_constant(step),
+        "of a NaN that a sum of constants leaves, the difference may change the sign alone",
     ),
 )  # fmt: skip
 
 
-def relevant_pairs(steps: Sequence[DecodedInstruction]) -> list[UncertainPair]:
+def _doubt_upper(step: DecodedInstruction, reason: str) -> None:
+    """Doubt a step where the upper half of its result is not 0."""
+    action = step.action
+    if not isinstance(action, LaneOp):
+        return
+    function = action.function
+
+    def run(*codes: Codes) -> Codes:
+        result = function(*codes)
+        first = result[0] if isinstance(result, tuple) else result
+        return first & first.dtype.type(0xFFFF)
+
+    step.action = replace(action, alternative=Alternative(run, reason))
+
+
+def relevant_pairs(steps: Sequence[DecodedInstruction], *, has_library: bool) -> list[UncertainPair]:
     """The rows of which a program has what wrote."""
-    return [pair for pair in PAIRS if any(pair.wrote(step) for step in steps)]
+    pairs = [pair for pair in PAIRS if has_library or not pair.is_late]
+    return [pair for pair in pairs if any(pair.wrote(step) for step in steps)]
 
 
 def doubt_pairs(
@@ -197,12 +322,73 @@ def doubt_pairs(
 ) -> None:
     """Doubt a step whose operand one of the rows names."""
     for pair in pairs:
-        if not step.doubt and pair.reads(step):
-            definitions = [definition[0] for value in values if (definition := table.definition(value)) is not None]
-            packed = [register for source in step.sources for register in registers_of(source) if source != register]
-            definitions += [writer for register in packed if (writer := table.last_writer(at, register)) is not None]
-            if any(pair.wrote(definition) for definition in definitions):
-                step.doubt = pair.compiler
+        if step.doubt or not pair.reads(step):
+            continue
+        matched = {
+            place: writers
+            for place, value in enumerate(values)
+            if (
+                writers := [
+                    item for item in table.writers(value, is_carried=pair.is_carried) if _matches(pair, item, table)
+                ]
+            )
+        }
+        if pair.shares:
+            matched = {place: items for place, items in matched.items() if _shares(items, step)}
+        places = list(matched)
+        if _opcode(step, "div"):
+            places = [place for place in places if place == 1]
+        if pair.is_only_use and all(table.has_other_reader(at, step.sources[place]) for place in places):
+            continue
+        if pair.is_upper:
+            for writer in (item for items in matched.values() for item in items):
+                _doubt_upper(writer, pair.compiler)
+        elif places and pair.code is not None:
+            _doubt_code(step, places, pair.code, pair.compiler)
+        elif places or any(_matches(pair, writer, table) for writer in _packed_writers(step, table, at)):
+            step.doubt = pair.compiler
+
+
+def _matches(pair: UncertainPair, writer: DecodedInstruction, table: ValueTable) -> bool:
+    if not pair.wrote(writer):
+        return False
+    if pair.source is None:
+        return True
+    before = writer.sources[0] if writer.sources else None
+    first = table.last_writer(table.steps.index(writer), before) if isinstance(before, Register) else None
+    return first is not None and pair.source(first)
+
+
+def _shares(writers: list[DecodedInstruction], step: DecodedInstruction) -> bool:
+    return any(writer.sources[1] in step.sources for writer in writers)
+
+
+def _packed_writers(step: DecodedInstruction, table: ValueTable, at: int) -> Iterator[DecodedInstruction]:
+    """What wrote the registers of the vectors that a step reads."""
+    items_of = _even_items if isinstance(step.action, Move) else registers_of
+    factors = step.sources[:2] if isinstance(step.action, MatrixOp) else step.sources
+    for source in factors:
+        for item in items_of(source) if isinstance(source, VectorOperand) else ():
+            writer = table.last_writer(at, item) if isinstance(item, Register) else None
+            if writer is not None:
+                yield writer
+
+
+def _doubt_code(step: DecodedInstruction, places: list[int], code: int, reason: str) -> None:
+    """Doubt a step where an operand at one of some places has a code."""
+    action = step.action
+    if not isinstance(action, LaneOp):
+        step.doubt = reason
+        return
+    function = action.function
+
+    def run(*codes: Codes) -> Codes:
+        result = function(*codes)
+        first = result[0] if isinstance(result, tuple) else result
+        is_read = np.logical_or.reduce([codes[place] == code for place in places])
+        return np.where(is_read, ~first, first)
+
+    step.action = replace(action, alternative=Alternative(run, reason))
 
 
 def doubt_constants(step: DecodedInstruction, values: Values, *, has_nan: bool) -> None:
@@ -210,19 +396,17 @@ def doubt_constants(step: DecodedInstruction, values: Values, *, has_nan: bool) 
     attributes = step.attributes
     codes = [value.code for value in values if isinstance(value, Constant)]
     is_quotient = _opcode(step, "div") and attributes.accuracy is not None and len(codes) == len(values)
-    if is_quotient and any(0 < code & 0x7FFFFFFF < MIN_NORMAL_F32 for code in codes):
-        step.doubt = "a quotient of two constants may be computed otherwise"
+    if is_quotient and attributes.ftz and any(0 < code & 0x7FFFFFFF < MIN_NORMAL_F32 for code in codes):
+        step.doubt = "a quotient of two constants may be computed differently"
     elif has_nan:
         step.doubt = "which NaN a compiler leaves of constants is not known"
 
 
-def doubt_text(step: DecodedInstruction) -> None:
-    """Doubt what the text of a step alone makes uncertain."""
-    attributes, length = step.attributes, step.sources[-1] if step.sources else None
-    if _opcode(step, "bfe") and attributes.types[0].name == "s32" and isinstance(length, Immediate):
-        if length.code(TYPES["u32"]) & 0xFF >= 32 and not isinstance(step.sources[1], Immediate):
-            step.doubt = "a field of more bits than the word has may be filled otherwise beyond it"
-    elif isinstance(step.action, MatrixOp) and step.action.operation == "wgmma":
+def doubt_text(step: DecodedInstruction, *, has_calls: bool) -> None:
+    """Doubt what the text of a step alone makes uncertain, in a kernel that calls functions or not."""
+    if has_calls and _opcode(step, "setmaxnreg"):
+        step.doubt = "in a kernel that calls functions, another number of registers may change local memory"
+    if isinstance(step.action, MatrixOp) and step.action.operation == "wgmma":
         registers = [register.index for register in registers_of(step.sources[0])]
         if len(set(registers)) != len(registers):
             step.doubt = "of a register that is in A twice, ptxas may take another"

@@ -33,7 +33,7 @@ class Constant(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The result of a step, by its place among those that the step has."""
+    """The result of a step, by its place among those that the step has; below 0: a register that a guard may keep."""
 
     step: int
     position: int
@@ -86,12 +86,67 @@ class ValueTable:
         """The step that a value is the result of, and which result."""
         return (self.steps[value.step], value.position) if isinstance(value, Result) else None
 
+    def is_near(self, value: Value | None, step: DecodedInstruction) -> bool:
+        """Whether a value was computed in the block of a step."""
+        at = next(index for index, other in enumerate(self.steps) if other is step)
+        return isinstance(value, Result) and value.step < at < self.ends[value.step]
+
+    def writers(self, value: Value | None, *, is_carried: bool) -> list[DecodedInstruction]:
+        """The steps that left a value; if it `is_carried`, all that write a register of which several values meet."""
+        if is_carried and isinstance(value, Joined):
+            register = value.register
+            return [step for step in self.steps if any(item.index == register for item in written_registers(step))]
+        definition = self.definition(value)
+        return [] if definition is None else [definition[0]]
+
+    def is_same_loop(self, writer: DecodedInstruction, reader: DecodedInstruction) -> bool:
+        """Whether a loop has two steps."""
+        first, last = sorted(
+            next(at for at, step in enumerate(self.steps) if step is item) for item in (writer, reader)
+        )
+        return any(
+            isinstance(step.action, Branch) and any(target <= first for target in step.targets)
+            for step in self.steps[last:]
+        )
+
     def last_writer(self, at: int, register: Register) -> DecodedInstruction | None:
         """The step that last wrote a register, in the order of the text."""
         for other in self.steps[at - 1 :: -1] if at else ():
             if any(item.index == register.index for item in written_registers(other)):
                 return other
         return None
+
+    def next_writer(self, step: DecodedInstruction, register: Register) -> DecodedInstruction | None:
+        """The next step of the block that writes a register."""
+        at = next(index for index, other in enumerate(self.steps) if other is step)
+        for other in self.steps[at + 1 : self.ends[at]]:
+            if any(item.index == register.index for item in written_registers(other)):
+                return other
+        return None
+
+    def has_other_reader(self, at: int, operand: PtxOperand) -> bool:
+        """Whether a register that a step reads is read again, before or after it, while it holds the same value."""
+        if not isinstance(operand, Register):
+            return False
+        for other in self.steps[at - 1 :: -1] if at else ():
+            if any(item.index == operand.index for item in written_registers(other)):
+                break
+            if _reads(other, operand):
+                return True
+        if any(item.index == operand.index for item in written_registers(self.steps[at])):
+            return False
+        pending, seen = list(successors(self.steps[at], at + 1)), set[int]()
+        while pending:
+            place = pending.pop()
+            if place in seen or place >= len(self.steps):
+                continue
+            seen.add(place)
+            other = self.steps[place]
+            if _reads(other, operand):
+                return True
+            if other.guard is not None or all(item.index != operand.index for item in written_registers(other)):
+                pending += successors(other, place + 1)
+        return False
 
     def is_packed(self, step: DecodedInstruction) -> bool:
         """Whether the first source of a step was packed of several registers, as its last definition before it."""
@@ -144,23 +199,27 @@ class ValueTable:
         for register, value in zip(results, values, strict=True):
             known = state if register.index in self.several else self.single
             is_either = step.guard is not None and known.get(register.index, value) != value
-            known[register.index] = Result(at, -1) if is_either else value
+            known[register.index] = Result(at, -1 - register.index) if is_either else value
 
     def _results(self, at: int, step: DecodedInstruction, count: int, state: dict[int, Value]) -> list[Value]:
         own: list[Value] = [Result(at, position) for position in range(count)]
         action = step.action
         if isinstance(action, Move):
             return self._moved(step, action, own, state) if own else own
-        if not isinstance(action, LaneOp) or count != 1 or not step.sources:
+        if not isinstance(action, LaneOp) or count != 1 + step.attributes.carry_out or not step.sources:
             return own
-        codes = []
-        for source, kind in typed_sources(step):
-            value = self._value(source, kind, state)
-            if kind is None or not isinstance(value, Constant):
-                return own
-            codes.append(value.code)
+        values = [self._value(source, kind, state) for source, kind in typed_sources(step)]
+        absorbing = _absorbing(step)
+        if absorbing is not None and Constant(absorbing) in values:
+            return [Constant(absorbing)]
+        equal = values[0] if len(values) > 1 and values[0] == values[1] else None
+        if equal is not None and (step.attributes.opcode in {"selp", "slct"} or _is_extremum(step)):
+            return [equal]
+        if None in action.sources or not all(isinstance(value, Constant) for value in values):
+            return own
+        codes = [value.code for value in values if isinstance(value, Constant)]
         folded = self.fold(step, action, tuple(codes))
-        return own if folded is None else [Constant(folded)]
+        return own if folded is None else [Constant(folded), *own[1:]]
 
     def _moved(self, step: DecodedInstruction, action: Move, own: list[Value], state: dict[int, Value]) -> list[Value]:
         target, source = step.results[0], step.sources[0]
@@ -211,11 +270,33 @@ class ValueTable:
         return value
 
 
+def _is_extremum(step: DecodedInstruction) -> bool:
+    """Whether a step is a min or max of which equal operands are the result."""
+    attributes = step.attributes
+    is_changed = attributes.ftz or attributes.nan or attributes.xorsign or attributes.relu
+    return attributes.opcode in {"min", "max"} and not is_changed
+
+
+def _absorbing(step: DecodedInstruction) -> int | None:
+    """The constant that an operation leaves whatever its other operand is."""
+    attributes = step.attributes
+    bits = attributes.types[0].bits if attributes.types else 1
+    is_unsigned = bits > 1 and attributes.types[0].kind == "u"
+    if bits > 1 and (attributes.opcode == "or" or (attributes.opcode == "max" and is_unsigned)):
+        return (1 << bits) - 1
+    return 0 if bits > 1 and (attributes.opcode == "and" or (attributes.opcode == "min" and is_unsigned)) else None
+
+
 def typed_sources(step: DecodedInstruction) -> Iterator[tuple[PtxOperand, Type | None]]:
     """The sources of a step with the types they are read as, where it says them."""
     kinds = step.action.sources if isinstance(step.action, LaneOp) else ()
     for index, source in enumerate(step.sources):
         yield source, kinds[index] if index < len(kinds) else None
+
+
+def _reads(step: DecodedInstruction, register: Register) -> bool:
+    operands = (*step.sources, *step.memory_results)
+    return any(item.index == register.index for operand in operands for item in registers_of(operand))
 
 
 def written_registers(step: DecodedInstruction) -> Iterator[Register]:

@@ -1,0 +1,52 @@
+"""Which instructions with nothing but constants ptxas 13.0 computes itself, and which it leaves to the hardware.
+
+It matters where the result is an operand of something that ptxas computes otherwise than the hardware: an approximate
+function, a NaN. The rules were read from what ptxas makes of every spelling with constants, followed by sin.approx: it
+is gone from the code where the operand was known.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from warpfrag.ptx.program.actions import LaneOp
+    from warpfrag.ptx.program.program import DecodedInstruction
+
+NEVER = {"fma", "sad", "copysign", "dp2a", "dp4a", "prmt", "bmsk", "fns", "rem"}
+DIVISIONS = {"div", "rcp", "sqrt"}
+NARROW_ONLY = {"and", "or", "xor", "shr", "bfe", "bfi", "min", "max"}
+"""Not folded where they are of 64-bit integers, which become two instructions."""
+SUMS = {"add", "sub", "mul"}
+FOLDED_TARGETS = {"u16", "u32", "s32", "u64", "s64"}
+
+
+def is_left_to_hardware(step: DecodedInstruction, action: LaneOp) -> bool:
+    """Whether ptxas does not compute a step although all of its operands are constants."""
+    attributes, kind = step.attributes, action.results[0]
+    opcode, is_wide = attributes.opcode, kind.bits == 64
+    if opcode in NEVER or (opcode in DIVISIONS and attributes.accuracy is None):
+        return True
+    if opcode in {"min", "max"} and (attributes.nan or attributes.xorsign or attributes.relu):
+        return True
+    if opcode == "cvt":
+        return _is_conversion_left(step, action)
+    if kind.is_float:
+        is_directed = attributes.rounding not in {None, "rn"}
+        is_exact_sum = attributes.rounding == "rn" and (attributes.sat or is_wide)
+        is_clamped = attributes.ftz and attributes.sat
+        return opcode == "mad" or (opcode in SUMS and (is_directed or is_exact_sum or is_clamped))
+    is_high = attributes.half == "hi" and (is_wide or (opcode == "mad" and kind.bits == 32))
+    return is_high or (opcode in NARROW_ONLY and is_wide)
+
+
+def _is_conversion_left(step: DecodedInstruction, action: LaneOp) -> bool:
+    attributes, target, source = step.attributes, action.results[0], action.sources[0]
+    if attributes.packs or source is None or attributes.relu or attributes.rounding in {"rz", "rm", "rp"}:
+        return True
+    if target.is_float and not source.is_float:
+        return target.name != "f32" or source.bits == 64
+    if source.is_float and not target.is_float:
+        return attributes.integral not in {"rni", "rzi"} or target.name not in FOLDED_TARGETS
+    is_packed = target.name not in {"f16", "bf16", "f32", "f64", "f16x2"}
+    return target.is_float and attributes.rounding == "rn" and (attributes.satfinite or is_packed)

@@ -1,0 +1,182 @@
+"""What ptxas makes of halves of words: packed numbers, unpacked words, and operations on 16 bits or fewer.
+
+The rules are those of `known_values`: given a step, the values of its sources and the table of all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from warpfrag.ptx.lowering.replaced_steps import (
+    doubt,
+    first,
+    note,
+    replace_where_seen,
+)
+from warpfrag.ptx.lowering.values import Constant, ValueTable
+from warpfrag.ptx.opcodes.integer import by_parts
+from warpfrag.ptx.program.actions import (
+    Atomic,
+    LaneOp,
+    Move,
+)
+from warpfrag.ptx.program.departures import DEPARTURES
+from warpfrag.ptx.program.program import Register, VectorOperand
+from warpfrag.ptx.program.types import B16, BF16, F16, F32, TYPES
+from warpfrag.ptx.semantics import floats
+
+if TYPE_CHECKING:
+    from warpfrag.ptx.lowering.statements import KernelLowering
+    from warpfrag.ptx.lowering.values import Values
+    from warpfrag.ptx.program.actions import LaneFunction
+    from warpfrag.ptx.program.program import DecodedInstruction
+    from warpfrag.ptx.program.types import Codes
+
+
+def adds_halves(action: Atomic) -> bool:
+    """Whether an atomic operation may add two halves in shared memory."""
+    return action.name == "add" and action.type.parts == 2 and action.type.is_float and action.space != "global"
+
+
+def unpacked_half(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
+    """An atomic sum of two halves whose operand is a word of 64 bits."""
+    action = step.action
+    if not isinstance(action, Atomic):
+        return False
+    definition = table.definition(values[1])
+    if definition is None:
+        return True
+    source, position = definition
+    is_upper = _is_upper_word(source, position)
+    if is_upper is None or table.is_packed(source):
+        return True
+    whole = source.sources[0]
+    function = action.in_window or action.function
+    if is_upper:
+        run = partial(_add_half, function)
+        step.action = replace(action, in_window=run, function=run if action.space == "shared" else action.function)
+    elif action.space == "shared" and isinstance(whole, Register) and table.is_unchanged(source, step, whole):
+        step.action = replace(action, merges=_merge_half)
+        step.sources = (*step.sources, whole)
+    else:
+        step.doubt = DEPARTURES["atomic sum of an unpacked half"].compiler
+    note(kernel, step, "atomic sum of an unpacked half")
+    return True
+
+
+def _is_upper_word(step: DecodedInstruction, position: int) -> bool | None:
+    """Whether a result is the upper word of a 64-bit register, or the lower one; None if neither."""
+    if step.guard is not None:
+        return None
+    if step.attributes.opcode == "cvt":
+        is_word = [kind.bits for kind in step.attributes.types] == [32, 64] and not step.attributes.types[1].is_float
+        return False if is_word else None
+    target = step.results[0] if isinstance(step.action, Move) and step.action.type.bits == 64 else None
+    if not isinstance(target, VectorOperand) or len(target.items) != 2:
+        return None
+    kept = [index for index, item in enumerate(target.items) if isinstance(item, Register)]
+    return kept[position] == 1 if 0 <= position < len(kept) else None
+
+
+def _add_half(function: LaneFunction, a: Codes, b: Codes) -> Codes:
+    """The sum with the lower half in both halves."""
+    low = b & b.dtype.type(0xFFFF)
+    result = function(a, low | low << b.dtype.type(16))
+    return result[0] if isinstance(result, tuple) else result
+
+
+def _merge_half(word: Codes, whole: Codes) -> Codes:
+    """A word with bits 32 to 47 of a 64-bit value as its upper half."""
+    middle = (whole >> np.uint64(32) & np.uint64(0xFFFF)).astype(word.dtype)
+    return (word & word.dtype.type(0xFFFF)) | middle << word.dtype.type(16)
+
+
+def packed_abs(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
+    """abs of two halves in a word that ptxas knows as an f32 without a sign."""
+    attributes = step.attributes
+    if attributes.opcode != "abs" or attributes.types[0].parts != 2:
+        return False
+    definition = table.definition(values[0])
+    if definition is None or definition[0].guard is not None or F32 not in definition[0].attributes.types[:1]:
+        return False
+    source = definition[0].attributes
+    if source.sat or source.opcode in {"ex2", "abs"}:
+        kind = attributes.types[0]
+        keep = by_parts(kind, lambda a: floats.quiet(floats.flush(a, kind.element), kind.element))
+        name = "abs of halves of a positive number"
+        is_sure = kind.element != "bf16" and table.is_near(values[0], step)
+        replace_where_seen(kernel, step, name, keep if attributes.ftz else first, is_sure=is_sure)
+        return True
+    is_square = source.opcode == "mul" and len(set(definition[0].sources)) == 1
+    if is_square or source.opcode in {"sqrt", "rsqrt", "set", "cos", "sin", "cvt"}:
+        doubt(step, "abs of halves of a positive number", first)
+    return False
+
+
+def low_byte(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
+    """The low byte of ex2 or tanh of f16, by a conversion from u8 or a mask."""
+    attributes, action = step.attributes, step.action
+    is_mask = attributes.opcode == "and" and attributes.types[0].bits == 16
+    if not isinstance(action, LaneOp) or not (is_mask or action.sources in {(TYPES["u8"],), (TYPES["s8"],)}):
+        return False
+    definitions = [item for item in map(table.definition, values) if item is not None]
+    if not any(
+        item[0].attributes.opcode in {"ex2", "tanh"} and item[0].attributes.types == (F16,) and item[0].guard is None
+        for item in definitions
+    ):
+        return False
+    name = "low byte of a function of f16"
+    if is_mask:
+        if any(isinstance(value, Constant) for value in values):
+            doubt(step, name, first)
+        return True
+    target = action.results[0]
+    if target.is_float or attributes.sat:
+        step.doubt = DEPARTURES[name].compiler
+        return True
+    register = step.results[0]
+    kind = TYPES[f"b{register.bits}"] if isinstance(register, Register) else target
+    step.action = replace(
+        action, sources=(B16,), results=(kind,), replaces=name, function=lambda a: a.astype(kind.dtype)
+    )
+    note(kernel, step, name)
+    return True
+
+
+def joined_conversions(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
+    """Doubt a conversion of what another one rounded to an integral number."""
+    del kernel
+    attributes = step.attributes
+    if attributes.opcode != "cvt" or len(attributes.types) != 2 or attributes.types[1] not in {F16, BF16}:
+        return False
+    definition = table.definition(values[0])
+    if definition is None or definition[0].attributes.opcode != "cvt" or not definition[0].attributes.integral:
+        return False
+    kinds = definition[0].attributes.types
+    if kinds[0] in {F16, BF16} and kinds[0] != attributes.types[1]:
+        step.doubt = DEPARTURES["conversions between halves joined"].compiler
+    return True
+
+
+def packed_tf32(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
+    """Doubt a conversion to tf32 of a result of two halves."""
+    del kernel
+    attributes, action = step.attributes, step.action
+    if attributes.opcode != "cvt" or attributes.types[0].name != "tf32" or attributes.rounding == "rna":
+        return False
+    definition = table.definition(values[0])
+    kinds = definition[0].attributes.types if definition is not None else ()
+    if not kinds or kinds[0].parts != 2 or not isinstance(action, LaneOp):
+        return False
+    function = action.function
+
+    def run(a: Codes) -> Codes:
+        result = function(a & np.uint32(0xFFFF))
+        return result[0] if isinstance(result, tuple) else result
+
+    doubt(step, "tf32 of a packed sum", run)
+    return True

@@ -1,0 +1,193 @@
+"""What ptxas makes of signs: abs and neg before what can take a sign itself, and numbers that are never negative.
+
+The rules are those of `known_values`: given a step, the values of its sources and the table of all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from warpfrag.ptx.lowering.replaced_steps import (
+    doubt,
+    first,
+    note,
+    replace_where_seen,
+)
+from warpfrag.ptx.lowering.values import Constant, ValueTable
+from warpfrag.ptx.opcodes.integer import by_parts
+from warpfrag.ptx.program.actions import (
+    LaneOp,
+    MatrixOp,
+)
+from warpfrag.ptx.program.departures import DEPARTURES
+from warpfrag.ptx.program.program import Register
+from warpfrag.ptx.program.types import F32, F64, TYPES
+from warpfrag.ptx.semantics import floats
+
+if TYPE_CHECKING:
+    from warpfrag.ptx.lowering.statements import KernelLowering
+    from warpfrag.ptx.lowering.values import Values
+    from warpfrag.ptx.program.program import DecodedInstruction
+    from warpfrag.ptx.program.types import Codes
+
+
+def selection_by_power(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
+    """slct by a number that ptxas knows as positive."""
+    if step.attributes.opcode != "slct" or step.attributes.types[1] != F32:
+        return False
+    definition = table.definition(values[2])
+    source = definition[0] if definition is not None else None
+    writers = table.writers(values[2], is_carried=True)
+    if source is None and any(writer.attributes.opcode in {"ex2", "abs"} for writer in writers):
+        doubt(step, "selection by a power of 2", first)
+        return True
+    if source is None or source.guard is not None or F32 not in source.attributes.types[:1]:
+        return False
+    if source.attributes.opcode in {"ex2", "abs"} and not step.attributes.ftz:
+        replace_where_seen(kernel, step, "selection by a power of 2", first, is_sure=table.is_near(values[2], step))
+        return True
+    if source.attributes.opcode in {"ex2", "abs", "sqrt", "rsqrt"}:
+        doubt(step, "selection by a power of 2", first)
+        return True
+    return False
+
+
+def sign_before(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
+    """selp and slct of f32, and conversions to and from f64: doubtful where the result is a NaN."""
+    del kernel
+    attributes, action = step.attributes, step.action
+    is_selection = attributes.opcode in {"selp", "slct"} and attributes.types[0] == F32
+    is_conversion = attributes.opcode == "cvt" and F64 in attributes.types and all(k.is_float for k in attributes.types)
+    if not isinstance(action, LaneOp) or not (is_selection or is_conversion):
+        return False
+    sources = values[:2] if is_selection else values[:1]
+    definitions = [table.definition(value) for value in sources]
+    if not any(
+        item is not None and item[0].attributes.opcode in {"abs", "neg"} and item[0].attributes.types[0].is_float
+        for item in definitions
+    ):
+        return False
+    kind, function = action.results[0], action.function
+
+    def run(*codes: Codes) -> Codes:
+        result = function(*codes)
+        code = result[0] if isinstance(result, tuple) else result
+        return np.where(floats.is_nan(code, kind.element), ~code, code)  # any other NaN
+
+    doubt(step, "sign before a selection", run)
+    return True
+
+
+def extended_sign(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
+    """Doubtful where an operand is the smallest s16 and a neg or abs left it."""
+    del kernel
+    action, narrow = step.action, TYPES["s16"]
+    if not isinstance(action, LaneOp) or narrow not in action.sources:
+        return False
+    places = [
+        index
+        for index, (value, kind) in enumerate(zip(values, action.sources, strict=True))
+        if kind == narrow
+        and (item := table.definition(value)) is not None
+        and item[0].attributes.opcode in {"neg", "abs"}
+        and item[0].attributes.types == (narrow,)
+    ]
+    if not places:
+        return False
+    function = action.function
+
+    def run(*codes: Codes) -> Codes:
+        result = function(*codes)
+        code = result[0] if isinstance(result, tuple) else result
+        smallest = np.logical_or.reduce([codes[index] == np.uint16(0x8000) for index in places])
+        return np.where(smallest, ~code, code)
+
+    doubt(step, "sign of 16 bits extended", run)
+    return True
+
+
+def overwritten_sign(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
+    """abs and neg of f32 that a guarded step overwrites: the two may become a selection, which keeps a NaN as it is."""
+    del values
+    attributes = step.attributes
+    if (
+        attributes.opcode not in {"abs", "neg"}
+        or attributes.types != (F32,)
+        or attributes.ftz
+        or step.guard is not None
+    ):
+        return False
+    target = step.results[0]
+    after = table.next_writer(step, target) if isinstance(target, Register) else None
+    if after is None or after.guard is None:
+        return False
+    del kernel
+    doubt(step, "guarded abs and neg", floats.magnitude_of if attributes.opcode == "abs" else floats.negate)
+    return False
+
+
+def double_negation(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
+    """Doubtful where the result is a NaN."""
+    del kernel
+    attributes, action = step.attributes, step.action
+    if attributes.opcode != "neg" or not isinstance(action, LaneOp) or not attributes.types[0].is_float:
+        return False
+    writers = table.writers(values[0], is_carried=True)
+    if not any(
+        writer.attributes.opcode == "neg" and any(kind.is_float for kind in writer.attributes.types)
+        for writer in writers
+    ):
+        return False
+    kind, function = attributes.types[0], action.function
+    is_nan = by_parts(kind, lambda a: np.where(floats.is_nan(a, kind.element), ~a, a))
+
+    def run(a: Codes) -> Codes:
+        result = function(a)
+        return is_nan(result[0] if isinstance(result, tuple) else result)
+
+    doubt(step, "negation of a negation", run)
+    return True
+
+
+def positive_comparison(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
+    """Doubtful where a NaN is compared with 0."""
+    del kernel
+    attributes, action = step.attributes, step.action
+    if attributes.opcode not in {"setp", "set"} or attributes.types[-1] != F32 or not isinstance(action, LaneOp):
+        return False
+    definitions = [table.definition(value) for value in values[:2]]
+    places = [
+        index
+        for index, item in enumerate(definitions)
+        if item is not None and item[0].attributes.opcode in {"abs", "ex2"} and item[0].attributes.types[0] == F32
+    ]
+    if not places or not any(isinstance(value, Constant) and value.code << 1 & 0xFFFFFFFF == 0 for value in values[:2]):
+        return False
+    function = action.function
+
+    def run(*codes: Codes) -> Codes | tuple[Codes, ...]:
+        numbers = [
+            np.where(floats.is_nan(code, "f32"), np.uint32(0x3F800000), code) if index in places else code
+            for index, code in enumerate(codes)
+        ]
+        return function(*numbers)
+
+    doubt(step, "comparison of a positive number with 0", run)
+    return True
+
+
+def negated_operand(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
+    """Doubt mma whose B is the result of neg.f32."""
+    action = step.action
+    if not isinstance(action, MatrixOp):
+        return False
+    definition = table.definition(values[1]) if len(values) > 1 else None
+    if definition is None or action.form.a not in {"f16", "bf16"}:
+        return True
+    source = definition[0].attributes
+    if source.opcode == "neg" and source.types == (F32,) and not source.ftz:
+        step.doubt = DEPARTURES["negated operand of mma"].compiler
+        note(kernel, step, "negated operand of mma")
+    return True
