@@ -1,0 +1,129 @@
+"""Blocks that run under checks: the interpreter's batch, which tells the checks of every step.
+
+`LaunchChecks` is what all batches of a launch share: findings, time, the shadows of global memory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from warpfrag.ptx.checks.barriers import BarrierCheck
+from warpfrag.ptx.checks.findings import FindingCollector
+from warpfrag.ptx.checks.observers import ObserverGroup
+from warpfrag.ptx.checks.ordering import LaunchOrder
+from warpfrag.ptx.checks.races import RaceCheck
+from warpfrag.ptx.checks.registers_in_flight import RegisterCheck, is_wgmma
+from warpfrag.ptx.checks.unwritten import MARK, UnwrittenCheck
+from warpfrag.ptx.interpreter.warp_batch import WarpBatch
+from warpfrag.ptx.program.actions import SurfaceLoad, SurfaceReduction, SurfaceStore
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from warpfrag.ptx.checks.findings import Check
+    from warpfrag.ptx.checks.observers import StepObserver
+    from warpfrag.ptx.checks.shadow import ShadowMemory
+    from warpfrag.ptx.interpreter.lane_group import LaneGroup
+    from warpfrag.ptx.interpreter.memory import DeviceMemory
+    from warpfrag.ptx.interpreter.warp_state import LaunchConfig, LaunchTally
+    from warpfrag.ptx.program.program import Program
+    from warpfrag.ptx.reader.source_lines import SourceLine
+
+ORDER_CHECKS = {"races", "async"}
+BATCH_THREADS = 2048  # that run at once where their order is followed
+
+
+class LaunchChecks:
+    """The checks of one launch."""
+
+    def __init__(self, checks: tuple[Check, ...], sources: Mapping[int, SourceLine]) -> None:
+        """Nothing has run."""
+        self.checks = checks
+        self.collector = FindingCollector(sources, checks)
+        self.order = LaunchOrder()
+        self.shadows: dict[int, ShadowMemory] = {}
+        self.unwritten: dict[int, NDArray[np.uint8]] | None = None
+
+    @property
+    def follow_order(self) -> bool:
+        """Whether accesses are compared with what orders them."""
+        return bool(ORDER_CHECKS & set(self.checks))
+
+    def marks(self, memory: DeviceMemory) -> dict[int, NDArray[np.uint8]]:
+        """The marks of arrays that the caller says nobody has written."""
+        if self.unwritten is None:
+            marked = [item.data for item in memory.allocations if item.is_unwritten]
+            self.unwritten = {id(data): np.full(len(data), MARK) for data in marked}
+        return self.unwritten
+
+    def batch(
+        self,
+        program: Program,
+        launch: LaunchConfig,
+        memory: DeviceMemory,
+        blocks: list[tuple[int, int, int]],
+        tally: LaunchTally,
+    ) -> CheckedWarpBatch:
+        """Some blocks, ready to run under these checks."""
+        return CheckedWarpBatch(program, launch, memory, blocks, tally, self)
+
+
+class CheckedWarpBatch(WarpBatch):
+    """Blocks that run at once, with checks that follow them."""
+
+    def __init__(
+        self,
+        program: Program,
+        launch: LaunchConfig,
+        memory: DeviceMemory,
+        blocks: list[tuple[int, int, int]],
+        tally: LaunchTally,
+        checks: LaunchChecks,
+    ) -> None:
+        """Make the checks of this batch; memory tells them of accesses."""
+        super().__init__(program, launch, memory, blocks, tally)
+        self.checks = checks
+        collector = checks.collector
+        observers: list[StepObserver] = []
+        if checks.follow_order:
+            x, y, _ = launch.grid
+            numbers = [b[0] + x * (b[1] + y * b[2]) for b in blocks]
+            observers.append(RaceCheck(self, checks.order, checks.shadows, numbers, collector))
+        if "async" in checks.checks and any(is_wgmma(step) for step in program.steps):
+            observers.append(RegisterCheck(self, checks.order, collector))
+        if "barriers" in checks.checks:
+            observers.append(BarrierCheck(self, collector))
+        if "uninitialised" in checks.checks:
+            observers.append(UnwrittenCheck(self, collector, checks.marks(memory)))
+        surfaces = SurfaceLoad | SurfaceStore | SurfaceReduction
+        if checks.follow_order and any(isinstance(step.action, surfaces) for step in program.steps):
+            collector.leave_out("races: accesses of surfaces are not followed")
+        self.observer = observers[0] if len(observers) == 1 else ObserverGroup(observers)
+        memory.observer = self.observer
+
+    def run_step(self, at: int, group: LaneGroup) -> bool:
+        """Run a step, and tell the checks before and after."""
+        self.checks.order.now += 1
+        step = self.program.steps[at]
+        self.line, self.memory.step = step.line, at
+        active = group
+        if step.guard is not None:
+            self.observer.guarded(step, group)
+            guard = group.of(self.registers[step.guard.index])
+            active = group.part(group.mask & (~guard if step.guard.negated else guard))
+        some = bool(active.mask.any())
+        if some:
+            self.observer.before(step, active)
+        has_run = super().run_step(at, group)
+        if some and has_run:
+            self.observer.after(step, active)
+        return has_run
+
+    def run(self) -> None:
+        """Run until every lane has exited, and look at what is left."""
+        super().run()
+        self.observer.finish()

@@ -1,0 +1,458 @@
+"""Which accesses are ordered: happens-before as the memory model of PTX has it, by vector clocks.
+
+Time is the number of steps so far, the same for all. `known[u, e]` is the time up to which thread u is ordered behind
+all that entity e did: an access of e at time c happens before what u does now where `known[u, e] >= c`. Entities are
+the threads of the batch, and agents: whatever copies for a thread after it went on (the cp.async and bulk groups of a
+thread, the copies that an mbarrier counts, the wgmma of a warpgroup). What a thread learns is the maximum of rows:
+
+    barriers             all lanes that wait get the rows of all that arrived
+    bar.warp.sync        the lanes of the mask, each other's; shfl.sync, mma.sync and their like order nothing
+    mbarriers            who sees a phase end gets the rows of its arrivals, and the copies that it counted
+    release, acquire     a strong store or atomic leaves a message at its address: the thread's row if it releases, the
+                         row at its last fence if it is relaxed; a strong load takes it, at once if it acquires, else at
+                         the thread's next fence. Atomics pass messages on.
+    fence.sc, membar     two of them are ordered where something that the first happens before is loaded by what happens
+                         before the second, on whichever threads: the sum of the last block needs no more
+
+Scopes are levels: block, cluster, GPU. A message counts where the scopes of both sides, and of their fences, reach the
+other side's block. `fenced` is the part of `known` with a proxy fence on the path: what a thread wrote must be in
+there before a copy of the async proxy or a wgmma reads it.
+
+Where so many blocks run at once that a matrix of all threads is too large, a column stands for a whole warp, and what
+one lane knows or did, all of its warp did: orders between lanes are then not judged.
+
+Blocks that ended in an earlier wave are not in the matrix: what is known of them is kept by block (`Snapshot.past`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from warpfrag.core.coordinates import LANES
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from numpy.typing import NDArray
+
+    from warpfrag.ptx.interpreter.warp_state import WarpState
+
+    Rows = NDArray[np.int64]
+    Times = NDArray[np.int32]
+    Past = dict[int, Times]
+
+BLOCK, CLUSTER, GPU = 0, 1, 2
+SCOPES = {"cta": BLOCK, "cluster": CLUSTER, "gpu": GPU, "sys": GPU}
+NOWHERE = -1
+MAX_MESSAGES = 6  # at an address, by the blocks that left them
+AGENT_CHUNK = 64  # columns that are added at once
+MAX_THREADS_APART = 9216  # of a batch: with more, the lanes of a warp are taken as one
+
+
+@dataclass
+class Snapshot:
+    """What a thread knew at some time: a row of `known`, its part with a proxy fence, and what it knew of the past."""
+
+    batch: LaunchBlocks
+    row: Times
+    fenced: Times
+    past: Past
+    sc: ScFences | None = None
+
+    def joined(self, other: Snapshot) -> Snapshot:
+        """What two snapshots of one batch know together."""
+        return Snapshot(
+            self.batch, _longest(self.row, other.row), _longest(self.fenced, other.fenced),
+            merge_pasts(self.past, other.past), merge_fences(self.sc, other.sc),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ScFences:
+    """What a thread knows of fence.sc: what was known at those before it, and what it learns at its next one.
+
+    A fence.sc that happens before a strong write comes first in the order of these fences if another one happens behind
+    a load of what was written: else the load would precede the write.
+    """
+
+    done: Snapshot | None = None
+    promised: Snapshot | None = None
+
+
+@dataclass(frozen=True)
+class LaunchBlocks:
+    """The blocks of a batch, by their numbers in the grid."""
+
+    numbers: tuple[int, ...]
+
+
+@dataclass
+class Message:
+    """What a strong store or atomic leaves for those who load its value: a snapshot, and how far it reaches."""
+
+    level: int
+    block: int
+    cluster: int
+    snapshot: Snapshot
+    is_promise: bool = False  # it counts at a fence.sc only
+
+
+@dataclass
+class SyncObject:
+    """A barrier on its way: what the arrivals of this phase know, and what all phases that are over knew."""
+
+    current: Snapshot | None = None
+    completed: Snapshot | None = None
+
+
+@dataclass
+class LaunchOrder:
+    """What the batches of a launch share: the time, and the messages at addresses of global memory."""
+
+    now: int = 0
+    messages: dict[tuple[int, int], list[Message]] = field(default_factory=dict)
+
+
+class Ordering:
+    """The clocks of a batch."""
+
+    def __init__(self, state: WarpState, launch: LaunchOrder, numbers: list[int], *, has_proxies: bool) -> None:
+        """Let nobody know anything of the others; without copies and wgmma there is one proxy."""
+        self.state, self.launch = state, launch
+        self.threads = state.warps * LANES
+        self.per_block = state.launch.warps * LANES
+        self.blocks = LaunchBlocks(tuple(numbers))
+        self.number_order = np.argsort(np.array(numbers, np.int64))
+        self.numbers = np.array(numbers, np.int64)[self.number_order]
+        self.share = 1 if self.threads <= MAX_THREADS_APART else LANES  # threads of a column
+        self.own_columns = self.threads // self.share
+        self.known: Times = np.zeros((self.threads, self.own_columns), np.int32)
+        self.fenced: Times = np.zeros((self.threads, self.own_columns if has_proxies else 0), np.int32)
+        self.agents: dict[Hashable, int] = {}  # columns by what they stand for
+        self.agent_names: list[Hashable] = []
+        self.pasts: list[Past] = [{}] * self.threads
+        self.sc_fences: list[ScFences | None] = [None] * self.threads
+        self.released: dict[int, Times] = {}  # by the level of the fence: the rows at the last one
+        self.released_fenced: dict[int, Times] = {}
+        self.released_past: dict[tuple[int, int], Past] = {}
+        self.has_released: dict[int, NDArray[np.bool_]] = {}
+        self.pending: dict[tuple[int, int], list[Snapshot]] = {}  # by thread and level: loaded, but not fenced
+        self.barriers: dict[tuple[int, int], SyncObject] = {}
+        self.clusters: dict[int, SyncObject] = {}
+        self.mbarriers: dict[int, SyncObject] = {}
+        self.shared_messages: dict[tuple[int, int], list[Message]] = {}
+
+    # --- entities
+
+    @property
+    def now(self) -> int:
+        """The time: how many steps there were."""
+        return self.launch.now
+
+    def entities(self, threads: Rows) -> Rows:
+        """Numbers of threads in the whole grid."""
+        return (
+            np.array(self.blocks.numbers, np.int64)[threads // self.per_block] * self.per_block
+            + threads % self.per_block
+        )
+
+    def agent(self, name: Hashable) -> int:
+        """The column of an agent; it is added where there is none."""
+        column = self.agents.get(name)
+        if column is None:
+            column = self.agents[name] = self.own_columns + len(self.agent_names)
+            self.agent_names.append(name)
+            if column >= self.known.shape[1]:
+                more = np.zeros((self.threads, AGENT_CHUNK), np.int32)
+                self.known = np.concatenate([self.known, more], axis=1)
+                if self.fenced.shape[1]:
+                    self.fenced = np.concatenate([self.fenced, more], axis=1)
+        return column
+
+    def agent_entity(self, column: int) -> int:
+        """The number that stands for an agent in the shadow of memory: negative, with the batch in it."""
+        return -1 - (column - self.own_columns) - (self.blocks.numbers[0] << 24)
+
+    def columns(self, entities: Rows) -> Rows:
+        """The columns of entities; -1 where they are of an earlier batch."""
+        blocks = entities // self.per_block
+        at = np.searchsorted(self.numbers, blocks).clip(max=len(self.numbers) - 1)
+        inside = (self.numbers[at] == blocks) & (entities >= 0)
+        threads = self.number_order[at] * self.per_block + entities % self.per_block
+        result = np.where(inside, threads // self.share, -1)
+        if (entities < 0).any():
+            batch, agent = -1 - entities >> 24, (-1 - entities) & 0xFFFFFF
+            own = (entities < 0) & (batch == self.blocks.numbers[0])
+            result = np.where(own, self.own_columns + agent, result)
+        return result
+
+    # --- questions
+
+    def knows(
+        self, threads: Rows, entities: Rows, times: Times | Rows, *, through_fence: bool = False
+    ) -> NDArray[np.bool_]:
+        """Whether what entities did at some times is ordered before what threads do now; arrays of one shape."""
+        columns = self.columns(entities)
+        table = self.fenced if through_fence else self.known
+        result = table[threads, columns] >= times
+        if not through_fence:
+            result |= columns == threads // self.share
+        past = columns < 0
+        if past.any():
+            answers = [
+                self._knows_past(int(thread), int(entity), int(time))
+                for thread, entity, time in zip(threads[past], entities[past], times[past], strict=True)
+            ]
+            result[past] = answers
+        return result
+
+    def _knows_past(self, thread: int, entity: int, time: int) -> bool:
+        """Whether a thread knows what an entity of an earlier batch did."""
+        past = self.pasts[thread]
+        if entity < 0:  # an agent ends with its thread's block
+            times = past.get((-1 - entity) >> 24)
+            return times is not None and int(times.max()) >= time
+        times = past.get(entity // self.per_block)
+        return times is not None and int(times[entity % self.per_block // self.share]) >= time
+
+    # --- what threads learn
+
+    def touch(self, threads: Rows) -> None:
+        """Bring the own time of threads up to now, before others learn of it."""
+        self.known[threads, threads // self.share] = self.now
+
+    def snapshot(self, threads: Rows) -> Snapshot:
+        """What some threads know together now."""
+        self.touch(threads)
+        past: Past = {}
+        for item in {id(own): own for own in (self.pasts[thread] for thread in threads.tolist())}.values():
+            past = merge_pasts(past, item)
+        sc: ScFences | None = None
+        for fences in {id(own): own for own in (self.sc_fences[thread] for thread in threads.tolist())}.values():
+            sc = merge_fences(sc, fences)
+        return Snapshot(self.blocks, self.known[threads].max(axis=0), self.fenced[threads].max(axis=0), past, sc)
+
+    def learn(self, threads: Rows, snapshot: Snapshot) -> None:
+        """Order what threads do from now on behind all that a snapshot knows."""
+        snapshot = self.localised(snapshot)
+        past = snapshot.past
+        if len(snapshot.row):
+            width = len(snapshot.row)
+            self.known[threads, :width] = np.maximum(self.known[threads, :width], snapshot.row)
+            width = len(snapshot.fenced)
+            if width:
+                self.fenced[threads, :width] = np.maximum(self.fenced[threads, :width], snapshot.fenced)
+        if snapshot.sc is not None:
+            merged: dict[int, ScFences | None] = {}
+            for thread in threads.tolist():
+                fences = self.sc_fences[thread]
+                if id(fences) not in merged:
+                    merged[id(fences)] = merge_fences(fences, snapshot.sc)
+                self.sc_fences[thread] = merged[id(fences)]
+        if past:
+            cache: dict[int, Past] = {}
+            for thread in threads.tolist():
+                mine = self.pasts[thread]
+                if id(mine) not in cache:
+                    cache[id(mine)] = merge_pasts(mine, past)
+                self.pasts[thread] = cache[id(mine)]
+
+    def localised(self, snapshot: Snapshot) -> Snapshot:
+        """A snapshot of an earlier batch as this one has it: all of it is past."""
+        if snapshot.batch is self.blocks:
+            return snapshot
+        columns = self.per_block // self.share
+        own = {
+            number: snapshot.row[at * columns : (at + 1) * columns]
+            for at, number in enumerate(snapshot.batch.numbers)
+        }  # fmt: skip
+        nothing = np.zeros(0, np.int32)
+        sc = snapshot.sc and ScFences(
+            snapshot.sc.done and self.localised(snapshot.sc.done),
+            snapshot.sc.promised and self.localised(snapshot.sc.promised),
+        )
+        return Snapshot(self.blocks, nothing, nothing, merge_pasts(snapshot.past, own), sc)
+
+    def learn_of_agent(self, threads: Rows, column: int, time: int) -> None:
+        """Order threads behind what an agent did up to a time: its completion is a proxy fence too."""
+        for table in (self.known, self.fenced):
+            if column < table.shape[1]:
+                table[threads, column] = np.maximum(table[threads, column], time)
+
+    def sync_lanes(self, threads: Rows) -> None:
+        """bar.warp.sync: some lanes of a warp learn what the others know."""
+        self.learn(threads, self.snapshot(threads))
+
+    def sync_warps(self, warps: Rows) -> None:
+        """bar.warp.sync of whole warps."""
+        threads = (warps[:, None] * LANES + np.arange(LANES)).reshape(-1)
+        self.touch(threads)
+        for table in (self.known, self.fenced):
+            if not table.shape[1]:
+                continue
+            rows = table[threads].reshape(len(warps), LANES, -1)
+            table[threads] = np.repeat(rows.max(axis=1), LANES, axis=0)
+        if any(self.pasts[thread] or self.sc_fences[thread] for thread in threads.tolist()):
+            for warp in warps.tolist():
+                self.sync_lanes(np.arange(warp * LANES, (warp + 1) * LANES))
+
+    def arrive(self, sync: SyncObject, threads: Rows) -> None:
+        """Threads arrive at a phase of a barrier."""
+        mine = self.snapshot(threads)
+        sync.current = mine if sync.current is None else sync.current.joined(mine)
+
+    def complete(self, sync: SyncObject) -> None:
+        """The phase of a barrier is over."""
+        if sync.current is not None:
+            sync.completed = sync.current if sync.completed is None else sync.completed.joined(sync.current)
+        sync.current = None
+
+    # --- fences
+
+    def fence(self, threads: Rows, level: int, *, is_sc: bool = False) -> None:
+        """fence and membar of a level: what follows carries all that threads know, and they take what they loaded."""
+        is_sc = is_sc and level == GPU
+        for thread in threads.tolist() if is_sc else ():
+            fences = self.sc_fences[thread]
+            if fences is not None and fences.promised is not None:
+                self.learn(np.array([thread]), fences.promised)
+        if self.pending:
+            for thread in threads.tolist():
+                for reached in range(level + 1):
+                    for snapshot in self.pending.pop((thread, reached), ()):
+                        self.learn(np.array([thread]), snapshot)
+        self.touch(threads)
+        for reached in range(level + 1):
+            if reached not in self.released or self.released[reached].shape != self.known.shape:
+                self._grow_released(reached)
+            self.released[reached][threads] = self.known[threads]
+            self.released_fenced[reached][threads] = self.fenced[threads]
+            self.has_released[reached][threads] = True
+            for thread in threads.tolist():
+                self.released_past[reached, thread] = self.pasts[thread]
+        for thread in threads.tolist() if is_sc else ():
+            row, fenced = self.known[thread].copy(), self.fenced[thread].copy()
+            self.sc_fences[thread] = ScFences(Snapshot(self.blocks, row, fenced, self.pasts[thread]))
+
+    def _grow_released(self, level: int) -> None:
+        """Make space for the rows of fences, as wide as those of threads."""
+        for tables in (self.released, self.released_fenced):
+            new = np.zeros_like(self.known if tables is self.released else self.fenced)
+            if level in tables:
+                new[:, : tables[level].shape[1]] = tables[level]
+            tables[level] = new
+        self.has_released.setdefault(level, np.zeros(self.threads, np.bool_))
+
+    def fence_proxy(self, threads: Rows) -> None:
+        """fence.proxy.async: all that threads know can be seen by the async proxy too."""
+        self.touch(threads)
+        if self.fenced.shape[1]:
+            self.fenced[threads] = self.known[threads]
+
+    # --- messages
+
+    def place_of(self, thread: int) -> tuple[int, int]:
+        """The block of a thread and its cluster, as numbers in the grid."""
+        at = thread // self.per_block
+        size = self.state.launch.cluster_blocks
+        return self.blocks.numbers[at], self.blocks.numbers[at // size * size]
+
+    def table_of(self, buffer: NDArray[np.uint8]) -> dict[tuple[int, int], list[Message]]:
+        """The messages in a buffer: those of shared memory end with the batch."""
+        return self.shared_messages if buffer is self.state.memory.shared else self.launch.messages
+
+    def send(
+        self, buffer: NDArray[np.uint8], offset: int, thread: int, level: int, *, releases: bool, passes_on: bool
+    ) -> None:
+        """Leave a message at an address: what a thread knows if it releases, else what it knew at its last fence.
+
+        A store replaces what others left there, an atomic passes it on.
+        """
+        table, key = self.table_of(buffer), (id(buffer), offset)
+        if not passes_on:
+            table.pop(key, None)
+        block, cluster = self.place_of(thread)
+        news: list[Message] = []
+        if releases:
+            news.append(Message(level, block, cluster, self.snapshot(np.array([thread]))))
+        else:
+            for reached in range(level, -1, -1):
+                if reached in self.has_released and self.has_released[reached][thread]:
+                    row, fenced = self.released[reached][thread].copy(), self.released_fenced[reached][thread].copy()
+                    past = self.released_past[reached, thread]
+                    news.append(Message(reached, block, cluster, Snapshot(self.blocks, row, fenced, past)))
+        fences = self.sc_fences[thread]
+        if fences is not None and fences.done is not None:
+            news.append(Message(level, block, cluster, fences.done, is_promise=True))
+        for message in news:
+            self.leave(table.setdefault(key, []), message)
+
+    def leave(self, messages: list[Message], new: Message) -> None:
+        """Add a message to those of an address: one of each level and block, which knows what all of them knew.
+
+        Beyond a few, those that reach every block become one of nowhere: an access of a smaller scope does not take it.
+        """
+        if new.level == GPU and len(messages) >= MAX_MESSAGES:
+            new = Message(GPU, NOWHERE, NOWHERE, new.snapshot, new.is_promise)
+        for at, item in enumerate(messages):
+            if (item.is_promise, item.level, item.block) == (new.is_promise, new.level, new.block):
+                snapshot = self.localised(item.snapshot).joined(new.snapshot)
+                messages[at] = Message(new.level, new.block, new.cluster, snapshot, new.is_promise)
+                return
+        messages.append(new)
+
+    def receive(self, buffer: NDArray[np.uint8], offset: int, thread: int, level: int, *, acquires: bool) -> None:
+        """Take the message at an address: now if the load acquires, else at the next fence, a promise at a fence.sc."""
+        messages = self.table_of(buffer).get((id(buffer), offset))
+        if not messages:
+            return
+        block, cluster = self.place_of(thread)
+        for message in messages:
+            needed = BLOCK if message.block == block else CLUSTER if message.cluster == cluster else GPU
+            if message.level < needed or level < needed:
+                continue
+            if message.is_promise:
+                promise = ScFences(promised=self.localised(message.snapshot))
+                self.sc_fences[thread] = merge_fences(self.sc_fences[thread], promise)
+            elif acquires:
+                self.learn(np.array([thread]), message.snapshot)
+            else:
+                waiting = self.pending.setdefault((thread, needed), [])
+                if all(item is not message.snapshot for item in waiting):
+                    waiting.append(message.snapshot)
+
+
+def merge_fences(first: ScFences | None, second: ScFences | None) -> ScFences | None:
+    """What two threads know of fence.sc together."""
+    if first is None or second is None or first is second:
+        return first or second
+    return ScFences(_joined(first.done, second.done), _joined(first.promised, second.promised))
+
+
+def _joined(left: Snapshot | None, right: Snapshot | None) -> Snapshot | None:
+    """What two snapshots know together, where there are two."""
+    return left.joined(right) if left and right and left is not right else left or right
+
+
+def merge_pasts(first: Past, second: Past) -> Past:
+    """What is known of blocks that have ended, from two sides."""
+    if not second or first is second:
+        return first
+    if not first:
+        return second
+    result = dict(first)
+    for number, times in second.items():
+        result[number] = np.maximum(result[number], times) if number in result else times
+    return result
+
+
+def _longest(first: Times, second: Times) -> Times:
+    """The maximum of two rows, of which one may have more columns."""
+    if len(first) < len(second):
+        first, second = second, first
+    result = first.copy()
+    result[: len(second)] = np.maximum(result[: len(second)], second)
+    return result

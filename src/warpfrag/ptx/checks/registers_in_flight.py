@@ -1,0 +1,201 @@
+"""Registers of wgmma that are touched while it runs, and writes of them that no wgmma.fence orders before it.
+
+A wgmma.mma_async reads A and writes D while its warps go on. Until wgmma.wait_group after a commit nobody may read or
+write D, nor write A; another wgmma may go on with the same accumulators. Registers that were written since the last
+wgmma.fence may not be ready when it begins. `mov` is no access of its own: compilers write it for copies and constants
+that ptxas removes or places itself, so a copy is taken for the register that it is of.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from warpfrag.ptx.checks.findings import KernelAccess, KernelFinding
+from warpfrag.ptx.checks.observers import StepObserver
+from warpfrag.ptx.interpreter.lane_group import items_of
+from warpfrag.ptx.program.actions import MatrixOp, Move
+from warpfrag.ptx.program.program import Immediate, MemoryOperand, Register, VectorOperand, registers_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from warpfrag.ptx.checks.findings import FindingCollector
+    from warpfrag.ptx.checks.ordering import LaunchOrder
+    from warpfrag.ptx.interpreter.lane_group import LaneGroup
+    from warpfrag.ptx.interpreter.warp_batch import WarpBatch
+    from warpfrag.ptx.program.program import DecodedInstruction, Program, PtxOperand
+
+
+class WarpProducts:
+    """The wgmma of one warp: registers in flight, groups that are open or committed, and the last fence."""
+
+    def __init__(self) -> None:
+        """Nothing was issued, and no fence was passed."""
+        self.targets: dict[int, tuple[int, int]] = {}  # D: the group and the line of the wgmma, by register
+        self.sources: dict[int, tuple[int, int]] = {}  # A in registers
+        self.written: dict[int, tuple[int, int]] = {}  # time and line of the last write, by register
+        self.group = 1  # that is open
+        self.fence_time = -1
+
+
+class RegisterCheck(StepObserver):
+    """Follows the registers of wgmma, warp by warp."""
+
+    def __init__(self, state: WarpBatch, order: LaunchOrder, collector: FindingCollector) -> None:
+        """Find which steps touch such registers: no other is looked at."""
+        self.state, self.order, self.collector = state, order, collector
+        self.tracked = tracked_registers(state.program)
+        self.warps: dict[int, WarpProducts] = defaultdict(WarpProducts)
+        self.touches: dict[int, bool] = {}
+
+    def before(self, step: DecodedInstruction, group: LaneGroup) -> None:
+        """Look at a step that reads or writes tracked registers."""
+        at = self.state.memory.step
+        touches = self.touches.get(at)
+        if touches is None:
+            touches = self.touches[at] = bool(self.tracked & {*_reads(step), *_writes(step)})
+        is_product = is_wgmma(step)
+        if not touches and not is_product:
+            return
+        for warp, lanes in zip(group.warp_rows.tolist(), group.mask, strict=True):
+            if lanes.any():
+                own = self.warps[warp]
+                self.issue(step, own, warp) if is_product else self.access(step, own, warp, int(lanes.argmax()))
+
+    def after(self, step: DecodedInstruction, group: LaneGroup) -> None:
+        """wgmma.fence, commit_group and wait_group."""
+        words = step.name.split(".")
+        if words[0] != "wgmma" or is_wgmma(step):
+            return
+        for warp in group.active_rows.tolist():
+            own = self.warps[warp]
+            if "fence" in words:
+                own.fence_time = self.order.now
+            elif "commit_group" in words:
+                own.group += 1
+            elif "wait_group" in words:
+                operand = step.sources[0] if step.sources else None
+                left = operand.code(None) if isinstance(operand, Immediate) else 0
+                for table in (own.targets, own.sources):
+                    for register in [name for name, (number, _) in table.items() if number < own.group - left]:
+                        del table[register]
+
+    def issue(self, step: DecodedInstruction, own: WarpProducts, warp: int) -> None:
+        """A wgmma begins: its registers must be ready, and are in flight from now on."""
+        targets, sources = product_registers(step)
+        names = {
+            register.index: register.name
+            for operand in (*step.results, *step.sources)
+            for register in registers_of(operand)
+        }
+        if own.fence_time < 0:
+            self.report("fence", step, warp, 0, "no wgmma.fence was passed before it", None)
+        else:
+            late = [index for index in (*targets, *sources) if own.written.get(index, (-1, 0))[0] > own.fence_time]
+            if late:
+                line = own.written[late[0]][1]
+                text = f"{names[late[0]]} was written at line {line}, with no wgmma.fence behind it"
+                self.report("fence", step, warp, 0, text, line)
+        for index in sources:
+            if index in own.targets:
+                line = own.targets[index][1]
+                self.report(
+                    "async",
+                    step,
+                    warp,
+                    0,
+                    f"A in {names[index]} is the result of the wgmma at line {line}, which has not been waited for",
+                    line,
+                )
+        own.targets |= dict.fromkeys(targets, (own.group, step.line))
+        own.sources |= dict.fromkeys(sources, (own.group, step.line))
+
+    def access(self, step: DecodedInstruction, own: WarpProducts, warp: int, lane: int) -> None:
+        """Another instruction reads or writes tracked registers."""
+        if isinstance(step.action, Move):
+            sources, targets = list(_registers(step.sources[0])), list(_registers(step.results[0]))
+            if sources or not any(index in table for index in targets for table in (own.targets, own.sources)):
+                for table in (own.targets, own.sources, own.written):
+                    state = next((table[index] for index in sources if index in table), None)
+                    for index in targets:
+                        if state is not None:
+                            table[index] = state
+                        else:
+                            table.pop(index, None)
+                return
+        for index in _reads(step):
+            if index in own.targets:
+                self.touched(step, own.targets[index][1], warp, lane, "reads", index)
+                return
+        for index in _writes(step):
+            table = own.targets if index in own.targets else own.sources
+            if index in table:
+                self.touched(step, table[index][1], warp, lane, "writes", index)
+                return
+            own.written[index] = self.order.now, step.line
+
+    def touched(self, step: DecodedInstruction, line: int, warp: int, lane: int, verb: str, index: int) -> None:
+        """Report an access of a register in flight."""
+        registers = [register for operand in (*step.results, *step.sources) for register in registers_of(operand)]
+        name = next((register.name for register in registers if register.index == index), "a register")
+        text = f"{step.name} {verb} {name}, a register of the wgmma at line {line}, which has not been waited for"
+        self.report("async", step, warp, lane, text, line)
+
+    def report(self, kind: str, step: DecodedInstruction, warp: int, lane: int, text: str, line: int | None) -> None:
+        """Report a step, with the line of the other instruction where there is one."""
+        x, y, z = (int(axis[warp]) for axis in self.state.block_index)
+        i, j, k = (int(axis[warp, lane]) for axis in self.state.thread_index)
+        other = None if line is None else KernelAccess("wgmma or register", line, (x, y, z), (i, j, k))
+        text = text if text.startswith(step.name) else f"{step.name}: {text}"
+        self.collector.add(KernelFinding(kind, step.line, text, block=(x, y, z), thread=(i, j, k), other=other))
+
+
+def is_wgmma(step: DecodedInstruction) -> bool:
+    """Whether a step is wgmma.mma_async."""
+    return isinstance(step.action, MatrixOp) and step.action.operation == "wgmma"
+
+
+def product_registers(step: DecodedInstruction) -> tuple[list[int], list[int]]:
+    """The registers of D, and those of A where it is not in shared memory."""
+    a = step.sources[0]
+    sources = [register.index for register in registers_of(a)] if isinstance(a, VectorOperand) else []
+    return [register.index for register in registers_of(step.results[0])], sources
+
+
+def tracked_registers(program: Program) -> set[int]:
+    """The registers of all wgmma of a program, and those that copies connect with them."""
+    tracked: set[int] = set()
+    for step in program.steps:
+        if is_wgmma(step):
+            tracked |= {index for part in product_registers(step) for index in part}
+    copies = [
+        {*_registers(step.results[0]), *_registers(step.sources[0])}
+        for step in program.steps
+        if isinstance(step.action, Move)
+    ]
+    grown = bool(tracked)
+    while grown:
+        more = {index for pair in copies if tracked & pair for index in pair} - tracked
+        tracked |= more
+        grown = bool(more)
+    return tracked
+
+
+def _registers(operand: PtxOperand) -> Iterator[int]:
+    for item in items_of(operand):
+        if isinstance(item, Register):
+            yield item.index
+        elif isinstance(item, MemoryOperand) and item.base is not None:
+            yield item.base.index
+
+
+def _reads(step: DecodedInstruction) -> list[int]:
+    """The registers that a step reads, its guard and its addresses too."""
+    guard = [step.guard.index] if step.guard is not None else []
+    return guard + [index for operand in step.sources for index in _registers(operand)]
+
+
+def _writes(step: DecodedInstruction) -> list[int]:
+    """The registers that a step writes."""
+    return [index for operand in step.results for index in _registers(operand)]

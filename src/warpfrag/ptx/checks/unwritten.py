@@ -1,0 +1,503 @@
+"""Values that nobody wrote: followed from registers and memory through every instruction, until they matter.
+
+Each register has a mask of its bits that come from something unwritten, each byte of shared and local memory and of
+arrays that the caller marks (`ptx.Unwritten`) another. To read such a value is no mistake: compilers do it for lanes
+that are masked off later. It is a finding where the value decides an address or a branch, or is stored to global
+memory. Moves, shifts and bytes that are picked keep the mask exact; a product of matrices marks the elements of D whose
+row of A or column of B has a mark; what is computed otherwise is marked whole if a part of an operand is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warpfrag.core.coordinates import LANES
+from warpfrag.execution import fragment, matrix_moves
+from warpfrag.isa.operands import operands
+from warpfrag.ptx.checks.findings import KernelFinding
+from warpfrag.ptx.checks.observers import StepObserver
+from warpfrag.ptx.interpreter.lane_group import LaneGroup, items_of
+from warpfrag.ptx.interpreter.matrix_instructions import architecture_of
+from warpfrag.ptx.program.actions import (
+    Allocate,
+    AsyncCopy,
+    AsyncStore,
+    Atomic,
+    Branch,
+    BulkCopy,
+    DirectCall,
+    LaneOp,
+    MatrixOp,
+    MemoryBarrier,
+    MemoryLoad,
+    MemoryStore,
+    Move,
+    TensorCopy,
+    WarpCollective,
+)
+from warpfrag.ptx.program.program import MemoryOperand, Register, VectorOperand
+from warpfrag.ptx.program.types import container
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from warpfrag.isa.words import Form
+    from warpfrag.ptx.checks.findings import FindingCollector
+    from warpfrag.ptx.interpreter.warp_batch import WarpBatch
+    from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
+    from warpfrag.ptx.program.types import Codes
+
+    Bytes = NDArray[np.uint8]
+    Numbers = NDArray[np.int64]
+
+APPLIED = {"shl", "shr", "prmt", "bfi", "bfe", "shf"}
+"""Opcodes that move bits: what they do to a mask is what they do to a value, if what says how is written."""
+MOVED_OPERANDS = {"shl": 1, "shr": 1, "prmt": 2, "bfi": 2, "bfe": 1, "shf": 2}
+ADDRESSED = (
+    MemoryLoad | MemoryStore | Atomic | AsyncCopy | BulkCopy | TensorCopy | AsyncStore | MemoryBarrier | MatrixOp
+)
+MARK = np.uint8(0xFF)
+
+
+class UnwrittenCheck(StepObserver):
+    """Follows what was never written."""
+
+    def __init__(self, state: WarpBatch, collector: FindingCollector, marked: dict[int, Bytes]) -> None:
+        """Mark every register, all of shared and local memory; marks of arrays stay from batch to batch."""
+        self.state, self.collector = state, collector
+        program = state.program
+        full = {
+            bits: np.full((state.warps, LANES), -1 if bits > 1 else 1).astype(container(bits))
+            for bits in set(program.registers)
+        }
+        self.masks: list[Codes] = [full[bits] for bits in program.registers]
+        self.clean = {dtype: np.zeros((state.warps, LANES), dtype) for dtype in {mask.dtype for mask in self.masks}}
+        frame = program.frame
+        self.masks[frame.index] = np.zeros_like(self.masks[frame.index])
+        memory = state.memory
+        self.shared = np.full(len(memory.shared), MARK)
+        self.local = np.full(len(memory.local), MARK)
+        self.marked = marked
+        self.loaded: list[tuple[Bytes, Numbers, Numbers]] = []  # marks, threads, offsets of this step's reads
+        self.products: list[Bytes] = []  # marks of the operands of wgmma
+        self.results: list[Codes] | None = None
+        self.copied: list[Bytes] = []
+
+    def marks_of(self, buffer: Bytes) -> Bytes | None:
+        """The marks of a buffer; None where all of it is written."""
+        memory = self.state.memory
+        if buffer is memory.shared:
+            return self.shared
+        return self.local if buffer is memory.local else self.marked.get(id(buffer))
+
+    # --- memory
+
+    def read(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers) -> None:
+        """Keep the marks of what is loaded."""
+        marks = self.marks_of(buffer)
+        places = offsets[:, None] + np.arange(size)
+        self.loaded.append((np.zeros(places.shape, np.uint8) if marks is None else marks[places], threads, offsets))
+
+    def write(self, buffer: Bytes, offsets: Numbers, codes: NDArray[Any], threads: Numbers) -> None:
+        """Marks go with the values; in memory without marks they are a finding."""
+        step = self.step
+        size = codes.dtype.itemsize * codes.shape[1]
+        data = self.stored_marks(step, threads, size)
+        marks = self.marks_of(buffer)
+        is_global = buffer is not self.state.memory.shared and buffer is not self.state.memory.local
+        if data is None:
+            if marks is not None:
+                marks[offsets[:, None] + np.arange(size)] = 0
+            return
+        if is_global and data.any():
+            which = int(data.any(axis=1).argmax())
+            self.report(
+                step,
+                int(threads[which]),
+                "a value that was never written is stored to global memory",
+                data.any(axis=1).sum(),
+            )
+        if marks is not None:
+            marks[offsets[:, None] + np.arange(size)] = 0 if is_global else data
+
+    def stored_marks(self, step: DecodedInstruction, threads: Numbers, size: int) -> Bytes | None:
+        """The marks of what threads store, [threads, size]; None where all is written."""
+        action = step.action
+        if isinstance(action, AsyncCopy):
+            result = np.zeros((len(threads), size), np.uint8)
+            for data, owners, _ in self.loaded:
+                at = np.searchsorted(threads, owners)
+                result[at, : data.shape[1]] = data
+            return result if result.any() else None
+        if isinstance(action, MemoryStore) and action.converts is None:
+            columns = [self.mask_of(item).reshape(-1)[threads] for item in items_of(step.sources[1])]
+            if not any(column.any() for column in columns):
+                return None
+            kind = action.type.dtype
+            parts = [
+                np.ascontiguousarray(column.astype(kind)).view(np.uint8).reshape(len(threads), -1) for column in columns
+            ]
+            return np.concatenate(parts, axis=1)
+        if isinstance(action, MemoryStore):
+            wrong = self.mask_of(step.sources[1]).reshape(-1)[threads] != 0
+            return np.where(wrong[:, None], MARK, np.uint8(0)).repeat(size, axis=1) if wrong.any() else None
+        if isinstance(action, MatrixOp) and action.operation == "stmatrix":
+            warps = np.unique(threads // LANES)
+            group = LaneGroup(self.state, warps, np.ones((len(warps), LANES), np.bool_))
+            lines = matrix_moves.lines_by_lane(action.form, self.words(group, step.sources[1]))
+            return lines.reshape(-1, lines.shape[-1]) if lines.any() else None
+        if isinstance(action, MatrixOp):  # wmma.store: element by element, for the first lane of each warp
+            warps = np.unique(threads // LANES)
+            group = LaneGroup(self.state, warps, np.ones((len(warps), LANES), np.bool_))
+            (spec,) = operands(action.form, architecture_of(action.form, self.state.launch.arch)).values()
+            codes = fragment.unpack(spec, self.words(group, step.sources[1])).reshape(-1, 1) != 0
+            return np.where(codes, MARK, np.uint8(0)).repeat(size, axis=1) if codes.any() else None
+        return None
+
+    def update(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers) -> None:
+        """Atomics: what they add to must be written, and so must the operand."""
+        self.read(buffer, offsets, size, threads)
+        step = self.step
+        for operand in step.sources[1:]:
+            for item in items_of(operand):
+                wrong = self.mask_of(item).reshape(-1)[threads] != 0
+                if wrong.any():
+                    self.report(
+                        step, int(threads[wrong.argmax()]), "an operand of an atomic was never written", wrong.sum()
+                    )
+        marks = self.marks_of(buffer)
+        if marks is not None:
+            data = marks[offsets[:, None] + np.arange(size)]
+            if data.any() and isinstance(step.action, Atomic) and step.action.name != "exch":
+                wrong = data.any(axis=1)
+                self.report(
+                    step, int(threads[wrong.argmax()]), "an atomic changes memory that was never written", wrong.sum()
+                )
+            marks[offsets[:, None] + np.arange(size)] = 0
+
+    def copy_read(self, buffer: Bytes, offsets: Numbers, size: int, thread: int) -> None:  # noqa: ARG002 (all are told)
+        """Keep the marks of what a copy reads."""
+        marks = self.marks_of(buffer)
+        self.copied.append(
+            np.zeros(len(offsets) * size, np.uint8)
+            if marks is None
+            else marks[offsets[:, None] + np.arange(size)].reshape(-1)
+        )
+
+    def copy_write(
+        self,
+        buffer: Bytes,
+        offsets: Numbers,
+        size: int,
+        thread: int,
+        cell: int | None,  # noqa: ARG002 (all are told)
+        *,
+        reduces: bool = False,
+    ) -> None:
+        """A copy takes marks along; to global memory they are a finding."""
+        source = np.concatenate(self.copied) if self.copied else np.zeros(0, np.uint8)
+        marks = self.marks_of(buffer)
+        is_global = buffer is not self.state.memory.shared
+        if is_global and source.any():
+            self.report(self.step, thread, "a copy stores bytes to global memory that were never written", 1)
+        if marks is not None and not reduces:
+            fits = len(source) == len(offsets) * size and not is_global and isinstance(self.step.action, BulkCopy)
+            marks[offsets[:, None] + np.arange(size)] = source.reshape(len(offsets), size) if fits else 0
+
+    def product_read(self, offsets: Numbers, size: int, warp: int) -> None:  # noqa: ARG002 (all are told)
+        """Keep the marks of the operands of wgmma."""
+        self.products.append(self.shared[offsets[:, None] + np.arange(size)].any(axis=1).astype(np.uint8))
+
+    # --- registers
+
+    @property
+    def step(self) -> DecodedInstruction:
+        """The step that is running."""
+        return self.state.program.steps[self.state.memory.step]
+
+    def mask_of(self, operand: PtxOperand) -> Codes:
+        """The mask of an operand in every lane of the batch."""
+        if isinstance(operand, Register):
+            return self.masks[operand.index]
+        if isinstance(operand, MemoryOperand) and operand.base is not None:
+            return self.masks[operand.base.index]
+        if isinstance(operand, VectorOperand):
+            whole = np.zeros((self.state.warps, LANES), np.uint64)
+            for item in operand.items:
+                whole = whole | self.mask_of(item).astype(np.uint64)
+            return whole
+        return self.clean.setdefault(np.dtype(np.uint32), np.zeros((self.state.warps, LANES), np.uint32))
+
+    def words(self, group: LaneGroup, operand: PtxOperand) -> NDArray[np.uint32]:
+        """The masks of an operand as words, [warps, 32, words]."""
+        columns: list[Codes] = []
+        for item in items_of(operand):
+            mask = self.mask_of(item)[group.warp_rows]
+            if isinstance(item, Register) and item.bits == 64:
+                columns += [(mask & np.uint64(0xFFFFFFFF)).astype(np.uint32), (mask >> np.uint64(32)).astype(np.uint32)]
+            else:
+                columns.append(mask.astype(np.uint32))
+        return np.ascontiguousarray(np.stack(columns, axis=-1))
+
+    def put(self, group: LaneGroup, operand: PtxOperand, mask: Codes) -> None:
+        """Give the register of an operand a mask in some lanes; `mask` is [warps of the group, lanes]."""
+        if not isinstance(operand, Register):
+            return
+        dtype = container(operand.bits)
+        old = self.masks[operand.index]
+        mask = mask if mask.dtype == dtype else (mask != 0 if dtype == np.bool_ else mask.astype(dtype))
+        new = old.copy()
+        new[group.warp_rows] = np.where(group.mask, mask, old[group.warp_rows])
+        self.masks[operand.index] = new
+
+    def put_whole(self, group: LaneGroup, operand: PtxOperand, wrong: NDArray[np.bool_]) -> None:
+        """Mark registers whole, or not at all."""
+        for item in items_of(operand):
+            if isinstance(item, Register):
+                dtype = container(item.bits)
+                ones = dtype.type(1) if dtype == np.bool_ else dtype.type(np.iinfo(dtype).max)
+                self.put(group, item, np.where(wrong, ones, dtype.type(0)))
+
+    # --- steps
+
+    def guarded(self, step: DecodedInstruction, group: LaneGroup) -> None:
+        """Find marks that decide a branch, or whether memory is accessed."""
+        if step.guard is not None and isinstance(step.action, Branch | ADDRESSED):
+            self.check(step, group, step.guard, "a branch or a guard depends on a value that was never written")
+
+    def before(self, step: DecodedInstruction, group: LaneGroup) -> None:
+        """Find marks that reach an address or a branch, and compute those of the results."""
+        self.loaded, self.products, self.copied = [], [], []
+        action = step.action
+        if isinstance(action, Branch) and action.indexed:
+            self.check(step, group, step.sources[0], "a branch depends on a value that was never written")
+        if isinstance(action, ADDRESSED):
+            for operand in step.sources:
+                if isinstance(operand, MemoryOperand) and operand.base is not None:
+                    self.check(step, group, operand, "an address depends on a value that was never written")
+        self.results = None
+        if isinstance(action, LaneOp):
+            self.results = self.computed(step, action, group)
+        elif isinstance(action, WarpCollective):
+            self.results = self.collected(step, action, group)
+
+    def check(self, step: DecodedInstruction, group: LaneGroup, operand: PtxOperand, text: str) -> None:
+        """Report lanes in which an operand has a mark."""
+        wrong = (self.mask_of(operand)[group.warp_rows] != 0) & group.mask
+        if wrong.any():
+            warp, lane = (int(v) for v in np.argwhere(wrong)[0])
+            self.report(step, int(group.warp_rows[warp]) * LANES + lane, text, wrong.sum())
+
+    def computed(self, step: DecodedInstruction, action: LaneOp, group: LaneGroup) -> list[Codes]:
+        """The masks of the results of a LaneOp."""
+        masks = [self.mask_of(operand)[group.warp_rows] for operand in step.sources]
+        wrong = np.zeros(group.mask.shape, np.bool_)
+        for mask in masks:
+            wrong |= mask != 0
+        if not (wrong & group.mask).any():
+            return [np.zeros(group.mask.shape, np.uint64)] * len(step.results)
+        opcode = step.attributes.opcode
+        registers = [operand for operand in step.sources if isinstance(operand, Register)]
+        if opcode in {"xor", "sub"} and len(registers) == 2 and registers[0] == registers[1]:
+            return [np.zeros(group.mask.shape, np.uint64)] * len(step.results)
+        if opcode == "selp":
+            chosen = (
+                group.of(self.state.registers[step.sources[2].index])
+                if isinstance(step.sources[2], Register)
+                else wrong
+            )
+            picked = (
+                np.where(chosen, masks[0], masks[1])
+                if not getattr(step.sources[2], "negated", False)
+                else np.where(chosen, masks[1], masks[0])
+            )
+            return [np.where(masks[2] != 0, _ones(picked), picked)]
+        if opcode in APPLIED:
+            moved = MOVED_OPERANDS[opcode]
+            how = np.zeros(group.mask.shape, np.bool_)
+            for mask in masks[moved:]:
+                how |= mask != 0
+            values: list[Any] = []
+            for number, (operand, kind) in enumerate(zip(step.sources, action.sources, strict=True)):
+                if kind is None:
+                    values.append(operand.code(None) if hasattr(operand, "code") else 0)
+                elif number < moved:
+                    values.append(masks[number].astype(kind.dtype))
+                else:
+                    values.append(group.read(operand, kind))
+            result = action.function(*values)
+            result = result[0] if isinstance(result, tuple) else result
+            return [np.where(how, _ones(result), result)]
+        if opcode in {"and", "or"} and len(step.sources) == 2 and action.sources[0] is not None:
+            kind = action.sources[0]
+            left, right = (group.read(operand, kind) for operand in step.sources)
+            first, second = (mask.astype(kind.dtype) for mask in masks)
+            if opcode == "or":
+                left, right = ~left, ~right
+            return [(first & (second | right)) | (second & (first | left))]
+        return [np.where(wrong, np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64(0))] * len(step.results)
+
+    def collected(self, step: DecodedInstruction, action: WarpCollective, group: LaneGroup) -> list[Codes]:
+        """The masks of shuffles, votes and reductions."""
+        masks = [self.mask_of(operand)[group.warp_rows] for operand in step.sources]
+        clean = np.zeros(group.mask.shape, np.uint64)
+        if not masks:
+            return [clean] * len(step.results)
+        if step.attributes.opcode == "shfl":
+            args = [group.read(operand, kind) for operand, kind in zip(step.sources, action.sources, strict=True)]
+            moved = action.function(group.mask, masks[0].astype(np.uint32), *args[1:])
+            return [moved[0] if isinstance(moved, tuple) else moved, clean]
+        wrong = ((masks[0] != 0) & group.mask).any(axis=1, keepdims=True) & group.mask
+        return [np.where(wrong, np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64(0))] * len(step.results)
+
+    def after(self, step: DecodedInstruction, group: LaneGroup) -> None:
+        """Mark the results."""
+        action = step.action
+        if self.results is not None:
+            for operand, mask in zip(step.results, self.results, strict=False):
+                self.put(group, operand, mask)
+        elif isinstance(action, Move):
+            self.move(step, action, group)
+        elif isinstance(action, MemoryLoad | Atomic):
+            self.load(step, action, group)
+        elif isinstance(action, MatrixOp):
+            self.matrix(step, action, group)
+        elif isinstance(action, DirectCall):
+            self.call(step, group)
+        elif isinstance(action, Allocate) or step.results:
+            for operand in step.results:
+                self.put_whole(group, operand, np.zeros(group.mask.shape, np.bool_))
+
+    def move(self, step: DecodedInstruction, action: Move, group: LaneGroup) -> None:
+        """mov: masks are packed and unpacked as values are."""
+        kind, target, source = action.type, step.results[0], step.sources[0]
+        rows = group.warp_rows
+        if isinstance(source, VectorOperand):
+            bits = kind.bits // len(source.items)
+            mask = np.zeros(group.mask.shape, np.uint64)
+            for index, item in enumerate(source.items):
+                part = self.mask_of(item)[rows].astype(np.uint64) & np.uint64((1 << bits) - 1)
+                mask = mask | part << np.uint64(bits * index)
+        else:
+            mask = self.mask_of(source)[rows]
+            mask = mask.astype(np.uint64) if mask.dtype != np.bool_ else mask
+        if isinstance(target, VectorOperand):
+            bits = kind.bits // len(target.items)
+            for index, item in enumerate(target.items):
+                self.put(group, item, mask.astype(np.uint64) >> np.uint64(bits * index) & np.uint64((1 << bits) - 1))
+        else:
+            self.put(group, target, mask)
+
+    def load(self, step: DecodedInstruction, action: MemoryLoad | Atomic, group: LaneGroup) -> None:
+        """ld and atom: the marks of the bytes."""
+        if not step.results:
+            return
+        kind = action.type
+        size = kind.dtype.itemsize
+        threads = group.of(self.state.lane_number)[group.mask]
+        data = np.zeros((len(threads), size * action.count), np.uint8)
+        for marks, owners, _ in self.loaded:
+            data[np.searchsorted(threads, owners)] = marks
+        codes = np.ascontiguousarray(data).view(f"i{size}" if kind.kind == "s" else f"u{size}")
+        for index, item in enumerate(items_of(step.results[0])):
+            wide = codes[:, index].astype(np.int64 if kind.kind == "s" else np.uint64).view(np.uint64)
+            self.put(group, item, group.scatter(wide))
+
+    def call(self, step: DecodedInstruction, group: LaneGroup) -> None:
+        """call: arguments take their marks along."""
+        for copy in step.copies:
+            for target, source in zip(items_of(copy.target), items_of(copy.source), strict=False):
+                if isinstance(target, Register):
+                    self.put(group, target, self.mask_of(source)[group.warp_rows].astype(np.uint64))
+            if isinstance(copy.target, MemoryOperand):
+                self.local[...] = 0  # parameters lie in local memory: it is not followed beyond a call
+        for copy in step.returns:
+            self.put_whole(group, copy.target, np.zeros(group.mask.shape, np.bool_))
+
+    def matrix(self, step: DecodedInstruction, action: MatrixOp, group: LaneGroup) -> None:
+        """Products and moves of matrices."""
+        if not step.results:
+            return
+        warps = group.mask.any(axis=1)
+        here = LaneGroup(self.state, group.warp_rows[warps], group.mask[warps])
+        form = action.form
+        if action.operation == "ldmatrix":
+            places = np.zeros((here.warps, LANES), np.int64).reshape(-1)
+            index = {int(thread): at for at, thread in enumerate(here.of(self.state.lane_number).reshape(-1).tolist())}
+            for _, owners, offsets in self.loaded:
+                places[[index[int(thread)] for thread in owners.tolist()]] = offsets
+            self.put_words(here, step.results[0], matrix_moves.load(form, places.reshape(-1, LANES), self.shared))
+        elif action.operation == "movmatrix":
+            self.put_words(here, step.results[0], matrix_moves.move(form, self.words(here, step.sources[0])))
+        elif form.op.startswith("wmma.load"):
+            (spec,) = operands(form, architecture_of(form, self.state.launch.arch)).values()
+            marks = (
+                np.concatenate([data.any(axis=1) for data, _, _ in self.loaded])
+                if self.loaded
+                else np.zeros(0, np.bool_)
+            )
+            shape = (here.warps, *spec.layout.shape)
+            if marks.size != np.prod(shape):
+                marks = np.zeros(int(np.prod(shape)), np.bool_)
+            codes = np.where(marks, spec.format.codes - 1, 0).reshape(shape)
+            self.put_words(here, step.results[0], fragment.pack(spec, codes.astype(_code_type(spec.container))))
+        elif action.operation == "wgmma":
+            self.put_whole(here, step.results[0], self.product_marks(step, here))
+        else:
+            self.put_words(here, step.results[0], self.multiply(step, form, here))
+
+    def put_words(self, group: LaneGroup, operand: PtxOperand, words: NDArray[np.uint32]) -> None:
+        """Words of masks into the registers of an operand."""
+        at = 0
+        for item in items_of(operand):
+            if isinstance(item, Register) and item.bits == 64:
+                low, high = words[..., at].astype(np.uint64), words[..., at + 1].astype(np.uint64)
+                self.put(group, item, low | high << np.uint64(32))
+                at += 2
+            else:
+                self.put(group, item, words[..., at])
+                at += 1
+
+    def multiply(self, step: DecodedInstruction, form: Form, group: LaneGroup) -> NDArray[np.uint32]:
+        """mma: an element of D is marked where its row of A, its column of B or its element of C is."""
+        specs = operands(form, architecture_of(form, self.state.launch.arch))
+        words = [self.words(group, operand) for operand in step.sources[:3]]
+        if not any(word.any() for word in words):
+            return np.zeros((group.warps, LANES, _word_count(step.results[0])), np.uint32)
+        a, b, c = (fragment.unpack(specs[role], word) != 0 for role, word in zip("abc", words, strict=True))
+        wrong = c | a.any(axis=-1, keepdims=True) | b.any(axis=-2, keepdims=True)
+        spec = specs["d"]
+        codes = np.where(wrong, spec.format.codes - 1, 0).astype(_code_type(spec.container))
+        return fragment.pack(spec, codes)
+
+    def product_marks(self, step: DecodedInstruction, group: LaneGroup) -> NDArray[np.bool_]:
+        """wgmma: a warp is marked whole where an operand has a mark."""
+        wrong = np.zeros(group.mask.shape, np.bool_)
+        if any(part.any() for part in self.products):
+            wrong[...] = True
+        for operand in (step.sources[0],) if isinstance(step.sources[0], VectorOperand) else ():
+            wrong |= (self.mask_of(operand)[group.warp_rows] != 0).any(axis=1, keepdims=True)
+        return wrong
+
+    def report(self, step: DecodedInstruction, thread: int, text: str, count: int) -> None:
+        """Report a step, with the first thread that is concerned."""
+        warp, lane = divmod(thread, LANES)
+        x, y, z = (int(axis[warp]) for axis in self.state.block_index)
+        i, j, k = (int(axis[warp, lane]) for axis in self.state.thread_index)
+        finding = KernelFinding("uninitialised", step.line, f"{step.name}: {text}", block=(x, y, z), thread=(i, j, k))
+        self.collector.add(finding, int(count))
+
+
+def _ones(mask: Codes) -> Codes:
+    """All bits of a mask."""
+    return mask | True if mask.dtype == np.bool_ else mask | mask.dtype.type(np.iinfo(mask.dtype).max)
+
+
+def _code_type(bits: int) -> np.dtype[Any]:
+    return np.dtype(f"u{max(8, bits) // 8}")
+
+
+def _word_count(operand: PtxOperand) -> int:
+    return sum(2 if isinstance(item, Register) and item.bits == 64 else 1 for item in items_of(operand))
