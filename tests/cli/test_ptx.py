@@ -175,3 +175,77 @@ def test_what_cannot_be_run_is_said(refused, words, message):
     import re
 
     assert re.search(message, refused("ptx", *words))
+
+
+MATMUL = DATA / "t_matmul_f16_sm80.ptx"
+NUMBERS = (64, 64, 32, 32, 1, 64, 1, 64, 1)
+
+
+@pytest.fixture
+def product(tmp_path, monkeypatch):
+    """A product of 64 x 32 and 32 x 64: the arguments of its launch."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(3)
+    np.save("a.npy", rng.standard_normal((64, 32)).astype(np.float16))
+    np.save("b.npy", rng.standard_normal((32, 64)).astype(np.float16))
+    numbers = [word for number in NUMBERS for word in ("--arg", f"i32:{number}")]
+    arrays = ["--arg", "a.npy", "--arg", "b.npy", "--arg", "c:f32:64x64"]
+    return ["--block", "128", "--shared", "16384", *arrays, *numbers, "--arg", "null", "--arg", "null"]
+
+
+def test_an_instruction_is_explained_with_its_matrices(run, product):
+    line = next(at for at, text in enumerate(MATMUL.read_text("utf-8").splitlines(), 1) if "mma.sync" in text)
+    answer = run("ptx", "explain", f"{MATMUL}:{line}", *product, "--warp", "2", "-o", "mma.svg")
+    assert answer.code == 0
+    assert f"line {line}, tri.py:27; block (0, 0, 0), warp 2, visit 0; sm_90" in answer.out
+    assert "A (16 x 16), f16, before" in answer.out
+    assert "D (16 x 8), f32, after" in answer.out
+    assert Path("mma.svg").read_text(encoding="utf-8").count("<text") > 16 * 16
+    facts = json.loads(run("ptx", "explain", f"{MATMUL}:{line}", *product, "--json").out)["instruction"]
+    values = {item["name"]: np.array(item["values"]).reshape(item["shape"]) for item in facts["operands"]}
+    a = np.load("a.npy").astype(float)
+    assert any((a[row : row + 16, :16] == values["a"]).all() for row in range(0, 64, 16))
+    assert np.allclose(values["d"], values["a"] @ values["b"], atol=1e-3)
+    other = run("ptx", "explain", f"{MATMUL}:{line - 1}", *product)
+    assert other.code == 2
+    assert f"no instruction at line {line - 1}; instructions are near it on line" in other.err
+    late = run("ptx", "explain", f"{MATMUL}:{line}", *product, "--visit", "5")
+    assert (late.code, f"line {line} has fewer visits by warp 0" in late.err) == (2, True)
+    assert "expected FILE.ptx:LINE" in run("ptx", "explain", str(MATMUL), *product).err
+
+
+def test_values_of_lanes_are_listed_where_there_are_no_matrices(run, files):
+    line = next(at for at, text in enumerate(Path(ADD).read_text("utf-8").splitlines(), 1) if "add.f32" in text)
+    answer = run("ptx", "explain", f"{ADD}:{line}", "--grid", "4", "--block", "128", *ARGS)
+    x, y = files
+    assert answer.code == 0
+    rows = [list(map(float, text.split())) for text in answer.out.splitlines() if text.split()[0].isdigit()]
+    assert len(rows) == 32
+    assert all(first + second == total for _, first, second, total in rows)
+    assert {total for *_, total in rows} <= set((x + y).tolist())
+    picture = run("ptx", "explain", f"{ADD}:{line}", "--grid", "4", "--block", "128", *ARGS, "-o", "a.svg")
+    assert (picture.code, "is no matrix instruction" in picture.err) == (2, True)
+
+
+def test_a_profile_is_text_json_and_a_page(run, product):
+    answer = run("ptx", "profile", str(MATMUL), *product, "-o", "profile.html")
+    assert answer.code == 0
+    assert "tri.py:27" in answer.out
+    assert "262,144 tensor operations" in answer.out
+    assert "By line of the source" in Path("profile.html").read_text(encoding="utf-8")
+    profile = json.loads(run("ptx", "profile", str(MATMUL), *product, "--json").out)["profile"]
+    assert profile["total"]["tensor_operations"] == 2 * 64 * 64 * 32
+    by_line = run("ptx", "profile", str(MATMUL), *product, "--by", "line").out
+    assert f"{len(profile['lines']) - 30} more; --json has all" in by_line
+    assert "ends in .html" in run("ptx", "profile", str(MATMUL), *product, "-o", "x.npz").err
+
+
+def test_two_runs_are_compared(run, product):
+    answer = run("ptx", "compare", str(MATMUL), *product, "--with", "sm_80")
+    assert answer.code == 1
+    assert "sm_90 and sm_80: different" in answer.out
+    assert "origin: line" in answer.out
+    Path("changed.ptx").write_text(MATMUL.read_text(encoding="utf-8") + "// changed\n", encoding="utf-8")
+    same = run("ptx", "compare", str(MATMUL), *product, "--with", "changed.ptx", "--json")
+    assert (same.code, json.loads(same.out)["comparison"]["equal"]) == (0, True)
+    assert "expected --with" in run("ptx", "compare", str(MATMUL), *product).err

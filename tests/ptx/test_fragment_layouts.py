@@ -91,7 +91,7 @@ def test_what_looks_at_the_layout_runs_where_it_was_measured_and_is_refused_else
     args = [C.copy() for _ in range(arrays)]
 
     with pytest.raises(
-        wf.NotModelled, match=rf"line \d+: .*{reason}.*; nobody has measured the wmma fragments of sm_80"
+        wf.NotModelled, match=rf"line \d+: .*{reason}.*; there is no measurement of the wmma fragments of sm_80"
     ):
         found.launch(1, 32, args, arch="sm_80")
     assert np.array_equal(args[0], C)
@@ -137,5 +137,5 @@ def test_flows_that_keep_elements_apart_are_told_from_others(body, is_free):
     if is_free:
         assert launch(1, 32, [C.copy()], arch="sm_100").exact
     else:
-        with pytest.raises(wf.NotModelled, match="nobody has measured the wmma fragments of sm_100"):
+        with pytest.raises(wf.NotModelled, match="there is no measurement of the wmma fragments of sm_100"):
             launch(1, 32, [C.copy()], arch="sm_100")

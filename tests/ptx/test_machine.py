@@ -271,7 +271,7 @@ def test_extended_arithmetic_carries():
         ("st.global.u32 [%rd3+2], %r1;", "is not a multiple of 4"),
         ("mov.u32 %r5, 64;\nst.shared.u32 [%r5], %r1;", "outside shared memory"),
         ("mov.u64 %rd5, 0;\nld.global.u32 %r5, [%rd5];", "the nearest is argument 0 .*out.* of 256 bytes"),
-        ("setp.lt.u32 %p1, %r1, 32;\n@%p1 bar.sync 1, 64;", "deadlock: barrier 1 waits for 64 threads, 32 came"),
+        ("setp.lt.u32 %p1, %r1, 32;\n@%p1 bar.sync 1, 64;", "deadlock: barrier 1 waits for 64 threads, 32 arrived"),
         ("SPIN:\nbra SPIN;", "its limit"),
         ("trap;", "ended the launch itself"),
         ("frobnicate.u32 %r5, %r1;", "frobnicate.u32 is not modelled: no row for frobnicate"),

@@ -116,7 +116,7 @@ def test_a_name_of_several_or_none_is_refused_with_candidates(wanted, message):
 def test_what_is_near_is_named_where_there_are_many():
     many = wf.ptx.load(HEAD + "".join(ENTRY.format(name=f"kernel_{i}x{i + 1}") for i in range(20)))
 
-    with pytest.raises(wf.ptx.PtxError, match="8 more.*near are kernel_3x4"):
+    with pytest.raises(wf.ptx.PtxError, match="8 more.*nearest are kernel_3x4"):
         many["kernel-3x4"]
     assert matching("x1", list(many)) == ["kernel_0x1", *(f"kernel_{i}x{i + 1}" for i in range(9, 19))]
 

@@ -13,6 +13,7 @@ from warpfrag.ptx.lowering.call_graph import statements
 from warpfrag.ptx.lowering.passes import lower
 from warpfrag.ptx.program.program import ModuleVariable
 from warpfrag.ptx.reader.parser import parse
+from warpfrag.ptx.reader.plain_statements import PlainStatements
 from warpfrag.ptx.reader.syntax import (
     Address,
     ArgumentList,
@@ -153,7 +154,7 @@ def test_rare_directives_are_read_and_the_kernel_runs():
     program = lower(parse(FEATURES), "k")
     address = program.variables["counted"].address
     out = np.arange(8, dtype=np.float32)
-    wf.ptx.load(FEATURES)["k"].launch(1, 1, [out])
+    wf.ptx.load(FEATURES)["k"].launch(2, 1, [out])
 
     assert program.variables["counted"] == ModuleVariable(address, 24, "global", "b64", (3,), np.arange(1, 4).tobytes())
     assert [*program.variables["pieces"].initial] == [address & 255, (address + 256 >> 8) & 255, 7]
@@ -190,7 +191,7 @@ def test_variables_start_with_their_values():
         (f"{HEAD}.entry k() {{ ld.u32 %r1, [%rd1; }}", "expected ']'"),
         (f"{HEAD}\x00", "expected PTX, got the character"),
         (f"{HEAD}{'{' * 100}", "expected a directive"),
-        (f"{HEAD}.entry k() {'{' * 100}", "at most 64 braces"),
+        (f"{HEAD}.entry k() {'{' * 100}", "at most 64 nested braces"),
         (".version 8.0\n.target sm_80\n.address_size 16\n", "expected .address_size 32 or 64, got 16"),
     ],
 )
@@ -274,3 +275,42 @@ def test_mutated_files_are_read_or_refused(seed):
         said = str(error)
 
     assert len(said) <= 2000  # nothing but our own error may come, and it can be read
+
+
+STATEMENTS = """.version 8.0
+.target sm_90
+.visible .entry k()
+{
+	.reg .b32 %r<9>;
+	mov.u32 	%r1, 0x1F;  // slow: a comment
+	mov.u32 %r1, %tid.x;
+$L__BB0_1:
+	@!%p1 bra 	$L__BB0_1;
+	ld.global.v2.u32 	{%r1, _}, [%rd1+-8];
+	mad.lo.s32 %r1, -5, 0f3F800000, WARP_SZ;
+	st.shared.u32 	[%r1], -1;
+	{ mov.b32 %r2, 1 + 2;
+	add.s32 %r1, %r1,
+	%r2; }
+	ret;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "bad", ["", "mov.u32 %r1, 1 2;\n", "mov.u32 %r1, 0f12;\n", "@%p1 bra $L__BB0_1\n", "mov.u32 %r1, [4;\n"]
+)
+def test_plain_statements_are_read_as_tokens_are(bad, monkeypatch):
+    """By one pattern for a line, or token by token: the same syntax, and the same errors."""
+    text = STATEMENTS.replace("\tst.", f"\t{bad}\tst.") if bad else STATEMENTS
+
+    def outcome():
+        try:
+            return parse(text)
+        except wf.PtxError as error:
+            return str(error)
+
+    by_pattern = outcome()
+    assert isinstance(by_pattern, str) == bool(bad)
+    monkeypatch.setattr(PlainStatements, "read", lambda _self, at, _line: ([], at))
+    assert outcome() == by_pattern

@@ -1,4 +1,4 @@
-"""`warpfrag ptx`: what a PTX file holds, and run one of its kernels."""
+"""`warpfrag ptx`: what a PTX file holds, run one of its kernels, and look inside."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ import re
 import warnings
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import click
 
+from warpfrag.cli.support.kernel_views import at_line, explain_line, print_comparison, print_profile, print_view
 from warpfrag.cli.support.options import complete_file, complete_target, file_option, integer, json_option, target
 from warpfrag.cli.support.output import (
+    DONE,
+    INCOMPLETE,
+    NO,
     ProgressLine,
     echo,
     echo_error,
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
 
     from warpfrag.catalog.evidence import Evidence
     from warpfrag.ptx import Kernel, Module, Run
+    from warpfrag.ptx.checks.findings import Check
     from warpfrag.ptx.program.program import ModuleVariable
 
 DTYPES = {"f16": "f2", "f32": "f4", "f64": "f8"} | {
@@ -39,6 +44,8 @@ DTYPES = {"f16": "f2", "f32": "f4", "f64": "f8"} | {
     for bits in (8, 16, 32, 64)
 }
 MAX_BYTES = 1 << 32
+ACTIONS = ["info", "run", "profile", "explain", "compare"]
+CUDA_TARGET = "sm_90a"  # what CUDA C++ is compiled for, unless --arch says
 SPACES = ("global", "shared", "local", "param", "const")
 
 
@@ -50,22 +57,41 @@ class LaunchOptions(TypedDict):
     block: str
     args: tuple[str, ...]
     shared: int
-    checks: tuple[Literal["memory", "barriers"], ...]
+    checks: tuple[Check, ...]
     seed: int | None
+    explore: int
     arch: str | None
     linked: tuple[str, ...]
     symbols: tuple[str, ...]
     cooperative: bool
+    cluster: str | None
+    other: str | None
+    by: str | None
+    at_block: str | None
+    warp: int | None
+    visit: int
 
 
 @verb(
     "warpfrag ptx info matmul.ptx",
+    "warpfrag ptx run saxpy.cu --entry saxpy --block 128 --arg f32:2 --arg x.npy --arg y.npy -o results.npz",
+    "warpfrag ptx profile matmul.ptx --grid 4 --block 128 --arg a.npy --arg b.npy --arg c:f32:64x64 -o profile.html",
+    "warpfrag ptx explain matmul.ptx:565 --grid 4 --block 128 --arg a.npy --arg b.npy --arg c:f32:64x64 -o mma.svg",
+    "warpfrag ptx compare matmul.ptx --with sm_80 --grid 4 --block 128 --arg a.npy --arg b.npy --arg c:f32:64x64",
     "warpfrag ptx run add.ptx --grid 4 --block 128 --arg x.npy --arg out:f32:512 --arg i32:512 -o results.npz",
 )
-@click.argument("action", metavar="info|run", type=click.Choice(["info", "run"]))
+@click.argument("action", metavar="|".join(ACTIONS), type=click.Choice(ACTIONS))
 @click.argument("file", metavar="FILE.ptx", shell_complete=complete_file)
-@click.option("--entry", metavar="NAME", help="The kernel, or a part of its C++ name; not needed where there is one.")
-@click.option("--link", "linked", metavar="FILE.ptx", multiple=True, help="Another module, for what is .extern here.")
+@click.option(
+    "--entry", metavar="NAME", help="The kernel, or a part of its C++ name; needed only if there are several."
+)
+@click.option(
+    "--link",
+    "linked",
+    metavar="FILE.ptx",
+    multiple=True,
+    help="Another module, which defines .extern names of this one.",
+)
 @click.option("--grid", metavar="X[,Y[,Z]]", default="1", show_default=True, help="Blocks.")
 @click.option("--block", metavar="X[,Y[,Z]]", default="32", show_default=True, help="Threads of a block.")
 @click.option(
@@ -80,11 +106,21 @@ class LaunchOptions(TypedDict):
     "symbols",
     metavar="NAME[=VALUE]",
     multiple=True,
-    help="A variable, set to FILE.npy or a number if that is there; it is written with the arrays.",
+    help="A variable of the module, optionally set to FILE.npy or a number; it is written with the arrays.",
 )
 @click.option("--shared", type=integer(0), default=0, metavar="BYTES", help="Dynamic shared memory.")
-@click.option("--check", "checks", multiple=True, type=click.Choice(["memory", "barriers"]), help="What to look for.")
-@click.option("--seed", type=integer(0), metavar="N", help="Run the blocks in another order.")
+@click.option(
+    "--check",
+    "checks",
+    multiple=True,
+    type=click.Choice(["memory", "races", "uninitialised", "barriers", "async", "all"]),
+    help="Which mistakes to search for: exit status 1 where there are some, 3 where not all could be judged.",
+)
+@click.option(
+    "--seed", type=integer(0), metavar="N", help="Seed of the order in which blocks, with --check warps, run."
+)
+@click.option("--explore", type=integer(0), default=0, metavar="N", help="Run N more interleavings, and compare.")
+@click.option("--cluster", metavar="X[,Y[,Z]]", help="Blocks per cluster; default: as the PTX says.")
 @click.option("--cooperative", is_flag=True, help="Run all blocks at once: grid.sync() needs it.")
 @click.option(
     "--arch",
@@ -93,20 +129,42 @@ class LaunchOptions(TypedDict):
     shell_complete=complete_target,
     help="Whose arithmetic; if not given, sm_90 where the module's target runs there, else the target's own.",
 )
-@file_option("-o", "--output", help_text="Write the arrays after the launch to an .npz file.")
+@click.option("--with", "other", metavar="SM|FILE.ptx", help="compare: the other architecture, or the other kernel.")
+@click.option("--by", type=click.Choice(["source", "line"]), help="profile: rows; default: source where .loc names it.")
+@click.option("--at-block", metavar="X[,Y[,Z]]", help="explain: the block; default: the first that is there.")
+@click.option("--warp", type=integer(0), metavar="N", help="explain: the warp; default: the first that is there.")
+@click.option(
+    "--visit",
+    type=integer(0),
+    default=0,
+    metavar="N",
+    show_default=True,
+    help="explain: how often it was there before.",
+)
+@file_option(
+    "-o", "--output", help_text="run: the arrays, .npz; profile: a page, .html; explain: a figure, .svg, .png or .txt."
+)
 @json_option
 def command(*, action: str, file: str, output: str | None, as_json: bool, **options: Unpack[LaunchOptions]) -> int:
-    """What a PTX file holds (info), or the memory that one of its kernels leaves (run), without a GPU.
+    """The contents of a PTX file (info), the memory that one of its kernels leaves (run), and what happens inside.
 
-    info lists entries, parameters, shared memory and opcodes with how well each is known. run takes arrays from files
-    and writes them as the kernel left them.
+    info lists entries, parameters, shared memory and opcodes with how well each is known. run reads arrays from files
+    and writes them as the kernel left them. profile counts instructions, bytes, wavefronts, bank conflicts and tensor
+    operations by line. explain FILE:LINE shows an instruction in one warp, its operands as matrices. compare runs a
+    launch twice and finds where the runs first differ: exit status 1 if they do. FILE may be CUDA C++ (.cu), if nvcc is
+    installed.
     """
-    module = _module([file, *options["linked"]])
+    line = 0
+    if action == "explain":
+        file, line = at_line(file)
+    module = _module([file, *options["linked"]], options["arch"])
     if action == "info":
         _info(module, options["entry"], as_json=as_json)
         return 0
     kernel = _kernel(module, options["entry"])
     arrays: dict[str, np.ndarray[Any, Any]] = {}
+    if action in {"explain", "compare"}:
+        return _look(action, kernel, line, arrays, output, options, as_json=as_json)
     variables = dict(_symbol(text, module) for text in options["symbols"])
     with ProgressLine() as progress:
         try:
@@ -118,7 +176,9 @@ def command(*, action: str, file: str, output: str | None, as_json: bool, **opti
                 arch=options["arch"],
                 checks=options["checks"],
                 seed=options["seed"],
+                explore=options["explore"],
                 cooperative=options["cooperative"],
+                cluster=None if options["cluster"] is None else _extent("--cluster", options["cluster"]),
                 progress=lambda done, total: progress.show(done, total, "blocks"),
             )
         except KeyboardInterrupt as error:
@@ -126,18 +186,65 @@ def command(*, action: str, file: str, output: str | None, as_json: bool, **opti
             for note in getattr(error, "__notes__", ()):
                 echo_error(f"warpfrag: {note.partition(';')[0]}; nothing was written")
             raise
+    if action == "profile":
+        return print_profile(run, by=options["by"], output=output, as_json=as_json)
     arrays |= variables
     if output is not None:
         _write(output, arrays)
     _report(kernel, run, arrays, as_json=as_json)
-    return 1 if run.findings else 0
+    differs = run.exploration is not None and not run.exploration.agrees
+    return NO if run.findings or differs else INCOMPLETE if run.verdict == "incomplete" else DONE
 
 
-def _module(files: list[str]) -> Module:
-    """The module of a file, or of several that are linked."""
+def _look(
+    action: str,
+    kernel: Kernel,
+    line: int,
+    arrays: dict[str, np.ndarray[Any, Any]],
+    output: str | None,
+    options: LaunchOptions,
+    *,
+    as_json: bool,
+) -> int:
+    """Explain an instruction, or compare two runs."""
+    launch: dict[str, Any] = {
+        "grid": _extent("--grid", options["grid"]),
+        "block": _extent("--block", options["block"]),
+        "args": [_argument(text, arrays) for text in options["args"]],
+        "shared": options["shared"],
+        "arch": options["arch"],
+        "seed": options["seed"],
+        "cooperative": options["cooperative"],
+        "cluster": None if options["cluster"] is None else _extent("--cluster", options["cluster"]),
+    }
+    for text in options["symbols"]:
+        _symbol(text, kernel.module)
+    if action == "explain":
+        block = None if options["at_block"] is None else _extent("--at-block", options["at_block"])
+        view = explain_line(kernel, launch, line, block=block, warp=options["warp"], visit=options["visit"])
+        return print_view(view, visit=options["visit"], output=output, as_json=as_json)
+    from warpfrag.ptx import compare
+
+    other = options["other"]
+    if other is None or output is not None:
+        msg = "compare: expected --with and an architecture or a PTX file, and no -o"
+        raise click.UsageError(msg)
+    if other.startswith("sm_"):
+        kernels, launch["arch"] = [kernel], [launch["arch"] or kernel.launch_arch, other]
+    else:
+        kernels = [kernel, _kernel(_module([other], options["arch"]), options["entry"])]
+    return print_comparison(compare(kernels, **launch), as_json=as_json)
+
+
+def _module(files: list[str], arch: str | None) -> Module:
+    """The module of a file, or of several that are linked; CUDA C++ is compiled first."""
+    from warpfrag.ptx import compile as compile_cuda
     from warpfrag.ptx import link, load
 
-    modules = [load(Path(file)) for file in files]
+    modules = [
+        compile_cuda(Path(file), arch=arch or CUDA_TARGET) if file.endswith(".cu") else load(Path(file))
+        for file in files
+    ]
     return modules[0] if len(modules) == 1 else link(modules)
 
 
@@ -197,6 +304,11 @@ def _info(module: Module, entry: str | None, *, as_json: bool) -> None:
         echo()
         print_heading(kernel.readable_name)
         echo(f"{kernel.shared_bytes} bytes of static shared memory, {len(kernel.program.steps)} instructions")
+        if kernel.cluster is not None:
+            echo(f"clusters of {' x '.join(map(str, kernel.cluster))} blocks")
+        if kernel.tensor_maps:
+            names = ", ".join(short_name(name, kernel.name) for name in kernel.tensor_maps)
+            echo(f"tensor maps by value: {names} (wf.ptx.TensorMap)")
         rows = [
             [short_name(entry.name, kernel.name), f".{entry.type}", entry.size, entry.offset]
             for entry in kernel.parameters
@@ -232,6 +344,8 @@ def _facts(kernel: Kernel) -> dict[str, object]:
             {"name": entry.name, "type": entry.type, "bytes": entry.size, "offset": entry.offset}
             for entry in kernel.parameters
         ],
+        "cluster": kernel.cluster,
+        "tensor_maps": kernel.tensor_maps,
         "opcodes": _evidence_json(kernel.opcodes),
         "warnings": [asdict(item) for item in kernel.warnings],
     }
@@ -273,7 +387,7 @@ def _argument(text: str, arrays: dict[str, np.ndarray[Any, Any]]) -> object:
         known = " ".join(DTYPES)
         msg = f"--arg: expected FILE.npy, NAME:TYPE:SHAPE, TYPE:NUMBER or null, got {quote(text)}; types are {known}"
         raise click.UsageError(msg)
-    name = text.removesuffix(".npy").replace("\\", "/").rsplit("/", maxsplit=1)[-1]
+    name = re.split(r"[/\\:]", text.removesuffix(".npy"))[-1]
     return arrays.setdefault(name, np.ascontiguousarray(_load(text)))
 
 
@@ -326,9 +440,10 @@ def _report(kernel: Kernel, run: Run, arrays: dict[str, np.ndarray[Any, Any]], *
                 "instructions": run.counts.instructions,
                 "evidence": _evidence_json(run.evidence),
                 "counts": asdict(run.counts),
-                "findings": [
-                    {"check": finding.check, "line": finding.line, "text": finding.text} for finding in run.findings
-                ],
+                "verdict": run.verdict,
+                "findings": [finding.to_dict() for finding in run.findings],
+                "unjudged": list(run.unjudged),
+                "exploration": None if run.exploration is None else asdict(run.exploration),
                 "inexact_lines": [asdict(item) for item in run.inexact_lines],
                 "printed": run.printed,
                 "arrays": {name: {"dtype": str(a.dtype), "shape": a.shape} for name, a in arrays.items()},
@@ -361,4 +476,10 @@ def _report(kernel: Kernel, run: Run, arrays: dict[str, np.ndarray[Any, Any]], *
     for item in run.inexact_lines:
         echo(f"not exact, line {item.line}: {item.reason}")
     for finding in run.findings:
-        echo(f"{finding.check}, line {finding.line}: {finding.text}")
+        echo(str(finding))
+    for reason in run.unjudged:
+        echo(f"not judged: {reason}")
+    if run.verdict is not None:
+        echo(f"verdict of {', '.join(run.checks)}: {run.verdict}")
+    if run.exploration is not None:
+        echo(str(run.exploration))

@@ -25,10 +25,11 @@
     >>> run.exact
     True
 
-Top down: `launch` takes arguments, shares blocks out and is the public face. `compiler` runs steps as machine code,
-`interpreter` the same in Python: one is fast, the other readable, and both give the same. `lowering` makes a program of
-an entry, by a list of named passes. `opcodes` has a row for every instruction, `semantics` what lanes compute.
-`program` is what both engines run: instructions with typed attributes and their actions. `reader` parses the text.
+Top down: `launch` takes arguments, shares blocks out and is the public face; `debugger` runs a launch step by step.
+`checks` search for mistakes while the interpreter runs. `compiler` runs steps as machine code, `interpreter` the same
+in Python: one is fast, the other readable, and both give the same. `lowering` makes a program of an entry, by a list of
+named passes. `opcodes` has a row for every instruction, `semantics` what lanes compute. `program` is what both engines
+run: instructions with typed attributes and their actions. `reader` parses the text.
 """
 
 from __future__ import annotations
@@ -36,25 +37,59 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from warpfrag.errors import Fault, PtxError
+    from warpfrag.errors import CompilationFailed, Fault, PtxError
+    from warpfrag.ptx.checks.findings import KernelAccess, KernelFinding
+    from warpfrag.ptx.debugger.breakpoints import Breakpoint, Stop, Watchpoint
+    from warpfrag.ptx.debugger.debugger import Debugger, WarpRegisters
+    from warpfrag.ptx.debugger.explanation import InstructionView, OperandValues
+    from warpfrag.ptx.debugger.shared_view import SharedView
+    from warpfrag.ptx.launch.arguments import Unwritten
+    from warpfrag.ptx.launch.comparison import Comparison, OutputDifference, TracedStep, compare
     from warpfrag.ptx.launch.device_array import DeviceArray
+    from warpfrag.ptx.launch.exploration import Exploration
     from warpfrag.ptx.launch.kernel import Kernel, Module, link, load
+    from warpfrag.ptx.launch.nvcc import compile_cuda as compile  # noqa: A004 (wf.ptx.compile reads as it should)
+    from warpfrag.ptx.launch.profile import LineProfile, Profile
     from warpfrag.ptx.launch.run import DepartedLine, InexactLine, Run
     from warpfrag.ptx.launch.symbols import Symbols
+    from warpfrag.ptx.launch.tensor_map import TensorMap
+    from warpfrag.ptx.reader.source_lines import SourceLine
     from warpfrag.ptx.semantics.textures import Surface, Texture
 
 __all__ = [
+    "Breakpoint",
+    "Comparison",
+    "CompilationFailed",
+    "Debugger",
     "DepartedLine",
     "DeviceArray",
+    "Exploration",
     "Fault",
     "InexactLine",
+    "InstructionView",
     "Kernel",
+    "KernelAccess",
+    "KernelFinding",
+    "LineProfile",
     "Module",
+    "OperandValues",
+    "OutputDifference",
+    "Profile",
     "PtxError",
     "Run",
+    "SharedView",
+    "SourceLine",
+    "Stop",
     "Surface",
     "Symbols",
+    "TensorMap",
     "Texture",
+    "TracedStep",
+    "Unwritten",
+    "WarpRegisters",
+    "Watchpoint",
+    "compare",
+    "compile",
     "link",
     "load",
 ]
@@ -66,10 +101,31 @@ def __getattr__(name: str) -> object:
         msg = f"module 'warpfrag.ptx' has no attribute {name!r}"
         raise AttributeError(msg)
     from warpfrag import errors
-    from warpfrag.ptx.launch import device_array, kernel
+    from warpfrag.ptx.checks import findings
+    from warpfrag.ptx.debugger import breakpoints, debugger, explanation, shared_view
+    from warpfrag.ptx.launch import (
+        arguments,
+        comparison,
+        device_array,
+        exploration,
+        kernel,
+        nvcc,
+        profile,
+        tensor_map,
+    )
     from warpfrag.ptx.semantics import textures
 
-    homes = {"Fault": errors, "PtxError": errors, "DeviceArray": device_array, "Surface": textures, "Texture": textures}
+    if name == "compile":
+        return nvcc.compile_cuda
+    homes = {"DeviceArray": device_array, "Surface": textures, "TensorMap": tensor_map, "Texture": textures}
+    homes |= dict.fromkeys(("Breakpoint", "Stop", "Watchpoint"), breakpoints)
+    homes |= dict.fromkeys(("Comparison", "OutputDifference", "TracedStep", "compare"), comparison)
+    homes |= dict.fromkeys(("InstructionView", "OperandValues"), explanation)
+    homes |= dict.fromkeys(("LineProfile", "Profile"), profile)
+    homes |= {"Debugger": debugger, "SharedView": shared_view, "WarpRegisters": debugger}
+    homes |= {"Exploration": exploration, "Unwritten": arguments}
+    homes |= dict.fromkeys(("KernelAccess", "KernelFinding"), findings)
+    homes |= dict.fromkeys(("CompilationFailed", "Fault", "PtxError"), errors)
     return getattr(homes.get(name, kernel), name)
 
 

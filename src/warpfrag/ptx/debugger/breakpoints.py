@@ -1,0 +1,111 @@
+"""Where a debugger stops: breakpoints on instructions, watchpoints on memory, and the stop itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from warpfrag.ptx.program.program import DecodedInstruction
+    from warpfrag.ptx.reader.source_lines import SourceLine
+
+StopReason = Literal["breakpoint", "watchpoint", "step"]
+WatchAccess = Literal["write", "read", "any"]
+
+
+@dataclass(eq=False)
+class Breakpoint:
+    """Stops before an instruction, in every warp or in some; `Debugger.break_at` makes it.
+
+    `ignore` visits are let by before the first stop; `hits` counts the visits of warps that fulfil the condition.
+    """
+
+    line: int | None = None
+    opcode: str | None = None
+    source: int | None = None
+    condition: Callable[..., object] | None = None
+    block: tuple[int, int, int] | None = None
+    warp: int | None = None
+    ignore: int = 0
+    enabled: bool = True
+    hits: int = 0
+
+    def names(self, step: DecodedInstruction, source: SourceLine | None) -> bool:
+        """Whether an instruction is one of those it stops at; an opcode may be the first words of one."""
+        if self.line is not None and step.line != self.line:
+            return False
+        if self.source is not None and (source is None or self.source not in _lines_of(source)):
+            return False
+        return self.opcode is None or f"{step.name}.".startswith(f"{self.opcode.rstrip('.')}.")
+
+
+def _lines_of(source: SourceLine) -> set[int]:
+    """The line itself, and those of the calls that it was inlined through."""
+    lines = {source.line}
+    while source.inlined_at is not None:
+        source = source.inlined_at
+        lines.add(source.line)
+    return lines
+
+
+@dataclass(eq=False)
+class Watchpoint:
+    """Stops behind an instruction that accesses some bytes; `Debugger.watch` makes it."""
+
+    space: Literal["global", "shared"]
+    address: int
+    size: int
+    access: WatchAccess = "write"
+    block: tuple[int, int, int] | None = None  # of shared memory
+    enabled: bool = True
+    hits: int = 0
+
+
+class ThreadAt(NamedTuple):
+    """A thread: its block, its warp there, and its lane."""
+
+    block: tuple[int, int, int]
+    warp: int
+    lane: int
+
+    def __str__(self) -> str:
+        """As messages name it."""
+        return f"block {self.block}, warp {self.warp}, lane {self.lane}"
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Where a kernel stands still: before the instruction of `line`, or, at a watchpoint, behind it.
+
+    `warps` are the (block, warp) that stopped together; the first has the focus. At a watchpoint `threads` are those
+    that accessed the bytes, and `old` and `new` their contents before and after.
+    """
+
+    reason: StopReason
+    line: int
+    text: str
+    source: SourceLine | None
+    warps: tuple[tuple[tuple[int, int, int], int], ...]
+    lanes: int  # a mask of those of the focus that run the instruction
+    cause: Breakpoint | Watchpoint | None = None
+    threads: tuple[ThreadAt, ...] = ()
+    old: bytes = b""
+    new: bytes = b""
+    visit: int = field(default=0)
+
+    @property
+    def block(self) -> tuple[int, int, int]:
+        """The block that has the focus."""
+        return self.warps[0][0]
+
+    @property
+    def warp(self) -> int:
+        """The warp of the block that has the focus."""
+        return self.warps[0][1]
+
+    def __str__(self) -> str:
+        """One line, as debuggers print it."""
+        where = f" ({self.source})" if self.source is not None else ""
+        return f"{self.reason} at line {self.line}{where}, block {self.block}, warp {self.warp}: {self.text}"

@@ -1,0 +1,339 @@
+"""Two runs of the same blocks side by side, step by step, until what they store in global memory differs.
+
+After each step the registers that it wrote and the bytes that it stored are compared; a difference becomes a node of
+`provenance`, with the difference that the step read as its parent. Steps of two different programs are paired by their
+text; one that only one side has runs there alone. Where the runs go different ways, the branch is the end.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from difflib import SequenceMatcher
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from warpfrag.core.coordinates import LANES
+from warpfrag.errors import WarpfragError
+from warpfrag.ptx.debugger.operand_view import WARPGROUP, staged_offsets
+from warpfrag.ptx.debugger.provenance import DifferingStep, NodeFacts, Provenance
+from warpfrag.ptx.interpreter.lane_group import items_of
+from warpfrag.ptx.program.actions import (
+    Atomic,
+    Branch,
+    DirectCall,
+    IndirectCall,
+    MatrixOp,
+    MemoryBarrier,
+    Return,
+    WarpCollective,
+)
+from warpfrag.ptx.program.program import Register, registers_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from warpfrag.ptx.debugger.provenance import Nodes
+    from warpfrag.ptx.debugger.stepped_batch import Position, SteppedBatch
+    from warpfrag.ptx.interpreter.memory import MemoryAccess
+    from warpfrag.ptx.program.program import DecodedInstruction, Program
+
+    BufferPair = tuple[NDArray[np.uint8], NDArray[np.uint8], int | None]
+
+READS_WHAT_IT_WRITES = Atomic | MemoryBarrier
+CALLS = DirectCall | IndirectCall | Return
+MIN_LIKENESS = 0.5  # of two programs whose steps are paired
+
+
+class Pairing(NamedTuple):
+    """Which steps and registers of two programs belong together, and how alike the programs are."""
+
+    steps: dict[int, int]
+    registers: dict[int, int]
+    likeness: float
+
+    @classmethod
+    def of(cls, left: Program, right: Program) -> Pairing:
+        """By the text of steps and the names of registers; of one program with itself, by number."""
+        if left is right:
+            return cls(dict(enumerate(range(len(left.steps)))), dict(enumerate(range(len(left.registers)))), 1.0)
+        texts = [[step.text for step in program.steps] for program in (left, right)]
+        matcher = SequenceMatcher(None, texts[0], texts[1], autojunk=False)
+        steps: dict[int, int] = {}
+        for tag, first, last, other, end in matcher.get_opcodes():
+            if tag == "equal" or (tag == "replace" and last - first == end - other):
+                steps |= dict(zip(range(first, last), range(other, end), strict=True))
+        names = [_registers(program) for program in (left, right)]
+        registers = {index: names[1][key] for key, index in names[0].items() if key in names[1]}
+        return cls(steps, registers, matcher.ratio())
+
+
+def _registers(program: Program) -> dict[tuple[str, int], int]:
+    """The index of each register by its name, and which of that name it is: a function has its own."""
+    seen: dict[tuple[str, int], int] = {}
+    known: set[int] = set()
+    counts: Counter[str] = Counter()
+    for step in program.steps:
+        for operand in (*step.results, *step.sources, *step.memory_results, *([step.guard] if step.guard else [])):
+            for item in registers_of(operand):
+                if item.index not in known:
+                    known.add(item.index)
+                    seen[item.name, counts[item.name]] = item.index
+                    counts[item.name] += 1
+    return seen
+
+
+class Parting(NamedTuple):
+    """Where two runs go different ways: the lines that each would run next; 0 where one has ended."""
+
+    left: int
+    right: int
+
+
+class Lockstep:
+    """Two batches of the same blocks, and what differs between them."""
+
+    def __init__(self, left: SteppedBatch, right: SteppedBatch, pairing: Pairing) -> None:
+        """Both stand at the entry, and all memory is equal."""
+        self.left, self.right, self.pairing = left, right, pairing
+        self.unpaired_right = set(range(len(right.program.steps))) - set(pairing.steps.values())
+        self.backward = {other: index for index, other in pairing.registers.items()}
+        self.provenance = Provenance()
+        self.registers: dict[int, Nodes] = {}  # by the left's index
+        self.bytes: dict[int, Nodes] = {}  # by the identity of the left's buffer
+        self.buffers = self._paired_buffers()
+        self.visits: Counter[int] = Counter()
+        self.output: tuple[int, int] | None = None  # the first byte of global memory that differs: address and node
+        self.parting: Parting | None = None
+        self.ran = np.zeros((left.warps, LANES), np.bool_)  # the lanes of the last step
+        self.failed = 0  # the node of what a step read that ended with an error
+        self.branch = 0  # the node of the last branch that lanes took differently
+
+    def _paired_buffers(self) -> dict[int, BufferPair]:
+        """The buffers of both sides, by the identity of either, and the address of those in global memory."""
+        mine, yours = self.left.memory, self.right.memory
+        pairs: list[BufferPair] = [
+            (mine.shared, yours.shared, None),
+            (mine.local, yours.local, None),
+        ]
+        others = {item.start: item.data for item in yours.allocations}
+        pairs += [(item.data, others[item.start], item.start) for item in mine.allocations if item.start in others]
+        return {id(buffer): pair for pair in pairs for buffer in pair[:2]}
+
+    def run(self) -> None:
+        """Run until global memory differs, the runs part, or both have ended."""
+        with np.errstate(all="ignore"):
+            while self.output is None and self.parting is None and self._advance():
+                pass
+
+    def chain(self) -> list[NodeFacts]:
+        """From the origin to the first output that differs, to what a failing step read, or to where the runs part."""
+        return self.provenance.chain(self.output[1] if self.output is not None else self.failed or self.branch)
+
+    def _advance(self) -> bool:
+        mine, yours = self.left.next_position(), self.right.next_position()
+        if mine is not None and mine.at not in self.pairing.steps:
+            self._run((mine, None))
+        elif yours is not None and yours.at in self.unpaired_right:
+            self._run((None, yours))
+        elif mine is None or yours is None:
+            if mine is not yours:
+                self._part(mine, yours)
+            return False
+        elif self.pairing.steps[mine.at] != yours.at or not _are_same(mine, yours):
+            self._part(mine, yours)
+        else:
+            self._run((mine, yours))
+        return True
+
+    def _part(self, mine: Position | None, yours: Position | None) -> None:
+        lines = [
+            batch.step_at(position).line if position is not None else 0
+            for batch, position in ((self.left, mine), (self.right, yours))
+        ]
+        self.parting = Parting(*lines)
+
+    # --- one step
+
+    def _run(self, positions: tuple[Position | None, Position | None]) -> None:
+        """Run a step on both sides, or on one, and compare what it left."""
+        sides = [
+            (batch, position)
+            for batch, position in zip((self.left, self.right), positions, strict=True)
+            if position is not None
+        ]
+        self.ran = np.zeros((self.left.warps, LANES), np.bool_)
+        for _, position in sides:
+            self.ran[position.group.warp_rows] |= position.group.mask
+        reads = [self._read(batch, position) for batch, position in sides]
+        accesses: list[tuple[SteppedBatch, list[MemoryAccess]]] = []
+        for batch, _ in sides:
+            batch.memory.accesses = []
+            try:
+                batch.advance()
+            except WarpfragError:
+                nodes = np.stack([part for read in reads for part in read])
+                self.failed = int(self.provenance.earliest(nodes.reshape(-1, 1))[0])
+                raise
+            accesses.append((batch, batch.memory.accesses))
+            batch.memory.accesses = None
+        for read, (batch, position), (_, own) in zip(reads, sides, accesses, strict=True):
+            read.append(self._read_memory(batch, position, own))
+        parents = self.provenance.earliest(np.stack([nodes for read in reads for nodes in read]))
+        at = [None if position is None else position.at for position in positions]
+        counted = at[0] if at[0] is not None else -1 - (at[1] or 0)
+        visit, self.visits[counted] = self.visits[counted], self.visits[counted] + 1
+        step = sides[0][0].step_at(sides[0][1])
+        if isinstance(step.action, Branch) and parents.any():
+            self._note_branch(at, visit, step, parents)
+        written = [item for batch, position in sides for item in self._written(batch, batch.step_at(position))]
+        for index, name in dict.fromkeys(written):
+            self._compare_register(index, name, at, visit, parents)
+        for access in (access for _, own in accesses for access in own if access.writes):
+            self._compare_bytes(access, at, visit, parents)
+
+    def _note_branch(self, at: list[int | None], visit: int, step: DecodedInstruction, parents: Nodes) -> None:
+        """Keep the difference that a branch read: the runs may part behind it."""
+        rows, lanes = np.nonzero(parents)
+        guard = step.guard.name if step.guard is not None else "the index"
+        zeros = np.zeros(len(rows), np.uint64)
+        codes = zeros, zeros
+        if step.guard is not None:
+            mine, yours = self._codes(step.guard.index)
+            codes = mine[rows, lanes].astype(np.uint64), yours[rows, lanes].astype(np.uint64)
+        nodes = self.provenance.add(DifferingStep(at[0], at[1], visit, guard, rows, lanes, parents[rows, lanes], codes))
+        self.branch = int(nodes[0])
+
+    def _nodes(self, index: int) -> Nodes:
+        """The nodes of a register in every lane."""
+        if index not in self.registers:
+            return np.zeros((self.left.warps, LANES), np.int64)
+        return self.registers[index]
+
+    def _own_index(self, batch: SteppedBatch, index: int) -> int | None:
+        """The left's index of a register of either side."""
+        return index if batch is self.left else self.backward.get(index)
+
+    def _read(self, batch: SteppedBatch, position: Position) -> list[Nodes]:
+        """The differences in the registers that a step reads, lane by lane or of the whole warp."""
+        step = batch.step_at(position)
+        operands = [*step.sources, *step.memory_results, *([step.guard] if step.guard is not None else [])]
+        if isinstance(step.action, MatrixOp) and step.action.operation == "wgmma":
+            operands += step.results  # C too
+        indices = {self._own_index(batch, item.index) for operand in operands for item in registers_of(operand)}
+        nodes = [self.registers[index] for index in indices if index is not None and index in self.registers]
+        none = np.zeros((batch.warps, LANES), np.int64)
+        best = self.provenance.earliest(np.stack([none, *nodes]))
+        return [self._pooled(step, best)]
+
+    def _pooled(self, step: DecodedInstruction, nodes: Nodes) -> Nodes:
+        """What lanes read of each other: the earliest of a warp or warpgroup, for steps that they run together."""
+        if not isinstance(step.action, MatrixOp | WarpCollective) or not nodes.any():
+            return nodes
+        warps = WARPGROUP if isinstance(step.action, MatrixOp) and step.action.operation == "wgmma" else 1
+        if len(nodes) % warps:
+            return nodes
+        groups = nodes.reshape(-1, warps * LANES)
+        best = self.provenance.earliest(groups.T)
+        return np.repeat(best, warps * LANES).reshape(nodes.shape)
+
+    def _read_memory(self, batch: SteppedBatch, position: Position, accesses: list[MemoryAccess]) -> Nodes:
+        """The differences in the bytes that a step reads."""
+        step = batch.step_at(position)
+        best = np.zeros((batch.warps, LANES), np.int64)
+        takes = isinstance(step.action, READS_WHAT_IT_WRITES)
+        for access in accesses:
+            pair = self.buffers.get(id(access.buffer))
+            nodes = None if pair is None else self.bytes.get(id(pair[0]))
+            if nodes is None or (access.writes and not takes):
+                continue
+            for offset, thread in zip(access.offsets.tolist(), access.threads.tolist(), strict=True):
+                part = nodes[offset : offset + access.size]
+                if part.any():
+                    place = thread // LANES, thread % LANES
+                    best[place] = self.provenance.earliest(np.append(part, best[place])[:, None])[0]
+        shared = self.bytes.get(id(self.left.memory.shared))
+        if isinstance(step.action, MatrixOp) and step.action.operation == "wgmma" and shared is not None:
+            for row in position.group.active_rows[::WARPGROUP]:
+                part = shared[staged_offsets(batch, step, int(row))]
+                if part.any():
+                    best[row, 0] = self.provenance.earliest(part[:, None])[0]
+        return self._pooled(step, best)
+
+    # --- what a step left
+
+    def _written(self, batch: SteppedBatch, step: DecodedInstruction) -> list[tuple[int, str]]:
+        """The registers that a step may have changed, by the left's index, with their names."""
+        if isinstance(step.action, CALLS):
+            return [(index, f"register {index}") for index in self.pairing.registers]
+        items = [item for result in step.results for item in items_of(result) if isinstance(item, Register)]
+        own = [(self._own_index(batch, item.index), item.name) for item in items]
+        return [(index, name) for index, name in own if index is not None and index in self.pairing.registers]
+
+    def _codes(self, index: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+        other = self.pairing.registers[index]
+        return self.left.registers[index], self.right.registers[other]
+
+    def _compare_register(self, index: int, name: str, at: list[int | None], visit: int, parents: Nodes) -> None:
+        """Give every lane in which a register differs now a node, and the others none."""
+        mine, yours = self._codes(index)
+        if mine.dtype != yours.dtype:
+            return
+        differs = mine != yours
+        before = self.registers.get(index)
+        if not differs.any():
+            if before is not None:
+                del self.registers[index]
+            return
+        kept = np.zeros((self.left.warps, LANES), np.int64) if before is None else before.copy()
+        rows, lanes = np.nonzero(differs & (self.ran | (kept == 0)))
+        kept[~differs] = 0
+        if len(rows):
+            codes = mine[rows, lanes].astype(np.uint64), yours[rows, lanes].astype(np.uint64)
+            step = DifferingStep(at[0], at[1], visit, name, rows, lanes, parents[rows, lanes], codes)
+            kept[rows, lanes] = self.provenance.add(step)
+        self.registers[index] = kept
+
+    def _compare_bytes(self, access: MemoryAccess, at: list[int | None], visit: int, parents: Nodes) -> None:
+        """Give every byte that was stored and differs a node, and the others none."""
+        pair = self.buffers.get(id(access.buffer))
+        if pair is None:
+            return
+        mine, yours, address = pair
+        places = (access.offsets[:, None] + np.arange(access.size)).astype(np.int64)
+        differs = mine[places] != yours[places]
+        nodes = self.bytes.get(id(mine))
+        if not differs.any():
+            if nodes is not None:
+                nodes[places] = 0
+            return
+        if nodes is None:
+            nodes = self.bytes[id(mine)] = np.zeros(len(mine), np.int64)
+        nodes[places[~differs]] = 0
+        which = np.nonzero(differs.any(axis=1))[0]
+        rows, lanes = np.divmod(access.threads[which], LANES)
+        words = [_words(buffer, access.offsets[which], access.size) for buffer in (mine, yours)]
+        inner = "shared memory" if mine is self.left.memory.shared else "local memory"
+        name = inner if address is None else "global memory"
+        step = DifferingStep(at[0], at[1], visit, name, rows, lanes, parents[rows, lanes], (words[0], words[1]))
+        numbers = self.provenance.add(step)
+        for number, index in zip(numbers.tolist(), which.tolist(), strict=True):
+            nodes[places[index][differs[index]]] = number
+        if address is not None and self.output is None:
+            first = int(places[differs].min())
+            self.output = address + first, int(nodes[first])
+
+
+def _words(buffer: NDArray[np.uint8], offsets: NDArray[np.int64], size: int) -> NDArray[np.uint64]:
+    """The bytes at some offsets as numbers, eight at most."""
+    count = min(size, 8)
+    data = np.zeros((len(offsets), 8), np.uint8)
+    data[:, :count] = buffer[offsets[:, None] + np.arange(count)]
+    return data.view(np.uint64)[:, 0]
+
+
+def _are_same(mine: Position, yours: Position) -> bool:
+    """Whether two positions have the same lanes."""
+    return np.array_equal(mine.group.warp_rows, yours.group.warp_rows) and np.array_equal(
+        mine.group.mask, yours.group.mask
+    )

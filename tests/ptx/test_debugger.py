@@ -1,0 +1,254 @@
+"""Breakpoints, steps, watchpoints, and registers and shared memory as matrices."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+import warpfrag as wf
+from ptx.debugged import captured, hopper
+
+pytestmark = pytest.mark.one_engine  # a debugger drives the reference engine
+
+LOOP = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 out)
+{
+.reg .b32 %r<8>; .reg .b64 %rd<4>; .reg .pred %p<3>;
+.shared .align 16 .b8 tile[512];
+ld.param.u64 %rd1, [out];
+mov.u32 %r1, %tid.x;
+mov.u32 %r2, 0;
+mov.u32 %r5, tile;
+LOOP:
+add.u32 %r2, %r2, 1;
+mad.lo.u32 %r3, %r2, 100, %r1;
+shl.b32 %r4, %r1, 2;
+add.u32 %r6, %r5, %r4;
+st.shared.u32 [%r6], %r3;
+setp.lt.u32 %p1, %r2, 5;
+@%p1 bra LOOP;
+setp.lt.u32 %p2, %r1, 40;
+mul.wide.u32 %rd2, %r1, 4;
+add.s64 %rd3, %rd1, %rd2;
+@%p2 st.global.u32 [%rd3], %r3;
+ret;
+}"""
+
+
+def loop(**options):
+    out = np.zeros((2, 32), np.uint32)
+    return wf.ptx.load(LOOP)["k"].debug(1, 64, [out], **options), out
+
+
+def test_a_breakpoint_stops_before_its_line_at_every_visit():
+    debugger, out = loop()
+    with debugger as d:
+        point = d.break_at(line=14)
+        seen = []
+        while d.run() is not None:
+            seen.append(int(d.register("%r2")[0]))
+            assert str(d.stop) == "breakpoint at line 14, block (0, 0, 0), warp 0: mad.lo.u32 %r3, %r2, 100, %r1"
+            assert [warp for _, warp in d.stop.warps] == [0, 1]  # in step, so they stop together
+        assert seen == [1, 2, 3, 4, 5]
+        assert point.hits == 10
+    assert out.reshape(-1)[:40].tolist() == [500 + lane for lane in range(40)]
+    assert not out.reshape(-1)[40:].any()
+
+
+def test_conditions_ignored_visits_and_limits():
+    with loop()[0] as d:
+        d.break_at(line=14, condition=lambda d: d.register("%r2")[3] == 4)
+        assert d.run().warps == (((0, 0, 0), 0), ((0, 0, 0), 1))
+        assert d.register("%r2").tolist() == [4] * 32
+        assert d.run() is None
+    with loop()[0] as d:
+        d.break_at(opcode="mad", warp=1, ignore=3)
+        assert d.run().warps == (((0, 0, 0), 1),)
+        assert d.register("%r2")[0] == 4
+        assert d.stop.visit == 3
+    with loop()[0] as d:
+        point = d.break_at(opcode="st.global")
+        assert (d.run().warp, d.stop.lanes) == (0, 0xFFFFFFFF)
+        assert d.focus(warp=1) == ((0, 0, 0), 1)
+        assert d.register("%r1").tolist() == [*range(32, 64)]
+        d.delete(point)
+        assert d.run() is None
+        assert d.is_finished
+
+
+def test_steps_go_through_a_whole_warp_in_the_order_of_its_text():
+    with loop()[0] as d:
+        lines = []
+        while d.step() is not None:
+            assert d.stop.reason == "step"
+            lines.append(d.stop.line)
+        body = [13, 14, 15, 16, 17, 18, 19]
+        assert lines == [8, 9, 10, 11, *(body * 5), 20, 21, 22, 23, 24]
+    with loop()[0] as d:
+        assert d.step(6).line == 14
+        assert d.instruction.name == "mad.lo.u32"
+        assert d.backtrace() == [(14, None)]
+        assert d.warps() == [((0, 0, 0), 0, "running", 14), ((0, 0, 0), 1, "running", 14)]
+
+
+def test_a_watchpoint_stops_behind_the_access_with_its_threads():
+    debugger, out = loop()
+    with debugger as d:
+        point = d.watch(out, (1, 3))
+        stop = d.run()
+        assert (stop.line, stop.threads) == (23, (((0, 0, 0), 1, 3),))
+        assert (stop.old, int.from_bytes(stop.new, "little")) == (bytes(4), 535)
+        assert out[1, 3] == 535
+        assert d.run() is None
+        assert point.hits == 1
+    with loop()[0] as d:
+        d.watch(shared=d.shared_end - 512 + 4 * 33)
+        values = []
+        while (stop := d.run()) is not None:
+            assert (stop.line, str(stop.threads[0])) == (17, "block (0, 0, 0), warp 1, lane 1")
+            values.append(int.from_bytes(stop.new, "little"))
+            tile = d.shared.as_matrix(wf.Memory(pitch=128), (2, 32), "s32", start=d.shared.start)
+            assert tile[1].tolist() == [values[-1] - 1 + lane for lane in range(32)]
+        assert values == [133, 233, 333, 433, 533]
+    with loop()[0] as d:
+        point = d.watch(shared=d.shared_end - 4, access="read")
+        assert d.run() is None
+        assert point.hits == 0
+
+
+def test_operands_of_mma_are_the_matrices_that_it_multiplies():
+    kernel, launch, arrays = captured("t_matmul_f16_sm80")
+    with kernel.debug(**launch) as d:
+        d.break_at(opcode="mma", block=(1, 1), warp=3)
+        stop = d.run()
+        assert (stop.block, stop.warp, str(stop.source)) == ((1, 1, 0), 3, "tri.py:27")
+        assert d.operands() == ("d", "a", "b", "c")
+        a, b, c = (d.matrix(role) for role in "abc")
+        line, mma = stop.line, wf.get(d.instruction.name)
+        names = [item.name for item in d.instruction.sources[0].items]
+        assert (d.registers().as_matrix(mma.a, names) == a).all()
+        assert not c.any()
+        d.step()
+        assert (d.matrix("D", line=line) == mma(a, b, arch="sm_90")).all()
+        # the tile of the block: rows 64 to 127 of A, of which this warp has 16 from some row on
+        whole, right = arrays["in0"].view(np.float16).reshape(128, 96), arrays["in1"].view(np.float16).reshape(96, 128)
+        assert any((whole[row : row + 16, :16] == a).all() for row in range(64, 128, 16))
+        assert any((right[:16, col : col + 8] == b).all() for col in range(64, 128, 8))
+
+
+def test_ldmatrix_loads_what_lies_in_the_shared_tile():
+    kernel, launch, _ = captured("t_matmul_f16_sm80")
+    with kernel.debug(**launch) as d:
+        d.break_at(opcode="ldmatrix")
+        line = d.run().line
+        addresses = d.register(d.instruction.sources[0].base.name) + np.uint32(d.instruction.sources[0].offset)
+        d.step()
+        loaded = d.matrix(d.operands(line)[0], line=line, raw=True)
+        assert loaded.shape == (4, 8, 8)
+        for matrix in range(4):
+            places = [int(at) - d.shared.start for at in addresses[matrix * 8 :][:8]]
+            rows = [d.shared.bytes[place : place + 16].view(np.uint16) for place in places]
+            assert (np.stack(rows) == loaded[matrix]).all()
+
+
+def test_operands_of_wgmma_lie_behind_its_descriptors():
+    kernel, launch, maps = hopper("mm_host")
+    with kernel.debug(**launch) as d:
+        d.break_at(opcode="wgmma.mma_async", block=(1, 1), warp=4)
+        stop = d.run()
+        assert (stop.block, stop.warp) == ((1, 1, 0), 4)
+        left, right = maps[0].array[128:, :], maps[1].array[64:, :]
+        a, b = d.matrix("a"), d.matrix("b")
+        assert (a == left[64:, :16]).all()  # the second warpgroup has the lower half
+        assert (b == right[:, :16].T).all()
+        w = wf.get(d.instruction.name)
+        descriptor = wf.Descriptor.decode(int(d.register(d.instruction.sources[1].name)[0]))
+        assert (d.shared.as_matrix(descriptor, operand=w.b) == b).all()
+        box = d.shared.as_matrix(maps[1], start=descriptor.start)
+        assert (box == right[:, :64]).all()
+        line = stop.line
+        d.step()
+        assert (d.matrix("d", line=line) == w(a, b, arch="sm_90")).all()
+
+
+def test_what_cannot_be_is_refused_with_what_is_there():
+    debugger, out = loop()
+    with debugger as d:
+        for call, words in (
+            (lambda: d.break_at(line=12), "no instruction at line 12; instructions are near it on line 10, 11, 13, 14"),
+            (lambda: d.break_at(opcode="mma"), "no instruction at opcode mma"),
+            (lambda: d.watch(np.zeros(3)), "an array among the arguments"),
+            (lambda: d.watch(out, 7), "expected an index of an array of shape"),
+            (d.watch, "an array among the arguments, or shared="),
+            (lambda: d.watch(shared=0), "4 bytes in shared memory, which is 0x400 to 0x600; got 0x0"),
+            (lambda: d.watch(out, access="x"), "access write, read or any"),
+            (d.registers, "nothing has run yet"),
+            (lambda: d.delete(wf.ptx.Breakpoint()), "a breakpoint or watchpoint of this debugger"),
+        ):
+            with pytest.raises(wf.InvalidOperand, match=words):
+                call()
+        d.step()
+        for call, words in (
+            (lambda: d.matrix("a"), "line 8: .* is no matrix instruction"),
+            (lambda: d.matrix("a", line=14), "line 14 is no matrix instruction; lines of such are none"),
+            (lambda: d.register("%x"), "a register of k, got '%x'"),
+            (lambda: d.registers()["%x"], "a register of this kernel, got '%x'"),
+            (lambda: d.registers().as_float("%p1"), "no floating-point number"),
+            (lambda: d.focus(warp=2), "a warp below 2, got 2"),
+            (lambda: d.focus(block=3), r"a block that runs now, \(0, 0, 0\) to \(0, 0, 0\); got \(3, 0, 0\)"),
+            (lambda: d.focus(block="x"), "one to three indices"),
+            (lambda: d.shared.as_matrix(3), "a Memory, a Descriptor or a TensorMap, got 3"),
+            (lambda: d.shared.as_matrix(wf.Memory()), "needs shape="),
+            (lambda: d.shared.as_matrix(wf.Memory(), (2, 2), "f15"), "a number format"),
+            (lambda: d.shared.as_matrix(wf.Descriptor()), "needs operand="),
+        ):
+            with pytest.raises(wf.InvalidOperand, match=words):
+                call()
+    with pytest.raises(wf.InvalidOperand, match="has ended"):
+        debugger.run()
+
+
+def _called(call, right, key, value):
+    return call(**right | {key: value})
+
+
+def test_only_our_errors_come_out():
+    hostile = [
+        True,
+        -1,
+        2**70,
+        1.5,
+        float("nan"),
+        1j,
+        "x",
+        b"a",
+        [],
+        [[1], [2]],
+        {},
+        object(),
+        len,
+        np.zeros((2, 3)),
+        None,
+    ]
+    debugger, out = loop()
+    with debugger as d:
+        d.step()
+        words = [
+            (d.break_at, {}, ("line", "opcode", "source", "block", "warp")),
+            (d.watch, {"array": out}, ("index", "shared", "access", "size")),
+            (d.focus, {}, ("block", "warp")),
+            (d.matrix, {"role": "a"}, ("role", "line", "warp")),
+            (d.shared.as_matrix, {"memory": wf.Memory()}, ("memory", "shape")),
+        ]
+        calls = [partial(_called, call, right, key) for call, right, keys in words for key in keys]
+        calls += [d.watch, d.register, d.step, d.delete, lambda value: d.registers()[value]]
+        refused = 0
+        for call in calls:
+            for value in hostile:
+                try:
+                    call(value)
+                except wf.WarpfragError as error:
+                    refused += bool(str(error))
+        assert refused > len(calls) * len(hostile) // 2
