@@ -1,0 +1,23 @@
+"""Triton's kernels as they are, without a GPU: compiled by Triton for any target, run by the PTX machine.
+
+    import warpfrag.triton
+
+    run = warpfrag.triton.run(add_kernel, target="sm_90a")[(4,)](x, y, out, n, BLOCK=1024)
+    run.exact, run.source_counts
+
+Arguments are numpy arrays or tensors of PyTorch in the memory of the host, and change in place. Constexprs, defaults,
+`@triton.heuristics` and `@triton.autotune` (its first configuration, or the one you name) work as on a GPU, because it
+is Triton that binds the arguments and compiles: `emulate` only takes the place of its driver.
+
+    with warpfrag.triton.emulate(target="sm_80") as session:
+        test_softmax()  # unchanged: every launch inside runs here
+    exact = all(launch.run.exact for launch in session.launches)
+
+Tests of pytest get the same from `-p warpfrag.triton.pytest_plugin`. It needs the extra `triton`.
+"""
+
+from __future__ import annotations
+
+from warpfrag.triton.session import Launch, Launcher, Session, emulate, run
+
+__all__ = ["Launch", "Launcher", "Session", "emulate", "run"]

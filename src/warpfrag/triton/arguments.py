@@ -1,0 +1,190 @@
+"""From the arguments of a Triton launch to those of its PTX entry.
+
+Triton drops constexprs, flattens tuples, takes descriptors apart and appends two pointers to scratch memory. A pointer
+may point into the middle of an array (a view), and a kernel may read around it, within the memory that was allocated:
+so what a kernel is given is the whole storage of a tensor, and the address inside.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+from numpy.lib.array_utils import byte_bounds
+
+from warpfrag import ptx
+from warpfrag.errors import InvalidOperand, NotModelled, quote
+from warpfrag.ptx.launch.device_array import DeviceArray
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+SCALARS: dict[str, Any] = {
+    "i1": np.int8, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64,
+    "u1": np.uint8, "u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "u64": np.uint64,
+    "fp16": np.float16, "bf16": ml_dtypes.bfloat16, "fp32": np.float32, "f32": np.float32, "fp64": np.float64,
+}  # fmt: skip
+MAP = "nvTmaDesc"  # Triton's name for a parameter that is a tensor map
+SWIZZLES = (0, 32, 64, 128)  # bytes, by Triton's number
+# The types of tensormap.replace, in its order, which is Triton's too (PTX ISA, "tensormap.replace").
+MAP_ELEMENTS = (
+    "uint8", "uint16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float32_ftz", "float64", "bfloat16",
+    "tfloat32", "tfloat32_ftz",
+)  # fmt: skip
+ALIGNED = 1 << 20  # an address as aligned as every allocation of a GPU
+
+
+class HostArray:
+    """A numpy array as Triton takes tensors: with a dtype, a pointer, a shape and strides in elements."""
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        """Its pointer is as aligned as on a GPU, where allocations are aligned and views need not be."""
+        self.array, self.dtype, self.shape = array, array.dtype, array.shape
+        self.pointer = ALIGNED + storage(array)[1]
+
+    def data_ptr(self) -> int:
+        """What Triton looks at to specialize a kernel for aligned pointers."""
+        return self.pointer
+
+    def element_size(self) -> int:
+        """Bytes of an element."""
+        return self.array.itemsize
+
+    def stride(self, axis: int | None = None) -> int | tuple[int, ...]:
+        """The strides, in elements."""
+        strides = tuple(step // self.array.itemsize for step in self.array.strides)
+        return strides if axis is None else strides[axis]
+
+
+def as_tensor(value: object) -> object:
+    """An argument as Triton takes it: arrays of numpy as tensors, also inside tuples; anything else as it is."""
+    if isinstance(value, np.ndarray):
+        return HostArray(value)
+    if isinstance(value, np.generic):
+        return value.item()
+    if type(value) is tuple:
+        return tuple(map(as_tensor, value))
+    return value
+
+
+def storage(value: object) -> tuple[NDArray[np.uint8], int]:
+    """The memory that an array or tensor is a view of, byte by byte, and where in it the view starts."""
+    if isinstance(value, np.ndarray):
+        if value.dtype.hasobject:
+            msg = f"expected an array of numbers, got {value.dtype}"
+            raise InvalidOperand(msg)
+        owner = value
+        while isinstance(owner.base, np.ndarray):
+            owner = owner.base
+        low, high = byte_bounds(owner)
+        return _memory(low, high - low, writable=value.flags.writeable), value.ctypes.data - low
+    if isinstance(value, HostArray):
+        return storage(value.array)
+    tensor: Any = getattr(value, "base", value) if not hasattr(value, "untyped_storage") else value
+    if not hasattr(tensor, "untyped_storage"):
+        msg = f"expected an array of numpy or a tensor of PyTorch, got {quote(value)}"
+        raise InvalidOperand(msg)
+    if tensor.device.type != "cpu":
+        msg = f"expected a tensor in the memory of the host, got one on {tensor.device}: .cpu() copies it"
+        raise InvalidOperand(msg)
+    memory = tensor.untyped_storage()
+    return _memory(memory.data_ptr(), memory.nbytes(), writable=True), tensor.storage_offset() * tensor.element_size()
+
+
+def _memory(start: int, size: int, *, writable: bool) -> NDArray[np.uint8]:
+    """Bytes of the host, without a copy; whoever has them keeps their owner."""
+    if not size:
+        return np.zeros(0, np.uint8)
+    data: NDArray[np.uint8] = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(start))
+    data.flags.writeable = writable
+    return data
+
+
+class EntryArguments:
+    """The arguments of one launch, in the order of the entry's parameters, with the names that Python has for them."""
+
+    def __init__(self, maps: Sequence[dict[str, Any]] = ()) -> None:
+        """Nothing is taken yet; `maps` says how copies of each descriptor are swizzled, where the target has TMA."""
+        self.values: list[object] = []
+        self.names: list[str] = []
+        self._maps = iter(maps) if maps else None
+        self._views: list[DeviceArray] = []  # memory that pointers point into: it has an address while this lives
+
+    def take(self, name: str, kind: object, value: Any) -> None:  # noqa: ANN401 # whatever Triton takes
+        """Add what an argument of Triton becomes: nothing for a constexpr, several for a tuple or a descriptor."""
+        if kind == "constexpr":
+            return
+        if isinstance(kind, tuple | list):
+            for number, (of_item, item) in enumerate(zip(kind, value, strict=True)):
+                self.take(f"{name}[{number}]", of_item, item)
+        elif isinstance(kind, str) and kind.startswith("tensordesc"):
+            parts = _decomposed(kind, value) if self._maps is None else self._mapped(name, value, next(self._maps))
+            for part, (of_part, item) in enumerate(parts):
+                self.take(f"{name}.{part}" if part else name, of_part, item)
+        elif kind == MAP:
+            self.values.append(value)
+            self.names.append(name)
+        else:
+            self.values.append(self._pointer(value) if str(kind).startswith("*") else _scalar(name, str(kind), value))
+            self.names.append(name)
+
+    def _pointer(self, value: object) -> object:
+        """A whole storage, or the rest of it behind where a view starts."""
+        if value is None:
+            return None
+        memory, offset = storage(value)
+        if not offset:
+            return memory
+        self._views.append(DeviceArray(memory))
+        return memory[offset:]
+
+    def _mapped(self, name: str, value: Any, about: dict[str, Any]) -> Iterator[tuple[str, object]]:  # noqa: ANN401 # Triton's TensorDescriptor
+        """A descriptor where the target has TMA: a tensor map, the shape and the strides."""
+        tensor_map = getattr(ptx, "TensorMap", None)
+        if tensor_map is None or about.get("is_im2col") or about.get("fp4_padded"):
+            what = "convolutions and padded 4-bit tensors" if tensor_map else "tensor maps"
+            msg = (
+                f"argument {name} is copied by TMA, and {what} are not run yet; "
+                "target='sm_89' or older compiles descriptors to plain accesses"
+            )
+            raise NotModelled(msg)
+        memory, offset = storage(value.base)
+        if offset:
+            self._views.append(DeviceArray(memory))
+        element = "tfloat32" if value.round_f32_to_tf32 else MAP_ELEMENTS[about["elem_type"]]
+        strides = [int(step) * about["elem_size"] for step in value.strides]
+        yield MAP, tensor_map(
+            memory[offset:], about["block_size"], SWIZZLES[about["swizzle"]], [int(extent) for extent in value.shape],
+            strides, fill="nan" if value.padding == "nan" else "zero", dtype=element,
+        )  # fmt: skip
+        yield from (("i32", extent) for extent in value.shape)
+        yield from (("i64", step) for step in value.strides)
+
+    def scratch(self, name: str, size: int) -> None:
+        """Add memory of the launch's own; a null pointer where the kernel needs none."""
+        self.values.append(np.zeros(size, np.uint8) if size else None)
+        self.names.append(name)
+
+
+def _scalar(name: str, kind: str, value: Any) -> object:  # noqa: ANN401 # Triton has checked that it is a number
+    """A number of the type that Triton gave it."""
+    if kind not in SCALARS:
+        msg = f"argument {name}: expected a pointer or a number, got Triton's type {kind}"
+        raise InvalidOperand(msg)
+    dtype = np.dtype(SCALARS[kind])
+    if dtype.kind in "iu":
+        bits = 8 * dtype.itemsize
+        code = int(value) & ((1 << bits) - 1)
+        return np.array(code, f"u{dtype.itemsize}").view(dtype)[()]
+    return dtype.type(value)
+
+
+def _decomposed(kind: str, value: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN401 # Triton's TensorDescriptor
+    """A descriptor where the target has no TMA: pointer, shape and strides, and once more for the host's checks."""
+    from triton.backends.driver import decompose_descriptor, expand_signature
+
+    yield from zip(expand_signature([kind], None, ""), decompose_descriptor(value), strict=True)

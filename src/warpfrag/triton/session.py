@@ -1,0 +1,226 @@
+"""Sessions: while one lasts, every launch of a Triton kernel runs on the PTX machine and is recorded."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from triton import knobs
+from triton.runtime import driver
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.jit import JITFunction, KernelInterface
+
+from warpfrag.errors import InvalidOperand, PtxError, quote
+from warpfrag.triton.arguments import as_tensor
+from warpfrag.triton.driver import EntryLauncher, LoadedKernel, MachineDriver, keep_ptx, name_arguments
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from warpfrag.ptx.checks.findings import Check
+    from warpfrag.ptx.launch.kernel import Engine
+    from warpfrag.ptx.launch.run import Run
+    from warpfrag.triton.arguments import EntryArguments
+
+DEFAULT_TARGET = "sm_90a"
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A launch that ran: the kernel's name, its grid and block, its PTX, and what it left besides memory."""
+
+    kernel: str
+    grid: tuple[int, int, int]
+    block: int
+    ptx: str
+    run: Run
+
+
+class Session:
+    """A context in which kernels of Triton run here; `launches` has those that ran, in order.
+
+    Inside, tensors that ask for a device "cuda" are made in the memory of the host, so that tests written for a GPU
+    need no change. Sessions may be nested; the innermost one runs the kernels.
+    """
+
+    def __init__(
+        self,
+        target: str = DEFAULT_TARGET,
+        *,
+        config: object = None,
+        checks: Sequence[Check] | Check | Literal["all"] = (),
+        engine: Engine = "auto",
+        seed: int | None = None,
+        redirect: bool = True,
+    ) -> None:
+        """Nothing changes before the context is entered; `emulate` says what the parameters mean."""
+        self.target, self.config, self.checks, self.engine, self.seed = target, config, checks, engine, seed
+        self.launches: list[Launch] = []
+        self.is_launching = False  # while it is Triton that looks at arguments
+        self._redirect = redirect
+        self._driver = MachineDriver(self)
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        """Take the place of Triton's driver."""
+        with ExitStack() as stack:
+            _set_for(stack, driver, "_active", self._driver)
+            hook = keep_ptx(knobs.runtime.add_stages_inspection_hook)
+            _set_for(stack, knobs.runtime, "add_stages_inspection_hook", hook)
+            _set_for(stack, JITFunction, "run", self._with_arrays(JITFunction.run))
+            _set_for(stack, Autotuner, "run", self._with_single_config(Autotuner.run))
+            if self._redirect:
+                from warpfrag.triton.torch_devices import on_the_host
+
+                stack.enter_context(on_the_host(self._driver))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Give Triton its driver back."""
+        self._stack.close()
+
+    def __repr__(self) -> str:
+        """The target, and how many launches there were."""
+        return f"<Triton on {self.target}: {len(self.launches)} launches>"
+
+    def launch(
+        self, launcher: EntryLauncher, loaded: LoadedKernel, grid: tuple[int, int, int], arguments: EntryArguments
+    ) -> None:
+        """Run a kernel on its arguments and record it."""
+        metadata = launcher.metadata
+        block = metadata.num_warps * metadata.warp_size
+        reserved = loaded.kernel.program.directives.get("reqntid")
+        if reserved:  # warps that Triton adds for itself
+            block = reserved[0]
+        try:
+            run = loaded.kernel.launch(
+                (grid[0] * metadata.num_ctas, *grid[1:]),
+                block,
+                arguments.values,
+                shared=metadata.shared,
+                arch=self.target,
+                checks=self.checks,
+                engine=self.engine,
+                seed=self.seed,
+                cooperative=getattr(metadata, "launch_cooperative_grid", False),
+            )
+        except PtxError as error:
+            raise name_arguments(error, arguments.names) from None
+        self.launches.append(Launch(loaded.kernel.name, grid, block, loaded.ptx, run))
+
+    def _with_arrays(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """`JITFunction.run`, for arrays of numpy too."""
+
+        def run(function: object, *args: object, **kwargs: object) -> object:
+            taken = {name: as_tensor(value) for name, value in kwargs.items()}
+            self.is_launching = True
+            try:
+                return original(function, *map(as_tensor, args), **taken)
+            finally:
+                self.is_launching = False
+
+        return run
+
+    def _with_single_config(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """`Autotuner.run` with one configuration, which Triton need not time; a real GPU's choices are not touched."""
+
+        def run(tuner: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 # Triton's own signature
+            before = tuner.configs, tuner.cache
+            tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
+            chosen = _choose(tuner.prune_configs(kwargs), tuner.configs, self.config)
+            tuner.configs, tuner.cache = [chosen], {}
+            try:
+                return original(tuner, *args, **kwargs)
+            finally:
+                tuner.configs, tuner.cache = before
+
+        return run
+
+
+def emulate(
+    target: str = DEFAULT_TARGET,
+    *,
+    config: object = None,
+    checks: Sequence[Check] | Check | Literal["all"] = (),
+    engine: Engine = "auto",
+    seed: int | None = None,
+    redirect: bool = True,
+) -> Session:
+    """A context in which every launch of a Triton kernel runs here, compiled for a target.
+
+    Of an autotuned kernel the first configuration runs that its pruning leaves; `config` chooses another: its number
+    among those of the decorator, a `triton.Config`, or some of its values ({"BLOCK_M": 64, "num_warps": 8}), which the
+    first that has them all fits. `checks`, `engine` and `seed` are those of `ptx.Kernel.launch`. Where PyTorch is
+    loaded, what asks for device "cuda" is made in the memory of the host; `redirect=False` leaves it alone.
+    """
+    return Session(target, config=config, checks=checks, engine=engine, seed=seed, redirect=redirect)
+
+
+class Launcher:
+    """A kernel to launch: `launcher[grid](*args, **constexprs)` runs it and gives the Run."""
+
+    def __init__(self, kernel: Any, session: Callable[[], Session]) -> None:  # noqa: ANN401 # a kernel of Triton
+        """Take a kernel as its decorators left it."""
+        self.kernel, self._session = kernel, session
+
+    def __getitem__(self, grid: object) -> Callable[..., Run | None]:
+        """The launch on a grid: a tuple of one to three numbers, or a function of the constexprs."""
+
+        def launch(*args: object, **kwargs: object) -> Run | None:
+            with self._session() as session:
+                self.kernel[grid](*args, **kwargs)
+            return session.launches[-1].run if session.launches else None
+
+        return launch
+
+    def __repr__(self) -> str:
+        """The kernel."""
+        return f"<Launcher of {self.kernel!r}>"
+
+
+def run(
+    kernel: object,
+    *,
+    target: str = DEFAULT_TARGET,
+    config: object = None,
+    checks: Sequence[Check] | Check | Literal["all"] = (),
+    engine: Engine = "auto",
+    seed: int | None = None,
+) -> Launcher:
+    """Launch a kernel with Triton's syntax: `run(kernel)[grid](x, y, n, BLOCK=128)`, which gives the `ptx.Run`.
+
+    The kernel is what `@triton.jit` made, with `@triton.heuristics` and `@triton.autotune` around it or not; arrays are
+    numpy's or tensors in the memory of the host. Parameters are those of `emulate`. An empty grid gives None.
+    """
+    if not isinstance(kernel, KernelInterface) or type(kernel).__name__ == "InterpretedFunction":
+        hint = "; unset TRITON_INTERPRET" if type(kernel).__name__ == "InterpretedFunction" else ""
+        msg = f"expected a kernel that @triton.jit made, got {quote(kernel)}{hint}"
+        raise InvalidOperand(msg)
+    options: dict[str, Any] = {"config": config, "checks": checks, "engine": engine, "seed": seed, "redirect": False}
+    Session(target, **options)  # says what is wrong before a grid is given
+    return Launcher(kernel, lambda: Session(target, **options))
+
+
+def _set_for(stack: ExitStack, owner: object, name: str, value: object) -> None:
+    """Set an attribute until the stack is closed."""
+    stack.callback(setattr, owner, name, getattr(owner, name))
+    setattr(owner, name, value)
+
+
+def _choose(pruned: Sequence[Any], configs: Sequence[Any], wanted: object) -> object:
+    """The configuration that is wanted, of all; the first that pruning leaves, where none is."""
+    if wanted is None:
+        return pruned[0]
+    if isinstance(wanted, dict):
+        fitting = [config for config in configs if wanted.items() <= config.all_kwargs().items()]
+        if fitting:
+            return fitting[0]
+    elif isinstance(wanted, int) and not isinstance(wanted, bool) and 0 <= wanted < len(configs):
+        return configs[wanted]
+    elif hasattr(wanted, "all_kwargs"):
+        return wanted
+    listed = "; ".join(f"{number}: {config}" for number, config in enumerate(configs))
+    msg = f"config: expected one of the kernel's ({listed}), got {quote(wanted)}"
+    raise InvalidOperand(msg)

@@ -1,0 +1,293 @@
+"""Triton's kernels without a GPU: launches, sessions, arguments, and tests written for a GPU."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import warpfrag as wf
+
+os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # without it Triton warns that its default will change
+if os.environ.get("WARPFRAG_REQUIRE_TRITON") != "1":
+    pytest.importorskip("triton", reason="needs the extra triton")
+import triton
+import triton.language as tl
+
+import triton_kernels
+import warpfrag.triton
+from triton_kernels import CASES, Case
+from triton_tensor_kernels import TENSOR_CASES
+from warpfrag.triton.session import _choose
+
+MEASURED = json.loads((Path(__file__).parent / "data" / "triton_h200.json").read_text(encoding="utf-8"))
+PLUGIN_TEST = """
+import pytest, torch, triton, triton.language as tl
+DEVICE = triton.runtime.driver.active.get_active_torch_device()
+
+@triton.jit
+def scale(x, out, n, factor, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, tl.load(x + i, i < n) * factor, i < n)
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("device", ["cuda", torch.device("cuda:0"), DEVICE])
+def test_scale(device, triton_session):
+    x = torch.randn(300, device=device).to("cuda").cuda()
+    out = torch.empty_like(x)
+    assert x.is_cuda and torch.cuda.get_device_capability() == (8, 0)
+    scale[(3,)](x, out, 300, 2.5, BLOCK=128)
+    torch.cuda.synchronize()
+    assert torch.equal(out, x * 2.5)
+    assert [launch.run.exact for launch in triton_session.launches] == [True]
+
+@triton.jit
+def first_of_each(table, out):
+    row = tl.load(table + tl.program_id(0)).to(tl.pointer_type(tl.float32))
+    tl.store(out + tl.program_id(0), tl.load(row))
+
+def test_tables_of_pointers():
+    rows = torch.randn(3, 5, device="cuda")
+    table = torch.tensor([row.data_ptr() for row in rows], dtype=torch.int64, device="cuda")
+    out = torch.empty(3, device="cuda")
+    first_of_each[(3,)](table, out)
+    assert torch.equal(out, rows[:, 0])
+"""
+
+
+def plain(ptx: str) -> str:
+    """A digest of the instructions: without comments, debug sections and the lines of the source."""
+    lines = [line.split("//")[0].strip() for line in ptx.partition(".section")[0].splitlines()]
+    kept = [line for line in lines if not re.match(r"\.(loc|file|version)|$", line)]
+    return hashlib.sha256("\n".join(kept).encode()).hexdigest()[:16]
+
+
+def launched(name: str, target: str) -> tuple[Case, warpfrag.triton.Launch]:
+    case = CASES[name](np.random.default_rng(0))
+    with warpfrag.triton.emulate(target) as session:
+        case.kernel[case.grid](*case.args, **case.meta)
+    (launch,) = session.launches
+    return case, launch
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_kernels_of_the_usual_kinds(name):
+    """What numpy gives, within rounding; and an H200's very memory, where it ran the same PTX."""
+    case, launch = launched(name, "sm_90a")
+
+    assert launch.run.exact
+    for place, expected in case.expected.items():
+        got = case.args[place]
+        if case.tolerance:
+            away = np.abs(got.astype(np.float64) - expected.astype(np.float64)).max()
+            assert away <= case.tolerance * np.abs(expected.astype(np.float64)).max()
+        else:
+            assert got.tobytes() == np.ascontiguousarray(expected).tobytes()
+    measured = MEASURED[name]
+    if measured["ptx"] == plain(launch.ptx):  # another version of Triton compiles otherwise
+        memory = hashlib.sha256(b"".join(array.tobytes() for array in case.args if isinstance(array, np.ndarray)))
+        assert memory.hexdigest()[:16] == measured["memory"]
+
+
+@pytest.mark.parametrize("name", TENSOR_CASES)
+def test_kernels_with_tensor_memory(name):
+    """Both engines leave the same; products are those of gemm on sm_100, code by code, attention is near."""
+    left = []
+    for engine in ("reference", "compiled"):
+        case = TENSOR_CASES[name](np.random.default_rng(0))
+        with warpfrag.triton.emulate("sm_100a", engine=engine) as session:
+            case.kernel[case.grid](*case.args, **case.meta)
+        (launch,) = session.launches
+        ((place, expected),) = case.expected.items()
+        got = case.args[place]
+        got = got if isinstance(got, np.ndarray) else got.base.numpy()
+        assert any(opcode.startswith("tcgen05.mma") for opcode in launch.run.counts.opcodes)
+        if case.tolerance:
+            away = np.abs(got.astype(np.float64) - expected.astype(np.float64)).max()
+            assert away <= case.tolerance * np.abs(expected.astype(np.float64)).max()
+        else:
+            assert launch.run.exact
+            assert got.tobytes() == expected.tobytes()
+        left.append((got.tobytes(), launch.run.inexact_lines))
+    assert left[0] == left[1]
+
+
+def test_the_measured_kernels_are_those_of_a_known_version():
+    if triton.__version__ != MEASURED["triton"]:
+        pytest.skip(f"measured with Triton {MEASURED['triton']}")
+    _, launch = launched("vector_add", "sm_90a")
+    assert plain(launch.ptx) == MEASURED["vector_add"]["ptx"]
+
+
+@pytest.mark.parametrize("target", ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100a", "sm_120"])
+def test_any_target_is_compiled_for(target):
+    x = np.arange(200, dtype=np.float32)
+    out = np.zeros_like(x)
+    run = warpfrag.triton.run(triton_kernels.add_kernel, target=target)[(2,)](x, x, out, 200, BLOCK=128)
+
+    assert (run.exact, run.arch, out.tolist()) == (True, target, (2 * x).tolist())
+
+
+def test_errors_name_the_line_and_the_argument():
+    x = np.zeros(100, np.float32)
+    line = triton_kernels.add_kernel.starting_line_number + 4
+    with pytest.raises(wf.PtxError, match=rf"^triton_kernels.py:{line} .*the nearest is x of 400 bytes") as info:
+        warpfrag.triton.run(triton_kernels.add_kernel)[(1,)](x, x.copy(), x.copy(), 200, BLOCK=256)
+    assert info.value.source == f"triton_kernels.py:{line}"
+    with pytest.raises(wf.PtxError, match=r"read-only"):
+        warpfrag.triton.run(triton_kernels.add_kernel)[(1,)](x, x, np.broadcast_to(np.float32(1), 100), 100, BLOCK=128)
+    run = warpfrag.triton.run(triton_kernels.add_kernel, checks=["memory"])[(1,)](x, x, x, 100, BLOCK=128)
+    assert [source.line for source in run.source_counts][-1] == line
+
+
+@triton.autotune([triton.Config({"BLOCK": size}, num_warps=size // 64) for size in (64, 128, 256)], key=["n"])
+@triton.heuristics({"IS_EVEN": lambda args: args["n"] % args["BLOCK"] == 0})
+@triton.jit
+def tuned_kernel(out, n, IS_EVEN: tl.constexpr, BLOCK: tl.constexpr, OFFSET: tl.constexpr = 7):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, BLOCK + OFFSET + IS_EVEN, None if IS_EVEN else i < n)
+
+
+@pytest.mark.parametrize(
+    ("config", "n", "value"),
+    [(None, 256, 72), (None, 250, 71), (2, 256, 264), ({"BLOCK": 128}, 256, 136), ({"num_warps": 4}, 250, 263)],
+)
+def test_autotuned_kernels_run_one_configuration(config, n, value):
+    out = np.zeros(n, np.int32)
+    run = warpfrag.triton.run(tuned_kernel, config=config)[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](out, n)
+
+    assert run.exact
+    assert set(out.tolist()) == {value}
+    assert len(tuned_kernel.configs) == 3
+    assert tuned_kernel.cache == {}  # a GPU of this process would measure for itself
+
+
+def test_configurations_that_do_not_exist_are_refused():
+    for wanted in (7, {"BLOCK": 5}, "fast", True):
+        with pytest.raises(wf.InvalidOperand, match=r"config: expected one of the kernel's \(0: BLOCK: 64"):
+            _choose(tuned_kernel.configs, tuned_kernel.configs, wanted)
+    assert _choose([], [], tuned_kernel.configs[1]) is tuned_kernel.configs[1]
+
+
+@triton.jit
+def arguments_kernel(out, pair, nothing, a: tl.int64, flag, ONE, f16: tl.float16):
+    tl.store(out, pair[0] + pair[1] + a + flag + ONE + (1000 if nothing is None else 0) + f16.to(tl.float64))
+
+
+def test_arguments_of_every_kind_arrive():
+    out = np.zeros(1)
+    warpfrag.triton.run(arguments_kernel)[(1,)](out, (3, np.int32(4)), None, -(2**40), True, 1, 0.5)  # 1 is a constexpr
+
+    assert out.tolist() == [3 + 4 + 1000 - 2**40 + 1 + 1 + 0.5]
+    assert warpfrag.triton.run(arguments_kernel)[(0,)](out, (3, 4), None, 1, True, 1, 0.5) is None  # an empty grid
+    with pytest.raises(wf.InvalidOperand, match="expected an array of numbers, got object"):
+        warpfrag.triton.run(arguments_kernel)[(1,)](np.array([None]), (3, 4), None, 1, True, 1, 0.5)
+
+
+@triton.jit
+def descriptor_kernel(x, out, M, N, BLOCK: tl.constexpr):
+    source = tl.make_tensor_descriptor(x, [M, N], [N, 1], [BLOCK, BLOCK])
+    target = tl.make_tensor_descriptor(out, [M, N], [N, 1], [BLOCK, BLOCK])
+    at = [tl.program_id(0) * BLOCK, tl.program_id(1) * BLOCK]
+    target.store(at, source.load(at) + 1)
+
+
+def test_descriptors_are_plain_accesses_where_there_is_no_tma():
+    x = np.arange(40 * 24, dtype=np.float32).reshape(40, 24)
+    out = np.zeros_like(x)
+    run = warpfrag.triton.run(descriptor_kernel, target="sm_80")[(3, 2)](x, out, 40, 24, BLOCK=16)
+
+    assert run.exact
+    assert np.array_equal(out, x + 1)
+
+
+@triton.jit
+def copy_kernel(source, target, BLOCK: tl.constexpr):
+    at = [tl.program_id(0) * BLOCK, tl.program_id(1) * BLOCK]
+    target.store(at, source.load(at) + 1)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_descriptors_of_the_host(target):
+    """Plain accesses, or tensor maps where the target has TMA and the PTX machine runs it."""
+    torch = pytest.importorskip("torch", reason="needs the extra torch")
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    memory = torch.arange(64 * 96 + 8, dtype=torch.float16) % 100
+    x = memory[8:].reshape(64, 96)  # a view
+    y = torch.zeros_like(x)
+    arguments = [TensorDescriptor.from_tensor(tensor, [32, 32]) for tensor in (x, y)]
+    launch = warpfrag.triton.run(copy_kernel, target=target)[(2, 3)]
+    if target == "sm_90a" and not hasattr(wf.ptx, "TensorMap"):
+        with pytest.raises(wf.NotModelled, match="argument source is copied by TMA, and tensor maps are not run yet"):
+            launch(*arguments, BLOCK=32)
+        return
+    assert launch(*arguments, BLOCK=32).exact
+    assert torch.equal(y, x + 1)
+
+
+def test_tables_of_pointers_are_device_arrays():
+    """A grouped product: each group has its own matrices, which the kernel finds by their addresses."""
+    rng = np.random.default_rng(0)
+    sizes = np.array([[32, 48, 16], [20, 16, 64]], np.int32)
+    groups = [
+        [triton_kernels.floats(rng, M, K, dtype=np.float16), triton_kernels.floats(rng, K, N, dtype=np.float16)]
+        for M, N, K in sizes
+    ]
+    out = [np.zeros((M, N), np.float16) for M, N, _ in sizes]
+    tables = [wf.ptx.DeviceArray(list(arrays)) for arrays in (*zip(*groups, strict=True), out)]
+    run = warpfrag.triton.run(triton_kernels.grouped_kernel)[(3,)](
+        *(table.array for table in tables), sizes, 2, BLOCK=16
+    )
+
+    assert run.exact
+    for (A, B), D in zip(groups, out, strict=True):
+        assert np.allclose(A.astype(np.float32) @ B.astype(np.float32), D, rtol=2e-3, atol=2e-3)
+
+
+def test_what_is_no_kernel_and_no_target_is_refused(monkeypatch):
+    with pytest.raises(wf.InvalidOperand, match="expected a kernel that @triton.jit made, got <function"):
+        warpfrag.triton.run(plain)
+    for target in ("sm_70", "gfx942", 90, "sm_90b"):
+        with pytest.raises(wf.InvalidOperand, match=r"expected a target that Triton compiles for \(sm_75, sm_80"):
+            warpfrag.triton.emulate(target)
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    interpreted = triton.jit(triton_kernels.add_kernel.fn)
+    with pytest.raises(wf.InvalidOperand, match="unset TRITON_INTERPRET"):
+        warpfrag.triton.run(interpreted)
+
+
+def test_sessions_nest_and_leave_nothing_behind():
+    from triton import knobs
+    from triton.runtime import driver
+    from triton.runtime.jit import JITFunction
+
+    before = driver._active, JITFunction.run, knobs.runtime.add_stages_inspection_hook
+    x = np.zeros(8, np.float32)
+    with warpfrag.triton.emulate("sm_80") as outer:
+        triton_kernels.add_kernel[(1,)](x, x, x, 8, BLOCK=32)
+        with warpfrag.triton.emulate("sm_90a", seed=1) as inner:
+            triton_kernels.add_kernel[(1,)](x, x, x, 8, BLOCK=32)
+        triton_kernels.add_kernel[(1,)](x, x, x, 8, BLOCK=32)
+    assert (driver._active, JITFunction.run, knobs.runtime.add_stages_inspection_hook) == before
+    assert [launch.run.arch for launch in outer.launches + inner.launches] == ["sm_80", "sm_80", "sm_90a"]
+    assert (outer.launches[0].kernel, outer.launches[0].grid, outer.launches[0].block) == ("add_kernel", (1, 1, 1), 128)
+    assert repr(inner) == "<Triton on sm_90a: 1 launches>"
+    assert re.match("<Launcher of JITFunction", repr(warpfrag.triton.run(triton_kernels.add_kernel)))
+
+
+def test_tests_for_a_gpu_run_unchanged(tmp_path):
+    pytest.importorskip("torch", reason="needs the extra torch")
+    (tmp_path / "test_scale.py").write_text(PLUGIN_TEST, encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "warpfrag.triton.pytest_plugin", "--triton-target", "sm_80"]
+    done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    assert "4 passed" in done.stdout, done.stdout + done.stderr
+    assert "warpfrag: 4 launches of Triton kernels on sm_80, 4 exact, 0 findings" in done.stdout
