@@ -30,6 +30,7 @@ SP = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
 MX = "mma.sync.aligned.m16n8k64.row.col.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3"
 S8 = "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32"
 WG = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"
+TENSOR = "tcgen05.mma.cta_group::1.kind::f16"
 LD = "ldmatrix.sync.aligned.m8n8.x4.shared.b16"
 WMMA_LOAD = "wmma.load.a.sync.aligned.row.m16n16k16.global.f16"
 ST = "stmatrix.sync.aligned.m8n8.x4.shared.b16"
@@ -65,6 +66,7 @@ def surface() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
     load, store = wf.loads(mma.a, memory)[0], wf.stores(mma.d, memory)[0]
     vectors = wf.vectors(F16)
     wg = wf.get(WG)
+    tensor = wf.get(TENSOR, m=128, n=64, a="f16", b="f16", d="f32")
     tile = wg.b.store(np.zeros((16, 8)))
 
     def joined(name: Any, axis: Any) -> wf.Layout:
@@ -84,6 +86,9 @@ def surface() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
             wf.find,
             {"target": "sm_90a", "op": "mma", "shape": (16, 8, 16), "a": "f16", "kind": "", "sparse": False},
         ),
+        "rules": (wf.rules, {"arch": "sm_90"}),
+        "ArithmeticTable.of": (wf.rules("sm_90").of, {"instruction": F16}),
+        "ArithmeticTable.every": (wf.rules("sm_90").every, {"instruction": F16}),
         "execute": (wf.execute, {"instruction": F16, "a": a, "b": b, "c": None, "arch": "sm_90", "threads": 1}),
         "execute sparse": (
             wf.execute,
@@ -145,7 +150,24 @@ def surface() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         ),
         "predict": (
             wf.predict,
-            {"A": A, "B": B, "bias": None, "layout": "nn", "fast_accumulation": False, "shape": None},
+            {"A": A, "B": B, "bias": None, "layout": "nn", "fast_accumulation": False, "shape": None, "gpu": "H200",
+             "choices": None},
+        ),
+        "predict_order": (
+            wf.predict_order,
+            {"m": 4, "n": 64, "k": 4096, "type": "bf16", "layout": "nt", "bias": False, "fast_accumulation": False,
+             "batch": 1, "gpu": "H200", "choices": None},
+        ),
+        "invariance": (
+            wf.invariance,
+            {"n": 4096, "k": 14336, "type": "bf16", "layout": "nt", "bias": False, "fast_accumulation": False,
+             "m": (1, 64), "gpu": "H200", "choices": None},
+        ),
+        "invariance svg": (wf.invariance(4096, 4096, m=(1, 4)).svg, {"theme": "light"}),
+        "explain": (
+            wf.explain,
+            {"D1": (A @ B).astype(np.float16), "D2": (A @ B).astype(np.float16), "A": A, "B": B, "bias": None,
+             "instruction": None, "arch": "sm_90", "names": ("one", "other")},
         ),
         "find_order": (
             wf.find_order,
@@ -246,6 +268,23 @@ def surface() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
             {"array": np.zeros((4, 4), np.float32), "filter": "linear", "address": ("clamp", "wrap"), "channels": 1,
              "normalized": True, "read": "element", "layered": False, "border": (0, 0, 0, 0)},
         ),
+        "TensorMap": (
+            wf.ptx.TensorMap,
+            {"array": np.zeros((32, 64), np.float16), "box": (8, 64), "swizzle": 128, "dims": (32, 64),
+             "strides": (128, 2), "element_strides": (1, 1), "fill": "zero", "dtype": "float16", "interleave": 0},
+        ),
+        "TensorMap.im2col": (
+            wf.ptx.TensorMap.im2col,
+            {"array": np.zeros((2, 8, 8, 16), np.float16), "lower": (0, 0), "upper": (0, 0), "channels": 16,
+             "pixels": 8, "swizzle": 32, "element_strides": (1, 1, 1, 1), "fill": "zero", "dtype": "float16"},
+        ),
+        "TensorMap memory": (wf.ptx.TensorMap(np.zeros((8, 64), np.float16), (8, 64), 128).memory, {"start": 0}),
+        "TensorMap descriptor": (
+            wf.ptx.TensorMap(np.zeros((8, 64), np.float16), (8, 64), 128).descriptor, {"start": 0},
+        ),
+        "TensorMap encode": (
+            wf.ptx.TensorMap(np.zeros((8, 64), np.float16), (8, 64), 128).encode, {"address": 4096},
+        ),
         "Surface": (wf.ptx.Surface, {"array": np.zeros((4, 4), np.float32), "channels": 1, "layered": False}),
         "way emit": (load.emit, {"lang": "ptx", "name": "f"}),
         "expression": (load.expression, {"access": load.accesses[0]}),
@@ -268,6 +307,35 @@ def surface() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
             {"start": 0, "leading": 16, "stride": 1024, "swizzle": 128, "base_offset": 0, "other": 0},
         ),
         "decode word": (wf.Descriptor.decode, {"word": 0x4000004000000000}),
+        "InstructionDescriptor": (
+            wf.InstructionDescriptor,
+            {"kind": "f16", "m": 128, "n": 64, "a": "f16", "b": "f16", "d": "f32", "transpose_a": True, "selector": 0},
+        ),
+        "decode idesc": (wf.InstructionDescriptor.decode, {"word": 0x8400490, "kind": "f16"}),
+        "idesc of": (wf.InstructionDescriptor.of, {"instruction": tensor}),
+        "problems of idesc": (tensor.descriptor().problems, {"instruction": tensor}),
+        "ZeroColumnMask": (wf.ZeroColumnMask, {"zeros": 2, "used": 3, "starts": (0, 0, 0, 0), "shift": 8}),
+        "decode mask": (wf.ZeroColumnMask.decode, {"word": 1 << 39}),
+        "columns of a mask": (wf.ZeroColumnMask().columns, {"m": 64, "n": 64}),
+        "problems of a mask": (wf.ZeroColumnMask().problems, {"m": 64}),
+        "get tcgen05": (wf.get, {"name": TENSOR, "m": 128, "n": 64, "a": "f16", "b": "f16", "d": "f32", "k": 16}),
+        "execute tcgen05": (
+            tensor.execute,
+            {"tensor_memory": np.zeros((128, 128), np.uint32), "a": 0x4000404000000000, "b": 0x4000404000000000,
+             "shared": np.zeros(1 << 15, np.uint8), "accumulate": False, "address": 0, "at": {"a": 64}, "idesc": None,
+             "arch": "sm_100"},
+        ),
+        "descriptor of tcgen05": (tensor.descriptor, {"transpose_b": True}),
+        "tensor pack": (tensor.d.pack, {"matrix": np.zeros((128, 64)), "raw": False, "rounding": "rne"}),
+        "tensor unpack": (tensor.d.unpack, {"words": np.zeros((128, 64), np.uint32), "raw": True, "strict": True}),
+        "tensor words": (tensor.d.check_words, {"words": np.zeros((128, 64), np.uint32)}),
+        "tensor store": (
+            tensor.b.store,
+            {"matrix": np.zeros((16, 64)), "desc": None, "trans": True, "rounding": "rne"},
+        ),
+        "tensor read": (tensor.b.read, {"tile": tensor.b.store(np.zeros((16, 64)))}),
+        "tensor addresses": (tensor.b.addresses, {"desc": 0x4000404000000000, "trans": False}),
+        "through": (tensor.d.through, {"load": "tcgen05.ld.sync.aligned.32x32b.x8.b32", "column": 8, "base_lane": 0}),
         "cute of a descriptor": (tile.descriptor.cute, {"trans": False}),
         "moved": (tile.descriptor.moved, {"by": 32}),
         "memory of a descriptor": (tile.descriptor.memory, {"role": "b", "trans": False}),

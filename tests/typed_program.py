@@ -96,11 +96,57 @@ def memory() -> None:
     print(tile.addresses((8, 8), 16).shape, tile.elements(0, (8, 8), 16)[0].row, tile.size((8, 8), 16))
 
 
+def tensor_memory() -> None:
+    t = wf.get("tcgen05.mma.cta_group::1.kind::f16", m=128, n=64, a="f16", b="f16", d="f32")
+    word: wf.InstructionDescriptor = wf.InstructionDescriptor.of(t, transpose_b=True)
+    print(
+        hex(word.word),
+        wf.InstructionDescriptor.decode(word.word, kind="f16").m,
+        word.explain()[0].raw,
+        word.problems(t),
+    )
+    print(
+        word.kind,
+        word.n,
+        word.a,
+        word.b,
+        word.d,
+        word.sparse,
+        word.selector,
+        word.saturate,
+        word.negate_a,
+        word.negate_b,
+    )
+    print(
+        word.transpose_a,
+        word.transpose_b,
+        word.scale_type,
+        word.scale_a_id,
+        word.scale_b_id,
+        word.max_shift,
+        word.other,
+    )
+    print(word.wide_k, word.k_96, word.k_128, word.sparsity_version)
+    mask = wf.ZeroColumnMask(zeros=2, used=2)
+    print(hex(mask.word), wf.ZeroColumnMask.decode(mask.word).columns(64, 64)[:4], mask.problems(64), mask.starts)
+    print(mask.zeros, mask.used, mask.zero_first, mask.shift, mask.active, mask.other)
+    desc = wf.Descriptor(stride=1024, swizzle=128, kind="tcgen05")
+    print(
+        desc.fields["version"].low,
+        desc.TENSOR_FIELDS["swizzle"].bits,
+        desc.unit,
+        desc.absolute,
+        desc.version,
+        desc.kind,
+    )
+
+
 def warpgroups() -> None:
     w = wf.get("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16")
     desc = wf.Descriptor(start=0, leading=0, stride=256, swizzle=32, base_offset=0)
     print(hex(desc.word), wf.Descriptor.decode(desc.word).leading, desc.explain()[0].meaning, desc.cute(), desc.width)
     print(desc.problems(w.b)[:1], desc.used(w.b)["stride"], desc.moved(32).other, desc.FIELDS["start"].low, w.b.staged)
+    print(w.b.turnable, w.b.descriptor_kind, desc.hints())
     print(desc.tensor_map(w.b).box, desc.memory("b").overlap((16, 8), 16), w.b.memory(desc).start)
     A, B, C = np.zeros((64, 16), np.float16), np.zeros((16, 8), np.float16), np.zeros((64, 8), np.float32)
     tile: wf.Shared = w.b.store(B)
@@ -132,6 +178,20 @@ def motion() -> None:
     print(wf.stores(mma.d, memory)[0].store(registers[:, :4], shared).shape)
 
 
+def arithmetic_rules() -> None:
+    table: wf.ArithmeticTable = wf.rules("sm_90")
+    row: wf.ArithmeticRow = table.of("mma.m16n8k16.f32.f16.f16.f32")
+    print(row.arch, row.operation, row.operands, row.c, row.d, row.kind, row.machine, row.family)
+    print(row.step, row.citation)
+    print(row.products, row.fraction_bits, row.rounding, row.order, row.subnormals, row.nan)
+    print(row.level, row.source, row.references, row.instructions, row.to_dict())
+    print(table.rows, table.not_modelled, table.cells()[0], table.overview()[0], table.to_dict())
+    print(table.every("mma.m16n8k16.f32.f16.f16.f32"), len(table), table[0])
+    paper: wf.Reference = wf.references()["Fasi2021"]
+    print(paper.key, paper.authors, paper.title, paper.year, paper.venue, paper.section)
+    print(paper.doi, paper.arxiv, paper.url, paper.address, paper.to_dict())
+
+
 def mistakes() -> None:
     mma = wf.get("mma.m16n8k16.f32.f16.f16.f32")
     A = np.zeros((16, 16), np.float16)
@@ -139,7 +199,12 @@ def mistakes() -> None:
     observed = np.ones((16, 8), np.float32)
     findings: wf.Diagnosis = wf.diagnose(mma, observed, A, B)
     first: wf.Finding | None = findings[0] if findings else None
-    print(findings.correct, findings.tried, findings.summary)
+    print(findings.correct, findings.tried, findings.pairs, findings.summary)
+    right: wf.Agreement | None = findings.agreement
+    if right is not None:
+        print(right.correct, right.elements, right.rows, right.columns, right.blocks, right.block_shape)
+        print(right.lanes, right.registers, right.equals, right.to_dict())
+    print(wf.diagnose(mma, observed, A, B, tile=(16, 8)).correct)
     if first is not None:
         print(first.kind, first.operand, first.text, first.second)
 
@@ -177,8 +242,18 @@ def whole_products() -> None:
     epilogue: wf.Epilogue = wf.Epilogue(alpha=1.0, beta=1.0, bias=None, result="bf16")
     print(epilogue.alpha, epilogue.beta, epilogue.bias, epilogue.result)
     print(wf.gemm(A, B, instruction=name, order=order, epilogue=epilogue).shape)
-    found: wf.Prediction = wf.predict(A, B)
-    print(found.D.shape, found.order, found.instruction, found.row.kernel, found.is_guess, found.text)
+    found: wf.Prediction = wf.predict(A, B, shape=(64, 64, 48))
+    print(found.D.shape, found.order, found.instruction, found.is_guess, found.text, found.basis, found.accuracy)
+    print(found.lost, None if found.row is None else found.row.kernel, found.product.kernel)
+    known: wf.PredictedOrder = wf.predict_order(4, 64, 4096, type="bf16", layout="nt", bias=False, batch=1, gpu="H200")
+    print(known.kind, known.shape, known.order, known.basis, known.accuracy, known.lost, known.is_guess, known.kernel)
+    print(known.source, known.choice, known.row, known.text, known.to_dict()["basis"])
+    ranges: wf.Invariance = wf.invariance([(64, 4096)], type="bf16", layout="nt", m=(1, 64), choices=None, ask=False)
+    print(ranges.layers, ranges.type, ranges.layout, ranges.m, ranges.source, ranges.changes, ranges.ranges)
+    print(ranges.is_guess, ranges.text, len(ranges.svg(theme="light")), ranges.to_dict()["changes"])
+    why: wf.Explanation = wf.explain(found, found, A, B, arch="sm_90", names=("one", "other"))
+    print(why.first, why.second, why.outputs, why.differing, why.output, why.steps, why.parted, why.text)
+    print(why.rows, why.to_dict()["differing"], wf.LossyProduct)
     codes, scales = wf.quantize(A, "e4m3", scale="ue8m0", block=32, scale_rounding="rceil", nonfinite="nan")
     stored, kept = wf.compress(wf.prune(A, "2:4"), "2:4")
     print(codes.shape, scales.shape, stored.shape, kept.shape)
@@ -187,6 +262,7 @@ def whole_products() -> None:
     one: wf.Errors = report.errors[0]
     print(one.arch, one.order, one.outputs, one.nonfinite, one.summary, one.row, one.col, one.computed, one.exact)
     print(one.largest_ulps, one.rms_ulps, one.mean_ulps, one.largest_relative, one.rms_relative, one.mean_relative)
+    print(one.largest_to_magnitude, one.rms_to_magnitude, one.largest_to_rms, one.rms_to_rms, report.is_unquantised)
     print(one.growth[0].k, one.edges[0], one.counts[0], one.steps[0].result, one.name)
 
 
@@ -218,7 +294,22 @@ def whole_kernels() -> None:
     run: wf.Run = kernel.launch(grid=1, block=32)
     print(module.version, module.target, list(module), kernel.name, kernel.shared_bytes, kernel.order_matters)
     print(run.exact, run.counts.instructions, sorted(run.evidence), run.findings, sorted(kernel.opcodes), run.printed)
-    print(run.engine, run.arch, run.inexact, run.inexact_lines, run.interpreted)
+    print(run.engine, run.arch, run.inexact, run.inexact_lines, run.interpreted, run.texts, run.profile)
+    checked: wf.Run = kernel.launch(grid=1, block=32, checks="all", explore=1)
+    print(checked.verdict, checked.checks, checked.unjudged)
+    explored: wf.ptx.Exploration | None = checked.exploration
+    if explored is not None:
+        print(explored.runs, explored.seeds, explored.arrays, explored.errors, explored.agrees)
+    found: list[wf.ptx.KernelFinding] = checked.findings
+    for item in found:
+        print(item.kind, item.check, item.line, item.text, item.source, item.block, item.thread, item.stack, item.count)
+        print(item.space, item.address, item.array, item.element, item.to_dict())
+        other: wf.ptx.KernelAccess | None = item.other
+        if other is not None:
+            print(other.what, other.line, other.block, other.thread, other.stack, other.source, other.text)
+    print(wf.ptx.Unwritten([1.0]).array)
+    sources: dict[wf.ptx.SourceLine, int] = run.source_counts
+    print([(line.file, line.line, line.inlined_at, line.outermost) for line in sources], run.sources, module.sources)
     linked: wf.ptx.Module = wf.ptx.link([module, VARIABLE], keep_state=True)
     symbols: wf.ptx.Symbols = linked.symbols
     table = wf.ptx.DeviceArray([np.zeros(4), None, [np.ones(2)]])
@@ -231,6 +322,19 @@ def whole_kernels() -> None:
     picture, layers = np.zeros((4, 4), np.float32), np.zeros((2, 4, 4), np.uint8)
     texture = wf.ptx.Texture(picture, filter="linear", address="wrap", normalized=True)
     surface = wf.ptx.Surface(layers, layered=True)
+    tiles = wf.ptx.TensorMap(np.zeros((64, 64), np.float16), box=(16, 64), swizzle=128, fill="nan", dtype="float16")
+    columns = wf.ptx.TensorMap.im2col(np.zeros((2, 8, 8, 16), np.float16), (0, 0), (0, 0), channels=16, pixels=8)
+    print(tiles.problems(), tiles.box_bytes, tiles.memory(start=1024).swizzle, tiles.descriptor().word, columns)
+    print(tiles.encode(4096), tiles.array is None, tiles.fields.rank, kernel.cluster, kernel.tensor_maps)
+    hopper = wf.ptx.load(KERNEL.replace("sm_80", "sm_90"))["nothing"]
+    print(hopper.launch(grid=2, block=32, cluster=2).exact)
+    with kernel.debug(grid=1, block=32) as debugger:
+        point: wf.ptx.Breakpoint = debugger.break_at(opcode="ret")
+        stop: wf.ptx.Stop | None = debugger.run()
+        print(stop, point.hits, debugger.registers(), debugger.backtrace(), debugger.warps(), debugger.shared)
+        print(debugger.focus(warp=0), debugger.instruction.name, debugger.visit, debugger.step(), debugger.is_finished)
+    comparison: wf.ptx.Comparison = wf.ptx.compare(kernel, grid=1, block=32, arch=["sm_80", "sm_90"])
+    print(comparison.equal, comparison.outputs, comparison.origin, comparison.trace, comparison.to_dict())
     print(texture.geometry, texture.filter, texture.address, texture.normalized, texture.read, texture.channels)
     print(texture.copy(), texture.is_guess, texture.layered, surface.geometry, surface.channels, surface.layered)
 
@@ -291,9 +395,11 @@ if __name__ == "__main__":
     chosen_words()
     memory()
     warpgroups()
+    tensor_memory()
     motion()
     whole_products()
     whole_kernels()
+    arithmetic_rules()
     mistakes()
     cuda_in_python()
     the_rest()

@@ -20,6 +20,7 @@ from warpfrag.core import providers
 
 if TYPE_CHECKING:
     from warpfrag import ptx, wmma
+    from warpfrag.catalog.arithmetic_table import ArithmeticRow, ArithmeticTable, Reference, references, rules
     from warpfrag.catalog.evidence import Evidence
     from warpfrag.catalog.execute import execute
     from warpfrag.catalog.identify import identify
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from warpfrag.catalog.registry import aliases, find, get
     from warpfrag.core.coordinates import Coordinate, Place
     from warpfrag.core.layout import Layout
-    from warpfrag.debug.diagnose import Diagnosis, Finding, diagnose
+    from warpfrag.debug.diagnose import Agreement, Diagnosis, Finding, diagnose
     from warpfrag.drawing import draw
     from warpfrag.drawing.drawing import Drawing
     from warpfrag.emission import emit
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
         IllegalInstruction,
         InvalidOperand,
         InvalidSparsity,
+        LossyProduct,
         MissingExtra,
         NoGpu,
         NotModelled,
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from warpfrag.execution.shared_operand import Shared
     from warpfrag.hardware.verify import verify
     from warpfrag.memory.descriptor import Descriptor
+    from warpfrag.memory.instruction_descriptor import InstructionDescriptor, ZeroColumnMask
     from warpfrag.memory.shared_memory import Memory
     from warpfrag.motion.access_plan import AccessPlan
     from warpfrag.motion.loads import loads, stores
@@ -62,8 +65,11 @@ if TYPE_CHECKING:
     from warpfrag.numerics.formats import FORMATS, Format
     from warpfrag.numerics.quantize import quantize
     from warpfrag.prediction.error_report import ErrorReport, Errors, error_report
+    from warpfrag.prediction.explain import Explanation, explain
     from warpfrag.prediction.find_order import find_order
+    from warpfrag.prediction.invariance import Invariance, invariance
     from warpfrag.prediction.predict import Prediction, predict
+    from warpfrag.prediction.predict_order import PredictedOrder, predict_order
     from warpfrag.products.gemm import gemm
     from warpfrag.products.order import Order
     from warpfrag.products.prune import compress, prune
@@ -74,6 +80,9 @@ __version__ = "0.3.0.dev0"
 # Public names, and where each lives. They are imported when first used, so that a look-up imports no numpy.
 _EXPORTS = {
     "AccessPlan": "motion.access_plan",
+    "ArithmeticRow": "catalog.arithmetic_table",
+    "ArithmeticTable": "catalog.arithmetic_table",
+    "Agreement": "debug.diagnose",
     "CannotServe": "errors",
     "CompilerDeparture": "errors",
     "Coordinate": "core.coordinates",
@@ -84,15 +93,19 @@ _EXPORTS = {
     "ErrorReport": "prediction.error_report",
     "Errors": "prediction.error_report",
     "Evidence": "catalog.evidence",
+    "Explanation": "prediction.explain",
     "FORMATS": "numerics.formats",
     "Fault": "errors",
     "Finding": "debug.diagnose",
     "Format": "numerics.formats",
     "IllegalInstruction": "errors",
     "Instruction": "catalog.instruction",
+    "InstructionDescriptor": "memory.instruction_descriptor",
     "InvalidOperand": "errors",
     "InvalidSparsity": "errors",
+    "Invariance": "prediction.invariance",
     "Layout": "core.layout",
+    "LossyProduct": "errors",
     "Memory": "memory.shared_memory",
     "MissingExtra": "errors",
     "NoGpu": "errors",
@@ -102,8 +115,10 @@ _EXPORTS = {
     "OutOfMemory": "errors",
     "ParseError": "errors",
     "Place": "core.coordinates",
+    "PredictedOrder": "prediction.predict_order",
     "Prediction": "prediction.predict",
     "PtxError": "errors",
+    "Reference": "catalog.arithmetic_table",
     "Relayout": "motion.relayout",
     "Run": "ptx.launch.run",
     "Shared": "execution.shared_operand",
@@ -111,6 +126,7 @@ _EXPORTS = {
     "UnusableFile": "errors",
     "UnusableScheduler": "errors",
     "WarpfragError": "errors",
+    "ZeroColumnMask": "memory.instruction_descriptor",
     "aliases": "catalog.registry",
     "compress": "products.prune",
     "diagnose": "debug.diagnose",
@@ -118,16 +134,21 @@ _EXPORTS = {
     "emit": "emission",
     "error_report": "prediction.error_report",
     "execute": "catalog.execute",
+    "explain": "prediction.explain",
     "find": "catalog.registry",
     "find_order": "prediction.find_order",
     "gemm": "products.gemm",
     "get": "catalog.registry",
     "identify": "catalog.identify",
+    "invariance": "prediction.invariance",
     "loads": "motion.loads",
     "predict": "prediction.predict",
+    "predict_order": "prediction.predict_order",
     "prune": "products.prune",
     "quantize": "numerics.quantize",
+    "references": "catalog.arithmetic_table",
     "relayout": "motion.relayout",
+    "rules": "catalog.arithmetic_table",
     "stores": "motion.loads",
     "vectors": "emission.vectors",
     "verify": "hardware.verify",
@@ -144,7 +165,12 @@ __all__ = [  # noqa: RUF022 (grouped)
     "gemm",
     "find_order",
     "predict",
+    "predict_order",
+    "invariance",
+    "explain",
     "error_report",
+    "rules",
+    "references",
     "quantize",
     "prune",
     "compress",
@@ -162,14 +188,21 @@ __all__ = [  # noqa: RUF022 (grouped)
     "Coordinate",
     "Place",
     "Evidence",
+    "ArithmeticTable",
+    "ArithmeticRow",
+    "Reference",
     "ErrorReport",
     "Errors",
     "Diagnosis",
+    "Agreement",
     "Finding",
     "Drawing",
     "Operand",
     "Order",
     "Prediction",
+    "PredictedOrder",
+    "Invariance",
+    "Explanation",
     "Epilogue",
     "Layout",
     "Memory",
@@ -177,6 +210,8 @@ __all__ = [  # noqa: RUF022 (grouped)
     "AccessPlan",
     "Run",
     "Descriptor",
+    "InstructionDescriptor",
+    "ZeroColumnMask",
     "Shared",
     "Format",
     "FORMATS",
@@ -187,6 +222,7 @@ __all__ = [  # noqa: RUF022 (grouped)
     "IllegalInstruction",
     "InvalidOperand",
     "InvalidSparsity",
+    "LossyProduct",
     "MissingExtra",
     "NoGpu",
     "NotModelled",
@@ -212,8 +248,15 @@ def _converter_lookup() -> object:
     return converter
 
 
+def _tensor_operands() -> object:
+    from warpfrag.execution.tensor_operand import build
+
+    return build
+
+
 providers.register("card", _card_renderer)
 providers.register("converter", _converter_lookup)
+providers.register("tensor_operand", _tensor_operands)
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 (any public name)

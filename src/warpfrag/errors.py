@@ -79,37 +79,61 @@ class ParseError(WarpfragError):
 
 
 class PtxError(WarpfragError):
-    """A PTX module cannot be read or run; `line` is where (0: the module as a whole), `reason` why."""
+    """A PTX module cannot be read or run; `line` is where (0: the module as a whole), `reason` why.
 
-    def __init__(self, line: int, reason: str) -> None:
+    `source` is the line of Python or CUDA C++ that the instruction was compiled from, where a .loc says so. `kind` is
+    what a check calls it (`ptx.KernelFinding`), where one searches for it.
+    """
+
+    def __init__(self, line: int, reason: str, source: str = "", kind: str = "") -> None:
         """Keep the line apart, so that callers need not parse the sentence; what repeats pages of PTX is cut."""
         reason = reason if len(reason) <= MAX_REASON else f"{reason[:MAX_REASON]}... ({len(reason)} characters)"
-        super().__init__(line, reason)
+        super().__init__(line, reason, source, kind)
         self.line = line
         self.reason = reason
+        self.source = source
+        self.kind = kind
 
     def __str__(self) -> str:
         """The line, then the reason."""
-        return f"line {self.line}: {self.reason}" if self.line else self.reason
+        if not self.line:
+            return self.reason
+        where = f"{self.source} (line {self.line} of the PTX)" if self.source else f"line {self.line}"
+        return f"{where}: {self.reason}"
+
+
+class CompilationFailed(WarpfragError):
+    """nvcc refuses a CUDA C++ file: `file` is its name, `message` what nvcc says, line by line."""
+
+    def __init__(self, file: str, message: str) -> None:
+        """Keep the message as it is: its lines name places in the source."""
+        super().__init__(file, message)
+        self.file = file
+        self.message = message
+
+    def __str__(self) -> str:
+        """The file, then nvcc's own words."""
+        return f"nvcc cannot compile {self.file}: {self.message or 'it says nothing'}"
 
 
 class Fault(WarpfragError):
     """A memory access of a kernel that fails: `index` is the lane's number among those that took part, `reason` why.
 
     The machine that runs the kernel adds the line and the thread, and raises a `PtxError`. An access outside every
-    allocation ends the launch (`ends_launch`); others may be collected.
+    allocation ends the launch (`ends_launch`), unless accesses are checked; `kind` is what the check calls it.
     """
 
-    def __init__(self, index: int, reason: str, *, ends_launch: bool = False) -> None:
+    def __init__(self, index: int, reason: str, *, ends_launch: bool = False, kind: str = "bounds") -> None:
         """Keep the facts apart: only the caller knows which thread the lane is."""
         super().__init__(index, reason)
         self.index = index
         self.reason = reason
         self.ends_launch = ends_launch
+        self.kind = kind
 
     def of(self, index: int) -> Fault:
         """The same fault, of a lane that has another number outside."""
-        return Fault(int(index), self.reason, ends_launch=self.ends_launch)
+        return Fault(int(index), self.reason, ends_launch=self.ends_launch, kind=self.kind)
 
 
 class SlowArithmetic(UserWarning):
@@ -122,6 +146,10 @@ class StoreWarning(UserWarning):
 
 class NotEmulated(UserWarning):
     """Inside `warpfrag.torch.emulate`, a sum of products that stays PyTorch's own."""
+
+
+class LossyProduct(UserWarning):
+    """A library leaves the last products of K out of a product of this shape; `wf.predict` gives what comes out."""
 
 
 class CompilerDeparture(UserWarning):

@@ -119,7 +119,7 @@ def test_wmma_says_whose_fragments_it_shows(run):
 
 def test_what_nobody_knows_is_refused(refused):
     assert refused("at", "wmma.load.a.row.m16n16k16.f16", "a", 0, "--target", "sm_80").startswith(
-        "nobody has measured the wmma fragments of sm_80"
+        "there is no measurement of the wmma fragments of sm_80"
     )
     assert "nobody measured it" in refused("at", "ldmatrix.m8n16.x4.s8.s4", "d", 0)
 

@@ -34,6 +34,9 @@ LOOKUPS = [
     ["info", NAME, "--to", "triton"],
     ["loads", NAME, "b:col=2", "--pitch", "128", "--swizzle", "128", "--emit", "cuda"],
     ["list", "--long"],
+    ["info", "tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.f16.f16"],
+    ["at", "tcgen05.ld.sync.aligned.16x256b.x2.b32", "d", "5"],
+    ["descriptor", "0x8400490", "--for", "tcgen05.mma.cta_group::1.kind::f16", "idesc"],
     ["--help"],
 ]
 

@@ -23,7 +23,7 @@ import pytest
 import warpfrag as wf
 from tools.write_capture_index import write
 from warpfrag.catalog.captures import capture
-from warpfrag.cli import VERBS, main
+from warpfrag.cli import VERBS, cache, main
 from warpfrag.errors import NoGpu
 from warpfrag.explorer.serve import PageServer
 from warpfrag.hardware import verify
@@ -31,7 +31,9 @@ from warpfrag.study import UnusableScheduler
 from warpfrag.study import run as study_run
 
 TIMES = int(os.environ.get("WARPFRAG_FUZZ", "1"))
-COSTLY = {"run", "vectors", "explore", "check"}  # what computes or builds the page takes as long as a hundred look-ups
+COSTLY = {  # what computes or builds the page takes as long as a hundred look-ups
+    *("run", "vectors", "explore", "check", "list", "rules", "explain", "test"),
+}
 NAMES = [
     "mma.m16n8k16.f32.f16.f16.f32",
     "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32",
@@ -54,10 +56,34 @@ RIGHT = {  # what a verb seldom gets by chance
     "order": ["a16.npy", "a16.npy", "a32.npy"],
     "predict": ["a16.npy", "a16.npy"],
     "error": ["a16.npy", "a16.npy", "--instruction", NAMES[0]],
-    "ptx": ["run", "kernel.ptx"],
+    "ptx": ["profile", "kernel.ptx"],
     "sweep": ["study.toml"],
+    "explain": ["a16.npy", "a16.npy", "a16.npy", "a16.npy"],
+    "survey": ["layers.toml", "-o", "choices.npz"],
+    "test": ["suite.toml"],
 }
 STUDY = f'instruction = "{NAMES[0]}"\narch = "sm_90"\nshape = [4, 4, 4]\ndata = "normal"\n'.encode()
+SUITE = b"""[[test]]
+name = "one"
+kernel = "store.ptx"
+entry = "k"
+grid = 1
+block = 1
+args = [{ name = "out", out = [1], dtype = "int64" }]
+expect = { out = "ones(1)" }
+"""
+STORE = b""".version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 out)
+{
+.reg .b64 %d<1>;
+ld.param.u64 %d0, [out];
+st.global.b64 [%d0], 1;
+ret;
+}
+"""
+LAYERS = b'[[layer]]\nn = 64\nk = 64\ntype = "bf16"\n'
 KERNEL = b".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k()\n{\nret;\n}\n"
 HOSTILE = [
     *["", " ", "-", "--", "-1", "0", "1e9", "nan", "%s%n", "{}", "a b", "a\nb", ".", "..", "/", "--json", "130"],
@@ -101,6 +127,9 @@ def hostile_files(folder: Path) -> list[str]:
         "pickle": b"\x80\x04N.",
         "kernel.ptx": KERNEL,
         "study.toml": STUDY,
+        "suite.toml": SUITE,
+        "store.ptx": STORE,
+        "layers.toml": LAYERS,
     }
     for name, content in contents.items():
         (folder / name).write_bytes(content)
@@ -115,7 +144,7 @@ def hostile_files(folder: Path) -> list[str]:
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
-    """A folder with hostile files, where nothing reaches a GPU or scheduler, serves a browser or checks for long."""
+    """A folder with hostile files, where nothing reaches a GPU, a scheduler or compiled code, or takes long."""
     monkeypatch.chdir(tmp_path)
 
     def no_gpu(_device):
@@ -138,6 +167,7 @@ def files(tmp_path, monkeypatch):
     capture.write_capture(captured / "mine.npz", about, arrays)
     write(captured)
     monkeypatch.setattr(capture, "folders", lambda: (captured,))
+    monkeypatch.setattr(cache, "code_folders", lambda: [cache.CodeFolder("ptx", tmp_path, ("*.o",))])
     return hostile_files(tmp_path)
 
 
@@ -238,7 +268,7 @@ def test_every_verb_ends_as_it_says(run, files, verb):
         if words.asks_for_json(line) and answer.out:
             assert json.loads(answer.out)["schema"] == 1, said
     # that nothing but refusals came would show little
-    assert statuses >= ({2} if verb in {"verify", "ptx"} else {0, 2})
+    assert statuses >= ({2} if verb in {*NEEDS_GPU, "ptx"} else {0, 2})
 
 
 ANSWERED = {  # a line of every verb that prints an answer
@@ -260,6 +290,8 @@ ANSWERED = {  # a line of every verb that prints an answer
     "stores": [NAMES[0], "d", "--pitch", "128"],
     "draw": [NAMES[0]],
     "explore": ["--serve"],
+    "samples": [],
+    "cache": [],
     "check": [],
     "verify": [NAMES[0]],
     "name": ["HMMA.16816.F32"],
@@ -270,7 +302,12 @@ ANSWERED = {  # a line of every verb that prints an answer
     "error": RIGHT["error"],
     "sweep": RIGHT["sweep"],
     "ptx": ["info", "kernel.ptx"],
+    "rules": ["sm_90"],
+    "explain": RIGHT["explain"],
+    "survey": RIGHT["survey"],
+    "test": RIGHT["test"],
 }
+NEEDS_GPU = {"verify", "survey"}
 FULL, BROKEN, CLOSED, WRONG_WAY = "full", "broken", "closed", "wrong way"
 FAILING = [CLOSED, BROKEN, WRONG_WAY] + [FULL] * (sys.platform == "linux")  # only Linux has /dev/full
 
@@ -295,7 +332,7 @@ def test_every_verb_meets_streams_that_fail(run, monkeypatch, verb):
     line = [verb, *ANSWERED[verb]]
     stdin = Path("matrix.txt" if verb == "pack" else "dump.txt").read_bytes()
     usual = run(*line, stdin=stdin)
-    assert usual.code in ({2} if verb == "verify" else {0, 1}), usual.err
+    assert usual.code in ({2} if verb in NEEDS_GPU else {0, 1}), usual.err
     for place, kind in product(("stdout", "stderr", "stdin"), FAILING):
         with monkeypatch.context() as patched:
             given = io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8")
@@ -307,7 +344,7 @@ def test_every_verb_meets_streams_that_fail(run, monkeypatch, verb):
                 with suppress(OSError):
                     failing.close()
         expected = usual.code
-        if place == "stdout" and (verb != "verify" or kind == CLOSED):
+        if place == "stdout" and (verb not in NEEDS_GPU or kind == CLOSED):
             expected = 141 if kind == BROKEN else 2
         elif place == "stdin" and verb in {"pack", "unpack"}:
             expected = 2

@@ -120,7 +120,7 @@ def test_what_nobody_knows_is_said(run):
     facts = run("info", "wmma.load.a.row.m16n16k16.f16", "--target", "sm_80", "--json").json
 
     assert "layout not modelled: the ISA does not say how ldmatrix .s8.s4 fills its registers" in text
-    assert "nobody has measured the wmma fragments of sm_80" in facts["operands"]["a"]["not_modelled"]
+    assert "there is no measurement of the wmma fragments of sm_80" in facts["operands"]["a"]["not_modelled"]
     assert "layout" not in facts["operands"]["a"]
 
 

@@ -121,7 +121,7 @@ def test_run_shows_registers_only_where_the_fragments_are_known(capsys: pytest.C
     assert main(["run", name, "--arch", "sm_90", "--registers", "0"]) == 0
     assert main(["run", name, "--arch", "sm_80"]) == 0
     assert main(["run", name, "--arch", "sm_80", "--registers", "0"]) == 2
-    assert "nobody has measured the wmma fragments of sm_80" in capsys.readouterr().err
+    assert "there is no measurement of the wmma fragments of sm_80" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -101,10 +101,10 @@ def test_the_help_says_what_the_exit_statuses_mean(run):
 @pytest.mark.parametrize(
     ("error", "status", "sentence"),
     [
-        (KeyError("x\x1b[31m\ny"), 3, "this is a fault of warpfrag, not yours: KeyError: "),
-        (RecursionError("too deep"), 3, "this is a fault of warpfrag, not yours: RecursionError: 'too deep'; "),
+        (KeyError("x\x1b[31m\ny"), 3, "internal error of warpfrag: KeyError: "),
+        (RecursionError("too deep"), 3, "internal error of warpfrag: RecursionError: 'too deep'; "),
         (OSError(24, "Too many open files", "x"), 2, "Too many open files: 'x'"),
-        (EOFError("no data left"), 3, "this is a fault of warpfrag, not yours: EOFError: 'no data left'; "),
+        (EOFError("no data left"), 3, "internal error of warpfrag: EOFError: 'no data left'; "),
         (MemoryError(), 2, "there is not enough memory"),
         (KeyboardInterrupt(), 130, None),
     ],

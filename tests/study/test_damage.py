@@ -382,7 +382,7 @@ def test_a_store_is_read_without_computing(stores, tmp_path, monkeypatch):
     results = open_results(stores / "stopped.zarr", verify=True)
     assert (results.done, results.blocks, results.is_complete) == (6, 8, False)
     assert [outcome.figures is None for outcome in results.outcomes] == [False, True]
-    with pytest.raises(wf.UnusableFile, match="1' is not done"):
+    with pytest.raises(wf.UnusableFile, match="1' is not finished"):
         results.read("1")
     with pytest.raises(wf.InvalidOperand, match="expected one of the cases 0 to 1, got 'x'"):
         results.read("x")

@@ -257,7 +257,7 @@ def test_ctrl_c_ends_with_what_is_done_and_how_to_go_on(tmp_path, monkeypatch, c
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.split("\n\n")[0].splitlines()[-1] == (
-        "interrupted; 6 of 24 blocks are in study.zarr, and the same command goes on there"
+        "interrupted; 6 of 24 blocks are in study.zarr, and the same command resumes there"
     )
     assert main(["sweep", "study.toml", "--json"]) == 0
     assert '"computed": 17' in capsys.readouterr().out
@@ -278,7 +278,7 @@ def test_a_disk_that_is_full_is_said_and_nothing_is_lost(tmp_path, monkeypatch, 
         assert main(["sweep", "study.toml"]) == 2
     assert capsys.readouterr().err.splitlines()[-1] == (
         "warpfrag: cannot write 'x': No space left on device; 2 of 24 blocks are in study.zarr, and the same command "
-        "goes on there"
+        "resumes there"
     )
 
 
@@ -323,9 +323,7 @@ def test_stores_that_hold_something_else(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(wf.UnusableFile, match=r"cannot write .*file': File exists"):
         sweep(study, tmp_path / "file")
-    with pytest.raises(
-        wf.UnusableFile, match=r"is there and is no study, for .*zarr.json. is missing: give another name"
-    ):
+    with pytest.raises(wf.UnusableFile, match=r"exists and is not a study, for .*zarr.json. is missing"):
         sweep(study, tmp_path)
     sweep(study, tmp_path / "a.zarr")
     other = Study.of_table(TABLE | {"seed": 5, "data": "tiny"})
@@ -385,8 +383,8 @@ def test_a_scheduler_that_goes_away(tmp_path, monkeypatch, capsys):
             stopping(patched, 5, there.close)
             assert main(words) == 2
     said = capsys.readouterr().err.splitlines()[-1]
-    assert said.startswith("warpfrag: the scheduler has gone")
-    assert said.endswith("blocks are in study.zarr, and the same command goes on there")
+    assert said.startswith("warpfrag: the scheduler is not reachable any more")
+    assert said.endswith("blocks are in study.zarr, and the same command resumes there")
 
     children = set()
 

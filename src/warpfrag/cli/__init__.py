@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 VERBS = {
-    "list": "Which instructions there are.",
+    "list": "The instructions, filtered by target, type and shape.",
     "info": "Everything about one instruction.",
     "name": "What it is called elsewhere: CuTe, SASS, LLVM, source.",
     "at": "Which element a lane holds.",
@@ -50,23 +50,29 @@ VERBS = {
     "table": "A whole operand, by matrix or by lane.",
     "identify": "Which operands have a layout of CuTe or Triton.",
     "legal": "Whether a target accepts an instruction.",
+    "rules": "What the tensor cores of an architecture compute, with references.",
     "products": "What is multiplied and added for one element of D.",
     "pack": "From a matrix to hex registers.",
     "unpack": "From a hex register dump to a matrix.",
     "diagnose": "Which mistake gives this wrong result.",
     "predict": "What torch.matmul gives on an H200.",
     "order": "Which order of additions gives an observed product.",
+    "explain": "Why two results of one product differ.",
+    "survey": "Ask the cuBLAS of this machine which kernels it takes for layers.",
     "error": "How far a product is from the exact one.",
-    "sweep": "A study of many products, which goes on where it stopped.",
+    "sweep": "A study of many products, which can be resumed.",
     "relayout": "What moves a matrix from one fragment to another.",
     "loads": "Plans to fill an operand from shared memory.",
-    "stores": "Plans to empty an operand into shared memory.",
+    "stores": "Plans to store an operand to shared memory.",
     "draw": "A figure, as SVG, PNG or text.",
-    "explore": "A page that shows every fragment, in a browser.",
+    "explore": "A page of every fragment, for a browser.",
     "emit": "CUDA C++ or PTX around an instruction.",
     "vectors": "Registers in and out that show mistakes.",
     "run": "Execute one instruction, and trace one output.",
     "ptx": "What a PTX file holds, and run its kernels.",
+    "test": "Run the kernels of a TOML file and compare their results.",
+    "samples": "Example files for trying the other verbs.",
+    "cache": "Where compiled code lies, its size, and how to remove it.",
     "check": "Compare this installation with captured results of real GPUs.",
     "verify": "Compare with the GPU of this machine.",
 }
@@ -189,14 +195,14 @@ def _answer(words: list[str], *, as_json: bool) -> int:
 
 
 def _fault(error: Exception, *, as_json: bool) -> int:
-    """Report a fault of warpfrag itself, in one line, or with the traceback if that is asked for."""
+    """Report an internal error, in one line, or with the traceback if that is asked for."""
     if os.environ.get(TRACEBACK):
         import traceback
 
         echo_error("".join(traceback.format_exception(error)).rstrip())
     print_error(
         error,
-        f"this is a fault of warpfrag, not yours: {type(error).__name__}: {quote(str(error))}; please report"
+        f"internal error of warpfrag: {type(error).__name__}: {quote(str(error))}; please report"
         f" it to its maintainers with the command and what it prints after `export {TRACEBACK}=1`",
         as_json=as_json,
     )

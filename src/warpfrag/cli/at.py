@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from warpfrag.catalog.registry import get
-from warpfrag.cli.support.operand_view import operand_view
+from warpfrag.cli.support.operand_view import OperandView, Record, operand_view
 from warpfrag.cli.support.options import (
     instruction_argument,
     integer,
@@ -18,6 +20,9 @@ from warpfrag.cli.support.output import print_heading, print_json, print_notes, 
 from warpfrag.cli.support.verbs import verb
 from warpfrag.core.coordinates import check_index, place
 
+if TYPE_CHECKING:
+    from warpfrag.core.coordinates import Place
+
 
 @verb(
     "warpfrag at mma.m16n8k16.f32.f16.f16.f32 a 5          # everything lane 5 holds of A",
@@ -25,6 +30,7 @@ from warpfrag.core.coordinates import check_index, place
     "warpfrag at mma.sp.m16n8k32.f32.f16.f16.f32 metadata 5",
     "warpfrag at ldmatrix.m8n8.x4.shared.b16 addresses 9",
     "warpfrag at wgmma.mma_async.m64n64k16.f32.f16.f16 d 5 7 --warp 1",
+    "warpfrag at tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.f16.f16 d 37 5     # lane 37, column 5",
 )
 @instruction_argument
 @operand_argument
@@ -48,10 +54,14 @@ def command(
     """Which element a lane holds, in one slot, one register or all registers of an operand.
 
     OPERAND is a, b, c, d, metadata, scale_a, scale_b or, for ldmatrix and stmatrix, addresses. wgmma is run by four
-    warps: --warp says which; all without it.
+    warps: --warp selects one; default: all. Of tensor memory, LANE is its lane and REG its column.
     """
     view = operand_view(get(name, target), operand)
     layout = view.layout
+    if view.in_tensor_memory:
+        places = _cells(view, lane, reg, slot)
+        _print(view, [view.record(place) for place in places], as_json=as_json)
+        return
     for coordinate, index, extent in (("reg", reg, layout.regs), ("slot", slot, layout.slots)):
         check_index(coordinate, index or 0, extent)
     regs = range(layout.regs) if reg is None else [reg]
@@ -63,6 +73,23 @@ def command(
         for slot in slots
     ]
     records = [view.record(place) for place in places] if view.check_lane(lane) else []
+    _print(view, records, as_json=as_json)
+
+
+def _cells(view: OperandView, lane: int, column: int | None, slot: int | None) -> list[Place]:
+    """The places of a lane of tensor memory: of one column and slot, or of all; of a pair, in both blocks."""
+    extents = view.layout.ins
+    view.check_lane(lane)
+    columns = range(extents["column"]) if column is None else [check_index("column", column, extents["column"])]
+    slots = range(view.layout.slots) if slot is None else [check_index("slot", slot, view.layout.slots)]
+    blocks = [{"block": index} for index in range(extents["block"])] if "block" in extents else [{}]
+    return [
+        place(**block, tlane=lane, column=column, slot=slot) for block in blocks for column in columns for slot in slots
+    ]
+
+
+def _print(view: OperandView, records: list[Record], *, as_json: bool) -> None:
+    """The elements, as text or JSON."""
     if as_json:
         answer = {
             "instruction": view.instruction.name,

@@ -16,7 +16,7 @@ from warpfrag.isa.legality import nearest
 from warpfrag.isa.rows import Family, families_of
 
 if TYPE_CHECKING:
-    from warpfrag.catalog.captures import CapturedCase, WgmmaCase
+    from warpfrag.catalog.captures import CapturedCase, TensorCase, WgmmaCase
     from warpfrag.isa.words import Form
 
 LABEL_WIDTH = 58
@@ -27,14 +27,14 @@ MAPS = "wgmma addresses in shared memory, by descriptor"
 @click.option("--only", metavar="TEXT", default="", help="Only instructions of this name, or whose name contains this.")
 @json_option
 def command(only: str, *, as_json: bool) -> int:
-    """Run every captured case and compare every code with what the GPU gave; exit status 1 if one differs."""
+    """Run every captured case and compare every code with the GPU's result; exit status 1 if one differs."""
     from warpfrag.catalog.captures import captures
 
     total = differing = 0
     lines = []
     for capture in captures():
         about = capture.about
-        grouped: dict[str, list[CapturedCase | WgmmaCase]] = {}
+        grouped: dict[str, list[CapturedCase | WgmmaCase | TensorCase]] = {}
         for case in capture.cases(_named(only, capture.instructions)):
             grouped.setdefault(_label(families_of(get(case.instruction).form)[0]), []).append(case)
         if grouped and not as_json:
@@ -110,14 +110,16 @@ def _address_maps(only: str) -> tuple[int, int]:
     return len(chosen), wrong
 
 
-def _differing_tiles(case: CapturedCase | WgmmaCase, arch: str) -> int:
-    from warpfrag.catalog.captures import WgmmaCase
+def _differing_tiles(case: CapturedCase | WgmmaCase | TensorCase, arch: str) -> int:
+    from warpfrag.catalog.captures import TensorCase, WgmmaCase
     from warpfrag.catalog.execute import execute
 
     if isinstance(case, WgmmaCase):
         from warpfrag.execution.wgmma import run_wgmma_cases
 
         return int((run_wgmma_cases(case.instruction, case.call, arch) != case.d).any(axis=(-1, -2, -3)).sum())
+    if isinstance(case, TensorCase):
+        return _differing_images(case, arch)
     result = execute(
         case.instruction,
         case.a,
@@ -130,3 +132,16 @@ def _differing_tiles(case: CapturedCase | WgmmaCase, arch: str) -> int:
         arch=arch,
     )
     return int((result != case.d).any(axis=(-1, -2)).sum())
+
+
+def _differing_images(case: TensorCase, arch: str) -> int:
+    import numpy as np
+
+    from warpfrag.execution.tensor_images import run_images
+    from warpfrag.isa.tcgen05.products import TensorForm
+
+    form = get(case.instruction).form
+    if not isinstance(form, TensorForm):
+        return len(case.d)
+    images = ({"a": case.a[at], "b": case.b[at], "c": case.c[at]} for at in range(len(case.d)))
+    return sum(not np.array_equal(run_images(form, image, arch), case.d[at]) for at, image in enumerate(images))

@@ -79,7 +79,7 @@ def read_words(
 @click.argument("name", metavar="[INSTRUCTION]", required=False, shell_complete=complete_instruction)
 @click.argument("operand", metavar="[OPERAND]", required=False, shell_complete=complete_operand)
 @file_option("-o", "--output", help_text="A name in .svg, .png or .txt.")
-@click.option("--view", type=click.Choice(VIEWS), help="Left out, the most telling one.")
+@click.option("--view", type=click.Choice(VIEWS), help="Default: the clearest for the operand.")
 @click.option("--figure", metavar="N", help="A figure of the PTX ISA by its number, instead of an instruction.")
 @click.option("--rows", metavar="A-B", callback=read_range, help="Only these rows of the matrix.")
 @click.option("--cols", metavar="A-B", callback=read_range, help="Only these columns of the matrix.")
@@ -91,7 +91,7 @@ def read_words(
     metavar="WORD",
     multiple=True,
     callback=read_words,
-    help="How A or B of wgmma lies in shared memory; again for each step along k.",
+    help="The shared-memory descriptor of A or B of wgmma; repeat it for each step along k.",
 )
 @click.option("--trans", is_flag=True, default=None, help="It is MN-major there (16-bit types).")
 @click.option("--theme", type=click.Choice(get_args(Theme)), default="auto", show_default=True, help="Colours.")

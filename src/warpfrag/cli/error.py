@@ -39,22 +39,33 @@ def read_order(text: str) -> Order:
     "warpfrag error A.npy B.npy --instruction mma.m16n8k16.f32.f16.f16.f32 --arch sm_80 sm_90 sm_100",
     "warpfrag error A.npy B.npy --instruction mma.m16n8k16.f32.f16.f16.f32 --order '' --order split_k=4,unit=64",
     "warpfrag error A.npy B.npy --instruction mma.m16n8k16.f32.bf16.bf16.f32 --codes bf16 -o errors.svg",
+    "warpfrag error A8.npy B8.npy --instruction mma.m16n8k32.f32.e4m3.e4m3.f32 --codes e4m3 --against A.npy B.npy",
 )
 @array_argument("a")
 @array_argument("b")
 @click.argument("more", nargs=-1, metavar="[SM]...", type=target, shell_complete=complete_target)
 @click.option(
-    "--instruction", metavar="NAME", required=True, shell_complete=complete_instruction, help="Whose arithmetic."
+    "--instruction",
+    metavar="NAME",
+    required=True,
+    shell_complete=complete_instruction,
+    help="The architecture whose arithmetic is used.",
 )
 @click.option(
     "--arch", multiple=True, metavar="SM...", type=target, shell_complete=complete_target,
-    help="On which architectures; sm_90 without it.",
+    help="On which architectures; default: sm_90.",
 )  # fmt: skip
 @click.option(
     "--order", multiple=True, metavar="FIELDS", type=read_order,
     help="An order of additions, such as split_k=3,unit=64 or promote=128; more than one may be given.",
 )  # fmt: skip
-@click.option("--c", metavar="FILE", shell_complete=complete_file, help="C.npy; zero without it.")
+@click.option("--c", metavar="FILE", shell_complete=complete_file, help="C.npy; default: zero.")
+@click.option("--scale-a", metavar="FILE", shell_complete=complete_file, help="Scale factors of A, as .npy.")
+@click.option("--scale-b", metavar="FILE", shell_complete=complete_file, help="Scale factors of B, as .npy.")
+@click.option(
+    "--against", nargs=2, metavar="A B", shell_complete=complete_file,
+    help="A and B before they were quantised, as .npy: compare with the exact product of these.",
+)  # fmt: skip
 @codes_option
 @click.option(
     "--rounding", type=click.Choice(["rne"]), help="Round values that are not exact: to nearest, ties to even."
@@ -71,6 +82,9 @@ def command(
     arch: tuple[str, ...],
     order: tuple[Order, ...],
     c: str | None,
+    scale_a: str | None,
+    scale_b: str | None,
+    against: tuple[str, str] | None,
     codes: str | None,
     rounding: str | None,
     output: str | None,
@@ -79,7 +93,8 @@ def command(
 ) -> None:
     """Compare D = A B + C with the exact result: largest, root mean square and mean error, in ulps and relative.
 
-    A and B are .npy files of any extents. The exact result is computed in integers.
+    A and B are .npy files of any extents. The exact result is computed in integers. Errors are in ulps, relative to
+    each result, to |A||B| + |C| (the size of what is added), and to the root mean square of the results.
     """
     from warpfrag.prediction.error_report import error_report
 
@@ -96,6 +111,9 @@ def command(
             rounding="rne" if rounding else None,
             report=progress.show,
             backend=backend,
+            scale_a=None if scale_a is None else read_array(scale_a, None),
+            scale_b=None if scale_b is None else read_array(scale_b, None),
+            against=None if against is None else (read_array(against[0], None), read_array(against[1], None)),
         )
     if output is not None:
         write_atomically(output, report.svg().encode())

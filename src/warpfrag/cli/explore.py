@@ -16,7 +16,7 @@ from warpfrag.render.files import write_atomically
 )
 @file_option("-o", "--output", help_text="Write the page to a file.")
 @click.option("--serve", is_flag=True, help="Serve the page on 127.0.0.1, until interrupted.")
-@click.option("--port", type=integer(0, 65535), help="The port of --serve; any free one if left out.")
+@click.option("--port", type=integer(0, 65535), help="The port of --serve; default: any free one.")
 def command(*, output: str | None, serve: bool, port: int | None) -> None:
     """A page that shows every fragment of every instruction, in a browser, without a network."""
     if output is None and not serve:

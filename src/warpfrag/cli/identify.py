@@ -65,16 +65,16 @@ class LayoutReading:
 @click.option("--cute", metavar="LAYOUT", shell_complete=complete_file, help="A thread-value layout of CuTe.")
 @click.option("--triton", metavar="LAYOUT", shell_complete=complete_file, help="A linear layout of Triton.")
 @click.option("--steps", metavar="LAYOUT", shell_complete=complete_file, help="What --to json wrote.")
-@click.option("--shape", metavar="ROWSxCOLS", help="The extents of the matrix, which CuTe's text does not say.")
+@click.option("--shape", metavar="ROWSxCOLS", help="The extents of the matrix, which CuTe's text does not contain.")
 @click.option("--slots", type=integer(1, 64), metavar="N", help="Values per register; without it, all are tried.")
-@click.option("--dims", metavar="NAMES", help="What coordinates are called if not row and col: matrix,row,col.")
+@click.option("--dims", metavar="NAMES", help="Names of the coordinates, if not row and col: matrix,row,col.")
 @click.option("--transposed", is_flag=True, help="The text counts columns first. Without it, both are tried for B.")
 @click.option("--all", "everything", is_flag=True, help="List every operand, not only the first.")
 @json_option
 def command(
     *, fragment: str | None, slots: int | None, transposed: bool, everything: bool, as_json: bool, **texts: str | None
 ) -> int:
-    """Which operands of which instructions have a layout, or tiles of which it is made; if none, what is near.
+    """Which operands of which instructions have a layout, or tiles of which it is made; if none, the closest ones.
 
     LAYOUT is the text itself, or the name of a file that holds it, or - for stdin. FRAGMENT is a layout of warpfrag,
     written INSTRUCTION:OPERAND, or INSTRUCTION:OPERAND:col=2 for two tiles side by side. The exit status is 0 if an

@@ -33,6 +33,7 @@ Formulas = dict[str, str]
 EQUATIONS = {  # by what an operation does, and its scope
     ("multiply", "warp"): "D = {term} + C{saturated}{times}",
     ("multiply", "warpgroup"): "D = {term} + C{saturated}, where C is the old D, or zero where scale-d is false",
+    ("multiply", "block"): "D = {term} + C{saturated}, where C is the old D, or zero where enable-input-d is false",
 }
 
 
@@ -104,7 +105,7 @@ def _equation(instruction: Instruction) -> str:
     if form.bitop:
         term = f"popc(A {form.bitop} B)"
     saturated = " with saturation" if form.satfinite else ""
-    times = ", four times" if len(instruction.d.shape) > 2 else ""
+    times = ", four times" if len(instruction.operands["d"].shape if "d" in instruction.operands else ()) > 2 else ""
     return template.format(term=term, saturated=saturated, times=times)
 
 
@@ -117,29 +118,36 @@ def _print_operands(instruction: Instruction) -> None:
                 [role, operand.format, shape_text(operand.shape), "shared memory", "", "a descriptor says where"]
             )
             continue
+        if operand.home == "tensor":
+            count = operand.layout.ins["column"]
+            held = f"tensor memory, {count} column{'s' if count > 1 else ''}"
+        else:
+            held = f"{operand.regs} {TIMES} {operand.ptx_type}"
         ranges = [operand.bits(slot) for slot in range(min(operand.slots, 3))]
         bits = " ".join(f"{high}:{low}" if high > low else str(low) for high, low in ranges)
         more = " …" if operand.slots > len(ranges) else ""
-        registers = f"{operand.regs} {TIMES} {operand.ptx_type}"
-        lines.append([role, operand.format, shape_text(operand.shape), registers, operand.slots, bits + more])
+        lines.append([role, operand.format, shape_text(operand.shape), held, operand.slots, bits + more])
     print_table(header, lines)
 
 
 def formulas(view: OperandView) -> tuple[Formulas, Formulas]:
     """Coordinates from lane and i, and lane, reg and slot from coordinates, as a person would write them."""
-    forth, back = element_formulas(view.layout), place_formulas(view.layout)
+    forth = element_formulas(view.layout)
+    if not view.layout.is_onto:  # a load reaches some places of many: there is no way back from the others
+        return forth, {}
+    back = place_formulas(view.layout)
     step = view.step("byte_id")
     if step > 1 and view.layout.outs["byte_id"] > 1:  # the layout counts groups of bytes, the instruction counts bytes
         forth = {f"byte_id / {step}" if dim == "byte_id" else dim: formula for dim, formula in forth.items()}
         back = {index: re.sub(r"\bbyte_id\b", f"(byte_id / {step})", formula) for index, formula in back.items()}
-    used = view.threads if view.registers is None else (*view.threads, "reg", "slot")
+    used = view.threads if view.registers is None else (*view.threads, *view.counted)
     return forth, {index: back[index] for index in used}
 
 
 def _element(view: OperandView) -> str:
     """What i counts."""
     slots, regs = view.layout.slots, view.layout.regs
-    if view.registers is None:
+    if view.registers is None or view.in_tensor_memory:
         return ""
     if slots == 1:
         return "i = reg"
@@ -261,7 +269,7 @@ def _json(instruction: Instruction) -> dict[str, Any]:
 def _json_layout(view: OperandView) -> dict[str, Any]:
     forth, back = formulas(view)
     layout = view.layout
-    bases = {name: layout.bases.get(name, "").split() for name in (*view.threads, "reg", "slot")}
+    bases = {name: layout.bases.get(name, "").split() for name in (*view.threads, *view.counted)}
     return {
         "dims": layout.dims,
         "extents": layout.shape,

@@ -23,7 +23,7 @@ from warpfrag.isa.targets import targets
 @click.option("--selector", type=integer(), metavar="N", help="The sparsity selector.")
 @json_option
 def command(*, name: str, target: str | None, selector: int | None, as_json: bool) -> int:
-    """Whether a target accepts an instruction; if not, which word is wrong and what is near.
+    """Whether a target accepts an instruction; if not, which word is wrong and the closest alternatives.
 
     The exit status is 0 for yes and 1 for no.
     """
@@ -51,7 +51,7 @@ def command(*, name: str, target: str | None, selector: int | None, as_json: boo
     print_heading("yes")
     echo(instruction.name)
     if missing:
-        echo(wrapped(f"what was asked is an abbreviation: an assembler wants .{'.'.join(missing)} too"))
+        echo(wrapped(f"short form; the full name adds .{'.'.join(missing)}"))
     echo(wrapped(f"legal on {' '.join(instruction.targets)}", indent=9))
     if target:
         last = targets()[target].ptxas

@@ -24,29 +24,34 @@ if TYPE_CHECKING:
     "warpfrag list -a fp8 --target 'RTX 4090'         # nicknames of types, names of GPUs",
 )
 @target_option_with_help("Only what this target accepts.")
-@type_option("--type", "any_type", help_text="Element type of any operand; nicknames such as fp8 and nvfp4 will do.")
+@type_option(
+    "--type", "any_type", help_text="Element type of any operand; nicknames such as fp8 and nvfp4 are accepted."
+)
 @type_option("-a", help_text="Element type of A.")
 @type_option("-b", help_text="Element type of B.")
 @type_option("-c", help_text="Element type of C.")
 @type_option("-d", help_text="Element type of D.")
 @click.option("--shape", metavar="SHAPE", help="Such as m16n8k16.")
-@click.option("--kind", metavar="KIND", help="What stands behind kind::, such as mxf4.")
-@click.option("--op", metavar="OP", help="The operation, such as mma.sp; wmma stands for all that begin so.")
+@click.option("--kind", metavar="KIND", help="The word after kind::, such as mxf4.")
+@click.option("--op", metavar="OP", help="The operation, such as mma.sp; wmma and tcgen05 match all their operations.")
 @click.option("--sparse/--dense", "sparse", default=None, help="Only with, or without, a sparse A.")
 @click.option("--long", "-l", "is_long", is_flag=True, help="With the targets that accept each.")
 @json_option
 def command(*, target: str | None, sparse: bool | None, is_long: bool, as_json: bool, **asked: str | None) -> int:
-    """Which instructions there are: one name per line, all of them unless options ask for less.
+    """List instructions, one name per line; options filter them.
 
-    The exit status is 1 if no instruction answers all of the questions.
+    tcgen05 has fifteen thousand products: they are listed where an option asks for something, such as --op tcgen05.
+
+    The exit status is 1 if no instruction matches.
     """
-    everything = find()
+    is_asked = target is not None or sparse is not None or any(answer is not None for answer in asked.values())
+    everything = [*find(), *(find(op="tcgen05") if is_asked else [])]
     for question, answer in asked.items():
         if answer is not None:
             _check(question, answer, everything)
     matches = [
         instruction
-        for instruction in find(target=target, sparse=sparse)
+        for instruction in (everything if target is None and sparse is None else find(target=target, sparse=sparse))
         if all(answer is None or _answers(instruction, question, answer) for question, answer in asked.items())
     ]
     if as_json:
@@ -57,7 +62,7 @@ def command(*, target: str | None, sparse: bool | None, is_long: bool, as_json: 
         for instruction in matches:
             echo(instruction.name)
     if not matches:
-        echo_error("warpfrag: no instruction answers all of these questions")
+        echo_error("warpfrag: no instruction matches all of these filters")
         return NO
     return 0
 
@@ -75,8 +80,8 @@ def _answers(instruction: Instruction, question: str, answer: str) -> bool:
     if question in (*ROLES, "any_type") and (called := nickname(answer)):
         return any(called.fits(instruction.form, role) for role in (ROLES if question == "any_type" else question))
     words = _words(instruction, question)
-    if question == "op" and wanted == "wmma":
-        return any(word.startswith("wmma.") for word in words)
+    if question == "op" and wanted in ("wmma", "tcgen05"):
+        return any(word.startswith(f"{wanted}.") for word in words)
     return wanted in words
 
 

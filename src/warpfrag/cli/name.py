@@ -11,6 +11,7 @@ from warpfrag.cli.support.output import NO, echo, print_heading, print_illegal, 
 from warpfrag.cli.support.verbs import verb
 from warpfrag.errors import IllegalInstruction
 from warpfrag.isa.aliases import Meaning, aliases_of, meaning
+from warpfrag.isa.aliases.frameworks import PLAIN_LAYOUT
 from warpfrag.isa.aliases.source import is_plain, statements
 from warpfrag.isa.legality import resolve
 from warpfrag.isa.names import spell
@@ -31,6 +32,9 @@ MAX_LISTED = 12  # instructions of a list that is text; --json has them all
     "warpfrag name llvm.nvvm.mma.m16n8k16.row.col.bf16           # an intrinsic of LLVM",
     "warpfrag name 'asm(\"mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0'   # a line of source",
     "warpfrag name mma.m16n8k32.s32.s8.s8.s32                    # what PTX is called elsewhere",
+    "warpfrag name __hmma_m16n16k16_mma_f32f32                   # a function of CUDA C++",
+    "warpfrag name hopper                                        # a generation of GPUs",
+    "warpfrag name '#ttg.nvidia_mma<{versionMajor = 3, instrShape = [16, 64, 16]}>'   # a layout of Triton",
     "warpfrag name 'RTX 4090'                                    # a GPU; nvfp4: an element type",
 )
 @click.argument("name", metavar="NAME", shell_complete=complete_instruction)
@@ -38,14 +42,16 @@ MAX_LISTED = 12  # instructions of a list that is text; --json has them all
 def command(*, name: str, as_json: bool) -> int:
     """What a name from elsewhere means, and what each instruction that it fits is called elsewhere.
 
-    NAME is a CuTe atom, a line of SASS, an NVVM intrinsic, an MLIR operation, source with inline assembly, PTX, a GPU
-    or an element type. The exit status is 1 if it means nothing here; then the nearest names are printed, or why it is
-    out of scope.
+    NAME is a CuTe atom, a line of SASS, an NVVM intrinsic, an MLIR operation, a function of CUDA C++, CUTLASS's Mma, a
+    layout of Triton, source with inline assembly, PTX, a GPU or an element type. The exit status is 1 if it means
+    nothing here; then the nearest names are printed, or why it is out of scope.
     """
     if gpu := gpu_called(name):
         return _print_target(name, gpu, as_json=as_json)
     if called := nickname(name):
         return _print_type(name, called.types, called.lists, as_json=as_json)
+    if layout := PLAIN_LAYOUT.search(name):
+        return _print_layout(name, layout[1], as_json=as_json)
     try:
         meant, forms = _meant(name)
     except IllegalInstruction as refusal:
@@ -96,11 +102,21 @@ def _print_aliases(names: Aliases) -> None:
 
 def _print_among(meant: Meaning) -> None:
     echo()
-    echo(wrapped(f"{meant.name} is also among what these become:"))
+    echo(wrapped(f"{meant.name} is also emitted for:"))
     for form in meant.among[:MAX_LISTED]:
         echo(f"  {spell(form)}")
     if len(meant.among) > MAX_LISTED:
         echo(f"  ... and {len(meant.among) - MAX_LISTED} more; --json lists all")
+
+
+def _print_layout(text: str, layout: str, *, as_json: bool) -> int:
+    """A layout that no instruction has to have: `identify` says which operands do."""
+    hint = "of no instruction; identify --triton says which operands have it"
+    if as_json:
+        print_json("name", {"asked": text, "notation": "triton", "layout": layout, "hint": hint})
+    else:
+        echo(f"{layout} is a layout of Triton, {hint}")
+    return 0
 
 
 def _print_target(text: str, gpu: str, *, as_json: bool) -> int:

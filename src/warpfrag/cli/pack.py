@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 @click.option(
     "--rounding", type=click.Choice(["rne"]), help="Round values that are not exact: to nearest, ties to even."
 )
-@click.option("--full", is_flag=True, help="FILE holds the full A of a sparse instruction: thin it first.")
+@click.option("--full", is_flag=True, help="FILE holds the full A of a sparse instruction: compress it first.")
 @choice_options("selector", "thread_id", "byte_id")
 @target_option
 @json_option
@@ -59,9 +59,9 @@ def command(
 ) -> None:
     """Registers that hold a matrix, in hex: a line per lane (and warp), a word of 32 bits per column.
 
-    FILE is text (numbers separated by spaces or commas, a line per row; 0x... and 0b... will do) or .npy; without one,
-    stdin is read. Values must be exact in the format of the operand, unless --rounding. A sparse A is given as
-    it is stored and metadata as codes, rows by chunks, unless --full.
+    FILE is text (numbers separated by spaces or commas, a line per row; 0x... and 0b... are accepted) or .npy; without
+    one, stdin is read. Values must be exact in the format of the operand, unless --rounding. A sparse A is given as it
+    is stored and metadata as codes, rows by chunks, unless --full.
     """
     view = operand_view(get(name, target), operand)
     next(view.chosen(choice))  # refuses an option that is not for this operand

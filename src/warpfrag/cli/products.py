@@ -58,11 +58,11 @@ class ElementProducts(TypedDict):
 @instruction_argument
 @click.argument("row", type=integer())
 @click.argument("col", type=integer())
-@click.option("--mma", type=integer(), metavar="N", help=CHOICES["mma"] + " All without it.")
-@click.option("--selector", type=integer(), metavar="N", help=CHOICES["selector"] + " 0 without it.")
+@click.option("--mma", type=integer(), metavar="N", help=CHOICES["mma"] + " Default: all.")
+@click.option("--selector", type=integer(), metavar="N", help=CHOICES["selector"] + " Default: 0.")
 @file_option("--codes", help_text="Metadata codes, rows by chunks: show which column of A each stored one is.")
-@click.option("--byte-id", nargs=2, type=integer(), metavar="A B", help="Byte ids of the scales. 0 0 without it.")
-@click.option("--thread-id", nargs=2, type=integer(), metavar="A B", help="Thread ids of the scales. 0 0 without it.")
+@click.option("--byte-id", nargs=2, type=integer(), metavar="A B", help="Byte ids of the scales. Default: 0 0.")
+@click.option("--thread-id", nargs=2, type=integer(), metavar="A B", help="Thread ids of the scales. Default: 0 0.")
 @target_option
 @json_option
 def command(
@@ -84,6 +84,9 @@ def command(
     scaling: which scale factors, and where.
     """
     instruction = get(name, target)
+    if instruction.form.operation.scope == "block":
+        msg = f"{instruction} has its operands in tensor and shared memory: `warpfrag where` finds an element of each"
+        raise InvalidOperand(msg)
     if instruction.form.operation.does != "multiply":
         msg = f"{instruction} moves elements and multiplies none: products are for mma, mma.sp and wmma.mma"
         raise InvalidOperand(msg)

@@ -11,14 +11,15 @@ import click
 from warpfrag.catalog.registry import get
 from warpfrag.cli.support.matrix_files import code_text, codes_of, read_source, short_text, value_text
 from warpfrag.cli.support.options import (
-    arch_option,
     choice_options,
+    complete_target,
     file_option,
     instruction_argument,
     integer,
     json_option,
+    target,
 )
-from warpfrag.cli.support.output import echo, print_heading, print_json, print_table, wrapped
+from warpfrag.cli.support.output import echo, print_heading, print_json, print_table, shape_text, wrapped
 from warpfrag.cli.support.verbs import verb
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.execution.operand import Scale
@@ -33,10 +34,12 @@ if TYPE_CHECKING:
     from warpfrag.arithmetic.tracing import TraceStep
     from warpfrag.catalog.instruction import Instruction
     from warpfrag.numerics.formats import Format, Rounding
+    from warpfrag.products.order import Order
 
 Source = Literal["file", "random", "zero"]
 Codes = dict[str, "NDArray[Any]"]
 
+MAX_UNLIKE = 16  # elements that are listed side by side
 ROUNDINGS = {
     "RZ-FP32": "cut toward zero to f32",
     "RZ-E8M13": "cut toward zero to 13 fraction bits",
@@ -45,10 +48,12 @@ ROUNDINGS = {
 
 
 @verb(
-    "warpfrag run mma.m16n8k16.f32.f16.f16.f32                     # random operands; the seed is shown",
+    "warpfrag run mma.m16n8k16.f32.f16.f16.f32                     # random operands; the seed is registers_of_lanes",
     "warpfrag run mma.m16n8k16.f32.f16.f16.f32 --seed 7 --trace 3 5   # why D[3, 5] is what it is",
     "warpfrag run mma.m16n8k16.f32.f16.f16.f32 --a A.npy --b B.npy --registers 0,5-7",
     "warpfrag run mma.m16n8k32.f32.e4m3.e4m3.f32 --arch sm_89",
+    "warpfrag run mma.m16n8k16.f32.f16.f16.f32 --arch sm_80 --arch sm_90 --seed 1     # side by side",
+    "warpfrag run mma.m16n8k16.f32.f16.f16.f32 --a A.npy --b B.npy --order split_k=3,unit=64 --trace 3 5   # any M N K",
 )
 @instruction_argument
 @file_option(
@@ -62,17 +67,24 @@ ROUNDINGS = {
 @click.option(
     "--rounding", type=click.Choice(["rne"]), help="Round values that are not exact: to nearest, ties to even."
 )
-@arch_option
+@click.option(
+    "--arch", "archs", multiple=True, metavar="SM", type=target, shell_complete=complete_target,
+    help="Whose arithmetic; default: sm_90. Given twice or more, the results stand side by side.",
+)  # fmt: skip
 @click.option("--seed", type=integer(low=0), help="Seed of the operands that are random.")
 @click.option("--registers", metavar="LANES", help="Show the register words of lanes, such as 0,5-7 or all.")
 @click.option("--trace", nargs=2, type=integer(), metavar="ROW COL", help="Show each step of one output.")
+@click.option(
+    "--order", metavar="FIELDS", help="Of a product larger than the instruction: split_k=3,unit=64 and the like."
+)
 @choice_options("mma")
 @json_option
 def command(
     *,
     name: str,
+    order: str | None,
     rounding: Rounding,
-    arch: str,
+    archs: tuple[str, ...],
     seed: int | None,
     registers: str | None,
     trace: tuple[int, int] | None,
@@ -83,11 +95,13 @@ def command(
     """Execute one instruction bit for bit on an architecture: random operands, unless files are given.
 
     A file of text has numbers separated by spaces or commas, a line per row. Values must be exact in the format of the
-    operand, unless --rounding.
+    operand, unless --rounding. Where A and B are matrices of other extents, it is the product of a kernel that is made
+    of the instruction, and --trace has a line for each instruction of an output.
     """
     from warpfrag.catalog.kinds import instruction_of
     from warpfrag.isa.legality import arithmetic_arch
 
+    arch, *others = dict.fromkeys(archs or ("sm_90",))
     instruction = get(name)
     if instruction.arch:  # wmma: the fragments of the GPU that runs it
         instruction = instruction_of(instruction.form, arithmetic_arch(instruction.form, arch))
@@ -95,33 +109,155 @@ def command(
         msg = "--mma goes with --trace, and with m8n8k4 of f16, which computes four products"
         raise click.UsageError(msg)
     lanes = _lanes(registers) if registers else []
+    if (whole := _whole_product(instruction, files)) is not None:
+        if others:
+            msg = (
+                f"a product larger than the instruction takes one --arch, got {', '.join((arch, *others))}: see explain"
+            )
+            raise click.UsageError(msg)
+        _run_product(instruction, *whole, order, trace, arch=arch, rounding=rounding, as_json=as_json)
+        return
+    if order is not None:
+        msg = "--order goes with --a and --b of a product that is larger than the instruction"
+        raise click.UsageError(msg)
     operands = _operands(instruction, files, seed, arch, rounding=rounding)
     codes = operands.codes
     scale_a, scale_b = codes.get("scale_a"), codes.get("scale_b")
-    result = instruction(codes["a"], codes["b"], codes["c"], scale_a=scale_a, scale_b=scale_b, arch=arch, raw=True)
-    known = instruction.evidence(arch)
-    words = _words(instruction, codes, result) if lanes else {}
-    steps = _trace(instruction, arch, codes, trace, mma or 0) if trace else []
-    if as_json:
-        answer = {
-            "instruction": instruction.name, "arch": arch, "seed": operands.seed, "sources": operands.sources,
-            "evidence": asdict(known),
-            "operands": {role: matrix.tolist() for role, matrix in codes.items()}, "d": result.tolist(),
-            "registers": {role: {lane: array[lane].tolist() for lane in lanes} for role, array in words.items()},
-            "trace": [_step_json(step) for step in steps],
-        }  # fmt: skip
-        print_json("run", answer)
-        return
-    print_heading(f"{instruction.name} on {arch}")
+    for other in others:
+        arithmetic_arch(instruction.form, other)  # refuse what cannot run there
+    results = {
+        each: instruction(codes["a"], codes["b"], codes["c"], scale_a=scale_a, scale_b=scale_b, arch=each, raw=True)
+        for each in (arch, *others)
+    }
+    words = _words(instruction, codes, results[arch]) if lanes else {}
+    registers_of_lanes = {role: {lane: array[lane] for lane in lanes} for role, array in words.items()}
+    steps = {each: _trace(instruction, each, codes, trace, mma or 0) if trace else [] for each in results}
+    (_print_as_json if as_json else _print_as_text)(instruction, operands, results, registers_of_lanes, steps)
+
+
+Steps = dict[str, list["TraceStep"]]
+Registers = dict[str, dict[int, "NDArray[Any]"]]
+
+
+def _print_as_json(
+    instruction: Instruction, operands: RunOperands, results: Codes, registers: Registers, steps: Steps
+) -> None:
+    """The answer; further architectures are `others`."""
+    parts = [
+        {
+            "arch": arch,
+            "evidence": asdict(instruction.evidence(arch)),
+            "d": result.tolist(),
+            "trace": [_step_json(step) for step in steps[arch]],
+        }
+        for arch, result in results.items()
+    ]
+    answer = {
+        "instruction": instruction.name,
+        "seed": operands.seed,
+        "sources": operands.sources,
+        "operands": {role: matrix.tolist() for role, matrix in operands.codes.items()},
+        "registers": {role: {lane: w.tolist() for lane, w in lanes.items()} for role, lanes in registers.items()},
+        **parts[0],
+    }
+    print_json("run", answer | ({"others": parts[1:]} if len(parts) > 1 else {}))
+
+
+def _print_as_text(
+    instruction: Instruction, operands: RunOperands, results: Codes, registers: Registers, steps: Steps
+) -> None:
+    """The result, or the results of several architectures side by side; then registers and steps."""
+    is_several = len(results) > 1
+    print_heading(f"{instruction.name} on {', '.join(results)}")
     echo(f"operands: {operands.described}")
-    echo(wrapped(f"evidence: {known.level} ({known.detail}); {known.machine}", indent=10))
-    _print_result(instruction, result)
-    for role, array in words.items():
+    for arch in results:
+        known = instruction.evidence(arch)
+        of = f" of {arch}" if is_several else ""
+        echo(wrapped(f"evidence{of}: {known.level} ({known.detail}); {known.machine}", indent=10))
+    if is_several:
+        _print_side_by_side(instruction, results)
+    else:
+        _print_result(instruction, *results.values())
+    for role, lanes in registers.items():
         echo(f"\nregisters of {role}")
-        header = ["lane", *(f"word {number}" for number in range(array.shape[-1]))]
-        print_table(header, [[lane, *(f"{word:08x}" for word in array[lane])] for lane in lanes])
-    for number, step in enumerate(steps):
-        _print_step(number, len(steps), step)
+        header = ["lane", *(f"word {number}" for number in range(len(next(iter(lanes.values())))))]
+        print_table(header, [[lane, *(f"{word:08x}" for word in words)] for lane, words in lanes.items()])
+    for arch, traced in steps.items():
+        if is_several and traced:
+            echo(f"\n{arch}")
+        for number, step in enumerate(traced):
+            _print_step(number, len(traced), step)
+
+
+def _whole_product(
+    instruction: Instruction, files: Mapping[str, str | None]
+) -> tuple[NDArray[Any], NDArray[Any]] | None:
+    """A and B where they are matrices of a product with other extents than the instruction's."""
+    a, b = files["a"], files["b"]
+    if a is None or b is None or any(files[role] is not None for role in ("c", "scale_a", "scale_b")):
+        return None
+    sources = [read_source(path) for path in (a, b)]
+    if not all(source.is_array for source in sources):
+        return None
+    A, B = (source.array() for source in sources)
+    shape = instruction.shape
+    is_product = A.ndim == B.ndim == 2 and A.shape[1] == B.shape[0]
+    return (A, B) if is_product and (*A.shape, B.shape[1]) != (shape.m, shape.k, shape.n) else None
+
+
+def _order_of(text: str | None) -> Order:
+    """The order that --order names."""
+    from dataclasses import fields
+
+    from warpfrag.products.order import Order
+
+    named: dict[str, int] = {}
+    for part in (text or "").replace(" ", "").split(",") if text else []:
+        field, _, number = part.partition("=")
+        if field not in {entry.name for entry in fields(Order)} or not number.isdecimal():
+            names = ", ".join(entry.name for entry in fields(Order))
+            msg = f"expected fields such as split_k=3,unit=64, of {names}; got {quote(part)}"
+            raise click.BadParameter(msg, param_hint="--order")
+        named[field] = int(number)
+    return Order(**named)
+
+
+def _run_product(
+    instruction: Instruction,
+    A: NDArray[Any],
+    B: NDArray[Any],
+    order_text: str | None,
+    output: tuple[int, int] | None,
+    *,
+    arch: str,
+    rounding: Rounding,
+    as_json: bool,
+) -> None:
+    """A whole product, and every instruction of one of its outputs."""
+    from warpfrag.products.gemm import gemm
+    from warpfrag.products.trace import trace_output
+
+    order = _order_of(order_text)
+    D = gemm(A, B, instruction=instruction.name, arch=arch, order=order, rounding=rounding)
+    steps = []
+    if output is not None:
+        steps = trace_output(A, B, *output, instruction=instruction.name, arch=arch, order=order, rounding=rounding)
+    shape = [A.shape[0], B.shape[1], A.shape[1]]
+    if as_json:
+        listed = [{**asdict(step), "value": step.value, "text": step.text} for step in steps]
+        facts = {"instruction": instruction.name, "arch": arch, "shape": shape, "order": asdict(order)}
+        print_json("run", {**facts, "d": D.tolist(), "trace": listed})
+        return
+    print_heading(f"{instruction.name} on {arch}: {shape_text(shape)}")
+    echo(wrapped(order.describe(A.shape[1])))
+    if output is None:
+        echo(f"D is {D.dtype} of {shape_text(D.shape)}; --trace ROW COL shows an output")
+        return
+    echo(f"D[{output[0]}, {output[1]}] in {len(steps)} steps")
+    print_table(
+        ["step", "what", "code", "sum"],
+        [[number, step.text, f"0x{step.code:x}", f"{step.value:.9g}"] for number, step in enumerate(steps, start=1)],
+    )
 
 
 @dataclass(frozen=True)
@@ -236,6 +372,26 @@ def _print_result(instruction: Instruction, result: NDArray[Any]) -> None:
         width = max(len(cell) for row in cells for cell in row)
         for row in cells:
             echo("  " + " ".join(cell.rjust(width) for cell in row))
+
+
+def _print_side_by_side(instruction: Instruction, results: Mapping[str, NDArray[Any]]) -> None:
+    """The elements of D in which architectures differ, a column for each of them."""
+    import numpy as np
+
+    write = _writer(instruction.d.format)
+    first, *rest = results.values()
+    unlike = np.argwhere(np.any([codes != first for codes in rest], axis=0))
+    echo(f"\n{len(unlike)} of {first.size} elements of D differ" + (":" if len(unlike) else ""))
+    if not len(unlike):
+        _print_result(instruction, first)
+        return
+    rows = [
+        [f"D[{', '.join(map(str, place))}]", *(write(int(codes[tuple(place)])) for codes in results.values())]
+        for place in unlike[:MAX_UNLIKE].tolist()
+    ]
+    print_table(["", *results], rows)
+    if len(unlike) > MAX_UNLIKE:
+        echo(f"and {len(unlike) - MAX_UNLIKE} more (--json has all)")
 
 
 def _writer(number_format: Format) -> Callable[[int], str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import warnings
 from contextlib import contextmanager
 from dataclasses import fields
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -13,45 +15,63 @@ import click
 from warpfrag.cli.support.options import complete_file, file_option, integer, json_option
 from warpfrag.cli.support.output import ProgressLine, echo, echo_error, print_json, print_notes, print_table
 from warpfrag.cli.support.verbs import verb
-from warpfrag.errors import NoGpu, StoreWarning, UnusableFile
+from warpfrag.errors import InvalidOperand, NoGpu, StoreWarning, UnusableFile
+from warpfrag.prediction.error_report import Summary
+from warpfrag.render.files import check_writable, write_atomically
+from warpfrag.render.plots import bar_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from warpfrag.study import Case, Outcome, Study
 
-FIGURES = ("largest_ulps", "rms_ulps", "mean_ulps", "rms_relative")
+FIGURES = ("largest_ulps", "rms_ulps", "mean_ulps", "rms_relative", "rms_to_magnitude", "rms_to_rms")
+PLOTTED = "rms_to_rms"
 
 
 @verb(
-    "warpfrag sweep study.toml                                   # writes study.zarr; the same again goes on",
+    "warpfrag sweep study.toml                                   # writes study.zarr; the same command resumes",
     "warpfrag sweep study.toml --workers 8 -o results.zarr       # on eight processes of this machine",
-    "warpfrag sweep study.toml --verify                          # reads what is there, and mends what is damaged",
+    "warpfrag sweep study.toml --csv study.csv --plot study.svg  # tables and figures of its results",
+    "warpfrag sweep study.toml --verify                          # reads all blocks, and repairs damaged ones",
     "warpfrag sweep study.toml --scheduler tcp://10.0.0.1:8786   # on the workers of a Dask scheduler",
 )
 @click.argument("file", metavar="FILE.toml", shell_complete=complete_file)
 @click.option("--scheduler", metavar="ADDRESS", help="Run on the workers of the Dask scheduler at this address.")
 @click.option(
-    "--workers", metavar="N", type=integer(1, 1024), help="Run on so many processes of this machine; else in this one."
+    "--workers", metavar="N", type=integer(1, 1024), help="Number of processes on this machine; default: only this one."
 )
-@click.option("--verify", is_flag=True, help="Read every block that is there, and compare it with its checksum.")
+@click.option("--verify", is_flag=True, help="Read every existing block, and compare it with its checksum.")
 @file_option("-o", "--output", help_text="The Zarr store; without it, FILE.zarr.")
+@file_option("--csv", "csv_file", help_text="Write every case and figure to this file, as CSV.")
+@file_option("--plot", help_text="Write a figure of the errors of all cases to this file, as SVG.")
 @json_option
 def command(
-    file: str, *, scheduler: str | None, workers: int | None, verify: bool, output: str | None, as_json: bool
+    file: str,
+    *,
+    scheduler: str | None,
+    workers: int | None,
+    verify: bool,
+    output: str | None,
+    csv_file: str | None,
+    plot: str | None,
+    as_json: bool,
 ) -> None:
     """Compute every product that FILE.toml asks for, block by block, and compare it with the exact one.
 
     The file names instructions, architectures, shapes, data and orders; every combination is a case. Blocks are written
-    to a Zarr store as they are done. However the command ends, the same command goes on where it stopped. Blocks that
-    are missing or cut are computed again; with --verify also those that were changed.
+    to a Zarr store as they are done. If it is interrupted, the same command resumes it. Blocks that
+    are missing or truncated are computed again; with --verify also those that were changed.
     """
     from warpfrag.study import Study, UnusableScheduler, sweep
 
     if scheduler is not None and workers is not None:
-        msg = "give --scheduler, whose workers are there, or --workers, which are started; not both"
+        msg = "give --scheduler, whose workers already run, or --workers, which are started; not both"
         raise click.UsageError(msg)
     study = Study.read(file)
+    for path in (csv_file, plot):
+        if path is not None:
+            check_writable(path)
     store = str(Path(file).with_suffix(".zarr")) if output is None else output
     with ProgressLine(lines=True) as progress:
         case_progress = _CaseProgress(progress)
@@ -67,6 +87,10 @@ def command(
         except (NoGpu, UnusableFile, UnusableScheduler) as error:
             msg = f"{error}{case_progress.kept(store)}"
             raise type(error)(msg) from None
+    if csv_file is not None:
+        write_atomically(csv_file, _csv(outcomes).encode())
+    if plot is not None:
+        write_atomically(plot, _plot(study, outcomes).encode())
     if as_json:
         facts = {"store": store, "sha256": study.digest, "computed": case_progress.computed}
         print_json("sweep", {**facts, "cases": [outcome.to_dict() for outcome in outcomes]})
@@ -74,6 +98,39 @@ def command(
     _print_outcomes(study, outcomes)
     summary = f"computed {case_progress.computed} blocks" if case_progress.computed else "nothing was left to compute"
     echo(f"{summary}; everything is in {store}")
+    for written in filter(None, (csv_file, plot)):
+        echo(f"wrote {written}")
+
+
+def _csv(outcomes: list[Outcome]) -> str:
+    """A line for each case: what it is, and its figures; empty where it could not be computed."""
+    names = [field.name for field in fields(outcomes[0].case)]
+    figures = [field.name for field in fields(Summary)]
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["case", *names, *figures, "compared", "nonfinite", "refusal"])
+    for outcome in outcomes:
+        facts = outcome.figures or {}
+        errors = facts.get("errors") or {}
+        counts = [facts.get(name, "") for name in ("compared", "nonfinite")]
+        cells = [repr(errors[name]) if errors.get(name) is not None else "" for name in figures]
+        writer.writerow([outcome.name, *outcome.case.words(*names), *cells, *counts, outcome.refusal or ""])
+    return text.getvalue()
+
+
+def _plot(study: Study, outcomes: list[Outcome]) -> str:
+    """A bar for each case that was computed: its root mean square error, relative to that of the results."""
+    names = [field.name for field in fields(outcomes[0].case)]
+    varying = [name for name in names if len(getattr(study, name)) > 1]
+    bars = [
+        (f"{outcome.name}: {', '.join(outcome.case.words(*varying))}".rstrip(": "), outcome.figures["errors"][PLOTTED])
+        for outcome in outcomes
+        if outcome.figures is not None and outcome.figures["errors"] is not None
+    ]
+    if not bars:
+        msg = "no case of this study has errors to plot"
+        raise InvalidOperand(msg)
+    return bar_page("Root mean square error / root mean square of the results", bars)
 
 
 @contextmanager
@@ -118,7 +175,7 @@ class _CaseProgress:
         """How far a sweep that stopped has come, as the end of a sentence."""
         if not self.total:
             return ""
-        return f"; {self.done} of {self.total} blocks are in {store}, and the same command goes on there"
+        return f"; {self.done} of {self.total} blocks are in {store}, and the same command resumes there"
 
 
 def _print_outcomes(study: Study, outcomes: list[Outcome]) -> None:
@@ -142,6 +199,7 @@ def _print_outcomes(study: Study, outcomes: list[Outcome]) -> None:
 def _figures(outcome: Outcome) -> Iterator[object]:
     figures = outcome.figures or {}
     for name in FIGURES:
-        yield "-" if figures["errors"] is None else f"{figures['errors'][name]:.4g}"
+        error = None if figures["errors"] is None else figures["errors"].get(name)
+        yield "-" if error is None else f"{error:.4g}"
     yield figures["compared"]
     yield figures["nonfinite"]

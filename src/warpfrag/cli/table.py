@@ -168,6 +168,11 @@ def _matrix_cell(view: OperandView, dim: str) -> tuple[str, Callable[[Record], s
 
     if view.registers is None:
         return f"cell = {thread}", number
+    if view.in_tensor_memory:
+        legend = f"cell = {thread}:slot" if not dim and layout.slots > 1 else f"cell = {thread}"
+        legend += f", whose {layout.slots} slots lie along {dim}, low bits first" if dim else ""
+        is_plain = dim or layout.slots == 1
+        return legend, number if is_plain else lambda record: f"{number(record)}:{record['slot']}"
     if dim:
         legend = f"cell = {thread}:register, whose {layout.slots} slots lie along {dim}, low bits first"
         return legend, lambda record: f"{number(record)}:r{record['reg']}"
@@ -188,10 +193,16 @@ def by_lane(view: OperandView, records: list[Record]) -> list[TextGrid]:
     for record in records:
         if not dim or record["slot"] == 0:
             cell = ",".join(_range(record[name], span if name == dim else 0) for name in layout.dims)
-            column = record["reg"] if dim else record.get("element", 0)
-            warps.setdefault(record.get("warp", 0), {}).setdefault(record["lane"], {})[column] = cell
+            if view.in_tensor_memory:
+                column = record["column"] if dim else record["column"] * layout.slots + record["slot"]
+            else:
+                column = record["reg"] if dim else record.get("element", 0)
+            group, lane = record.get("block", record.get("warp", 0)), record[view.lane_name]
+            warps.setdefault(group, {}).setdefault(lane, {})[column] = cell
     columns = sorted({column for lines in warps.values() for line in lines.values() for column in line})
     prefix = "r" if dim else view.name if view.has_numbers else "slot "
+    if view.in_tensor_memory:
+        prefix = "c" if dim or layout.slots == 1 else "slot "
     labels = [f"{prefix}{column}" for column in columns] if view.registers else ["address"]
     legend = f"cell = {','.join(layout.dims)}" + (
         f"; the {layout.slots} slots of a register lie along {dim}" if dim else ""
@@ -199,8 +210,8 @@ def by_lane(view: OperandView, records: list[Record]) -> list[TextGrid]:
     return [
         TextGrid(
             legend,
-            f"warp {warp}" if "warp" in view.threads else "",
-            ["lane", *labels],
+            f"{view.threads[0]} {warp}" if view.threads[0] in ("warp", "block") else "",
+            [view.lane_name, *labels],
             [[f"{lane}", *(line.get(column, "") for column in columns)] for lane, line in sorted(lines.items())],
         )
         for warp, lines in sorted(warps.items())

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 @click.option("--raw", is_flag=True, help="Print codes in hex, not values.")
 @click.option("--exact", is_flag=True, help="Print every digit of a value.")
 @click.option("--strict", is_flag=True, help="Refuse copies of one element that differ (wmma).")
-@click.option("--by", type=click.Choice(["lane", "register"]), help="What a line is, where the dump names no lanes.")
-@click.option("--warp", type=integer(low=0), metavar="N", help="Which warp of a dump of several; all, if not said.")
+@click.option("--by", type=click.Choice(["lane", "register"]), help="What a line of the dump is, if it names no lanes.")
+@click.option("--warp", type=integer(low=0), metavar="N", help="Which warp of a dump of several; default: all.")
 @choice_options("selector", "thread_id", "byte_id")
 @target_option
 @json_option

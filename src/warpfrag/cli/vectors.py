@@ -22,12 +22,12 @@ from warpfrag.cli.support.verbs import verb
     "--lang", type=click.Choice(["c", "cuda"]), help="Print a C++ header of arrays, or a CUDA program that tests a GPU."
 )
 @file_option("-o", "--output", help_text="Write them: .npz, .json, a C++ header .h, .hpp, .cuh, or a program .cu.")
-@click.option("--self-check", "check", is_flag=True, help="Make every simple mistake and see that it is caught.")
+@click.option("--self-check", "check", is_flag=True, help="Make every simple mistake and check that it is caught.")
 @json_option
 def command(
     name: str, arch: str, seed: int, lang: str | None, output: str | None, *, check: bool, as_json: bool
 ) -> int:
-    """Test vectors of one product: operand registers and the registers that must come out.
+    """Test vectors of one product: operand registers and the expected result registers.
 
     Each group says which mistakes it catches. The program runs every group on a GPU and names those that fail, with
     lane, register, expected and got. With --self-check, exit status 1 means that a mistake went unnoticed.

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 @click.argument("row", type=integer())
 @click.argument("col", type=integer(), required=False)
 @choice_options("mma", "matrix", "selector", "thread_id", "byte_id")
-@click.option("--descriptor", "word", metavar="WORD", help="Where A or B of wgmma lies in shared memory.")
+@click.option("--descriptor", "word", metavar="WORD", help="The shared-memory descriptor of A or B of wgmma.")
 @click.option("--trans", is_flag=True, help="It is MN-major there (16-bit types).")
 @click.option("--logical", is_flag=True, help="COL is a column of the full A of a sparse instruction.")
 @file_option("--codes", help_text="Metadata codes, rows by chunks: find a logical column exactly.")

@@ -100,7 +100,7 @@ def run_all(
     except WarpfragError:
         raise
     except distributed.CancelledError:
-        msg = "the scheduler has gone"
+        msg = "the scheduler is not reachable any more"
         raise UnusableScheduler(msg) from None
     except Exception as error:  # noqa: BLE001 (whatever a worker raises, or a connection that breaks)
         msg = f"a worker failed ({type(error).__name__}: {error})"

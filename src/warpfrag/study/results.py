@@ -60,7 +60,7 @@ class StudyResults:
             msg = f"{file} is damaged: {list_damage(stored.damage)}; a sweep computes it again"
             raise UnusableFile(msg)
         if stored.figures is None:
-            msg = f"{file} is not done: a sweep goes on with it"
+            msg = f"{file} is not finished: run the sweep again to resume it"
             raise UnusableFile(msg)
         D: NDArray[Any] = extra("zarr").open_group(self._contents.path, mode="r")[name][:]
         return D

@@ -105,7 +105,7 @@ class ResultStore:
         about = read_about(self.path) if METADATA in others else None
         if others and about is None:
             why = "" if METADATA in others else f", for {quote(str(self.path / METADATA))} is missing"
-            msg = f"{quote(str(self.path))} is there and is no study{why}: give another name with -o"
+            msg = f"{quote(str(self.path))} exists and is not a study{why}: give another name with -o"
             raise UnusableFile(msg)
         return about
 

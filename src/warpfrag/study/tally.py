@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpfrag.numerics.exact import exact_numbers, exact_product
-from warpfrag.prediction.error_report import Figures, Summary
+from warpfrag.prediction.error_report import Figures, Summary, magnitude
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,6 +37,13 @@ class ErrorTally:
     squared_relative: Fraction = NOTHING
     largest_relative: float = 0.0
     largest_ulps: Fraction = NOTHING
+    sized: int = 0
+    """How many have an error relative to |A||B|: all that are compared, but none in stores of 0.2."""
+    squared_to_magnitude: Fraction = NOTHING
+    largest_to_magnitude: float = 0.0
+    squared_errors: Fraction = NOTHING
+    squared_results: Fraction = NOTHING
+    largest_error: Fraction = NOTHING
     worst: tuple[int, int] | None = None
     """Where the largest error in ulps is: the first such row and column."""
 
@@ -44,10 +51,11 @@ class ErrorTally:
         """The errors of two parts of one product, as if they had been counted at once."""
         worst = [part for part in (self, other) if part.worst is not None]
         first = min(worst, key=lambda part: (-part.largest_ulps, part.worst), default=self)
-        sums = ("outputs", "nonfinite", "compared", "ulps", "squared_ulps", "relatives", "relative", "squared_relative")
+        largest = ("largest_relative", "largest_to_magnitude", "largest_error")
+        sums = [name for name in ErrorTally.__dataclass_fields__ if name not in {*largest, "largest_ulps", "worst"}]
         return ErrorTally(
             **{name: getattr(self, name) + getattr(other, name) for name in sums},
-            largest_relative=max(self.largest_relative, other.largest_relative),
+            **{name: max(getattr(self, name), getattr(other, name)) for name in largest},
             largest_ulps=first.largest_ulps,
             worst=first.worst,
         )
@@ -63,7 +71,20 @@ class ErrorTally:
             largest_relative=self.largest_relative,
             rms_relative=sqrt(float(self.squared_relative) / max(1, self.relatives)),
             mean_relative=float(self.relative) / max(1, self.relatives),
+            **self._sizes(),
         )
+
+    def _sizes(self) -> dict[str, float]:
+        """Errors relative to |A||B| and to the root mean square of the results, where all parts have them."""
+        if self.sized != self.compared:
+            return {}
+        rms = sqrt(self.squared_results / self.compared)
+        return {
+            "largest_to_magnitude": self.largest_to_magnitude,
+            "rms_to_magnitude": sqrt(float(self.squared_to_magnitude) / self.compared),
+            "largest_to_rms": float(self.largest_error) / rms if rms else 0.0,
+            "rms_to_rms": sqrt(self.squared_errors / self.squared_results) if self.squared_results else 0.0,
+        }
 
     def figures(self) -> dict[str, Any]:
         """As a store and JSON have it."""
@@ -88,7 +109,7 @@ class ErrorTally:
         """What `to_dict` gave."""
         parts = dict(facts)
         for name, field in cls.__dataclass_fields__.items():
-            if isinstance(field.default, Fraction):
+            if isinstance(field.default, Fraction) and name in parts:
                 numerator, denominator = parts[name].split("/")
                 parts[name] = Fraction(int(numerator, 16), int(denominator, 16))
         if parts["worst"] is not None:
@@ -106,10 +127,11 @@ def tally(
         return ErrorTally(outputs=D.size, nonfinite=nonfinite)
     rows, columns = np.flatnonzero(np.isfinite(a).all(axis=1)), np.flatnonzero(np.isfinite(b).all(axis=0))
     figures = Figures(result)
-    figures.take(computed[np.ix_(rows, columns)], exact_product(a[rows], b[:, columns]))
+    exact, size = exact_product(a[rows], b[:, columns]), magnitude(a[rows], b[:, columns], None)
+    figures.take(computed[np.ix_(rows, columns)], exact, size=size)
     if not figures.count:
         return ErrorTally(outputs=D.size, nonfinite=nonfinite)
-    relative = np.concatenate(figures.relative)
+    relative, to_magnitude = np.concatenate(figures.relative), np.concatenate(figures.to_magnitude)
     return ErrorTally(
         outputs=D.size,
         nonfinite=nonfinite,
@@ -120,6 +142,12 @@ def tally(
         relative=_exact_sum(relative),
         squared_relative=_exact_sum(relative * relative),
         largest_relative=float(np.abs(relative).max(initial=0.0)),
+        sized=figures.count,
+        squared_to_magnitude=_exact_sum(to_magnitude * to_magnitude),
+        largest_to_magnitude=float(np.abs(to_magnitude).max(initial=0.0)),
+        squared_errors=figures.error_squares,
+        squared_results=figures.exact_squares,
+        largest_error=figures.largest_error,
         largest_ulps=figures.worst.ulps,
         worst=(start[0] + int(rows[figures.worst.row]), start[1] + int(columns[figures.worst.col])),
     )

@@ -77,8 +77,23 @@ class OperandView:
 
     @property
     def threads(self) -> tuple[str, ...]:
-        """The coordinates of a thread: the lane, of a warpgroup the warp before it."""
-        return tuple(name for name in ("warp", "lane") if name in self.layout.ins)
+        """The coordinates of a thread: the lane, of a warpgroup the warp too; of tensor memory lane and column."""
+        return tuple(name for name in ("block", "tlane", "column", "warp", "lane") if name in self.layout.ins)
+
+    @property
+    def in_tensor_memory(self) -> bool:
+        """Whether its places are lanes and columns of tensor memory."""
+        return "tlane" in self.layout.ins
+
+    @property
+    def lane_name(self) -> str:
+        """What its lanes are called."""
+        return "tlane" if self.in_tensor_memory else "lane"
+
+    @property
+    def counted(self) -> tuple[str, ...]:
+        """The coordinates inside a thread: register and slot; tensor memory has no registers."""
+        return ("slot",) if self.in_tensor_memory else ("reg", "slot")
 
     def warps(self, warp: int | None) -> list[dict[str, int]]:
         """The warps that a question is about: the one that is given, or all there are; none where there is but one."""
@@ -100,26 +115,28 @@ class OperandView:
         record: Record = dict(threads)
         if self.registers is not None:
             bits = self.registers.bits(place.slot)
-            element = place.reg * self.registers.slots + place.slot
+            reg = getattr(place, "reg", 0)
+            counted = {"slot": place.slot} if self.in_tensor_memory else {"reg": reg, "slot": place.slot}
             record |= {
-                "reg": place.reg,
-                "slot": place.slot,
-                "element": element,
+                **counted,
+                "element": reg * self.registers.slots + place.slot,
                 "bit_high": bits.high,
                 "bit_low": bits.low,
             }
-        coordinates = self.layout.at(**threads, reg=place.reg, slot=place.slot)
+        coordinates = self.layout.at(**place._asdict())
         return record | {dim: getattr(coordinates, dim) * self.step(dim) for dim in self.layout.dims}
 
     def check_lane(self, lane: int) -> bool:
         """Whether a lane takes part: only the addresses of some are read. A lane that there is not is refused."""
+        if self.in_tensor_memory:
+            return check_index("tlane", lane, self.layout.ins["tlane"]) == lane
         check_index("lane", lane, LANES)
         return lane < self.layout.lanes
 
     @property
     def unread(self) -> str:
         """Which lanes take no part, as a sentence; nothing where all do."""
-        lanes = self.layout.lanes
+        lanes = LANES if self.in_tensor_memory else self.layout.lanes
         return f"the addresses of lanes {lanes} to {LANES - 1} are not read" if lanes < LANES else ""
 
     def places(self) -> Iterator[Record]:
@@ -175,7 +192,7 @@ class OperandView:
     def header(self) -> list[str]:
         """The columns of a text table of records."""
         numbers = ["element"] if self.has_numbers else []
-        place = [*self.threads, *(["reg", "slot", "bits", *numbers] if self.registers else [])]
+        place = [*self.threads, *([*self.counted, "bits", *numbers] if self.registers else [])]
         dims = [
             "stored col" if dim == "col" and isinstance(self.registers, SparseOperand) else dim
             for dim in self.layout.dims
@@ -187,7 +204,7 @@ class OperandView:
         """One line of that table; `columns` replaces the logical columns where they are known exactly."""
         cells: list[object] = [record[name] for name in self.threads]
         if self.registers:
-            cells += [record["reg"], record["slot"], bits_text(record)]
+            cells += [*(record[name] for name in self.counted), bits_text(record)]
             cells += [f"{self.name}{record['element']}"] if self.has_numbers else []
         cells += [record[dim] for dim in self.layout.dims]
         columns = columns or self.logical(record)
@@ -218,7 +235,7 @@ class OperandView:
     @property
     def has_numbers(self) -> bool:
         """Whether PTX numbers the elements: a0, a1, ... for a matrix, nothing for metadata and scales."""
-        return len(self.name) == 1
+        return len(self.name) == 1 and not self.in_tensor_memory
 
     @property
     def notes(self) -> list[str]:
@@ -230,13 +247,24 @@ class OperandView:
             )
         if self.unread:
             notes.append(self.unread)
-        if self.layout.copies > 1:
+        if self.layout.copies > 1 and self.in_tensor_memory:
+            notes.append(_copies_note(self))
+        elif self.layout.copies > 1:
             notes.append(f"every element is held {self.layout.copies} times; the hardware reads the first")
         if self.registers and self.registers.row.register_bits > 32:
             notes.append("a register has 64 bits: register r is the 32-bit words 2r and 2r + 1")
         if isinstance(self.registers, SparseOperand):
             notes.append("half of A is stored: the metadata code of a chunk says which logical columns")
         return notes
+
+
+def _copies_note(view: OperandView) -> str:
+    """What the copies of an operand in tensor memory are for."""
+    if view.name in ("scale_a", "scale_b"):
+        return "all four groups of 32 lanes hold the same scale factors"
+    if view.instruction.form.shape.m in (64, 128) and view.name in ("c", "d"):
+        return "16 of each 32 lanes are used: those from base lane 0, or those from base lane 16"
+    return f"every element is there {view.layout.copies} times, or in the lanes that the base lane selects"
 
 
 def bits_text(record: Record) -> str:

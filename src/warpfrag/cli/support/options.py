@@ -118,7 +118,7 @@ def type_option(*names: str, help_text: str) -> Callable[[Function], Function]:
 
 def target_option(function: Function) -> Function:
     """The option --target of most verbs."""
-    return target_option_with_help("Refuse what this target does not accept; for wmma, take its fragments.")(function)
+    return target_option_with_help("Refuse what this target does not accept; for wmma, use its fragments.")(function)
 
 
 def backend_option(function: Function) -> Function:
@@ -128,7 +128,7 @@ def backend_option(function: Function) -> Function:
         metavar="cpu|cuda|native|auto",
         default="cpu",
         show_default=True,
-        help="What computes the products: the cores, a GPU that emulates, its own tensor cores, or the fastest.",
+        help="What computes: the CPU, a GPU by emulation (cuda), its tensor cores (native), the fastest (auto).",
     )
     return option(function)
 
@@ -142,7 +142,7 @@ def arch_option(function: Function) -> Function:
         show_default=True,
         type=target,
         shell_complete=complete_target,
-        help="Whose arithmetic.",
+        help="The architecture whose arithmetic is used.",
     )
     return option(function)
 

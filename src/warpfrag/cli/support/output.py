@@ -18,15 +18,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 DONE, NO, ERROR, FAULT = range(4)
+INCOMPLETE = FAULT  # of a checked launch: nothing is wrong, but not all could be judged
 INTERRUPTED = 130  # as a shell reports it: 128 + SIGINT
 BROKEN_PIPE = 141  # 128 + SIGPIPE
 STATUSES = {
     DONE: "Done, or the answer is yes.",
     NO: "The answer is no: not legal, nothing found, a difference, a mistake not caught.",
-    ERROR: "An error: what was asked or given cannot be used. One sentence on stderr.",
-    FAULT: "A fault of warpfrag itself; WARPFRAG_TRACEBACK=1 shows where.",
+    ERROR: "Invalid question or input; one sentence on stderr.",
+    FAULT: "Checks report nothing, but could not judge everything; or internal error (WARPFRAG_TRACEBACK=1 shows it).",
     INTERRUPTED: "Interrupted.",
-    BROKEN_PIPE: "Whoever read the output has gone.",
+    BROKEN_PIPE: "The output pipe was closed.",
 }
 
 SCHEMA = 1

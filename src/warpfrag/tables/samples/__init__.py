@@ -1,0 +1,31 @@
+"""Small example files, so that every command of README and documentation can be run as it is written.
+
+Wherever warpfrag reads a file, `sample:NAME` is one of these. `warpfrag samples` lists and copies them.
+"""
+
+from __future__ import annotations
+
+from errno import ENOENT
+from importlib.resources import files
+
+PREFIX = "sample:"
+
+SAMPLES = {
+    "A.txt": "A of mma.m16n8k16, 16 x 16 integers",
+    "B.txt": "B of the same product, 16 x 8 integers",
+    "dump.txt": "registers of D as a kernel printed them; its load of B was wrong",
+    "cancel_A.txt": "A whose row 0 is 4096, -4096, -0.75, for a 16 x 16 x 16 product",
+    "cancel_B.txt": "B whose column 0 is 2048, 2048, 1: the exact sum is -0.75",
+    "A.npy": "two rows of A of a float16 product with k = 5120, whose sums nearly cancel",
+    "B.npy": "one column of B of that product",
+    "D.npy": "their product, as predicted for PyTorch on an H200 (24 x 1024 x 5120, layout nt)",
+    "softmax.ptx": "the PTX of a softmax kernel, as Triton 3.6 wrote it for sm_80",
+}
+
+
+def read_sample(name: str) -> bytes:
+    """The contents of a sample; an OSError that lists the names otherwise."""
+    if name not in SAMPLES:
+        msg = f"there is no such sample: expected one of {', '.join(SAMPLES)}"
+        raise OSError(ENOENT, msg, PREFIX + name)
+    return files(__name__).joinpath(name).read_bytes()

@@ -1,0 +1,50 @@
+"""`run` on several architectures, and descriptors in hex and decimal."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import warpfrag as wf
+
+F16 = "mma.m16n8k16.f32.f16.f16.f32"
+
+
+def test_two_architectures_stand_side_by_side(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    A, B, C = np.zeros((16, 16)), np.zeros((16, 8)), np.zeros((16, 8))
+    A[0, :2], B[:2, 0], C[0, 0] = (2.0**11, -0.75), (2.0**12, 1), -(2.0**23)
+    for name, matrix in (("a", A), ("b", B), ("c", C)):
+        np.save(name, matrix)
+    words = ["run", F16, "--a", "a.npy", "--b", "b.npy", "--c", "c.npy", "--arch", "sm_80", "--arch", "sm_90"]
+    answer = run(*words, "--trace", "0", "0")
+    facts = run(*words, "--json").json
+
+    assert answer.code == 0
+    assert "1 of 128 elements of D differ:" in answer.out
+    assert "D[0, 0]  -0.5   -0.75" in answer.out
+    assert answer.out.index("\nsm_80\n") < answer.out.index("\nsm_90\n")
+    assert facts["arch"] == "sm_80"
+    assert [other["arch"] for other in facts["others"]] == ["sm_90"]
+    assert np.array_equal(facts["others"][0]["d"], wf.get(F16)(A, B, C).view(np.uint32))
+    assert "0 of 128 elements of D differ" in run("run", F16, "--arch", "sm_80", "--arch", "sm_86").out
+    assert "others" not in run("run", F16, "--seed", "1", "--json").json
+
+
+def test_digits_without_0x_are_hex_and_said_to_be(run):
+    same = run("descriptor", "0x4000004000000000")
+    digits = run("descriptor", "4000004000000000")
+
+    assert digits.out == f"4000004000000000 is read as hex; --decimal reads it as decimal\n{same.out}"
+    assert run("descriptor", str(0x4000004000000000), "--decimal").out == same.out
+    assert run("descriptor", "c000004000000000").out.startswith("0xc000004000000000")
+    assert "in decimal such as" in run("descriptor", "c0", "--decimal").err
+
+
+def test_bytes_in_units_of_16_are_pointed_out(run):
+    (word,) = run("descriptor", "0x4000040000000000", "--json").json["descriptors"]
+
+    assert word["stride"] == 16384
+    assert word["hints"] == [
+        "stride: the field is 1024, which means 16384 bytes; if 1024 bytes were meant, it is 64, in units of 16"
+    ]
+    assert run("descriptor", "0x4000004000000000", "--json").json["descriptors"][0]["hints"] == []
