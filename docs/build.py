@@ -12,6 +12,7 @@ from pathlib import Path
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
+EXPLORER = "<!-- live explorer -->"  # where a page links to the explorer of the site
 
 
 def copy_sources(folder: Path) -> Path:
@@ -22,7 +23,23 @@ def copy_sources(folder: Path) -> Path:
     shutil.copytree(DOCS, folder / "docs", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "CONTRIBUTING.md", folder)  # docs/contributing.md includes it
     write_pages(folder / "docs" / "families")
+    add_explorer(folder / "docs")
     return folder / "docs"
+
+
+def add_explorer(pages: Path) -> None:
+    """Put the live explorer into the site, and links to it where pages have the mark."""
+    from warpfrag.explorer import build_page
+
+    live = pages / "_extra" / "live" / "index.html"
+    live.parent.mkdir(parents=True)
+    live.write_text(build_page(), encoding="utf-8", newline="\n")
+    for page in pages.rglob("*.md"):
+        text = page.read_text(encoding="utf-8")
+        if EXPLORER in text:
+            up = "../" * (len(page.relative_to(pages).parts) - 1)
+            link = f'<p class="live"><a href="{up}live/index.html">Open the live explorer</a></p>'
+            page.write_text(text.replace(EXPLORER, link), encoding="utf-8", newline="\n")
 
 
 def main(arguments: list[str]) -> int:

@@ -17,7 +17,7 @@ root_doc = "index"
 
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
-suppress_warnings = ["myst.header"]  # generated regions start where the page wants them
+suppress_warnings = ["myst.header", "ref.python"]  # generated regions start where the page wants them
 
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
@@ -26,6 +26,9 @@ nitpicky = True
 nitpick_ignore_regex = [("py:.*", r".*")]  # numpy and our internal types have no pages; broken links still fail
 
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_extra_path = ["_extra"]  # the explorer, which docs/build.py writes
 html_title = f"warpfrag {release}"
 html_show_sphinx = False
 html_copy_source = False

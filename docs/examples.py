@@ -6,6 +6,7 @@ python docs/examples.py --write PAGE...    # write what the commands print into 
 The blocks of a page run in order, in one folder and one Python namespace, so a block may use what an earlier one made.
 A line of dots in shown output stands for any lines. A command without shown output must succeed. So must a command
 inside a sentence or a table, if it names an instruction: `warpfrag at mma.m16n8k16.f32.f16.f16.f32 a 5`.
+A block whose first line is a comment with nothing but a name (`# matmul.py`, `// saxpy.cu`) is that file.
 """
 
 from __future__ import annotations
@@ -18,13 +19,18 @@ import shlex
 import sys
 import tempfile
 import traceback
-from contextlib import chdir, redirect_stderr, redirect_stdout
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from warpfrag.cli import main as warpfrag
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 BLOCK = re.compile(r"^(?P<fence>`{3,})(?P<language>[\w-]+)\n(?P<text>.*?)^(?P=fence)$", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"(?:#|//) (\w+\.(?:py|cu|toml|ptx))\n")
 INLINE = re.compile(r"`(warpfrag [a-z]+ [a-z]\S*\.[^`\n]*)`")
 DOTS = "..."
 # what a command inside a sentence may read: registers of four words, matrices, a study
@@ -39,6 +45,8 @@ data = "normal"
 
 # Commands that are shown and not run here, each with its reason.
 NOT_RUN = {
+    r"warpfrag survey": "it needs a GPU",
+    r"warpfrag cache --clear": "others need what it removes",
     r"make\b": "it sets an environment up and takes minutes; continuous integration runs it",
     r"(python -m )?pip\b": "it installs packages",
     r"(\w+=\S+ )*(\.venv/bin/)?pytest\b": "it is what runs this test",
@@ -88,8 +96,13 @@ def blocks(page: str) -> list[Block]:
     return [
         Block(found["language"], found["text"], page.count("\n", 0, found.start()) + 1, found.start("text"))
         for found in BLOCK.finditer(page)
-        if found["language"] in {"python", "console"}
+        if found["language"] in {"python", "console"} and not FILE.match(found["text"])
     ]
+
+
+def files(page: str) -> dict[str, str]:
+    """The files that blocks of a page are, by name."""
+    return {file[1]: found["text"] for found in BLOCK.finditer(page) if (file := FILE.match(found["text"]))}
 
 
 def commands(text: str) -> list[Command]:
@@ -223,13 +236,29 @@ def run_python(block: Block, namespace: dict[str, object], outcome: Outcome) -> 
         outcome.failures.append(f"line {block.line}:\n{traceback.format_exc(limit=-1)}")
 
 
+@contextmanager
+def importable(folder: str) -> Iterator[None]:
+    """Let Python find modules of a folder, and forget them afterwards."""
+    before = set(sys.modules)
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)
+        for name in set(sys.modules) - before:
+            if (getattr(sys.modules[name], "__file__", None) or "").startswith(folder):
+                del sys.modules[name]
+
+
 def run_page(path: Path) -> Outcome:
     """Run the examples of a page in a folder of its own."""
     text = path.read_text(encoding="utf-8")
     outcome = Outcome(written=text)
     namespace: dict[str, object] = {"__name__": "page"}
     replaced = []
-    with tempfile.TemporaryDirectory() as folder, chdir(folder):
+    with tempfile.TemporaryDirectory() as folder, chdir(folder), importable(folder):
+        for name, content in files(text).items():
+            Path(name).write_text(content, encoding="utf-8")
         for block in blocks(text):
             if block.language == "python":
                 run_python(block, namespace, outcome)

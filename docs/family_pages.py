@@ -49,9 +49,10 @@ def page(title: str, members: list[Instruction], folder: Path) -> str:
     wf.draw(shown).save(folder / figure)
     parts = [
         f"# `{title}`\n\n{HEAD}",
-        f"{len(members)} instructions. The picture shows the first of them; this draws any other:",
+        f"{len(members)} instructions. The figure shows the first; any other can be drawn:",
         f"```console\n$ warpfrag draw {shown.name} -o figure.svg\n```",
         f"![Where the elements of {shown.name} sit]({figure})",
+        f'<p class="live"><a href="../live/index.html#i={shown.name}">Open it in the live explorer</a></p>',
         "## Operands\n\n" + _operands(of_some_widths(members)),
         "## Formulas\n\n`i` is PTX's element number, `slots * reg + slot`. The bases are read as in "
         "{doc}`../explanation/linear-map`.\n\n" + _formulas(of_some_widths(members)),

@@ -13,12 +13,14 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from facts import captured_gpus, evidence_by_architecture, facts
 
-from warpfrag.catalog.registry import find
+from warpfrag.catalog.registry import find, get
 from warpfrag.cli import VERBS
 from warpfrag.cli.support.output import STATUSES
 from warpfrag.core.layout import Layout
+from warpfrag.debug.diagnose import diagnose
 from warpfrag.errors import WarpfragError
 from warpfrag.isa.nicknames import nicknames
 from warpfrag.isa.targets import targets
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 REGION = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end of \2 -->)", re.DOTALL)
 SCHEMA = Path(__file__).parent / "reference" / "schema.json"
 REPORTS = Path(__file__).parent / "evidence"
+REPORT_SAYS = 80  # characters, after which the list of reports ends at the next sentence
 AUTHORITIES = ("specified", "published", "measured", "not modelled")
 
 
@@ -67,12 +70,15 @@ def captured_table() -> str:
 
 
 def reports_list() -> str:
-    """The reports of longer comparisons, each with its title and the first thing it says."""
+    """The reports of longer comparisons, each with its title and its first whole sentences."""
     lines = []
     for path in sorted(REPORTS.glob("*.md")):
         if path.name != "README.md":
-            title, _, said, *_ = path.read_text(encoding="utf-8").splitlines()
-            lines.append(f"- [{title.removeprefix('# ')}]({path.name}): {said}")
+            title, paragraph, *_ = path.read_text(encoding="utf-8").split("\n\n")
+            first, *others = re.split(r"(?<=[.:?]) (?=[A-Z0-9`])", " ".join(paragraph.split()))
+            while others and len(first) < REPORT_SAYS:
+                first += f" {others.pop(0)}"
+            lines.append(f"- [{title.removeprefix('# ')}]({path.name}): {first.rstrip(':')}")
     return "\n".join(lines)
 
 
@@ -83,6 +89,30 @@ def evidence_table() -> str:
         compared = f"{known.compared} ({', '.join(known.gpus)}, {known.cases} cases)" if known.compared else "0"
         rows.append([f"`{arch}`", *(known.authorities[authority] for authority in AUTHORITIES), compared])
     return markdown_table(["architecture", *AUTHORITIES, "compared with hardware"], rows)
+
+
+def gpu_speed_table() -> str:
+    """Products of 4096 cubed on a GPU, from the report that was written there."""
+    lines = (REPORTS / "h200_products.md").read_text(encoding="utf-8").splitlines()
+    measured = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| `")]
+    rows = [
+        [instruction, f"`{arch}`", operands, speed, f"{4096**3 / float(native) / 1e9:.1f}" if native else ""]
+        for instruction, arch, size, operands, _, speed, _, native, _ in measured
+        if size == "4096"
+    ]
+    return markdown_table(["instruction", "emulating", "operands", '`"cuda"`', '`"native"`'], rows)
+
+
+def mistakes_line() -> str:
+    """How many mistakes `diagnose` tries for an instruction that none explains."""
+    mma = get("mma.m16n8k16.f32.f16.f16.f32")
+    random = np.random.default_rng(0)
+    A, B = (random.integers(-9, 10, operand.shape).astype(float) for operand in (mma.a, mma.b))
+    tried = diagnose(mma, random.integers(0, 2**31, (32, 4), dtype=np.uint32), A, B)
+    return (
+        f"For `{mma.name}` these are {sum(tried.tried.values()):,} mistakes, and {tried.pairs:,} pairs of the"
+        " likelier ones where no single mistake explains the result."
+    )
 
 
 def units_table() -> str:
@@ -312,6 +342,8 @@ REGIONS: dict[str, Callable[[], str]] = {
     "captured": captured_table,
     "reports": reports_list,
     "evidence": evidence_table,
+    "gpu-speed": gpu_speed_table,
+    "mistakes": mistakes_line,
     "units": units_table,
     "lowering": lowering_table,
     "targets": targets_table,

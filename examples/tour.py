@@ -1,109 +1,127 @@
-"""The main job, shown on one instruction: find it, place its operands, execute it, compare with a real GPU.
+"""A tour of ninety seconds: what warpfrag does, as a story. `make run` runs this; it writes one picture, out/tour.svg.
 
-`make run` runs this. It writes into out/ and says what it wrote where.
+Every statement is checked while the tour runs: it stops where one does not hold.
 """
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 
 import numpy as np
 
 import warpfrag as wf
-from warpfrag.catalog.captures import load_cases
-from warpfrag.core.expressions import element_formulas
-from warpfrag.explorer import build_page
+from warpfrag.tables.samples import read_sample
 
 NAME = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 OUT = Path("out")
 
 
 def main() -> None:
-    """Walk through everything once."""
+    """Tell the story."""
     mma = wf.get(NAME)
-    print(f"{mma.name}\n  legal on {', '.join(mma.targets)}")
-    names = wf.aliases(mma)
-    print(f"  elsewhere: {names['cute']} in CuTe, {names['sass']['sm_90']} on sm_90, {names['nvvm']} in LLVM")
-    check("these names lead back to it", all(wf.get(names[where]) is mma for where in ("cute", "nvvm", "mlir")))
+    find_the_mistake(mma)
+    compare_gpus()
+    predict_a_library()
+    run_a_kernel()
+    draw_a_picture(mma)
+
+
+def find_the_mistake(mma: wf.Instruction) -> None:
+    """A kernel that loads B wrongly, and the question why D is garbage."""
+    chapter("A kernel gives garbage. Why?")
+    A, B = text_matrix("A.txt"), text_matrix("B.txt")
+    observed = np.array(
+        [[int(word, 16) for word in line.split()[2:]] for line in read_sample("dump.txt").decode().splitlines()],
+        np.uint32,
+    )
+    right, wrong = A @ B, mma.d.unpack(observed)
+    print(f"  {mma.name}")
+    print(f"  D[0, :4] should be {numbers(right[0, :4])}; the kernel printed {numbers(wrong[0, :4])}.")
+    found = wf.diagnose(mma, observed, A, B)[0]
+    print(f"  diagnose: {found}")
+    blocks = B.reshape(2, 8, 8).swapaxes(1, 2).reshape(16, 8)
+    check(np.array_equal(A @ blocks, wrong), "B with its 8 x 8 blocks transposed gives exactly this D")
+    (place,) = mma.b.layout.where(row=3, col=1)
+    print(f"  B[3, 1] should be in lane {place.lane}, register {place.reg}, {'high' if place.slot else 'low'} half\n")
+
+
+def compare_gpus() -> None:
+    """One product with three results, and the bits that decide."""
+    chapter("The same inputs on three GPUs")
+    A, B = text_matrix("cancel_A.txt"), text_matrix("cancel_B.txt")
+    print(
+        "  The exact sum 4096 * 2048 - 4096 * 2048 - 0.75 is -0.75. A tensor core aligns the products of a step to the"
+    )
+    print("  largest one, here 2^23, keeps some fraction bits below it, and truncates the rest:")
+    expected = {"V100": 0.0, "A100": -0.5, "H100": -0.75}
+    for gpu, bits in zip(expected, (23, 24, 25), strict=True):
+        D = wf.gemm(A, B, instruction="wmma.mma.row.col.m16n16k16.f32.f32", arch=gpu)
+        check(float(D[0, 0]) == expected[gpu], f"{gpu} keeps {bits} fraction bits: {D[0, 0]}")
     print()
 
-    print("its operands, and where lane 5 of each sits")
-    for role in "abcd":
-        operand = getattr(mma, role)
-        formulas = element_formulas(operand.layout)
-        held = [tuple(operand.layout.at(lane=5, reg=reg)) for reg in range(operand.regs)]
-        print(f"  {role}: {operand.format} {operand.shape}, {operand.regs} x {operand.ptx_type}")
-        print(f"     row = {formulas['row']}, col = {formulas['col']}")
-        print(f"     lane 5, slot 0 of each register: {' '.join(map(str, held))}")
 
-    random = np.random.default_rng(0)
-    A, B = random.standard_normal((16, 16)).astype(np.float16), random.standard_normal((16, 8)).astype(np.float16)
-    C = random.standard_normal((16, 8)).astype(np.float32)
-    words = {"a": mma.a.pack(A), "b": mma.b.pack(B), "c": mma.c.pack(C)}
-    for role, matrix in (("a", A), ("b", B), ("c", C)):
-        back = getattr(mma, role).unpack(words[role], strict=True)
-        check(f"unpack(pack({role.upper()})) is {role.upper()}, bit for bit", np.array_equal(back, matrix))
+def predict_a_library() -> None:
+    """A product of PyTorch on an H200, computed here."""
+    chapter("What does torch.matmul return on an H200?")
+    A, B, D = (np.load(io.BytesIO(read_sample(f"{name}.npy"))) for name in "ABD")
+    predicted = wf.predict(A, B, layout="nt", shape=(24, 1024, 5120))
+    print(f"  24 x 1024 x 5120 in float16: {predicted.order}")
+    plain = wf.gemm(A, B, instruction=NAME, arch="sm_90").astype(np.float16)
+    both = f"{plain[1, 0]:.6f}, the library's order {predicted.D[1, 0]:.6f}"
+    check(not np.array_equal(plain, predicted.D), f"k in one run gives {both}")
+    check(wf.find_order(A, B, D) == predicted.order, "find_order recovers the same order from the outputs alone")
+    print()
 
-    words["d"] = wf.execute(mma, words["a"], words["b"], words["c"], arch="sm_90")
-    D = mma.d.unpack(words["d"])
-    check("on matrices it gives the same codes", np.array_equal(mma(A, B, C, arch="sm_90"), D))
-    exact = A.astype(np.float64) @ B.astype(np.float64) + C
-    print(f"  largest difference from float64 arithmetic: {abs(D - exact).max():.2g} (the tensor core truncates)")
 
-    cases = list(load_cases(mma))
-    equal = all(np.array_equal(wf.execute(mma, case.a, case.b, case.c), case.d) for case in cases)
-    check(f"{sum(len(case.d) for case in cases)} captured cases: every code equal", equal)
-    known = mma.evidence("sm_90")
-    print(f"  evidence on sm_90: {known.level}, {known.detail}\n")
+def run_a_kernel() -> None:
+    """A Triton kernel on numpy arrays, and the same kernel with a race."""
+    chapter("A Triton kernel, without a GPU")
+    kernel = wf.ptx.load("sample:softmax.ptx")["t_softmax"]
+    x = np.random.default_rng(0).standard_normal((8, 200)).astype(np.float32)
+    y = np.zeros_like(x)
+    run = kernel.launch(grid=8, block=128, args=[x, y, 200, 200, None, None], shared=16)
+    print(f"  {run}")
+    exact = np.exp(x.astype(np.float64) - x.max(axis=1, keepdims=True))
+    exact /= exact.sum(axis=1, keepdims=True)
+    check(run.exact, "an H200 leaves the same bytes in memory")
+    check(bool(np.abs(y / exact - 1).max() < 1e-6), f"a softmax, to {np.abs(y / exact - 1).max():.0e} of the exact one")
+    racy = wf.ptx.load(read_sample("softmax.ptx").decode().replace("bar.sync", "// bar.sync", 1))["t_softmax"]
+    checked = racy.launch(grid=8, block=128, args=[x, y, 200, 200, None, None], shared=16, checks="races")
+    check(checked.verdict == "findings", "without its first barrier, checks find:")
+    print(f"  {checked.findings[0]}\n")
 
-    show_motion(mma)
-    show_warpgroup()
 
+def draw_a_picture(mma: wf.Instruction) -> None:
+    """The fragments of the instruction, as a figure."""
+    chapter("A picture of the fragments")
     OUT.mkdir(exist_ok=True)
-    np.savez(OUT / "tour.npz", A=A, B=B, C=C, D=D, **{f"{role}_words": array for role, array in words.items()})
-    print(f"wrote {OUT / 'tour.npz'}: the matrices and the registers of all 32 lanes")
     wf.draw(mma).save(OUT / "tour.svg")
-    print(f"wrote {OUT / 'tour.svg'}: A, B and D, each cell with its lane and element")
-    (OUT / "explorer.html").write_text(build_page(), encoding="utf-8")
-    print(f"wrote {OUT / 'explorer.html'}: every instruction, in a browser")
+    print(f"  wrote {OUT / 'tour.svg'}: A, B and D, each cell with its lane and element")
+    print("\nNext: . .venv/bin/activate, then warpfrag --help, or docs/tutorial.md.")
 
 
-def show_motion(mma: wf.Instruction) -> None:
-    """From the result of one product to the A of the next, and from shared memory to A."""
-    scores = np.random.default_rng(1).standard_normal((16, 16)).astype(np.float32)
-    two = mma.d.tiled(col=2)
-    plan = wf.relayout(two, mma.a)
-    print("does this accumulator fit the A of the next product?")
-    print(f"  from D, two tiles side by side: {plan}")
-    moved = np.array_equal(plan(two.pack(scores)), mma.a.pack(scores, rounding="rne"))
-    check("its registers, rounded to f16 in their lanes, are those of A", moved)
-
-    print("which loads fill A from rows of 128 bytes in shared memory?")
-    for swizzle in (0, 128):
-        plan = wf.loads(mma.a, wf.Memory(order="row", pitch=128, swizzle=swizzle))[0]
-        print(f"  {f'swizzle of {swizzle} bytes' if swizzle else 'no swizzle'}: {plan}")
-    print()
+def text_matrix(name: str) -> np.ndarray:
+    """A sample matrix, in float16."""
+    return np.loadtxt(io.StringIO(read_sample(name).decode()), dtype=np.float16)
 
 
-def show_warpgroup() -> None:
-    """The instruction of four warps: B lies in shared memory, where a descriptor says."""
-    wgmma = wf.get("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16")
-    random = np.random.default_rng(2)
-    A, B = (random.integers(-9, 10, operand.shape).astype(np.float16) for operand in (wgmma.a, wgmma.b))
-    tile = wgmma.b.store(B, wf.Descriptor(stride=1024, swizzle=128))
-    D = wgmma.d.unpack(wf.execute(wgmma, wgmma.a.pack(A), tile, arch="sm_90"))
-    print(f"{wgmma.name}, B by descriptor 0x{tile.descriptor.word:016x}")
-    print(f"  B[9, 3] is at byte {wgmma.b.addresses(tile.descriptor)[9, 3]} of shared memory")
-    check("D is A times B", np.array_equal(D, A.astype(np.float32) @ B.astype(np.float32)))
-    print()
+def numbers(values: np.ndarray) -> str:
+    """Some numbers, separated by spaces."""
+    return " ".join(f"{value:g}" for value in values)
 
 
-def check(what: str, holds: bool) -> None:  # noqa: FBT001 (it reads as a sentence)
-    """Say that something holds, or stop."""
+def chapter(title: str) -> None:
+    """The title of a part."""
+    print(title)
+
+
+def check(holds: bool, statement: str) -> None:  # noqa: FBT001 (it reads as a sentence)
+    """Print a statement that was checked, or stop."""
     if not holds:
-        sys.exit(f"NOT TRUE: {what}")
-    print(f"  ok: {what}")
+        sys.exit(f"this does not hold: {statement}")
+    print(f"  {statement}")
 
 
 if __name__ == "__main__":

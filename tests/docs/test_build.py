@@ -24,7 +24,7 @@ from warpfrag.isa.immediates import Immediates
 from warpfrag.memory.shared_memory import Digit
 from warpfrag.motion.access import Access
 from warpfrag.ptx.launch.kernel import Module
-from warpfrag.ptx.launch.run import Counts, Observation
+from warpfrag.ptx.launch.run import Counts
 from warpfrag.ptx.program.program import Parameter
 
 ROOT = Path(__file__).parents[2]
@@ -39,7 +39,6 @@ HANDED_OUT = (
     Digit,
     Module,
     Counts,
-    Observation,
     Parameter,
 )  # by what is public
 SHOWN = {  # without an entry

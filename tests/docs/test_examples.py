@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import runpy
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -20,17 +22,22 @@ PAGES = sorted(
 )
 NAMES = [path.relative_to(ROOT).as_posix() for path in PAGES]
 FENCE = re.compile(r"^```+([^\n`]*)$", re.MULTILINE)
+NEEDED = {"docs/how-to/test-kernels.md": ("triton", "nvidia")}  # packages of extras
 SHOWN_ONLY = {"cuda", "text", "json", "toml", "cpp"}  # languages of blocks that are no examples of warpfrag
 
 
 @pytest.fixture(autouse=True)
 def _plain_terminal(monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")  # how wide `draw` may be
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")  # without it Triton warns that its default will change
     monkeypatch.delenv("WARPFRAG_CAPTURED", raising=False)  # a page shows what the package holds
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_examples_of_a_page_hold(name):
+    for package in NEEDED.get(name, ()):
+        if find_spec(package) is None and os.environ.get("WARPFRAG_REQUIRE_TRITON") != "1":
+            pytest.skip(f"needs {package}")
     outcome = examples.run_page(ROOT / name)
 
     assert "\n".join(outcome.failures) == "", f"if the page is wrong: python docs/examples.py --write {name}"
@@ -69,10 +76,10 @@ def test_the_tour_runs_and_writes_what_it_says(tmp_path, monkeypatch, capsys):
     """It stops by itself where something does not hold."""
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(ROOT / "examples" / "tour.py"), run_name="__main__")
-    wrote = re.findall(r"^wrote (\S+):", capsys.readouterr().out, re.MULTILINE)
+    wrote = re.findall(r"^ +wrote (\S+):", capsys.readouterr().out, re.MULTILINE)
 
     assert sorted(wrote) == sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.*"))
-    assert len(wrote) == 3
+    assert len(wrote) == 1
 
 
 @pytest.mark.parametrize("name", NAMES)

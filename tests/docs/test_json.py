@@ -38,10 +38,19 @@ data = ["normal", "special"]
 order = {{ split_k = 2 }}
 """
 PTX = ROOT / "tests" / "data" / "ptx" / "c_collatz_sm80.ptx"
+KERNELS = """\
+[[test]]
+kernel = "missing.ptx"
+args = [{ name = "x", out = 4, dtype = "int32" }]
+expect = { x = "1" }
+"""
 
 COMMANDS = [
     f"ptx info {PTX}",
     f"ptx run {PTX} --arg a:u32:32 --arg out:u32:32 --arg i32:0",
+    f"ptx profile {PTX} --arg a:u32:32 --arg out:u32:32 --arg i32:0",
+    f"ptx explain {PTX}:71 --arg a:u32:32 --arg out:u32:32 --arg i32:32",
+    f"ptx compare {PTX} --arg a:u32:32 --arg out:u32:32 --arg i32:0 --with sm_80",
     "list --target sm_90a -a e4m3",
     "list --op ldmatrix",
     *(f"info {name}" for name in (MMA, SPARSE, SCALED, LOAD, QUAD, WMMA, WGMMA, "ldmatrix.m8n16.x1.s8.s4")),
@@ -69,6 +78,10 @@ COMMANDS = [
     f"legal {MMA} --target sm_80",
     f"legal {MMA} --target sm_75",
     f"legal {SPARSE} --selector 2",
+    f"loads {MMA} a --search --width 80",
+    "name #ttg.blocked<{}>",
+    "rules sm_90",
+    f"rules --for {MMA}",
     f"name {MMA}",
     "name SM80_8x8x4_C64C64C64C64_TN",
     "name HMMA.16816.F32",
@@ -76,6 +89,7 @@ COMMANDS = [
     "name H100",
     "name nvfp4",
     "name wgmma.mma_async",
+    f"run {MMA} --arch sm_80 --arch sm_90 --seed 1",
     f"products {MMA} 9 3",
     f"products {SPARSE} 9 3",
     f"products {SCALED} 9 3",
@@ -99,20 +113,28 @@ COMMANDS = [
     f"diagnose {MMA} --a ones.txt --b b.txt dump.txt",
     f"diagnose {MMA} --expect-d b.txt swapped.txt",
     "predict half.npy half.npy",
+    "predict --over m --n 4096 --k 14336 bf16 --m 1 300",
+    "predict --lossy --n 64 --k 11528 f16 --m 1 20",
+    "explain half.npy half.npy half.npy half.npy",
     "order half.npy half.npy single.npy",
     f"error half.npy half.npy --instruction {MMA} --arch sm_80 sm_90 --order promote=16",
     "order half.npy half.npy other.npy --result f32",
     "sweep study.toml",
     f"run {MMA} --seed 1 --trace 0 0 --registers 0,5",
     f"run {SPARSE} --seed 1 --trace 0 0",
+    f"run {MMA} --a half.npy --b half.npy --trace 0 0",
     f"run {SCALED} --seed 1 --trace 0 0 --arch sm_120",
     f"run {QUAD} --seed 1 --trace 0 0 --arch sm_90",
     "run mma.m16n8k32.s32.s8.s8.s32 --seed 1 --trace 0 0",
     "run mma.m16n8k8.f64.f64.f64.f64 --seed 1 --trace 0 0",
+    "samples",
+    "samples dump.txt",
+    "cache",
     "check --only mma.sync.aligned.m16n8k4.row.col.f32",
     f"emit {MMA}",
     f"emit {MMA} --lang ptx -o mma.ptx",
     f"vectors {MMA} --self-check",
+    "test kernels.toml",
 ]
 REFUSED = [
     f"where {MMA} a 9 99",
@@ -129,11 +151,12 @@ def ask(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.savetxt("ones.txt", np.ones((16, 16)), fmt="%d")
     (tmp_path / "dump.txt").write_text("7fc00000 7f800000 3f800000 0\n" * 32, encoding="utf-8")
-    np.save("half.npy", np.eye(20, dtype=np.float16))
-    np.save("single.npy", np.eye(20, dtype=np.float32))
-    np.save("other.npy", np.ones((20, 20), np.uint32))
+    np.save("half.npy", np.eye(24, dtype=np.float16))
+    np.save("single.npy", np.eye(24, dtype=np.float32))
+    np.save("other.npy", np.ones((24, 24), np.uint32))
     np.savetxt("b.txt", np.arange(128).reshape(16, 8), fmt="%d")
     (tmp_path / "study.toml").write_text(STUDY, encoding="utf-8")
+    (tmp_path / "kernels.toml").write_text(KERNELS, encoding="utf-8")
     swapped = wf.get(MMA).d.pack(np.arange(128.0).reshape(16, 8))[:, [1, 0, 2, 3]]
     np.savetxt("swapped.txt", swapped, fmt="0x%08x")
     (tmp_path / "words.txt").write_text("44444444\n" * 32, encoding="utf-8")
@@ -168,8 +191,33 @@ def test_a_comparison_with_a_gpu_is_as_the_schema_says(capsys):
     assert complaints(answer, PARTS["verify"], PARTS) == []
 
 
+def test_a_survey_is_as_the_schema_says(capsys, monkeypatch, tmp_path):
+    """Without a GPU: a library that always answers the same."""
+    from warpfrag.hardware import survey
+    from warpfrag.prediction.cublaslt import Configuration
+
+    class FakeLibrary:
+        gpu, version = "NVIDIA H999", "1.2.3"
+
+        def configuration(self, asked):
+            return Configuration(66, 1, 1 + (asked.m < 20), 2, 0, 0, 35, 0, 2)
+
+    monkeypatch.setattr(survey, "library", FakeLibrary)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "layers.toml").write_text('types = ["bf16"]\nm = 64\n[layers]\nup = [64, 4096]\n', "utf-8")
+    for _ in range(2):  # the second goes on from what the first has written
+        assert main(["survey", "layers.toml", "-o", "choices.npz", "--json"]) == 0
+        answer = json.loads(capsys.readouterr().out)
+        assert complaints(answer, PARTS["survey"], PARTS) == []
+        assert (answer["layers"], answer["runs"], answer["gpu"]) == (1, 2, "H999")
+    assert wf.predict_order(19, 64, 4096, choices="choices.npz").order == wf.Order(split_k=2, unit=64)
+    monkeypatch.setattr(FakeLibrary, "version", "1.2.4")
+    assert main(["survey", "layers.toml", "-o", "choices.npz"]) == 2
+    assert "has choices of cuBLASLt 1.2.3 on an H999" in capsys.readouterr().err
+
+
 def test_every_verb_that_answers_in_json_is_asked_and_described():
-    asked = {command.split()[0] for command in COMMANDS} | {"verify"}
+    asked = {command.split()[0] for command in COMMANDS} | {"survey", "verify"}
 
     assert set(VERBS) - NOT_JSON <= asked
     assert asked <= set(PARTS)
