@@ -4,19 +4,24 @@
 2. Cost by blocks: the time of each, for few and many.
 3. One core against all, for short and long loops and for a matmul.
 4. Triton's f16 matmul against `wf.gemm` for the same product, and against Triton's own interpreter.
-5. The time to compile a kernel of 1,400 instructions, and to find it compiled.
+5. Triton's matmul with tensor maps and wgmma, 1024 x 1024 x 512 of f16, against `wf.gemm`, on one thread each.
+6. The time to compile a kernel of 1,400 instructions, and to find it compiled.
+7. The cost of each check as a factor of the run without checks, compiled and interpreted.
 
 Every figure is the least of some rounds.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +30,7 @@ import numpy as np
 from run import HERE, say
 
 import warpfrag as wf
+from warpfrag.ptx.checks.findings import CHECKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +39,7 @@ ROUNDS = 7
 SIZE = 512
 PTX = HERE.parent / "tests" / "data" / "ptx"
 F16 = "mma.m16n8k16.f32.f16.f16.f32"
+WGMMA = "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"
 BODY = """
     mul.lo.s32 %r5, %r5, 1664525;
     add.s32 %r5, %r5, 1013904223;
@@ -190,6 +197,26 @@ def matmul() -> None:
     say(f"  Triton's own interpreter: {other * 1e3:.0f} ms, {other / best_of(work.launch):.0f} times the kernel here")
 
 
+def tensor_copies() -> None:
+    """A kernel with tensor maps, mbarriers and wgmma, and wf.gemm on the same product."""
+    m, n, k = 1024, 1024, 512
+    rng = np.random.default_rng(0)
+    a, b = (rng.normal(size=(rows, k)).astype(np.float16) for rows in (m, n))
+    c = np.zeros((m, n), np.float16)
+    with zipfile.ZipFile(PTX / "hopper" / "kernels.zip") as archive:
+        kernel = wf.ptx.load(archive.read("mm_ws2_8.ptx").decode())["mm_ws2"]
+    args: list[object] = []
+    for array, box in ((a, (128, 64)), (b, (64, 64)), (c, (128, 64))):
+        strides = [np.int64(stride // array.itemsize) for stride in array.strides]
+        args += [wf.ptx.TensorMap(array, box, swizzle=128), *map(np.int32, array.shape), *strides]
+    args += [np.int32(k), None, None]
+    grid, columns = (m // 128, n // 64), np.ascontiguousarray(b.T)
+    whole = best_of(partial(kernel.launch, grid, 256, args, shared=73752, engine="compiled", threads=1))
+    gemm = best_of(partial(wf.gemm, a, columns, instruction=WGMMA, threads=1))
+    figures = f"kernel {whole * 1e3:.0f} ms, gemm {gemm * 1e3:.0f} ms: {whole / gemm:.1f} times"
+    say(f"  tensor maps and wgmma, {m} x {n} x {k}: {figures}")
+
+
 COMPILE = """
 import sys, time
 import warpfrag as wf
@@ -214,9 +241,40 @@ def compiling() -> None:
             say(f"  {steps} instructions {label} in {float(seconds):.2f} s, {kept >> 10} KiB kept")
 
 
+CHECKED = ("histogram", "t_layernorm_90", "t_mm_f16acc_80", "wgmma_bf16")
+
+
+def checking() -> None:
+    """How many times as long kernels of nvcc and Triton take with each check."""
+    cases = json.loads((PTX / "kernels.json").read_text(encoding="utf-8"))
+    sys.path.append(str(HERE.parent / "tests"))
+    seeded = import_module("seeded").seeded
+    for name in CHECKED:
+        case = cases[name]
+        with zipfile.ZipFile(PTX / "kernels.zip") as kernels:
+            kernel = wf.ptx.load(kernels.read(f"{case['file']}.ptx").decode())[case["entry"]]
+        args = [
+            item
+            and (
+                seeded(item["kind"], item["shape"], item.get("seed"))
+                if "kind" in item
+                else np.dtype(item["dtype"]).type(item["scalar"])
+            )
+            for item in case["args"]
+        ]
+        launch = partial(kernel.launch, case["grid"], case["block"], args, shared=case["shared"], threads=1)
+        compiled, interpreted = (best_of(partial(launch, engine=engine)) for engine in ("compiled", "reference"))
+        say(f"  {name}: {compiled * 1e3:.1f} ms compiled, {interpreted * 1e3:.0f} ms interpreted; with a check:")
+        for check in (*CHECKS, "all"):
+            seconds = best_of(partial(launch, checks=check))
+            say(f"    {check:<14}{seconds / compiled:7.1f} x compiled {seconds / interpreted:6.1f} x interpreted")
+
+
 if __name__ == "__main__":
     plain()
     by_blocks()
     many_cores()
     matmul()
+    tensor_copies()
     compiling()
+    checking()

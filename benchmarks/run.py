@@ -34,6 +34,13 @@ WARPGROUP = {
     "sparse f16": "wgmma.mma_async.sp.sync.aligned.m64n256k32.f32.f16.f16",
     "sparse fp8": "wgmma.mma_async.sp.sync.aligned.m64n256k64.f32.e4m3.e4m3",
 }
+TENSOR_MEMORY = {
+    "f16": "tcgen05.mma.cta_group::1.kind::f16.m128n256k16.f32.f16.f16",
+    "bf16": "tcgen05.mma.cta_group::1.kind::f16.m128n256k16.f32.bf16.bf16",
+    "tf32": "tcgen05.mma.cta_group::1.kind::tf32.m128n256k8.f32.tf32.tf32",
+    "fp8": "tcgen05.mma.cta_group::1.kind::f8f6f4.m128n256k32.f32.e4m3.e4m3",
+    "s8": "tcgen05.mma.cta_group::1.kind::i8.m128n256k32.s32.s8.s8",
+}
 MMASIM = {"f16": "m16n8k16.f32.f16.f16.f32", "bf16": "m16n8k16.f32.bf16.bf16.f32", "tf32": "m16n8k8.f32.tf32.tf32.f32",
           "f64": "m8n8k4.f64.f64.f64.f64"}  # fmt: skip
 
@@ -136,6 +143,12 @@ def main() -> None:
             [(ours, ("warpfrag gemm", PRODUCTS[label], 512)), (numpy_side, ("warpfrag gemm", name, 512))]
         )
         say(f"  {label:<11} {512**3 / group / 1e9:7.2f} G/s   {group / warp:6.2f} x mma")
+
+    say("\ntcgen05 against mma, the same product on sm_100: time ratio")
+    for label, name in TENSOR_MEMORY.items():
+        kind = "warpfrag gemm on sm_100"
+        warp, block = best([(ours, (kind, PRODUCTS[label], 512)), (numpy_side, (kind, name, 512))])
+        say(f"  {label:<11} {512**3 / block / 1e9:7.2f} G/s   {block / warp:6.2f} x mma")
 
     jobs = [(ours, ("warpfrag tile", PRODUCTS["f16"], 0))]
     jobs += [(mmasim, ("mmasim tile", MMASIM["f16"], 0))] if mmasim else []

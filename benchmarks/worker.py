@@ -30,7 +30,7 @@ def codes_module() -> ModuleType:
         return import_module("warpfrag.codes")
 
 
-def warpfrag_gemm(name: str, n: int) -> Job:
+def warpfrag_gemm(name: str, n: int, arch: str = "sm_90") -> Job:
     """A whole emulated product."""
     import numpy as np
 
@@ -40,7 +40,7 @@ def warpfrag_gemm(name: str, n: int) -> Job:
     A, B = operands(mma.a.format.name, n, 0), operands(mma.b.format.name, n, 1)
     if mma.pattern is not None:
         A = np.where(np.arange(n) % mma.pattern.chunk < mma.pattern.kept, A, A.dtype.type(0))
-    return lambda: wf.gemm(A, B, instruction=mma, threads=THREADS)
+    return lambda: wf.gemm(A, B, instruction=mma, arch=arch, threads=THREADS)
 
 
 def warpfrag_tile(name: str, n: int) -> Job:  # noqa: ARG001 (a tile has its own size)
@@ -164,6 +164,7 @@ def torch_operands(dtype: Any, n: int) -> Any:  # noqa: ANN401
 
 KINDS = {
     "warpfrag gemm": warpfrag_gemm,
+    "warpfrag gemm on sm_100": partial(warpfrag_gemm, arch="sm_100"),
     "warpfrag tile": warpfrag_tile,
     "mmasim gemm": mmasim_gemm,
     "mmasim tile": mmasim_tile,

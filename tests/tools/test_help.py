@@ -8,7 +8,7 @@ import pytest
 
 TOOLS = (
     "opcodes", "functions", "textures", "motion", "products", "tiles", "libraries.__main__", "write_capture_index",
-    "fuzz.__main__",
+    "fuzz.__main__", "choices.__main__",
 )  # fmt: skip
 
 
