@@ -20,6 +20,7 @@ from warpfrag.arithmetic.protocol import ProductOperands
 from warpfrag.errors import SlowArithmetic
 
 HOST = target.targets_for_host()
+FOREIGN = next(row for row in target.TARGETS if not HOST or row.machine != HOST[0].machine)
 BUILD = """
 import sys
 from pathlib import Path
@@ -38,8 +39,7 @@ pytestmark = pytest.mark.skipif(not HOST, reason="there are no objects for this 
 def built(tmp_path_factory):
     """The object with one entry, of the plainest target that runs here, and of one that is for another machine."""
     folder = tmp_path_factory.mktemp("objects")
-    other = next(row for row in target.TARGETS if row.machine != HOST[0].machine)
-    for row in (HOST[-1], other):
+    for row in (HOST[-1], FOREIGN):
         settings = {target.VARIABLE: row.name, "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
         subprocess.run([sys.executable, "-c", BUILD, str(folder)], check=True, env={**os.environ, **settings})
     return folder
@@ -124,7 +124,7 @@ DAMAGES = {
     "its digest is not that of its code": lambda data: data[:-9] + bytes([data[-9] ^ 1]) + data[-8:],
     "its digest is not": lambda data: data.replace(b"<i4[3]", b"<i8[3]", 1),
     "it was made from other kernels than those installed": lambda data: remade(data, source="0"),
-    "it was made for aarch64": lambda data: remade(data, target="aarch64"),
+    f"it was made for {FOREIGN.name}": lambda data: remade(data, target=FOREIGN.name),
     "it lacks a function that it names": lambda data: remade(data, functions={"chain_block": ["int"]}),
 }
 

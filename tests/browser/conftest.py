@@ -125,7 +125,7 @@ def open_tab(browser, page_file, **settings):
     """A tab with the page in it; every request but the one for the file itself is noted and refused."""
     context = browser.new_context(**({"viewport": {"width": 1440, "height": 1000}} | settings))
     context.grant_permissions(["clipboard-read", "clipboard-write"])
-    context.set_default_timeout(20_000)
+    context.set_default_timeout(60_000)  # on a busy machine too
     tab = context.new_page()
     explorer = Explorer(tab, page_file.as_uri())
     tab.add_init_script(WATCH)

@@ -148,10 +148,21 @@ def _results(codes: NDArray[np.uint32]) -> NDArray[np.uint32]:
 def _converted(texture: Texture, values: NDArray[Any]) -> NDArray[np.uint32]:
     """Texels as codes of 32 bits: floats widened, integers extended, or divided by the largest to floats."""
     if values.dtype.kind == "f":
-        return values.astype(np.float32).view(np.uint32)
+        return _widened(values)
     if texture.read == "element":
         return values.astype(np.int64).astype(np.uint32)
     return _quotient(values, int(np.iinfo(values.dtype).max))
+
+
+def _widened(values: NDArray[Any]) -> NDArray[np.uint32]:
+    """Codes of f32; a signalling NaN stays one, which numpy's cast keeps on some processors only."""
+    if values.dtype == np.float32:
+        return values.view(np.uint32)
+    codes = values.view(np.uint16).astype(np.uint32)
+    with np.errstate(invalid="ignore"):
+        numbers = values.astype(np.float32).view(np.uint32)
+    nans = (codes & 0x8000) << 16 | 0x7F800000 | (codes & 0x3FF) << 13
+    return np.where(np.isnan(values), nans, numbers)
 
 
 def _quotient(values: NDArray[Any], largest: int) -> NDArray[np.uint32]:
