@@ -235,7 +235,16 @@ def whole_products() -> None:
     name = "mma.m16n8k16.f32.f16.f16.f32"
     A, B = np.ones((4, 48), np.float16), np.ones((48, 3), np.float16)
     order: wf.Order = wf.Order(split_k=3, unit=16, promote=None, residue=None)
-    print(order.split_k, order.unit, order.promote, order.residue, order.step, order.segment_k, order.carries_c)
+    print(
+        order.split_k,
+        order.unit,
+        order.promote,
+        order.residue,
+        order.step,
+        order.segment_k,
+        order.in_place,
+        order.carries_c,
+    )
     print(
         order.chains(48, 16, 16), order.describe(48), order.seen_in, wf.find_order(A, B, A[:, :3] * 48, backend="auto")
     )

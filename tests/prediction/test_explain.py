@@ -14,7 +14,10 @@ from warpfrag.prediction.choices import Choice, ChoiceRun, Choices, LayerKind
 from warpfrag.products.trace import trace_output
 
 MMA = "mma.m16n8k16.f32.f16.f16.f32"
-ORDERS = [wf.Order(), wf.Order(3, 64), wf.Order(residue=32), wf.Order(promote=128), wf.Order(segment_k=3, unit=64)]
+ORDERS = [
+    wf.Order(), wf.Order(3, 64), wf.Order(residue=32), wf.Order(promote=128), wf.Order(segment_k=3, unit=64),
+    wf.Order(segment_k=5, unit=64), wf.Order(3, 64, in_place=True),
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +98,7 @@ def test_the_commands(operands, tmp_path, monkeypatch, capsys):
     assert main(["run", MMA, "--a", "a.npy", "--b", "b.npy", "--order", "split_k=3,unit=64", "--trace", "2", "3"]) == 0
     assert "part 3 added: k 768..999" in capsys.readouterr().out
     assert main(["run", MMA, "--a", "a.npy", "--b", "b.npy", "--order", "split=3"]) == 2
-    assert "expected fields such as split_k=3,unit=64" in capsys.readouterr().err
+    assert "expected split_k=N, unit=N" in capsys.readouterr().err
 
 
 def table(*runs: tuple[int, int]) -> Choices:

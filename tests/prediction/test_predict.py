@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
+from tools.choices.blind import computed, predicted_order
 from tools.libraries.cases import Case, cases, hashed, numpy_matrix, operands, sample, values
 from warpfrag.prediction.predict_order import measured, versions
 
@@ -41,6 +43,19 @@ def test_predictions_are_what_the_gpu_gave():
         D = found.D[-1] if found.D.ndim == 3 else found.D
         assert not found.is_guess, name
         assert np.array_equal(D.view(CAPTURED[name].dtype), CAPTURED[name]), name
+
+
+def test_parts_that_are_added_in_place():
+    """Products of tf32 whose parts CUTLASS 2 adds to D one by one, the bias first: 8 rows and 16 columns of each."""
+    captured = np.load(Path(__file__).parents[1] / "data" / "in_place_h200.npz")
+    calls = set()
+    for number, text in enumerate(captured["cases"]):
+        case = Case(**json.loads(str(text)))
+        assert np.array_equal(computed(case), captured[f"D{number}"]), case.name
+        assert predicted_order(case).order.in_place
+        assert not predicted_order(case).is_guess
+        calls.add((case.call, case.layout))
+    assert calls == {("linear", "nt"), ("matmul", "nn"), ("matmul", "nt")}
 
 
 def test_the_table_is_complete_and_says_where_it_is_from():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from pathlib import Path
 
 import ml_dtypes
@@ -54,6 +55,28 @@ def test_parts_are_added_in_float32_and_c_last(depth: int):
     assert np.array_equal(wf.gemm(A, B, C, instruction=F16, order=order), total + C)
 
 
+def test_parts_are_added_in_place_to_c_or_a_bias():
+    A, B, C, bias = random((5, 90), 0), random((90, 7), 1), random((5, 7), 2, np.float32), random((7,), 3, np.float32)
+    parts = [chain(A, B, first, first + 32) for first in (0, 32, 64)]
+    order = wf.Order(split_k=3, unit=32, in_place=True)
+
+    def added(start: np.ndarray) -> np.ndarray:
+        return ((start + parts[0]) + parts[1]) + parts[2]
+
+    assert np.array_equal(wf.gemm(A, B, instruction=F16, order=order), (parts[0] + parts[1]) + parts[2])
+    assert np.array_equal(wf.gemm(A, B, C, instruction=F16, order=order), added(C))
+    assert np.array_equal(wf.gemm(A, B, instruction=F16, order=order, epilogue=wf.Epilogue(bias=bias)), added(bias))
+    assert np.array_equal(
+        wf.gemm(A, B, C, instruction=F16, order=order, epilogue=wf.Epilogue(beta=0.5, bias=bias)),
+        added(np.float32(0.5) * C + bias),
+    )
+    assert not np.array_equal(added(bias), wf.gemm(A, B, instruction=F16, order=order) + bias)
+    with pytest.raises(wf.InvalidOperand, match="measured with alpha 1, not with 2.0"):
+        wf.gemm(A, B, instruction=F16, order=order, epilogue=wf.Epilogue(alpha=2.0))
+    with pytest.raises(wf.InvalidOperand, match="in_place is for the parts of split_k"):
+        wf.Order(in_place=True)
+
+
 def test_promoted_chains_are_added_inside_each_part():
     A, B = random((4, 320), 3), random((320, 6), 4)
     parts = [
@@ -84,16 +107,19 @@ def test_a_step_is_an_instruction_filled_up_with_zeros():
     assert not np.array_equal(found, wf.gemm(A, B, instruction=F16))
 
 
-def test_segments_differ_by_at_most_a_unit_and_are_added_from_the_last():
+def test_segments_differ_by_at_most_a_unit_and_are_added_as_a_tree():
     A, B = random((4, 350), 21), random((350, 6), 22)
     first, second, third = (chain(A, B, *part) for part in ((0, 96), (96, 224), (224, 350)))  # 11 units: 3, 4, 4
     order = wf.Order(unit=32, segment_k=3)
     assert np.array_equal(wf.gemm(A, B, instruction=F16, order=order), (third + second) + first)
     assert wf.find_order(A, B, (third + second) + first) == order
-    assert str(order) == (
-        "segment-K in 3 parts of whole units of 32, k ascending in each, added in float32 from the last"
-    )
-    assert order.chains(40, 16, 16) == [[((32, 40),)], [((0, 32),)]]
+    cuts = [352 * part // 5 // 32 * 32 for part in range(5)] + [350]
+    a, b, c, d, e = (chain(A, B, *part) for part in pairwise(cuts))  # 11 units: 2, 2, 2, 2, 3
+    tree = (a + b) + (c + (d + e))
+    assert np.array_equal(wf.gemm(A, B, instruction=F16, order=wf.Order(unit=32, segment_k=5)), tree)
+    assert not np.array_equal(tree, (((a + b) + c) + d) + e)
+    assert str(order) == ("segment-K in 3 parts of whole units of 32, k ascending in each, added in float32 as a tree")
+    assert order.chains(40, 16, 16) == [[((0, 32),)], [((32, 40),)]]
 
 
 def test_units_may_be_shorter_than_an_instruction():

@@ -73,7 +73,7 @@ def test_the_hash_is_of_what_a_file_means():
         ),
         (
             {"order": {"split": 2}},
-            "order: expected one of split_k, unit, promote, residue, step, segment_k; got 'split'",
+            "order: expected one of split_k, unit, promote, residue, step, segment_k, in_place; got 'split'",
         ),
         ({"order": {"split_k": 0}}, "order: split_k is an integer from 1 on; got 0"),
         ({"seed": -1}, "seed: expected an integer from 0 on; got -1"),

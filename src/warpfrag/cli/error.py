@@ -13,26 +13,13 @@ from warpfrag.cli.support.options import (
     complete_target,
     file_option,
     json_option,
+    read_order,
     target,
 )
 from warpfrag.cli.support.output import ProgressLine, echo, print_json
 from warpfrag.cli.support.verbs import verb
-from warpfrag.errors import quote
 from warpfrag.products.order import Order
 from warpfrag.render.files import write_atomically
-
-
-def read_order(text: str) -> Order:
-    """An order, written as its fields: split_k=3,unit=64."""
-    fields = {}
-    for part in filter(None, text.replace(" ", "").split(",")):
-        name, _, value = part.partition("=")
-        if name not in Order.__dataclass_fields__ or not (value.isascii() and value.isdigit() and len(value) < 10):
-            known = ", ".join(f"{field}=N" for field in Order.__dataclass_fields__)
-            msg = f"expected {known}, separated by commas; got {quote(part)}"
-            raise click.BadParameter(msg)
-        fields[name] = int(value)
-    return Order(**fields)
 
 
 @verb(

@@ -17,6 +17,7 @@ from warpfrag.cli.support.options import (
     instruction_argument,
     integer,
     json_option,
+    read_order,
     target,
 )
 from warpfrag.cli.support.output import echo, print_heading, print_json, print_table, shape_text, wrapped
@@ -75,14 +76,17 @@ ROUNDINGS = {
 @click.option("--registers", metavar="LANES", help="Show the register words of lanes, such as 0,5-7 or all.")
 @click.option("--trace", nargs=2, type=integer(), metavar="ROW COL", help="Show each step of one output.")
 @click.option(
-    "--order", metavar="FIELDS", help="Of a product larger than the instruction: split_k=3,unit=64 and the like."
+    "--order",
+    metavar="FIELDS",
+    type=read_order,
+    help="Of a product larger than the instruction: split_k=3,unit=64 and the like.",
 )
 @choice_options("mma")
 @json_option
 def command(
     *,
     name: str,
-    order: str | None,
+    order: Order | None,
     rounding: Rounding,
     archs: tuple[str, ...],
     seed: int | None,
@@ -205,28 +209,11 @@ def _whole_product(
     return (A, B) if is_product and (*A.shape, B.shape[1]) != (shape.m, shape.k, shape.n) else None
 
 
-def _order_of(text: str | None) -> Order:
-    """The order that --order names."""
-    from dataclasses import fields
-
-    from warpfrag.products.order import Order
-
-    named: dict[str, int] = {}
-    for part in (text or "").replace(" ", "").split(",") if text else []:
-        field, _, number = part.partition("=")
-        if field not in {entry.name for entry in fields(Order)} or not number.isdecimal():
-            names = ", ".join(entry.name for entry in fields(Order))
-            msg = f"expected fields such as split_k=3,unit=64, of {names}; got {quote(part)}"
-            raise click.BadParameter(msg, param_hint="--order")
-        named[field] = int(number)
-    return Order(**named)
-
-
 def _run_product(
     instruction: Instruction,
     A: NDArray[Any],
     B: NDArray[Any],
-    order_text: str | None,
+    order: Order | None,
     output: tuple[int, int] | None,
     *,
     arch: str,
@@ -234,10 +221,10 @@ def _run_product(
     as_json: bool,
 ) -> None:
     """A whole product, and every instruction of one of its outputs."""
-    from warpfrag.products.gemm import gemm
+    from warpfrag.products.gemm import ASCENDING, gemm
     from warpfrag.products.trace import trace_output
 
-    order = _order_of(order_text)
+    order = order or ASCENDING
     D = gemm(A, B, instruction=instruction.name, arch=arch, order=order, rounding=rounding)
     steps = []
     if output is not None:

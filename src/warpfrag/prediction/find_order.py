@@ -24,7 +24,7 @@ from warpfrag.products.gemm import prepare
 from warpfrag.products.order import LINE, Order, part_length
 from warpfrag.products.summation import (
     CPU,
-    add,
+    add_parts,
     add_up,
     instructions,
     may_be_filled_up,
@@ -268,10 +268,10 @@ class Sample:
         """Which outputs an order does not give."""
         parts = self._chains(order)
         sums = self._sums_of([spans for part in parts for spans in part])
-        total = None if self.begin is None else self.begin(self.rows, self.columns)
-        for part in parts:
-            total = add(self.rule, total, add_up(self.rule, [sums[spans] for spans in part]))
-        if total is not None and self.finish is not None:
+        start = None if self.begin is None else self.begin(self.rows, self.columns)
+        added = (add_up(self.rule, [sums[spans] for spans in part]) for part in parts)
+        total = add_parts(self.rule, order, added, start)
+        if self.finish is not None:
             total = self.finish(total, self.rows, self.columns)
         codes, result = self.observed
         return np.asarray(convert(self.rule.d, write_sums(self.rule, total), result) != codes)

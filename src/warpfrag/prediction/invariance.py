@@ -155,7 +155,8 @@ class Invariance:
 
 
 def _colour_key(run: OrderRun) -> object:
-    return None if run.order is None else (run.order.split_k, run.order.segment_k, run.order.residue, bool(run.lost))
+    order = run.order
+    return None if order is None else (order.split_k, order.segment_k, order.residue, order.in_place, bool(run.lost))
 
 
 def _colour_keys(layers: Iterable[LayerRanges]) -> list[object]:

@@ -164,7 +164,7 @@ def measured() -> tuple[MeasuredProduct, ...]:
     rows = []
     for row in table["rows"]:
         facts = dict(zip(table["columns"], row, strict=True))
-        parts: dict[str, Any] = {part.name: facts.pop(part.name) or part.default for part in fields(Order)}
+        parts: dict[str, Any] = {part.name: facts.pop(part.name, None) or part.default for part in fields(Order)}
         rows.append(MeasuredProduct(**facts, order=Order(**parts)))
     return tuple(rows)
 

@@ -7,7 +7,7 @@ are padded with zeros, as a kernel pads its last tile.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Required, TypedDict, Unpack, cast, overload
 
 import numpy as np
@@ -147,7 +147,7 @@ def gemm(
         )
         form, work = product.form, math.prod(product.shape) * product.operands.depth
         if epilogue is not None:
-            _check_epilogue(epilogue, product)
+            _check_epilogue(epilogue, product, order)
         machine = machine_of(backend, form, arch, work=work, threads=threads, on_gpu=kind.on_gpu)
         if epilogue is not None:
             c = None if C is None else _c_of(product, float32_of(to_host(C, kind), "C"))
@@ -161,13 +161,16 @@ def gemm(
         return returned
 
 
-def _check_epilogue(epilogue: object, product: Product) -> None:
+def _check_epilogue(epilogue: object, product: Product, order: Order) -> None:
     """Refuse an epilogue that does not fit the product."""
     if not isinstance(epilogue, Epilogue):
         msg = f"epilogue: expected a wf.Epilogue, got {quote(epilogue)}"
         raise InvalidOperand(msg)
     if product.rule.d != "f32":
         msg = f"{spell(product.form)}: an epilogue takes sums in f32, and D is {product.rule.d}"
+        raise InvalidOperand(msg)
+    if order.in_place and epilogue.alpha != 1:
+        msg = f"order: parts that are added in place are measured with alpha 1, not with {epilogue.alpha}"
         raise InvalidOperand(msg)
     if epilogue.bias is not None:
         product.extents.check_bias(len(float32_of(epilogue.bias, "bias")))
@@ -177,10 +180,28 @@ def _finished(
     product: Product, c: NDArray[Any] | None, order: Order, epilogue: Epilogue, machine: Machine, *, raw: bool
 ) -> Array:
     """The product of a kernel that has an epilogue, which runs on the host."""
-    codes = multiply(product.rule, product.operands, None, order, machine)
+    start = None
+    if order.in_place:
+        start, c, epilogue = _addend(product, c, epilogue), None, replace(epilogue, bias=None)
+    codes = multiply(product.rule, product.operands, start, order, machine)
     sums = read_sums(product.rule, codes if isinstance(codes, np.ndarray) else codes.get())
     codes = convert("f32", write_sums(product.rule, finish(epilogue, sums, c)), epilogue.result).reshape(product.shape)
     return codes if raw else from_codes(FORMATS[epilogue.result], codes)
+
+
+def _addend(product: Product, c: NDArray[Any] | None, epilogue: Epilogue) -> NDArray[Any] | None:
+    """What parts that are added in place are added to, beta * C + bias, as codes of f32."""
+    bias = None if epilogue.bias is None else float32_of(epilogue.bias, "bias")
+    start = bias if c is None or epilogue.beta == 0 else finish(replace(epilogue, bias=None), np.zeros_like(c), c)
+    if start is None:
+        return None
+    if start is not bias and bias is not None:
+        start = start + bias
+    shape = (math.prod(product.extents.batch), *product.shape[-2:])
+    codes: NDArray[Any] = np.asarray(
+        write_sums(product.rule, np.ascontiguousarray(np.broadcast_to(start, shape))), like=product.operands.a
+    )
+    return codes
 
 
 def _c_of(product: Product, c: NDArray[Any]) -> NDArray[Any]:

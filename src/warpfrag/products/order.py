@@ -8,9 +8,11 @@ last bits of the result depend on it. A few numbers describe the kernels of cuBL
     Order(promote=128)             a new chain every 128 k, each added to an accumulator of its own
     Order(residue=32)              the first K % 32 come alone, filled up with zeros; then whole tiles of 32
     Order(step=8)                  an instruction adds 8 k at a time, as a shorter one does
-    Order(segment_k=3, unit=32)    K cut into 3 parts that differ by at most a unit, added from the last to the first
+    Order(segment_k=3, unit=32)    K cut into 3 parts that differ by at most a unit, added as a tree: 0 + (1 + 2)
+    Order(split_k=3, in_place=True)    the parts are added to D one by one: C and a bias come first, not last
 
-Parts and promoted chains start from zero and are added in float32, to nearest, ascending; C is added last.
+Parts and promoted chains start from zero and are added in float32, to nearest, ascending; C is added last, unless the
+parts are added in place.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
+from warpfrag.core.coordinates import check_flag
 from warpfrag.errors import InvalidOperand, quote
 
 LINE = 1024
@@ -67,7 +70,9 @@ class Order:
     `split_k` parts of ceil(ceil(K / unit) / split_k) units; `unit` is 128 bytes of A's row if it is None. `promote`:
     the length of the chains inside a part. `residue`: the tile of a kernel that begins each part with what is left
     over. `step`: how many k an instruction adds at a time, if not all of its own. `segment_k`: as split_k, but part
-    i ends at unit (i + 1) * units // segment_k, and the parts are added descending.
+    i ends at unit (i + 1) * units // segment_k, and the parts are added as a binary tree, the
+    first half of them to the second. `in_place`: C or the bias is added
+    to the first part, before the others.
     """
 
     split_k: int = 1
@@ -76,11 +81,15 @@ class Order:
     residue: int | None = None
     step: int | None = None
     segment_k: int | None = None
+    in_place: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what is no count."""
         for name in ("split_k", "unit", "promote", "residue", "step", "segment_k"):
             _check_count(name, getattr(self, name), minimum=1, optional=name != "split_k")
+        if check_flag("in_place", self.in_place) and self.split_k == 1:
+            msg = "in_place is for the parts of split_k, and split_k is 1"
+            raise InvalidOperand(msg)
         if self.segment_k and self.split_k > 1:
             msg = f"K is cut by split_k or by segment_k, not by both; got {self.split_k} and {self.segment_k}"
             raise InvalidOperand(msg)
@@ -116,7 +125,7 @@ class Order:
         if self.segment_k:
             units = -(-depth // unit)
             cuts = [min(units * place // self.segment_k * unit, depth) for place in range(self.segment_k + 1)]
-            parts = [KSpan(first, last) for first, last in pairwise(cuts) if first < last][::-1] or [KSpan(0, depth)]
+            parts = [KSpan(first, last) for first, last in pairwise(cuts) if first < last] or [KSpan(0, depth)]
         else:
             parts = [KSpan(first, min(first + length, depth)) for first in range(0, max(depth, 1), length)]
         chains = [self._chains_of_part(part) for part in parts]
@@ -162,10 +171,8 @@ class Order:
         if self.step:
             inside += f", {self.step} k at a time"
         words.append(f"{inside} in each" if words else inside)
-        added = (
-            ", added in float32" if self.split_k > 1 else ", added in float32 from the last" if self.segment_k else ""
-        )
-        return ", ".join(words) + added
+        added = ", added in float32" if self.split_k > 1 else ", added in float32 as a tree" if self.segment_k else ""
+        return ", ".join(words) + added + (", C or a bias first" if self.in_place else "")
 
     def _describe_parts(self, depth: int | None) -> str:
         if depth is None or self.unit is None:
@@ -181,7 +188,7 @@ class Order:
         """Where this order was seen: kernels of cuBLAS, by their names."""
         if self.residue:
             return "CUTLASS 2 kernels (cutlass_80_tensorop_...) do" + (
-                " (with splitKreduce_kernel)" if self.split_k > 1 else ""
+                " (with splitKreduce_kernel)" if self.split_k > 1 and not self.in_place else ""
             )
         if self.promote:
             return "cuBLAS's fp8 kernels without fast accumulation (nvjet_..._algo2_...) do"

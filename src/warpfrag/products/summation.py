@@ -19,6 +19,8 @@ from warpfrag.numerics.formats import FORMATS
 from warpfrag.products.backend import Cpu
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
     from warpfrag.arithmetic.rules import Rule
@@ -70,11 +72,13 @@ def multiply(rule: Rule, operands: Multiplicands, c: Codes | None, order: Order,
     parts = order.chains(operands.depth, rule.k, FORMATS[rule.a].bits)
     if order.carries_c:
         return sum_chain(rule, operands, parts[0][0], c, machine)
-    total: Sums | None = None
-    for part in parts:
-        sums = [read_sums(rule, sum_chain(rule, operands, chain, None, machine)) for chain in part]
-        total = add(rule, total, add_up(rule, sums))
-    if c is not None:
+    start = read_sums(rule, c) if order.in_place and c is not None else None
+    sums = (
+        add_up(rule, [read_sums(rule, sum_chain(rule, operands, chain, None, machine)) for chain in part])
+        for part in parts
+    )
+    total = add_parts(rule, order, sums, start)
+    if c is not None and not order.in_place:
         total = add(rule, total, read_sums(rule, c))
     return write_sums(rule, total)
 
@@ -197,6 +201,24 @@ def add(rule: Rule, total: Sums | None, part: Sums) -> Sums:
     if isinstance(rule, IntegerSum) and rule.clamps:
         return np.clip(sums, -(1 << 31), (1 << 31) - 1)
     return (sums + (1 << 31)) % (1 << 32) - (1 << 31)
+
+
+def add_parts(rule: Rule, order: Order, parts: Iterable[Sums], start: Sums | None = None) -> Sums:
+    """The sum of the parts of K: ascending, from `start` on if there is one; those of segment-K as a tree."""
+    if order.segment_k:
+        tree = _tree(rule, list(parts))
+        return tree if start is None else add(rule, start, tree)
+    ascending = iter(parts)
+    total = add(rule, start, next(ascending))
+    for part in ascending:
+        total = add(rule, total, part)
+    return total
+
+
+def _tree(rule: Rule, parts: list[Sums]) -> Sums:
+    """The sum of the first half of the parts, plus that of the second."""
+    middle = len(parts) // 2
+    return add(rule, _tree(rule, parts[:middle]), _tree(rule, parts[middle:])) if middle else parts[0]
 
 
 def add_up(rule: Rule, sums: list[Sums]) -> Sums:

@@ -18,17 +18,17 @@ from warpfrag.numerics.epilogue import Epilogue, convert, finish
 from warpfrag.numerics.formats import FORMATS
 from warpfrag.products.gemm import ASCENDING, prepare
 from warpfrag.products.order import KSpan
-from warpfrag.products.summation import add, read_sums, sum_chain, write_sums
+from warpfrag.products.summation import add, add_up, read_sums, sum_chain, write_sums
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from numpy.typing import ArrayLike
 
     from warpfrag.arithmetic.rules import Rule
     from warpfrag.isa.words import HasForm
     from warpfrag.numerics.formats import Rounding
-    from warpfrag.products.order import Order
+    from warpfrag.products.order import Chain, Order
     from warpfrag.products.summation import Codes, Multiplicands, Sums
 
 
@@ -80,12 +80,13 @@ def trace_output(
         raise InvalidOperand(msg)
     check_index("row", row, taken.shape[0])
     check_index("col", col, taken.shape[1])
-    steps = list(_sums(taken.rule, taken.operands.only([row], [col]), order))
+    bias = None if epilogue is None else epilogue.bias
+    start = np.full((1, 1, 1), np.asarray(bias)[col], np.float32) if order.in_place and bias is not None else None
+    steps = list(_sums(taken.rule, taken.operands.only([row], [col]), order, start))
     if epilogue is None:
         return steps
     last = steps[-1]
-    bias = epilogue.bias
-    if bias is not None:
+    if bias is not None and start is None:
         epilogue = replace(epilogue, bias=np.asarray(bias)[[col]])
         sums = finish(epilogue, read_sums(taken.rule, _as_codes(taken.rule, last.code)), None)
         last = replace(last, what="bias", code=_code(taken.rule, sums))
@@ -94,28 +95,55 @@ def trace_output(
     return [*steps, replace(last, what="round", format=epilogue.result, code=code)]
 
 
-def _sums(rule: Rule, operands: Multiplicands, order: Order) -> Iterator[ProductStep]:
-    """The steps of all chains of one output."""
-    total: Sums | None = None
+def _sums(rule: Rule, operands: Multiplicands, order: Order, start: Sums | None) -> Iterator[ProductStep]:
+    """The steps of all parts of one output; parts that are added in place are added to `start`."""
     parts = order.chains(operands.depth, rule.k, FORMATS[rule.a].bits)
-    many = len(parts) > 1 or len(parts[0]) > 1
+    if order.segment_k:
+        yield from _tree(rule, operands, parts, 0, len(parts))
+        return
+    total = start
+    if total is not None:
+        yield ProductStep("bias", 0, 0, 0, rule.d, _code(rule, total))
     for number, part in enumerate(parts, start=1):
-        subtotal: Sums | None = None
-        for chain in part:
-            c: Codes | None = None
-            for span in chain:
-                for first in range(span.first, max(span.last, span.first + 1), rule.k):
-                    short = KSpan(first, min(first + rule.k, span.last))
-                    c = sum_chain(rule, operands, (short,), c)
-                    yield ProductStep("multiply", number, *short, rule.d, int(c.reshape(())))
-            if c is not None:
-                subtotal = add(rule, subtotal, read_sums(rule, c))
-                if len(part) > 1:
-                    yield _added(rule, number, KSpan(chain[0].first, chain[-1].last), subtotal)
-        if subtotal is not None:
-            total = add(rule, total, subtotal)
-        if many and len(parts) > 1 and total is not None:
-            yield _added(rule, number, KSpan(part[0][0].first, part[-1][-1].last), total)
+        total = add(rule, total, (yield from _part(rule, operands, number, part)))
+        if len(parts) > 1 or start is not None:
+            yield _added(rule, number, _span(part), total)
+
+
+def _tree(
+    rule: Rule, operands: Multiplicands, parts: list[list[Chain]], first: int, last: int
+) -> Generator[ProductStep, None, Sums]:
+    """The steps of some parts that are added as a tree, and their sum."""
+    if last - first == 1:
+        return (yield from _part(rule, operands, last, parts[first]))
+    middle = (first + last) // 2
+    left = yield from _tree(rule, operands, parts, first, middle)
+    right = yield from _tree(rule, operands, parts, middle, last)
+    total = add(rule, left, right)
+    yield _added(rule, middle + 1, KSpan(_span(parts[middle]).first, _span(parts[last - 1]).last), total)
+    return total
+
+
+def _part(rule: Rule, operands: Multiplicands, number: int, part: list[Chain]) -> Generator[ProductStep, None, Sums]:
+    """The steps of the chains of a part, and its sum."""
+    sums: list[Sums] = []
+    for chain in part:
+        c: Codes | None = None
+        for span in chain:
+            for first in range(span.first, max(span.last, span.first + 1), rule.k):
+                short = KSpan(first, min(first + rule.k, span.last))
+                c = sum_chain(rule, operands, (short,), c)
+                yield ProductStep("multiply", number, *short, rule.d, int(c.reshape(())))
+        if c is not None:
+            sums.append(read_sums(rule, c))
+        if len(part) > 1:
+            yield _added(rule, number, KSpan(chain[0].first, chain[-1].last), add_up(rule, sums))
+    return add_up(rule, sums)
+
+
+def _span(part: list[Chain]) -> KSpan:
+    """What of K a part adds."""
+    return KSpan(part[0][0].first, part[-1][-1].last)
 
 
 def _added(rule: Rule, part: int, span: KSpan, sums: Sums) -> ProductStep:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from click.shell_completion import CompletionItem
+
+    from warpfrag.products.order import Order
 
 Function = TypeVar("Function", bound="Callable[..., object]")
 
@@ -29,6 +31,21 @@ CHOICES = {
     "thread_id": "Which lanes supply the scale factors.",
     "byte_id": "The first byte of the scale word that is used.",
 }
+
+
+def read_order(text: str) -> Order:
+    """The type of --order: an order of additions, written as its fields, such as split_k=3,unit=64,in_place=1."""
+    from warpfrag.products.order import Order
+
+    fields: dict[str, Any] = {}
+    for part in filter(None, text.replace(" ", "").split(",")):
+        name, _, value = part.partition("=")
+        known = Order.__dataclass_fields__
+        if name not in known or not (value.isascii() and value.isdigit() and len(value) < 10):
+            msg = f"expected {', '.join(f'{field}=N' for field in known)}, separated by commas; got {quote(part)}"
+            raise click.BadParameter(msg)
+        fields[name] = value != "0" if name == "in_place" else int(value)
+    return Order(**fields)
 
 
 def integer(low: int = -LARGEST, high: int = LARGEST) -> Callable[[object], int]:
