@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from warpfrag.cli.support.array_files import array_argument, codes_option, read_array
-from warpfrag.cli.support.options import complete_file, complete_instruction, json_option
+from warpfrag.cli.support.options import complete_file, json_option, product_instruction_option
 from warpfrag.cli.support.output import DONE, NO, ProgressLine, echo, print_json, print_table, wrapped
 from warpfrag.cli.support.verbs import verb
 
@@ -20,12 +20,7 @@ from warpfrag.cli.support.verbs import verb
 @array_argument("a")
 @array_argument("b")
 @click.option("--bias", metavar="FILE", shell_complete=complete_file, help="The bias of a linear layer, .npy.")
-@click.option(
-    "--instruction",
-    metavar="NAME",
-    shell_complete=complete_instruction,
-    help="Whose arithmetic; without it, the instruction that cuBLAS uses for these operands.",
-)
+@product_instruction_option
 @codes_option
 @click.option(
     "--result",

@@ -8,7 +8,7 @@ import click
 
 from warpfrag.catalog.registry import get
 from warpfrag.cli.support.array_files import array_argument, codes_option, read_array
-from warpfrag.cli.support.options import arch_option, backend_option, complete_instruction, json_option
+from warpfrag.cli.support.options import arch_option, backend_option, json_option, product_instruction_option
 from warpfrag.cli.support.output import DONE, NO, ProgressLine, echo, print_json, wrapped
 from warpfrag.cli.support.verbs import verb
 
@@ -21,12 +21,7 @@ from warpfrag.cli.support.verbs import verb
 @array_argument("a")
 @array_argument("b")
 @array_argument("d")
-@click.option(
-    "--instruction",
-    metavar="NAME",
-    shell_complete=complete_instruction,
-    help="Whose arithmetic; without it, the instruction that cuBLAS uses for these operands.",
-)
+@product_instruction_option
 @codes_option
 @click.option(
     "--result", metavar="FORMAT", type=click.Choice(["bf16", "f16", "f32"]), help="D holds codes of this format."

@@ -118,6 +118,14 @@ def instruction_argument(function: Function) -> Function:
     return click.argument("name", metavar="INSTRUCTION", shell_complete=complete_instruction)(function)
 
 
+def product_instruction_option(function: Function) -> Function:
+    """Add --instruction, of a product whose instruction the operands may say."""
+    return click.option(
+        "--instruction", metavar="NAME", shell_complete=complete_instruction,
+        help="Whose arithmetic; without it, the instruction that cuBLAS uses for these operands.",
+    )(function)  # fmt: skip
+
+
 def operand_argument(function: Function) -> Function:
     """The argument OPERAND."""
     return click.argument("operand", metavar="OPERAND", shell_complete=complete_operand)(function)
