@@ -161,6 +161,16 @@ def test_an_unknown_instruction_is_refused_with_reason_and_what_is_near(refused)
     assert "nearest: mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32" in message
 
 
+@pytest.mark.parametrize("short", ["m16n8k16", "mma.m16n8k16", "mma.m16n8k16.f16", "m16n8k16.f32.f16.f16.f32"])
+def test_a_short_name_is_refused_with_a_command_that_works(run, refused, short):
+    message = refused("where", short, "a", 9, 3)
+    _, _, command = message.partition("; try: warpfrag ")
+    answer = run(*shlex.split(command))
+
+    assert answer.code == 0
+    assert answer.out.splitlines()[-1].split() == ["5", "1", "1", "31:16", "a3", "9", "3"]
+
+
 def test_an_unknown_operand_is_refused_with_those_there_are(refused):
     assert refused("at", NAME, "e", 5).endswith("has no operand 'e': it has a, b, c, d")
     assert refused("at", "ldmatrix.m8n8.x4.b16", "a", 5).endswith("has no operand 'a': it has d, addresses")

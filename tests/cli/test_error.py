@@ -38,6 +38,18 @@ def test_architectures_and_orders_side_by_side(run, operands):
     assert run(*words, *orders, "--json").json["errors"] == report.to_dict()["errors"]
 
 
+def test_two_architectures_differ_or_not_in_one_line(run, operands):
+    words = ["error", "a.npy", "b.npy", "--instruction", F16, "--arch"]
+    first, second = (wf.gemm(*operands, instruction=F16, arch=arch) for arch in ("sm_80", "sm_90"))
+    differing = int((first.view(np.uint32) != second.view(np.uint32)).sum())
+
+    assert 0 < differing < 20
+    assert f"\nsm_80 and sm_90: different bits in {differing} of 20 outputs\n" in run(*words, "sm_80", "sm_90").out
+    assert "\nsm_90 and sm_90a: the same bits in all 20 outputs\n" in run(*words, "sm_90", "sm_90a").out
+    assert " and " not in run(*words, "sm_90").out
+    assert [row["differing"] for row in run(*words, "sm_80", "sm_90", "--json").json["errors"]] == [0, differing]
+
+
 def test_codes_c_and_overflow(run, operands):
     A, B = (array.astype(ml_dtypes.bfloat16) for array in operands)
     np.save("a", A.view(np.uint16))

@@ -13,7 +13,7 @@ from oracle.rounded import WIDTHS, rounded, value
 from warpfrag.ptx.program.types import container
 from warpfrag.ptx.semantics import floats
 from warpfrag.ptx.semantics.floats import FloatModifiers
-from warpfrag.ptx.semantics.rounding import exact_root
+from warpfrag.ptx.semantics.rounding import decode, exact_root
 
 pytestmark = pytest.mark.one_engine
 
@@ -149,6 +149,16 @@ def test_the_extremes_prefer_numbers_and_order_zeros(largest, a, b):
     assert found == expected
     with_nan = int(floats.extreme("f32", FloatModifiers(nan=True), x, y, largest=largest)[0])
     assert with_nan == (expected if len(numbers) == 2 else 0x7FFFFFFF)
+
+
+@pytest.mark.parametrize(
+    ("name", "code"), [("f16", 0x7C01), ("bf16", 0x7F81), ("tf32", 0x7F802000), ("f32", 0x7F800001)]
+)
+@pytest.mark.filterwarnings("error")
+def test_signalling_nans_are_read_without_a_warning(name, code):
+    codes = np.full(64, code, np.uint32 if code >> 16 else np.uint16)
+
+    assert np.isnan(decode(codes, name)).all()
 
 
 def test_a_root_of_whole_numbers_knows_what_it_left_out():

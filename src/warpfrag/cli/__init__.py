@@ -35,7 +35,7 @@ from warpfrag.cli.support.output import (
     print_error,
 )
 from warpfrag.cli.support.verbs import PipeSafeCommand, print_and_exit
-from warpfrag.errors import WarpfragError, quote
+from warpfrag.errors import IllegalInstruction, WarpfragError, quote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -189,9 +189,21 @@ def _answer(words: list[str], *, as_json: bool) -> int:
         print_error(error, error.format_message().rstrip(".") + where, as_json=as_json)
         return ERROR
     except (click.ClickException, WarpfragError) as error:
-        print_error(error, str(error), as_json=as_json)
+        print_error(error, str(error) + _suggestion(words, error), as_json=as_json)
         return ERROR
     return status if isinstance(status, int) else DONE
+
+
+def _suggestion(words: list[str], error: Exception) -> str:
+    """The command with the nearest instruction in place of one that was refused."""
+    if not isinstance(error, IllegalInstruction) or words.count(error.name) != 1:
+        return ""
+    near = [name for name in error.nearest if name != error.name]
+    if not near:
+        return ""
+    import shlex
+
+    return f"; try: warpfrag {shlex.join(near[0] if word == error.name else word for word in words)}"
 
 
 def _fault(error: Exception, *, as_json: bool) -> int:

@@ -36,7 +36,7 @@ from warpfrag.render.files import write_atomically
     metavar="NAME",
     required=True,
     shell_complete=complete_instruction,
-    help="The architecture whose arithmetic is used.",
+    help="The instruction that computes the product.",
 )
 @click.option(
     "--arch", multiple=True, metavar="SM...", type=target, shell_complete=complete_target,

@@ -132,6 +132,9 @@ def _split(words: list[str]) -> tuple[str, list[str]]:
             msg = f"unknown word {sparse[0][:60]!r}"
             raise ParseError(msg)
         return op, [word for word in words[length:] if word not in sparse]
+    if words and SHAPE.fullmatch(words[0]):
+        msg = f"expected an operation before the shape {words[0]}: one of {', '.join(OPS)}"
+        raise ParseError(msg)
     near = ".".join(words[:3])[:60]
     msg = f"no operation is called {near!r}; operations are {', '.join(OPS)}" if near else "there is no word to read"
     raise ParseError(msg)

@@ -101,6 +101,8 @@ class Errors:
     counts: tuple[int, ...]
     steps: tuple[TraceStep, ...]
     """How the output with the largest error came about, if its order is one chain."""
+    differing: int = 0
+    """Outputs whose bits are not those of the first architecture and order of the report."""
 
     @property
     def largest_ulps(self) -> float:
@@ -221,7 +223,18 @@ class ErrorReport:
             ).rstrip()
             for row in rows
         ]
-        return "\n".join([self._title, *body])
+        return "\n".join([self._title, *body, *self._differences()])
+
+    def _differences(self) -> list[str]:
+        """Whether the others give the bits of the first: a line for each."""
+        first = self.errors[0]
+        lines = []
+        for other in self.errors[1:]:
+            total = other.outputs + other.nonfinite
+            same = f"the same bits in all {total} outputs" if total > 1 else "the same bits"
+            how = f"different bits in {other.differing} of {total} outputs" if other.differing else same
+            lines.append(f"{first.name} and {other.name}: {how}")
+        return lines
 
     def __repr__(self) -> str:
         """The product, and the largest error of each architecture."""
@@ -306,7 +319,11 @@ def error_report(
         for place, (task, figures) in enumerate(zip(tasks, totals, strict=True)):
             if report is not None:
                 report(number * len(tasks) + place, total, f"{task.arch}, rows {rows.start} to {rows.stop - 1}")
-            figures.take(task.run(rows, slice(None), depth, c), exact, start, size)
+            outputs = task.run(rows, slice(None), depth, c)
+            if not place:
+                baseline = outputs.view(np.uint64)
+            figures.differing += int((outputs.view(np.uint64) != baseline).sum())
+            figures.take(outputs, exact, start, size)
     errors = []
     for place, (task, figures) in enumerate(zip(tasks, totals, strict=True)):
         if report is not None:
@@ -454,6 +471,7 @@ def _errors(
         edges=edges,
         counts=counts,
         steps=tuple(_steps(task, worst.row, worst.col, c)),
+        differing=figures.differing,
     )
 
 
@@ -473,7 +491,7 @@ class Figures:
     def __init__(self, result: str) -> None:
         """No outputs yet, of this format."""
         self.format = FORMATS[result]
-        self.count = self.nonfinite = 0
+        self.count = self.nonfinite = self.differing = 0
         self.worst = Worst(Fraction(-1), 0, 0, 0.0, Fraction(0))
         self.ulps: list[NDArray[np.float64]] = []
         self.relative: list[NDArray[np.float64]] = []

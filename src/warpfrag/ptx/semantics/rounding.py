@@ -56,12 +56,18 @@ def decode(codes: Codes, name: str) -> Codes:
     if name == "f64":
         return codes.view(np.float64)
     if name in {"f32", "tf32"}:
-        return codes.view(np.float32).astype(np.float64)
+        return _widened(codes.view(np.float32))
     if name == "bf16":
-        return (codes.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
+        return _widened((codes.astype(np.uint32) << np.uint32(16)).view(np.float32))
     if name == "f16":
-        return codes.view(np.float16).astype(np.float64)
+        return _widened(codes.view(np.float16))
     return _small_values(name)[codes & codes.dtype.type(FORMATS[name].codes - 1)]  # a byte may have more bits
+
+
+def _widened(values: Codes) -> Codes:
+    """Values as float64; a signalling NaN becomes quiet, of which numpy would warn."""
+    with np.errstate(invalid="ignore"):
+        return values.astype(np.float64)
 
 
 _SMALL: dict[str, Codes] = {}
