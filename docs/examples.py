@@ -113,6 +113,8 @@ def commands(text: str) -> list[Command]:
     for line in text.splitlines():
         if line.startswith("$ "):
             found.append(Command(line[2:], []))
+        elif found and found[-1].line.endswith("\\"):  # a command goes on in the next line
+            found[-1] = Command(f"{found[-1].line}\n{line}", [])
         elif found:
             found[-1].shown.append(line)
     return found
@@ -120,7 +122,7 @@ def commands(text: str) -> list[Command]:
 
 def reason_not_to_run(line: str) -> str | None:
     """Why a command is only shown; None if it is run."""
-    bare = re.sub(r"\s+#.*$", "", line)
+    bare = re.sub(r"\s+#.*$", "", line.replace("\\\n", " "))
     return next((reason for pattern, reason in NOT_RUN.items() if re.match(pattern, bare)), None)
 
 
@@ -135,7 +137,7 @@ def same(shown: list[str], printed: list[str]) -> bool:
 
 def stages(line: str) -> tuple[list[list[str]], str | None]:
     """The commands of a pipe, as words, and the file that the last one's output goes to."""
-    lexer = shlex.shlex(line, posix=True, punctuation_chars="|>")
+    lexer = shlex.shlex(line.replace("\\\n", " "), posix=True, punctuation_chars="|>")
     lexer.commenters = "#"
     lexer.wordchars += "#:%,@"
     piped: list[list[str]] = [[]]

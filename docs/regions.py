@@ -172,7 +172,7 @@ def targets_table() -> str:
         ]
         for name, target in targets().items()
     ]
-    header = ["target", "accepts what came up to", "arithmetic", "and these features", "first PTX", "last ptxas"]
+    header = ["target", "baseline", "arithmetic", "features", "first PTX", "last ptxas"]
     return markdown_table(header, rows)
 
 
@@ -197,8 +197,18 @@ def formats_table() -> str:
     def fields(row: Format) -> str:
         return f"{row.exponent} + {row.fraction}" if row.is_float else ""
 
+    def short(value: float) -> str:
+        return f"{value:.6g}" if isinstance(value, float) else str(value)
+
     rows = [
-        [f"`{row.name}`", row.bits, fields(row), f"{row.min} .. {row.max}", f"`{row.dtype}`", f"`{row.register}`"]
+        [
+            f"`{row.name}`",
+            row.bits,
+            fields(row),
+            f"{short(row.min)} .. {short(row.max)}",
+            f"`{row.dtype}`",
+            f"`{row.register}`",
+        ]
         for row in FORMATS.values()
     ]
     return markdown_table(["format", "bits", "exponent + fraction", "finite values", "numpy type", "register"], rows)

@@ -38,7 +38,7 @@ def test_a_mistake_is_named_from_a_dump_of_d(run, mma):
 
     assert (answer.code, answer.lines) == (
         0,
-        ["1 mistake explains it:", "  transposed: a: memory read in the other order"],
+        ["1 mistake explains it:", "  transposed: a: read with row-major and column-major order swapped"],
     )
     assert without.code == 1
     assert without.out.startswith("nothing found: ")
@@ -50,7 +50,10 @@ def test_d_may_be_an_array(run, mma):
     np.save("words.npy", mma.d.pack(mma(A, B)))
     inputs = ["--a", "a.npy", "--b", "b.npy"]
 
-    assert ask(run, *inputs, "matrix.npy").lines[1] == "  transposed: d: memory read in the other order"
+    assert (
+        ask(run, *inputs, "matrix.npy").lines[1]
+        == "  transposed: d: read with row-major and column-major order swapped"
+    )
     assert ask(run, *inputs, "words.npy").out == "correct: this is what the instruction gives\n"
     assert ask(run, *inputs, "words.npy", "--json").json["correct"] is True
 

@@ -32,7 +32,7 @@ def test_without_slots_every_packing_is_tried_and_b_is_found_as_cute_has_it(run)
     titles = [line for line in answer.lines if line.startswith("lane: ")]
     assert titles == [
         "lane: c2 c4 r1 r2 r4 | reg: c8 | slot: c1, 2 values per register",
-        "lane: r2 r4 c1 c2 c4 | reg: r8 | slot: r1, 2 values per register, taken as N x K, which is how CuTe has B",
+        "lane: r2 r4 c1 c2 c4 | reg: r8 | slot: r1, 2 values per register, read as N x K, the order of B in CuTe",
     ]
     assert f"  b   {FULL}" in answer.lines
     turned = run("identify", "--cute", CUTE_B, "--shape", "8x16", "--transposed", "--json").json["layouts"]

@@ -144,13 +144,13 @@ def test_a_correct_result_gives_none_and_says_so():
 
 
 PAIRS = [
-    (F16, {"a: memory read in the other order", "b: registers 0 and 1 swapped"}),
+    (F16, {"a: read with row-major and column-major order swapped", "b: registers 0 and 1 swapped"}),
     (F16, {"a: registers 1 and 2 swapped", "a: lanes 4 apart swapped"}),
     (F16, {"b: halves of a register swapped", "d: registers 0 and 3 swapped"}),
-    (F16, {"c: missing", "d: memory read in the other order"}),
+    (F16, {"c: missing", "d: read with row-major and column-major order swapped"}),
     (F16, {"d: lanes moved by one", "d: registers 0 and 2 swapped"}),
     ("mma.m16n8k16.f32.bf16.bf16.f32", {"b: lanes reversed", "d: the arithmetic of sm_90"}),
-    ("mma.m16n8k32.s32.s8.s8.s32", {"b: memory read in the other order", "a: s8 taken for u8"}),
+    ("mma.m16n8k32.s32.s8.s8.s32", {"b: read with row-major and column-major order swapped", "a: s8 taken for u8"}),
     ("mma.m16n8k8.f64.f64.f64.f64", {"d: low and high word of a register swapped", "c: lanes 8 apart swapped"}),
     (SPARSE, {"metadata: selector 1 instead of 0", "a: registers 0 and 1 swapped"}),
 ]
@@ -197,7 +197,7 @@ def test_registers_and_matrices_of_d_give_the_same():
     by_registers = wf.diagnose(F16, words, **product.given)
 
     assert by_registers == product.diagnose(codes)
-    assert by_registers[0] == wf.Finding("transposed", "a", "memory read in the other order")
+    assert by_registers[0] == wf.Finding("transposed", "a", "read with row-major and column-major order swapped")
 
 
 def test_one_mistake_must_explain_every_product():
@@ -237,7 +237,7 @@ def test_one_operand_with_two_mistakes_and_with_none():
     a = wf.get(F16).a
     A = np.arange(256.0).reshape(16, 16)
     by_name = {one.text: one for one in suspects(a)}
-    first, second = by_name["memory read in the other order"], by_name["registers 0 and 1 swapped"]
+    first, second = by_name["read with row-major and column-major order swapped"], by_name["registers 0 and 1 swapped"]
     found = wf.diagnose(a, second.change(first.change(a.pack(A))), A)
 
     assert wf.diagnose(a, a.pack(A), A).correct

@@ -120,7 +120,7 @@ def _write_report(path: Path, machine: dict[str, str], results: list[Result]) ->
         "It is the simplest such order that fits the kernel's name. A result of 16 bits hides most of the last bits",
         "of the sums: where it is f16 or bf16, another order may give the same codes. Integers have one sum in all.",
         "",
-        "Operands are a hash of their indices (`tools.libraries`), so anybody can compute them again.",
+        "Operands are a hash of their indices (`tools.libraries`), so anyone can compute them again.",
         "Reduced-precision reductions were switched off, TF32 was allowed.",
         "",
         "| call | type | products | explained | orders |",

@@ -58,7 +58,7 @@ VERBS = {
     "predict": "What torch.matmul gives on an H200.",
     "order": "Which order of additions gives an observed product.",
     "explain": "Why two results of one product differ.",
-    "survey": "Ask the cuBLAS of this machine which kernels it takes for layers.",
+    "survey": "Ask the cuBLAS of this machine which kernels it chooses for layers.",
     "error": "How far a product is from the exact one.",
     "sweep": "A study of many products, which can be resumed.",
     "relayout": "What moves a matrix from one fragment to another.",
@@ -72,7 +72,7 @@ VERBS = {
     "ptx": "What a PTX file holds, and run its kernels.",
     "test": "Run the kernels of a TOML file and compare their results.",
     "samples": "Example files for trying the other verbs.",
-    "cache": "Where compiled code lies, its size, and how to remove it.",
+    "cache": "Where compiled code is stored, its size, and how to remove it.",
     "check": "Compare this installation with captured results of real GPUs.",
     "verify": "Compare with the GPU of this machine.",
 }

@@ -72,9 +72,9 @@ def clear(folders: list[CodeFolder]) -> tuple[int, list[str]]:
 @click.option("--clear", "clears", is_flag=True, help="Remove what was compiled here; what a wheel brought stays.")
 @json_option
 def command(*, clears: bool, as_json: bool) -> int:
-    """Where compiled code lies: the loops of products that a wheel brought, those compiled here, and kernels of PTX.
+    """Where compiled code is stored: loops of products from the wheel, those compiled here, and kernels of PTX.
 
-    What is removed is compiled again when it is next worth it; results do not depend on it. NUMBA_CACHE_DIR names a
+    Removed code is compiled again on its next heavy use; results do not depend on it. NUMBA_CACHE_DIR names a
     folder for what is compiled here. Exits with 1 where --clear could not remove every file.
     """
     folders = code_folders()

@@ -126,11 +126,11 @@ def command(
     as_json: bool,
     **files: str | None,
 ) -> int:
-    """Search the mistakes that explain a wrong result, and name those that reproduce it exactly, the likeliest first.
+    """Find the mistakes that explain a wrong result: those that reproduce it exactly are listed, the likeliest first.
 
-    FILE is what came out: D's registers as printf or a debugger shows them (as for `warpfrag unpack`), or .npy with the
+    FILE is the result: D's registers as printf or a debugger shows them (as for `warpfrag unpack`), or .npy with the
     registers, uint32 (32, words), or with D as a matrix; of wgmma the registers of all four warps, uint32 (4, 32,
-    words). With --expect-a it is the registers of A, and so on. Where no mistake explains it, pairs of two are tried,
+    words). With --expect-a it is the registers of A, and so on. If no mistake explains it, pairs are tried,
     and the answer says which rows, columns, blocks, lanes and registers are right and what the wrong elements equal.
     With --tile, FILE and the inputs are the matrices of a whole kernel, as .npy. Exit status 1 if nothing is found.
     """

@@ -93,7 +93,7 @@ def read_words(
     callback=read_words,
     help="The shared-memory descriptor of A or B of wgmma; repeat it for each step along k.",
 )
-@click.option("--trans", is_flag=True, default=None, help="It is MN-major there (16-bit types).")
+@click.option("--trans", is_flag=True, default=None, help="The operand is MN-major in shared memory (16-bit types).")
 @click.option("--theme", type=click.Choice(get_args(Theme)), default="auto", show_default=True, help="Colours.")
 @target_option
 def command(

@@ -28,7 +28,7 @@ from warpfrag.cli.support.verbs import verb
     type=click.Choice(["bf16", "f16", "f32"]),
     help="The results are codes of this format.",
 )
-@click.option("--arch", multiple=True, metavar="ARCH", help="An architecture that is tried; several may be named.")
+@click.option("--arch", multiple=True, metavar="ARCH", help="An architecture to try; may be repeated.")
 @json_option
 def command(
     *,

@@ -53,7 +53,7 @@ class LayoutReading:
         """What this reading assumes."""
         slots = self.layout.slots
         several = f", {slots} values per register" if slots > 1 else ""
-        return several + (", taken as N x K, which is how CuTe has B" if self.transposed else "")
+        return several + (", read as N x K, the order of B in CuTe" if self.transposed else "")
 
 
 @verb(

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 def command(*, target: str | None, sparse: bool | None, is_long: bool, as_json: bool, **asked: str | None) -> int:
     """List instructions, one name per line; options filter them.
 
-    tcgen05 has fifteen thousand products: they are listed where an option asks for something, such as --op tcgen05.
+    tcgen05 has fifteen thousand products: they are listed only with a filter, such as --op tcgen05.
 
     The exit status is 1 if no instruction matches.
     """

@@ -43,8 +43,8 @@ def command(*, name: str, as_json: bool) -> int:
     """What a name from elsewhere means, and what each instruction that it fits is called elsewhere.
 
     NAME is a CuTe atom, a line of SASS, an NVVM intrinsic, an MLIR operation, a function of CUDA C++, CUTLASS's Mma, a
-    layout of Triton, source with inline assembly, PTX, a GPU or an element type. The exit status is 1 if it means
-    nothing here; then the nearest names are printed, or why it is out of scope.
+    layout of Triton, source with inline assembly, PTX, a GPU or an element type. The exit status is 1 if it is
+    unknown; then the nearest names are printed, or why it is out of scope.
     """
     if gpu := gpu_called(name):
         return _print_target(name, gpu, as_json=as_json)

@@ -114,10 +114,10 @@ class LaunchOptions(TypedDict):
     "checks",
     multiple=True,
     type=click.Choice(["memory", "races", "uninitialised", "barriers", "async", "all"]),
-    help="Which mistakes to search for: exit status 1 where there are some, 3 where not all could be judged.",
+    help="Which mistakes to search for: exit status 1 if any are found, 3 if not all could be judged.",
 )
 @click.option(
-    "--seed", type=integer(0), metavar="N", help="Seed of the order in which blocks, with --check warps, run."
+    "--seed", type=integer(0), metavar="N", help="Seed of the order in which blocks run; with --check, also warps."
 )
 @click.option("--explore", type=integer(0), default=0, metavar="N", help="Run N more interleavings, and compare.")
 @click.option("--cluster", metavar="X[,Y[,Z]]", help="Blocks per cluster; default: as the PTX says.")
@@ -127,19 +127,19 @@ class LaunchOptions(TypedDict):
     metavar="SM",
     type=target,
     shell_complete=complete_target,
-    help="Whose arithmetic; if not given, sm_90 where the module's target runs there, else the target's own.",
+    help="Whose arithmetic is used; default: sm_90 if it runs the module's target, else the target's own.",
 )
 @click.option("--with", "other", metavar="SM|FILE.ptx", help="compare: the other architecture, or the other kernel.")
 @click.option("--by", type=click.Choice(["source", "line"]), help="profile: rows; default: source where .loc names it.")
-@click.option("--at-block", metavar="X[,Y[,Z]]", help="explain: the block; default: the first that is there.")
-@click.option("--warp", type=integer(0), metavar="N", help="explain: the warp; default: the first that is there.")
+@click.option("--at-block", metavar="X[,Y[,Z]]", help="explain: the block; default: the first that reaches it.")
+@click.option("--warp", type=integer(0), metavar="N", help="explain: the warp; default: the first that reaches it.")
 @click.option(
     "--visit",
     type=integer(0),
     default=0,
     metavar="N",
     show_default=True,
-    help="explain: how often it was there before.",
+    help="explain: how many earlier executions to skip.",
 )
 @file_option(
     "-o", "--output", help_text="run: the arrays, .npz; profile: a page, .html; explain: a figure, .svg, .png or .txt."

@@ -19,7 +19,7 @@ from warpfrag.cli.support.verbs import verb
 @click.option("--for", "instruction", metavar="INSTRUCTION", help="Only the row of this instruction.")
 @json_option
 def command(*, arch: str | None, instruction: str | None, as_json: bool) -> int:
-    """What a tensor core adds in one step, which bits it keeps, how it rounds, in which order, and who says so.
+    """What a tensor core adds in one step, which bits it keeps, how it rounds, in which order, and the references.
 
     Without ARCH, one table of all architectures: products per step / fraction bits kept; fma where every product is
     rounded by itself; exact for integers.

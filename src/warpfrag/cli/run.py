@@ -70,16 +70,16 @@ ROUNDINGS = {
 )
 @click.option(
     "--arch", "archs", multiple=True, metavar="SM", type=target, shell_complete=complete_target,
-    help="Whose arithmetic; default: sm_90. Given twice or more, the results stand side by side.",
+    help="The architecture whose arithmetic is used; default: sm_90. If repeated, results are printed side by side.",
 )  # fmt: skip
-@click.option("--seed", type=integer(low=0), help="Seed of the operands that are random.")
+@click.option("--seed", type=integer(low=0), help="Seed of the random operands.")
 @click.option("--registers", metavar="LANES", help="Show the register words of lanes, such as 0,5-7 or all.")
 @click.option("--trace", nargs=2, type=integer(), metavar="ROW COL", help="Show each step of one output.")
 @click.option(
     "--order",
     metavar="FIELDS",
     type=read_order,
-    help="Of a product larger than the instruction: split_k=3,unit=64 and the like.",
+    help="Order of additions of a product larger than the instruction, such as split_k=3,unit=64.",
 )
 @choice_options("mma")
 @json_option
@@ -99,8 +99,8 @@ def command(
     """Execute one instruction bit for bit on an architecture: random operands, unless files are given.
 
     A file of text has numbers separated by spaces or commas, a line per row. Values must be exact in the format of the
-    operand, unless --rounding. Where A and B are matrices of other extents, it is the product of a kernel that is made
-    of the instruction, and --trace has a line for each instruction of an output.
+    operand, unless --rounding. If A and B have other extents, the product of a kernel built from the
+    instruction is computed, and --trace prints a line for each instruction of an output.
     """
     from warpfrag.catalog.kinds import instruction_of
     from warpfrag.isa.legality import arithmetic_arch

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 @click.argument("col", type=integer(), required=False)
 @choice_options("mma", "matrix", "selector", "thread_id", "byte_id")
 @click.option("--descriptor", "word", metavar="WORD", help="The shared-memory descriptor of A or B of wgmma.")
-@click.option("--trans", is_flag=True, help="It is MN-major there (16-bit types).")
+@click.option("--trans", is_flag=True, help="The operand is MN-major in shared memory (16-bit types).")
 @click.option("--logical", is_flag=True, help="COL is a column of the full A of a sparse instruction.")
 @file_option("--codes", help_text="Metadata codes, rows by chunks: find a logical column exactly.")
 @target_option

@@ -143,8 +143,8 @@ def described(step: Step) -> str:
     if isinstance(step, Permute | LanePermute):
         if isinstance(step, Permute) and step.renames:
             return f"rename registers: take {_listed(whole_word(cells) or 0 for cells in step.words)}, in this order"
-        others = f", other ones {_where(step.mask)}" if isinstance(step, LanePermute) else ""
-        return f"put words together from pieces of {step.bits} bits{others}"
+        others = f", with another selector {_where(step.mask)}" if isinstance(step, LanePermute) else ""
+        return f"assemble words from {step.bits}-bit pieces{others}"
     if isinstance(step, Convert):
         return f"convert {step.source} to {step.target}, {len(step.words[0])} to a word"
     if isinstance(step, Transpose):

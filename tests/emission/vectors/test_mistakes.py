@@ -66,7 +66,9 @@ def test_halves_lanes_and_orders():
     by_name = {mistake.name: mistake for mistake in mistakes(instruction)}
     words = registers(instruction.b)
     matrix = np.arange(128, dtype=np.float16).reshape(16, 8)
-    other = instruction.b.unpack(by_name["b: memory read in the other order"].change(instruction.b.pack(matrix)))
+    other = instruction.b.unpack(
+        by_name["b: read with row-major and column-major order swapped"].change(instruction.b.pack(matrix))
+    )
 
     assert np.array_equal(by_name["b: halves of a register swapped"].change(words), words << 16 | words >> 16)
     assert not by_name["b: lane 7 dropped"].change(words)[7].any()

@@ -122,7 +122,7 @@ def product_instruction_option(function: Function) -> Function:
     """Add --instruction, of a product whose instruction the operands may say."""
     return click.option(
         "--instruction", metavar="NAME", shell_complete=complete_instruction,
-        help="Whose arithmetic; without it, the instruction that cuBLAS uses for these operands.",
+        help="Default: the instruction that cuBLAS uses for these operands.",
     )(function)  # fmt: skip
 
 

@@ -9,7 +9,7 @@ are named, the likeliest first. Where none does, two at a time are tried.
     >>> A, B = np.arange(256.0).reshape(16, 16) % 31, np.arange(128.0).reshape(16, 8) % 29
     >>> for finding in diagnose(mma, mma(A.T, B), A, B):
     ...     print(finding)
-    a: memory read in the other order
+    a: read with row-major and column-major order swapped
 
 In the order in which a question is answered:
 

@@ -220,8 +220,8 @@ def _other_matrices(operand: Operand, tile: Shared) -> Iterator[Mistake]:
     recoded = partial(partial, _recoded, operand=operand, tile=tile)
     turned = other_order(shape)
     orders: list[tuple[Kind, str, NDArray[np.intp], bool]] = [
-        ("transposed", "memory read in the other order", turned, False),
-        ("transposed", "memory written in the other order", np.argsort(turned), False),
+        ("transposed", "read with row-major and column-major order swapped", turned, False),
+        ("transposed", "written with row-major and column-major order swapped", np.argsort(turned), False),
     ]
     rows, cols = shape
     places = np.arange(math.prod(shape)).reshape(shape)

@@ -32,7 +32,7 @@ HALF = 16  # bits of the elements that they turn
 def read_in_other_order(operand: Operand) -> Mistake:
     """The whole matrix, as if what lies column by column were read row by row."""
     transpose = partial(_rearranged, operand=operand, order=other_order(operand.shape))
-    return Mistake("transposed", operand.role, "memory read in the other order", transpose)
+    return Mistake("transposed", operand.role, "read with row-major and column-major order swapped", transpose)
 
 
 def other_order(shape: tuple[int, ...]) -> NDArray[np.intp]:
@@ -55,9 +55,9 @@ def turned(operand: Operand) -> Iterator[Mistake]:
     move = partial(partial, _rearranged, operand=operand)
     if rows != cols:
         written = np.argsort(other_order(shape))
-        yield Mistake("transposed", role, "memory written in the other order", move(order=written))
+        yield Mistake("transposed", role, "written with row-major and column-major order swapped", move(order=written))
     if operand.row.container == HALF and role in "ab":
-        text = f"each {BLOCK} x {BLOCK} block transposed: ldmatrix with .trans, or without it where it is needed"
+        text = f"each {BLOCK} x {BLOCK} block transposed: ldmatrix .trans missing, or not needed"
     else:
         text = f"each {BLOCK} x {BLOCK} block transposed"
     if rows % BLOCK == 0 and cols % BLOCK == 0:
@@ -66,7 +66,7 @@ def turned(operand: Operand) -> Iterator[Mistake]:
         if rows > BLOCK and cols > BLOCK:
             turned = blocks.transpose(0, 3, 1, 2, 4).reshape(-1, rows // BLOCK, cols // BLOCK, BLOCK, BLOCK)
             order = turned.transpose(0, 1, 3, 2, 4).reshape(-1)
-            yield Mistake("blocks", role, f"{BLOCK} x {BLOCK} blocks in the other order", move(order=order))
+            yield Mistake("blocks", role, f"{BLOCK} x {BLOCK} blocks in another order", move(order=order))
     if role in "ab" and operand.row.container < HALF:
         yield Mistake("blocks", role, "ldmatrix with .trans, which turns pairs of bytes, not elements", move_words)
     elif operand.row.container == HALF:
@@ -173,6 +173,6 @@ def _tilings(text: str, other: Layout, layout: Layout) -> Iterator[tuple[str, ND
         elements = fragment.elements(whole)
         if turned:
             elements = elements % shape[0] * shape[1] + elements // shape[0]
-        size = f"{rows} x {cols}" + (", turned" if turned else "")
+        size = f"{rows} x {cols}" + (", transposed" if turned else "")
         tiles = "tiles of " if max(counts.values()) > 1 else ""
         yield f"like {tiles}{'an' if text[0] == '8' else 'a'} {text} of {size}", elements
