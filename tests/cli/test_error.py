@@ -46,6 +46,7 @@ def test_two_architectures_differ_or_not_in_one_line(run, operands):
     assert 0 < differing < 20
     assert f"\nsm_80 and sm_90: different bits in {differing} of 20 outputs\n" in run(*words, "sm_80", "sm_90").out
     assert "\nsm_90 and sm_90a: the same bits in all 20 outputs\n" in run(*words, "sm_90", "sm_90a").out
+    assert run(*words, "H100", "H200").out.endswith("sm_90a was given 2 times: the same arithmetic, so the same bits\n")
     assert " and " not in run(*words, "sm_90").out
     assert [row["differing"] for row in run(*words, "sm_80", "sm_90", "--json").json["errors"]] == [0, differing]
 
@@ -61,6 +62,13 @@ def test_codes_c_and_overflow(run, operands):
 
     assert run(*words, "--c", "c.npy").code == 0
     assert "outputs are infinite or NaN" in run(*words[:1], "huge.npy", *words[2:]).out
+
+
+def test_a_value_that_is_not_exact_is_refused_with_the_option_that_rounds(refused, operands):
+    np.save("b", operands[1].astype(np.float64) / 3)
+    words = ["error", "a.npy", "b.npy", "--instruction", F16]
+
+    assert refused(*words).endswith("not exact in f16; --rounding rne takes the nearest value")
 
 
 def test_what_is_no_order_is_refused(refused, operands):

@@ -29,6 +29,12 @@ def test_where_says_lane_register_and_bits(run):
     ]
 
 
+@pytest.mark.parametrize("element", ["A[9, 3]", "a[9,3]", "A[9][3]"])
+def test_an_element_may_be_written_in_brackets(run, refused, element):
+    assert run("where", NAME, element).out == run("where", NAME, "a", 9, 3).out
+    assert refused("where", NAME, element.split("[")[0]) == "Missing argument 'ROW' (see warpfrag where --help)"
+
+
 def test_where_lists_every_holder_the_first_first(run):
     found = holders(run("where", "wmma.load.a.row.m16n16k16.f16", "a", 3, 3, "--json"))
 

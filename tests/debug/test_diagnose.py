@@ -192,7 +192,7 @@ def test_mistakes_that_are_the_same_are_both_listed():
 
 def test_registers_and_matrices_of_d_give_the_same():
     product = planted(F16)
-    codes = product.make(*product.named("a: memory read"))
+    codes = product.make(*product.named("a: read with row-major"))
     words = product.mma.d.pack(codes, raw=True)
     by_registers = wf.diagnose(F16, words, **product.given)
 

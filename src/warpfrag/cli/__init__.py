@@ -189,7 +189,8 @@ def _answer(words: list[str], *, as_json: bool) -> int:
         print_error(error, error.format_message().rstrip(".") + where, as_json=as_json)
         return ERROR
     except (click.ClickException, WarpfragError) as error:
-        print_error(error, str(error) + _suggestion(words, error), as_json=as_json)
+        message = str(error).replace('rounding="rne"', "--rounding rne")  # as Python spells it
+        print_error(error, message + _suggestion(words, error), as_json=as_json)
         return ERROR
     return status if isinstance(status, int) else DONE
 

@@ -86,6 +86,7 @@ def command(
     from warpfrag.prediction.error_report import error_report
 
     name = get(instruction).name
+    archs = [*arch, *more] or ["sm_90"]
     A, B, C = read_array(a, codes), read_array(b, codes), None if c is None else read_array(c, None)
     with ProgressLine() as progress:
         report = error_report(
@@ -93,7 +94,7 @@ def command(
             B,
             C,
             instruction=name,
-            arch=[*arch, *more] or ["sm_90"],
+            arch=archs,
             order=list(order) or Order(),
             rounding="rne" if rounding else None,
             report=progress.show,
@@ -108,6 +109,8 @@ def command(
         print_json("error", report.to_dict())
         return
     echo(str(report))
+    for repeated in dict.fromkeys(one for one in archs if archs.count(one) > 1):
+        echo(f"{repeated} was given {archs.count(repeated)} times: the same arithmetic, so the same bits")
     for series in report:
         if series.nonfinite:
             echo(f"{series.name}: {series.nonfinite} outputs are infinite or NaN, and left out")

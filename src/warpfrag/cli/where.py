@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -30,9 +31,12 @@ if TYPE_CHECKING:
 
     from warpfrag.catalog.instruction import Instruction
 
+ELEMENT = re.compile(r"(\w+)\[ ?(\d{1,9}) ?(?:, ?|\]\[)(\d{1,9}) ?\]")  # A[9, 3] or A[9][3]
+
 
 @verb(
     "warpfrag where mma.m16n8k16.f32.f16.f16.f32 a 9 3",
+    "warpfrag where mma.m16n8k16.f32.f16.f16.f32 'A[9, 3]'",
     "warpfrag where mma.sp.m16n8k32.f32.f16.f16.f32 a 9 13 --logical      # a column of the full A",
     "warpfrag where mma.sp.m16n8k32.f32.f16.f16.f32 metadata 9 3 --selector 1",
     "warpfrag where ldmatrix.m8n8.x4.shared.b16 d 3 5 --matrix 2",
@@ -40,7 +44,7 @@ if TYPE_CHECKING:
 )
 @instruction_argument
 @operand_argument
-@click.argument("row", type=integer())
+@click.argument("row", type=integer(), required=False, metavar="ROW")
 @click.argument("col", type=integer(), required=False)
 @choice_options("mma", "matrix", "selector", "thread_id", "byte_id")
 @click.option("--descriptor", "word", metavar="WORD", help="The shared-memory descriptor of A or B of wgmma.")
@@ -53,7 +57,7 @@ def command(
     *,
     name: str,
     operand: str,
-    row: int,
+    row: int | None,
     col: int | None,
     target: str | None,
     codes: str | None,
@@ -70,6 +74,7 @@ def command(
     sparse A, COL counts stored columns, unless --logical or --codes is given. An option that is left out means all.
     B of wgmma lies in shared memory, and A may: its byte is that of a --descriptor, or of a tile without gaps.
     """
+    operand, row, col = _element(operand, row, col)
     instruction = get(name, target)
     staged = instruction.operands.get(operand.lower())
     if word is not None or trans or (staged is not None and staged.home == "shared"):
@@ -104,6 +109,17 @@ def command(
     print_notes(view.notes)
 
 
+def _element(operand: str, row: int | None, col: int | None) -> tuple[str, int, int | None]:
+    """The operand, row and column that are asked for; an operand such as A[9, 3] has all three."""
+    if row is not None:
+        return operand, row, col
+    found = ELEMENT.fullmatch(operand)
+    if not found:
+        msg = "Missing argument 'ROW'"
+        raise click.UsageError(msg, click.get_current_context())
+    return found[1], int(found[2]), int(found[3])
+
+
 def _print_address(
     instruction: Instruction,
     name: str,
@@ -121,7 +137,7 @@ def _print_address(
     row, col = position
     rows, cols = operand.shape
     if col is None:
-        msg = f"expected row and col for {operand.role} of {instruction}, got 1 number"
+        msg = f"expected row and col for {operand.role} of {instruction}, got {row}"
         raise InvalidOperand(msg)
     check_index("row", row, rows)
     check_index("col", col, cols)
@@ -162,7 +178,7 @@ def _sparse(view: OperandView, position: list[int]) -> SparseOperand:
         msg = f"--logical and --codes are for A of a sparse instruction, not for {view.name} of {view.instruction}"
         raise InvalidOperand(msg)
     if len(position) != 2:
-        msg = f"expected row and col for A of {view.instruction}, got {len(position)} numbers"
+        msg = f"expected row and col for A of {view.instruction}, got {' '.join(map(str, position))}"
         raise InvalidOperand(msg)
     check_index("row", position[0], sparse.shape[0])
     check_index("col", position[1], view.instruction.shape.k)

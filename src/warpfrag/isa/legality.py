@@ -339,7 +339,9 @@ def nearest(text: str, target: str | None = None) -> tuple[str, ...]:
         shared = sum((wanted & pieces).values())
         if shared and form.op.split(".")[0] == operation and (target is None or target in legal_targets(form)):
             # a dense kernel has no use for a sparse instruction, however many words they share
-            scored.append((form.is_sparse != is_sparse, -shared, sum(pieces.values()) - shared, order, form))
+            rest = sum(pieces.values()) - shared
+            # among equals, most kernels accumulate in f32
+            scored.append((form.is_sparse != is_sparse, -shared, rest, form.d == "f16", order, form))
     best = [form for *_, form in sorted(scored, key=lambda row: row[:-1])[:NEAREST]]
     return tuple(spell(_in_space(form, words)) for form in best)
 

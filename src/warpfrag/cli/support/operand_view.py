@@ -165,7 +165,7 @@ class OperandView:
         """Every holder of the element at a position, for every choice that the user left open."""
         if len(position) != len(self.positions):
             names = " and ".join(self.positions)
-            msg = f"expected {names} for {self.name} of {self.instruction}, got {len(position)} numbers"
+            msg = f"expected {names} for {self.name} of {self.instruction}, got {' '.join(map(str, position))}"
             raise InvalidOperand(msg)
         coordinates = dict(zip(self.positions, position, strict=True))
         for dim, index in coordinates.items():

@@ -20,7 +20,7 @@ export function drawRelayout(instruction, state) {
 }
 
 function nothing({ letter, role }, { moved }) {
-  if (moved && role === "d") return `Relayouts of D are shown for n = ${moved[0]}: those of other widths are alike`;
+  if (moved && role === "d") return `Relayouts of D are shown for n = ${moved[0]}: other widths are moved in the same way`;
   return `There is no relayout from ${letter} of this instruction to another fragment`;
 }
 
