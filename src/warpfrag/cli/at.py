@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 import click
 
 from warpfrag.catalog.registry import get
-from warpfrag.cli.support.operand_view import OperandView, Record, operand_view
+from warpfrag.cli.support.operand_view import Load, OperandView, Record, operand_view
 from warpfrag.cli.support.options import (
     instruction_argument,
     integer,
     json_option,
+    load_options,
     operand_argument,
     target_option,
     warp_option,
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     "warpfrag at ldmatrix.m8n8.x4.shared.b16 addresses 9",
     "warpfrag at wgmma.mma_async.m64n64k16.f32.f16.f16 d 5 7 --warp 1",
     "warpfrag at tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.f16.f16 d 37 5     # lane 37, column 5",
+    "warpfrag at tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.f16.f16 d 5 --warp 1 "
+    "--through tcgen05.ld.sync.aligned.16x256b.x8.b32",
 )
 @instruction_argument
 @operand_argument
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
 @click.argument("reg", type=integer(), required=False)
 @click.argument("slot", type=integer(), required=False)
 @warp_option
+@load_options
 @target_option
 @json_option
 def command(
@@ -48,19 +52,23 @@ def command(
     reg: int | None,
     slot: int | None,
     warp: int | None,
+    through: str | None,
+    column: int | None,
+    base_lane: int | None,
     target: str | None,
     as_json: bool,
 ) -> None:
     """Which element a lane holds, in one slot, one register or all registers of an operand.
 
     OPERAND is a, b, c, d, metadata, scale_a, scale_b or, for ldmatrix and stmatrix, addresses. wgmma is run by four
-    warps: --warp selects one; default: all. Of tensor memory, LANE is its lane and REG its column.
+    warps: --warp selects one; default: all. Of tensor memory, LANE is its lane and REG its column; with
+    --through it is what the registers of four warps hold after a tcgen05.ld of the operand.
     """
-    view = operand_view(get(name, target), operand)
+    view = operand_view(get(name, target), operand, Load(through, column, base_lane))
     layout = view.layout
     if view.in_tensor_memory:
         places = _cells(view, lane, reg, slot)
-        _print(view, [view.record(place) for place in places], as_json=as_json)
+        _print(view, view.records(places), as_json=as_json)
         return
     for coordinate, index, extent in (("reg", reg, layout.regs), ("slot", slot, layout.slots)):
         check_index(coordinate, index or 0, extent)
@@ -72,7 +80,7 @@ def command(
         for reg in regs
         for slot in slots
     ]
-    records = [view.record(place) for place in places] if view.check_lane(lane) else []
+    records = view.records(places) if view.check_lane(lane) else []
     _print(view, records, as_json=as_json)
 
 

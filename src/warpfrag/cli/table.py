@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 import click
 
 from warpfrag.catalog.registry import get
-from warpfrag.cli.support.operand_view import numbering_notes, operand_view
+from warpfrag.cli.support.operand_view import Load, numbering_notes, operand_view
 from warpfrag.cli.support.options import (
     choice_options,
     instruction_argument,
     json_option,
+    load_options,
     operand_argument,
     target_option,
     to_option,
@@ -39,6 +40,9 @@ MAX_CELLS = 16  # along one side; beyond, slots share a cell
     "warpfrag table mma.m16n8k16.f32.f16.f16.f32 c --by lane --format markdown",
     "warpfrag table ldmatrix.m8n8.x4.shared.b16 d --matrix 2 --format csv",
     "warpfrag table mma.m16n8k16.f32.f16.f16.f32 a --to cute       # also triton, mlir, c, json",
+    "warpfrag table tcgen05.mma.cta_group::1.kind::f16.m64n8k16.f32.f16.f16 d --by lane",
+    "warpfrag table tcgen05.mma.cta_group::1.kind::f16.m128n8k16.f32.f16.f16 d --warp 0 "
+    "--through tcgen05.ld.sync.aligned.16x256b.x1.b32",
 )
 @instruction_argument
 @operand_argument
@@ -56,6 +60,7 @@ MAX_CELLS = 16  # along one side; beyond, slots share a cell
 @choice_options("mma", "matrix", "selector", "thread_id", "byte_id")
 @to_option
 @warp_option
+@load_options
 @target_option
 @json_option
 def command(
@@ -66,6 +71,9 @@ def command(
     style: str,
     notation: str | None,
     warp: int | None,
+    through: str | None,
+    column: int | None,
+    base_lane: int | None,
     target: str | None,
     as_json: bool,
     **choice: int | None,
@@ -76,7 +84,7 @@ def command(
     numbered as in PTX, through the registers of a lane. Where a side is longer than 16 elements, the neighbours that
     share a register share a cell. With --to, the whole layout in the notation of another tool.
     """
-    view = operand_view(get(name, target), operand)
+    view = operand_view(get(name, target), operand, Load(through, column, base_lane))
     text = view.written(notation) if notation else None
     if text and notation and not (as_json or style == "json"):
         echo(text)
@@ -91,7 +99,7 @@ def command(
         and any(index.items() <= record.items() for index in warps)
     ]
     if by == "matrix":
-        records.sort(key=lambda record: [record[dim] for dim in view.layout.dims])
+        records.sort(key=lambda record: [record[dim] for dim in view.dims])
     if as_json or style == "json":
         asked = {"instruction": view.instruction.name, "operand": view.name, "by": by}
         other = {"notation": notation, "text": text}
@@ -132,12 +140,12 @@ def by_matrix(view: OperandView, records: list[Record]) -> list[TextGrid]:
     """A grid per matrix: its lines and columns are those of the matrix, a cell names lane and element."""
     layout = view.layout
     # Addresses have one coordinate beside the matrix: then the matrix is the line.
-    down, across = view.positions if len(view.positions) == 2 else layout.dims
+    down, across = view.positions if len(view.positions) == 2 else view.dims
     dim = shared_dim(layout, max(layout.outs[down], layout.outs[across]))
     legend, cell = _matrix_cell(view, dim)
     span = layout.slots - 1 if dim else 0
     grids: dict[tuple[int, ...], dict[int, dict[int, str]]] = {}
-    outer = [name for name in layout.dims if name not in {down, across}]
+    outer = [name for name in view.dims if name not in {down, across}]
     for record in records:
         if not dim or record["slot"] == 0:
             lines = grids.setdefault(tuple(record[name] for name in outer), {})
@@ -152,7 +160,8 @@ def by_matrix(view: OperandView, records: list[Record]) -> list[TextGrid]:
         corner = "r\\c" if (down, across) == ("row", "col") else f"{down}\\{across}"
         header = [corner, *(_range(x, span if across == dim else 0) for x in columns)]
         rows = [
-            [_range(y, span if down == dim else 0), *(line[x] for x in columns)] for y, line in sorted(lines.items())
+            [_range(y, span if down == dim else 0), *(line.get(x, "-") for x in columns)]
+            for y, line in sorted(lines.items())
         ]
         text_grids.append(TextGrid(legend, caption, header, rows))
     return text_grids
@@ -187,34 +196,35 @@ def _matrix_cell(view: OperandView, dim: str) -> tuple[str, Callable[[Record], s
 def by_lane(view: OperandView, records: list[Record]) -> list[TextGrid]:
     """A grid for each warp: a line per lane, a column per element or register, a cell gives the coordinates."""
     layout = view.layout
-    dim = shared_dim(layout, layout.regs * layout.slots)
+    dim = shared_dim(layout, layout.ins.get("column", layout.regs) * layout.slots)
     span = layout.slots - 1 if dim else 0
-    warps: dict[int, dict[int, dict[int, str]]] = {}
+    groups = [name for name in ("block", "warp") if name in layout.ins]
+    warps: dict[tuple[int, ...], dict[int, dict[int, str]]] = {}
     for record in records:
         if not dim or record["slot"] == 0:
-            cell = ",".join(_range(record[name], span if name == dim else 0) for name in layout.dims)
+            cell = ",".join(_range(record[name], span if name == dim else 0) for name in view.dims)
             if view.in_tensor_memory:
                 column = record["column"] if dim else record["column"] * layout.slots + record["slot"]
             else:
                 column = record["reg"] if dim else record.get("element", 0)
-            group, lane = record.get("block", record.get("warp", 0)), record[view.lane_name]
-            warps.setdefault(group, {}).setdefault(lane, {})[column] = cell
+            group = tuple(record[name] for name in groups)
+            warps.setdefault(group, {}).setdefault(record[view.lane_name], {})[column] = cell
     columns = sorted({column for lines in warps.values() for line in lines.values() for column in line})
     prefix = "r" if dim else view.name if view.has_numbers else "slot "
-    if view.in_tensor_memory:
-        prefix = "c" if dim or layout.slots == 1 else "slot "
     labels = [f"{prefix}{column}" for column in columns] if view.registers else ["address"]
-    legend = f"cell = {','.join(layout.dims)}" + (
-        f"; the {layout.slots} slots of a register lie along {dim}" if dim else ""
-    )
+    unit = "column" if view.in_tensor_memory else "register"
+    if view.in_tensor_memory:
+        parts = 1 if dim else layout.slots
+        labels = [f"c{at // parts}" + (f":{at % parts}" if parts > 1 else "") for at in columns]
+    legend = f"cell = {','.join(view.dims)}" + (f"; the {layout.slots} slots of a {unit} lie along {dim}" * bool(dim))
     return [
         TextGrid(
             legend,
-            f"{view.threads[0]} {warp}" if view.threads[0] in ("warp", "block") else "",
+            ", ".join(f"{name} {index}" for name, index in zip(groups, group, strict=True)),
             [view.lane_name, *labels],
             [[f"{lane}", *(line.get(column, "") for column in columns)] for lane, line in sorted(lines.items())],
         )
-        for warp, lines in sorted(warps.items())
+        for group, lines in sorted(warps.items())
     ]
 
 

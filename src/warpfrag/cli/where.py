@@ -10,13 +10,14 @@ import click
 
 from warpfrag.catalog.registry import get
 from warpfrag.cli.descriptor import read_word
-from warpfrag.cli.support.operand_view import LogicalColumns, OperandView, Record, operand_view
+from warpfrag.cli.support.operand_view import Load, LogicalColumns, OperandView, Record, operand_view
 from warpfrag.cli.support.options import (
     choice_options,
     file_option,
     instruction_argument,
     integer,
     json_option,
+    load_options,
     operand_argument,
     target_option,
 )
@@ -41,6 +42,9 @@ ELEMENT = re.compile(r"(\w+)\[ ?(\d{1,9}) ?(?:, ?|\]\[)(\d{1,9}) ?\]")  # A[9, 3
     "warpfrag where mma.sp.m16n8k32.f32.f16.f16.f32 metadata 9 3 --selector 1",
     "warpfrag where ldmatrix.m8n8.x4.shared.b16 d 3 5 --matrix 2",
     "warpfrag where wgmma.mma_async.m64n64k16.f32.f16.f16 b 3 5 --descriptor 0x4000004000000000",
+    "warpfrag where tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.f16.f16 d 37 5",
+    "warpfrag where tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.f16.f16 d 37 5 "
+    "--through tcgen05.ld.sync.aligned.32x32b.x64.b32",
 )
 @instruction_argument
 @operand_argument
@@ -51,6 +55,7 @@ ELEMENT = re.compile(r"(\w+)\[ ?(\d{1,9}) ?(?:, ?|\]\[)(\d{1,9}) ?\]")  # A[9, 3
 @click.option("--trans", is_flag=True, help="The operand is MN-major in shared memory (16-bit types).")
 @click.option("--logical", is_flag=True, help="COL is a column of the full A of a sparse instruction.")
 @file_option("--codes", help_text="Metadata codes, rows by chunks: find a logical column exactly.")
+@load_options
 @target_option
 @json_option
 def command(
@@ -59,6 +64,9 @@ def command(
     operand: str,
     row: int | None,
     col: int | None,
+    through: str | None,
+    column: int | None,
+    base_lane: int | None,
     target: str | None,
     codes: str | None,
     logical: bool,
@@ -73,14 +81,17 @@ def command(
     chunk for metadata, row and scale for scale_a, scale and column for scale_b, and the row alone for addresses. For a
     sparse A, COL counts stored columns, unless --logical or --codes is given. An option that is left out means all.
     B of wgmma lies in shared memory, and A may: its byte is that of a --descriptor, or of a tile without gaps.
+    Of tensor memory the answer is lane and column; with --through, warp, lane and register after a tcgen05.ld.
     """
     operand, row, col = _element(operand, row, col)
     instruction = get(name, target)
+    load = Load(through, column, base_lane)
     staged = instruction.operands.get(operand.lower())
     if word is not None or trans or (staged is not None and staged.home == "shared"):
+        load.refuse(f"{operand.lower()} of {instruction} in shared memory")
         _print_address(instruction, operand, (row, col), word, trans=trans, as_json=as_json)
         return
-    view = operand_view(instruction, operand)
+    view = operand_view(instruction, operand, load)
     position = [row] if col is None else [row, col]
     if codes is not None or logical:
         next(view.chosen(choice))  # refuses an option that is not for this operand
@@ -88,7 +99,7 @@ def command(
         holders = _possible(view, sparse, row, position[1]) if codes is None else _exact(view, sparse, position, codes)
     else:
         holders = [Holder(record) for record in view.where(position, choice)]
-    absent = [] if holders else [f"A[{row}, {col}] is not stored: under these codes it is zero"]
+    absent = [] if holders else [_absent(view, position)]
     if as_json:
         entries = [{**view.json(holder.record, holder.columns), **holder.facts} for holder in holders]
         asked = {"instruction": view.instruction.name, "operand": view.name, "position": position}
@@ -118,6 +129,14 @@ def _element(operand: str, row: int | None, col: int | None) -> tuple[str, int, 
         msg = "Missing argument 'ROW'"
         raise click.UsageError(msg, click.get_current_context())
     return found[1], int(found[2]), int(found[3])
+
+
+def _absent(view: OperandView, position: list[int]) -> str:
+    """Why nothing holds an element."""
+    element = f"{view.name.upper()}[{', '.join(map(str, position))}]"
+    if view.after or view.is_access:
+        return f"{element} is not in these registers: the load or store does not reach it"
+    return f"{element} is not stored: under these codes it is zero"
 
 
 def _print_address(

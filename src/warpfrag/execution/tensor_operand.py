@@ -6,14 +6,15 @@ of one operand, `unpack` reads them; `through` says what a load of them leaves i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from warpfrag.core.coordinates import check_flag
 from warpfrag.errors import IllegalInstruction, InvalidOperand, ParseError, quote
 from warpfrag.execution.operand import Metadata, Operand, Registers, SparseOperand
 from warpfrag.execution.shared_operand import Shared, as_descriptor
-from warpfrag.isa.tcgen05.layouts import SCALE_ROWS, access, padded
+from warpfrag.isa.operands import REGISTER_BITS
+from warpfrag.isa.tcgen05.layouts import access, scaled_lines
 from warpfrag.isa.tcgen05.products import TensorForm, read_form
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from warpfrag.numerics.formats import Rounding
 
 
+HALF = 16  # bits of a column that a load with pack::16b keeps
 PADDED = 16  # elements, and bytes, of a padded row of 4- or 6-bit types
 
 
@@ -81,7 +83,15 @@ class _InTensorMemory(Registers):
         if loaded.slots > 1 and self.slots > 1:
             msg = f"{self.described} has {self.slots} elements in a column: a load that packs halves splits them"
             raise InvalidOperand(msg)
+        if loaded.slots > 1 and self.format.bits > HALF:
+            msg = f"{self.described} is {self.format}: a load that packs halves keeps the lower 16 bits of each column"
+            raise InvalidOperand(msg)
         return _composed(self.layout, loaded)
+
+    def _after(self, load: str | HasForm, column: int = 0, base_lane: int = 0) -> OperandSpec:
+        """Its row once a load has brought it to registers."""
+        layout = self.through(load, column, base_lane=base_lane)
+        return replace(self.row, layout=layout, container=REGISTER_BITS // layout.slots)
 
 
 def _composed(places: Layout, loaded: Layout) -> Layout:
@@ -278,11 +288,8 @@ class TensorScale(_InTensorMemory):
         if byte_id not in self.byte_ids:
             msg = f"{self.described}: the byte id is one of {', '.join(map(str, self.byte_ids))}, got {byte_id}"
             raise InvalidOperand(msg)
-        m, n, _ = self.form.shape
         is_a = self.role == "scale_a"
-        lines = np.arange(m if is_a else n)
-        if not is_a and self.form.blocks > 1 and m == SCALE_ROWS:
-            lines = lines // (n // 2) * padded(n // 2) + lines % (n // 2)
+        lines = np.array(scaled_lines(self.form, self.role[-1]))
         count = self.form.scales
         taken = byte_id + np.arange(count)
         return (lines[:, None], taken[None, :]) if is_a else (taken[:, None], lines[None, :])
@@ -311,6 +318,17 @@ class TensorScale(_InTensorMemory):
 @dataclass(frozen=True, repr=False)
 class TensorRegisters(Registers):
     """The registers of a load or store of tensor memory: which column of which lane each holds."""
+
+
+def after_load(operand: Registers, load: str | HasForm, column: int = 0, base_lane: int = 0) -> Registers:
+    """An operand of tensor memory as the registers hold it after a load; what `through` says, with bits and names."""
+    if not isinstance(operand, _InTensorMemory):
+        msg = f"{operand.described} is not in tensor memory: no tcgen05.ld brings it to registers"
+        raise InvalidOperand(msg)
+    row = operand._after(load, column, base_lane)  # noqa: SLF001 (of this module)
+    if isinstance(operand, TensorOperand) and not isinstance(operand, SparseOperand):
+        return Operand(row, operand.instruction)
+    return TensorRegisters(row, operand.instruction)
 
 
 def build(row: OperandSpec, form: TensorForm, rule: Pattern | None) -> Registers:

@@ -6,7 +6,8 @@ and column, are arguments. Everything is a record, a dict from column to number,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,6 +17,8 @@ from warpfrag.cli.support.output import shape_text
 from warpfrag.core.coordinates import LANES, check_index
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.execution.operand import Metadata, Operand, Scale, SparseOperand
+from warpfrag.isa.tcgen05.layouts import SCALE_ROWS, is_half, scaled_lines
+from warpfrag.isa.tcgen05.products import TensorForm
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,6 +30,24 @@ if TYPE_CHECKING:
 
 Record = dict[str, int]
 ADDRESSES = "addresses"
+
+
+class Load(NamedTuple):
+    """The options that bring an operand of tensor memory to registers: a tcgen05.ld and its address."""
+
+    through: str | None = None
+    column: int | None = None
+    base_lane: int | None = None
+
+    def refuse(self, what: str) -> None:
+        """Refuse options that would change nothing."""
+        given = [f"--{name.replace('_', '-')}" for name, choice in self._asdict().items() if choice is not None]
+        if given:
+            msg = f"{' and '.join(given)} is not for {what}: it is for an operand in tensor memory"
+            raise InvalidOperand(msg)
+
+
+TENSOR_MEMORY = Load()
 
 
 class LogicalColumns(NamedTuple):
@@ -49,13 +70,27 @@ class OperandView:
     name: str
     layout: Layout
     registers: Registers | None = None
+    after: str = ""
 
     @property
     def title(self) -> str:
         """What is shown, for the line above an answer."""
         if self.registers is None:
             return f"row addresses of {self.instruction}"
-        return f"{self.name} of {self.instruction}: {shape_text(self.registers.shape)} {self.registers.format}"
+        extents = [self.layout.outs[dim] for dim in self.dims if dim in self.positions]
+        shape = extents if self.is_access else self.registers.shape
+        after = f", after {self.after}" if self.after else ""
+        return f"{self.name} of {self.instruction}: {shape_text(tuple(shape))} {self.registers.format}{after}"
+
+    @property
+    def is_access(self) -> bool:
+        """Whether its registers are those of tcgen05.ld or st, whose elements are columns of tensor memory."""
+        return "tlane" in self.layout.outs
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """The coordinates of its elements; a column of tensor memory is one element of tcgen05.ld, without slots."""
+        return tuple(dim for dim in self.layout.dims if dim not in self.layout.ins)
 
     @property
     def matrix_registers(self) -> Metadata | Scale | Operand:
@@ -65,15 +100,28 @@ class OperandView:
             raise InvalidOperand(msg)
         return self.registers
 
+    @cached_property
+    def lines(self) -> tuple[str, tuple[int, ...]]:
+        """Of scale factors in tensor memory, the coordinate that is padded there, and where each row or column is."""
+        form = self.instruction.form
+        if not (isinstance(form, TensorForm) and self.name in ("scale_a", "scale_b")):
+            return "", ()
+        return "row" if self.name == "scale_a" else "col", scaled_lines(form, self.name[-1])
+
+    @cached_property
+    def _line_at(self) -> Record:
+        """For each coordinate of the layout that is no padding, the row or column it stands for."""
+        return {index: line for line, index in enumerate(self.lines[1])}
+
     @property
     def choices(self) -> tuple[str, ...]:
         """The coordinates that options give."""
-        return tuple(dim for dim in self.layout.dims if dim in CHOICES)
+        return tuple(dim for dim in self.dims if dim in CHOICES)
 
     @property
     def positions(self) -> tuple[str, ...]:
         """The coordinates that arguments give."""
-        return tuple(dim for dim in self.layout.dims if dim not in CHOICES)
+        return tuple(dim for dim in self.dims if dim not in CHOICES)
 
     @property
     def threads(self) -> tuple[str, ...]:
@@ -103,7 +151,9 @@ class OperandView:
                 raise InvalidOperand(msg)
             return [{}]
         count = self.layout.ins["warp"]
-        return [{"warp": index} for index in (range(count) if warp is None else [check_index("warp", warp, count)])]
+        warps = range(count) if warp is None else [check_index("warp", warp, count)]
+        blocks = [{"block": index} for index in range(self.layout.ins["block"])] if "block" in self.layout.ins else [{}]
+        return [{**block, "warp": index} for block in blocks for index in warps]
 
     def step(self, dim: str) -> int:
         """What one step of the layout means to the user: byte_id counts bytes, the layout counts groups of them."""
@@ -124,7 +174,14 @@ class OperandView:
                 "bit_low": bits.low,
             }
         coordinates = self.layout.at(**place._asdict())
-        return record | {dim: getattr(coordinates, dim) * self.step(dim) for dim in self.layout.dims}
+        record |= {dim: getattr(coordinates, dim) * self.step(dim) for dim in self.dims}
+        padded, _ = self.lines
+        return record | ({padded: self._line_at.get(record[padded], -1)} if padded else {})
+
+    def records(self, places: Iterable[Place]) -> list[Record]:
+        """Places and the elements they hold, without those that hold none: padding of scale factors."""
+        padded, _ = self.lines
+        return [record for record in map(self.record, places) if not padded or record[padded] >= 0]
 
     def check_lane(self, lane: int) -> bool:
         """Whether a lane takes part: only the addresses of some are read. A lane that there is not is refused."""
@@ -140,8 +197,8 @@ class OperandView:
         return f"the addresses of lanes {lanes} to {LANES - 1} are not read" if lanes < LANES else ""
 
     def places(self) -> Iterator[Record]:
-        """Every place, lane by lane."""
-        return map(self.record, self.layout.places())
+        """Every place that holds an element, lane by lane."""
+        return iter(self.records(self.layout.places()))
 
     def chosen(self, choice: Mapping[str, int | None]) -> Iterator[Record]:
         """Every value of the coordinates that choose, narrowed down by the options."""
@@ -168,13 +225,18 @@ class OperandView:
             msg = f"expected {names} for {self.name} of {self.instruction}, got {' '.join(map(str, position))}"
             raise InvalidOperand(msg)
         coordinates = dict(zip(self.positions, position, strict=True))
+        padded, lines = self.lines
         for dim, index in coordinates.items():
-            check_index(dim, index, self.layout.outs[dim])
+            check_index(dim, index, len(lines) if dim == padded else self.layout.outs[dim])
+        if padded:
+            coordinates[padded] = lines[coordinates[padded]]
         return [
             self.record(place)
             for chosen in self.chosen(choice)
             for place in self.layout.where(
-                **{dim: index // self.step(dim) for dim, index in chosen.items()}, **coordinates
+                **dict.fromkeys(self.layout.dims, 0)
+                | {dim: index // self.step(dim) for dim, index in chosen.items()}
+                | coordinates
             )
         ]
 
@@ -194,8 +256,7 @@ class OperandView:
         numbers = ["element"] if self.has_numbers else []
         place = [*self.threads, *([*self.counted, "bits", *numbers] if self.registers else [])]
         dims = [
-            "stored col" if dim == "col" and isinstance(self.registers, SparseOperand) else dim
-            for dim in self.layout.dims
+            "stored col" if dim == "col" and isinstance(self.registers, SparseOperand) else dim for dim in self.dims
         ]
         about = isinstance(self.registers, SparseOperand | Metadata)
         return [*place, *dims, *(["logical cols"] if about else [])]
@@ -206,7 +267,7 @@ class OperandView:
         if self.registers:
             cells += [*(record[name] for name in self.counted), bits_text(record)]
             cells += [f"{self.name}{record['element']}"] if self.has_numbers else []
-        cells += [record[dim] for dim in self.layout.dims]
+        cells += [record[dim] for dim in self.dims]
         columns = columns or self.logical(record)
         return [*cells, *([columns.text] if columns else [])]
 
@@ -249,6 +310,8 @@ class OperandView:
             notes.append(self.unread)
         if self.layout.copies > 1 and self.in_tensor_memory:
             notes.append(_copies_note(self))
+        elif self.layout.copies > 1 and self.after:
+            notes.append(f"every element is held {self.layout.copies} times")
         elif self.layout.copies > 1:
             notes.append(f"every element is held {self.layout.copies} times; the hardware reads the first")
         if self.registers and self.registers.row.register_bits > 32:
@@ -260,11 +323,14 @@ class OperandView:
 
 def _copies_note(view: OperandView) -> str:
     """What the copies of an operand in tensor memory are for."""
+    form = view.instruction.form
     if view.name in ("scale_a", "scale_b"):
+        if view.name == "scale_b" and form.shape.m == SCALE_ROWS and "block" in view.layout.ins:
+            return "lanes from 0 have the scale factors of the first half of B twice, lanes from 64 those of the second"
         return "all four groups of 32 lanes hold the same scale factors"
-    if view.instruction.form.shape.m in (64, 128) and view.name in ("c", "d"):
+    if isinstance(form, TensorForm) and is_half(form):
         return "16 of each 32 lanes are used: those from base lane 0, or those from base lane 16"
-    return f"every element is there {view.layout.copies} times, or in the lanes that the base lane selects"
+    return f"every element is there {view.layout.copies} times: each part of the columns of D is computed from its own"
 
 
 def bits_text(record: Record) -> str:
@@ -276,17 +342,37 @@ def bits_text(record: Record) -> str:
     )
 
 
-def operand_view(instruction: Instruction, operand: str) -> OperandView:
+def operand_view(instruction: Instruction, operand: str, load: Load = TENSOR_MEMORY) -> OperandView:
     """The operand that a word names, in any case; NotModelled where its layout is unknown."""
     name = operand.lower()
     if name in instruction.operands:
         registers = instruction.operands[name]
-        return OperandView(instruction, name, registers.layout, registers)
+        return _loaded(OperandView(instruction, name, registers.layout, registers), registers, load)
+    load.refuse(f"{quote(operand)} of {instruction}")
     if name == ADDRESSES and instruction.addresses is not None:
         return OperandView(instruction, name, instruction.addresses)
     known = [*instruction.operands, *([ADDRESSES] if instruction.addresses is not None else [])]
     msg = f"{instruction} has no operand {quote(operand)}: it has {', '.join(known)}"
     raise InvalidOperand(msg)
+
+
+def _loaded(view: OperandView, registers: Registers, load: Load) -> OperandView:
+    """The same operand after a load; the registers of a load or store themselves, at another address."""
+    if load == TENSOR_MEMORY:
+        return view
+    from warpfrag.execution.tensor_operand import after_load, load_layout
+
+    column, base_lane = load.column or 0, load.base_lane or 0
+    if view.is_access and load.through is None:
+        return replace(view, layout=load_layout(view.instruction, column, base_lane))
+    if registers.home != "tensor":
+        load.refuse(f"{view.name} of {view.instruction}")
+    if load.through is None:
+        msg = "--column and --base-lane are of the address of a load: name it with --through"
+        raise InvalidOperand(msg)
+    found = after_load(registers, load.through, column, base_lane)
+    at = f" at column {column}" * bool(column) + f" from lane {base_lane} of each 32" * bool(base_lane)
+    return replace(view, layout=found.layout, registers=found, after=load.through + at)
 
 
 def numbering_notes(views: Iterable[OperandView], notation: str) -> list[str]:

@@ -191,7 +191,20 @@ def to_option(function: Function) -> Function:
 
 def warp_option(function: Function) -> Function:
     """The option --warp of verbs that show places."""
-    return click.option("--warp", type=integer(), metavar="N", help="Which warp of a warpgroup (wgmma).")(function)
+    return click.option("--warp", type=integer(), metavar="N", help="Which warp of a warpgroup (wgmma, tcgen05.ld).")(
+        function
+    )
+
+
+def load_options(function: Function) -> Function:
+    """The options --through, --column and --base-lane: an operand of tensor memory as a load brings it to registers."""
+    for option in (
+        click.option("--base-lane", type=integer(), metavar="N", help="Of the load's address: 0, or 16 of shapes 16x."),
+        click.option("--column", type=integer(), metavar="N", help="The first column of the operand that it loads."),
+        click.option("--through", metavar="LOAD", help="Show the registers after this tcgen05.ld, not tensor memory."),
+    ):
+        function = option(function)
+    return function
 
 
 def json_option(function: Function) -> Function:

@@ -71,6 +71,11 @@ def placement(form: TensorForm) -> tuple[str, Mapping[str, Any]]:
     raise IllegalInstruction(form.name, "nobody says where its D lies")
 
 
+def is_half(form: TensorForm) -> bool:
+    """Whether its operands use 16 of each 32 lanes: those from base lane 0, or those from base lane 16."""
+    return "0" in placement(form)[1]["tlane"].split()
+
+
 def _in_order(steps: dict[str, list[Step]], *, is_pair: bool) -> dict[str, list[Step]]:
     """Inputs in the order of places; a single block has no `block`."""
     names = ("block", "tlane", "column", "slot") if is_pair else ("tlane", "column", "slot")
@@ -182,6 +187,19 @@ def scale_factors(form: TensorForm, side: str) -> Layout:
     steps = {"block": block, "tlane": lanes, "column": columns, "slot": [(2, byte_move(1)), (2, byte_move(2))]}
     extents = {"row": total, "byte": 4 * words} if side == "a" else {"byte": 4 * words, "col": total}
     return Layout.of_steps(extents, _in_order(steps, is_pair=form.blocks == 2))
+
+
+@cache
+def scaled_lines(form: TensorForm, side: str) -> tuple[int, ...]:
+    """For each row of A, or column of B, its coordinate in the layout of scale factors.
+
+    Space is padded, so the layout has coordinates of no row or column; of a pair with m 128 that is so in each half.
+    """
+    m, n, _ = form.shape
+    if side == "b" and form.blocks == 2 and m == SCALE_ROWS:
+        half = n // 2
+        return tuple(col // half * padded(half) + col % half for col in range(n))
+    return tuple(range(m if side == "a" else n))
 
 
 def split_of(spelling: TensorSpelling) -> int:
