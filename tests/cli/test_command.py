@@ -36,6 +36,7 @@ LOOKUPS = [
     ["list", "--long"],
     ["info", "tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.f16.f16"],
     ["at", "tcgen05.ld.sync.aligned.16x256b.x2.b32", "d", "5"],
+    ["draw", "tcgen05.mma.cta_group::1.kind::f16.m64n64k16.f32.f16.f16", "d"],
     ["descriptor", "0x8400490", "--for", "tcgen05.mma.cta_group::1.kind::f16", "idesc"],
     ["--help"],
 ]

@@ -14,6 +14,8 @@ from warpfrag.cli.support.options import (
     complete_instruction,
     complete_operand,
     file_option,
+    integer,
+    load_options,
     target_option,
     warp_option,
 )
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from warpfrag.catalog.instruction import Instruction
     from warpfrag.drawing.cells import Range
     from warpfrag.drawing.drawing import Drawing
-    from warpfrag.memory.descriptor import Descriptor
 
 RANGE = re.compile(r"(\d{1,9})(?:(?:-|\.\.|:)(\d{1,9}))?", re.ASCII)
 
@@ -45,8 +46,12 @@ class DrawOptions(TypedDict, total=False):
     byte_id: int
     target: str
     warp: int
-    descriptor: tuple[Descriptor, ...]
+    descriptor: tuple[int, ...]
     trans: bool
+    through: str
+    column: int
+    base_lane: int
+    block: int
 
 
 def read_range(_context: click.Context, parameter: click.Parameter, text: str | None) -> Range | None:
@@ -60,11 +65,9 @@ def read_range(_context: click.Context, parameter: click.Parameter, text: str | 
     return int(match[1]), int(match[2] or match[1])
 
 
-def read_words(
-    _context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]
-) -> tuple[Descriptor, ...] | None:
-    """Descriptors, as words in hex."""
-    return tuple(map(read_word, texts)) or None
+def read_words(_context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[int, ...] | None:
+    """Words of descriptors, in hex."""
+    return tuple(read_word(text).word for text in texts) or None
 
 
 @verb(
@@ -74,6 +77,8 @@ def read_words(
     "warpfrag draw mma.sp.m16n8k32.f32.f16.f16.f32 metadata --selector 1 -o e.svg",
     "warpfrag draw wgmma.mma_async.m64n64k16.f32.f16.f16 d --warp 1 -o d.svg",
     "warpfrag draw wgmma.mma_async.m64n64k16.f32.f16.f16 b --descriptor 0x4000004000000000 -o b.svg",
+    "warpfrag draw tcgen05.mma.cta_group::1.kind::f16.m64n64k16.f32.f16.f16 d -o d.svg         # tensor memory",
+    "warpfrag draw tcgen05.ld.sync.aligned.16x256b.x2.b32 -o ld.svg",
     "warpfrag draw --figure 130 -o figure-130.svg                     # as numbered in the PTX ISA",
 )
 @click.argument("name", metavar="[INSTRUCTION]", required=False, shell_complete=complete_instruction)
@@ -95,6 +100,8 @@ def read_words(
 )
 @click.option("--trans", is_flag=True, default=None, help="The operand is MN-major in shared memory (16-bit types).")
 @click.option("--theme", type=click.Choice(get_args(Theme)), default="auto", show_default=True, help="Colours.")
+@load_options
+@click.option("--block", type=integer(), metavar="N", help="Which of a pair of blocks (tcgen05).")
 @target_option
 def command(
     *,

@@ -26,6 +26,7 @@ from warpfrag.cli.support.verbs import verb
 from warpfrag.core.coordinates import check_index
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.execution.operand import Operand, SparseOperand
+from warpfrag.execution.tensor_operand import PADDED, InTensorShared
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -151,7 +152,7 @@ def _print_address(
     """At which byte of shared memory an element lies."""
     operand = instruction.operands.get(name.lower())
     if not (isinstance(operand, Operand) and operand.staged):
-        msg = f"--descriptor and --trans are for A and B of wgmma, not for {quote(name)} of {instruction}"
+        msg = f"--descriptor and --trans are for A and B of wgmma and tcgen05, not for {quote(name)} of {instruction}"
         raise InvalidOperand(msg)
     row, col = position
     rows, cols = operand.shape
@@ -160,10 +161,14 @@ def _print_address(
         raise InvalidOperand(msg)
     check_index("row", row, rows)
     check_index("col", col, cols)
-    descriptor = operand.descriptors(trans=trans)[0] if word is None else read_word(word)
+    descriptor = operand.descriptors(trans=trans)[0] if word is None else read_word(word, operand.descriptor_kind)
     bits = operand.format.bits
-    address = operand.memory(descriptor, trans=trans).address(row=row, col=col, bits=bits)
     along = (row if (operand.role == "a") == trans else col) * bits
+    if isinstance(operand, InTensorShared) and operand.is_padded:
+        address = int(operand.addresses(descriptor, trans)[row, col])
+        along = (col if operand.role == "a" else row) % PADDED * bits
+    else:
+        address = operand.memory(descriptor, trans=trans).address(row=row, col=col, bits=bits)
     known = [] if word else ["no --descriptor was given: this is a tile without gaps"]
     if as_json:
         asked = {"instruction": instruction.name, "operand": operand.role, "position": [row, col]}

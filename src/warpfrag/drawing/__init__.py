@@ -21,9 +21,9 @@
 
 How it is built: `views` chooses grids of `cells`, which `by_element` and `by_lane` make from layouts, `motion_view`
 from relayouts, `access_view` from loads and stores and `staged_view` from descriptors; `warpgroup_lanes` flattens the
-warps of a warpgroup. `panel` writes a grid as SVG with the elements of `render.svg`, `composition` puts panels, heading
-and legend together, `terminal` writes ASCII. `figures` has the figures of the ISA by number, `notebook` the cards of a
-notebook.
+warps of a warpgroup; `tensor_view` and `tensor_map` show tensor memory. `panel` writes a grid as SVG with the elements
+of `render.svg`, `composition` puts panels, heading and legend together, `terminal` writes ASCII. `figures` has the
+figures of the ISA by number, `notebook` the cards of a notebook.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from warpfrag.drawing.cells import Cut
 from warpfrag.drawing.drawing import Drawing
 from warpfrag.drawing.figures import figure_row
 from warpfrag.drawing.motion_view import relayout_drawing
+from warpfrag.drawing.tensor_view import TensorRequest, is_in_tensor_memory, tensor_picture
 from warpfrag.drawing.views import VIEWS, FigureRequest, default_view, notes, scenes
 from warpfrag.drawing.warpgroup_lanes import WARPS, flatten_warps
 from warpfrag.errors import InvalidOperand, quote
@@ -75,6 +76,10 @@ def draw(
     warp: int | None = None,
     descriptor: Descriptor | int | Sequence[Descriptor | int] | None = None,
     trans: bool = False,
+    through: str | Instruction | None = None,
+    column: int = 0,
+    base_lane: int = 0,
+    block: int | None = None,
     theme: Theme = "auto",
     title: str = "",
 ) -> Drawing:
@@ -89,6 +94,9 @@ def draw(
     Of a matrix of a warpgroup the first 32 columns are shown, unless `cols` says others, and all warps, unless `warp`
     says which. In shared memory an operand lies as a `descriptor` says, or several, one for each step along k; `trans`:
     MN-major. Without one, a tile without gaps is shown. There `rows` are lines of 128 bytes.
+    Of tcgen05, "memory" is a map of tensor memory by lane and column, in regions, and "matrix" has single elements.
+    With `through`, a tcgen05.ld, the registers after it are shown, of `warp` 0 unless said; `column` and `base_lane`
+    are of its address. `block` chooses one of a pair.
     `theme` is "light" or "dark" where the reader's screen shall not decide. wmma has the fragments of `target`.
 
     Of a relayout, the registers of the source and those of the target are shown, coloured by the lane that each element
@@ -99,7 +107,8 @@ def draw(
         raise InvalidOperand(msg)
     if isinstance(instruction, Relayout | AccessPlan):
         options = (operand, view, target, rows, cols, parts, warp, descriptor, trans or None, selector or None)
-        if any(option is not None for option in options) or byte_id or thread_id:
+        tensor = (through, block, column or None, base_lane or None)
+        if any(option is not None for option in (*options, *tensor)) or byte_id or thread_id:
             msg = "a figure of a relayout, or of a plan to load or store, takes a theme and a title, nothing else"
             raise InvalidOperand(msg)
         picture = relayout_drawing(instruction) if isinstance(instruction, Relayout) else access_drawing(instruction)
@@ -109,7 +118,16 @@ def draw(
         raise InvalidOperand(msg)
     resolved = get(instruction, target=target)
     chosen = _operand(resolved, operand)
-    descriptors = _descriptors(descriptor)
+    descriptors = _descriptors(descriptor, getattr(chosen, "descriptor_kind", "wgmma"))
+    if is_in_tensor_memory(resolved, chosen) and not descriptors and not check_flag("trans", trans):
+        asked = TensorRequest(Cut(rows, cols, parts), warp, block, through, column, base_lane)
+        checked = None if view is None else _checked_choice("view", view, VIEWS)
+        found = tensor_picture(resolved, chosen, checked, asked)
+        shown = _checked_choice("theme", theme, get_args(Theme))
+        return Drawing(title or found.title, resolved.name, found.notes, found.scenes, shown)
+    if through is not None or block is not None or column or base_lane:
+        msg = f"through, column, base_lane and block are for operands of tcgen05 in tensor memory, not for {resolved}"
+        raise InvalidOperand(msg)
     usual = "memory" if descriptors else default_view(resolved, chosen)
     chosen_view = _checked_choice("view", view, VIEWS) if view is not None else usual
     _check_shared(resolved, chosen_view, warp, descriptors, rows, trans=trans)
@@ -132,23 +150,24 @@ def draw_figure(key: int | str, *, theme: Theme = "auto") -> Drawing:
 
 def _operand(instruction: Instruction, role: str | None) -> AnyOperand | None:
     """The operand that a role names, in any case; without a role the only one, or none of many."""
-    if instruction.form.operation.scope == "block":
-        msg = f"{instruction} works on tensor memory, which is not drawn: `warpfrag table` shows it by lane and column"
-        raise InvalidOperand(msg)
     if role is None:
         only = tuple(instruction.operands.values())
         return only[0] if len(only) == 1 else None
+    if not instruction.operands:
+        msg = f"{instruction} has no operands to draw"
+        raise InvalidOperand(msg)
     wanted = role.lower() if isinstance(role, str) else role
     name = _checked_choice("operand", wanted, tuple(instruction.operands), what=instruction.name)
     chosen: AnyOperand = instruction.operands[name]
-    return flatten_warps(chosen)
+    return chosen if instruction.form.operation.scope == "block" else flatten_warps(chosen)
 
 
-def _descriptors(descriptor: Descriptor | int | Sequence[Descriptor | int] | None) -> tuple[Descriptor, ...]:
-    """The descriptors that are given, as objects."""
+def _descriptors(descriptor: Descriptor | int | Sequence[Descriptor | int] | None, kind: str) -> tuple[Descriptor, ...]:
+    """The descriptors that are given, as objects of the operand's kind."""
     if descriptor is None:
         return ()
-    return tuple(map(as_descriptor, descriptor if isinstance(descriptor, list | tuple) else [descriptor]))
+    given = descriptor if isinstance(descriptor, list | tuple) else [descriptor]
+    return tuple(as_descriptor(each, kind) for each in given)
 
 
 def _check_shared(

@@ -34,13 +34,14 @@ if TYPE_CHECKING:
     from warpfrag.execution.operand import Metadata, Operand, Registers, Scale, SparseOperand
     from warpfrag.isa.patterns import Pattern
 
-PART_NAMES = {"mma": "product", "matrix": "matrix"}
+PART_NAMES = {"mma": "product", "matrix": "matrix", "selector": "selector"}
 
 
 def matrix_grids(operand: Operand, cut: Cut = EVERYTHING, addresses: Layout | None = None) -> list[FigureGrid]:
     """One grid for each product or matrix of an operand; `addresses` adds the lanes that point at its lines."""
     layout = operand.layout
     *outer, height, width = layout.shape
+    down, across = layout.dims[-2:]
     first_row, last_row = cut.within("rows", height)
     first_col, last_col = cut.within("cols", width)
     first_part, last_part = cut.within("parts", outer[0] if outer else 1)
@@ -55,8 +56,8 @@ def matrix_grids(operand: Operand, cut: Cut = EVERYTHING, addresses: Layout | No
             for row in range(first_row, last_row + 1)
             for col in range(first_col, last_col + 1)
         ]
-        rows, cols = ticks("row", first_row, last_row), ticks("col", first_col, last_col)
-        levels: dict[str, tuple[HeadingLevel, ...]] = {"row": (rows,), "col": (cols,)}
+        rows, cols = ticks(down, first_row, last_row), ticks(across, first_col, last_col)
+        levels: dict[str, tuple[HeadingLevel, ...]] = {down: (rows,), across: (cols,)}
         if addresses:
             line = addresses.dims[-1]
             levels[line] = (_address_level(addresses, part, cut.within("rows", height)), *levels[line])
@@ -66,8 +67,8 @@ def matrix_grids(operand: Operand, cut: Cut = EVERYTHING, addresses: Layout | No
             lanes=layout.lanes,
             height=rows.marks[-1].last + 1,
             width=cols.marks[-1].last + 1,
-            rows=levels["row"],
-            cols=levels["col"],
+            rows=levels[down],
+            cols=levels[across],
             cells=tuple(cells),
             blocks=_blocks(cells, slot_run(layout)),
         )
@@ -88,7 +89,8 @@ def slot_run(layout: Layout) -> tuple[int, int]:
             run *= 2
         return run
 
-    return length("row"), length("col")
+    down, across = layout.dims[-2:]
+    return length(down), length(across)
 
 
 def _title(operand: Operand, part: int, cells: list[FigureCell]) -> str:
@@ -104,6 +106,10 @@ def _title(operand: Operand, part: int, cells: list[FigureCell]) -> str:
 
 def _cell(operand: Operand, at: tuple[int, ...], places: list[Place], y: int, x: int) -> FigureCell:
     lines: list[str] = []
+    element = f"{operand.role.upper()}[{','.join(map(str, at))}]"
+    if not places:
+        coordinates = tuple(zip(operand.layout.dims, at, strict=True))
+        return FigureCell(y, x, coordinates, 0, 0, "", ("-",), f"{element} is not in these registers", unread=True)
     for place in places:
         owner = f"{lane_name(place.lane)}:"
         if owner not in lines:
@@ -119,7 +125,7 @@ def _cell(operand: Operand, at: tuple[int, ...], places: list[Place], y: int, x:
         reg=first.reg,
         slot=str(first.slot),
         lines=tuple(lines),
-        tip=f"{operand.role.upper()}[{','.join(map(str, at))}] {where}",
+        tip=f"{element} {where}",
     )
 
 

@@ -108,6 +108,7 @@ class ColourKey(NamedTuple):
 class FigureGrid:
     """One picture: cells, blocks, and headings from the outside in; strokes in every row mark each `ruled` columns.
 
+    The lines of a cell stand below each other where they are too long for one line, or where it `is_stacked`.
     `lanes` is how many lanes the layout has, whether or not a cut leaves something of each; or how many colours
     there are, where a `key` says what else they stand for.
     """
@@ -124,6 +125,7 @@ class FigureGrid:
     words_on_blocks: bool = False
     ruled: int = 0
     key: ColourKey | None = None
+    is_stacked: bool = False
 
 
 def ticks(name: str, first: int, last: int) -> HeadingLevel:

@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.core.coordinates import LANES
 from warpfrag.drawing.cells import ColourKey
-from warpfrag.drawing.panel import FONT, PADDING, SMALL, TITLE, GridPanel, width_of
+from warpfrag.drawing.panel import FONT, PADDING, SMALL, TITLE, CellSize, GridPanel, width_of
 from warpfrag.render import svg
 from warpfrag.render.palette import DARK, GROUP, LIGHT, Palette, Theme
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from warpfrag.drawing.panel import CellSize
     from warpfrag.drawing.views import Scene
 
 MARGIN = 16
@@ -32,6 +31,7 @@ PAGE = 1240  # scenes flow into lines of about this width
 NARROWEST = 520  # so that notes are not broken into too many lines
 MIN_HEADING = 280  # the space that a heading beside B needs
 CHIP_WIDTH, WIDE_CHIP, CHIP_HEIGHT = 28, 34, 18  # wide ones fit T127
+LONGEST_LANE = 4  # letters of T127
 LEGEND = "lanes of the warp: one hue for each group of four, one shade for each lane in it"
 GROUP_LEGEND = "threads of the warpgroup: one hue for each group of four, one shade for each in it; again in each warp"
 
@@ -82,11 +82,12 @@ def _placed_scenes(scenes: tuple[Scene, ...]) -> list[PlacedScene]:
     """Products each in their arrangement; single grids of one operand with cells of one size."""
     if any(len(scene) > 1 for scene in scenes):
         return [_product(scene) for scene in scenes]
-    panels = [GridPanel.fit(grid) for (grid,) in scenes]
+    panels = [GridPanel.fit(grid, compact=grid.is_stacked) for (grid,) in scenes]
     largest: dict[tuple[str, str], CellSize] = {}
     for panel in panels:
         kind = (panel.grid.operand, panel.size.mode)
-        largest[kind] = max(panel.size, largest.get(kind, panel.size))
+        _, width, height = largest.get(kind, panel.size)
+        largest[kind] = CellSize(panel.size.mode, max(width, panel.size.width), max(height, panel.size.height))
     return [
         PlacedScene((PlacedPanel(GridPanel(panel.grid, largest[panel.grid.operand, panel.size.mode]), 0, 0),))
         for panel in panels
@@ -155,8 +156,11 @@ def page(*, title: str, subtitle: str, notes: tuple[str, ...], scenes: tuple[Sce
     body += [part for panel, dx, dy in panels for part in panel.svg(MARGIN + dx, y + dy)]
     y = max(y + placed.y + placed.panel.height for placed in panels) + BETWEEN - 6
     lanes = max(grid.lanes for scene in scenes for grid in scene)
-    body += _legend(y, inner, next((grid.key for scene in scenes for grid in scene if grid.key), None) or _lanes(lanes))
-    height = y + _legend_height(inner, lanes) + MARGIN
+    keys = list(dict.fromkeys(grid.key or _lanes(lanes) for scene in scenes for grid in scene))
+    for key in keys:
+        body += _legend(y, inner, key)
+        y += _legend_height(inner, key) + BETWEEN // 4
+    height = y - BETWEEN // 4 + MARGIN
     width = inner + 2 * MARGIN
     paper = svg.rect(x=0, y=0, width=width, height=height, classes="paper")
     return svg.document([paper, *body], width=width, height=height, title=title, style=stylesheet(theme, lanes))
@@ -197,20 +201,23 @@ def wrapped(words: str, width: int, *, size: int, at: str) -> list[str]:
     return [line for line in lines if line]
 
 
-def _chip_width(lanes: int) -> int:
-    return CHIP_WIDTH if lanes <= LANES else WIDE_CHIP
+def _chip_width(names: list[str]) -> int:
+    """As wide as the names need."""
+    usual = CHIP_WIDTH if len(names) <= LANES else WIDE_CHIP
+    return max(usual, *(width_of(name, SMALL) for name in names)) if max(map(len, names)) > LONGEST_LANE else usual
 
 
-def _lanes_in_line(width: int, lanes: int) -> int:
+def _lanes_in_line(width: int, names: list[str]) -> int:
     """Lanes in one line of the legend: all of them, half, a quarter, ... as the figure is wide."""
-    each = lanes
-    while each > 8 and each * _chip_width(lanes) + each // GROUP * PADDING > width:
+    each = len(names)
+    while each > 8 and each * _chip_width(names) + each // GROUP * PADDING > width:
         each //= 2
     return each
 
 
-def _legend_height(width: int, lanes: int) -> int:
-    return FONT + 9 + lanes // _lanes_in_line(width, lanes) * (CHIP_HEIGHT + 3)
+def _legend_height(width: int, key: ColourKey) -> int:
+    names = [name for name in key.names if name]
+    return FONT + 9 + -(-len(names) // _lanes_in_line(width, names)) * (CHIP_HEIGHT + 3)
 
 
 def _lanes(lanes: int) -> ColourKey:
@@ -219,17 +226,18 @@ def _lanes(lanes: int) -> ColourKey:
 
 
 def _legend(y: int, width: int, key: ColourKey) -> Iterator[str]:
-    """A chip for each lane, in its colour, with its name."""
-    lanes = len(key.names)
+    """A chip for each colour that has a name, with it."""
+    chips = [(lane, name) for lane, name in enumerate(key.names) if name]
+    names = [name for _, name in chips]
     yield svg.text(key.words, x=MARGIN, y=y + FONT, classes="note start")
     y += FONT + 9
-    each, chip_width = _lanes_in_line(width, lanes), _chip_width(lanes)
-    for first in range(0, lanes, each):
+    each, chip_width = _lanes_in_line(width, names), _chip_width(names)
+    for first in range(0, len(chips), each):
         line = []
-        for lane in range(first, first + each):
-            x = (lane - first) * chip_width + (lane - first) // GROUP * PADDING
+        for place, (lane, name) in enumerate(chips[first : first + each]):
+            x = place * chip_width + place // GROUP * PADDING
             line.append(svg.box(x=x, width=chip_width, height=CHIP_HEIGHT, data_lane=lane))
-            line.append(svg.text(key.names[lane], x=x + chip_width // 2, y=13))
+            line.append(svg.text(name, x=x + chip_width // 2, y=13))
         yield svg.group(line, classes="chips", transform=f"translate({MARGIN} {y})")
         y += CHIP_HEIGHT + 3
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.drawing.cells import CellBlock, ColourKey, FigureCell, FigureGrid, HeadingLevel, HeadingMark, ticks
 from warpfrag.memory.descriptor import lines as lines_of
+from warpfrag.memory.descriptor import stored_bits
 from warpfrag.memory.shared_memory import BANK_BYTES, BANKS, UNIT
 
 if TYPE_CHECKING:
@@ -55,7 +56,12 @@ class StagedFigure(NamedTuple):
     @property
     def elements(self) -> int:
         """Elements of a unit."""
-        return UNIT * 8 // self.operand.format.bits
+        return UNIT * 8 // self.bits
+
+    @property
+    def bits(self) -> int:
+        """The bits that an element takes there: 4- and 6-bit types of tcgen05 are padded to bytes."""
+        return stored_bits(self.operand)
 
     def words(self, unit: MemoryUnit) -> tuple[str, str]:
         """The text of a unit's cell: its line, and the range of its elements."""
@@ -74,7 +80,7 @@ class StagedFigure(NamedTuple):
                     at = (line, number * self.elements)
                     is_along_row = (self.operand.role == "a") != self.trans
                     row, col = at if is_along_row else at[::-1]
-                    address = memory.address(row=row, col=col, bits=self.operand.format.bits)
+                    address = memory.address(row=row, col=col, bits=self.bits)
                     further = step * self.operand.shape[1 if self.operand.role == "a" else 0]
                     row, col = (row, col + further) if self.operand.role == "a" else (row + further, col)
                     before = (step * outer, 0) if self.trans else (0, step * numbers)

@@ -17,7 +17,7 @@ from warpfrag.cli.support.output import shape_text
 from warpfrag.core.coordinates import LANES, check_index
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.execution.operand import Metadata, Operand, Scale, SparseOperand
-from warpfrag.isa.tcgen05.layouts import SCALE_ROWS, is_half, scaled_lines
+from warpfrag.isa.tcgen05.layouts import copies_in_words, scaled_lines
 from warpfrag.isa.tcgen05.products import TensorForm
 
 if TYPE_CHECKING:
@@ -308,8 +308,9 @@ class OperandView:
             )
         if self.unread:
             notes.append(self.unread)
-        if self.layout.copies > 1 and self.in_tensor_memory:
-            notes.append(_copies_note(self))
+        form = self.instruction.form
+        if self.layout.copies > 1 and self.in_tensor_memory and isinstance(form, TensorForm):
+            notes.append(copies_in_words(form, self.name, self.layout.copies))
         elif self.layout.copies > 1 and self.after:
             notes.append(f"every element is held {self.layout.copies} times")
         elif self.layout.copies > 1:
@@ -319,18 +320,6 @@ class OperandView:
         if isinstance(self.registers, SparseOperand):
             notes.append("half of A is stored: the metadata code of a chunk says which logical columns")
         return notes
-
-
-def _copies_note(view: OperandView) -> str:
-    """What the copies of an operand in tensor memory are for."""
-    form = view.instruction.form
-    if view.name in ("scale_a", "scale_b"):
-        if view.name == "scale_b" and form.shape.m == SCALE_ROWS and "block" in view.layout.ins:
-            return "lanes from 0 have the scale factors of the first half of B twice, lanes from 64 those of the second"
-        return "all four groups of 32 lanes hold the same scale factors"
-    if isinstance(form, TensorForm) and is_half(form):
-        return "16 of each 32 lanes are used: those from base lane 0, or those from base lane 16"
-    return f"every element is there {view.layout.copies} times: each part of the columns of D is computed from its own"
 
 
 def bits_text(record: Record) -> str:

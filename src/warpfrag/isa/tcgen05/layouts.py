@@ -202,6 +202,17 @@ def scaled_lines(form: TensorForm, side: str) -> tuple[int, ...]:
     return tuple(range(m if side == "a" else n))
 
 
+def copies_in_words(form: TensorForm, role: str, copies: int) -> str:
+    """What the copies of an operand in tensor memory are for."""
+    if role == "scale_b" and form.shape.m == SCALE_ROWS and form.blocks == 2:
+        return "lanes from 0 have the scale factors of the first half of B twice, lanes from 64 those of the second"
+    if role.startswith("scale"):
+        return "all four groups of 32 lanes hold the same scale factors"
+    if is_half(form):
+        return "16 of each 32 lanes are used: those from base lane 0, or those from base lane 16"
+    return f"every element is there {copies} times: each part of the columns of D is computed from its own"
+
+
 def split_of(spelling: TensorSpelling) -> int:
     """The distance of the two halves of 16x32bx2 if nothing says another: the columns that a half reads."""
     return spelling.repeat * (2 if spelling.word("pack") or spelling.word("unpack") else 1)
