@@ -210,7 +210,9 @@ def test_what_cannot_be_compared_is_refused_before_the_gpu_is_opened(given, mess
 
 @pytest.mark.parametrize("name", ["ldmatrix.m8n8.x4.b16", "wmma.load.a.row.m16n16k16.f16"])
 def test_a_mover_is_refused(name: str):
-    with pytest.raises(wf.InvalidOperand, match="computes nothing: verify runs mma, mma.sp, wmma.mma and wgmma$"):
+    with pytest.raises(
+        wf.InvalidOperand, match="computes nothing: verify runs mma, mma.sp, wmma.mma, wgmma and tcgen05.mma$"
+    ):
         verify([F16, name])
 
 

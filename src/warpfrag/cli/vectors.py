@@ -14,6 +14,7 @@ from warpfrag.cli.support.verbs import verb
     "warpfrag vectors mma.m16n8k16.f32.f16.f16.f32 -o vectors.npz   # or .json, or a C++ header .h",
     "warpfrag vectors mma.m16n8k16.f32.f16.f16.f32 -o test.cu       # a program that tests a GPU: nvcc test.cu",
     "warpfrag vectors mma.m16n8k32.s32.s8.s8.s32 --self-check",
+    "warpfrag vectors tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.bf16.bf16 --arch sm_100 -o test.cu",
 )
 @instruction_argument
 @arch_option
@@ -28,6 +29,8 @@ def command(
     name: str, arch: str, seed: int, lang: str | None, output: str | None, *, check: bool, as_json: bool
 ) -> int:
     """Test vectors of one product: operand registers and the expected result registers.
+
+    Of tcgen05 they are the contents of shared and tensor memory, and descriptors of every order and swizzle.
 
     Each group says which mistakes it catches. The program runs every group on a GPU and names those that fail, with
     lane, register, expected and got. With --self-check, exit status 1 means that a mistake went unnoticed.

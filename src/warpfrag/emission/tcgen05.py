@@ -81,7 +81,7 @@ def header(instructions: Sequence[Instruction], *, is_included: bool = True) -> 
         "",
         "// A shared-memory descriptor whose tile starts at a shared address.",
         "__device__ inline uint64_t tcgen05_descriptor(uint64_t word, uint32_t shared_address) {",
-        "    return word | ((shared_address & 0x3FFFF) >> 4);",
+        "    return word + ((shared_address & 0x3FFFF) >> 4);",
         "}",
         "",
     ]
@@ -100,13 +100,14 @@ def _wrapper(t: TensorMma) -> list[str]:
     inputs = "".join(f', "r"({role})' for role in extra)
     return [
         f"// {t.name}",
-        f"constexpr uint32_t {name}_idesc = 0x{t.descriptor().word:08x}u;",
-        f"constexpr uint64_t {name}_a = 0x{a.word:016x}ull;  // {a}",
-        f"constexpr uint64_t {name}_b = 0x{b.word:016x}ull;  // {b}",
-        f"__device__ inline void {name}(uint32_t d, uint64_t a, uint64_t b{parameters}, bool accumulate) {{",
+        f"inline constexpr uint32_t {name}_idesc = 0x{t.descriptor().word:08x}u;",
+        f"inline constexpr uint64_t {name}_a = 0x{a.word:016x}ull;  // {a}",
+        f"inline constexpr uint64_t {name}_b = 0x{b.word:016x}ull;  // {b}",
+        f"__device__ inline void {name}(uint32_t d, uint64_t a, uint64_t b{parameters}, bool accumulate,",
+        f"                              uint32_t idesc = {name}_idesc) {{",
         f'    asm volatile("{{ .reg .pred p; setp.ne.b32 p, {flag}, 0;"',
         f'                 " {_statement(t, "%0", "%1", "%2", "%3", numbered, "p")} }}"',
-        f'                 :: "r"(d), "l"(a), "l"(b), "r"({name}_idesc){inputs}, "r"(accumulate ? 1 : 0) : "memory");',
+        f'                 :: "r"(d), "l"(a), "l"(b), "r"(idesc){inputs}, "r"(accumulate ? 1 : 0) : "memory");',
         "}",
         "",
     ]
@@ -131,7 +132,43 @@ def _cuda_sync(t: TensorMma) -> list[str]:
 
 
 def _cuda_kernel(t: TensorMma) -> list[str]:
-    name, sizes, group = identifier(t), _sizes(t), f"cta_group::{t.blocks}"
+    """A kernel for one tile, whose sizes and descriptors are constants."""
+    name, sizes = identifier(t), _sizes(t)
+    return [
+        f"// One tile: images of A, B and tensor memory in, the columns of D out; {THREADS} threads.",
+        *_cuda_signature(t, f"{name}_kernel", "const uint32_t* a, const uint32_t* b, const uint32_t* c, uint32_t* d"),
+        f"    constexpr int words_a = {sizes['a'] // 4}, words_b = {sizes['b'] // 4};",
+        f"    constexpr uint64_t descriptor_a = {name}_a, descriptor_b = {name}_b;",
+        f"    constexpr uint32_t idesc = {name}_idesc;",
+        "    __shared__ alignas(1024) uint32_t tile_a[words_a];",
+        "    __shared__ alignas(1024) uint32_t tile_b[words_b];",
+        *_cuda_body(t, name),
+    ]
+
+
+def raw_kernel(t: TensorMma, function: str) -> list[str]:
+    """A kernel for many tiles, with sizes and descriptors as parameters; `function` is called for the product."""
+    arrays = "const uint32_t* a, const uint32_t* b, const uint32_t* c, uint32_t* d"
+    numbers = "uint64_t descriptor_a, uint64_t descriptor_b, uint32_t idesc, int words_a, int words_b"
+    return [
+        f"// A tile for each {'block' if t.blocks == 1 else 'pair of blocks'}: images in, the columns of D out.",
+        *_cuda_signature(t, f"{identifier(t)}_raw", f"{arrays},\n    {numbers}"),
+        "    extern __shared__ uint32_t dynamic[];",
+        "    const uint32_t past = static_cast<uint32_t>(__cvta_generic_to_shared(dynamic)) % 1024;",
+        "    uint32_t* const tile_a = dynamic + (1024 - past) % 1024 / 4;",
+        "    uint32_t* const tile_b = tile_a + (words_a + 255) / 256 * 256;",
+        *_cuda_body(t, function),
+    ]
+
+
+def _cuda_signature(t: TensorMma, name: str, parameters: str) -> list[str]:
+    cluster = "__cluster_dims__(2, 1, 1) " if t.blocks == 2 else ""
+    return [f'extern "C" __global__ void {cluster}__launch_bounds__({THREADS})', f"{name}({parameters}) {{"]
+
+
+def _cuda_body(t: TensorMma, function: str) -> list[str]:
+    """What both kernels do: copy the images of this block, run the product, write the columns of D."""
+    sizes, group = _sizes(t), f"cta_group::{t.blocks}"
     places = image_columns(t.form)
     columns, of_d = sizes["columns"], sizes["d"]
     sync = _cuda_sync(t)
@@ -145,25 +182,14 @@ def _cuda_kernel(t: TensorMma) -> list[str]:
     is_pair = t.blocks == 2
     mask = f', "h"(static_cast<uint16_t>({PAIR}))' if is_pair else ""
     return [
-        f"// One tile: images of A, B and tensor memory in, the columns of D out; {THREADS} threads.",
-        f'extern "C" __global__ void {"__cluster_dims__(2, 1, 1) " if is_pair else ""}__launch_bounds__({THREADS})',
-        f"{name}_kernel(const uint32_t* a, const uint32_t* b, const uint32_t* c, uint32_t* d) {{",
-        f"    __shared__ alignas(1024) uint32_t tile_a[{sizes['a'] // 4}];",
-        f"    __shared__ alignas(1024) uint32_t tile_b[{sizes['b'] // 4}];",
         "    __shared__ alignas(8) uint64_t done;",
         "    __shared__ uint32_t allocated;",
         "    const int thread = threadIdx.x;",
-        *(
-            [
-                "    const int rank = blockIdx.x;  // of the pair",
-                f"    a += rank * {sizes['a'] // 4}, b += rank * {sizes['b'] // 4};",
-                f"    c += rank * {THREADS * columns}, d += rank * {THREADS * of_d};",
-            ]
-            if is_pair
-            else []
-        ),
-        f"    for (int at = thread; at < {sizes['a'] // 4}; at += {THREADS}) tile_a[at] = a[at];",
-        f"    for (int at = thread; at < {sizes['b'] // 4}; at += {THREADS}) tile_b[at] = b[at];",
+        "    const size_t block = blockIdx.x;",
+        "    a += block * words_a, b += block * words_b;",
+        f"    c += block * {THREADS * columns}, d += block * {THREADS * of_d};",
+        f"    for (int at = thread; at < words_a; at += {THREADS}) tile_a[at] = a[at];",
+        f"    for (int at = thread; at < words_b; at += {THREADS}) tile_b[at] = b[at];",
         "    const uint32_t done_address = static_cast<uint32_t>(__cvta_generic_to_shared(&done));",
         "    if (thread < 32) {",
         f'        asm volatile("tcgen05.alloc.{group}.sync.aligned.shared::cta.b32 [%0], {sizes["allocated"]};"',
@@ -179,10 +205,12 @@ def _cuda_kernel(t: TensorMma) -> list[str]:
         f'                     :: "r"(lanes + column), "r"(c[thread * {columns} + column]) : "memory");',
         '    asm volatile("tcgen05.wait::st.sync.aligned;" ::: "memory");',
         *ordered,
-        f"    if (thread == 0{' && rank == 0' if is_pair else ''}) {{",
+        f"    if (thread == 0{' && block % 2 == 0' if is_pair else ''}) {{",
         "        const uint32_t at_a = static_cast<uint32_t>(__cvta_generic_to_shared(tile_a));",
         "        const uint32_t at_b = static_cast<uint32_t>(__cvta_generic_to_shared(tile_b));",
-        f"        {name}(base, tcgen05_descriptor({name}_a, at_a), tcgen05_descriptor({name}_b, at_b){extra}, true);",
+        "        const uint64_t a_at = tcgen05_descriptor(descriptor_a, at_a);",
+        "        const uint64_t b_at = tcgen05_descriptor(descriptor_b, at_b);",
+        f"        {function}(base, a_at, b_at{extra}, true, idesc);",
         f'        asm volatile("{signal}{".multicast::cluster.b64 [%0], %1;" if is_pair else ".b64 [%0];"}"',
         f'                     :: "r"(done_address){mask} : "memory");',
         "    }",

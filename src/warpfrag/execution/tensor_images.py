@@ -4,7 +4,8 @@
     c       uint32[128, columns]      tensor memory before: D, then metadata and scale factors where there are some
     d       uint32[128, columns]      the columns of D after
 
-Of a pair of blocks every image has an axis of two in front. `emission.tcgen05` writes the kernel.
+Of a pair of blocks every image has an axis of two in front; axes before that are a batch. `emission.tcgen05` writes
+the kernel.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ import numpy as np
 from warpfrag.execution.operand import operands_of
 from warpfrag.execution.shared_operand import Shared
 from warpfrag.execution.tcgen05 import TensorProduct, half
+from warpfrag.execution.tensor_call import TensorCall
 from warpfrag.isa.legality import able_architectures
+from warpfrag.memory.descriptor import Descriptor
+from warpfrag.memory.instruction_descriptor import InstructionDescriptor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,15 +55,23 @@ def shared_parts(form: TensorForm) -> tuple[InTensorShared, InTensorShared]:
     return (a, b) if form.blocks == 1 else (half(a, 0), half(b, 1))
 
 
-def run_images(form: TensorForm, images: Mapping[str, Words], arch: str) -> Words:
+def usual_call(form: TensorForm) -> TensorCall:
+    """The first descriptors of A and B, and the plain instruction descriptor."""
+    a, b = (part.descriptors()[0].word for part in shared_parts(form))
+    return TensorCall((a, b), TensorProduct(form, "").word.word)
+
+
+def run_images(form: TensorForm, images: Mapping[str, Words], arch: str, call: TensorCall | None = None) -> Words:
     """The image of D after a product on images; NotModelled where nobody knows it."""
     places = image_columns(form)
     end = places.pop("end")
     at = {role: column for role, column in places.items() if role != "d"}
+    chosen = usual_call(form) if call is None else call
+    idesc = InstructionDescriptor.decode(chosen.idesc, kind=form.kind)
     a, b = (
-        Shared(np.ascontiguousarray(images[role]).view(np.uint8), part.descriptors()[0])
-        for role, part in zip(("a", "b"), shared_parts(form), strict=True)
+        Shared(np.ascontiguousarray(images[role]).view(np.uint8), Descriptor.decode(word, kind="tcgen05"), is_turned)
+        for role, word, is_turned in zip("ab", chosen.descriptors, (idesc.transpose_a, idesc.transpose_b), strict=True)
     )
     memory = np.ascontiguousarray(images["c"][..., :end])
-    after = TensorProduct(form, arch, 0, at).run(memory, a, b, None, accumulate=True, threads=None)
+    after = TensorProduct(form, arch, 0, at, idesc).run(memory, a, b, None, accumulate=True, threads=None)
     return cast("Words", np.ascontiguousarray(after[..., : tensor_operands(form)["d"].columns]))

@@ -44,12 +44,13 @@ def vectors(instruction: str | Instruction, *, arch: str = "sm_90", seed: int = 
 
 def check_product(instruction: Instruction, purpose: str) -> None:
     """Refuse an instruction that only moves; `purpose` begins the sentence about those that do not."""
-    if instruction.form.operation.scope == "block":
-        others = "mma, mma.sp, wmma.mma and wgmma; emit writes a kernel"
-        msg = f"{instruction.name} works on tensor memory: {purpose} {others}"
+    if instruction.form.operation.does == "multiply" and not instruction.shape.m:
+        example = "m=128, n=64, a='f16', d='f32'"
+        msg = f"{instruction.name} has no shape: {purpose} products of a shape and types; get it with {example}"
         raise InvalidOperand(msg)
     if instruction.form.operation.does != "multiply":
-        msg = f"{instruction.name} moves registers and computes nothing: {purpose} mma, mma.sp, wmma.mma and wgmma"
+        what = "moves registers and " if instruction.form.operation.scope != "block" else ""
+        msg = f"{instruction.name} {what}computes nothing: {purpose} mma, mma.sp, wmma.mma, wgmma and tcgen05.mma"
         raise InvalidOperand(msg)
 
 

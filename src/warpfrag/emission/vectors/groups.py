@@ -36,8 +36,13 @@ def warp_groups(instruction: Instruction, arch: str, seed: int) -> Iterator[Vect
 
 
 def common_groups(maker: VectorMaker) -> Iterator[VectorGroup]:
-    """The groups that every product has, but for the positions of its outputs."""
+    """The groups that products in registers have, but for the positions of their outputs."""
     yield from random(maker)
+    yield from arithmetic_groups(maker)
+
+
+def arithmetic_groups(maker: VectorMaker) -> Iterator[VectorGroup]:
+    """The groups that every product has: single elements, and what its arithmetic does at the edges."""
     yield from single_elements(maker)
     if maker.instruction.d.format.is_float:
         yield rounding_group(maker)
@@ -53,16 +58,16 @@ def positions(maker: VectorMaker) -> VectorGroup:
     instruction = maker.instruction
     a, b = (np.zeros((1, *full_shape(maker, role))) for role in "ab")
     rows, cols = instruction.shape.m, instruction.shape.n
-    free = iter(_columns(maker))
+    free = iter(free_columns(maker))
     # row number: digits in A against ones in B; column number, in steps of all rows: digits in B against ones in A
     constant = 0 if instruction.form.bitop == "xor" else 1
-    top = {role: _largest_count(instruction.operands[role].format) for role in "ab"}
+    top = {role: largest_count(instruction.operands[role].format) for role in "ab"}
     step = 1 if constant == 0 else min(top["a"], 4)
-    _write_digits(a, b, np.arange(rows), top["a"], constant, free)
+    write_digits(a, b, np.arange(rows), top["a"], constant, free)
     offsets = rows * np.arange(cols) // step
     for products in instruction.c.shape[:-2]:  # an instruction of several products has as many matrices
         offsets = offsets + rows * cols // step * np.arange(products)[:, None]
-    _write_digits(np.swapaxes(b, -1, -2), np.swapaxes(a, -1, -2), offsets, top["b"], step * constant, free)
+    write_digits(np.swapaxes(b, -1, -2), np.swapaxes(a, -1, -2), offsets, top["b"], step * constant, free)
     c = np.zeros((2, *instruction.c.shape))
     c[1] = 1 + np.arange(c[1].size).reshape(c[1].shape)
     codes = {
@@ -79,10 +84,10 @@ def warpgroup_positions(maker: VectorMaker) -> VectorGroup:
     instruction = maker.instruction
     matrices = {role: np.zeros((3, *full_shape(maker, role))) for role in "ab"}
     a, b = matrices["a"], matrices["b"]
-    top = {role: _largest_count(instruction.operands[role].format) for role in "ab"}
-    _write_digits(a[:1], b[:1], np.arange(instruction.shape.m), top["a"], 1, iter(_columns(maker)))
+    top = {role: largest_count(instruction.operands[role].format) for role in "ab"}
+    write_digits(a[:1], b[:1], np.arange(instruction.shape.m), top["a"], 1, iter(free_columns(maker)))
     transposed = [np.swapaxes(matrix[1:2], -1, -2) for matrix in (b, a)]
-    _write_digits(transposed[0], transposed[1], np.arange(instruction.shape.n), top["b"], 1, iter(_columns(maker)))
+    write_digits(transposed[0], transposed[1], np.arange(instruction.shape.n), top["b"], 1, iter(free_columns(maker)))
     codes = {role: maker.exact(role, matrix) for role, matrix in matrices.items()}
     codes["c"] = maker.zeros("c", 3)
     first = 1 << instruction.c.format.fraction if instruction.c.format.name == "f16" else 1  # as codes: all are normal
@@ -101,21 +106,21 @@ def full_shape(maker: VectorMaker, role: str) -> tuple[int, ...]:
     return shape
 
 
-def _columns(maker: VectorMaker) -> list[int]:
+def free_columns(maker: VectorMaker) -> list[int]:
     """The columns of A that may hold anything, whatever the sparsity: the first half of each chunk."""
     pattern = maker.instruction.pattern
     k = maker.instruction.shape.k
     return [col for col in range(k) if pattern is None or col % pattern.chunk < pattern.kept]
 
 
-def _largest_count(number_format: Format) -> int:
+def largest_count(number_format: Format) -> int:
     """The largest n such that 0, 1, ..., n are all exact."""
     if not number_format.is_float:
         return int(number_format.max)
     return int(min(1 << (number_format.fraction + 1), number_format.max))
 
 
-def _write_digits(
+def write_digits(
     digits: NDArray[Any], ones: NDArray[Any], wanted: NDArray[Any], top: int, constant: int, free: Iterator[int]
 ) -> None:
     """Write numbers as sums of digits of at most `top` along free columns, opposite to a constant."""

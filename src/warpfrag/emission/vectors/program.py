@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from warpfrag.codegen.cuda import CudaBuilder
-from warpfrag.emission import cuda, cuda_kernels, cuda_wgmma, wgmma_variants
+from warpfrag.emission import cuda, cuda_kernels, cuda_wgmma, tcgen05, wgmma_variants
 from warpfrag.emission.statement import ROLES, identifier, raw_name, threads
 from warpfrag.errors import InvalidOperand, quote
+from warpfrag.execution.tensor_call import TensorCall
+from warpfrag.execution.tensor_images import image_columns
+from warpfrag.execution.wgmma_call import WgmmaCall
 from warpfrag.isa.targets import targets
 
 if TYPE_CHECKING:
@@ -20,7 +24,6 @@ if TYPE_CHECKING:
 
     from warpfrag.catalog.instruction import Instruction
     from warpfrag.emission.vectors.vector_group import VectorGroup
-    from warpfrag.execution.wgmma_call import WgmmaCall
 
 UNDER_TEST = "UNDER_TEST"  # the macro that names the function under test
 
@@ -98,6 +101,33 @@ std::vector<uint32_t> run(const Group& group, const void* kernel) {
 
 """
 
+# Runs one group of a product of tcgen05: a block, or a pair, for each case.
+RUN_BLOCK = """\
+// The columns of D as the GPU gives them.
+std::vector<uint32_t> run(const Group& group, const void* kernel) {
+    constexpr int blocks = lanes / 128;
+    const size_t tiles = size_t{blocks} * group.cases;
+    std::vector<uint32_t> d(128 * words[0] * tiles, poison);
+    const uint32_t* given[operands] = {d.data(), group.a, group.b, group.c};
+    const size_t counts[operands] = {size_t{128} * words[0], group.words_a, group.words_b, size_t{128} * words[3]};
+    uint32_t* memory[operands] = {};
+    for (int i = 0; i < operands; ++i) memory[i] = on_gpu(given[i], counts[i] * tiles);
+    uint64_t descriptors[] = {group.descriptor_a, group.descriptor_b};
+    uint32_t idesc = group.idesc;
+    int sizes[] = {static_cast<int>(group.words_a), static_cast<int>(group.words_b)};
+    void* arguments[] = {&memory[1],      &memory[2], &memory[3], &memory[0], &descriptors[0],
+                         &descriptors[1], &idesc,     &sizes[0],  &sizes[1]};
+    const int size = 4 * (group.words_a + group.words_b) + 2 * 1024;
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, size), "cudaFuncSetAttribute");
+    check(cudaLaunchKernel(kernel, dim3(tiles), dim3(128), arguments, size, nullptr), "launch");
+    check(cudaDeviceSynchronize(), "kernel");
+    check(cudaMemcpy(d.data(), memory[0], d.size() * sizeof(uint32_t), cudaMemcpyDeviceToHost), "cudaMemcpy");
+    for (uint32_t* part : memory) check(cudaFree(part), "cudaFree");
+    return d;
+}
+
+"""
+
 MAIN = """\
 // One register in hex; one of 64 bits is two words, the low one first.
 std::string hex(const uint32_t* words) {
@@ -123,7 +153,7 @@ bool compare(const Group& group, const std::vector<uint32_t>& got) {
                 if (std::memcmp(&group.d[at], &got[at], register_words * sizeof(uint32_t)) == 0) continue;
                 if (++differing > shown) continue;
                 first += "        case " + std::to_string(c) + ", " + place + " " + std::to_string(lane) +
-                         ", register " + std::to_string(reg) + ": expected " + hex(&group.d[at]) + ", got " +
+                         ", " + unit + " " + std::to_string(reg) + ": expected " + hex(&group.d[at]) + ", got " +
                          hex(&got[at]) + "\\n";
             }
         }
@@ -133,7 +163,7 @@ bool compare(const Group& group, const std::vector<uint32_t>& got) {
         std::printf("ok      %s: %d cases\\n", group.name, group.cases);
         return true;
     }
-    std::printf("FAILED  %s: %d of %d cases differ, in %d registers\\n", group.name, cases, group.cases, differing);
+    std::printf("FAILED  %s: %d of %d cases differ, in %d %ss\\n", group.name, cases, group.cases, differing, unit);
     std::printf("        catches %s\\n%s", group.catches, first.c_str());
     if (differing > shown) std::printf("        ... and %d more\\n", differing - shown);
     return false;
@@ -157,7 +187,7 @@ int test() {
         return 0;
     }
     std::printf("%d of %d groups failed: %s\\n", count, number, failed.c_str());
-    std::printf("which element a register holds: warpfrag at %s d %sLANE REGISTER\\n", instruction, warp_option);
+    std::printf("which element a %s holds: warpfrag at %s d %s\\n", unit, instruction, where);
     return 1;
 }
 
@@ -171,17 +201,21 @@ int main() {
 
 @dataclass(frozen=True)
 class ProgramScope:
-    """What differs in C++ between products of a warp and of a warpgroup.
+    """What differs in C++ between products of a warp, a warpgroup and a block.
 
     operands   the arrays of a group, in the order in which a raw kernel takes them, D the first
     numbers    the members of a group that are no arrays
     values     the values of those members but for the number of cases, which is the first
     note       a comment for what the arrays are, besides registers
     index      what the report of a difference calls a thread
-    option     what `warpfrag at` takes to name a warp
+    where      what `warpfrag at` takes to name a place of D
+    unit       what the report calls a word of a thread
     run        the function that runs a group
     raw_name   the name of the kernel that runs a group
     kernels    these kernels, each once, for the function under test
+    words      the words of a thread, by operand
+    header     the functions that are tested
+    function   the one under test, if the user names no other
     """
 
     operands: tuple[str, ...]
@@ -189,10 +223,14 @@ class ProgramScope:
     values: Callable[[VectorGroup], list[str]]
     note: tuple[str, ...]
     index: str
-    option: str
+    where: str
+    unit: str
     run: str
     raw_name: Callable[[Instruction, VectorGroup], str]
     kernels: Callable[[Instruction, Sequence[VectorGroup]], list[str]]
+    words: Callable[[Instruction], dict[str, int]]
+    header: Callable[[Sequence[Instruction]], str]
+    function: Callable[[Instruction], str]
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -206,10 +244,24 @@ def _immediate_values(group: VectorGroup) -> list[str]:
 
 def _call(group: VectorGroup) -> WgmmaCall:
     """How a group of wgmma is called, which every such group says."""
-    if group.call is None:
+    if not isinstance(group.call, WgmmaCall):
         msg = f"group {quote(group.name)} of a wgmma has no call"
         raise InvalidOperand(msg)
     return group.call
+
+
+def _tensor_call(group: VectorGroup) -> TensorCall:
+    """How a group of tcgen05 is called, which every such group says."""
+    if not isinstance(group.call, TensorCall):
+        msg = f"group {quote(group.name)} of a product of tcgen05 has no call"
+        raise InvalidOperand(msg)
+    return group.call
+
+
+def _tensor_values(group: VectorGroup) -> list[str]:
+    call = _tensor_call(group)
+    words = [f"0x{word:016x}ull" for word in call.descriptors]
+    return [*words, f"0x{call.idesc:08x}u", *(str(group.words[role].shape[-1]) for role in "ab")]
 
 
 def _call_values(group: VectorGroup) -> list[str]:
@@ -240,6 +292,27 @@ def _warpgroup_kernels(instruction: Instruction, groups: Sequence[VectorGroup]) 
     return ["using namespace warpfrag;", "", *lines]
 
 
+def _tensor_raw_name(instruction: Instruction, _group: VectorGroup) -> str:
+    return f"{tcgen05.identifier(instruction)}_raw"
+
+
+def _tensor_kernels(instruction: Instruction, _groups: Sequence[VectorGroup]) -> list[str]:
+    return tcgen05.raw_kernel(tcgen05.product(instruction), UNDER_TEST)
+
+
+def _register_words(instruction: Instruction) -> dict[str, int]:
+    return {role: operand.words for role, operand in instruction.operands.items() if operand.home != "shared"}
+
+
+def _image_words(instruction: Instruction) -> dict[str, int]:
+    t = tcgen05.product(instruction)
+    return {"d": t.d.columns, "c": image_columns(t.form)["end"]}
+
+
+def _register_function(instruction: Instruction) -> str:
+    return f"warpfrag::{identifier(instruction)}::mma"
+
+
 SCOPES = {
     "warp": ProgramScope(
         operands=ROLES,
@@ -247,10 +320,14 @@ SCOPES = {
         values=_immediate_values,
         note=(),
         index="lane",
-        option="",
+        where="LANE REGISTER",
+        unit="register",
         run=RUN_WARP,
         raw_name=_warp_raw_name,
         kernels=_warp_kernels,
+        words=_register_words,
+        header=cuda.header,
+        function=_register_function,
     ),
     "warpgroup": ProgramScope(
         operands=("d", "a", "c", "metadata", "shared"),
@@ -262,10 +339,35 @@ SCOPES = {
         values=_call_values,
         note=("// shared is uint8[cases][bytes], as words.",),
         index="thread",
-        option="--warp WARP ",
+        where="--warp WARP LANE REGISTER",
+        unit="register",
         run=RUN_WARPGROUP,
         raw_name=_warpgroup_raw_name,
         kernels=_warpgroup_kernels,
+        words=_register_words,
+        header=cuda.header,
+        function=_register_function,
+    ),
+    "block": ProgramScope(
+        operands=("d", "a", "b", "c"),
+        numbers=(
+            "int cases;",
+            "uint64_t descriptor_a, descriptor_b;",
+            "uint32_t idesc, words_a, words_b;",
+        ),
+        values=_tensor_values,
+        note=(
+            "// a and b are uint32[cases][words], the bytes of shared memory; c and d have the lanes of tensor memory.",
+        ),
+        index="lane",
+        where="LANE COLUMN",
+        unit="column",
+        run=RUN_BLOCK,
+        raw_name=_tensor_raw_name,
+        kernels=_tensor_kernels,
+        words=_image_words,
+        header=partial(tcgen05.header, is_included=False),
+        function=tcgen05.identifier,
     ),
 }
 
@@ -316,9 +418,9 @@ def as_program(instruction: Instruction, arch: str, groups: Sequence[VectorGroup
     scope = _scope(instruction)
     base = targets()[arch].arch
     target = next(target for target in (arch, *instruction.targets) if _is_of(target, base, instruction))
-    options = cuda.nvcc_options(target)
+    options, function = cuda.nvcc_options(target), scope.function(instruction)
     d = instruction.operands["d"]
-    held = {role: instruction.operands[role].words for role in scope.operands if role in instruction.operands}
+    held = scope.words(instruction)
     counts = ", ".join(str(held.get(role, 0)) for role in scope.operands)
     code = CudaBuilder()
     code.line(
@@ -326,7 +428,7 @@ def as_program(instruction: Instruction, arch: str, groups: Sequence[VectorGroup
         "//",
         f"//     nvcc -std=c++17 {options} -o test FILE.cu && ./test",
         "//",
-        "// That tests the instruction itself. To test a function of yours, which takes what warpfrag's `mma` takes:",
+        f"// That tests the instruction itself. To test a function of yours, which takes what {function} takes:",
         "//",
         f"//     nvcc -std=c++17 {options} -include my_mma.cuh -D{UNDER_TEST}=my_mma -o test FILE.cu && ./test",
         "//",
@@ -335,9 +437,9 @@ def as_program(instruction: Instruction, arch: str, groups: Sequence[VectorGroup
         "",
         *(f"#include <{name}>" for name in ("cstdint", "cstdio", "cstdlib", "cstring", "string", "vector")),
         "",
-        cuda.header([instruction]),
+        scope.header([instruction]),
         f"#ifndef {UNDER_TEST}",
-        f"#define {UNDER_TEST} warpfrag::{identifier(instruction)}::mma",
+        f"#define {UNDER_TEST} {function}",
         "#endif",
         "",
         *scope.kernels(instruction, groups),
@@ -357,8 +459,9 @@ def as_program(instruction: Instruction, arch: str, groups: Sequence[VectorGroup
         f"constexpr int operands = {len(scope.operands)};",
         f"constexpr int words[operands] = {{{counts}}};  // of a lane: {', '.join(scope.operands)}",
         f"constexpr char place[] = {json.dumps(scope.index)};",
-        f"constexpr char warp_option[] = {json.dumps(scope.option)};",
-        f"constexpr int register_words = {d.words // d.regs};",
+        f"constexpr char unit[] = {json.dumps(scope.unit)};",
+        f"constexpr char where[] = {json.dumps(scope.where)};",
+        f"constexpr int register_words = {d.row.register_bits // 32};",
         "",
         START + scope.run + MAIN,
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.emission.vectors.groups import warp_groups
 from warpfrag.emission.vectors.self_check import self_check
+from warpfrag.emission.vectors.tensor_vectors import self_check_tensor, tensor_groups
 from warpfrag.emission.vectors.wgmma_vectors import self_check_wgmma, wgmma_groups
 from warpfrag.errors import InvalidOperand, quote
 
@@ -62,7 +63,7 @@ class VectorSet:
 
 
 class VectorScope(NamedTuple):
-    """What differs between products of a warp and of a warpgroup: which groups they have, how mistakes are made.
+    """What differs between products of a warp, a warpgroup and a block: which groups they have, how mistakes are made.
 
     groups       every group of an instruction, from an architecture and a seed
     self_check   for each mistake the first group that catches it
@@ -75,4 +76,5 @@ class VectorScope(NamedTuple):
 SCOPES = {
     "warp": VectorScope(warp_groups, self_check),
     "warpgroup": VectorScope(wgmma_groups, self_check_wgmma),
+    "block": VectorScope(tensor_groups, self_check_tensor),
 }

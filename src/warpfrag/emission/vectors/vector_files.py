@@ -3,7 +3,8 @@
 In an npz, `about` is the JSON object without registers, and each array is called `group/role`. In json, the object has
 for each role one text per case: hex words, lanes apart by a comma, words of a lane by a blank. A group of wgmma has a
 `call`: where A lies, what is transposed and negated, the descriptors, scale-d; lanes are those of all warps, and
-`shared` is one text of words.
+`shared` is one text of words. That of tcgen05 has three descriptors; lanes are those of tensor memory, and `a` and `b`
+are texts of words.
 """
 
 from __future__ import annotations
@@ -12,19 +13,24 @@ import io
 import json
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from warpfrag.catalog.registry import get
+from warpfrag.emission.tcgen05 import product
+from warpfrag.emission.vectors.tensor_vectors import image_shapes
 from warpfrag.emission.vectors.vector_group import VectorGroup
 from warpfrag.emission.wgmma_variants import check
 from warpfrag.errors import InvalidOperand, UnusableFile, WarpfragError, quote
+from warpfrag.execution.tcgen05 import TensorProduct
+from warpfrag.execution.tensor_call import TensorCall
 from warpfrag.execution.wgmma_call import WgmmaCall
 from warpfrag.isa.immediates import Immediates
 from warpfrag.isa.legality import check_immediates
 from warpfrag.isa.targets import targets
 from warpfrag.memory.descriptor import Descriptor
+from warpfrag.memory.instruction_descriptor import InstructionDescriptor
 from warpfrag.render.files import check_writable, write_atomically
 
 if TYPE_CHECKING:
@@ -35,6 +41,7 @@ if TYPE_CHECKING:
 
     from warpfrag.catalog.instruction import Instruction
 
+AnyCall: TypeAlias = WgmmaCall | TensorCall
 SCHEMA = 1
 WARPGROUP = (4, 32)  # warps and lanes
 ANY_NUMBER = -1  # of words, in a shape
@@ -131,17 +138,13 @@ def as_json(instruction: Instruction, arch: str, groups: Sequence[VectorGroup]) 
     """The JSON object, registers included."""
     about = _about(instruction, arch, groups)
     for row, group in zip(about["groups"], groups, strict=True):
-        row |= {role: _to_hex(role, words) for role, words in group.registers.items()}
+        shapes = SCOPES[instruction.form.operation.scope].shapes(instruction, group.call)
+        row |= {role: _to_hex(words, shapes[role]) for role, words in group.registers.items()}
     return json.dumps(about, indent=1) + "\n"
 
 
-def _to_hex(role: str, words: NDArray[np.uint32]) -> list[str]:
-    if role == "shared":
-        lanes = words[:, None, :]
-    elif words.shape[1:3] == WARPGROUP:
-        lanes = words.reshape(len(words), math.prod(WARPGROUP), -1)
-    else:
-        lanes = words.reshape(*words.shape[:2], -1)
+def _to_hex(words: NDArray[np.uint32], shape: CaseShape) -> list[str]:
+    lanes = words.reshape(len(words), math.prod(shape.threads), -1)
     return [",".join(" ".join(f"{word:08x}" for word in lane) for lane in case) for case in lanes.tolist()]
 
 
@@ -245,7 +248,7 @@ class CaseShape(NamedTuple):
         return (math.prod(self.threads), *(self.words or (1,)))
 
 
-def _warp_shapes(instruction: Instruction, _call: WgmmaCall | None) -> dict[str, CaseShape]:
+def _warp_shapes(instruction: Instruction, _call: AnyCall | None) -> dict[str, CaseShape]:
     """Every operand, in registers; metadata and scales are a word each."""
     return {
         role: CaseShape((operand.row.layout.lanes,), (operand.words,) if role in "abcd" else ())
@@ -253,15 +256,21 @@ def _warp_shapes(instruction: Instruction, _call: WgmmaCall | None) -> dict[str,
     }
 
 
-def _warpgroup_shapes(instruction: Instruction, call: WgmmaCall | None) -> dict[str, CaseShape]:
+def _warpgroup_shapes(instruction: Instruction, call: AnyCall | None) -> dict[str, CaseShape]:
     """The operands in registers, and the bytes of shared memory, of any number."""
     shapes = {role: CaseShape(WARPGROUP, (instruction.operands[role].words,)) for role in "cd"}
     shapes["shared"] = CaseShape((), (ANY_NUMBER,))
     if "metadata" in instruction.operands:
         shapes["metadata"] = CaseShape(WARPGROUP, ())
-    if call and not call.variant.staged:
+    if isinstance(call, WgmmaCall) and not call.variant.staged:
         shapes["a"] = CaseShape(WARPGROUP, (instruction.operands["a"].words,))
     return shapes
+
+
+def _image_shapes(instruction: Instruction, _call: AnyCall | None) -> dict[str, CaseShape]:
+    """The images of shared memory, of any size, and those of tensor memory."""
+    shapes = image_shapes(product(instruction))
+    return {role: CaseShape(axes, (ANY_NUMBER if words is None else words,)) for role, (axes, words) in shapes.items()}
 
 
 def _no_call(_instruction: Instruction, _row: dict[str, Any], _choice: Immediates) -> None:
@@ -282,14 +291,36 @@ def _read_call(instruction: Instruction, row: dict[str, Any], choice: Immediates
     return call
 
 
+def _read_tensor_call(instruction: Instruction, row: dict[str, Any], _choice: Immediates) -> TensorCall:
+    """How a group of tcgen05 is called; refused where its descriptors are none of the instruction."""
+    try:
+        call = TensorCall.read(row["call"])
+        for word in call.descriptors:
+            Descriptor.decode(word, kind="tcgen05")
+        TensorProduct(product(instruction).form, "", idesc=_idesc(instruction, call))
+    except (KeyError, TypeError, ValueError) as error:
+        call_text = quote(row.get("call"))
+        msg = f"group {quote(row['name'])}: expected a call as `save` writes it, got {call_text} ({error})"
+        raise UnusableFile(msg) from None
+    return call
+
+
+def _idesc(instruction: Instruction, call: TensorCall) -> InstructionDescriptor:
+    return InstructionDescriptor.decode(call.idesc, kind=product(instruction).form.kind)
+
+
 class FileScope(NamedTuple):
-    """What differs in a file between products of a warp and of a warpgroup: the call, and the shapes of arrays."""
+    """What differs in a file between products of a warp, a warpgroup and a block: the call, the shapes of arrays."""
 
-    call: Callable[[Instruction, dict[str, Any], Immediates], WgmmaCall | None]
-    shapes: Callable[[Instruction, WgmmaCall | None], dict[str, CaseShape]]
+    call: Callable[[Instruction, dict[str, Any], Immediates], AnyCall | None]
+    shapes: Callable[[Instruction, AnyCall | None], dict[str, CaseShape]]
 
 
-SCOPES = {"warp": FileScope(_no_call, _warp_shapes), "warpgroup": FileScope(_read_call, _warpgroup_shapes)}
+SCOPES = {
+    "warp": FileScope(_no_call, _warp_shapes),
+    "warpgroup": FileScope(_read_call, _warpgroup_shapes),
+    "block": FileScope(_read_tensor_call, _image_shapes),
+}
 
 
 def _group(instruction: Instruction, row: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> VectorGroup:
@@ -335,5 +366,6 @@ def _choice(instruction: Instruction, row: dict[str, Any]) -> Immediates:
         msg = f"group {quote(row['name'])}: expected a selector, two byte ids and two thread ids, got {quote(got)}"
         raise UnusableFile(msg)
     choice = Immediates(row["selector"], tuple(row["byte_id"]), tuple(row["thread_id"]))
-    check_immediates(instruction.form, choice, instruction.operands.selected_layouts)
+    if instruction.form.operation.scope != "block":  # of tcgen05 they are in the instruction descriptor
+        check_immediates(instruction.form, choice, instruction.operands.selected_layouts)
     return choice

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from warpfrag.catalog.execute import execute_registers
+from warpfrag.execution.tensor_call import TensorCall
+from warpfrag.execution.tensor_images import run_images
 from warpfrag.execution.wgmma import run_wgmma_cases
 from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, Immediates
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warpfrag.catalog.instruction import Instruction
+    from warpfrag.catalog.tensor_kinds import TensorMma
     from warpfrag.execution.wgmma_call import WgmmaCall
 
 
@@ -25,7 +28,7 @@ class VectorGroup:
 
     They are uint32[cases, 32, words], metadata and scales uint32[cases, 32]. `catches` says which mistakes change d.
     Of a wgmma, `call` says how it is called; its registers are uint32[cases, 4, 32, words], and `words` has the bytes
-    of `shared` memory, uint32[cases, words], in the place of B.
+    of `shared` memory, uint32[cases, words], in the place of B. Of tcgen05 they are images (`execution.tensor_images`).
     """
 
     name: str
@@ -33,7 +36,7 @@ class VectorGroup:
     words: dict[str, NDArray[np.uint32]]
     d: NDArray[np.uint32]
     choice: Immediates = DEFAULT_IMMEDIATES
-    call: WgmmaCall | None = None
+    call: WgmmaCall | TensorCall | None = None
 
     @property
     def cases(self) -> int:
@@ -51,9 +54,11 @@ def run(
     words: Mapping[str, NDArray[np.uint32]],
     choice: Immediates,
     arch: str,
-    call: WgmmaCall | None = None,
+    call: WgmmaCall | TensorCall | None = None,
 ) -> NDArray[np.uint32]:
     """What the instruction gives for these registers."""
+    if isinstance(call, TensorCall):
+        return run_images(cast("TensorMma", instruction).form, words, arch, call)
     if call is not None:
         return run_wgmma_cases(instruction, call.stage(words), arch)
     return execute_registers(instruction, words, choice, arch=arch)
