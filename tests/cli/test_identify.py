@@ -141,3 +141,18 @@ def test_all_operands_in_another_notation(run):
         "      int col = (i >> 2) * 8 + (lane & 3) * 2 + (i & 1);",
     ]
     assert run("info", MMA, "--to", "mlir", "--json").json["texts"]["d"] == wf.get(MMA).d.layout.to("mlir")
+
+
+def test_tensor_memory_is_identified(run):
+    text = "tmem_[32b](0x0000.0000) o ((_16,_4),_64):((_65536,_2097152),_1)"
+    answer = run("identify", "--cute", text, "--json").json
+    assert len(answer["layouts"]) == 1
+    name = "tcgen05.mma.cta_group::1.kind::f16.m64n64k16.f32.f16.f16"
+    assert {"instruction": name, "operand": "d"} in answer["layouts"][0]["operands"]
+    load = "tcgen05.ld.sync.aligned.16x256b.x8.b32"
+    loaded = run("identify", "--triton", wf.get(name).d.through(load).to("triton"), "--json")
+    packed = "tcgen05.ld.sync.aligned.16x128b.x8.pack::16b.b32"  # if two values share a register
+    assert {row["load"] for row in loaded.json["loads"]} == {load, packed}
+    answer = run("identify", "--triton", wf.get(name).d.through(load).to("triton"), "--slots", 1)
+    assert answer.code == 0
+    assert answer.lines[-1].startswith(f"  {load}: d of tcgen05.mma.")

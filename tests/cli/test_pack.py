@@ -397,3 +397,32 @@ def test_the_shortest_text_of_a_code_rounds_to_it(name, data):
         text = short_text(natural_dtype(number_format))(from_codes(number_format, np.array([code], np.uint64))[0])
 
     assert number_format.encode(exact_value(text, "here"), rounding="rne") == code
+
+
+@pytest.mark.parametrize(
+    ("name", "role"),
+    [
+        ("tcgen05.mma.cta_group::1.kind::f16.m64n8k16.f16.f16.f16", "d"),
+        ("tcgen05.mma.cta_group::2.kind::i8.m256n32k32.s32.s8.s8", "d"),
+        ("tcgen05.mma.cta_group::1.kind::f8f6f4.m128n8k32.f32.e2m1.e4m3", "a"),
+        ("tcgen05.mma.cta_group::1.kind::mxf4.block_scale.m128n8k64.f32.e2m1.e2m1.ue8m0", "scale_a"),
+        ("tcgen05.mma.sp.cta_group::1.kind::f16.m128n8k32.f32.f16.f16", "metadata"),
+    ],
+)
+def test_tensor_memory_comes_back(run, refused, name, role):
+    operand = wf.get(name).operands[role]
+    shape = operand.shape[-2:]
+    codes = np.random.default_rng(2).choice([4, 8, 9], shape)
+    options = () if role == "metadata" else ("--raw",)
+    answer = run("pack", name, role, *options, stdin=text(codes))
+    columns = operand.pack(codes.astype(np.uint8), **({} if role == "metadata" else {"raw": True}))
+    assert answer.lines[5].rpartition("lane 5: ")[2] == " ".join(
+        f"{word:08x}" for word in columns.reshape(-1, columns.shape[-1])[5]
+    )
+    back = run("unpack", name, role, *options, stdin=answer.out)
+    numbers = [[int(word, 0) for word in line.split()] for line in back.lines]
+    assert np.array_equal(numbers, codes)
+    unnamed = "\n".join(line.partition(": ")[2] for line in answer.lines)
+    assert run("unpack", name, role, *options, stdin=unnamed).out == back.out
+    assert "lanes of tensor memory, got 1" in refused("unpack", name, role, stdin=answer.lines[0])
+    assert "hex words of one lane" in refused("unpack", name, role, stdin=f"{answer.out}\nlane 3: 0")

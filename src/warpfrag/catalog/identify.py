@@ -15,21 +15,27 @@ says why: the matrix is transposed, lanes or registers come in another order, or
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache, cached_property
 from itertools import permutations
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
+from warpfrag.catalog.kinds import instruction_of
 from warpfrag.catalog.registry import find
 from warpfrag.core.layout import Layout
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.execution.operand import Registers
+from warpfrag.isa.tcgen05.layouts import WARPS
+from warpfrag.isa.tcgen05.products import listed_forms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from warpfrag.catalog.instruction import Instruction
     from warpfrag.core.layout import Basis
+    from warpfrag.execution.tensor_operand import TensorOperand
+    from warpfrag.isa.tcgen05.products import TensorForm
 
 MAX_LISTED = 8
 MATRIX = {"row", "col"}
@@ -62,13 +68,27 @@ class Near(NamedTuple):
     differences: tuple[str, ...]
 
 
+class LoadedOperand(NamedTuple):
+    """An operand in tensor memory, and the load from its first column that leaves it in registers like this."""
+
+    instruction: Instruction
+    operand: str
+    load: Instruction
+
+
 class Matches(list[Match]):
-    """The operands that have a layout; `tiles` and `near` say what else is like it."""
+    """The operands that have a layout; `tiles`, `near` and `loads` say what else is like it."""
 
     def __init__(self, layout: Layout) -> None:
         """Look the layout up."""
-        super().__init__(_known().get(layout, ()))
         self.layout = layout
+        super().__init__(self._alike.get(layout, ()))
+
+    @cached_property
+    def _alike(self) -> dict[Layout, list[Match]]:
+        """The layouts that it may be, with the operands that have them."""
+        is_of_tensor_memory = "tlane" in {*self.layout.ins, *self.layout.outs}
+        return tensor_layouts(self.layout) if is_of_tensor_memory else _known()
 
     def __repr__(self) -> str:
         """How many there are, and the first of them."""
@@ -84,7 +104,7 @@ class Matches(list[Match]):
         """The operands of which this layout is a whole number of tiles, more than one; the largest tiles first."""
         tiles = [
             Tiled(*match, counts, self.layout.ins.get("warp", 1) if "warp" not in layout.ins else 1)
-            for layout, matches in _known().items()
+            for layout, matches in self._alike.items()
             for counts in _tiles(layout, self.layout)
             for match in matches
         ]
@@ -95,11 +115,18 @@ class Matches(list[Match]):
         """The operands whose layout is another one, but nearly this; those that differ least first."""
         matches = [
             Near(*match, differences)
-            for layout, matches in _known().items()
+            for layout, matches in self._alike.items()
             for differences in _differences(self.layout, layout)
             for match in matches
         ]
         return sorted(matches, key=lambda match: len(match.differences))
+
+    @cached_property
+    def loads(self) -> list[LoadedOperand]:
+        """The loads of tensor memory after which registers of four warps hold a D like this."""
+        if self.layout.ins.get("warp") != WARPS or {*self.layout.outs} != MATRIX:
+            return []
+        return list(_loads(self.layout))
 
 
 def identify(layout: Layout | Registers) -> Matches:
@@ -107,6 +134,7 @@ def identify(layout: Layout | Registers) -> Matches:
 
     The answer is a list; its `tiles` are the operands of which the layout is several tiles, its `near` those whose
     layout differs only by a transposition, by the order of lanes or registers, or by how many values share a register.
+    Its `loads` are those of tensor memory that leave an accumulator in registers like this.
     """
     if isinstance(layout, Registers):
         layout = layout.layout
@@ -127,6 +155,53 @@ def _known() -> dict[Layout, list[Match]]:
         if instruction.addresses is not None:
             by_layout.setdefault(instruction.addresses, []).append(Match(instruction, "addresses"))
     return by_layout
+
+
+def tensor_layouts(layout: Layout) -> dict[Layout, list[Match]]:
+    """The layouts of tensor memory with these coordinates, and those of the registers of loads and stores of it."""
+    by_layout: dict[Layout, list[Match]] = {}
+    for form in listed_forms():
+        if not (_may_have(form, layout) if form.shape.m else "tlane" in layout.outs and form.spelling.word("lanes")):
+            continue
+        instruction = instruction_of(form, "")
+        for role, operand in instruction.operands.items():
+            if operand.home != "shared" and not operand.row.unknown and operand.layout.dims == layout.dims:
+                by_layout.setdefault(operand.layout, []).append(Match(instruction, role))
+    return by_layout
+
+
+def _may_have(form: TensorForm, layout: Layout) -> bool:
+    """Whether an operand of a product may have a layout: its blocks and extents say so."""
+    if "tlane" not in layout.ins or ("block" in layout.ins) != (form.blocks == 2):
+        return False
+    if "byte" in layout.outs:
+        return bool(form.scales)
+    if "chunk" in layout.outs:
+        return form.spelling.is_sparse and layout.outs["row"] == form.shape.m
+    stored = form.shape.k // (2 if form.is_sparse else 1)
+    return layout.outs.get("row") == form.shape.m and layout.outs.get("col") in (form.shape.n, stored)
+
+
+def _loads(layout: Layout) -> Iterator[LoadedOperand]:
+    """The loads of an accumulator, one for each way in which such a D can lie."""
+    in_registers = layout.ins["reg"] * layout.slots
+    loads = [instruction_of(form, "") for form in listed_forms() if form.op == "tcgen05.ld"]
+    seen: set[Layout] = set()
+    for form in listed_forms():
+        if (form.shape.m, form.shape.n) != tuple(layout.shape) or form.blocks != 1:
+            continue
+        product = instruction_of(form, "")
+        d = cast("TensorOperand", product.operands["d"])
+        if d.layout in seen:
+            continue
+        seen.add(d.layout)
+        for load in loads:
+            own = load.operands["d"].layout
+            if own.ins["reg"] * own.slots != in_registers:
+                continue
+            with suppress(InvalidOperand):  # more columns than it has
+                if d.through(load) == layout:
+                    yield LoadedOperand(product, "d", load)
 
 
 def _tiles(tile: Layout, layout: Layout) -> Iterator[dict[str, int]]:

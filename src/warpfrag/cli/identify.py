@@ -22,7 +22,7 @@ from warpfrag.errors import InvalidOperand, WarpfragError, quote
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from warpfrag.catalog.identify import Match, Matches, Near, Tiled
+    from warpfrag.catalog.identify import LoadedOperand, Match, Matches, Near, Tiled
 
 MMA = "mma.m16n8k16.f32.f16.f16.f32"
 MAX_LINES = 12
@@ -60,6 +60,7 @@ class LayoutReading:
     'warpfrag identify --cute "((_4,_8),(_2,_2,_2)):((_32,_1),(_16,_8,_128))" --shape 16x16',
     "warpfrag identify --triton layout.txt --slots 2              # what a compiler printed, in a file",
     f"warpfrag identify {MMA}:d:col=2     # what else has this fragment's layout",
+    'warpfrag identify --cute "tmem_[32b](0x0000.0000) o ((_16,_4),_64):((_65536,_2097152),_1)"   # tensor memory',
 )
 @click.argument("fragment", required=False, shell_complete=complete_instruction)
 @click.option("--cute", metavar="LAYOUT", shell_complete=complete_file, help="A thread-value layout of CuTe.")
@@ -85,14 +86,17 @@ def command(
     tiled = {reading: tiles for reading in fitting or readings if (tiles := reading.tiles)}
     first = next(iter(fitting or readings))
     near = [] if first.matches else first.all_matches.near
+    loads = [match for reading in readings for match in reading.all_matches.loads]
     if as_json:
-        print_json("identify", _json(fitting or [first], [match for tiles in tiled.values() for match in tiles], near))
+        tiles = [match for tiles in tiled.values() for match in tiles]
+        print_json("identify", {**_json(fitting or [first], tiles, near), "loads": [_load(match) for match in loads]})
     else:
         for at, reading in enumerate(fitting or [first]):
             _print_matches(reading, everything=everything, below=at > 0)
         _print_groups("Tiles side by side that make it:", _tile_groups(tiled))
         _print_groups("Near, but not the same:", _near_groups(near))
-    return 0 if fitting or tiled else NO
+        _print_groups("Loads of tensor memory that leave it in registers:", _load_groups(loads))
+    return 0 if fitting or tiled or loads else NO
 
 
 def _readings(
@@ -118,6 +122,8 @@ def _readings(
     )
     plain = pasted.read(slots, transposed=transposed)
     yield LayoutReading(plain, identify(plain))
+    if "tlane" in plain.ins and (name == "cute" or slots or plain.slots > 1):
+        return  # its text says how many elements share a column
     counts = [plain.slots] if slots or plain.slots > 1 or name == "steps" else SLOTS
     orders = [False, True] if name == "cute" and not transposed and len(plain.dims) == 2 else [transposed]
     for count, order in product(counts, orders):
@@ -199,6 +205,17 @@ def _near_groups(near: list[Near]) -> dict[str, list[str]]:
     return groups
 
 
+def _load_groups(loads: list[LoadedOperand]) -> dict[str, list[str]]:
+    groups: dict[str, list[str]] = {}
+    for match in loads:
+        groups.setdefault(match.load.name, []).append(f"{match.operand} of {match.instruction}")
+    return groups
+
+
+def _load(match: LoadedOperand) -> dict[str, object]:
+    return {**_operand(match), "load": match.load.name}
+
+
 def _json(readings: list[LayoutReading], tiles: list[Tiled], near: list[Near]) -> dict[str, object]:
     return {
         "layouts": [
@@ -217,5 +234,5 @@ def _json(readings: list[LayoutReading], tiles: list[Tiled], near: list[Near]) -
     }
 
 
-def _operand(match: Match | Tiled | Near) -> dict[str, object]:
+def _operand(match: Match | Tiled | Near | LoadedOperand) -> dict[str, object]:
     return {"instruction": match.instruction.name, "operand": match.operand}

@@ -19,6 +19,7 @@ from warpfrag.cli.support.options import (
 )
 from warpfrag.cli.support.output import echo, print_json
 from warpfrag.cli.support.register_dumps import dump_lines
+from warpfrag.cli.support.tensor_dumps import tensor_lines
 from warpfrag.cli.support.verbs import verb
 from warpfrag.errors import InvalidOperand
 from warpfrag.execution.operand import Metadata, Scale
@@ -59,6 +60,8 @@ def command(
 ) -> None:
     """Registers that hold a matrix, in hex: a line per lane (and warp), a word of 32 bits per column.
 
+    Of an operand in tensor memory, a line is a lane of it, and a word a column.
+
     FILE is text (numbers separated by spaces or commas, a line per row; 0x... and 0b... are accepted) or .npy; without
     one, stdin is read. Values must be exact in the format of the operand, unless --rounding. A sparse A is given as it
     is stored and metadata as codes, rows by chunks, unless --full.
@@ -66,9 +69,14 @@ def command(
     view = operand_view(get(name, target), operand)
     next(view.chosen(choice))  # refuses an option that is not for this operand
     packed = _pack(view, file, choice, raw=raw, rounding=rounding, full=full)
-    words = packed.reshape(*view.matrix_registers.threads, -1).tolist()
+    is_in_tensor_memory = view.matrix_registers.home in ("tensor", "either")
+    words = packed.tolist() if is_in_tensor_memory else packed.reshape(*view.matrix_registers.threads, -1).tolist()
     if as_json:
         print_json("pack", {"instruction": view.instruction.name, "operand": view.name, "words": words})
+        return
+    if is_in_tensor_memory:
+        for line in tensor_lines(packed):
+            echo(line)
         return
     if "warp" not in view.threads:
         for line in dump_lines(words):

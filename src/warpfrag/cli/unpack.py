@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -22,8 +22,10 @@ from warpfrag.cli.support.options import (
 )
 from warpfrag.cli.support.output import echo, print_json
 from warpfrag.cli.support.register_dumps import dump_of, parse_warps, single_warp, warps_of_group
+from warpfrag.cli.support.tensor_dumps import read_tensor_dump
 from warpfrag.cli.support.verbs import verb
 from warpfrag.execution.operand import Metadata, Scale
+from warpfrag.execution.tensor_operand import TensorMetadata, TensorScale
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,12 +78,7 @@ def command(
     view = operand_view(get(name, target), operand)
     next(view.chosen(choice))  # refuses an option that is not for this operand
     registers = view.matrix_registers
-    warps = parse_warps(read_source(file).text(), dump_of(registers, by))
-    rows: list[list[int]] | list[list[list[int]]]
-    if "warp" in view.threads:
-        rows = warps_of_group(warps, warp, view.layout.ins["warp"], f"{view.name} of {view.instruction}")
-    else:
-        rows = single_warp(warps, warp) if warp is not None or len(warps) == 1 else [*warps.values()]
+    rows = _rows(view, file, by, warp)
     is_codes = raw or registers.format.kind == "bits" or isinstance(registers, Metadata)
     matrix = _unpack(view, rows, choice, raw=is_codes, strict=strict)
     if as_json:
@@ -99,6 +96,17 @@ def command(
         echo(line)
 
 
+def _rows(view: OperandView, file: str, by: str | None, warp: int | None) -> list[list[int]] | list[list[list[int]]]:
+    """The words of a dump: of each lane, of several warps one after the other, or of tensor memory."""
+    registers, text = view.matrix_registers, read_source(file).text()
+    if registers.home in ("tensor", "either"):
+        return cast("list[list[int]]", read_tensor_dump(text, registers.threads).tolist())
+    warps = parse_warps(text, dump_of(registers, by))
+    if "warp" in view.threads:
+        return warps_of_group(warps, warp, view.layout.ins["warp"], f"{view.name} of {view.instruction}")
+    return single_warp(warps, warp) if warp is not None or len(warps) == 1 else [*warps.values()]
+
+
 def _unpack(
     view: OperandView,
     rows: list[list[int]] | list[list[list[int]]],
@@ -113,6 +121,10 @@ def _unpack(
     words = np.array(rows, np.uint32)
     registers = view.matrix_registers
     chosen = {dim: index or 0 for dim, index in choice.items() if dim in view.choices}
+    if isinstance(registers, TensorMetadata):
+        return registers.unpack(words, **chosen)
+    if isinstance(registers, TensorScale):
+        return registers.unpack(words, raw=raw)
     if isinstance(registers, Metadata):
         return registers.unpack(words[..., 0], **chosen)
     if isinstance(registers, Scale):

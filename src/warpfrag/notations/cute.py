@@ -31,10 +31,12 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from warpfrag.core.axes import MAX_SIZE, Axis
 from warpfrag.core.coordinates import LANES, check_flag
 from warpfrag.errors import InvalidOperand, quote
+from warpfrag.notations import tensor_memory
 from warpfrag.notations.scanner import MAX_DEPTH, Scanner
 from warpfrag.notations.threads import MATRIX, assemble, check_onto, check_slots, dims_of, shape_of, threads_and_values
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Iterator, Sequence
 
     from warpfrag.core.layout import Basis, Layout
@@ -54,7 +56,9 @@ class Mode(NamedTuple):
 
 
 def write(layout: Layout, *, transposed: bool = False) -> str:
-    """The thread-value layout in CuTe's words."""
+    """The thread-value layout in CuTe's words; of tensor memory, its addresses."""
+    if tensor_memory.is_tensor_memory(layout):
+        return tensor_memory.write_cute(layout)
     parts = threads_and_values("cute", layout)
     dims = _order(layout.dims, transposed=transposed)
     if any(layout.start):
@@ -84,7 +88,13 @@ def read(
     dims: Sequence[str] | None = None,
     transposed: bool = False,
 ) -> Layout:
-    """The layout that a thread-value text says, for coordinates that run as far as `shape` says."""
+    """The layout that a thread-value text says, for coordinates that run as far as `shape` says.
+
+    A text of tensor memory begins with its pointer, `tmem_[32b](0x0000.0000) o`, and has its shape in it.
+    """
+    pointer = tensor_memory.POINTER.match(text) if isinstance(text, str) else None
+    if pointer is not None:
+        return _read_tensor_memory(str(text), pointer, dims_of("cute", len(MATRIX), dims))
     threads, values = _modes(text)
     if shape is None:
         msg = "cute: the text numbers elements; say how far rows and columns run, as in shape=(16, 8)"
@@ -115,6 +125,15 @@ def read(
         msg = "cute: two digits of this layout move the same bit, and their sum is no xor; is the shape right?"
         raise InvalidOperand(msg)
     return check_onto("cute", layout)
+
+
+def _read_tensor_memory(text: str, pointer: re.Match[str], dims: Sequence[str]) -> Layout:
+    """A text that begins with a pointer into tensor memory."""
+    bits = int(pointer[1][:3])
+    if bits not in (4, 8, 16, 32):
+        msg = f"cute: elements of tensor memory have 4, 8, 16 or 32 bits, got {bits}"
+        raise InvalidOperand(msg)
+    return tensor_memory.read_cute(text, _modes(text[pointer.end() :], "(rows, columns)"), bits, dims)
 
 
 def _order(dims: tuple[str, ...], *, transposed: bool) -> tuple[str, ...]:
@@ -157,8 +176,8 @@ def _text(numbers: list[int], none: int) -> str:
     return words[0] if len(words) == 1 else f"({','.join(words)})"
 
 
-def _modes(text: object) -> tuple[list[Mode], list[Mode]]:
-    """The modes of threads and of values that a text says."""
+def _modes(text: object, parts: str = "(threads, values)") -> tuple[list[Mode], list[Mode]]:
+    """The modes of the two parts that a text says: of threads and values, or of rows and columns."""
     scanner = Scanner("cute", text)
     if scanner.skip("using"):
         scanner.take()
@@ -178,7 +197,7 @@ def _modes(text: object) -> tuple[list[Mode], list[Mode]]:
     scanner.skip(";")
     scanner.end()
     if isinstance(sizes, int) or len(sizes) != 2:
-        msg = f"cute: expected two parts, (threads, values); got {1 if isinstance(sizes, int) else len(sizes)}"
+        msg = f"cute: expected two parts, {parts}; got {1 if isinstance(sizes, int) else len(sizes)}"
         raise InvalidOperand(msg)
     modes = [list(_pairs(part, stride)) for part, stride in zip(sizes, _alike(sizes, strides), strict=True)]
     places = prod(mode.size for mode in chain(*modes))

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING
 from warpfrag.core.axes import MAX_SIZE
 from warpfrag.core.coordinates import LANES
 from warpfrag.errors import InvalidOperand
+from warpfrag.notations import tensor_memory
 from warpfrag.notations.scanner import Scanner
 from warpfrag.notations.threads import MATRIX, assemble, check_onto, check_slots, dims_of, shape_of, threads_and_values
 
@@ -54,7 +55,9 @@ PRINTED = re.compile(r"\w+ ?= ?\d+ ?->|is a size \d+ dim", re.ASCII)
 
 
 def write(layout: Layout) -> str:
-    """The bases as Triton's attribute spells them."""
+    """The bases as Triton's attribute spells them; of tensor memory as Gluon prints them."""
+    if tensor_memory.is_tensor_memory(layout):
+        return tensor_memory.write_triton(layout)
     threads, values = threads_and_values("triton", layout)
     sizes = [*layout.ins.values(), *layout.shape]
     faults = {
@@ -107,6 +110,12 @@ def read(
             " (toLinearLayout, or to_linear_layout in Gluon) and paste that"
         )
         raise InvalidOperand(msg)
+    if tensor_memory.GLUON in bare:
+        stated = options.get("slots", "1")
+        count = int(stated) if slots is None and stated.isdigit() else slots
+        names = dims_of("triton", len(MATRIX), dims or (options["dims"].split(", ") if "dims" in options else None))
+        text_itself = bare[bare.index(tensor_memory.GLUON) :]
+        return tensor_memory.read_triton(text_itself, check_slots("triton", 1 if count is None else count), names)
     bases, sizes = _printed(bare) if PRINTED.search(bare) else _attribute(bare)
     ranks = {len(image) for images in bases.values() for image in images} | ({len(sizes)} if sizes else set())
     if len(ranks) != 1 or 0 in ranks:

@@ -17,6 +17,7 @@ from warpfrag.cli.support.output import shape_text
 from warpfrag.core.coordinates import LANES, check_index
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.execution.operand import Metadata, Operand, Scale, SparseOperand
+from warpfrag.execution.tensor_operand import TensorScale
 from warpfrag.isa.tcgen05.layouts import copies_in_words, scaled_lines
 from warpfrag.isa.tcgen05.products import TensorForm
 
@@ -93,9 +94,9 @@ class OperandView:
         return tuple(dim for dim in self.layout.dims if dim not in self.layout.ins)
 
     @property
-    def matrix_registers(self) -> Metadata | Scale | Operand:
+    def matrix_registers(self) -> Metadata | Scale | Operand | TensorScale:
         """The registers of an operand that is a matrix; addresses are refused."""
-        if not isinstance(self.registers, Metadata | Scale | Operand):
+        if not isinstance(self.registers, Metadata | Scale | Operand | TensorScale):
             msg = f"addresses of {self.instruction} are no matrix; `warpfrag at` and `warpfrag where` show them"
             raise InvalidOperand(msg)
         return self.registers
