@@ -60,7 +60,8 @@ if TYPE_CHECKING:
     from warpfrag.memory.shared_memory import Memory
     from warpfrag.motion.access_plan import AccessPlan
     from warpfrag.motion.loads import loads, stores
-    from warpfrag.motion.relayout import Relayout, relayout
+    from warpfrag.motion.relayout import Relayout
+    from warpfrag.motion.tensor_relayout import relayout
     from warpfrag.numerics.epilogue import Epilogue
     from warpfrag.numerics.formats import FORMATS, Format
     from warpfrag.numerics.quantize import quantize
@@ -147,7 +148,7 @@ _EXPORTS = {
     "prune": "products.prune",
     "quantize": "numerics.quantize",
     "references": "catalog.arithmetic_table",
-    "relayout": "motion.relayout",
+    "relayout": "motion.tensor_relayout",
     "rules": "catalog.arithmetic_table",
     "stores": "motion.loads",
     "vectors": "emission.vectors",

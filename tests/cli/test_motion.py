@@ -170,3 +170,16 @@ def test_no_way_is_answered_with_no(run):
 )  # fmt: skip
 def test_what_cannot_be_answered_is_refused(refused, words, message):
     assert refused(*words).startswith(message)
+
+
+def test_a_relayout_in_tensor_memory(run):
+    name = "tcgen05.mma.cta_group::1.kind::f16.m64n64k16.f32.bf16.bf16"
+    lines = run("relayout", f"{name}:d", f"{name}:a").lines
+    assert lines[-3:] == [
+        " 1. tcgen05.ld.sync.aligned.16x256b.x8.b32",
+        " 2. free: 16 cvt",
+        " 3. tcgen05.st.sync.aligned.16x128b.x8.b32",
+    ]
+    answer = run("relayout", f"{name}:d", f"{name}:a", "--json", "--emit", "cuda").json
+    assert (answer["free"], answer["counts"]["cvt"]) == (True, 16)
+    assert "tcgen05.wait::ld" in answer["code"]

@@ -12,13 +12,15 @@ from warpfrag.cli.support.options import complete_instruction, file_option, json
 from warpfrag.cli.support.output import echo, print_heading, print_json, wrapped
 from warpfrag.cli.support.verbs import verb
 from warpfrag.isa.targets import targets
-from warpfrag.motion.relayout import relayout
 from warpfrag.motion.relayout_steps import cost, described
+from warpfrag.motion.tensor_relayout import TensorRelayout, relayout
 
 if TYPE_CHECKING:
+    from warpfrag.execution.tensor_operand import TensorOperand
     from warpfrag.motion.relayout import Relayout
     from warpfrag.motion.shared_memory_round_trip import SharedMemoryRoundTrip
 
+TENSOR = "tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.bf16.bf16"
 ACCUMULATOR, FP8 = "mma.m16n8k16.f32.f16.f16.f32", "mma.m16n8k32.f32.e4m3.e4m3.f32"
 
 
@@ -27,6 +29,7 @@ ACCUMULATOR, FP8 = "mma.m16n8k16.f32.f16.f16.f32", "mma.m16n8k32.f32.e4m3.e4m3.f
     f"warpfrag relayout {FP8}:d:col=4 {FP8}:a --emit cuda",
     f"warpfrag relayout {FP8}:d:col=4 {FP8}:a --permute col     # free, with k permuted",
     f"warpfrag relayout {ACCUMULATOR}:d {ACCUMULATOR}:b -o moves.svg",
+    f"warpfrag relayout {TENSOR}:d {TENSOR}:a     # tensor memory: load, convert, store",
 )
 @click.argument("source", metavar="SRC", shell_complete=complete_instruction)
 @click.argument("destination", metavar="DST", shell_complete=complete_instruction)
@@ -50,22 +53,30 @@ def command(
     SRC and DST are written INSTRUCTION:OPERAND, and INSTRUCTION:OPERAND:col=2 for two tiles side by side, row=2 for two
     below each other, row=2,col=2 for four. Both must hold a matrix of the same extents; where formats differ, values
     are converted to nearest even, saturating where cvt does. A step that only renames registers costs nothing.
+
+    From D to A of tcgen05 the plan is a load of tensor memory, conversions and a store; A has as many steps of k as D
+    has columns for.
     """
+    plan: Relayout | TensorRelayout
     plan = relayout(read_fragment(source, target), read_fragment(destination, target), permute=permute)
     code = plan.emit(lang) if lang else None
     if output and not code:
         from warpfrag.drawing import draw
 
         draw(plan).save(output)
+    through_memory = None if isinstance(plan, TensorRelayout) else plan.cheaper_round_trip(target)
     if as_json:
-        print_json(
-            "relayout", {**_json(plan, plan.cheaper_round_trip(target)), "lang": lang, "code": code, "file": output}
-        )
+        print_json("relayout", {**_json(plan, through_memory), "lang": lang, "code": code, "file": output})
     if write_or_echo(code, output, quiet=as_json) or as_json:
         return
     print_heading(f"{fragment_text(plan.source)}")
     print_heading(f"-> {fragment_text(plan.target)}")
-    _print_plan(plan, plan.cheaper_round_trip(target))
+    if isinstance(plan, TensorRelayout):
+        echo(wrapped(f"In tensor memory, through registers, {plan.count} times {plan.columns} columns of D:"))
+        for number, step in enumerate(plan.steps, 1):
+            echo(wrapped(f"{number:2}. {step}", indent=4))
+        return
+    _print_plan(plan, through_memory)
 
 
 def _print_plan(plan: Relayout, through_memory: SharedMemoryRoundTrip | None) -> None:
@@ -92,7 +103,9 @@ def _where(legal: tuple[str, ...]) -> str:
     return f"from {legal[0]} on" if list(legal) == later else f"on {', '.join(legal)}"
 
 
-def _json(plan: Relayout, through_memory: SharedMemoryRoundTrip | None) -> dict[str, object]:
+def _json(plan: Relayout | TensorRelayout, through_memory: SharedMemoryRoundTrip | None) -> dict[str, object]:
+    if isinstance(plan, TensorRelayout):
+        return _tensor_json(plan)
     return {
         "source": fragment_json(plan.source),
         "target": fragment_json(plan.target),
@@ -111,4 +124,38 @@ def _json(plan: Relayout, through_memory: SharedMemoryRoundTrip | None) -> dict[
             "store": access_plan_json(through_memory.store),
             "load": access_plan_json(through_memory.load),
         },
+    }
+
+
+def _tensor_json(plan: TensorRelayout) -> dict[str, object]:
+    """The same keys: a load, what happens to registers, and a store, each as often as there are parts."""
+    steps = [
+        (plan.load.name, "load columns of D"),
+        *((kind, described(step)) for step in plan.registers.steps for kind, _ in [cost(step)]),
+        (plan.store.name, "store columns of A"),
+    ]
+    counts = [1, *(count for step in plan.registers.steps for _, count in [cost(step)]), 1]
+    return {
+        "source": _tensor_operand(plan.source),
+        "target": _tensor_operand(plan.target),
+        "free": plan.is_free,
+        "counts": {kind: count * plan.count for kind, count in plan.registers.counts.items()},
+        "cost": plan.registers.cost * plan.count,
+        "steps": [
+            {"instruction": kind, "count": count * plan.count, "text": text}
+            for (kind, text), count in zip(steps, counts, strict=True)
+        ],
+        "permutation": None,
+        "through_memory": None,
+    }
+
+
+def _tensor_operand(operand: TensorOperand) -> dict[str, object]:
+    """An operand in tensor memory; its words are those of a lane."""
+    return {
+        "instruction": operand.instruction,
+        "operand": operand.role,
+        "format": operand.format.name,
+        "shape": operand.shape,
+        "words": operand.columns,
     }

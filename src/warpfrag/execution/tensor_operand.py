@@ -86,7 +86,7 @@ class _InTensorMemory(Registers):
         if loaded.slots > 1 and self.format.bits > HALF:
             msg = f"{self.described} is {self.format}: a load that packs halves keeps the lower 16 bits of each column"
             raise InvalidOperand(msg)
-        return _composed(self.layout, loaded)
+        return composed(self.layout, loaded)
 
     def _after(self, load: str | HasForm, column: int = 0, base_lane: int = 0) -> OperandSpec:
         """Its row once a load has brought it to registers."""
@@ -94,7 +94,7 @@ class _InTensorMemory(Registers):
         return replace(self.row, layout=layout, container=REGISTER_BITS // layout.slots)
 
 
-def _composed(places: Layout, loaded: Layout) -> Layout:
+def composed(places: Layout, loaded: Layout) -> Layout:
     """First the load, then the places, with the elements inside a column and the blocks of a pair carried along."""
     from warpfrag.core.layout import Layout as Map
 

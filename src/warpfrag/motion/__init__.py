@@ -5,7 +5,8 @@ From fragment to fragment, in the order in which a plan is made:
     shuffle_search            the fewest shuffles that a linear map needs: the algebra
     conversions               what becomes of an element where formats differ
     relayout_steps            what happens to registers, and what it costs
-    relayout                  the plan: `wf.relayout`
+    relayout                  the plan between registers
+    tensor_relayout           the plan from D to A in tensor memory; `wf.relayout` is either
     packed_operands           a wide source packed before movmatrix or a store
     shared_memory_round_trip  a store and a load where they cost less than the steps
     step_execution            steps on arrays of registers
