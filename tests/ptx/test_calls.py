@@ -218,3 +218,35 @@ def test_malloc_gives_every_thread_its_own():
 
     none, _ = run(f"mov.u64 %rd4, 0x1000000;\n{body}cvt.u32.u64 %r5, %rd5;\nst.global.u32 [%rd3], %r5;", before=before)
     assert not none.any()
+
+
+HEAP = ".extern .func (.param .b64 r) malloc(.param .b64 n);\n.extern .func free(.param .b64 p);\n"
+MALLOC = (
+    "mov.u64 %rd4, 40;\n{ .param .b64 n; .param .b64 r; st.param.b64 [n], %rd4; call.uni (r), malloc, (n);"
+    " ld.param.b64 %rd5, [r]; }\nst.u32 [%rd5+36], %r1;\nld.u32 %r5, [%rd5+36];\nst.global.u32 [%rd3], %r5;\n"
+)
+FREE = "{ .param .b64 q; st.param.b64 [q], %rd5; call.uni free, (q); }\n"
+
+
+@pytest.mark.parametrize("checks", ["memory", "all"])
+@pytest.mark.parametrize(
+    ("after", "words"),
+    [
+        ("", None),
+        ("mov.u64 %rd5, 0;\n" + FREE, None),  # free(NULL)
+        ("ld.u32 %r5, [%rd5+36];\n", "lies in memory that was freed"),
+        ("st.u32 [%rd5], %r1;\n", "lies in memory that was freed"),
+        (FREE, "was freed before"),
+        ("add.u64 %rd5, %rd3, 0;\n" + FREE, "is no address that malloc gave"),
+    ],
+)
+def test_memory_that_was_freed_is_not_touched(checks, after, words):
+    _, launched = run(MALLOC + FREE + after, before=HEAP, checks=checks)
+
+    assert launched.verdict == ("clean" if words is None else "findings")
+    for finding in launched.findings:
+        assert (finding.kind, finding.check) == ("freed", "memory")
+        assert words in finding.text
+    unchecked, launched = run(MALLOC + FREE + after, before=HEAP)  # as on a GPU, nobody notices
+    assert launched.verdict is None
+    assert unchecked.tolist() == [*range(64)]

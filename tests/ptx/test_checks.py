@@ -200,6 +200,32 @@ wgmma.commit_group.sync.aligned;
 {last}
 st.shared.u32 [%r5], 1;
 cvt.rzi.u32.f32 %r10, %f3;""",
+    "st.async": """mov.u32 %r20, bar;
+@%p1 mbarrier.init.shared.b64 [%r20], 1;
+{init}
+@%p1 mbarrier.arrive.expect_tx.shared.b64 _, [%r20], 256;
+mapa.shared::cluster.u32 %r21, %r5, 0;
+mapa.shared::cluster.u32 %r22, %r20, 0;
+st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%r21], %r1, [%r22];
+{wait}
+{proxy}
+@%p1 cp.async.bulk.global.shared::cta.bulk_group [%rd2], [%r3], 256;
+@%p1 cp.async.bulk.commit_group;
+@%p1 cp.async.bulk.wait_group 0;
+mov.u32 %r10, 0;""",
+    "one word": "setp.lt.u32 %p2, %r1, 32;\n{store}\nmov.u32 %r10, 0;",
+    "neighbours": """xor.b32 %r6, %r2, {block};
+mad.lo.u32 %r6, %r6, 64, %r1;
+mul.wide.u32 %rd6, %r6, 4;
+add.u64 %rd6, %rd2, %rd6;
+mad.lo.u32 %r7, %r2, 64, %r1;
+mul.wide.u32 %rd7, %r7, 4;
+add.u64 %rd7, %rd2, %rd7;
+ld.global.u32 %r8, [%rd6];
+ld.global.u32 %r9, [%rd7];
+add.u32 %r9, %r8, %r9;
+st.global.u32 [%rd7], %r9;
+mov.u32 %r10, 0;""",
     "unwritten": LEFT + "{store}\nbar.sync 0;\nld.shared.u32 %r10, [%r6];",
     "unwritten register": "{store}\nadd.u32 %r10, %r30, 1;",
     "unwritten address": "{store}\nadd.u32 %r31, %r5, %r30;\nld.shared.u32 %r32, [%r31];\nmov.u32 %r10, 1;",
@@ -256,6 +282,9 @@ OWN = {  # what is right in one kernel alone
     "global histogram": {"count": "red.global.add.u32 [%rd6], 1;"},
     "counter": {"count": "@%p1 red.global.add.u32 [%rd2], 1;"},
     "bulk": {"wait": WAIT, "count": "256"},
+    "st.async": {"wait": WAIT},
+    "one word": {"store": "@%p1 st.global.u32 [%rd2], %r1;"},
+    "neighbours": {"block": "0"},
     "bulk reduction": {"commit": "@%p1 cp.async.bulk.commit_group;", "wait": "@%p1 cp.async.bulk.wait_group 0;"},
     "bulk store": {"commit": "@%p1 cp.async.bulk.commit_group;", "wait": "@%p1 cp.async.bulk.wait_group 0;"},
     "wgmma twice": {"again": "wgmma.fence.sync.aligned;"},
@@ -288,6 +317,10 @@ PLANTED = [
         "race",
         "st.global.u32 [%rd6], %r9",
     ),
+    ("one word", "store", "@%p2 st.global.u32 [%rd2], %r1;", "race", "@%p2 st.global.u32 [%rd2], %r1"),
+    ("one word", "store", "@%p2 st.global.u32 [%rd2], %r4;", "race", "@%p2 st.global.u32 [%rd2], %r4"),
+    ("one word", "store", "@%p2 st.global.u32 [%rd2], %r3;", None, ""),  # all lanes store the same
+    ("neighbours", "block", "1", "race", "st.global.u32 [%rd7], %r9"),
     ("counter", "count", "@%p1 st.global.u32 [%rd2], %r2;", "race", "st.global.u32 [%rd2], %r2"),
     ("blocks", "release", "", "race", "ld.global.u32 %r12, [%rd2]"),
     ("blocks", "release", "membar.cta;", "race", "ld.global.u32 %r12, [%rd2]"),
@@ -304,6 +337,8 @@ PLANTED = [
     ("cp.async source", "wait", "", "async", "st.global.u32 [%rd5], 5"),
     ("bulk", "wait", "", "async", "ld.shared.u32 %r10, [%r5]"),
     ("bulk", "init", "", "race", "mbarrier.try_wait"),
+    ("st.async", "proxy", "", "fence", "cp.async.bulk.global.shared::cta"),
+    ("st.async", "wait", "", "async", "cp.async.bulk.global.shared::cta"),
     ("bulk store", "proxy", "", "fence", "cp.async.bulk.global.shared::cta"),
     ("bulk store", "behind", "bar.sync 0;\nst.shared.u32 [%r5], 1;", None, ""),
     ("bulk store", "wait", "bar.sync 0;\nst.shared.u32 [%r5], 1;", "async", "st.shared.u32 [%r5], 1"),
@@ -356,7 +391,7 @@ def text_of(name, mark="", instead=""):
 
 
 def run_checks(text, name, **options):
-    grid = 2 if name in {"blocks", "counter", "sum of the last block"} else 1
+    grid = 2 if name in {"blocks", "counter", "neighbours", "sum of the last block"} else 1
     out, data = np.zeros(256, np.uint32), np.zeros(256, np.uint32)
     block = 128 if name.startswith("wgmma") else 64
     return wf.ptx.load(text)["k"].launch(grid, block, [out, data], **{"checks": "all"} | options)
@@ -418,7 +453,7 @@ def test_a_marked_array_is_unwritten():
 
 
 def test_other_interleavings_show_that_the_order_matters():
-    racy = text_of("global histogram", "count", PLANTED[9][2])
+    racy = text_of("global histogram", "count", next(row[2] for row in PLANTED if row[0] == "global histogram"))
     out, data = np.zeros(64, np.uint32), np.zeros(64, np.uint32)
     run = wf.ptx.load(racy)["k"].launch(1, 64, [out, data], explore=12)
     left = data.copy()

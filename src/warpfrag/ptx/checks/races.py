@@ -141,6 +141,8 @@ class RaceCheck(StepObserver):
         self.written = {id(item.data): item for item in memory.allocations if item.writable}
         self.strengths: dict[int, Strength] = {}
         self.copies, self.bulk_copies, self.products = CopyGroups(), CopyGroups(), CopyGroups()
+        steps = enumerate(state.program.steps)
+        self.async_stores = [at for at, step in steps if isinstance(step.action, AsyncStore)]
         self.issued: dict[Hashable, tuple[int, int, int]] = {}  # the last copy of an agent: time, step and thread
         self.initialised: dict[int, BarrierInit] = {}  # by the cell of an mbarrier
 
@@ -261,7 +263,8 @@ class RaceCheck(StepObserver):
         access = self.accesses(buffer, offsets, size, np.full(len(offsets), thread), flags, GPU)
         if access is None:
             return
-        name: Hashable = ("bulk", thread) if cell is None else ("mbarrier", cell)
+        by_mbarrier = "mbarrier" if flags & ASYNC_PROXY else "st.async"
+        name: Hashable = ("bulk", thread) if cell is None else (by_mbarrier, cell)
         if cell is None:
             self.bulk_copies.issue(thread, self.ordering.now)
         else:
@@ -291,7 +294,10 @@ class RaceCheck(StepObserver):
         if access.entities[0] < 0:
             shadow.slot(shadow.slots).put(access.cells, access.entities[:, None], time, access.nature)
             return
-        slots = access.entities // LANES % shadow.slots
+        slots = access.entities // LANES
+        if shadow is not self.shared_shadow:  # warps at one place of neighbouring blocks often read the same
+            slots = slots % self.state.launch.warps + access.entities // self.ordering.per_block
+        slots = slots % shadow.slots
         for slot in np.unique(slots).tolist():
             which = slots == slot
             shadow.slot(slot).put(access.cells[which], access.entities[which][:, None], time, access.nature)
@@ -315,7 +321,7 @@ class RaceCheck(StepObserver):
         wrong = twice & (wins != bytes_of).any(axis=-1)
         if wrong.any():
             natures = np.full(wrong.shape, access.nature)
-            self.report(access, wrong, others, natures)
+            self.report(access, wrong, others, natures, kind="race")
 
     def compare_with_write(self, access: AccessGroup) -> None:
         """Find accesses that nothing orders behind the last write of their cells."""
@@ -377,7 +383,10 @@ class RaceCheck(StepObserver):
         self, access: AccessGroup, entities: Numbers, times: Times, natures: Numbers, wrong: NDArray[np.bool_]
     ) -> None:
         """Find bytes that a thread wrote, and that a copy or a product takes without a proxy fence between."""
-        plain = (times > 0) & (entities >= 0) & (natures & ASYNC_PROXY == 0) & ~wrong
+        generic = entities >= 0
+        if self.async_stores:
+            generic = generic | np.isin(natures >> STEP_SHIFT, self.async_stores)
+        plain = (times > 0) & generic & (natures & ASYNC_PROXY == 0) & ~wrong
         if not plain.any():
             return
         threads = np.broadcast_to(access.threads[:, None], entities.shape)
@@ -454,7 +463,7 @@ class RaceCheck(StepObserver):
         name = self.ordering.agent_names[column - self.ordering.own_columns]
         if not isinstance(name, tuple):
             return None
-        return {"wgmma": int(name[1]) * LANES, "mbarrier": None}.get(name[0], int(name[1]))
+        return {"wgmma": int(name[1]) * LANES, "mbarrier": None, "st.async": None}.get(name[0], int(name[1]))
 
     def stack(self, entity: int) -> tuple[int, ...]:
         """The lines of the calls that a thread is in now, outermost first."""
@@ -563,21 +572,22 @@ class RaceCheck(StepObserver):
         if column is not None and sync.current is not None:
             sync.current = self.with_agent(sync.current, column)
 
-    def with_agent(self, snapshot: Snapshot | None, column: int) -> Snapshot:
-        """A snapshot that knows all that an agent has done until now."""
+    def with_agent(self, snapshot: Snapshot | None, column: int, *, fences: bool = True) -> Snapshot:
+        """A snapshot that knows all that an agent has done until now; its end is a proxy fence too, if it `fences`."""
         width = self.ordering.known.shape[1]
         row, fenced = np.zeros(width, np.int32), np.zeros(self.ordering.fenced.shape[1], np.int32)
         row[column] = self.ordering.now
-        fenced[column:][:1] = self.ordering.now
+        fenced[column:][:fences] = self.ordering.now
         own = Snapshot(self.ordering.blocks, row, fenced, {})
         return own if snapshot is None else snapshot.joined(own)
 
     def mbarrier_completed(self, cell: int) -> None:
         """A phase is over, and the copies that it counted are done."""
         sync = self.ordering.mbarriers.setdefault(cell, SyncObject())
-        column = self.ordering.agents.get(("mbarrier", cell))
-        if column is not None:
-            sync.current = self.with_agent(sync.current, column)
+        for name in ("mbarrier", "st.async"):
+            column = self.ordering.agents.get((name, cell))
+            if column is not None:
+                sync.current = self.with_agent(sync.current, column, fences=name == "mbarrier")
         self.ordering.complete(sync)
 
     def mbarrier_waited(self, cells: Numbers, threads: Numbers) -> None:

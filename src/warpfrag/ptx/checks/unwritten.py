@@ -367,6 +367,8 @@ class UnwrittenCheck(StepObserver):
         elif isinstance(action, DirectCall):
             self.call(step, group)
         elif isinstance(action, Allocate) or step.results:
+            if any(isinstance(operand, MemoryOperand) for operand in step.results):
+                self.local[...] = 0  # results of a function of the driver lie in local memory, as in `call`
             for operand in step.results:
                 self.put_whole(group, operand, np.zeros(group.mask.shape, np.bool_))
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from warpfrag.errors import Fault
 from warpfrag.memory.shared_memory import BANK_BYTES, BANKS
+from warpfrag.ptx.interpreter.heap import Heap
 from warpfrag.ptx.interpreter.store_tags import StoreTags, elements
 from warpfrag.ptx.program import state_spaces
 from warpfrag.ptx.program.inexact import InexactCause
@@ -110,7 +111,7 @@ class DeviceMemory:
         self.is_checked = False  # bad accesses are collected
         self.noted: dict[tuple[int, str], BadAccess] = {}  # by line and kind
         self.observer: Observer | None = None  # where checks follow every access
-        self.heap_used = 0
+        self.heap = Heap()
         self.accesses: list[MemoryAccess] | None = None  # of the step that is running, where a debugger wants them
         self.resources: dict[int, Texture | Surface] = {}  # by handle
         self.are_linear: dict[int, bool] = {}  # textures of one axis by handle: in linear memory, or in an array
@@ -302,7 +303,10 @@ class DeviceMemory:
             chosen = addresses[left]
             inside = (chosen >= np.uint64(home.start)) & (chosen <= np.uint64(home.end - size))
             which = left[inside]
-            reached.append((which, home.data, (addresses[which] - np.uint64(home.start)).astype(np.int64)))
+            offsets = (addresses[which] - np.uint64(home.start)).astype(np.int64)
+            if self.is_checked and home.start == state_spaces.HEAP:
+                self.heap.check(offsets, which)
+            reached.append((which, home.data, offsets))
             left = left[~inside]
         return reached
 

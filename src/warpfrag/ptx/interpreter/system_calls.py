@@ -1,7 +1,4 @@
-"""Functions that the driver brings: vprintf, which printf becomes, __assertfail, malloc and free.
-
-The heap is one allocation, of which malloc hands out one piece after the other; free does nothing.
-"""
+"""Functions that the driver brings: vprintf, which printf becomes, __assertfail, malloc and free."""
 
 from __future__ import annotations
 
@@ -14,7 +11,6 @@ import numpy as np
 
 from warpfrag.errors import Fault, PtxError, quote
 from warpfrag.ptx.interpreter.calls import bytes_of, put_bytes
-from warpfrag.ptx.program import state_spaces
 from warpfrag.ptx.program.actions import SYSTEM_FUNCTIONS
 
 if TYPE_CHECKING:
@@ -39,9 +35,12 @@ def run_system(state: WarpState, step: DecodedInstruction, group: LaneGroup, nam
     words = [bytes_of(group, source, size) for source, size in zip(step.sources, function.arguments, strict=True)]
     numbers = [[int.from_bytes(row.tobytes(), "little") for row in rows] for rows in words]
     if name == "malloc":
-        addresses = [_allocate(state, size) for size in numbers[0]]
+        addresses = [state.memory.heap.allocate(size) for size in numbers[0]]
         put_bytes(group, step.results[0], np.array(addresses, np.uint64).view(np.uint8).reshape(-1, 8))
         return
+    if name == "free" and state.memory.is_checked:
+        for index, address in enumerate(numbers[0]):
+            state.memory.heap.free(address, index)
     warps, lanes = np.nonzero(group.mask)
     for index, args in enumerate(zip(*numbers, strict=True)):
         thread = ThreadReader(state, group.owners.at(np.array([index])))
@@ -67,16 +66,6 @@ def _print(state: WarpState, line: int, thread: ThreadReader, form: int, argumen
     if state.tally.printed_characters > MAX_PRINTED:
         raise PtxError(line, f"expected at most {MAX_PRINTED} characters from printf in a launch, got more")
     state.tally.printed.append(text)
-
-
-def _allocate(state: WarpState, size: int) -> int:
-    """The address of a piece of the heap, or 0 where not enough is left."""
-    memory = state.memory
-    piece = -(-max(size, 1) // 16) * 16
-    if memory.heap_used + piece > state_spaces.HEAP_BYTES:
-        return 0
-    memory.heap_used += piece
-    return state_spaces.HEAP + memory.heap_used - piece
 
 
 class ThreadReader:

@@ -214,7 +214,7 @@ def detached(memory: DeviceMemory, steps: int) -> DeviceMemory:
     for item in memory.allocations:
         own.add(Allocation(item.start, item.data.copy(), item.name, item.writable))
     own.resources = {handle: _detached_resource(item) for handle, item in memory.resources.items()}
-    own.are_linear, own.heap_used = dict(memory.are_linear), memory.heap_used
+    own.are_linear, own.heap = dict(memory.are_linear), memory.heap.copy()
     return own
 
 

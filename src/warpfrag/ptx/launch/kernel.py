@@ -493,7 +493,7 @@ class Kernel:
 
     def _checked(self, work: Work, waves: Waves, threads: int | None, progress: Progress | None) -> Work:
         """Run the waves and collect bad accesses: in compiled code while there are none, else again from the start."""
-        if work.compiled is not None:
+        if work.compiled is not None and not self.uses_heap:  # compiled code does not follow what is freed
             changed = work.memory.writable_buffers()
             before = [buffer.copy() for buffer in changed]
             self._run(work, waves, threads, progress)
@@ -528,7 +528,8 @@ class Kernel:
             data = self.module.symbols.storage(name, variable)
             memory.add(Allocation(variable.address, data, readable(name), variable.space != "const"))
         if self.uses_heap:
-            memory.add(Allocation(state_spaces.HEAP, np.zeros(state_spaces.HEAP_BYTES, np.uint8), "the heap"))
+            heap = np.zeros(state_spaces.HEAP_BYTES, np.uint8)
+            memory.add(Allocation(state_spaces.HEAP, heap, "the heap", is_unwritten=True))
         return memory
 
     def _compiled_program(self, *, at_once: bool) -> CompiledProgram:
