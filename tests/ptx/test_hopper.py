@@ -136,3 +136,40 @@ def test_kernels_of_nvcc_and_triton_leave_what_the_gpu_left(name):
     for key, array in arrays.items():
         expected = left.get(f"out{key.removeprefix('in')}", left[key])
         assert array.tobytes() == expected.tobytes(), key
+
+
+def test_a_bit_of_an_address_is_a_bit_of_the_rank():
+    """Triton reaches the neighbour by an exclusive or with bit 24, in place of mapa."""
+    text = """.version 8.7
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 out)
+{
+.reg .b32 %r<12>; .reg .b64 %rd<4>;
+.shared .align 4 .b32 word;
+ld.param.u64 %rd1, [out];
+mov.u32 %r1, %cluster_ctarank;
+add.u32 %r2, %r1, 70;
+st.shared.u32 [word], %r2;
+barrier.cluster.arrive;
+barrier.cluster.wait;
+mov.u32 %r3, word;
+xor.b32 %r4, %r3, 16777216;
+ld.shared::cluster.u32 %r5, [%r4];
+xor.b32 %r6, %r1, 2;
+mapa.shared::cluster.u32 %r7, %r3, %r6;
+ld.shared::cluster.u32 %r8, [%r7];
+mad.lo.u32 %r9, %r8, 256, %r5;
+mul.wide.u32 %rd2, %r1, 4;
+add.u64 %rd3, %rd1, %rd2;
+st.global.u32 [%rd3], %r9;
+barrier.cluster.arrive;
+barrier.cluster.wait;
+ret;
+}
+"""
+    out = np.zeros(4, np.uint32)
+    run = wf.ptx.load(text)["k"].launch(4, 1, [out], cluster=4, checks="all")
+
+    assert run.verdict == "clean"
+    assert out.tolist() == [256 * (70 + (rank ^ 2)) + 70 + (rank ^ 1) for rank in range(4)]

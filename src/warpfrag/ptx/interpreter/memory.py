@@ -277,13 +277,13 @@ class DeviceMemory:
         ranks = (addresses >> np.uint64(state_spaces.RANK_SHIFT)).astype(np.int64)
         if not ranks.any():
             return addresses, owners
-        wrong = ranks > self.cluster_blocks
+        ranks ^= owners.blocks % self.cluster_blocks
+        wrong = ranks >= self.cluster_blocks
         if wrong.any():
             index = int(wrong.argmax())
-            text = f"{int(addresses[index]):#x} names block {int(ranks[index]) - 1} of a cluster of"
+            text = f"{int(addresses[index]):#x} names block {int(ranks[index])} of a cluster of"
             raise Fault(index, f"{text} {self.cluster_blocks}")
-        first = owners.blocks // self.cluster_blocks * self.cluster_blocks
-        blocks = np.where(ranks > 0, first + ranks - 1, owners.blocks)
+        blocks = owners.blocks // self.cluster_blocks * self.cluster_blocks + ranks
         return addresses & np.uint64((1 << state_spaces.RANK_SHIFT) - 1), Owners(blocks, owners.threads, None)
 
     def _reach_global(

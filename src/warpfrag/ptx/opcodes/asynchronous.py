@@ -88,13 +88,12 @@ def _replace(attributes: Attributes) -> TensorMapReplace:
 
 
 def _map_address(attributes: Attributes) -> LaneOp:
-    """mapa: the address with the rank of another block in it, or none for the own block."""
+    """mapa: the address with the rank of a block in it, relative to the own one."""
     kind = attributes.types[0]
 
     def run(a: Codes, rank: Codes, own: Codes) -> Codes:
         plain = a & a.dtype.type(~RANK_BITS & ((1 << kind.bits) - 1))
-        field = np.where(rank == own, rank.dtype.type(0), rank + rank.dtype.type(1)).astype(a.dtype)
-        return plain | field << a.dtype.type(RANK_SHIFT)
+        return plain | (rank ^ own).astype(a.dtype) << a.dtype.type(RANK_SHIFT)
 
     return LaneOp((kind,), (kind, U32, U32), run)
 
@@ -105,7 +104,7 @@ def _block_rank(attributes: Attributes) -> LaneOp:
 
     def run(a: Codes, own: Codes) -> Codes:
         field = (a >> a.dtype.type(RANK_SHIFT)).astype(np.uint32) & np.uint32(0xFF)
-        return np.where(field == 0, own, field - np.uint32(1)).astype(np.uint32)
+        return (field ^ own).astype(np.uint32)
 
     return LaneOp((U32,), (kind, U32), run)
 
