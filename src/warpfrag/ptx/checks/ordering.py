@@ -127,6 +127,7 @@ class Ordering:
         self.blocks = LaunchBlocks(tuple(numbers))
         self.number_order = np.argsort(np.array(numbers, np.int64))
         self.numbers = np.array(numbers, np.int64)[self.number_order]
+        self.is_contiguous = numbers == list(range(numbers[0], numbers[0] + len(numbers)))
         self.share = 1 if self.threads <= MAX_THREADS_APART else LANES  # threads of a column
         self.own_columns = self.threads // self.share
         self.known: Times = np.zeros((self.threads, self.own_columns), np.int32)
@@ -135,6 +136,7 @@ class Ordering:
         self.agent_names: list[Hashable] = []
         self.pasts: list[Past] = [{}] * self.threads
         self.sc_fences: list[ScFences | None] = [None] * self.threads
+        self.has_past = self.has_sc = False  # whether any thread has such
         self.released: dict[int, Times] = {}  # by the level of the fence: the rows at the last one
         self.released_fenced: dict[int, Times] = {}
         self.released_past: dict[tuple[int, int], Past] = {}
@@ -178,10 +180,16 @@ class Ordering:
 
     def columns(self, entities: Rows) -> Rows:
         """The columns of entities; -1 where they are of an earlier batch."""
-        blocks = entities // self.per_block
-        at = np.searchsorted(self.numbers, blocks).clip(max=len(self.numbers) - 1)
-        inside = (self.numbers[at] == blocks) & (entities >= 0)
-        threads = self.number_order[at] * self.per_block + entities % self.per_block
+        if self.is_contiguous:
+            threads = entities - self.numbers[0] * self.per_block
+            inside = (threads >= 0) & (threads < self.threads)
+        else:
+            blocks = entities // self.per_block
+            at = np.searchsorted(self.numbers, blocks).clip(max=len(self.numbers) - 1)
+            inside = (self.numbers[at] == blocks) & (entities >= 0)
+            threads = self.number_order[at] * self.per_block + entities % self.per_block
+        if inside.all():
+            return threads // self.share if self.share > 1 else threads
         result = np.where(inside, threads // self.share, -1)
         if (entities < 0).any():
             batch, agent = -1 - entities >> 24, (-1 - entities) & 0xFFFFFF
@@ -228,10 +236,11 @@ class Ordering:
         """What some threads know together now."""
         self.touch(threads)
         past: Past = {}
-        for item in {id(own): own for own in (self.pasts[thread] for thread in threads.tolist())}.values():
-            past = merge_pasts(past, item)
         sc: ScFences | None = None
-        for fences in {id(own): own for own in (self.sc_fences[thread] for thread in threads.tolist())}.values():
+        numbers = threads.tolist() if self.has_past or self.has_sc else ()
+        for item in {id(own): own for own in (self.pasts[thread] for thread in numbers)}.values():
+            past = merge_pasts(past, item)
+        for fences in {id(own): own for own in (self.sc_fences[thread] for thread in numbers)}.values():
             sc = merge_fences(sc, fences)
         return Snapshot(self.blocks, self.known[threads].max(axis=0), self.fenced[threads].max(axis=0), past, sc)
 
@@ -246,6 +255,7 @@ class Ordering:
             if width:
                 self.fenced[threads, :width] = np.maximum(self.fenced[threads, :width], snapshot.fenced)
         if snapshot.sc is not None:
+            self.has_sc = True
             merged: dict[int, ScFences | None] = {}
             for thread in threads.tolist():
                 fences = self.sc_fences[thread]
@@ -253,6 +263,7 @@ class Ordering:
                     merged[id(fences)] = merge_fences(fences, snapshot.sc)
                 self.sc_fences[thread] = merged[id(fences)]
         if past:
+            self.has_past = True
             cache: dict[int, Past] = {}
             for thread in threads.tolist():
                 mine = self.pasts[thread]
@@ -295,7 +306,7 @@ class Ordering:
                 continue
             rows = table[threads].reshape(len(warps), LANES, -1)
             table[threads] = np.repeat(rows.max(axis=1), LANES, axis=0)
-        if any(self.pasts[thread] or self.sc_fences[thread] for thread in threads.tolist()):
+        if self.has_past or self.has_sc:
             for warp in warps.tolist():
                 self.sync_lanes(np.arange(warp * LANES, (warp + 1) * LANES))
 
@@ -331,11 +342,12 @@ class Ordering:
             self.released[reached][threads] = self.known[threads]
             self.released_fenced[reached][threads] = self.fenced[threads]
             self.has_released[reached][threads] = True
-            for thread in threads.tolist():
+            for thread in threads.tolist() if self.has_past else ():
                 self.released_past[reached, thread] = self.pasts[thread]
         for thread in threads.tolist() if is_sc else ():
             row, fenced = self.known[thread].copy(), self.fenced[thread].copy()
             self.sc_fences[thread] = ScFences(Snapshot(self.blocks, row, fenced, self.pasts[thread]))
+            self.has_sc = True
 
     def _grow_released(self, level: int) -> None:
         """Make space for the rows of fences, as wide as those of threads."""
@@ -382,7 +394,7 @@ class Ordering:
             for reached in range(level, -1, -1):
                 if reached in self.has_released and self.has_released[reached][thread]:
                     row, fenced = self.released[reached][thread].copy(), self.released_fenced[reached][thread].copy()
-                    past = self.released_past[reached, thread]
+                    past = self.released_past.get((reached, thread), {})
                     news.append(Message(reached, block, cluster, Snapshot(self.blocks, row, fenced, past)))
         fences = self.sc_fences[thread]
         if fences is not None and fences.done is not None:
@@ -417,6 +429,7 @@ class Ordering:
             if message.is_promise:
                 promise = ScFences(promised=self.localised(message.snapshot))
                 self.sc_fences[thread] = merge_fences(self.sc_fences[thread], promise)
+                self.has_sc = True
             elif acquires:
                 self.learn(np.array([thread]), message.snapshot)
             else:

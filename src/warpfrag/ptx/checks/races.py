@@ -38,6 +38,7 @@ from warpfrag.ptx.checks.strengths import fence_level, is_proxy_fence, is_sc_fen
 from warpfrag.ptx.program.actions import (
     AsyncCopy,
     AsyncStore,
+    Barrier,
     BulkCopy,
     ClusterBarrier,
     MatrixOp,
@@ -535,14 +536,17 @@ class RaceCheck(StepObserver):
     def barrier_arrived(self, block: int, number: int, warp: int, lanes: NDArray[np.bool_]) -> None:
         """bar and barrier."""
         sync = self.ordering.barriers.setdefault((block, number), SyncObject())
-        self.ordering.arrive(sync, warp * LANES + np.nonzero(lanes)[0])
+        action = self.step.action
+        if not (isinstance(action, Barrier) and action.waits):  # who waits knows the same when it is released
+            self.ordering.arrive(sync, warp * LANES + np.nonzero(lanes)[0])
 
     def barrier_released(self, block: int, number: int, here: NDArray[np.bool_]) -> None:
         """All that a barrier waits for have come: those that wait learn what all know."""
         sync = self.ordering.barriers.pop((block, number), None)
-        if sync is not None and sync.current is not None:
-            first = block * self.state.launch.warps * LANES
-            self.ordering.learn(first + np.nonzero(here.reshape(-1))[0], sync.current)
+        if sync is not None:
+            threads = block * self.state.launch.warps * LANES + np.nonzero(here.reshape(-1))[0]
+            snapshot = self.ordering.snapshot(threads)
+            self.ordering.learn(threads, snapshot if sync.current is None else snapshot.joined(sync.current))
 
     def cluster_completed(self, cluster: int) -> None:
         """barrier.cluster: those that wait already learn now, the others when they wait."""

@@ -74,8 +74,11 @@ class UnwrittenCheck(StepObserver):
         }
         self.masks: list[Codes] = [full[bits] for bits in program.registers]
         self.clean = {dtype: np.zeros((state.warps, LANES), dtype) for dtype in {mask.dtype for mask in self.masks}}
+        self.is_marked = [True] * len(self.masks)  # whether a register has a mark in any lane
+        self.read_registers: dict[int, list[int]] = {}  # by the number of a step
         frame = program.frame
         self.masks[frame.index] = np.zeros_like(self.masks[frame.index])
+        self.is_marked[frame.index] = False
         memory = state.memory
         self.shared = np.full(len(memory.shared), MARK)
         self.local = np.full(len(memory.local), MARK)
@@ -83,6 +86,7 @@ class UnwrittenCheck(StepObserver):
         self.loaded: list[tuple[Bytes, Numbers, Numbers]] = []  # marks, threads, offsets of this step's reads
         self.products: list[Bytes] = []  # marks of the operands of wgmma
         self.results: list[Codes] | None = None
+        self.is_clean = False  # no operand of the step has a mark
         self.copied: list[Bytes] = []
 
     def marks_of(self, buffer: Bytes) -> Bytes | None:
@@ -97,8 +101,8 @@ class UnwrittenCheck(StepObserver):
     def read(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers) -> None:
         """Keep the marks of what is loaded."""
         marks = self.marks_of(buffer)
-        places = offsets[:, None] + np.arange(size)
-        self.loaded.append((np.zeros(places.shape, np.uint8) if marks is None else marks[places], threads, offsets))
+        if marks is not None:
+            self.loaded.append((marks[offsets[:, None] + np.arange(size)], threads, offsets))
 
     def write(self, buffer: Bytes, offsets: Numbers, codes: NDArray[Any], threads: Numbers) -> None:
         """Marks go with the values; in memory without marks they are a finding."""
@@ -131,6 +135,8 @@ class UnwrittenCheck(StepObserver):
                 at = np.searchsorted(threads, owners)
                 result[at, : data.shape[1]] = data
             return result if result.any() else None
+        if self.is_clean:
+            return None
         if isinstance(action, MemoryStore) and action.converts is None:
             columns = [self.mask_of(item).reshape(-1)[threads] for item in items_of(step.sources[1])]
             if not any(column.any() for column in columns):
@@ -251,6 +257,17 @@ class UnwrittenCheck(StepObserver):
         new = old.copy()
         new[group.warp_rows] = np.where(group.mask, mask, old[group.warp_rows])
         self.masks[operand.index] = new
+        self.is_marked[operand.index] = bool(new.any())
+
+    def put_clean(self, group: LaneGroup, operand: PtxOperand) -> None:
+        """Take the marks of the registers of an operand away in some lanes."""
+        for item in items_of(operand):
+            if isinstance(item, Register) and self.is_marked[item.index]:
+                if group.rows is None and group.is_whole:
+                    self.masks[item.index] = self.clean[self.masks[item.index].dtype]
+                    self.is_marked[item.index] = False
+                else:
+                    self.put(group, item, np.zeros(group.mask.shape, self.masks[item.index].dtype))
 
     def put_whole(self, group: LaneGroup, operand: PtxOperand, wrong: NDArray[np.bool_]) -> None:
         """Mark registers whole, or not at all."""
@@ -267,9 +284,21 @@ class UnwrittenCheck(StepObserver):
         if step.guard is not None and isinstance(step.action, Branch | ADDRESSED):
             self.check(step, group, step.guard, "a branch or a guard depends on a value that was never written")
 
+    def has_marks(self, step: DecodedInstruction) -> bool:
+        """Whether a register that a step reads has a mark in any lane."""
+        at = self.state.memory.step
+        if at not in self.read_registers:
+            items = [item for operand in step.sources for item in items_of(operand)]
+            bases = [item.base if isinstance(item, MemoryOperand) else item for item in items]
+            self.read_registers[at] = [item.index for item in bases if isinstance(item, Register)]
+        return any(self.is_marked[index] for index in self.read_registers[at])
+
     def before(self, step: DecodedInstruction, group: LaneGroup) -> None:
         """Find marks that reach an address or a branch, and compute those of the results."""
-        self.loaded, self.products, self.copied = [], [], []
+        self.loaded, self.products, self.copied, self.results = [], [], [], None
+        self.is_clean = not self.has_marks(step)
+        if self.is_clean:
+            return
         action = step.action
         if isinstance(action, Branch) and action.indexed:
             self.check(step, group, step.sources[0], "a branch depends on a value that was never written")
@@ -277,7 +306,6 @@ class UnwrittenCheck(StepObserver):
             for operand in step.sources:
                 if isinstance(operand, MemoryOperand) and operand.base is not None:
                     self.check(step, group, operand, "an address depends on a value that was never written")
-        self.results = None
         if isinstance(action, LaneOp):
             self.results = self.computed(step, action, group)
         elif isinstance(action, WarpCollective):
@@ -285,6 +313,8 @@ class UnwrittenCheck(StepObserver):
 
     def check(self, step: DecodedInstruction, group: LaneGroup, operand: PtxOperand, text: str) -> None:
         """Report lanes in which an operand has a mark."""
+        if isinstance(operand, Register) and not self.is_marked[operand.index]:
+            return
         wrong = (self.mask_of(operand)[group.warp_rows] != 0) & group.mask
         if wrong.any():
             warp, lane = (int(v) for v in np.argwhere(wrong)[0])
@@ -355,7 +385,10 @@ class UnwrittenCheck(StepObserver):
     def after(self, step: DecodedInstruction, group: LaneGroup) -> None:
         """Mark the results."""
         action = step.action
-        if self.results is not None:
+        if self.is_clean and isinstance(action, LaneOp | WarpCollective | Move):
+            for operand in step.results:
+                self.put_clean(group, operand)
+        elif self.results is not None:
             for operand, mask in zip(step.results, self.results, strict=False):
                 self.put(group, operand, mask)
         elif isinstance(action, Move):
@@ -370,7 +403,7 @@ class UnwrittenCheck(StepObserver):
             if any(isinstance(operand, MemoryOperand) for operand in step.results):
                 self.local[...] = 0  # results of a function of the driver lie in local memory, as in `call`
             for operand in step.results:
-                self.put_whole(group, operand, np.zeros(group.mask.shape, np.bool_))
+                self.put_clean(group, operand)
 
     def move(self, step: DecodedInstruction, action: Move, group: LaneGroup) -> None:
         """mov: masks are packed and unpacked as values are."""
@@ -396,11 +429,14 @@ class UnwrittenCheck(StepObserver):
         """ld and atom: the marks of the bytes."""
         if not step.results:
             return
+        if not any(marks.any() for marks, _, _ in self.loaded):
+            self.put_clean(group, step.results[0])
+            return
         kind = action.type
         size = kind.dtype.itemsize
         threads = group.of(self.state.lane_number)[group.mask]
         data = np.zeros((len(threads), size * action.count), np.uint8)
-        for marks, owners, _ in self.loaded:
+        for marks, owners, _ in self.loaded:  # bytes without marks are not there
             data[np.searchsorted(threads, owners)] = marks
         codes = np.ascontiguousarray(data).view(f"i{size}" if kind.kind == "s" else f"u{size}")
         for index, item in enumerate(items_of(step.results[0])):
@@ -416,7 +452,7 @@ class UnwrittenCheck(StepObserver):
             if isinstance(copy.target, MemoryOperand):
                 self.local[...] = 0  # parameters lie in local memory: it is not followed beyond a call
         for copy in step.returns:
-            self.put_whole(group, copy.target, np.zeros(group.mask.shape, np.bool_))
+            self.put_clean(group, copy.target)
 
     def matrix(self, step: DecodedInstruction, action: MatrixOp, group: LaneGroup) -> None:
         """Products and moves of matrices."""
@@ -445,6 +481,8 @@ class UnwrittenCheck(StepObserver):
                 marks = np.zeros(int(np.prod(shape)), np.bool_)
             codes = np.where(marks, spec.format.codes - 1, 0).reshape(shape)
             self.put_words(here, step.results[0], fragment.pack(spec, codes.astype(_code_type(spec.container))))
+        elif action.operation == "mma" and self.is_clean:
+            self.put_clean(here, step.results[0])
         elif action.operation == "wgmma":
             self.put_whole(here, step.results[0], self.product_marks(step, here))
         else:
