@@ -23,7 +23,7 @@ from warpfrag.ptx.compiler.mbarrier_batches import BatchedMbarriers
 from warpfrag.ptx.compiler.mma_products import Tiling, tilings_of
 from warpfrag.ptx.compiler.segments import Segment, cut, module_texts, products
 from warpfrag.ptx.compiler.warp_code import RegisterLayout
-from warpfrag.ptx.compiler.wgmma_products import WARPS, WgmmaChains, WgmmaProducts
+from warpfrag.ptx.compiler.wgmma_products import WARPS, WgmmaProducts, WgmmaSteps
 from warpfrag.ptx.interpreter.barriers import MAX_BARRIERS
 from warpfrag.ptx.interpreter.lane_group import LaneGroup
 from warpfrag.ptx.interpreter.matrix_instructions import architecture_of, multiply_many
@@ -75,7 +75,7 @@ class CompiledProgram:
         self.layout = RegisterLayout.of(program)
         self.segments: dict[int, Segment] = {}
         self.products = products(program)
-        self.chains = WgmmaChains(program)
+        self.wgmma_steps = WgmmaSteps(program)
         self.tilings: dict[tuple[int, str], list[tuple[Tiling | None, list[DecodedInstruction]]]] = {}
         self.refusal = ""  # why there is no machine code
         self.is_ready = False
@@ -122,6 +122,7 @@ class CompiledProgram:
             row[sched.END], row[sched.BLOCK_END] = at + 1, program.ends[at]
             row[sched.WEIGHT] = POLLING_SLICES if at in program.polling else 1
             segment = self.segments.get(at)
+            row[sched.NEEDS_PRODUCTS] = self.wgmma_steps.needs_products[at : segment.end if segment else at + 1].any()
             if segment is not None:
                 row[sched.KIND] = sched.WHOLE_WARP_SEGMENT if segment.is_whole else sched.SEGMENT
                 if not has_instruction(action, arch):
@@ -225,7 +226,7 @@ class CompiledWarpBatch(WarpBatch):
         self.schedule = np.zeros(sched.STATE_WORDS, np.int64)
         self.lists = np.zeros((3, self.warps), np.int64)
         self.runs = np.zeros(len(program.steps), np.int64)
-        self.wgmma = WgmmaProducts(self, self.buffer, layout, compiled.chains)
+        self.wgmma = WgmmaProducts(self, self.buffer, layout, compiled.wgmma_steps)
         self.boxes = BoxCopies(self, self.batched_mbarriers)
 
     def _new_mbarriers(self) -> BatchedMbarriers:
@@ -288,6 +289,12 @@ class CompiledWarpBatch(WarpBatch):
         self.compiled.interpreted_steps += self.program.ends[start] - start
         super().run_block(start, group)
 
+    def run_step(self, at: int, group: LaneGroup) -> bool:
+        """Run a step, after the products whose results it needs."""
+        if self.wgmma.pending and self.compiled.wgmma_steps.needs_products[at]:
+            self.wgmma.flush()
+        return super().run_step(at, group)
+
     def run_compiled(self) -> None:
         """Run the compiled scheduler, and do here what it returns for."""
         from warpfrag.ptx.compiler.scheduler import run_scheduler
@@ -307,6 +314,7 @@ class CompiledWarpBatch(WarpBatch):
         while True:
             schedule[sched.TOTAL], schedule[sched.BARRIERS_IN_USE] = self.tally.total, len(self.barriers.states)
             schedule[sched.BARRIERS_IN_USE] += self.cluster_barriers.in_use
+            schedule[sched.PENDING_PRODUCTS] = len(self.wgmma.pending)
             run_scheduler.run(table, schedule, *args)
             self.tally.total = int(schedule[sched.TOTAL])
             self.progress += int(schedule[sched.PROGRESS])
@@ -315,7 +323,9 @@ class CompiledWarpBatch(WarpBatch):
             status = schedule[sched.STATUS]
             if status == sched.FAULT:
                 raise self.compiled_fault()
-            if status == sched.NEEDS_INTERPRETER:
+            if status == sched.NEEDS_FLUSH:
+                self.wgmma.flush()
+            elif status == sched.NEEDS_INTERPRETER:
                 self.interpret(int(schedule[sched.PC]))
             elif status == sched.NONE_RUNNABLE:
                 if not self.alive.any():
@@ -379,6 +389,7 @@ class CompiledWarpBatch(WarpBatch):
     def multiply(self, start: int, ends: tuple[int, ...], group: LaneGroup) -> None:
         """Run several mma of whole warps: as one product where they are its tiles, on codes in the buffer."""
         steps, compiled = self.program.steps, self.compiled
+        self.wgmma.flush()
         self.line = steps[start].line
         self.count(start, ends[-1], group.warps)
         parts = [steps[first:last] for first, last in pairwise((start, *ends))]

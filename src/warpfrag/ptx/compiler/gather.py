@@ -6,7 +6,7 @@ import numpy as np
 
 from warpfrag.arithmetic.kernels.jit import Array, entry
 
-WORDS = 16  # of 64 bits: a register of 32 bits in 32 lanes
+PIECE_WORDS = 16  # of 64 bits: a register of 32 bits in 32 lanes
 HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -20,40 +20,40 @@ def take(codes: Array, rows: Array, index: Array, out: Array) -> None:
 
 
 @entry
-def take_tiles(codes: Array, rows: Array, index: Array, out: Array) -> None:
-    """Gather the tiles [height, width] of warps rows[i, j] into one matrix."""
+def take_tiles(cells: Array, bases: Array, index: Array, out: Array) -> None:
+    """Gather tiles [height, width] into one matrix: tile (i, j) is what `index` finds behind bases[i, j]."""
     height, width = index.shape
-    for i in range(rows.shape[0]):
-        for j in range(rows.shape[1]):
-            row = rows[i, j]
-            for y in range(height):
+    for i in range(bases.shape[0]):
+        for y in range(height):
+            for j in range(bases.shape[1]):
+                base = bases[i, j]
                 for x in range(width):
-                    out[i * height + y, j * width + x] = codes[row, index[y, x]]
+                    out[i * height + y, j * width + x] = cells[np.uintp(base + index[y, x])]
 
 
 @entry
-def put_tiles(codes: Array, rows: Array, index: Array, matrix: Array) -> None:
-    """Scatter one matrix to the tiles [height, width] of warps rows[i, j]."""
+def put_tiles(cells: Array, bases: Array, index: Array, matrix: Array) -> None:
+    """Scatter one matrix to tiles [height, width]: tile (i, j) goes to where `index` leads behind bases[i, j]."""
     height, width = index.shape
-    for i in range(rows.shape[0]):
-        for j in range(rows.shape[1]):
-            row = rows[i, j]
-            for y in range(height):
+    for i in range(bases.shape[0]):
+        for y in range(height):
+            for j in range(bases.shape[1]):
+                base = bases[i, j]
                 for x in range(width):
-                    codes[row, index[y, x]] = matrix[i * height + y, j * width + x]
+                    cells[np.uintp(base + index[y, x])] = matrix[i * height + y, j * width + x]
 
 
 @entry
 def find_equal(words: Array, rows: Array, starts: Array, hashes: Array, first_equal: Array) -> None:
-    """For every warp the first one with equal registers: those whose 16 words of 64 bits begin at `starts`."""
-    sums = np.empty(WORDS, np.uint64)
+    """For every warp the first one with equal pieces: those whose 16 words of 64 bits begin at `starts`."""
+    sums = np.empty(PIECE_WORDS, np.uint64)
     for i in range(rows.size):
         sums[:] = np.uint64(0)
         for start in starts:
-            for j in range(WORDS):
+            for j in range(PIECE_WORDS):
                 sums[j] = (sums[j] ^ words[rows[i], np.uintp(start) + np.uintp(j)]) * HASH_FACTOR
         total = np.uint64(0)
-        for j in range(WORDS):
+        for j in range(PIECE_WORDS):
             total = (total ^ sums[j] ^ (sums[j] >> np.uint64(29))) * HASH_FACTOR
         hashes[i] = total
         first_equal[i] = i
@@ -61,7 +61,7 @@ def find_equal(words: Array, rows: Array, starts: Array, hashes: Array, first_eq
             if hashes[other] == total and first_equal[other] == other:
                 differs = np.uint64(0)
                 for start in starts:
-                    for j in range(WORDS):
+                    for j in range(PIECE_WORDS):
                         at = np.uintp(start) + np.uintp(j)
                         differs |= words[rows[i], at] ^ words[rows[other], at]
                 if differs == np.uint64(0):
@@ -76,12 +76,3 @@ def take_planned(cells: Array, bases: Array, plans: Array, which: Array, out: Ar
         base, plan = bases[i], which[i]
         for j in range(plans.shape[1]):
             out[i, j] = cells[np.uintp(base + plans[plan, j])]
-
-
-@entry
-def put_planned(cells: Array, bases: Array, plan: Array, values: Array) -> None:
-    """cells[bases[i] + plan[j]] = values[i, j]."""
-    for i in range(bases.size):
-        base = bases[i]
-        for j in range(plan.size):
-            cells[np.uintp(base + plan[j])] = values[i, j]

@@ -9,7 +9,6 @@ an output depends on its row, its column and its C alone.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from warpfrag.arithmetic.product import multiply
 from warpfrag.arithmetic.protocol import ProductOperands
 from warpfrag.execution.prepared import PreparedInstruction, prepare
 from warpfrag.isa.legality import form_of
+from warpfrag.ptx.compiler.operand_groups import group_by_operands
 from warpfrag.ptx.interpreter.matrix_instructions import matrix_name
 from warpfrag.ptx.program.program import Register, VectorOperand
 
@@ -30,10 +30,6 @@ if TYPE_CHECKING:
     from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
 
     Index = NDArray[np.int64]
-
-MIN_WARPS = 4
-"""Of a group on average: smaller groups are slower than one product per warp."""
-
 
 @dataclass(frozen=True)
 class RegisterTile:
@@ -57,14 +53,19 @@ class RegisterTile:
 
         shape = rows.shape[0] * self.index.shape[0], rows.shape[1] * self.index.shape[1]
         out = np.empty(shape, np.uint32 if self.dtype.itemsize <= 4 else self.dtype)
-        take_tiles.run(buffer.view(self.dtype), rows, self.index, out)
+        take_tiles.run(*self.cells(buffer, rows), self.index, out)
         return out
 
     def write_tiles(self, buffer: NDArray[np.uint8], rows: Index, codes: NDArray[Any]) -> None:
         """Scatter one matrix to the registers of warps rows[i, j]."""
         from warpfrag.ptx.compiler.gather import put_tiles
 
-        put_tiles.run(buffer.view(self.dtype), rows, self.index, codes)
+        put_tiles.run(*self.cells(buffer, rows), self.index, codes)
+
+    def cells(self, buffer: NDArray[np.uint8], rows: Index) -> tuple[NDArray[Any], Index]:
+        """All codes of the buffer, and where those of some warps begin."""
+        cells = buffer.reshape(-1).view(self.dtype)
+        return cells, rows * (buffer.shape[1] // self.dtype.itemsize)
 
     def first_equal(self, buffer: NDArray[np.uint8], rows: Index) -> Index:
         """For every warp the first one whose registers hold the same codes."""
@@ -134,25 +135,6 @@ def tilings_of(
     if whole is not None:
         return [(whole, [])]
     return [(Tiling.of([steps], layout, arch), steps) for steps in parts]
-
-
-@lru_cache(256)  # a loop asks for the same at every iteration
-def group_by_operands(a: bytes, b: bytes) -> list[Index] | None:
-    """Warps in groups [rows, columns]: those of a row have one A, of a column one B; None if groups are too small.
-
-    `a` and `b` give, for every warp, the first one with the same A and B.
-    """
-    columns: dict[int, dict[int, int]] = {}
-    pairs = zip(*(np.frombuffer(firsts, np.int64).tolist() for firsts in (a, b)), strict=True)
-    for warp, (row, column) in enumerate(pairs):
-        if columns.setdefault(column, {}).setdefault(row, warp) != warp:
-            return None  # two warps with the same of both
-    groups: dict[tuple[int, ...], list[list[int]]] = {}
-    for warps in columns.values():
-        groups.setdefault(tuple(sorted(warps)), []).append([warps[row] for row in sorted(warps)])
-    if MIN_WARPS * len(groups) > len(a) // 8:
-        return None
-    return [np.array(lists, np.int64).T for lists in groups.values()]
 
 
 def grid_of(steps: list[DecodedInstruction]) -> list[list[DecodedInstruction]] | None:

@@ -42,11 +42,14 @@ from warpfrag.ptx.compiler.scheduler_state import (
     IS_STALE,
     KIND,
     LIMIT,
+    NEEDS_FLUSH,
     NEEDS_INTERPRETER,
+    NEEDS_PRODUCTS,
     NEGATED,
     NONE_RUNNABLE,
     OUT_OF_BUDGET,
     PC,
+    PENDING_PRODUCTS,
     PENDING_SLICES,
     PROGRESS,
     SEGMENT,
@@ -331,6 +334,9 @@ def run_scheduler(
         kind, steps = table[at, KIND], table[at, END] - at
         if state[TOTAL] + steps * count > state[LIMIT] or not can_run(kind, state, flags, lists, blocks):
             state[STATUS] = NEEDS_INTERPRETER
+            return
+        if state[PENDING_PRODUCTS] and table[at, NEEDS_PRODUCTS]:
+            state[STATUS] = NEEDS_FLUSH
             return
         runs[at] += count
         state[TOTAL] += steps * count

@@ -1,9 +1,10 @@
 """The wgmma of many warpgroups as one product, and wgmma after wgmma on the same accumulators as one with a longer K.
 
 A and B are gathered when an instruction is issued, by the places that its descriptors lead to; these are found once for
-each descriptor. The product waits until the last wgmma of a *chain*: instructions of one block of steps with the same
-D, which nothing between them reads or writes. Then C is read from the registers and D written there once for all of
-them. An output depends on its row, its column and its C alone, so none of this changes a code.
+each descriptor. The product stays *pending* until a step touches the accumulators: so all iterations of a loop over K
+are one product. Then C is read from the registers and D written there once for all of them. Warpgroups that hold the
+same A or B, as those of neighbouring blocks do, are rows and columns of a larger product still (`operand_groups`). An
+output depends on its row, its column and its C alone, so none of this changes a code.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from warpfrag.arithmetic.protocol import ProductOperands
 from warpfrag.core.coordinates import LANES
 from warpfrag.execution.prepared import prepare
 from warpfrag.execution.wgmma import element_places
+from warpfrag.ptx.compiler.operand_groups import group_by_operands
 from warpfrag.ptx.interpreter.matrix_instructions import words_of
-from warpfrag.ptx.program.actions import MatrixOp, MemoryBarrier
+from warpfrag.ptx.program.actions import DirectCall, IndirectCall, MatrixOp, Return
 from warpfrag.ptx.program.program import Immediate, MemoryOperand, Register, VectorOperand, registers_of
 from warpfrag.ptx.program.types import TYPES
 
@@ -35,35 +37,9 @@ if TYPE_CHECKING:
     Index = NDArray[np.int64]
 
 WARPS = 4  # of a warpgroup
+MAX_PENDING_BYTES = 1 << 26  # of gathered codes: then they are multiplied
 SCALE_D = 2  # of the sources: A, B, scale_d, then signs and transpositions
 B64, PRED = TYPES["b64"], TYPES["pred"]
-
-
-def chains_of(program: Program) -> dict[int, int]:
-    """For every wgmma that can be joined to others, the last of its chain."""
-    lasts: dict[int, int] = {}
-    members: list[int] = []
-    own: set[int] = set()
-
-    def close() -> None:
-        lasts.update(dict.fromkeys(members, members[-1] if members else 0))
-        members.clear()
-
-    for at, step in enumerate(program.steps):
-        is_product = is_joinable(step)
-        first = program.steps[members[0]] if members else None
-        if first is not None and program.ends[at] != program.ends[members[0]]:
-            close()
-        elif first is not None and is_product:
-            if step.action != first.action or step.results != first.results:
-                close()
-        elif first is not None and (touches(step, own) or may_split(step)):
-            close()
-        if is_product:
-            members.append(at)
-            own = {item.index for operand in step.results for item in registers_of(operand)}
-    close()
-    return lasts
 
 
 def is_joinable(step: DecodedInstruction) -> bool:
@@ -79,17 +55,36 @@ def is_joinable(step: DecodedInstruction) -> bool:
     return all(isinstance(operand, Immediate) for operand in step.sources[SCALE_D + 1 :])
 
 
-def touches(step: DecodedInstruction, registers: set[int]) -> bool:
+def touches(step: DecodedInstruction, registers: frozenset[int]) -> bool:
     """Whether a step reads or writes one of some registers."""
     operands = [*step.sources, *step.results, *([step.guard] if step.guard is not None else [])]
     operands += [item.base for item in operands if isinstance(item, MemoryOperand) and item.base is not None]
     return any(item.index in registers for operand in operands for item in registers_of(operand))
 
 
-def may_split(step: DecodedInstruction) -> bool:
-    """Whether lanes that come to a step together may go on apart."""
-    action = step.action
-    return action.is_collective or action.ends_block or (isinstance(action, MemoryBarrier) and action.waits)
+class WgmmaSteps:
+    """What a program says of its wgmma: which can be pending, and which steps need what they compute.
+
+    `accumulators` has the registers of D by step; `needs_products` is True for steps that read or write such a
+    register, and for calls and returns, which save and restore registers.
+    """
+
+    def __init__(self, program: Program) -> None:
+        """Find both; plans are made when a step first runs."""
+        steps = program.steps
+        self.accumulators = {
+            at: frozenset(item.index for operand in step.results for item in registers_of(operand))
+            for at, step in enumerate(steps)
+            if is_joinable(step)
+        }
+        every = frozenset[int]().union(*self.accumulators.values())
+        self.needs_products = np.array([self._needs_products(at, step, every) for at, step in enumerate(steps)])
+        self.plans: dict[tuple[int, str], WgmmaPlan | None] = {}
+
+    def _needs_products(self, at: int, step: DecodedInstruction, accumulators: frozenset[int]) -> bool:
+        if at in self.accumulators:
+            return any(item.index in accumulators for operand in step.sources for item in registers_of(operand))
+        return isinstance(step.action, DirectCall | IndirectCall | Return) or touches(step, accumulators)
 
 
 @dataclass
@@ -134,59 +129,71 @@ class WgmmaPlan:
 
 
 @dataclass
-class PendingProducts:
-    """The operands of a chain so far: for each warpgroup, A's columns and B's rows from every instruction."""
+class PendingProduct:
+    """What was issued for some warpgroups and accumulators, and is not multiplied yet.
+
+    `a` and `b` have the codes [warpgroups, rows, columns] of each instruction, `first_a` and `first_b` for every
+    warpgroup the first one with the same codes.
+    """
 
     plan: WgmmaPlan
-    last: int
+    step: DecodedInstruction  # the first
+    accumulators: frozenset[int]
     rows: Index  # the first warp of every warpgroup
     has_c: NDArray[np.bool_]
     a: list[NDArray[Any]] = field(default_factory=list)
     b: list[NDArray[Any]] = field(default_factory=list)
+    first_a: list[Index] = field(default_factory=list)
+    first_b: list[Index] = field(default_factory=list)
 
+    def continues(self, step: DecodedInstruction, rows: Index) -> bool:
+        """Whether a step adds to the same accumulators of the same warpgroups."""
+        first = self.step
+        return step.action == first.action and step.results == first.results and np.array_equal(self.rows, rows)
 
-class WgmmaChains:
-    """The chains of a program, and the plans of their steps by architecture."""
-
-    def __init__(self, program: Program) -> None:
-        """Find the chains; plans are made when a step first runs."""
-        self.lasts = chains_of(program)
-        self.plans: dict[tuple[int, str], WgmmaPlan | None] = {}
+    def conflicts(self, accumulators: frozenset[int], rows: Index) -> bool:
+        """Whether registers that other warpgroups or another form would write are among these."""
+        return bool(self.accumulators & accumulators) and bool(np.isin(rows, self.rows).any())
 
 
 class WgmmaProducts:
-    """The chains of a batch: what is issued, and computed at the end of its chain."""
+    """The wgmma of a batch: what is issued, and computed when a step needs it."""
 
-    def __init__(
-        self, batch: WarpState, buffer: NDArray[np.uint8], layout: RegisterLayout, chains: WgmmaChains
-    ) -> None:
+    def __init__(self, batch: WarpState, buffer: NDArray[np.uint8], layout: RegisterLayout, steps: WgmmaSteps) -> None:
         """Nothing is pending; the registers are in a buffer, as a layout says."""
-        self.batch, self.buffer, self.layout, self.chains = batch, buffer, layout, chains
-        self.pending: PendingProducts | None = None
+        self.batch, self.buffer, self.layout, self.steps = batch, buffer, layout, steps
+        self.pending: list[PendingProduct] = []
+        self.pending_bytes = 0
 
     def run(self, at: int, step: DecodedInstruction, group: LaneGroup) -> bool:
         """Issue a wgmma of whole warps; False where it has to run by itself, with nothing pending."""
-        last = self.chains.lasts.get(at)
-        plan = None if last is None or not group.is_whole else self.plan(at, step)
+        accumulators = self.steps.accumulators.get(at)
+        plan = None if accumulators is None or not group.is_whole else self.plan(at, step)
         operands = None if plan is None else self.operands(plan, step, group)
-        if last is None or plan is None or operands is None:
+        if accumulators is None or plan is None or operands is None:
             self.flush()
             return False
         rows = np.ascontiguousarray(group.warp_rows[::WARPS])
         scale_d = group.read(step.sources[SCALE_D], PRED)[::WARPS, 0]
-        pending = self.pending
-        if pending is None or pending.last != last or not scale_d.all() or not np.array_equal(pending.rows, rows):
-            self.flush()
-            pending = self.pending = PendingProducts(plan, last, rows, scale_d.copy())
-        pending.a.append(operands[0])
-        pending.b.append(operands[1])
-        if at == last:
+        pending = next((item for item in self.pending if item.continues(step, rows)), None)
+        if pending is None or not scale_d.all():
+            if any(item.conflicts(accumulators, rows) for item in self.pending):
+                self.flush()
+            pending = PendingProduct(plan, step, accumulators, rows, scale_d.copy())
+            self.pending.append(pending)
+        for codes, parts, firsts in zip(
+            operands, (pending.a, pending.b), (pending.first_a, pending.first_b), strict=True
+        ):
+            parts.append(codes)
+            firsts.append(first_equal(codes))
+            self.pending_bytes += codes.nbytes
+        if self.pending_bytes > MAX_PENDING_BYTES:
             self.flush()
         return True
 
     def plan(self, at: int, step: DecodedInstruction) -> WgmmaPlan | None:
         """The plan of a step, made once."""
-        plans, arch = self.chains.plans, self.batch.launch.arch
+        plans, arch = self.steps.plans, self.batch.launch.arch
         if (at, arch) not in plans:
             plans[at, arch] = WgmmaPlan.of(step, arch, self.layout, self.buffer.shape[1])
         return plans[at, arch]
@@ -211,7 +218,7 @@ class WgmmaProducts:
             codes_b ^ codes_b.dtype.type(sign) if plan.negate[1] else codes_b,
         )
 
-    def gather(self, plan: WgmmaPlan, role: str, operand: PtxOperand, group: LaneGroup) -> NDArray[np.uint32] | None:
+    def gather(self, plan: WgmmaPlan, role: str, operand: PtxOperand, group: LaneGroup) -> NDArray[Any] | None:
         """The codes that descriptors lead to, each in the shared memory of its block."""
         from warpfrag.ptx.compiler.gather import take_planned
 
@@ -224,34 +231,73 @@ class WgmmaProducts:
         if places is None:
             return None
         bases = batch.warp_block[group.warp_rows[::WARPS]] * codes_of_block
-        out = np.empty((len(bases), places.shape[1]), np.uint32)
-        take_planned.run(batch.memory.shared.view(f"u{size}"), bases, places, which, out)
+        codes = batch.memory.shared.view(f"u{size}")
+        out = np.empty((len(bases), places.shape[1]), codes.dtype)
+        take_planned.run(codes, bases, places, which, out)
         return out.reshape(-1, *place.shape)
 
     def flush(self) -> None:
         """Multiply what is pending, and write D to the registers."""
-        from warpfrag.ptx.compiler.gather import put_planned, take_planned
+        pending, self.pending, self.pending_bytes = self.pending, [], 0
+        for product in pending:
+            self.multiply(product)
 
-        pending, self.pending = self.pending, None
-        if pending is None:
+    def multiply(self, product: PendingProduct) -> None:
+        """Multiply for all warpgroups: as large products where they share operands, else one product for each."""
+        firsts = [first_of_all(parts).tobytes() for parts in (product.first_a, product.first_b)]
+        groups = group_by_operands(firsts[0], firsts[1])
+        if groups is None:
+            self.multiply_tiles(product, np.arange(len(product.rows))[:, None], product.a, product.b)
             return
-        plan, prepared, buffer = pending.plan, pending.plan.prepared, self.buffer
-        cells = buffer.reshape(-1).view(prepared.d.container)
-        bases = pending.rows * (buffer.shape[1] // cells.itemsize)
-        c = np.empty((len(bases), plan.places.size), np.uint32)
-        take_planned.run(cells, bases, plan.places[None], np.zeros_like(bases), c)
-        c[~pending.has_c] = 0
-        codes: NDArray[Any] = c.reshape(-1, *prepared.d.shape)
-        pairs = [(np.concatenate(pending.a, axis=2), np.concatenate(pending.b, axis=1))]
-        if prepared.kernels.rule.c != prepared.kernels.rule.d:
-            pairs = list(zip(pending.a, pending.b, strict=True))
-        for a, b in pairs:
-            codes = multiply(prepared.kernels, ProductOperands(a, b, codes), 1)
-        put_planned.run(cells, bases, plan.places, codes.reshape(len(bases), -1).astype(np.uint32, copy=False))
+        for group in groups:
+            a = [codes[group[:, 0]].reshape(1, -1, codes.shape[2]) for codes in product.a]
+            b = [codes[group[0]].swapaxes(0, 1).reshape(1, codes.shape[1], -1) for codes in product.b]
+            self.multiply_tiles(product, group, a, b)
+
+    def multiply_tiles(
+        self, product: PendingProduct, group: Index, a: list[NDArray[Any]], b: list[NDArray[Any]]
+    ) -> None:
+        """Multiply for the warpgroups group[i, j], whose accumulators are the tiles of the products' outputs."""
+        from warpfrag.ptx.compiler.gather import put_tiles, take_tiles
+
+        prepared, places = product.plan.prepared, product.plan.places
+        cells = self.buffer.reshape(-1).view(prepared.d.container)
+        bases = product.rows[group] * (self.buffer.shape[1] // cells.itemsize)
+        tiles = np.zeros((group.shape[0], places.shape[0], group.shape[1], places.shape[1]), np.uint32)
+        c = tiles.reshape(tiles.shape[0] * tiles.shape[1], -1)
+        if product.has_c.any():
+            take_tiles.run(cells, bases, places, c)
+            tiles.swapaxes(1, 2)[~product.has_c[group]] = 0
+        codes: NDArray[Any] = c.reshape(a[0].shape[0], -1, c.shape[1])
+        pairs = [(a, b)]
+        if prepared.kernels.rule.c != prepared.kernels.rule.d:  # D is no C of a next instruction
+            pairs = [([part_a], [part_b]) for part_a, part_b in zip(a, b, strict=True)]
+        for parts_a, parts_b in pairs:
+            whole = [np.concatenate(parts, axis=axis, dtype=np.uint32) for parts, axis in ((parts_a, 2), (parts_b, 1))]
+            codes = multiply(prepared.kernels, ProductOperands(*whole, codes), 1)
+        put_tiles.run(cells, bases, places, codes.reshape(c.shape).astype(np.uint32, copy=False))
+
+
+def first_equal(codes: NDArray[Any]) -> Index:
+    """For every warpgroup the first one that has the same codes."""
+    from warpfrag.ptx.compiler.gather import PIECE_WORDS, find_equal
+
+    words = codes.reshape(len(codes), -1).view(np.uint64)
+    count = len(codes)
+    first = np.empty(count, np.int64)
+    starts = np.arange(0, words.shape[1], PIECE_WORDS)
+    find_equal.run(words, np.arange(count), starts, np.empty(count, np.uint64), first)
+    return first
+
+
+def first_of_all(parts: list[Index]) -> Index:
+    """For every warpgroup the first one that is the same in every part."""
+    _, first, which = np.unique(np.stack(parts), axis=1, return_index=True, return_inverse=True)
+    return np.ascontiguousarray(first[which.reshape(-1)], np.int64)
 
 
 def tile_places(port: OperandCodec, operand: PtxOperand, layout: RegisterLayout, row_bytes: int) -> Index | None:
-    """Where the codes of D lie behind the first warp's registers, [64 * n]; None unless it fills 32-bit registers."""
+    """Where the codes of D lie behind the first warp's registers, [64, n]; None unless it fills 32-bit registers."""
     items = operand.items if isinstance(operand, VectorOperand) else (operand,)
     registers = [item for item in items if isinstance(item, Register) and item.bits == 32]
     if not port.fills_bytes or len(registers) != len(items) or len(items) != port.words[-1]:
@@ -261,4 +307,4 @@ def tile_places(port: OperandCodec, operand: PtxOperand, layout: RegisterLayout,
     thread, rest = np.divmod(np.asarray(port.first_places, np.int64), 4 // size * len(items))
     word, part = np.divmod(rest, 4 // size)
     warp, lane = np.divmod(thread, LANES)
-    return np.ascontiguousarray(((warp * row_bytes + starts[word] + 4 * lane) // size + part).reshape(-1))
+    return np.ascontiguousarray(((warp * row_bytes + starts[word] + 4 * lane) // size + part).reshape(port.shape))
