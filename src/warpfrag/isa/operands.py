@@ -6,7 +6,7 @@ The format comes from the name, the container from `tables/containers.toml`, the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from warpfrag.core.layout import MAY_BE_LEFT_OUT, Layout
@@ -304,6 +304,7 @@ def _matrix_move(form: Form) -> list[OperandSpec]:
     return [OperandSpec(role, number_format, layout, container, 0, table["source"], unknown)]
 
 
+@lru_cache(256)
 def addresses(form: Form) -> Layout | None:
     """Which lane gives the address of which row (or column, stmatrix m16n8) of which matrix; None for other forms."""
     if form.op not in {"ldmatrix", "stmatrix"}:

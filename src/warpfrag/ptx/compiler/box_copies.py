@@ -18,7 +18,7 @@ from warpfrag.errors import Fault
 from warpfrag.memory.tensor_map import GRANULE, MAP_ALIGN, MAP_BYTES, SHARED_ALIGN, TensorMapFields
 from warpfrag.ptx.interpreter.bulk_copies import LaneCopies, run_tensor_copy
 from warpfrag.ptx.interpreter.lane_group import items_of
-from warpfrag.ptx.interpreter.mbarriers import MAX_TX, MbarrierState
+from warpfrag.ptx.interpreter.mbarriers import MAX_TX, TX_BITS, TX_SHIFT
 from warpfrag.ptx.interpreter.memory import Owners
 from warpfrag.ptx.interpreter.store_tags import elements
 from warpfrag.ptx.program.types import TYPES
@@ -96,6 +96,23 @@ class BoxJob(NamedTuple):
     map_space: str
 
 
+class BoxTargets(NamedTuple):
+    """The copies that lanes make, one for each block that a box goes to: lane, block, and the mbarrier that is told."""
+
+    lanes: Index
+    blocks: Index
+    cells: Index | None  # None for stores
+    lane_count: int
+
+    def of(self, lanes: Index) -> BoxTargets:
+        """The copies of some lanes."""
+        if len(lanes) == self.lane_count:
+            return self
+        own = np.isin(self.lanes, lanes)
+        cells = None if self.cells is None else self.cells[own]
+        return BoxTargets(self.lanes[own], self.blocks[own], cells, len(lanes))
+
+
 class BoxCopies:
     """The boxes that the lanes of a batch copy; `plans` has what was found of each map, by its bytes."""
 
@@ -119,13 +136,13 @@ class BoxCopies:
                 self.job(int(address), np.nonzero(maps == address)[0], action, starts, boxes, copies.owners)
                 for address in np.unique(maps)
             ]
-            targets, told = self.targets(action, group, copies, rest)
+            targets = self.targets(action, group, copies, rest)
         except Fault:
             return False
-        ready = [job for job in jobs if job is not None and self.can_tell(job, told)]
+        ready = [job for job in jobs if job is not None and self.can_tell(job, targets)]
         if len(ready) < len(jobs):
             return False
-        left = [lane for job in ready for lane in self.copy(job, copies, targets, told)]
+        left = [lane for job in ready for lane in self.copy(job, copies, targets)]
         if left:
             warps, lanes = (index[left] for index in np.nonzero(group.mask))
             mask = np.zeros_like(group.mask)
@@ -174,44 +191,50 @@ class BoxCopies:
 
     def targets(
         self, action: TensorCopy, group: LaneGroup, copies: LaneCopies, operands: list[PtxOperand]
-    ) -> tuple[list[list[int]], list[list[int]]]:
-        """For every lane the blocks that its box goes to, and the mbarriers that are told."""
-        own = copies.owners.blocks.tolist()
+    ) -> BoxTargets:
+        """The blocks that boxes go to, and the mbarriers that are told."""
+        own, lanes = copies.owners.blocks, np.arange(copies.count)
         if action.direction == "store":
-            return [[block] for block in own], [[] for _ in own]
+            return BoxTargets(lanes, own, None, copies.count)
         places = group.addresses(operands[0])
         ((_, _, offsets),) = self.memory.reach_space("cluster", places, 8, copies.owners, writes=True)
-        cells = (offsets // 8).tolist()
+        cells = offsets // 8
         if not action.is_multicast:
-            return [[block] for block in own], [[cell] for cell in cells]
+            return BoxTargets(lanes, own, cells, copies.count)
         masks = copies.numbers(operands[1])
         blocks = [copies.blocks_of(lane, masks[lane]) for lane in range(copies.count)]
-        return blocks, [[copies.moved(cell, block) for block in item] for cell, item in zip(cells, blocks, strict=True)]
+        moved = [copies.moved(cell, block) for cell, item in zip(cells.tolist(), blocks, strict=True) for block in item]
+        counts = [len(item) for item in blocks]
+        every = np.array([block for item in blocks for block in item], np.int64)
+        return BoxTargets(np.repeat(lanes, counts), every, np.array(moved, np.int64), copies.count)
 
-    def can_tell(self, job: BoxJob, told: list[list[int]]) -> bool:
+    def can_tell(self, job: BoxJob, targets: BoxTargets) -> bool:
         """Whether the mbarriers of a job are initialised, and none is told of too many bytes."""
-        cells, counts = np.unique([cell for lane in job.lanes.tolist() for cell in told[lane]], return_counts=True)
-        if not all(cell in self.mbarriers.live for cell in cells.tolist()):
+        told = targets.of(job.lanes).cells
+        if told is None:
+            return True
+        cells, counts = np.unique(told, return_counts=True)
+        if not self.mbarriers.live.keys() >= set(cells.tolist()):
             return False
-        words = self.mbarriers.words[cells.astype(np.int64)]
-        owed = np.array([MbarrierState.of(word).bytes for word in words.tolist()]) - counts * job.plan.fields.box_bytes
+        fields = (self.mbarriers.words[cells] >> np.uint64(TX_SHIFT)).astype(np.int64) & ((1 << TX_BITS) - 1)
+        owed = fields - ((fields >> (TX_BITS - 1)) << TX_BITS) - counts * job.plan.fields.box_bytes
         return not (abs(owed) > MAX_TX).any()
 
-    def copy(self, job: BoxJob, copies: LaneCopies, targets: list[list[int]], told: list[list[int]]) -> list[int]:
+    def copy(self, job: BoxJob, copies: LaneCopies, targets: BoxTargets) -> list[int]:
         """Copy the boxes of a job and tell the mbarriers; the lanes whose stores overlap others are left."""
         from warpfrag.ptx.compiler.batch_loops import copy_units
 
         plan, memory, lanes = job.plan, self.memory, job.lanes.tolist()
-        is_load = bool(told[lanes[0]])
+        copy_lanes, blocks, cells, _ = targets.of(job.lanes)
+        is_load = cells is not None
         tags = memory.tags.of_shared if is_load else memory.tags.of_global.get(id(job.tensor))
         if tags is None:
             return lanes
         unique, which = np.unique(job.places, return_inverse=True)
         patterns = np.stack([plan.shared_units(place) for place in unique.tolist()])
-        copy_of = np.repeat(np.arange(len(lanes)), [len(targets[lane]) for lane in lanes])
-        blocks = np.array([block for lane in lanes for block in targets[lane]])
-        moved = (blocks - copies.owners.blocks[job.lanes][copy_of]) * memory.shared_stride
-        mine = memory.tags.writers[copies.owners.threads[job.lanes] // LANES][copy_of]
+        copy_of = np.searchsorted(job.lanes, copy_lanes)
+        moved = (blocks - copies.owners.blocks[copy_lanes]) * memory.shared_stride
+        mine = memory.tags.writers[copies.owners.threads[copy_lanes] // LANES]
         in_global = elements(job.tensor, UNIT), job.in_tensor[copy_of] // 8, 2 * plan.global_units[None], 0 * copy_of
         in_shared = elements(memory.shared, UNIT), (job.in_shared[copy_of] + moved) // 8, 2 * patterns, which[copy_of]
         source, target = (in_global, in_shared) if is_load else (in_shared, in_global)
@@ -223,6 +246,7 @@ class BoxCopies:
         memory.read_bytes[job.map_space] += MAP_BYTES * finished
         memory.written_bytes["shared" if is_load else "global"] += counts[not is_load] + 8 * finished * is_load
         memory.read_bytes["global" if is_load else "shared"] += counts[is_load]
-        cells = np.array([cell for lane in lanes[:finished] for cell in told[lane]], np.int64)
-        self.mbarriers.advance(cells, np.zeros_like(cells), np.full_like(cells, -plan.fields.box_bytes))
+        if cells is not None:
+            told = cells[copy_of < finished]
+            self.mbarriers.advance(told, np.zeros_like(told), np.full_like(told, -plan.fields.box_bytes))
         return lanes[finished:]

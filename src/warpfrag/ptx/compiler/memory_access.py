@@ -21,6 +21,7 @@ from warpfrag.ptx.compiler.wavefronts import (
     COUNT_DISTINCT,
     GLOBAL_SECTORS,
     LOW_HALF,
+    MATRIX_PASSES,
     MATRIX_WAVEFRONTS,
     SHARED_WAVEFRONTS,
 )
@@ -171,6 +172,19 @@ def tagged_call(mover: str, *, is_shared: bool) -> str:
     return f"{tag_arguments(shadow, is_shared=is_shared).lstrip()}\n  {call}"
 
 
+def span_check(mask: str, first: str, last: str, inside: str, otherwise: str) -> str:
+    """Lines that go to `inside` where all lanes are live and between two addresses: no lane is looked at by itself."""
+    return f"""  %is_whole = icmp eq i32 {mask}, -1
+  br i1 %is_whole, label %span, label {otherwise}
+span:
+  %lowest = call i64 @llvm.vector.reduce.umin.v32i64(<32 x i64> %all)
+  %highest = call i64 @llvm.vector.reduce.umax.v32i64(<32 x i64> %all)
+  %is_from = icmp uge i64 %lowest, {first}
+  %is_to = icmp ule i64 %highest, {last}
+  %is_inside = and i1 %is_from, %is_to
+  br i1 %is_inside, label {inside}, label {otherwise}"""
+
+
 def in_table(access: str, size: int, mover: str) -> str:
     """Move the lanes of one allocation of global memory after the other."""
     writable = """  %writable_at = getelementptr i64, ptr %home, i64 3
@@ -179,7 +193,7 @@ def in_table(access: str, size: int, mover: str) -> str:
   br i1 %locked, label %fault, label %open"""
     return f"""  br label %loop
 loop:
-  %left = phi i32 [%mask, %aligned], [%left_after, %open]
+  %left = phi i32 [%mask, %aligned], [%left_after, %move]
   %more = icmp ne i32 %left, 0
   br i1 %more, label %search, label %done
 search:
@@ -200,13 +214,18 @@ fits:
 {writable if access == "store" else "  br label %open"}
 open:
   %last = sub i64 %end, {size}
+{span_check("%left", "%start", "%last", "%move", "%compare")}
+compare:
 {splat_lines("starts", "%start")}
 {splat_lines("lasts", "%last")}
   %from = icmp uge <32 x i64> %all, %starts
   %to = icmp ule <32 x i64> %all, %lasts
   %inside = and <32 x i1> %from, %to
   %inside_bits = bitcast <32 x i1> %inside to i32
-  %part = and i32 %left, %inside_bits
+  %some = and i32 %left, %inside_bits
+  br label %move
+move:
+  %part = phi i32 [-1, %span], [%some, %compare]
   %left_after = xor i32 %left, %part
   %data_at = getelementptr i64, ptr %home, i64 2
   %data = load i64, ptr %data_at
@@ -240,6 +259,12 @@ def in_buffer(space: str, size: int, mover: str) -> str:
     return f"""  %end_at = getelementptr i64, ptr %context, i64 {end}
   %end = load i64, ptr %end_at
 {splat_lines("ends", "%end")}
+  %last = sub i64 %end, {size}
+  %is_empty = icmp ult i64 %end, {start + size}
+  br i1 %is_empty, label %compare, label %not_empty
+not_empty:
+{span_check("%mask", str(start), "%last", "%fits", "%compare")}
+compare:
   %low = icmp ult <32 x i64> %all, splat (i64 {start})
   %high = icmp uge <32 x i64> %all, %ends
   %availables = sub <32 x i64> %ends, %all
@@ -273,10 +298,11 @@ def mover_text(access: str, bits: int, count: int) -> str:
 {splat_lines("begins", "%begin")}
   %distances = mul <32 x i64> {LANE_NUMBERS}, splat (i64 {bits // 8})
   %in_line = add <32 x i64> %begins, %distances
-  %follows = icmp eq <32 x i64> %all, %in_line
-  %follow_bits = bitcast <32 x i1> %follows to i32
-  %both = and i32 %follow_bits, %part
-  %is_line = icmp eq i32 %both, -1
+  %distant = xor <32 x i64> %all, %in_line
+  %distance = call i64 @llvm.vector.reduce.or.v32i64(<32 x i64> %distant)
+  %is_row = icmp eq i64 %distance, 0
+  %is_full = icmp eq i32 %part, -1
+  %is_line = and i1 %is_row, %is_full
   br i1 %is_line, label %at_once, label %look
 at_once:
   %line_start = add i64 %begin, %delta
@@ -349,23 +375,31 @@ declare i32 @llvm.bitreverse.i32(i32)
 declare i32 @llvm.bswap.i32(i32)
 declare i32 @llvm.fshl.i32(i32, i32, i32)
 declare i64 @llvm.vector.reduce.or.v32i64(<32 x i64>)
+declare i64 @llvm.vector.reduce.or.v8i64(<8 x i64>)
 declare i32 @llvm.vector.reduce.or.v32i32(<32 x i32>)
+declare i64 @llvm.vector.reduce.add.v32i64(<32 x i64>)
 declare i64 @llvm.vector.reduce.umin.v32i64(<32 x i64>)
 declare i64 @llvm.vector.reduce.umax.v32i64(<32 x i64>)
 declare i64 @llvm.umax.i64(i64, i64)"""
 
 # Whether the address of a lane that is live has one of these low bits.
-MISALIGNED = f"""
-define internal i1 @is_misaligned(i32 %mask, ptr %addresses, i64 %low_bits) alwaysinline {{
+MISALIGNED = """
+define internal i1 @is_misaligned(i32 %mask, ptr %addresses, i64 %low_bits) alwaysinline {
+entry:
   %all = load <32 x i64>, ptr %addresses, align 8
+  %is_whole = icmp eq i32 %mask, -1
+  br i1 %is_whole, label %reduce, label %some
+some:
   %live = bitcast i32 %mask to <32 x i1>
-{splat_lines("low", "%low_bits")}
-  %rests = and <32 x i64> %all, %low
-  %own_rests = select <32 x i1> %live, <32 x i64> %rests, <32 x i64> zeroinitializer
-  %rest = call i64 @llvm.vector.reduce.or.v32i64(<32 x i64> %own_rests)
+  %own = select <32 x i1> %live, <32 x i64> %all, <32 x i64> zeroinitializer
+  br label %reduce
+reduce:
+  %live_addresses = phi <32 x i64> [%all, %entry], [%own, %some]
+  %bits = call i64 @llvm.vector.reduce.or.v32i64(<32 x i64> %live_addresses)
+  %rest = and i64 %bits, %low_bits
   %is_any = icmp ne i64 %rest, 0
   ret i1 %is_any
-}}"""
+}"""
 
 COUNT = f"""
 define internal void @count(ptr %counters, i64 %index, i64 %more) alwaysinline {{
@@ -462,10 +496,11 @@ none:
   ret ptr null
 }}"""
 
-COMMON = f"{INTRINSICS}{FAULT}{FIND}{COUNT_DISTINCT}{GLOBAL_SECTORS}{SHARED_WAVEFRONTS}{END_WAIT}"
+COMMON = f"{INTRINSICS}{FAULT}{FIND}{COUNT_DISTINCT}{GLOBAL_SECTORS}{SHARED_WAVEFRONTS}{MATRIX_PASSES}{END_WAIT}"
 DECLARED = """
 declare void @fault(ptr, i64, i64, i32, ptr)
 declare ptr @find(ptr, i64)
 declare i64 @sectors(i32, ptr)
 declare i64 @passes(i32, ptr, i64)
+declare i64 @matrix_passes(i32, ptr, i32)
 declare void @end_wait(ptr, i64, i32, i64)"""

@@ -2,7 +2,8 @@
 
 A helper that stores calls `tagged_B_C` in place of the mover `store_B_C` (B bits, C elements of a lane): it tags the
 words of all lanes, moves the data, and reads it again where two lanes may have met at one address: where a word had the
-tag of this warp already. Lanes that store one line are tagged by vectors. Only where a tag is that of somebody else,
+tag of this warp already. Lanes that store one line are tagged by vectors: their addresses are consecutive, or those of
+an aligned line in another order (lane times size, xor a constant, as swizzles give it). Only where a tag is that of somebody else,
 whom nothing orders, bytes are compared.
 """
 
@@ -128,16 +129,26 @@ entry:
 {splat_lines("begins", "%begin")}
   %distances = mul <32 x i64> {LANE_NUMBERS}, splat (i64 {size})
   %in_line = add <32 x i64> %begins, %distances
-  %follows = icmp eq <32 x i64> %all, %in_line
-  %follow_bits = bitcast <32 x i1> %follows to i32
-  %both = and i32 %follow_bits, %part
-  %is_row = icmp eq i32 %both, -1
+  %apart = xor <32 x i64> %all, %in_line
+  %any_apart = call i64 @llvm.vector.reduce.or.v32i64(<32 x i64> %apart)
+  %follows = icmp eq i64 %any_apart, 0
+  %is_whole = icmp eq i32 %part, -1
+  %is_row = and i1 %follows, %is_whole
   %begin_rest = and i64 %begin, {WORD - 1 if is_narrow else 0}
   %is_aligned = icmp eq i64 %begin_rest, 0
   %is_line = and i1 %is_row, %is_aligned
-  br i1 %is_line, label %line, label %lanes
+  br i1 %is_line, label %line, label %maybe_swizzled
+maybe_swizzled:
+  %differences = xor <32 x i64> %all, %begins
+  %off_line = xor <32 x i64> %differences, %distances
+  %any_off_line = call i64 @llvm.vector.reduce.or.v32i64(<32 x i64> %off_line)
+  %is_swizzled = icmp eq i64 %any_off_line, 0
+  %is_permuted = and i1 %is_swizzled, %is_whole
+  br i1 %is_permuted, label %line, label %lanes
 line:
-  %line_twice = shl i64 %begin, 1
+  %line_size = phi i64 [-1, %entry], [{-LANES * size}, %maybe_swizzled]
+  %line_begin = and i64 %begin, %line_size
+  %line_twice = shl i64 %line_begin, 1
   %line_address = add i64 %shadow, %line_twice
   %line_tags = inttoptr i64 %line_address to ptr
   %line_any0 = bitcast i{width} 0 to <{width} x i1>
@@ -150,8 +161,8 @@ own_line:
   call void @store_{bits}_{count}(i32 %part, ptr %places, i64 %delta, ptr %items)
   ret void
 lanes:
-  %left = phi i32 [%part, %entry], [%part, %line], [%left_after, %met], [%left_after, %free]
-  %may_repeat = phi i1 [false, %entry], [false, %line], [true, %met], [%may_repeat_after, %free]
+  %left = phi i32 [%part, %maybe_swizzled], [%part, %line], [%left_after, %met], [%left_after, %free]
+  %may_repeat = phi i1 [false, %maybe_swizzled], [false, %line], [true, %met], [%may_repeat_after, %free]
   %more = icmp ne i32 %left, 0
   br i1 %more, label %next_lane, label %move
 next_lane:
@@ -225,8 +236,10 @@ def narrow_mask(size: int) -> str:
 # The tag of a word that a lane stores a part of: bytes that its warp stored since the last barrier stay its own.
 NARROW_TAG = f"""  %tag = extractelement <1 x i64> %tags, i64 0
   %difference = xor i64 %tag, %mine
-  %is_own = icmp ule i64 %difference, {WORD_BYTES}
-  %kept = select i1 %is_own, i64 %tag, i64 %mine
+  %is_mine = icmp ule i64 %difference, {WORD_BYTES}
+  %kept = select i1 %is_mine, i64 %tag, i64 %mine
+  %repeated = and i64 %kept, %mask
+  %is_own = icmp ne i64 %repeated, 0
   %merged = or i64 %kept, %mask
   store i64 %merged, ptr %tags_at"""
 

@@ -22,27 +22,33 @@ entry:
 nothing:
   ret i64 0
 some:
+  %all = load <32 x i64>, ptr %addresses, align 8
+  %is_whole = icmp eq i32 %mask, -1
+  br i1 %is_whole, label %compare, label %fill
+fill:
   %zeros = call i32 @llvm.ctlz.i32(i32 %mask, i1 true)
   %last = sub i32 31, %zeros
   %last_at = getelementptr i64, ptr %addresses, i32 %last
   %last_address = load i64, ptr %last_at
 {splat_lines("lasts", "%last_address")}
-  %all = load <32 x i64>, ptr %addresses, align 8
   %live = bitcast i32 %mask to <32 x i1>
-  %filled = select <32 x i1> %live, <32 x i64> %all, <32 x i64> %lasts
+  %own = select <32 x i1> %live, <32 x i64> %all, <32 x i64> %lasts
+  br label %compare
+compare:
+  %filled = phi <32 x i64> [%all, %some], [%own, %fill]
   %sector = lshr <32 x i64> %filled, splat (i64 {SECTOR.bit_length() - 1})
   %before = shufflevector <32 x i64> %sector, <32 x i64> poison, <32 x i32> {PREVIOUS_LANES}
   %falls = icmp ult <32 x i64> %sector, %before
-  %fall_bits = bitcast <32 x i1> %falls to i32
-  %ascends = icmp eq i32 %fall_bits, 0
+  %fall_words = sext <32 x i1> %falls to <32 x i64>
+  %any_fall = call i64 @llvm.vector.reduce.or.v32i64(<32 x i64> %fall_words)
+  %ascends = icmp eq i64 %any_fall, 0
   br i1 %ascends, label %neighbours, label %slow
 neighbours:
   %differs = icmp ne <32 x i64> %sector, %before
-  %differ_bits = bitcast <32 x i1> %differs to i32
-  %changes = call i32 @llvm.ctpop.i32(i32 %differ_bits)
-  %count = add i32 %changes, 1
-  %count_wide = zext i32 %count to i64
-  ret i64 %count_wide
+  %ones = zext <32 x i1> %differs to <32 x i64>
+  %changes = call i64 @llvm.vector.reduce.add.v32i64(<32 x i64> %ones)
+  %count = add i64 %changes, 1
+  ret i64 %count
 slow:
   %packed = call i64 @different(i32 %mask, ptr %addresses, i64 {SECTOR}, i64 1)
   %first = and i64 %packed, {LOW_HALF}
@@ -59,15 +65,22 @@ nothing:
 some:
   %slots = udiv i64 {BANKS * BANK_BYTES}, %unit
   %all = load <32 x i64>, ptr %addresses, align 8
-  %live = bitcast i32 %mask to <32 x i1>
-{splat_lines("units", "%unit")}
   %zeros = call i64 @llvm.cttz.i64(i64 %unit, i1 true)
 {splat_lines("shifts", "%zeros")}
   %piece = lshr <32 x i64> %all, %shifts
-  %upper = select <32 x i1> %live, <32 x i64> %piece, <32 x i64> zeroinitializer
-  %bottoms = select <32 x i1> %live, <32 x i64> %piece, <32 x i64> splat (i64 -1)
-  %top = call i64 @llvm.vector.reduce.umax.v32i64(<32 x i64> %upper)
-  %bottom = call i64 @llvm.vector.reduce.umin.v32i64(<32 x i64> %bottoms)
+  %is_whole = icmp eq i32 %mask, -1
+  br i1 %is_whole, label %span, label %fill
+fill:
+  %live = bitcast i32 %mask to <32 x i1>
+  %first = call i32 @llvm.cttz.i32(i32 %mask, i1 true)
+  %first_piece = extractelement <32 x i64> %piece, i32 %first
+{splat_lines("first_pieces", "%first_piece")}
+  %own = select <32 x i1> %live, <32 x i64> %piece, <32 x i64> %first_pieces
+  br label %span
+span:
+  %filled = phi <32 x i64> [%piece, %some], [%own, %fill]
+  %top = call i64 @llvm.vector.reduce.umax.v32i64(<32 x i64> %filled)
+  %bottom = call i64 @llvm.vector.reduce.umin.v32i64(<32 x i64> %filled)
   %extent = sub i64 %top, %bottom
   %near = icmp ult i64 %extent, %slots
   br i1 %near, label %single, label %wide
@@ -76,10 +89,9 @@ single:
 wide:
   %last_slot = sub i64 %slots, 1
 {splat_lines("last_slots", "%last_slot")}
-  %slot = and <32 x i64> %piece, %last_slots
+  %slot = and <32 x i64> %filled, %last_slots
   %bit = shl <32 x i64> splat (i64 1), %slot
-  %own_bits = select <32 x i1> %live, <32 x i64> %bit, <32 x i64> zeroinitializer
-  %used = call i64 @llvm.vector.reduce.or.v32i64(<32 x i64> %own_bits)
+  %used = call i64 @llvm.vector.reduce.or.v32i64(<32 x i64> %bit)
   %used_narrow = trunc i64 %used to i32
   %banks = call i32 @llvm.ctpop.i32(i32 %used_narrow)
   %lanes = call i32 @llvm.ctpop.i32(i32 %mask)
@@ -89,18 +101,41 @@ slow:
   %packed = call i64 @different(i32 %mask, ptr %addresses, i64 %unit, i64 %slots)
   %count = and i64 %packed, {LOW_HALF}
   %unit_count = lshr i64 %packed, 32
-  %filled = add i64 %unit_count, %last_slot
-  %ideal = udiv i64 %filled, %slots
+  %rounded_up = add i64 %unit_count, %last_slot
+  %ideal = udiv i64 %rounded_up, %slots
   %conflicts = sub i64 %count, %ideal
   %upper_half = shl i64 %conflicts, 32
   %result = or i64 %count, %upper_half
   ret i64 %result
 }}"""
 
+# The wavefronts of one matrix of ldmatrix, whose rows eight lanes address: one where they lie in different banks.
+MATRIX_PASSES = """
+define i64 @matrix_passes(i32 %mask, ptr %addresses, i32 %first) {
+entry:
+  %eight = shl i32 255, %first
+  %own = and i32 %mask, %eight
+  %is_whole = icmp eq i32 %own, %eight
+  br i1 %is_whole, label %whole, label %slow
+whole:
+  %first_at = getelementptr i64, ptr %addresses, i32 %first
+  %all = load <8 x i64>, ptr %first_at, align 8
+  %row = lshr <8 x i64> %all, splat (i64 4)
+  %slot = and <8 x i64> %row, splat (i64 7)
+  %bit = shl <8 x i64> splat (i64 1), %slot
+  %used = call i64 @llvm.vector.reduce.or.v8i64(<8 x i64> %bit)
+  %apart = icmp eq i64 %used, 255
+  br i1 %apart, label %single, label %slow
+single:
+  ret i64 1
+slow:
+  %fronts = call i64 @passes(i32 %own, ptr %addresses, i64 16)
+  ret i64 %fronts
+}"""
+
 MATRIX_WAVEFRONTS = (
     "\n".join(
-        f"""  %matrix{first} = and i32 %mask, {0xFF << first}
-  %fronts{first} = call i64 @passes(i32 %matrix{first}, ptr %addresses, i64 16)"""
+        f"""  %fronts{first} = call i64 @matrix_passes(i32 %mask, ptr %addresses, i32 {first})"""
         for first in (0, 8, 16, 24)
     )
     + """

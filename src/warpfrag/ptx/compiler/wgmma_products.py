@@ -10,7 +10,7 @@ output depends on its row, its column and its C alone, so none of this changes a
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 WARPS = 4  # of a warpgroup
 MAX_PENDING_BYTES = 1 << 26  # of gathered codes: then they are multiplied
+CELL_BYTES = 8  # of what is gathered at once
 SCALE_D = 2  # of the sources: A, B, scale_d, then signs and transpositions
 B64, PRED = TYPES["b64"], TYPES["pred"]
 
@@ -87,6 +88,33 @@ class WgmmaSteps:
         return isinstance(step.action, DirectCall | IndirectCall | Return) or touches(step, accumulators)
 
 
+@dataclass(frozen=True)
+class GatherPlaces:
+    """Where the codes of operands lie in shared memory, [descriptors, cells]: cells of several codes where they can be.
+
+    Swizzles keep 16 bytes together, so codes that follow each other along one axis of the operand are gathered as words
+    of 64 bits. Where that is the first axis, the operand is gathered transposed.
+    """
+
+    places: Index
+    dtype: np.dtype[Any]  # of a cell
+    is_transposed: bool = False
+
+    @staticmethod
+    def of(places: Index, code_bytes: int) -> GatherPlaces:
+        """The cells of codes at some places [descriptors, rows, columns]."""
+        count = CELL_BYTES // code_bytes
+        for is_transposed in (False, True):
+            lines = places.swapaxes(1, 2) if is_transposed else places
+            if lines.shape[2] % count:
+                continue
+            cells = lines.reshape(len(lines), -1, count)
+            first = cells[:, :, 0]
+            if not (first % count).any() and (cells == first[:, :, None] + np.arange(count)).all():
+                return GatherPlaces(np.ascontiguousarray(first // count), np.dtype(np.uint64), is_transposed)
+        return GatherPlaces(places.reshape(len(places), -1), np.dtype(f"u{code_bytes}"))
+
+
 @dataclass
 class WgmmaPlan:
     """A wgmma of a program on an architecture: what is the same whenever it runs.
@@ -99,7 +127,7 @@ class WgmmaPlan:
     negate: tuple[bool, bool]
     trans: tuple[bool, bool]
     places: Index
-    gathers: dict[tuple[str, bytes], Index | None] = field(default_factory=dict)
+    gathers: dict[tuple[str, bytes], GatherPlaces | None] = field(default_factory=dict)
 
     @staticmethod
     def of(step: DecodedInstruction, arch: str, layout: RegisterLayout, row_bytes: int) -> WgmmaPlan | None:
@@ -116,35 +144,54 @@ class WgmmaPlan:
             return None
         return WgmmaPlan(prepared, (negate[0], negate[1]), (trans[0], trans[1]), places)
 
-    def gather_places(self, role: str, descriptors: NDArray[np.uint64], arch: str, size: int) -> Index | None:
-        """The places of codes [descriptors, codes] in shared memory; None where one is not below `size` codes."""
+    def gather_places(self, role: str, descriptors: NDArray[np.uint64], arch: str, size: int) -> GatherPlaces | None:
+        """The places that descriptors lead to in shared memory; None where one is not below `size` codes."""
         key = role, descriptors.tobytes()
         if key not in self.gathers:
             is_transposed = self.trans[role == "b"]
             form = self.prepared.form
             places = [element_places(form, arch, role, word, is_transposed) for word in descriptors.tolist()]
-            inside = [item.reshape(-1) for item in places if item is not None and int(item.max()) < size]
-            self.gathers[key] = np.stack(inside) if len(inside) == len(places) else None
+            inside = [item for item in places if item is not None and int(item.max()) < size]
+            code_bytes = getattr(self.prepared.operands, role).format.bits // 8
+            self.gathers[key] = GatherPlaces.of(np.stack(inside), code_bytes) if len(inside) == len(places) else None
         return self.gathers[key]
+
+
+class OperandCodes(NamedTuple):
+    """An operand of one instruction of many warpgroups: the different codes [tiles, rows, columns], and who has which."""
+
+    tiles: NDArray[Any]
+    which: Index
+
+    @staticmethod
+    def of(codes: NDArray[Any]) -> OperandCodes:
+        """Copy what is different in codes [warpgroups, rows, columns]."""
+        from warpfrag.ptx.compiler.gather import PIECE_WORDS, find_equal
+
+        lines = codes if codes.flags.c_contiguous else codes.swapaxes(1, 2)
+        words = lines.reshape(len(codes), -1).view(np.uint64)
+        everyone, first = np.arange(len(codes)), np.empty(len(codes), np.int64)
+        starts = np.arange(0, words.shape[1], PIECE_WORDS)
+        find_equal.run(words, everyone, starts, np.empty(len(codes), np.uint64), first)
+        different = first == everyone
+        return OperandCodes(codes[different], (np.cumsum(different) - 1)[first])
+
+    def of_groups(self, groups: Index) -> NDArray[Any]:
+        """The codes of some warpgroups."""
+        return self.tiles[self.which[groups]]
 
 
 @dataclass
 class PendingProduct:
-    """What was issued for some warpgroups and accumulators, and is not multiplied yet.
-
-    `a` and `b` have the codes [warpgroups, rows, columns] of each instruction, `first_a` and `first_b` for every
-    warpgroup the first one with the same codes.
-    """
+    """What was issued for some warpgroups and accumulators, and is not multiplied yet: A and B of each instruction."""
 
     plan: WgmmaPlan
     step: DecodedInstruction  # the first
     accumulators: frozenset[int]
     rows: Index  # the first warp of every warpgroup
     has_c: NDArray[np.bool_]
-    a: list[NDArray[Any]] = field(default_factory=list)
-    b: list[NDArray[Any]] = field(default_factory=list)
-    first_a: list[Index] = field(default_factory=list)
-    first_b: list[Index] = field(default_factory=list)
+    a: list[OperandCodes] = field(default_factory=list)
+    b: list[OperandCodes] = field(default_factory=list)
 
     def continues(self, step: DecodedInstruction, rows: Index) -> bool:
         """Whether a step adds to the same accumulators of the same warpgroups."""
@@ -164,6 +211,7 @@ class WgmmaProducts:
         self.batch, self.buffer, self.layout, self.steps = batch, buffer, layout, steps
         self.pending: list[PendingProduct] = []
         self.pending_bytes = 0
+        self.scratch: dict[tuple[str, int, int, str], NDArray[Any]] = {}  # what is gathered, until the next step
 
     def run(self, at: int, step: DecodedInstruction, group: LaneGroup) -> bool:
         """Issue a wgmma of whole warps; False where it has to run by itself, with nothing pending."""
@@ -181,12 +229,9 @@ class WgmmaProducts:
                 self.flush()
             pending = PendingProduct(plan, step, accumulators, rows, scale_d.copy())
             self.pending.append(pending)
-        for codes, parts, firsts in zip(
-            operands, (pending.a, pending.b), (pending.first_a, pending.first_b), strict=True
-        ):
-            parts.append(codes)
-            firsts.append(first_equal(codes))
-            self.pending_bytes += codes.nbytes
+        for codes, parts in zip(operands, (pending.a, pending.b), strict=True):
+            parts.append(OperandCodes.of(codes))
+            self.pending_bytes += parts[-1].tiles.nbytes
         if self.pending_bytes > MAX_PENDING_BYTES:
             self.flush()
         return True
@@ -225,16 +270,25 @@ class WgmmaProducts:
         batch = self.batch
         place = getattr(plan.prepared.operands, role)
         size = place.format.bits // 8 or 1
-        codes_of_block = batch.memory.shared_stride // size
-        descriptors, which = np.unique(group.read(operand, B64)[::WARPS, 0], return_inverse=True)
-        places = plan.gather_places(role, descriptors, batch.launch.arch, codes_of_block)
-        if places is None:
+        stride = batch.memory.shared_stride
+        every = group.read(operand, B64)[::WARPS, 0]
+        descriptors, which = every[:1], np.zeros(len(every), np.int64)
+        if (every != every[0]).any():
+            descriptors, which = np.unique(every, return_inverse=True)
+        plan_places = plan.gather_places(role, descriptors, batch.launch.arch, stride // size)
+        if plan_places is None:
             return None
-        bases = batch.warp_block[group.warp_rows[::WARPS]] * codes_of_block
-        codes = batch.memory.shared.view(f"u{size}")
-        out = np.empty((len(bases), places.shape[1]), codes.dtype)
-        take_planned.run(codes, bases, places, which, out)
-        return out.reshape(-1, *place.shape)
+        cells, places = batch.memory.shared.view(plan_places.dtype), plan_places.places
+        bases = batch.warp_block[group.warp_rows[::WARPS]] * (stride // cells.itemsize)
+        key = role, len(bases), places.shape[1], cells.dtype.str
+        if key not in self.scratch:
+            self.scratch[key] = np.empty((len(bases), places.shape[1]), cells.dtype)
+        out = self.scratch[key]
+        take_planned.run(cells, bases, places, which, out)
+        rows, columns = place.shape
+        if plan_places.is_transposed:
+            return out.view(f"u{size}").reshape(-1, columns, rows).swapaxes(1, 2)
+        return out.view(f"u{size}").reshape(-1, rows, columns)
 
     def flush(self) -> None:
         """Multiply what is pending, and write D to the registers."""
@@ -244,15 +298,17 @@ class WgmmaProducts:
 
     def multiply(self, product: PendingProduct) -> None:
         """Multiply for all warpgroups: as large products where they share operands, else one product for each."""
-        firsts = [first_of_all(parts).tobytes() for parts in (product.first_a, product.first_b)]
-        groups = group_by_operands(firsts[0], firsts[1])
+        groups = group_by_operands(first_of_all(product.a).tobytes(), first_of_all(product.b).tobytes())
         if groups is None:
-            self.multiply_tiles(product, np.arange(len(product.rows))[:, None], product.a, product.b)
+            everyone = np.arange(len(product.rows))
+            a, b = ([part.of_groups(everyone) for part in parts] for parts in (product.a, product.b))
+            self.multiply_tiles(product, everyone[:, None], a, b)
             return
         for group in groups:
-            a = [codes[group[:, 0]].reshape(1, -1, codes.shape[2]) for codes in product.a]
-            b = [codes[group[0]].swapaxes(0, 1).reshape(1, codes.shape[1], -1) for codes in product.b]
-            self.multiply_tiles(product, group, a, b)
+            a, b = [part.of_groups(group[:, 0]) for part in product.a], [part.of_groups(group[0]) for part in product.b]
+            whole_a = [codes.reshape(1, -1, codes.shape[2]) for codes in a]
+            whole_b = [codes.swapaxes(0, 1).reshape(1, codes.shape[1], -1) for codes in b]
+            self.multiply_tiles(product, group, whole_a, whole_b)
 
     def multiply_tiles(
         self, product: PendingProduct, group: Index, a: list[NDArray[Any]], b: list[NDArray[Any]]
@@ -278,21 +334,10 @@ class WgmmaProducts:
         put_tiles.run(cells, bases, places, codes.reshape(c.shape).astype(np.uint32, copy=False))
 
 
-def first_equal(codes: NDArray[Any]) -> Index:
-    """For every warpgroup the first one that has the same codes."""
-    from warpfrag.ptx.compiler.gather import PIECE_WORDS, find_equal
-
-    words = codes.reshape(len(codes), -1).view(np.uint64)
-    count = len(codes)
-    first = np.empty(count, np.int64)
-    starts = np.arange(0, words.shape[1], PIECE_WORDS)
-    find_equal.run(words, np.arange(count), starts, np.empty(count, np.uint64), first)
-    return first
-
-
-def first_of_all(parts: list[Index]) -> Index:
-    """For every warpgroup the first one that is the same in every part."""
-    _, first, which = np.unique(np.stack(parts), axis=1, return_index=True, return_inverse=True)
+def first_of_all(parts: list[OperandCodes]) -> Index:
+    """For every warpgroup the first one that has the same codes in every part."""
+    every = np.stack([part.which for part in parts])
+    _, first, which = np.unique(every, axis=1, return_index=True, return_inverse=True)
     return np.ascontiguousarray(first[which.reshape(-1)], np.int64)
 
 

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from warpfrag.ptx.program.types import Codes
 
 COUNT = (1 << 20) - 1
-TX_BITS = 23
+TX_BITS, TX_SHIFT = 23, 40
 MAX_TX = (1 << 20) - 1  # bytes that may be owed (PTX ISA, "Tracking asynchronous operations")
-PARITY_SHIFT = np.uint64(63)
+COUNT_SHIFT, PARITY_SHIFT = np.uint64(20), np.uint64(63)
 MAX_EXPIRIES = 10_000  # of waits with no change of memory in between: lanes that only count how often they wait
 NOT_ASLEEP = -1
 U32, B64, PRED = TYPES["u32"], TYPES["b64"], TYPES["pred"]
@@ -106,7 +106,7 @@ class Mbarriers:
             group.write(step.results[0], (tokens & np.uint64(COUNT)).astype(np.uint32))
             return
         cells = self.reach(step, action, group)
-        numbers = _number(group, step.sources[1:], action)
+        numbers = number_of(group, step.sources[1:], action)
         if state.memory.observer is not None and action.name != "inval":
             observer = state.memory.observer
             tell = observer.mbarrier_initialised if action.name == "init" else observer.mbarrier_arrived
@@ -211,8 +211,7 @@ class Mbarriers:
     def wait(self, at: int, step: DecodedInstruction, action: MemoryBarrier, group: LaneGroup) -> bool:
         """Wait for phases to end: False where lanes sleep; those that need not have gone on to the next step."""
         state = self.state
-        cells = self.reach(step, action, group)
-        done = self.is_over(cells, action, _number(group, step.sources[1:], action))
+        cells, done = self.ended_phases(step, action, group)
         self._tell_waited(cells, done, group)
         answered = done | group.of(self.expired)[group.mask]
         if action.name == "test_wait":
@@ -230,6 +229,13 @@ class Mbarriers:
         asleep.put(state.waiting, values=True)
         asleep.put(self.awaited, group.scatter(cells))
         return False
+
+    def ended_phases(
+        self, step: DecodedInstruction, action: MemoryBarrier, group: LaneGroup
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """The mbarriers that lanes wait for, and whether the phases that they name are over."""
+        cells = self.reach(step, action, group)
+        return cells, self.is_over(cells, action, number_of(group, step.sources[1:], action))
 
     def _polls(self, at: int, group: LaneGroup) -> NDArray[np.bool_]:
         """Whether lanes have tested at this step before, and nothing was stored since; notes that they test now."""
@@ -300,7 +306,7 @@ class Mbarriers:
         return (lines[0], f"deadlock: {'; '.join(texts)}") if texts else None
 
 
-def _number(group: LaneGroup, operands: tuple[PtxOperand, ...], action: MemoryBarrier) -> Codes:
+def number_of(group: LaneGroup, operands: tuple[PtxOperand, ...], action: MemoryBarrier) -> Codes:
     """The operand after the address: a count, bytes, a state or a parity."""
     if not operands:
         return np.ones(int(group.mask.sum()), np.uint64)

@@ -156,9 +156,7 @@ class WarpState:
 
     def order_stores(self, blocks: Iterable[int], *, across_blocks: bool = False) -> None:
         """Order what blocks of the batch store from now on behind all that they stored, or that any block did."""
-        for block in blocks:
-            rows = slice(block * self.launch.warps, (block + 1) * self.launch.warps)
-            next_interval(self.writers, rows, across_blocks=across_blocks)
+        next_interval(self.writers, np.isin(self.warp_block, list(blocks)), across_blocks=across_blocks)
 
     def end_wait(self, rows: NDArray[np.int64], *, across_blocks: bool) -> None:
         """Order what the blocks of some warps store from now on: the warps have seen what others changed."""

@@ -77,6 +77,8 @@ def step_doubts(program: Program, arch: str) -> dict[int, str]:
 
 def causes_of(step: DecodedInstruction, bits: int, arch: str) -> list[InexactCause]:
     """The causes for doubt that a step had while it ran, on an architecture."""
+    if not bits:
+        return []
     causes = InexactCause(bits)
     if isinstance(step.action, AsyncCopy) and InexactCause.LANES_AT_SAME_ADDRESS in causes:
         causes = causes & ~InexactCause.LANES_AT_SAME_ADDRESS | InexactCause.OVERLAPPING_STORES  # timing decides here
