@@ -10,7 +10,7 @@ from warpfrag.arithmetic.kernels import jit
 from warpfrag.errors import SlowArithmetic
 from warpfrag.ptx.compiler import object_cache
 from warpfrag.ptx.compiler.lane_ops import LOWERINGS
-from warpfrag.ptx.compiler.mma_products import group_by_operands
+from warpfrag.ptx.compiler.operand_groups import group_by_operands
 from warpfrag.ptx.opcodes.table import find
 
 pytestmark = pytest.mark.one_engine  # each launch names its own

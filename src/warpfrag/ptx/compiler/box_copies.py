@@ -242,10 +242,10 @@ class BoxCopies:
         arguments: Any = (*source, *target, tags, mine, is_load, done)
         copy_units.run(*arguments)
         finished = len(lanes) if done[0] == len(copy_of) else int(copy_of[done[0]])
-        counts = plan.fields.shared_bytes * finished, plan.global_bytes * finished
-        memory.read_bytes[job.map_space] += MAP_BYTES * finished
-        memory.written_bytes["shared" if is_load else "global"] += counts[not is_load] + 8 * finished * is_load
-        memory.read_bytes["global" if is_load else "shared"] += counts[is_load]
+        in_boxes, in_tensors = plan.fields.shared_bytes * finished, plan.global_bytes * finished
+        memory.count_bytes(job.map_space, MAP_BYTES * finished, writes=False)
+        memory.count_bytes("global", in_tensors, writes=not is_load)
+        memory.count_bytes("shared", in_boxes + 8 * finished * is_load, writes=is_load)
         if cells is not None:
             told = cells[copy_of < finished]
             self.mbarriers.advance(told, np.zeros_like(told), np.full_like(told, -plan.fields.box_bytes))

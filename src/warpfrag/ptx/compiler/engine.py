@@ -9,6 +9,7 @@ kernels are never compiled.
 
 from __future__ import annotations
 
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +22,10 @@ from warpfrag.ptx.compiler import scheduler_state as sched
 from warpfrag.ptx.compiler.box_copies import BoxCopies
 from warpfrag.ptx.compiler.mbarrier_batches import BatchedMbarriers
 from warpfrag.ptx.compiler.mma_products import Tiling, tilings_of
-from warpfrag.ptx.compiler.segments import Segment, cut, module_texts, products
+from warpfrag.ptx.compiler.pending_products import PendingProducts, ProductSteps
+from warpfrag.ptx.compiler.segments import Segment, chains, cut, module_texts, products
 from warpfrag.ptx.compiler.warp_code import RegisterLayout
-from warpfrag.ptx.compiler.wgmma_products import WARPS, WgmmaProducts, WgmmaSteps
+from warpfrag.ptx.compiler.wgmma_products import WARPS, WgmmaPlans, WgmmaProducts, is_joinable
 from warpfrag.ptx.interpreter.barriers import MAX_BARRIERS
 from warpfrag.ptx.interpreter.lane_group import LaneGroup
 from warpfrag.ptx.interpreter.matrix_instructions import architecture_of, multiply_many
@@ -75,7 +77,10 @@ class CompiledProgram:
         self.layout = RegisterLayout.of(program)
         self.segments: dict[int, Segment] = {}
         self.products = products(program)
-        self.wgmma_steps = WgmmaSteps(program)
+        runs = {start: program.steps[start : ends[-1]] for start, ends in self.products.items()}
+        runs |= {at: [step] for at, step in enumerate(program.steps) if is_joinable(step)}
+        self.product_steps = ProductSteps(program, runs)
+        self.wgmma_plans: WgmmaPlans = {}
         self.tilings: dict[tuple[int, str], list[tuple[Tiling | None, list[DecodedInstruction]]]] = {}
         self.refusal = ""  # why there is no machine code
         self.is_ready = False
@@ -122,7 +127,7 @@ class CompiledProgram:
             row[sched.END], row[sched.BLOCK_END] = at + 1, program.ends[at]
             row[sched.WEIGHT] = POLLING_SLICES if at in program.polling else 1
             segment = self.segments.get(at)
-            row[sched.NEEDS_PRODUCTS] = self.wgmma_steps.needs_products[at : segment.end if segment else at + 1].any()
+            row[sched.NEEDS_PRODUCTS] = self.product_steps.needs_products[at : segment.end if segment else at + 1].any()
             if segment is not None:
                 row[sched.KIND] = sched.WHOLE_WARP_SEGMENT if segment.is_whole else sched.SEGMENT
                 if not has_instruction(action, arch):
@@ -141,6 +146,11 @@ class CompiledProgram:
             elif isinstance(action, WarpWait) and step.guard is None:
                 row[sched.KIND] = sched.WARP_WAIT
         return table
+
+    @cached_property
+    def chains(self) -> set[int]:
+        """The runs of mma that may be one product along K."""
+        return chains(self.program, self.products)
 
     @property
     def opcodes(self) -> set[str]:
@@ -226,7 +236,8 @@ class CompiledWarpBatch(WarpBatch):
         self.schedule = np.zeros(sched.STATE_WORDS, np.int64)
         self.lists = np.zeros((3, self.warps), np.int64)
         self.runs = np.zeros(len(program.steps), np.int64)
-        self.wgmma = WgmmaProducts(self, self.buffer, layout, compiled.wgmma_steps)
+        self.products = PendingProducts(self.buffer)
+        self.wgmma = WgmmaProducts(self, self.products, layout, compiled.product_steps, compiled.wgmma_plans)
         self.boxes = BoxCopies(self, self.batched_mbarriers)
 
     def _new_mbarriers(self) -> BatchedMbarriers:
@@ -291,8 +302,9 @@ class CompiledWarpBatch(WarpBatch):
 
     def run_step(self, at: int, group: LaneGroup) -> bool:
         """Run a step, after the products whose results it needs."""
-        if self.wgmma.pending and self.compiled.wgmma_steps.needs_products[at]:
-            self.wgmma.flush()
+        compiled = self.compiled
+        if self.products.pending and (compiled.product_steps.needs_products[at] or at in compiled.products):
+            self.products.flush()
         return super().run_step(at, group)
 
     def run_compiled(self) -> None:
@@ -314,7 +326,7 @@ class CompiledWarpBatch(WarpBatch):
         while True:
             schedule[sched.TOTAL], schedule[sched.BARRIERS_IN_USE] = self.tally.total, len(self.barriers.states)
             schedule[sched.BARRIERS_IN_USE] += self.cluster_barriers.in_use
-            schedule[sched.PENDING_PRODUCTS] = len(self.wgmma.pending)
+            schedule[sched.PENDING_PRODUCTS] = len(self.products.pending)
             run_scheduler.run(table, schedule, *args)
             self.tally.total = int(schedule[sched.TOTAL])
             self.progress += int(schedule[sched.PROGRESS])
@@ -324,7 +336,7 @@ class CompiledWarpBatch(WarpBatch):
             if status == sched.FAULT:
                 raise self.compiled_fault()
             if status == sched.NEEDS_FLUSH:
-                self.wgmma.flush()
+                self.products.flush()
             elif status == sched.NEEDS_INTERPRETER:
                 self.interpret(int(schedule[sched.PC]))
             elif status == sched.NONE_RUNNABLE:
@@ -389,19 +401,23 @@ class CompiledWarpBatch(WarpBatch):
     def multiply(self, start: int, ends: tuple[int, ...], group: LaneGroup) -> None:
         """Run several mma of whole warps: as one product where they are its tiles, on codes in the buffer."""
         steps, compiled = self.program.steps, self.compiled
-        self.wgmma.flush()
+        if self.products.pending and compiled.product_steps.needs_products[start]:
+            self.products.flush()
         self.line = steps[start].line
         self.count(start, ends[-1], group.warps)
         parts = [steps[first:last] for first, last in pairwise((start, *ends))]
         key = start, self.launch.arch
         if key not in compiled.tilings:
-            compiled.tilings[key] = tilings_of(parts, compiled.layout, self.launch.arch)
+            is_chain = len(parts) == 1 or start in compiled.chains
+            compiled.tilings[key] = tilings_of(parts, compiled.layout, self.launch.arch, is_chain=is_chain)
         rows = self.every_row if group.rows is None else np.ascontiguousarray(group.rows, np.int64)
-        for tiling, part in compiled.tilings[key]:
+        for number, (tiling, part) in enumerate(compiled.tilings[key]):
+            if number or tiling is None:  # it may multiply what is pending
+                self.products.flush()
             if tiling is None:
                 multiply_many(self, part, group)
             else:
-                tiling.run(self.buffer, rows)
+                tiling.issue(self.products, rows, compiled.product_steps.accumulators[start])
 
     def execute(self, step: DecodedInstruction, group: LaneGroup) -> None:
         """Run a step that goes on to the next: many lanes at once where that can be, else as the interpreter does."""

@@ -9,13 +9,13 @@ import numpy as np
 from warpfrag.core.coordinates import LANES
 from warpfrag.errors import Fault
 from warpfrag.ptx.interpreter.mbarriers import COUNT, COUNT_SHIFT, NOT_ASLEEP, PARITY_SHIFT, Mbarriers
-from warpfrag.ptx.program.actions import MemoryBarrier
 from warpfrag.ptx.program.program import Immediate, MemoryOperand
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warpfrag.ptx.interpreter.lane_group import LaneGroup
+    from warpfrag.ptx.program.actions import MemoryBarrier
     from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
     from warpfrag.ptx.program.types import Codes
 

@@ -1,9 +1,8 @@
-"""The mma of many warps joined to large products, so that what they share is prepared only once.
+"""The mma of a warp as the tiles of one product, which many warps issue together.
 
-The mma of a warp are the tiles of one product where each A is multiplied with each B once; mma after mma on the same
-accumulators are one product with a longer K. Warps that hold the same A or B, as those of neighbouring blocks do, are
-rows and columns of a larger product still: which do is seen by comparing registers. None of this changes a code, for
-an output depends on its row, its column and its C alone.
+Several mma are the tiles of one product where each A is multiplied with each B once; mma after mma on the same
+accumulators are one product with a longer K. Which warps hold the same A or B is seen by comparing registers. What
+happens then is in `pending_products`.
 """
 
 from __future__ import annotations
@@ -14,11 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.arithmetic.product import multiply
-from warpfrag.arithmetic.protocol import ProductOperands
 from warpfrag.execution.prepared import PreparedInstruction, prepare
 from warpfrag.isa.legality import form_of
-from warpfrag.ptx.compiler.operand_groups import group_by_operands
+from warpfrag.ptx.compiler.pending_products import OperandCodes, PendingProduct, TilePlaces, number_different
 from warpfrag.ptx.interpreter.matrix_instructions import matrix_name
 from warpfrag.ptx.program.program import Register, VectorOperand
 
@@ -26,10 +23,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warpfrag.execution.prepared import OperandCodec
+    from warpfrag.ptx.compiler.pending_products import PendingProducts
     from warpfrag.ptx.compiler.warp_code import RegisterLayout
     from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
 
     Index = NDArray[np.int64]
+
 
 @dataclass(frozen=True)
 class RegisterTile:
@@ -47,25 +46,10 @@ class RegisterTile:
         take.run(buffer.view(self.dtype), rows, self.index.reshape(-1), out.reshape(len(rows), -1))
         return out
 
-    def read_tiles(self, buffer: NDArray[np.uint8], rows: Index) -> NDArray[Any]:
-        """Gather the codes of warps rows[i, j] as one matrix."""
-        from warpfrag.ptx.compiler.gather import take_tiles
-
-        shape = rows.shape[0] * self.index.shape[0], rows.shape[1] * self.index.shape[1]
-        out = np.empty(shape, np.uint32 if self.dtype.itemsize <= 4 else self.dtype)
-        take_tiles.run(*self.cells(buffer, rows), self.index, out)
-        return out
-
-    def write_tiles(self, buffer: NDArray[np.uint8], rows: Index, codes: NDArray[Any]) -> None:
-        """Scatter one matrix to the registers of warps rows[i, j]."""
-        from warpfrag.ptx.compiler.gather import put_tiles
-
-        put_tiles.run(*self.cells(buffer, rows), self.index, codes)
-
-    def cells(self, buffer: NDArray[np.uint8], rows: Index) -> tuple[NDArray[Any], Index]:
-        """All codes of the buffer, and where those of some warps begin."""
-        cells = buffer.reshape(-1).view(self.dtype)
-        return cells, rows * (buffer.shape[1] // self.dtype.itemsize)
+    def read_different(self, buffer: NDArray[np.uint8], rows: Index) -> OperandCodes:
+        """Gather the different codes of some warps, and who has which."""
+        different, which = number_different(self.first_equal(buffer, rows))
+        return OperandCodes(self.read(buffer, rows[different]), which)
 
     def first_equal(self, buffer: NDArray[np.uint8], rows: Index) -> Index:
         """For every warp the first one whose registers hold the same codes."""
@@ -109,29 +93,20 @@ class Tiling:
         fills = runner.d.size * runner.d.container.itemsize == 4 * prod(runner.d.words)  # no code is there twice
         return None if a is None or b is None or c is None or d is None or not fills else Tiling(runner, a, b, c, d)
 
-    def run(self, buffer: NDArray[np.uint8], rows: Index) -> None:
-        """Multiply for some warps, and write D to their registers."""
-        groups = group_by_operands(
-            self.a.first_equal(buffer, rows).tobytes(), self.b.first_equal(buffer, rows).tobytes()
-        )
-        if groups is None:  # too little in common: the product of each warp
-            matrices = [tile.read(buffer, rows) for tile in (self.a, self.b, self.c)]
-            codes = multiply(self.runner.kernels, ProductOperands(*matrices), 1)
-            self.d.write_tiles(buffer, rows[:, None], codes.reshape(-1, codes.shape[2]))
-            return
-        for group in groups:
-            own = rows[group]
-            a, b = self.a.read_tiles(buffer, own[:, :1]), self.b.read_tiles(buffer, own[:1])
-            c = self.c.read_tiles(buffer, own)
-            codes = multiply(self.runner.kernels, ProductOperands(a[None], b[None], c[None]), 1)[0]
-            self.d.write_tiles(buffer, own, codes)
+    def issue(self, products: PendingProducts, rows: Index, accumulators: frozenset[int]) -> None:
+        """Issue the product of some warps."""
+        has_c = np.ones(len(rows), np.bool_)
+        c, d = TilePlaces(self.c.index, self.c.dtype), TilePlaces(self.d.index, self.d.dtype)
+        product = PendingProduct(self.runner.kernels, accumulators, rows, c, d, has_c)
+        a, b = (tile.read_different(products.buffer, rows) for tile in (self.a, self.b))
+        products.issue(product, a, b)
 
 
 def tilings_of(
-    parts: list[list[DecodedInstruction]], layout: RegisterLayout, arch: str
+    parts: list[list[DecodedInstruction]], layout: RegisterLayout, arch: str, *, is_chain: bool
 ) -> list[tuple[Tiling | None, list[DecodedInstruction]]]:
-    """All parts as one product, or else each as one, with its steps where it is none."""
-    whole = Tiling.of(parts, layout, arch)
+    """All parts as one product, if they are a chain, or else each as one, with its steps where it is none."""
+    whole = Tiling.of(parts, layout, arch) if is_chain else None
     if whole is not None:
         return [(whole, [])]
     return [(Tiling.of([steps], layout, arch), steps) for steps in parts]

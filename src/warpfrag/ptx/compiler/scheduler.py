@@ -44,6 +44,7 @@ from warpfrag.ptx.compiler.scheduler_state import (
     LIMIT,
     NEEDS_FLUSH,
     NEEDS_INTERPRETER,
+    NEEDS_NOTHING,
     NEEDS_PRODUCTS,
     NEGATED,
     NONE_RUNNABLE,
@@ -281,6 +282,16 @@ def can_run(kind: Int, state: Array, flags: Array, lists: Array, blocks: Array) 
 
 
 @inner
+def needs_of(table: Array, state: Array, flags: Array, lists: Array, blocks: Array) -> Int:
+    """What the step of this time slice needs Python for, as a status."""
+    at = state[PC]
+    total = state[TOTAL] + (table[at, END] - at) * state[WARP_COUNT]
+    if total > state[LIMIT] or not can_run(table[at, KIND], state, flags, lists, blocks):
+        return NEEDS_INTERPRETER
+    return NEEDS_FLUSH if state[PENDING_PRODUCTS] and table[at, NEEDS_PRODUCTS] else NEEDS_NOTHING
+
+
+@inner
 def refresh(state: Array, flags: Array, numbers: Array, lists: Array) -> None:
     """Find the priorities of all warps, after Python has changed program counters."""
     for row in range(lists.shape[1]):
@@ -332,11 +343,8 @@ def run_scheduler(
             jump(at, table, state, flags, numbers, lists)
             continue
         kind, steps = table[at, KIND], table[at, END] - at
-        if state[TOTAL] + steps * count > state[LIMIT] or not can_run(kind, state, flags, lists, blocks):
-            state[STATUS] = NEEDS_INTERPRETER
-            return
-        if state[PENDING_PRODUCTS] and table[at, NEEDS_PRODUCTS]:
-            state[STATUS] = NEEDS_FLUSH
+        state[STATUS] = needs_of(table, state, flags, lists, blocks)
+        if state[STATUS] != NEEDS_NOTHING:
             return
         runs[at] += count
         state[TOTAL] += steps * count

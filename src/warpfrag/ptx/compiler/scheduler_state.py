@@ -7,7 +7,7 @@ import numpy as np
 # Columns of the table, which has a row for each step:
 # how it runs, the step after it (or after its segment), the address of the segment's code, how many stores that has,
 # the byte offset of the guard (-1 for none), whether that is negated, the target of a branch, the end of its block,
-# how many time slices that counts for, and whether the results of wgmma must be in registers before it runs.
+# how many time slices that counts for, and whether the results of mma and wgmma must be in registers before it runs.
 KIND, END, FUNCTION, STORES, GUARD, NEGATED, TARGET, BLOCK_END, WEIGHT, NEEDS_PRODUCTS = range(10)
 COLUMNS = 10
 # Kinds: by the interpreter; compiled code, for any lanes or only for whole warps; steps that the scheduler itself runs.
@@ -16,12 +16,12 @@ INTERPRETED, SEGMENT, WHOLE_WARP_SEGMENT, BRANCH, BARRIER, EXIT, WARP_WAIT = ran
 # Words of the state. Of the lanes that have the time slice: whether there are any, the step they are at, the end of
 # their block, how many warps they are of, whether they are all lanes that are alive (converged), and then the slices
 # that are not yet counted lane by lane. Of the launch: warp instructions so far, their limit, how many to run before
-# Python is asked again, stores so far, barriers that lanes wait at, whether Python has changed program counters, and how
-# many products of wgmma are pending (`wgmma_products`).
+# Python is asked again, stores so far, barriers that lanes wait at, whether Python has changed program counters, and
+# how many products are pending (`pending_products`).
 STATUS, IS_SCHEDULED, PC, SLICE_END, WARP_COUNT, IS_CONVERGED, PENDING_SLICES = range(7)
 TOTAL, LIMIT, BUDGET, PROGRESS, BARRIERS_IN_USE, IS_STALE, PENDING_PRODUCTS = range(7, 14)
 STATE_WORDS = 14
-# Statuses: why the scheduler returned to Python.
-NEEDS_INTERPRETER, NONE_RUNNABLE, FAULT, OUT_OF_BUDGET, NEEDS_FLUSH = range(5)
+# Statuses: why the scheduler returned to Python; the last is that it need not.
+NEEDS_INTERPRETER, NONE_RUNNABLE, FAULT, OUT_OF_BUDGET, NEEDS_FLUSH, NEEDS_NOTHING = range(6)
 ALL_LANES = np.uint32(0xFFFFFFFF)
 """The mask of a whole warp."""

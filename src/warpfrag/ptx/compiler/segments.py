@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from warpfrag.ptx.compiler.liveness import live_after
+from warpfrag.ptx.compiler.liveness import indices_of, live_after
 from warpfrag.ptx.compiler.memory_access import DECLARED, Helper, declaration, helper_texts
 from warpfrag.ptx.compiler.warp_code import RegisterLayout, UnsupportedStep, WarpCode
 from warpfrag.ptx.program.actions import Action, AsyncCopy, MatrixOp, MemoryLoad, MemoryStore
@@ -102,6 +102,21 @@ def products(program: Program) -> dict[int, tuple[int, ...]]:
             runs[start] = (*runs[start][:-1], at + 1)
         written |= mine
     return runs
+
+
+def chains(program: Program, runs: dict[int, tuple[int, ...]]) -> set[int]:
+    """The runs of several parts that may be one product: earlier results are added to, and not read afterwards."""
+    lasts = {ends[-1] - 1: (start, ends) for start, ends in runs.items() if len(ends) > 1}
+    found: set[int] = set()
+    for at, live in live_after(program) if lasts else ():
+        if at in lasts:
+            start, ends = lasts[at]
+            last = indices_of(operand for step in program.steps[ends[-2] : ends[-1]] for operand in step.results)
+            before = indices_of(operand for step in program.steps[start : ends[-2]] for operand in step.results)
+            multiplied = indices_of(item for step in program.steps[ends[0] : ends[-1]] for item in step.sources[:2])
+            if not multiplied & before and not any(register in live for register in before - last):
+                found.add(start)
+    return found
 
 
 def module_texts(program: Program, layout: RegisterLayout, segments: list[Segment]) -> tuple[str, list[str]]:

@@ -3,8 +3,8 @@
 A helper that stores calls `tagged_B_C` in place of the mover `store_B_C` (B bits, C elements of a lane): it tags the
 words of all lanes, moves the data, and reads it again where two lanes may have met at one address: where a word had the
 tag of this warp already. Lanes that store one line are tagged by vectors: their addresses are consecutive, or those of
-an aligned line in another order (lane times size, xor a constant, as swizzles give it). Only where a tag is that of somebody else,
-whom nothing orders, bytes are compared.
+an aligned line in another order (lane times size, xor a constant, as swizzles give it). Only where a tag is that of
+somebody else, whom nothing orders, bytes are compared.
 """
 
 from __future__ import annotations

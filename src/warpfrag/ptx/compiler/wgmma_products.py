@@ -1,43 +1,38 @@
-"""The wgmma of many warpgroups as one product, and wgmma after wgmma on the same accumulators as one with a longer K.
+"""The wgmma of many warpgroups: their operands in shared memory, and the products that they issue.
 
 A and B are gathered when an instruction is issued, by the places that its descriptors lead to; these are found once for
-each descriptor. The product stays *pending* until a step touches the accumulators: so all iterations of a loop over K
-are one product. Then C is read from the registers and D written there once for all of them. Warpgroups that hold the
-same A or B, as those of neighbouring blocks do, are rows and columns of a larger product still (`operand_groups`). An
-output depends on its row, its column and its C alone, so none of this changes a code.
+each descriptor. What happens then is in `pending_products`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from warpfrag.arithmetic.product import multiply
-from warpfrag.arithmetic.protocol import ProductOperands
 from warpfrag.core.coordinates import LANES
 from warpfrag.execution.prepared import prepare
 from warpfrag.execution.wgmma import element_places
-from warpfrag.ptx.compiler.operand_groups import group_by_operands
+from warpfrag.ptx.compiler.pending_products import OperandCodes, PendingProduct, TilePlaces, number_different
 from warpfrag.ptx.interpreter.matrix_instructions import words_of
-from warpfrag.ptx.program.actions import DirectCall, IndirectCall, MatrixOp, Return
-from warpfrag.ptx.program.program import Immediate, MemoryOperand, Register, VectorOperand, registers_of
+from warpfrag.ptx.program.actions import MatrixOp
+from warpfrag.ptx.program.program import Immediate, Register, VectorOperand
 from warpfrag.ptx.program.types import TYPES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warpfrag.execution.prepared import OperandCodec, PreparedInstruction
+    from warpfrag.ptx.compiler.pending_products import PendingProducts, ProductSteps
     from warpfrag.ptx.compiler.warp_code import RegisterLayout
     from warpfrag.ptx.interpreter.lane_group import LaneGroup
     from warpfrag.ptx.interpreter.warp_state import WarpState
-    from warpfrag.ptx.program.program import DecodedInstruction, Program, PtxOperand
+    from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
 
     Index = NDArray[np.int64]
 
 WARPS = 4  # of a warpgroup
-MAX_PENDING_BYTES = 1 << 26  # of gathered codes: then they are multiplied
 CELL_BYTES = 8  # of what is gathered at once
 SCALE_D = 2  # of the sources: A, B, scale_d, then signs and transpositions
 B64, PRED = TYPES["b64"], TYPES["pred"]
@@ -54,38 +49,6 @@ def is_joinable(step: DecodedInstruction) -> bool:
     ):
         return False
     return all(isinstance(operand, Immediate) for operand in step.sources[SCALE_D + 1 :])
-
-
-def touches(step: DecodedInstruction, registers: frozenset[int]) -> bool:
-    """Whether a step reads or writes one of some registers."""
-    operands = [*step.sources, *step.results, *([step.guard] if step.guard is not None else [])]
-    operands += [item.base for item in operands if isinstance(item, MemoryOperand) and item.base is not None]
-    return any(item.index in registers for operand in operands for item in registers_of(operand))
-
-
-class WgmmaSteps:
-    """What a program says of its wgmma: which can be pending, and which steps need what they compute.
-
-    `accumulators` has the registers of D by step; `needs_products` is True for steps that read or write such a
-    register, and for calls and returns, which save and restore registers.
-    """
-
-    def __init__(self, program: Program) -> None:
-        """Find both; plans are made when a step first runs."""
-        steps = program.steps
-        self.accumulators = {
-            at: frozenset(item.index for operand in step.results for item in registers_of(operand))
-            for at, step in enumerate(steps)
-            if is_joinable(step)
-        }
-        every = frozenset[int]().union(*self.accumulators.values())
-        self.needs_products = np.array([self._needs_products(at, step, every) for at, step in enumerate(steps)])
-        self.plans: dict[tuple[int, str], WgmmaPlan | None] = {}
-
-    def _needs_products(self, at: int, step: DecodedInstruction, accumulators: frozenset[int]) -> bool:
-        if at in self.accumulators:
-            return any(item.index in accumulators for operand in step.sources for item in registers_of(operand))
-        return isinstance(step.action, DirectCall | IndirectCall | Return) or touches(step, accumulators)
 
 
 @dataclass(frozen=True)
@@ -119,14 +82,14 @@ class GatherPlaces:
 class WgmmaPlan:
     """A wgmma of a program on an architecture: what is the same whenever it runs.
 
-    `places` are those of D's codes behind the registers of a warpgroup's first warp; `gathers` has, by role and
+    `d` are the places of D's codes behind the registers of a warpgroup's first warp; `gathers` has, by role and
     descriptors, the places of codes in shared memory.
     """
 
     prepared: PreparedInstruction
     negate: tuple[bool, bool]
     trans: tuple[bool, bool]
-    places: Index
+    d: TilePlaces
     gathers: dict[tuple[str, bytes], GatherPlaces | None] = field(default_factory=dict)
 
     @staticmethod
@@ -142,7 +105,9 @@ class WgmmaPlan:
         places = tile_places(prepared.d, step.results[0], layout, row_bytes)
         if places is None or (any(negate) and not prepared.operands.a.format.is_float):
             return None
-        return WgmmaPlan(prepared, (negate[0], negate[1]), (trans[0], trans[1]), places)
+        return WgmmaPlan(
+            prepared, (negate[0], negate[1]), (trans[0], trans[1]), TilePlaces(places, np.dtype(prepared.d.container))
+        )
 
     def gather_places(self, role: str, descriptors: NDArray[np.uint64], arch: str, size: int) -> GatherPlaces | None:
         """The places that descriptors lead to in shared memory; None where one is not below `size` codes."""
@@ -157,60 +122,35 @@ class WgmmaPlan:
         return self.gathers[key]
 
 
-class OperandCodes(NamedTuple):
-    """An operand of one instruction of many warpgroups: the different codes [tiles, rows, columns], and who has which."""
-
-    tiles: NDArray[Any]
-    which: Index
-
-    @staticmethod
-    def of(codes: NDArray[Any]) -> OperandCodes:
-        """Copy what is different in codes [warpgroups, rows, columns]."""
-        from warpfrag.ptx.compiler.gather import PIECE_WORDS, find_equal
-
-        lines = codes if codes.flags.c_contiguous else codes.swapaxes(1, 2)
-        words = lines.reshape(len(codes), -1).view(np.uint64)
-        everyone, first = np.arange(len(codes)), np.empty(len(codes), np.int64)
-        starts = np.arange(0, words.shape[1], PIECE_WORDS)
-        find_equal.run(words, everyone, starts, np.empty(len(codes), np.uint64), first)
-        different = first == everyone
-        return OperandCodes(codes[different], (np.cumsum(different) - 1)[first])
-
-    def of_groups(self, groups: Index) -> NDArray[Any]:
-        """The codes of some warpgroups."""
-        return self.tiles[self.which[groups]]
+WgmmaPlans: TypeAlias = dict[tuple[int, str], WgmmaPlan | None]
+"""By step and architecture."""
 
 
-@dataclass
-class PendingProduct:
-    """What was issued for some warpgroups and accumulators, and is not multiplied yet: A and B of each instruction."""
+def different_codes(codes: NDArray[Any]) -> OperandCodes:
+    """Copy what is different in codes [warpgroups, rows, columns]."""
+    from warpfrag.ptx.compiler.gather import PIECE_WORDS, find_equal
 
-    plan: WgmmaPlan
-    step: DecodedInstruction  # the first
-    accumulators: frozenset[int]
-    rows: Index  # the first warp of every warpgroup
-    has_c: NDArray[np.bool_]
-    a: list[OperandCodes] = field(default_factory=list)
-    b: list[OperandCodes] = field(default_factory=list)
-
-    def continues(self, step: DecodedInstruction, rows: Index) -> bool:
-        """Whether a step adds to the same accumulators of the same warpgroups."""
-        first = self.step
-        return step.action == first.action and step.results == first.results and np.array_equal(self.rows, rows)
-
-    def conflicts(self, accumulators: frozenset[int], rows: Index) -> bool:
-        """Whether registers that other warpgroups or another form would write are among these."""
-        return bool(self.accumulators & accumulators) and bool(np.isin(rows, self.rows).any())
+    lines = codes if codes.flags.c_contiguous else codes.swapaxes(1, 2)
+    words = lines.reshape(len(codes), -1).view(np.uint64)
+    starts, first = np.arange(0, words.shape[1], PIECE_WORDS), np.empty(len(codes), np.int64)
+    find_equal.run(words, np.arange(len(codes)), starts, np.empty(len(codes), np.uint64), first)
+    different, which = number_different(first)
+    return OperandCodes(codes[different], which)
 
 
 class WgmmaProducts:
-    """The wgmma of a batch: what is issued, and computed when a step needs it."""
+    """The wgmma of a batch; `plans` are kept with the program, by step and architecture."""
 
-    def __init__(self, batch: WarpState, buffer: NDArray[np.uint8], layout: RegisterLayout, steps: WgmmaSteps) -> None:
-        """Nothing is pending; the registers are in a buffer, as a layout says."""
-        self.batch, self.buffer, self.layout, self.steps = batch, buffer, layout, steps
-        self.pending: list[PendingProduct] = []
-        self.pending_bytes = 0
+    def __init__(
+        self,
+        batch: WarpState,
+        products: PendingProducts,
+        layout: RegisterLayout,
+        steps: ProductSteps,
+        plans: WgmmaPlans,
+    ) -> None:
+        """The registers are in a buffer, as a layout says."""
+        self.batch, self.products, self.layout, self.steps, self.plans = batch, products, layout, steps, plans
         self.scratch: dict[tuple[str, int, int, str], NDArray[Any]] = {}  # what is gathered, until the next step
 
     def run(self, at: int, step: DecodedInstruction, group: LaneGroup) -> bool:
@@ -219,28 +159,19 @@ class WgmmaProducts:
         plan = None if accumulators is None or not group.is_whole else self.plan(at, step)
         operands = None if plan is None else self.operands(plan, step, group)
         if accumulators is None or plan is None or operands is None:
-            self.flush()
+            self.products.flush()
             return False
         rows = np.ascontiguousarray(group.warp_rows[::WARPS])
         scale_d = group.read(step.sources[SCALE_D], PRED)[::WARPS, 0]
-        pending = next((item for item in self.pending if item.continues(step, rows)), None)
-        if pending is None or not scale_d.all():
-            if any(item.conflicts(accumulators, rows) for item in self.pending):
-                self.flush()
-            pending = PendingProduct(plan, step, accumulators, rows, scale_d.copy())
-            self.pending.append(pending)
-        for codes, parts in zip(operands, (pending.a, pending.b), strict=True):
-            parts.append(OperandCodes.of(codes))
-            self.pending_bytes += parts[-1].tiles.nbytes
-        if self.pending_bytes > MAX_PENDING_BYTES:
-            self.flush()
+        product = PendingProduct(plan.prepared.kernels, accumulators, rows, plan.d, plan.d, scale_d.copy())
+        self.products.issue(product, different_codes(operands[0]), different_codes(operands[1]))
         return True
 
     def plan(self, at: int, step: DecodedInstruction) -> WgmmaPlan | None:
         """The plan of a step, made once."""
-        plans, arch = self.steps.plans, self.batch.launch.arch
+        plans, arch = self.plans, self.batch.launch.arch
         if (at, arch) not in plans:
-            plans[at, arch] = WgmmaPlan.of(step, arch, self.layout, self.buffer.shape[1])
+            plans[at, arch] = WgmmaPlan.of(step, arch, self.layout, self.products.buffer.shape[1])
         return plans[at, arch]
 
     def operands(
@@ -289,56 +220,6 @@ class WgmmaProducts:
         if plan_places.is_transposed:
             return out.view(f"u{size}").reshape(-1, columns, rows).swapaxes(1, 2)
         return out.view(f"u{size}").reshape(-1, rows, columns)
-
-    def flush(self) -> None:
-        """Multiply what is pending, and write D to the registers."""
-        pending, self.pending, self.pending_bytes = self.pending, [], 0
-        for product in pending:
-            self.multiply(product)
-
-    def multiply(self, product: PendingProduct) -> None:
-        """Multiply for all warpgroups: as large products where they share operands, else one product for each."""
-        groups = group_by_operands(first_of_all(product.a).tobytes(), first_of_all(product.b).tobytes())
-        if groups is None:
-            everyone = np.arange(len(product.rows))
-            a, b = ([part.of_groups(everyone) for part in parts] for parts in (product.a, product.b))
-            self.multiply_tiles(product, everyone[:, None], a, b)
-            return
-        for group in groups:
-            a, b = [part.of_groups(group[:, 0]) for part in product.a], [part.of_groups(group[0]) for part in product.b]
-            whole_a = [codes.reshape(1, -1, codes.shape[2]) for codes in a]
-            whole_b = [codes.swapaxes(0, 1).reshape(1, codes.shape[1], -1) for codes in b]
-            self.multiply_tiles(product, group, whole_a, whole_b)
-
-    def multiply_tiles(
-        self, product: PendingProduct, group: Index, a: list[NDArray[Any]], b: list[NDArray[Any]]
-    ) -> None:
-        """Multiply for the warpgroups group[i, j], whose accumulators are the tiles of the products' outputs."""
-        from warpfrag.ptx.compiler.gather import put_tiles, take_tiles
-
-        prepared, places = product.plan.prepared, product.plan.places
-        cells = self.buffer.reshape(-1).view(prepared.d.container)
-        bases = product.rows[group] * (self.buffer.shape[1] // cells.itemsize)
-        tiles = np.zeros((group.shape[0], places.shape[0], group.shape[1], places.shape[1]), np.uint32)
-        c = tiles.reshape(tiles.shape[0] * tiles.shape[1], -1)
-        if product.has_c.any():
-            take_tiles.run(cells, bases, places, c)
-            tiles.swapaxes(1, 2)[~product.has_c[group]] = 0
-        codes: NDArray[Any] = c.reshape(a[0].shape[0], -1, c.shape[1])
-        pairs = [(a, b)]
-        if prepared.kernels.rule.c != prepared.kernels.rule.d:  # D is no C of a next instruction
-            pairs = [([part_a], [part_b]) for part_a, part_b in zip(a, b, strict=True)]
-        for parts_a, parts_b in pairs:
-            whole = [np.concatenate(parts, axis=axis, dtype=np.uint32) for parts, axis in ((parts_a, 2), (parts_b, 1))]
-            codes = multiply(prepared.kernels, ProductOperands(*whole, codes), 1)
-        put_tiles.run(cells, bases, places, codes.reshape(c.shape).astype(np.uint32, copy=False))
-
-
-def first_of_all(parts: list[OperandCodes]) -> Index:
-    """For every warpgroup the first one that has the same codes in every part."""
-    every = np.stack([part.which for part in parts])
-    _, first, which = np.unique(every, axis=1, return_index=True, return_inverse=True)
-    return np.ascontiguousarray(first[which.reshape(-1)], np.int64)
 
 
 def tile_places(port: OperandCodec, operand: PtxOperand, layout: RegisterLayout, row_bytes: int) -> Index | None:

@@ -47,7 +47,7 @@ def first_tags(block_numbers: NDArray[np.int64], warps: NDArray[np.int64]) -> Ta
     return blocks | warps.astype(np.uint64) << np.uint64(WARP_SHIFT)
 
 
-def next_interval(writers: Tags, rows: slice, *, across_blocks: bool = False) -> None:
+def next_interval(writers: Tags, rows: NDArray[np.bool_], *, across_blocks: bool = False) -> None:
     """Order what some warps store from now on behind all that their block stored; or that any block did."""
     writers[rows] += np.uint64(1 << INTERVAL_SHIFT)
     if across_blocks:

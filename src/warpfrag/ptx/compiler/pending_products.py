@@ -1,0 +1,194 @@
+"""Matrix products that are issued and not multiplied yet: mma and wgmma of many warps joined to few large products.
+
+An mma or wgmma whose D are the registers of its C stays *pending* until a step needs these accumulators: so all
+iterations of a loop over K are one product with a longer K, and C is read and D written once for all of them. A and B
+are copied when the instruction is issued. Warps, or warpgroups, that hold the same A or B, as those of neighbouring
+blocks do, are rows and columns of a larger product still (`operand_groups`). An output depends on its row, its column
+and its C alone, so none of this changes a code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from warpfrag.arithmetic.product import multiply
+from warpfrag.arithmetic.protocol import ProductOperands
+from warpfrag.ptx.compiler.liveness import indices_of
+from warpfrag.ptx.compiler.operand_groups import group_by_operands
+from warpfrag.ptx.program.actions import DirectCall, IndirectCall, Return
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from warpfrag.arithmetic.backends import KernelSelector
+    from warpfrag.ptx.program.program import DecodedInstruction, Program
+
+    Index = NDArray[np.int64]
+
+MAX_PENDING_BYTES = 1 << 26  # of copied operands: then they are multiplied
+
+
+class ProductSteps:
+    """Which steps issue products, and which need what these compute.
+
+    `accumulators` has the registers of D by the step that issues a product; `needs_products` is True for steps that
+    read or write such a register, and for calls and returns, which save and restore registers.
+    """
+
+    def __init__(self, program: Program, runs: dict[int, list[DecodedInstruction]]) -> None:
+        """Take the steps of every product, by the first, which issues it."""
+        self.accumulators = {
+            at: frozenset(indices_of(operand for step in steps for operand in step.results))
+            for at, steps in runs.items()
+        }
+        every = frozenset[int]().union(*self.accumulators.values())
+        self.needs_products = np.array([needs_registers(step, every) for step in program.steps], np.bool_)
+        for at, steps in runs.items():  # what it adds to may be pending, what it multiplies may not
+            self.needs_products[at] = any(indices_of(step.sources[:2]) & every for step in steps)
+
+
+def needs_registers(step: DecodedInstruction, registers: frozenset[int]) -> bool:
+    """Whether a step reads or writes one of some registers, or all of them."""
+    if isinstance(step.action, DirectCall | IndirectCall | Return):
+        return True
+    guard = () if step.guard is None else (step.guard,)
+    return bool(indices_of((*step.sources, *step.results, *step.memory_results, *guard)) & registers)
+
+
+class OperandCodes(NamedTuple):
+    """An operand of one instruction of many warps: the different codes [tiles, rows, columns], and who has which."""
+
+    tiles: NDArray[Any]
+    which: Index
+
+
+def number_different(first: Index) -> tuple[NDArray[np.bool_], Index]:
+    """From the first that each is equal to: which are the first of their kind, and the number of that kind for each."""
+    different = first == np.arange(len(first))
+    return different, (np.cumsum(different) - 1)[first]
+
+
+class TilePlaces(NamedTuple):
+    """Where the codes of a tile lie behind the first register of a warp, [rows, columns], in elements of a type."""
+
+    places: Index
+    dtype: np.dtype[Any]
+
+
+@dataclass
+class PendingProduct:
+    """What was issued for the same warps and accumulators: A and B of each instruction."""
+
+    kernels: KernelSelector
+    accumulators: frozenset[int]
+    rows: Index  # the warp, or the first warp of the warpgroup, of every tile
+    c: TilePlaces
+    d: TilePlaces
+    has_c: NDArray[np.bool_]
+    a: list[OperandCodes] = field(default_factory=list)
+    b: list[OperandCodes] = field(default_factory=list)
+
+    def is_continued(self, other: PendingProduct) -> bool:
+        """Whether another one adds to the same accumulators of the same warps."""
+        return (
+            self.kernels is other.kernels
+            and bool(other.has_c.all())
+            and np.array_equal(self.rows, other.rows)
+            and np.array_equal(self.d.places, other.c.places)
+            and np.array_equal(self.d.places, other.d.places)
+        )
+
+    def conflicts(self, other: PendingProduct) -> bool:
+        """Whether another one has some of these registers, in some of these warps."""
+        return bool(self.accumulators & other.accumulators) and bool(np.isin(other.rows, self.rows).any())
+
+
+class PendingProducts:
+    """The products of a batch that are issued, on registers in one buffer, [warps, bytes]."""
+
+    def __init__(self, buffer: NDArray[np.uint8]) -> None:
+        """Nothing is pending."""
+        self.buffer = buffer
+        self.pending: list[PendingProduct] = []
+        self.bytes = 0
+
+    def issue(self, product: PendingProduct, a: OperandCodes, b: OperandCodes) -> None:
+        """Add one instruction to the product that it continues, or begin another."""
+        pending = next((item for item in self.pending if item.is_continued(product)), None)
+        if pending is None:
+            if any(item.conflicts(product) for item in self.pending):
+                self.flush()
+            pending = product
+            self.pending.append(pending)
+        pending.a.append(a)
+        pending.b.append(b)
+        self.bytes += a.tiles.nbytes + b.tiles.nbytes
+        is_in_place = product.c.dtype == product.d.dtype and np.array_equal(product.c.places, product.d.places)
+        if self.bytes > MAX_PENDING_BYTES or not is_in_place:
+            self.flush()
+
+    def flush(self) -> None:
+        """Multiply what is pending, and write D to the registers."""
+        pending, self.pending, self.bytes = self.pending, [], 0
+        for product in pending:
+            self.multiply(product)
+
+    def multiply(self, product: PendingProduct) -> None:
+        """Multiply for all warps: as large products where they share operands, else one product for each."""
+        groups = group_by_operands(first_of_all(product.a).tobytes(), first_of_all(product.b).tobytes())
+        if groups is None:
+            everyone = np.arange(len(product.rows))
+            a, b = ([part.tiles[part.which] for part in parts] for parts in (product.a, product.b))
+            self.multiply_tiles(product, everyone[:, None], a, b)
+            return
+        for group in groups:
+            a = [part.tiles[part.which[group[:, 0]]] for part in product.a]
+            b = [part.tiles[part.which[group[0]]] for part in product.b]
+            whole_a = [codes.reshape(1, -1, codes.shape[2]) for codes in a]
+            whole_b = [codes.swapaxes(0, 1).reshape(1, codes.shape[1], -1) for codes in b]
+            self.multiply_tiles(product, group, whole_a, whole_b)
+
+    def multiply_tiles(
+        self, product: PendingProduct, group: Index, a: list[NDArray[Any]], b: list[NDArray[Any]]
+    ) -> None:
+        """Multiply for the warps group[i, j], whose accumulators are the tiles of the products' outputs."""
+        from warpfrag.ptx.compiler.gather import put_tiles, take_tiles
+
+        rows, kernels, dtype = product.rows[group], product.kernels, code_type(product.c.dtype)
+        height, width = product.c.places.shape
+        tiles = np.zeros((group.shape[0], height, group.shape[1], width), dtype)
+        c = tiles.reshape(group.shape[0] * height, -1)
+        if product.has_c.any():
+            take_tiles.run(*self.cells(product.c, rows), product.c.places, c)
+            tiles.swapaxes(1, 2)[~product.has_c[group]] = 0
+        codes: NDArray[Any] = c.reshape(a[0].shape[0], -1, c.shape[1])
+        pairs = [(a, b)]
+        if kernels.rule.c != kernels.rule.d:  # D is no C of a next instruction
+            pairs = [([part_a], [part_b]) for part_a, part_b in zip(a, b, strict=True)]
+        for parts_a, parts_b in pairs:
+            whole_a = np.concatenate(parts_a, axis=2, dtype=code_type(parts_a[0].dtype))
+            whole_b = np.concatenate(parts_b, axis=1, dtype=code_type(parts_b[0].dtype))
+            codes = multiply(kernels, ProductOperands(whole_a, whole_b, codes), 1)
+        matrix = codes.reshape(c.shape).astype(code_type(product.d.dtype), copy=False)
+        put_tiles.run(*self.cells(product.d, rows), product.d.places, matrix)
+
+    def cells(self, tile: TilePlaces, rows: Index) -> tuple[NDArray[Any], Index]:
+        """All registers as elements of a tile, and where those of some warps begin."""
+        return self.buffer.reshape(-1).view(tile.dtype), rows * (self.buffer.shape[1] // tile.dtype.itemsize)
+
+
+def code_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The type in which codes are multiplied: 32 bits at least."""
+    return dtype if dtype.itemsize > 4 else np.dtype(np.uint32)
+
+
+def first_of_all(parts: list[OperandCodes]) -> Index:
+    """For every warp the first one that has the same codes in every part."""
+    if len(parts) == 1:
+        return np.unique(parts[0].which, return_index=True)[1][parts[0].which]
+    every = np.stack([part.which for part in parts])
+    _, first, which = np.unique(every, axis=1, return_index=True, return_inverse=True)
+    return np.ascontiguousarray(first[which.reshape(-1)], np.int64)
