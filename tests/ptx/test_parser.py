@@ -13,7 +13,7 @@ from warpfrag.ptx.lowering.call_graph import statements
 from warpfrag.ptx.lowering.passes import lower
 from warpfrag.ptx.program.program import ModuleVariable
 from warpfrag.ptx.reader.parser import parse
-from warpfrag.ptx.reader.plain_statements import PlainStatements
+from warpfrag.ptx.reader.plain_lines import PlainLines
 from warpfrag.ptx.reader.syntax import (
     Address,
     ArgumentList,
@@ -289,6 +289,20 @@ $L__BB0_1:
 	ld.global.v2.u32 	{%r1, _}, [%rd1+-8];
 	mad.lo.s32 %r1, -5, 0f3F800000, WARP_SZ;
 	st.shared.u32 	[%r1], -1;
+	.loc	1 12 20                         // add.py:12:20
+	// a comment; no statement
+	@%p1 ld.global.v2.b32 { %r1, %r2 }, [ %rd1 + 16 ];
+	shfl.sync.bfly.b32 	%r1|%p1, %r2, 1, 31, -1;
+	wgmma.fence.sync.aligned;
+	mul.hi.u64 %rd1, %rd1, -3689348814741910323;
+	mov.u64 %rd1, 0d3FF0000000000000;
+$L__BB0_2:                              // a loop
+	bar.sync 	0;
+	setp.ne.and.s32 %p1, %r1, 0, !%p1;
+$L__BB0_3:
+	.branchtargets $L__BB0_1, $L__BB0_2;
+$L__BB0_4:
+$L__BB0_5:
 	{ mov.b32 %r2, 1 + 2;
 	add.s32 %r1, %r1,
 	%r2; }
@@ -298,7 +312,25 @@ $L__BB0_1:
 
 
 @pytest.mark.parametrize(
-    "bad", ["", "mov.u32 %r1, 1 2;\n", "mov.u32 %r1, 0f12;\n", "@%p1 bra $L__BB0_1\n", "mov.u32 %r1, [4;\n"]
+    "bad",
+    [
+        "",
+        "mov.u32 %r1, 1 2;\n",
+        "mov.u32 %r1, 0f12;\n",
+        "@%p1 bra $L__BB0_1\n",
+        "mov.u32 %r1, [4;\n",
+        "mov.u32 %r1,;\n",
+        "mov.u32 {%r1, %r2, %r3;\n",
+        "mov.u32 %r1|, %r3;\n",
+        "mov.u32 %r1; %r3,\n",
+        "mov.u32 %r1 %r3;\n",
+        "} $L:\nret;\n{\n",
+        "ld.u32 %r1, [%r1+4;\n",
+        "ld.u32 %r1, [%r1], {%r2]};\n",
+        "mov.u32 %r1, {};\nmov.u32 %r1, }\n",
+        "$L: $L\n",
+        "}\n.loc 1 2\n$M:\n",
+    ],
 )
 def test_plain_statements_are_read_as_tokens_are(bad, monkeypatch):
     """By one pattern for a line, or token by token: the same syntax, and the same errors."""
@@ -312,5 +344,5 @@ def test_plain_statements_are_read_as_tokens_are(bad, monkeypatch):
 
     by_pattern = outcome()
     assert isinstance(by_pattern, str) == bool(bad)
-    monkeypatch.setattr(PlainStatements, "read", lambda _self, at, _line: ([], at))
+    monkeypatch.setattr(PlainLines, "read", lambda _self, line: ([], line))
     assert outcome() == by_pattern

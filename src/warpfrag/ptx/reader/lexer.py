@@ -1,4 +1,4 @@
-"""Cut PTX into tokens, each with its line: words, directives, numbers, texts, signs, and rows of plain statements."""
+"""Cut PTX into tokens, each with its line: words, directives, numbers, texts, signs, and rows of plain lines."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.errors import PtxError, quote
-from warpfrag.ptx.reader.plain_statements import PlainStatements
+from warpfrag.ptx.reader.plain_lines import PlainLines
+from warpfrag.ptx.reader.syntax import Label
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from warpfrag.ptx.reader.syntax import Statement
 
 TOKEN = re.compile(
-    r"""(?P<blank>[ \t\r\f\v]+|//[^\n]*|^\#[^\n]*)
+    r"""[ \t\r\f\v]*+(?:(?P<blank>//[^\n]*|^\#[^\n]*|\Z)
     |(?P<newline>\n)
     |(?P<comment>/\*.*?\*/)
     |(?P<text>"(?:[^"\\\n]|\\.)*")
@@ -22,13 +23,12 @@ TOKEN = re.compile(
         |(?:\d+\.\d*|\.\d+|\d+(?=[eE][+-]?\d))(?:[eE][+-]?\d+)?(?![\w$])|\d+U?(?![\w$]))
     |(?P<word>(?:%[\w$]|[$A-Za-z_])[\w$]*(?:(?:\.|::)\w+)*)
     |(?P<directive>\.\w+(?:::\w+)*)
-    |(?P<sign><<|>>|<=|>=|==|!=|&&|\|\||[-+*/%&|^~!=<>(){}\[\],;:@?])""",
+    |(?P<sign><<|>>|<=|>=|==|!=|&&|\|\||[-+*/%&|^~!=<>(){}\[\],;:@?]))""",
     re.VERBOSE | re.MULTILINE | re.DOTALL | re.ASCII,
 )
+BLANKS = " \t\r\f\v"
 SKIPPED = {"blank", "comment", "newline"}
 STATEMENT_ENDS = {";", "{", "}"}
-LABEL = re.compile(r"([$A-Za-z_][\w$]*):[ \t\r]*\n", re.ASCII)
-"""A line with a label and nothing else."""
 
 
 class Token(NamedTuple):
@@ -37,41 +37,39 @@ class Token(NamedTuple):
     kind: str
     text: str
     line: int
-    statements: tuple[Statement, ...] = ()
+    statements: tuple[Statement | Label, ...] = ()
 
     @property
     def quoted(self) -> str:
         """The token as a message repeats it: of statements the first of their tokens."""
         if self.statements:
-            return quote("@" if self.statements[0].guard else self.statements[0].opcode)
+            first = self.statements[0]
+            return quote(first.name if isinstance(first, Label) else "@" if first.guard else first.opcode)
         return "the end of the file" if self.kind == "end" else quote(self.text)
 
 
 def tokens(text: str) -> Iterator[Token]:
     """Every token of a text, and the end."""
     line, at = 1, 0
-    plain = PlainStatements(text)
+    plain = PlainLines(text)
     may_begin = False  # whether a statement may begin here: behind another, or a brace, and at the start of a line
     while at < len(text):
         if may_begin and text[at - 1] == "\n":
-            statements, at = plain.read(at, line)
+            statements, next_line = plain.read(line)
             if statements:
-                yield Token("statements", "", line, tuple(statements))
-                line += len(statements)
-                continue
+                yield Token("statements", "", statements[0].line, tuple(statements))
+            line, at = next_line, plain.start_of(next_line)
+            if at == len(text):
+                break
         token = TOKEN.match(text, at)
         if token is None:
-            raise PtxError(line, f"expected PTX, got the character {text[at]!r}")
+            raise PtxError(line, f"expected PTX, got the character {text[at:].lstrip(BLANKS)[0]!r}")
         kind = str(token.lastgroup)
         if kind not in SKIPPED:
-            may_begin = token[0] in STATEMENT_ENDS
-            yield Token(kind, token[0], line)
+            written = token[kind]
+            may_begin = written in STATEMENT_ENDS
+            yield Token(kind, written, line)
         elif kind != "blank":
-            line += token[0].count("\n")
+            line += token[kind].count("\n")
         at = token.end()
-        label = LABEL.match(text, at) if may_begin and kind == "newline" else None
-        if label is not None:
-            yield Token("word", label[1], line)
-            yield Token("sign", ":", line)
-            at = label.end() - 1
     yield Token("end", "", line)

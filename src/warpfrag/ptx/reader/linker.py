@@ -284,7 +284,7 @@ class Renaming:
                 items.append(self._scope(item, names))
             elif isinstance(item, Statement):
                 operands = tuple(self._operand(operand, names) for operand in item.operands)
-                items.append(replace(item, line=item.line + self.line, operands=operands))
+                items.append(item._replace(line=item.line + self.line, operands=operands))
             elif isinstance(item, Label):
                 targets = tuple(names.get(target, target) for target in item.targets)
                 items.append(replace(item, line=item.line + self.line, targets=targets))

@@ -17,6 +17,7 @@ FILE = re.compile(r'\s*\.file\s+(\d+)\s+"((?:[^"\\]|\\.)*)"(?:\s+"((?:[^"\\]|\\.
 LOCATION = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)")
 INLINED = re.compile(r"inlined_at\s+(\d+)\s+(\d+)")
 CALLER = re.compile(r"@\[ ([^@]+?):(\d+)(?::\d+)?(?= @\[| \])")  # in a comment of LLVM's: the calls, innermost first
+NO_CODE = {"", "/", "."}  # how comments, directives and empty lines begin
 ASSEMBLY = {"// begin inline asm": True, "// end inline asm": False}
 
 
@@ -52,21 +53,22 @@ def source_lines(text: str) -> dict[int, SourceLine]:
 
 def _locate(text: str) -> Iterator[tuple[int, SourceLine]]:
     lines = text.split("\n")
-    declared = [match for match in map(FILE.match, lines) if match]
+    declared = [match for match in map(FILE.match, (line for line in lines if ".file" in line)) if match]
     files = {match[1]: f"{match[2]}/{match[3]}" if match[3] else match[2] for match in declared}
     by_name = {_name(file): file for file in files.values()}
     current: SourceLine | None = None
     in_assembly = False  # where LLVM counts lines of the assembly from that of the statement
     for number, line in enumerate(lines, start=1):
         words = line.strip()
-        if words in ASSEMBLY:
-            in_assembly = ASSEMBLY[words]
+        if words[:1] not in NO_CODE:
+            if current is not None:
+                yield number, current
         elif words.startswith(".loc"):
             current = current if in_assembly else _location(line, files, by_name)
+        elif words in ASSEMBLY:
+            in_assembly = ASSEMBLY[words]
         elif ".entry" in line or ".func" in line:
             current = None
-        elif current is not None and words and not words.startswith(("//", ".")):
-            yield number, current
 
 
 def _location(line: str, files: dict[str, str], by_name: dict[str, str]) -> SourceLine | None:
