@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import click
 
 from warpfrag.catalog.registry import get
@@ -109,8 +111,9 @@ def command(
         print_json("error", report.to_dict())
         return
     echo(str(report))
-    for repeated in dict.fromkeys(one for one in archs if archs.count(one) > 1):
-        echo(f"{repeated} was given {archs.count(repeated)} times: the same arithmetic, so the same bits")
+    for name, count in Counter(archs).items():
+        if count > 1:
+            echo(f"{name} was given {count} times: the same arithmetic, so the same bits")
     for series in report:
         if series.nonfinite:
             echo(f"{series.name}: {series.nonfinite} outputs are infinite or NaN, and left out")

@@ -125,11 +125,11 @@ def _element(operand: str, row: int | None, col: int | None) -> tuple[str, int, 
     """The operand, row and column that are asked for; an operand such as A[9, 3] has all three."""
     if row is not None:
         return operand, row, col
-    found = ELEMENT.fullmatch(operand)
-    if not found:
+    element = ELEMENT.fullmatch(operand)
+    if not element:
         msg = "Missing argument 'ROW'"
         raise click.UsageError(msg, click.get_current_context())
-    return found[1], int(found[2]), int(found[3])
+    return element[1], int(element[2]), int(element[3])
 
 
 def _absent(view: OperandView, position: list[int]) -> str:

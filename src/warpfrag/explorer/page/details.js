@@ -175,7 +175,7 @@ function productTable(instruction, { part, row, col }, state) {
     ...(scaled ? ["scale"] : []),
   ];
   return (
-    `<h3>Products behind it</h3><p>${lines.length} products${sparse}.</p>` +
+    `<h3>Its products</h3><p>${lines.length} products${sparse}.</p>` +
     `<div class="term-scroll" tabindex="0" role="region" aria-label="products"><table class="terms"><thead><tr>` +
     `${heads.map((head) => `<th scope="col">${head}</th>`).join("")}</tr></thead><tbody>${lines.join("")}</tbody>` +
     `</table></div>`
