@@ -178,7 +178,7 @@ def _may_have(form: TensorForm, layout: Layout) -> bool:
         return bool(form.scales)
     if "chunk" in layout.outs:
         return form.spelling.is_sparse and layout.outs["row"] == form.shape.m
-    stored = form.shape.k // (2 if form.is_sparse else 1)
+    stored = form.shape.k // (2 if form.spelling.is_sparse else 1)
     return layout.outs.get("row") == form.shape.m and layout.outs.get("col") in (form.shape.n, stored)
 
 

@@ -102,7 +102,7 @@ class TensorRelayout:
         loaded = ", ".join(f"%{at}" for at in range(inputs))
         stored = ", ".join(f"%{1 + at}" for at in range(outputs))
         results = ", ".join(f'"=r"(in[{at}])' for at in range(inputs))
-        given = ", ".join(f'"r"(out[{at}])' for at in range(outputs))
+        operands = ", ".join(f'"r"(out[{at}])' for at in range(outputs))
         return "\n".join(
             [
                 self.registers.emit("cuda", f"{name}_registers"),
@@ -116,7 +116,7 @@ class TensorRelayout:
                 f'                     : {results} : "r"(d + part * {self.columns}) : "memory");',
                 f"        {name}_registers(in, out);",
                 f'        asm volatile("{self.store.ptx} [%0], {{{stored}}};"',
-                f'                     :: "r"(a + part * {self.stored}), {given} : "memory");',
+                f'                     :: "r"(a + part * {self.stored}), {operands} : "memory");',
                 "    }",
                 '    asm volatile("tcgen05.wait::st.sync.aligned;" ::: "memory");',
                 "}",
@@ -189,10 +189,10 @@ def _plans(
         if load is None or store is None:
             continue
         ends = (
-            _registers(source, _one_block(accumulator(_wide(first, n=columns)), first.blocks), load, is_packed),
+            _registers(source, _block_layout(accumulator(_wide(first, n=columns)), first.blocks), load, is_packed),
             _registers(
                 target,
-                _one_block(multiplicand(_wide(second, stored=columns), target.row.container), second.blocks),
+                _block_layout(multiplicand(_wide(second, stored=columns), target.row.container), second.blocks),
                 store,
             ),
         )
@@ -226,11 +226,11 @@ def _wide(form: TensorForm, *, n: int | None = None, stored: int | None = None) 
     """The form with other columns of D, or with so many stored columns of A."""
     m, own_n, k = form.shape
     if stored is not None:
-        k = stored * (2 if form.is_sparse else 1)
+        k = stored * (2 if form.spelling.is_sparse else 1)
     return replace(form, shape=Shape(m, own_n if n is None else n, k))
 
 
-def _one_block(layout: Layout, blocks: int) -> Layout:
+def _block_layout(layout: Layout, blocks: int) -> Layout:
     """What one block of a pair holds, its own rows counted from 0."""
     if blocks == 1:
         return layout

@@ -112,10 +112,10 @@ class TensorVectorMaker(VectorMaker):
         for role, byte_id in zip(SIDES, choice.byte_id, strict=True):
             if role in t.operands:
                 scale = t.operands[role]
-                given = codes[role] if role in codes else self.scales(role, cases, unit=True)
+                scales = codes[role] if role in codes else self.scales(role, cases, unit=True)
                 own = np.zeros((*old.shape[:-1], scale.columns), np.uint32)
                 for byte in scale.byte_ids:
-                    own |= scale.pack(given if byte == byte_id else self.scales(role, cases), byte_id=byte, raw=True)
+                    own |= scale.pack(scales if byte == byte_id else self.scales(role, cases), byte_id=byte, raw=True)
                 image[..., places[role] : places[role] + scale.columns] = own
         return image
 

@@ -15,6 +15,7 @@ from warpfrag.ptx.checks.observers import ObserverGroup
 from warpfrag.ptx.checks.ordering import LaunchOrder
 from warpfrag.ptx.checks.races import RaceCheck
 from warpfrag.ptx.checks.registers_in_flight import RegisterCheck, is_wgmma
+from warpfrag.ptx.checks.tensor_memory import TensorMemoryCheck, uses_tensor_memory
 from warpfrag.ptx.checks.unwritten import MARK, UnwrittenCheck
 from warpfrag.ptx.interpreter.warp_batch import WarpBatch
 from warpfrag.ptx.program.actions import SurfaceLoad, SurfaceReduction, SurfaceStore
@@ -92,7 +93,10 @@ class CheckedWarpBatch(WarpBatch):
         if checks.follow_order:
             x, y, _ = launch.grid
             numbers = [b[0] + x * (b[1] + y * b[2]) for b in blocks]
-            observers.append(RaceCheck(self, checks.order, checks.shadows, numbers, collector))
+            races = RaceCheck(self, checks.order, checks.shadows, numbers, collector)
+            observers.append(races)
+            if "async" in checks.checks and uses_tensor_memory(program):
+                observers.append(TensorMemoryCheck(self, races.ordering, collector))
         if "async" in checks.checks and any(is_wgmma(step) for step in program.steps):
             observers.append(RegisterCheck(self, checks.order, collector))
         if "barriers" in checks.checks:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warpfrag.ptx.interpreter.lane_group import LaneGroup
+    from warpfrag.ptx.interpreter.tensor_memory import TensorAccess
     from warpfrag.ptx.program.program import DecodedInstruction
 
     Bytes = NDArray[np.uint8]
@@ -91,6 +92,26 @@ class ObserverGroup(StepObserver):
         """A wgmma reads shared memory."""
         for item in self.observers:
             item.product_read(offsets, size, warp)
+
+    def tensor_access(self, access: TensorAccess) -> None:
+        """tcgen05 reads or writes columns."""
+        for item in self.observers:
+            item.tensor_access(access)
+
+    def tensor_allocated(self, block: int, column: int, columns: int) -> None:
+        """A block allocates columns."""
+        for item in self.observers:
+            item.tensor_allocated(block, column, columns)
+
+    def tensor_freed(self, access: TensorAccess) -> None:
+        """A block frees columns."""
+        for item in self.observers:
+            item.tensor_freed(access)
+
+    def tensor_committed(self, cells: list[int], thread: int) -> None:
+        """A thread commits what it has issued."""
+        for item in self.observers:
+            item.tensor_committed(cells, thread)
 
     def barrier_arrived(self, block: int, number: int, warp: int, lanes: NDArray[np.bool_]) -> None:
         """Lanes arrive at a barrier."""

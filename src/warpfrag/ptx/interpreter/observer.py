@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from warpfrag.ptx.interpreter.tensor_memory import TensorAccess
+
     Bytes = NDArray[np.uint8]
     Numbers = NDArray[np.int64]
 
@@ -43,6 +45,20 @@ class Observer:
 
     def product_read(self, offsets: Numbers, size: int, warp: int) -> None:
         """A wgmma of the warpgroup that starts at a warp reads elements of shared memory."""
+
+    # --- tensor memory
+
+    def tensor_access(self, access: TensorAccess) -> None:
+        """An instruction of tcgen05 reads or writes columns."""
+
+    def tensor_allocated(self, block: int, column: int, columns: int) -> None:
+        """A block allocates columns."""
+
+    def tensor_freed(self, access: TensorAccess) -> None:
+        """A block frees columns."""
+
+    def tensor_committed(self, cells: list[int], thread: int) -> None:
+        """A thread lets mbarriers follow what it has issued."""
 
     # --- what orders accesses
 

@@ -2,8 +2,8 @@
 
 Everything is done when it is issued, thread after thread or warp after warp. The ISA lets mma, cp, shift, ld and st
 complete later, in an order that commits, waits and fences fix: a kernel that has those gets the same results from any
-order. One that lacks them is not noticed here. `TensorMemories.watch` is called for every access, with the thread that
-made it, so that a check can follow what is in flight.
+order. One that lacks them is not noticed here: the observer of memory is told of every access, with the thread that
+made it, and `ptx.checks.tensor_memory` follows what is in flight.
 
 What `execution` refuses because nobody has published its sums is computed with the nearest published rule; the launch
 then lists the line and the reason, and is not exact.
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from warpfrag.isa.tcgen05.spelling import TensorSpelling
     from warpfrag.numerics.arrays import Array, Words
     from warpfrag.ptx.interpreter.mbarriers import Mbarriers
+    from warpfrag.ptx.interpreter.observer import Observer
     from warpfrag.ptx.interpreter.warp_state import WarpState
     from warpfrag.ptx.program.actions import TensorThreadOp
     from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
@@ -71,6 +72,14 @@ class TensorAccess(NamedTuple):
     column: int
     columns: int
     writes: bool
+    reads: bool = False
+    quarters: tuple[int, ...] = (0, 1, 2, 3)  # which 32 lanes
+
+    def overlaps(self, other: TensorAccess) -> bool:
+        """Whether both reach a column of the same lanes."""
+        if self.block != other.block or not set(self.quarters) & set(other.quarters):
+            return False
+        return self.column < other.column + other.columns and other.column < self.column + self.columns
 
 
 class TensorMemories:
@@ -79,7 +88,6 @@ class TensorMemories:
     def __init__(self, state: WarpState, mbarriers: Mbarriers) -> None:
         """Nothing is allocated; cells are made when a block first has some."""
         self.state, self.mbarriers = state, mbarriers
-        self.watch: Callable[[TensorAccess], None] | None = None
         self.live: dict[int, list[TensorAllocation]] = {}
         self._pairs: dict[int, Words] = {}
         self._smallest: dict[int, int] = {}
@@ -155,7 +163,7 @@ class TensorMemories:
                 raise PtxError(item.line, f"{text} and did not free: they stay taken on a GPU")
 
     def check_access(self, access: TensorAccess) -> None:
-        """Refuse columns that are not allocated, and tell who watches."""
+        """Refuse columns that are not allocated, and tell the checks."""
         first, end = access.column, access.column + access.columns
         live = self.live.get(access.block, [])
         if not any(item.column <= first and end <= item.column + item.columns for item in _joined(live)):
@@ -163,8 +171,13 @@ class TensorMemories:
             name = ", ".join(map(str, self.state.blocks[access.block]))
             text = f"columns {first}..{end - 1} ({access.operand}) are not allocated: block ({name}) has {held}"
             raise Fault(0, text)
-        if self.watch is not None:
-            self.watch(access)
+        if self.observer is not None:
+            self.observer.tensor_access(access)
+
+    @property
+    def observer(self) -> Observer | None:
+        """What is told of accesses; None without checks."""
+        return self.state.memory.observer
 
 
 def _joined(live: list[TensorAllocation]) -> list[TensorAllocation]:
@@ -250,13 +263,18 @@ def _allocate(memories: TensorMemories, step: DecodedInstruction, spelling: Tens
         _block(group), _uniform(group, columns), step.line, is_exclusive=bool(spelling.word("exclusive"))
     )
     space = "shared" if spelling.word("shared_cta") else "generic"
+    if memories.observer is not None:
+        memories.observer.tensor_allocated(_block(group), taken, _uniform(group, columns))
     owner = group.owners.at(np.array([0]))
     memories.state.memory.store(space, group.addresses(place)[:1], np.array([[taken]], np.uint32), owner)
 
 
 def _free(memories: TensorMemories, step: DecodedInstruction, _spelling: TensorSpelling, group: LaneGroup) -> None:
-    address, columns = step.sources
-    memories.free(_block(group), _uniform(group, address), _uniform(group, columns))
+    address, count = _uniform(group, step.sources[0]), _uniform(group, step.sources[1])
+    memories.free(_block(group), address, count)
+    if memories.observer is not None:
+        thread = int(group.owners.threads[0])
+        memories.observer.tensor_freed(TensorAccess(step, thread, "freed", _block(group), address, count, writes=True))
 
 
 def _relinquish(
@@ -265,11 +283,8 @@ def _relinquish(
     memories.relinquish(_block(group), step.line)
 
 
-def _order(memories: TensorMemories, step: DecodedInstruction, _spelling: TensorSpelling, group: LaneGroup) -> None:
-    """A wait or a fence: nothing is in flight, but a check may want to see it."""
-    if memories.watch is not None:
-        thread = int(group.owners.threads[0])
-        memories.watch(TensorAccess(step, thread, "", _block(group), 0, 0, writes=False))
+def _order(_memories: TensorMemories, _step: DecodedInstruction, _spelling: TensorSpelling, _group: LaneGroup) -> None:
+    """A wait or a fence: nothing is in flight."""
 
 
 def _commit(memories: TensorMemories, step: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
@@ -280,11 +295,11 @@ def _commit(memories: TensorMemories, step: DecodedInstruction, spelling: Tensor
     (cell,) = memories.mbarriers.cells_at(space, address, group.owners).tolist()
     mask = _number(group, step.sources[1]) & 0xFFFF if spelling.word("multicast") else None
     cells = [cell] if mask is None else [copies.moved(cell, block) for block in copies.blocks_of(0, mask)]
+    if memories.observer is not None:
+        memories.observer.tensor_committed(cells, int(group.owners.threads[0]))
     for each in cells:
         memories.mbarriers.check_live(each, int(address[0]), 0)
         memories.mbarriers.change(each, ARRIVE, 1, 0, step.line)
-    if memories.watch is not None:
-        memories.watch(TensorAccess(step, int(group.owners.threads[0]), "", _block(group), 0, 0, writes=False))
 
 
 # --- moves
@@ -313,8 +328,13 @@ def _reach(
     lanes, columns = lanes[quarter], columns[0] + column
     block = _block(group)
     thread = int(group.owners.threads[0])
-    low, high = int(columns.min()), int(columns.max())
-    memories.check_access(TensorAccess(step, thread, "registers", block, low, high + 1 - low, writes))
+    halves = (slice(0, 16), slice(16, 32)) if split is not None else (slice(None),)  # of 16x32bx2 they lie apart
+    for part in halves:
+        low, high = int(columns[part].min()), int(columns[part].max())
+        reached = TensorAccess(
+            step, thread, "registers", block, low, high + 1 - low, writes, reads=not writes, quarters=(quarter,)
+        )
+        memories.check_access(reached)
     return memories.cells(block), lanes, columns
 
 
@@ -355,7 +375,7 @@ def _shift(memories: TensorMemories, step: DecodedInstruction, spelling: TensorS
         raise Fault(0, f"the lane of its address is a multiple of {QUARTER}, got {lane}")
     thread = int(group.owners.threads[0])
     for block in memories.members(_block(group), spelling.blocks):
-        access = TensorAccess(step, thread, "cells", block, column, tcgen05.SHIFTED_COLUMNS, writes=True)
+        access = TensorAccess(step, thread, "cells", block, column, tcgen05.SHIFTED_COLUMNS, writes=True, reads=True)
         memories.check_access(access)
         tcgen05.put_shift(memories.cells(block), column)
 
@@ -449,11 +469,11 @@ def _multiply(memories: TensorMemories, step: DecodedInstruction, spelling: Tens
         tuple(in_tensor_memory.items()),
     )
     members = memories.members(_block(group), spelling.blocks)
-    _check_places(memories, step, product, members, int(group.owners.threads[0]))
+    accumulates = bool(_number(group, operands.accumulates, PRED))
+    _check_places(memories, step, product, members, int(group.owners.threads[0]), accumulates=accumulates)
     cells, shared = memories.cells(members[0], spelling.blocks), _shared(memories, members)
     a = None if "a" in in_tensor_memory else _number(group, operands.a, B64)
     b = _number(group, operands.b, B64)
-    accumulates = bool(_number(group, operands.accumulates, PRED))
     plan, reason = nearest_plan(product.counted, state.launch.arch)
     taken = [
         product.read(cells, a, b, shared, accumulate=accumulates, part=part)
@@ -496,13 +516,17 @@ def _check_places(
     product: tcgen05.TensorProduct,
     members: tuple[int, ...],
     thread: int,
+    *,
+    accumulates: bool,
 ) -> None:
     """Refuse operands in columns that are not allocated."""
     places = {role: place & 0xFFFF for role, place in product.at.items()} | {"d": product.base[1]}
     for block in members:
         for role, column in places.items():
             columns = product.operands[role].columns
-            memories.check_access(TensorAccess(step, thread, role, block, column, columns, writes=role == "d"))
+            reads = accumulates or role != "d"
+            access = TensorAccess(step, thread, role, block, column, columns, writes=role == "d", reads=reads)
+            memories.check_access(access)
 
 
 def _by_parts(product: tcgen05.TensorProduct, rule: Rule, taken: list[dict[str, Array]]) -> Array:

@@ -1,0 +1,291 @@
+"""Tensor memory that is touched too early: before what is in flight there has completed, or before it was written.
+
+Every instruction of tcgen05 that reads or writes columns is kept until another one behind it covers them. Two that
+touch the same columns, one of them writing, must be in order:
+
+    ld, st            complete with wait::ld and wait::st of their warp
+    mma, cp, shift    complete with a commit, by the mbarrier that it names, for who waits for that
+    pipelined pairs   mma, cp, shift of one thread that run in the order in which they are issued: five pairs of the
+                      ISA, and a cp behind mma or cp, on which Triton's block-scaled kernels rely
+
+What has completed for one warp is known to another that is ordered behind it (`ordering`), with
+tcgen05.fence::before_thread_sync before and tcgen05.fence::after_thread_sync behind what orders them. A commit contains
+the first of these. Compilers leave both out in whole kernels (Triton 3.9 does): in a kernel that has none of them, they
+are not asked for, and the run says so. Lanes of a warp count as one. A warp that stores where it has loaded itself
+needs no wait: the store needs the loaded registers.
+
+Columns that nobody has written since they were allocated hold anything. That is followed for each 32 lanes: products of
+64 rows leave 16 of them as they were.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from warpfrag.core.coordinates import LANES
+from warpfrag.isa.tcgen05.layouts import TENSOR_COLUMNS
+from warpfrag.ptx.checks.findings import KernelAccess, KernelFinding
+from warpfrag.ptx.checks.observers import StepObserver
+from warpfrag.ptx.program.actions import TensorThreadOp
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from warpfrag.ptx.checks.findings import FindingCollector
+    from warpfrag.ptx.checks.ordering import Ordering
+    from warpfrag.ptx.interpreter.lane_group import LaneGroup
+    from warpfrag.ptx.interpreter.tensor_memory import TensorAccess
+    from warpfrag.ptx.interpreter.warp_batch import WarpBatch
+    from warpfrag.ptx.program.program import DecodedInstruction, Program
+
+QUARTERS = 4
+PIPELINED = {("mma", "mma"), ("cp", "mma"), ("shift", "mma"), ("shift", "cp"), ("mma", "shift")}
+IN_ISSUE_ORDER = PIPELINED | {("mma", "cp"), ("cp", "cp")}
+FENCES = ("fence::before_thread_sync", "fence::after_thread_sync")
+MAX_EVENTS = 16  # waits for the commits of one thread that are kept of each warp
+
+
+def uses_tensor_memory(program: Program) -> bool:
+    """Whether a kernel has instructions of tcgen05."""
+    return any(isinstance(step.action, TensorThreadOp) for step in program.steps)
+
+
+@dataclass
+class IssuedAccess:
+    """An access that was issued at a time, and, of ld and st, when its warp waited for it."""
+
+    access: TensorAccess
+    op: str  # ld, st, mma, cp, shift
+    time: int
+    waited: int | None = None
+
+    @property
+    def warp(self) -> int:
+        """The warp that issued it."""
+        return self.access.thread // LANES
+
+    @property
+    def is_of_warp(self) -> bool:
+        """Whether a wait of its warp completes it, not a commit."""
+        return self.op in ("ld", "st")
+
+
+class TensorMemoryCheck(StepObserver):
+    """Follows the accesses of tensor memory of a batch."""
+
+    def __init__(self, state: WarpBatch, ordering: Ordering, collector: FindingCollector) -> None:
+        """Nothing is in flight, and nothing is written."""
+        self.state, self.ordering, self.collector = state, ordering, collector
+        self.issued: dict[int, list[IssuedAccess]] = defaultdict(list)  # by block
+        self.written: dict[int, NDArray[np.bool_]] = {}
+        self.committed: dict[int, dict[int, int]] = defaultdict(dict)  # by mbarrier: the thread, and when
+        self.completed: dict[int, dict[int, int]] = defaultdict(dict)
+        self.learned: dict[int, dict[int, deque[tuple[int, int]]]] = defaultdict(dict)  # by issuer, warp: commit, wait
+        self.fences_before: dict[int, deque[int]] = defaultdict(lambda: deque(maxlen=MAX_EVENTS))  # by warp
+        self.fences_after: dict[int, tuple[int, NDArray[np.int32]]] = {}  # by warp: when, and what was known then
+        self.asks_for_fences = any(_spelled(step) in FENCES for step in state.program.steps)
+        if not self.asks_for_fences:
+            collector.leave_out("tensor memory: the kernel has no tcgen05.fence, so none is asked for between threads")
+
+    # --- what orders accesses
+
+    def after(self, step: DecodedInstruction, group: LaneGroup) -> None:
+        """Waits and fences."""
+        if not isinstance(step.action, TensorThreadOp):
+            return
+        op, now = step.action.spelling.op, self.ordering.now
+        for warp in group.active_rows.tolist():
+            if op in ("wait::ld", "wait::st"):
+                self._wait(warp, op[-2:], now)
+            elif op == "fence::before_thread_sync":
+                self.fences_before[warp].append(now)
+            elif op == "fence::after_thread_sync":
+                self.fences_after[warp] = now, self._known(warp)
+
+    def _wait(self, warp: int, op: str, now: int) -> None:
+        for accesses in self.issued.values():
+            for item in accesses:
+                if item.warp == warp and item.op == op and item.waited is None:
+                    item.waited = now
+
+    def _known(self, warp: int) -> NDArray[np.int32]:
+        """The time up to which a warp is ordered behind each warp."""
+        rows = self.ordering.known[warp * LANES : (warp + 1) * LANES, : self.ordering.own_columns].max(axis=0)
+        return rows.reshape(-1, LANES // self.ordering.share).max(axis=1)
+
+    def tensor_committed(self, cells: list[int], thread: int) -> None:
+        """Mbarriers follow what a thread has issued so far."""
+        for cell in cells:
+            self.committed[cell][thread] = self.ordering.now
+
+    def mbarrier_completed(self, cell: int) -> None:
+        """A phase is over: what was committed to it is complete."""
+        if cell in self.committed:
+            self.completed[cell] |= self.committed.pop(cell)
+
+    def mbarrier_waited(self, cells: NDArray[np.int64], threads: NDArray[np.int64]) -> None:
+        """Warps learn that what was committed is complete."""
+        for cell in np.unique(cells).tolist():
+            for issuer, time in self.completed.get(cell, {}).items():
+                for warp in np.unique(threads[cells == cell] // LANES).tolist():
+                    events = self.learned[issuer].setdefault(warp, deque(maxlen=MAX_EVENTS))
+                    events.append((time, self.ordering.now))
+
+    # --- accesses
+
+    def tensor_allocated(self, block: int, column: int, columns: int) -> None:
+        """What was there before is gone."""
+        self._written(block)[:, column : column + columns] = False
+
+    def _written(self, block: int) -> NDArray[np.bool_]:
+        if block not in self.written:
+            self.written[block] = np.zeros((QUARTERS, TENSOR_COLUMNS), np.bool_)
+        return self.written[block]
+
+    def tensor_access(self, access: TensorAccess) -> None:
+        """Compare an access with those before it."""
+        written = self._written(access.block)
+        columns = slice(access.column, access.column + access.columns)
+        if access.reads and access.operand != "cells":
+            self._check_written(access, written)
+        for item in list(self.issued[access.block]):
+            if item.access.overlaps(access) and (access.writes or item.access.writes):
+                fault = self._fault(item, access)
+                if fault:
+                    self._report(access, item, fault)
+        if access.writes:
+            written[list(access.quarters), columns] = True
+        self._keep(access)
+
+    def _check_written(self, access: TensorAccess, written: NDArray[np.bool_]) -> None:
+        padded = access.operand.startswith("scale")  # space is for multiples of 128 rows, and the last may be unused
+        for column in range(access.column, access.column + (1 if padded else access.columns)):
+            if not written[list(access.quarters), column].any():
+                what = "the old D" if access.operand == "d" else access.operand
+                text = f"reads column {column} ({what}), which nobody has written since it was allocated"
+                self._report(access, None, text)
+                return
+
+    def _keep(self, access: TensorAccess) -> None:
+        """Keep an access, and forget those of which it covers all columns."""
+        items = self.issued[access.block]
+        op = _op(access.step)
+        if access.writes:
+            covered = [item for item in items if _covers(access, item.access) and item.access.step is not access.step]
+            for item in covered:
+                items.remove(item)
+        same = [item for item in items if item.access == access]  # a loop that reads the same again
+        for item in same:
+            items.remove(item)
+        items.append(IssuedAccess(access, op, self.ordering.now))
+
+    def tensor_freed(self, access: TensorAccess) -> None:
+        """Columns may be given to another block: what touches them must be complete."""
+        for item in list(self.issued[access.block]):
+            if item.access.overlaps(access):
+                fault = self._fault(item, access, needs_fences=False)
+                if fault:
+                    self._report(access, item, fault)
+                self.issued[access.block].remove(item)
+
+    def finish(self) -> None:
+        """Report allocations that are left; the launch does not end with an error then."""
+        for block, live in sorted(self.state.tensor_memories.live.items()):
+            for item in live:
+                place = self.state.blocks[block]
+                text = f"{item.columns} columns of tensor memory are allocated here and never freed"
+                x, y, z = (int(axis) for axis in place)
+                self.collector.add(KernelFinding("tensor_memory", item.line, text, block=(x, y, z)))
+            live.clear()
+
+    # --- order
+
+    def _fault(self, item: IssuedAccess, access: TensorAccess, *, needs_fences: bool = True) -> str:
+        """Why an access is not behind an earlier one; nothing where it is."""
+        warp, op = access.thread // LANES, _op(access.step)
+        needs_fences = needs_fences and self.asks_for_fences
+        name = f"{item.access.step.name} at line {item.access.step.line}"
+        if item.is_of_warp:
+            return self._fault_of_warp(item, warp, op, name, needs_fences=needs_fences)
+        if item.access.thread == access.thread and (item.op, op) in IN_ISSUE_ORDER:
+            return ""
+        events = [
+            (by, wait)
+            for by, all_events in self.learned.get(item.access.thread, {}).items()
+            for commit, wait in all_events
+            if commit >= item.time
+        ]
+        if not any(by == warp or self._known_now(warp, by) >= wait for by, wait in events):
+            return f"{name} may not be complete: no mbarrier was waited for to which it was committed"
+        if not needs_fences or any(self._is_fenced(warp, by, wait) for by, wait in events):
+            return ""
+        return f"no tcgen05.fence::after_thread_sync lies between it and the wait for {name}"
+
+    def _fault_of_warp(self, item: IssuedAccess, warp: int, op: str, name: str, *, needs_fences: bool) -> str:
+        """The same for ld and st."""
+        if item.waited is None:
+            if warp == item.warp and (item.op, op) in {("ld", "st"), ("st", "st")}:
+                return ""
+            return f"{name} may not be complete: no tcgen05.wait::{item.op} follows it"
+        if warp == item.warp:
+            return ""
+        if self._known_now(warp, item.warp) < item.waited:
+            return f"nothing orders it behind {name} of another warp"
+        if not needs_fences:
+            return ""
+        before = [time for time in self.fences_before[item.warp] if time >= item.waited]
+        if not before or self._known_now(warp, item.warp) < before[0]:
+            return f"no tcgen05.fence::before_thread_sync follows {name} of another warp"
+        if not self._is_fenced(warp, item.warp, before[0]):
+            return f"no tcgen05.fence::after_thread_sync lies between it and {name} of another warp"
+        return ""
+
+    def _known_now(self, warp: int, other: int) -> int:
+        return int(self._known(warp)[other])
+
+    def _is_fenced(self, warp: int, other: int, time: int) -> bool:
+        """Whether a warp passed fence::after_thread_sync knowing what another did at a time, or it did itself."""
+        when, known = self.fences_after.get(warp, (-1, None))
+        if known is None:
+            return False
+        return when >= time if warp == other else int(known[other]) >= time
+
+    def _report(self, access: TensorAccess, item: IssuedAccess | None, text: str) -> None:
+        other = None
+        if item is not None:
+            block, thread = self._place(item.access.thread)
+            other = KernelAccess(item.access.step.name, item.access.step.line, block, thread)
+        block, thread = self._place(access.thread)
+        last = access.column + access.columns - 1
+        words = f"{access.step.name} ({access.operand}, columns {access.column}..{last}): {text}"
+        finding = KernelFinding("tensor_memory", access.step.line, words, block=block, thread=thread, other=other)
+        self.collector.add(finding)
+
+    def _place(self, thread: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+        warp, lane = divmod(thread, LANES)
+        x, y, z = (int(axis[warp]) for axis in self.state.block_index)
+        i, j, k = (int(axis[warp, lane]) for axis in self.state.thread_index)
+        return (x, y, z), (i, j, k)
+
+
+def _spelled(step: DecodedInstruction) -> str:
+    """The operation of tcgen05 that a step is; nothing where it is none."""
+    return step.action.spelling.op if isinstance(step.action, TensorThreadOp) else ""
+
+
+def _op(step: DecodedInstruction) -> str:
+    """ld, st, mma, cp, shift or dealloc."""
+    return _spelled(step).partition(".")[0]
+
+
+def _covers(access: TensorAccess, other: TensorAccess) -> bool:
+    """Whether an access reaches all that another does."""
+    return (
+        set(access.quarters) >= set(other.quarters)
+        and access.column <= other.column
+        and access.column + access.columns >= other.column + other.columns
+    )
