@@ -11,6 +11,7 @@ from warpfrag.cli.support.fragment_argument import fragment_json, fragment_text,
 from warpfrag.cli.support.options import complete_instruction, file_option, json_option, target_option
 from warpfrag.cli.support.output import echo, print_heading, print_json, wrapped
 from warpfrag.cli.support.verbs import verb
+from warpfrag.errors import InvalidOperand
 from warpfrag.isa.targets import targets
 from warpfrag.motion.relayout_steps import cost, described
 from warpfrag.motion.tensor_relayout import TensorRelayout, relayout
@@ -57,14 +58,16 @@ def command(
     From D to A of tcgen05 the plan is a load of tensor memory, conversions and a store; A has as many steps of k as D
     has columns for.
     """
-    plan: Relayout | TensorRelayout
     plan = relayout(read_fragment(source, target), read_fragment(destination, target), permute=permute)
     code = plan.emit(lang) if lang else None
     if output and not code:
         from warpfrag.drawing import draw
 
+        if isinstance(plan, TensorRelayout):
+            msg = "a relayout in tensor memory has no figure; --emit cuda writes its code"
+            raise InvalidOperand(msg)
         draw(plan).save(output)
-    through_memory = None if isinstance(plan, TensorRelayout) else plan.cheaper_round_trip(target)
+    through_memory = plan.cheaper_round_trip(target)
     if as_json:
         print_json("relayout", {**_json(plan, through_memory), "lang": lang, "code": code, "file": output})
     if write_or_echo(code, output, quiet=as_json) or as_json:
@@ -73,7 +76,7 @@ def command(
     print_heading(f"-> {fragment_text(plan.target)}")
     if isinstance(plan, TensorRelayout):
         echo(wrapped(f"In tensor memory, through registers, {plan.count} times {plan.columns} columns of D:"))
-        for number, step in enumerate(plan.steps, 1):
+        for number, step in enumerate(plan.instructions, 1):
             echo(wrapped(f"{number:2}. {step}", indent=4))
         return
     _print_plan(plan, through_memory)
@@ -103,7 +106,7 @@ def _where(legal: tuple[str, ...]) -> str:
     return f"from {legal[0]} on" if list(legal) == later else f"on {', '.join(legal)}"
 
 
-def _json(plan: Relayout | TensorRelayout, through_memory: SharedMemoryRoundTrip | None) -> dict[str, object]:
+def _json(plan: Relayout, through_memory: SharedMemoryRoundTrip | None) -> dict[str, object]:
     if isinstance(plan, TensorRelayout):
         return _tensor_json(plan)
     return {
@@ -131,16 +134,16 @@ def _tensor_json(plan: TensorRelayout) -> dict[str, object]:
     """The same keys: a load, what happens to registers, and a store, each as often as there are parts."""
     steps = [
         (plan.load.name, "load columns of D"),
-        *((kind, described(step)) for step in plan.registers.steps for kind, _ in [cost(step)]),
+        *((kind, described(step)) for step in plan.steps for kind, _ in [cost(step)]),
         (plan.store.name, "store columns of A"),
     ]
-    counts = [1, *(count for step in plan.registers.steps for _, count in [cost(step)]), 1]
+    counts = [1, *(count for step in plan.steps for _, count in [cost(step)]), 1]
     return {
         "source": _tensor_operand(plan.source),
         "target": _tensor_operand(plan.target),
         "free": plan.is_free,
-        "counts": {kind: count * plan.count for kind, count in plan.registers.counts.items()},
-        "cost": plan.registers.cost * plan.count,
+        "counts": plan.counts,
+        "cost": plan.cost,
         "steps": [
             {"instruction": kind, "count": count * plan.count, "text": text}
             for (kind, text), count in zip(steps, counts, strict=True)

@@ -12,7 +12,8 @@ elements would change warps: that is refused.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
@@ -46,15 +47,18 @@ HALF = 16  # bits of what a load packs
 
 
 @dataclass(frozen=True)
-class TensorRelayout:
-    """How D of a product becomes A of another: `load`, then `registers`, then `store`, for every `columns` of D."""
+class TensorRelayout(Relayout):
+    """How D of a product becomes A of another: `load`, then `registers`, then `store`, for every `columns` of D.
+
+    `steps` are those of `registers`, which every part runs.
+    """
 
     source: TensorOperand
     target: TensorOperand
-    load: TensorLoad
-    registers: Relayout
-    store: TensorStore
-    columns: int
+    load: TensorLoad = field(kw_only=True)
+    registers: Relayout = field(kw_only=True)
+    store: TensorStore = field(kw_only=True)
+    columns: int = field(kw_only=True)
 
     @property
     def count(self) -> int:
@@ -66,31 +70,47 @@ class TensorRelayout:
         """The columns of tensor memory that one store fills."""
         return self.columns * self.target.row.container // 32
 
-    @property
-    def is_free(self) -> bool:
-        """Whether registers are only renamed and converted in between."""
-        return self.registers.is_free
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """How many instructions of each kind every lane runs between loads and stores."""
+        return {kind: count * self.count for kind, count in self.registers.counts.items()}
 
     @property
-    def steps(self) -> tuple[str, ...]:
+    def cost(self) -> int:
+        """What all parts cost between loads and stores."""
+        return self.registers.cost * self.count
+
+    def cheaper_round_trip(self, legal_on: str | None = None) -> None:
+        """None: it stays in tensor memory."""
+        del legal_on
+
+    @property
+    def verdict(self) -> str:
+        """What happens, in a sentence."""
+        return f"In tensor memory, through registers, {self}."
+
+    @property
+    def instructions(self) -> tuple[str, str, str]:
         """What a warp does for each part, as text."""
         return self.load.name, str(self.registers) or "nothing", self.store.name
 
     def __str__(self) -> str:
         """In one line."""
-        return f"{self.count} times: {'; '.join(self.steps)}"
+        return f"{self.count} times: {'; '.join(self.instructions)}"
 
-    def __call__(self, tensor_memory: ArrayLike, source: int = 0, target: int = 0) -> Words:
-        """Tensor memory after it: D begins at the column `source`, A at `target`. Of a pair, each block does this."""
+    def __call__(self, words: ArrayLike, source: int = 0, target: int = 0) -> Words:
+        """Tensor memory after it; `words` is that before. D begins at the column `source`, A at `target`.
+
+        Of a pair, each block does this.
+        """
         import numpy as np
 
         from warpfrag.execution.tcgen05 import check_tensor_memory
 
-        pair = get(self.source.instruction).form.blocks if "block" in self.source.layout.ins else 1
-        after = np.array(check_tensor_memory(tensor_memory, pair))
+        after: Words = np.array(check_tensor_memory(words, 2 if "block" in self.source.layout.ins else 1))
         for part in range(self.count):
-            words = cast("Words", self.load.execute(after, source + part * self.columns))
-            after = self.store.execute(after, target + part * self.stored, self.registers(words))
+            loaded = cast("Words", self.load.execute(after, source + part * self.columns))
+            after = self.store.execute(after, target + part * self.stored, self.registers(loaded))
         return after
 
     def emit(self, lang: str = "cuda", name: str = "relayout") -> str:
@@ -133,9 +153,7 @@ def relayout(source: TensorOperand, target: TensorOperand) -> TensorRelayout: ..
 def relayout(source: Operand, target: Operand, *, permute: Literal["row", "col"] | None = None) -> Relayout: ...
 
 
-def relayout(
-    source: Operand, target: Operand, *, permute: Literal["row", "col"] | None = None
-) -> Relayout | TensorRelayout:
+def relayout(source: Operand, target: Operand, *, permute: Literal["row", "col"] | None = None) -> Relayout:
     """The cheapest plan from the registers of one operand to those of another that holds the same matrix.
 
     Formats may differ: values are converted to nearest even, saturating where PTX's cvt does. With `permute="col"` the
@@ -170,7 +188,7 @@ def tensor_relayout(source: TensorOperand, target: TensorOperand) -> TensorRelay
     if not plans:
         msg = f"no load and store of the same {n} columns fit {source.described} and {target.described}"
         raise InvalidOperand(msg)
-    return min(plans, key=lambda plan: (plan.registers.cost * plan.count, plan.count))
+    return min(plans, key=lambda plan: (plan.cost, plan.count))
 
 
 def _plans(
@@ -201,14 +219,14 @@ def _plans(
         except NotModelled as error:  # of these formats nothing is known
             refusal = error
             continue
-        load_instruction, store_instruction = get(load.name), get(store.name)
         yield TensorRelayout(
             source,
             target,
-            cast("TensorLoad", load_instruction),
-            moved,
-            cast("TensorStore", store_instruction),
-            columns,
+            moved.steps,
+            load=cast("TensorLoad", get(load.name)),
+            registers=moved,
+            store=cast("TensorStore", get(store.name)),
+            columns=columns,
         )
     if refusal is not None:
         raise refusal

@@ -109,9 +109,10 @@ class TensorVectorMaker(VectorMaker):
         if "metadata" in t.operands:
             own = self._metadata_words(codes["metadata"], choice.selector)
             image[..., places["metadata"] : places["metadata"] + t.metadata.columns] = own
+        operands = tensor_operands(t.form)
         for role, byte_id in zip(SIDES, choice.byte_id, strict=True):
-            if role in t.operands:
-                scale = t.operands[role]
+            if role in operands:
+                scale = operands[role]
                 scales = codes[role] if role in codes else self.scales(role, cases, unit=True)
                 own = np.zeros((*old.shape[:-1], scale.columns), np.uint32)
                 for byte in scale.byte_ids:
@@ -267,11 +268,14 @@ def _other_words(t: TensorMma, right: InstructionDescriptor) -> Iterator[tuple[s
         flags += ["transpose_a", "transpose_b"]
     for flag in flags:
         set_now = getattr(right, flag)
-        yield f"{flag} {'missing' if set_now else 'set'}", replace(right, **{flag: not set_now})
-    for role, field in zip(SIDES, ("scale_a_id", "scale_b_id"), strict=True):
-        for other in t.operands[role].byte_ids if role in t.operands else ():
-            if other != getattr(right, field):
-                yield f"{field} {other} instead of {getattr(right, field)}", replace(right, **{field: other})
+        change: dict[str, Any] = {flag: not set_now}
+        yield f"{flag} {'missing' if set_now else 'set'}", replace(right, **change)
+    operands = tensor_operands(t.form)
+    for role, name in zip(SIDES, ("scale_a_id", "scale_b_id"), strict=True):
+        for other in operands[role].byte_ids if role in operands else ():
+            if other != getattr(right, name):
+                change = {name: other}
+                yield f"{name} {other} instead of {getattr(right, name)}", replace(right, **change)
     for selector in t.metadata.selectors if "metadata" in t.operands else ():
         if selector != right.selector:
             yield f"selector {selector} instead of {right.selector}", replace(right, selector=selector)
@@ -288,7 +292,8 @@ class ImageMistake(NamedTuple):
 def image_mistakes(t: TensorMma) -> Iterator[ImageMistake]:
     """Lanes and columns of tensor memory in another order, and elements of a word in shared memory."""
     places = image_columns(t.form)
-    spans = {role: (places[role], operand.columns) for role, operand in t.operands.items() if role in places}
+    operands = tensor_operands(t.form)
+    spans = {role: (places[role], operand.columns) for role, operand in operands.items() if role in places}
     for role, (first, count) in spans.items():
         image = "c"
         yield ImageMistake(f"{role}: lanes moved by one", image, partial(_moved, first=first, count=count, lanes=1))

@@ -216,7 +216,7 @@ def self_check_wgmma(instruction: Instruction, arch: str, groups: Sequence[Vecto
     """For each mistake the first group that shows it; None where none does."""
     caught: dict[str, str | None] = {}
     for group in groups:
-        if group.call is None:
+        if not isinstance(group.call, WgmmaCall):
             continue
         for mistake in word_mistakes(instruction):
             if mistake.role != "d" and mistake.role not in group.words:

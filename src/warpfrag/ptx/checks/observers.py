@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warpfrag.ptx.interpreter.lane_group import LaneGroup
-    from warpfrag.ptx.interpreter.tensor_memory import TensorAccess
+    from warpfrag.ptx.interpreter.tensor_access import TensorAccess
     from warpfrag.ptx.program.program import DecodedInstruction
 
     Bytes = NDArray[np.uint8]

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from warpfrag.ptx.checks.findings import FindingCollector
     from warpfrag.ptx.checks.ordering import Ordering
     from warpfrag.ptx.interpreter.lane_group import LaneGroup
-    from warpfrag.ptx.interpreter.tensor_memory import TensorAccess
+    from warpfrag.ptx.interpreter.tensor_access import TensorAccess
     from warpfrag.ptx.interpreter.warp_batch import WarpBatch
     from warpfrag.ptx.program.program import DecodedInstruction, Program
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from warpfrag.ptx.interpreter.tensor_memory import TensorAccess
+    from warpfrag.ptx.interpreter.tensor_access import TensorAccess
 
     Bytes = NDArray[np.uint8]
     Numbers = NDArray[np.int64]

@@ -27,6 +27,7 @@ from warpfrag.memory.instruction_descriptor import InstructionDescriptor, ZeroCo
 from warpfrag.ptx.interpreter.bulk_copies import LaneCopies
 from warpfrag.ptx.interpreter.lane_group import LaneGroup, items_of
 from warpfrag.ptx.interpreter.matrix_instructions import put_words, words_of
+from warpfrag.ptx.interpreter.tensor_access import TensorAccess
 from warpfrag.ptx.program.actions import MemoryBarrier
 from warpfrag.ptx.program.program import Immediate, MemoryOperand, VectorOperand
 from warpfrag.ptx.program.types import TYPES
@@ -60,26 +61,6 @@ class TensorAllocation(NamedTuple):
     column: int
     columns: int
     line: int
-
-
-class TensorAccess(NamedTuple):
-    """An access of tensor memory: who issued it, and which part of which block's memory it reads or writes."""
-
-    step: DecodedInstruction
-    thread: int  # of the batch; the first lane of a warp where a warp issued it
-    operand: str  # d, a, metadata, scale_a, scale_b; registers of ld and st; cells of cp and shift
-    block: int
-    column: int
-    columns: int
-    writes: bool
-    reads: bool = False
-    quarters: tuple[int, ...] = (0, 1, 2, 3)  # which 32 lanes
-
-    def overlaps(self, other: TensorAccess) -> bool:
-        """Whether both reach a column of the same lanes."""
-        if self.block != other.block or not set(self.quarters) & set(other.quarters):
-            return False
-        return self.column < other.column + other.columns and other.column < self.column + self.columns
 
 
 class TensorMemories:
@@ -328,8 +309,8 @@ def _reach(
     lanes, columns = lanes[quarter], columns[0] + column
     block = _block(group)
     thread = int(group.owners.threads[0])
-    halves = (slice(0, 16), slice(16, 32)) if split is not None else (slice(None),)  # of 16x32bx2 they lie apart
-    for part in halves:
+    parts = (slice(0, 16), slice(16, 32)) if split is not None else (slice(None),)  # of 16x32bx2 they lie apart
+    for part in parts:
         low, high = int(columns[part].min()), int(columns[part].max())
         reached = TensorAccess(
             step, thread, "registers", block, low, high + 1 - low, writes, reads=not writes, quarters=(quarter,)
