@@ -8,22 +8,18 @@ other (`ordering`), or both are strong enough (`strengths`), or both write the s
     async     with a copy or a wgmma that has not been waited for
     fence     a copy of the async proxy, or a wgmma, of bytes that a thread wrote with no fence.proxy.async between
 
-A copy or a wgmma is an agent of its own: it begins after its thread has issued it, and nobody knows its end but by its
-wait: cp.async.wait_group, cp.async.bulk.wait_group, wgmma.wait_group after a commit, or the phase of an mbarrier.
+`synchronisation` follows what orders threads, `conflicts` describes what is found.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from warpfrag.core.coordinates import LANES
-from warpfrag.ptx.checks.findings import KernelAccess, KernelFinding
-from warpfrag.ptx.checks.observers import StepObserver
-from warpfrag.ptx.checks.ordering import BLOCK, CLUSTER, GPU, Ordering, Snapshot, SyncObject
+from warpfrag.ptx.checks.conflicts import AccessGroup, ConflictReporter
+from warpfrag.ptx.checks.ordering import BLOCK, CLUSTER, GPU, Ordering
 from warpfrag.ptx.checks.shadow import (
     ASYNC_PROXY,
     ATOMIC,
@@ -34,22 +30,9 @@ from warpfrag.ptx.checks.shadow import (
     ShadowMemory,
     nature_of,
 )
-from warpfrag.ptx.checks.strengths import fence_level, is_proxy_fence, is_sc_fence, strength_of
-from warpfrag.ptx.program.actions import (
-    AsyncCopy,
-    AsyncStore,
-    Barrier,
-    BulkCopy,
-    ClusterBarrier,
-    MatrixOp,
-    MemoryBarrier,
-    NoOp,
-    TensorCopy,
-    TensorMapCopy,
-    WarpWait,
-)
-from warpfrag.ptx.program.program import Immediate
-from warpfrag.ptx.program.types import TYPES
+from warpfrag.ptx.checks.strengths import strength_of
+from warpfrag.ptx.checks.synchronisation import SyncFollower
+from warpfrag.ptx.program.actions import AsyncCopy, AsyncStore, BulkCopy, MatrixOp, TensorCopy, TensorMapCopy
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -59,7 +42,6 @@ if TYPE_CHECKING:
     from warpfrag.ptx.checks.findings import FindingCollector
     from warpfrag.ptx.checks.ordering import LaunchOrder
     from warpfrag.ptx.checks.strengths import Strength
-    from warpfrag.ptx.interpreter.lane_group import LaneGroup
     from warpfrag.ptx.interpreter.warp_batch import WarpBatch
     from warpfrag.ptx.program.program import DecodedInstruction
 
@@ -69,57 +51,9 @@ if TYPE_CHECKING:
 
 GLOBAL_SLOTS = 4  # warps whose last reads of a cell of global memory are kept
 MAX_SHARED_SLOTS = 32
-B32 = TYPES["b32"]
 
 
-class AccessGroup(NamedTuple):
-    """Accesses of one step to one buffer: who issues them, who makes them, where, and of what nature."""
-
-    buffer: Bytes
-    shadow: ShadowMemory
-    cells: Numbers  # [accesses, cells of each]
-    offsets: Numbers
-    size: int
-    threads: Numbers  # that issue them, in the batch
-    entities: Numbers
-    nature: int
-    codes: NDArray[Any] | None = None  # what plain stores write
-
-
-@dataclass
-class BarrierInit:
-    """Who initialised an mbarrier, when and where; `is_fenced` by fence.mbarrier_init."""
-
-    thread: int
-    time: int
-    step: int
-    is_fenced: bool = False
-
-
-class CopyGroups:
-    """The groups of copies or products that a thread or a warp has committed, each by the time of its last one."""
-
-    def __init__(self) -> None:
-        """Nothing was issued."""
-        self.last: dict[int, int] = {}  # of the group that is open
-        self.groups: dict[int, list[int]] = defaultdict(list)
-
-    def issue(self, owner: int, time: int) -> None:
-        """Note a copy."""
-        self.last[owner] = time
-
-    def commit(self, owner: int) -> None:
-        """Close the group."""
-        self.groups[owner].append(self.last.pop(owner, 0))
-
-    def wait(self, owner: int, left: int) -> int:
-        """The time up to which all is done when at most `left` groups are not."""
-        groups = self.groups[owner]
-        done = groups[: len(groups) - left] if left < len(groups) else []
-        return max(done, default=0)
-
-
-class RaceCheck(StepObserver):
+class RaceCheck(SyncFollower):
     """Follows the accesses of a batch, and reports those that nothing orders."""
 
     def __init__(
@@ -131,28 +65,20 @@ class RaceCheck(StepObserver):
         collector: FindingCollector,
     ) -> None:
         """Shadows of global memory are those of the whole launch, that of shared memory begins anew."""
-        self.state, self.collector, self.shadows = state, collector, shadows
         has_proxies = any(uses_async_proxy(step) for step in state.program.steps)
-        self.ordering = Ordering(state, order, numbers, has_proxies=has_proxies)
-        if self.ordering.share > 1:
+        ordering = Ordering(state, order, numbers, has_proxies=has_proxies)
+        if ordering.share > 1:
             collector.leave_out("lanes of one warp: too many threads run at once to tell them apart")
         memory = state.memory
+        self.shadows, self.written = shadows, {id(item.data): item for item in memory.allocations if item.writable}
+        super().__init__(state, ordering, ConflictReporter(state, ordering, collector, self.written), collector)
         slots = min(state.launch.warps * state.launch.cluster_blocks, MAX_SHARED_SLOTS)
         self.shared_shadow = ShadowMemory(len(memory.shared), slots)
-        self.written = {id(item.data): item for item in memory.allocations if item.writable}
         self.strengths: dict[int, Strength] = {}
-        self.copies, self.bulk_copies, self.products = CopyGroups(), CopyGroups(), CopyGroups()
         steps = enumerate(state.program.steps)
         self.async_stores = [at for at, step in steps if isinstance(step.action, AsyncStore)]
-        self.issued: dict[Hashable, tuple[int, int, int]] = {}  # the last copy of an agent: time, step and thread
-        self.initialised: dict[int, BarrierInit] = {}  # by the cell of an mbarrier
 
     # --- accesses
-
-    @property
-    def step(self) -> DecodedInstruction:
-        """The step that is running."""
-        return self.state.program.steps[self.state.memory.step]
 
     def strength(self) -> Strength:
         """How strong the accesses of this step are."""
@@ -290,18 +216,15 @@ class RaceCheck(StepObserver):
 
     def note_read(self, access: AccessGroup) -> None:
         """Keep reads, by warp; those of agents apart."""
-        shadow = access.shadow
-        time = self.ordering.now
-        if access.entities[0] < 0:
-            shadow.slot(shadow.slots).put(access.cells, access.entities[:, None], time, access.nature)
-            return
-        slots = access.entities // LANES
-        if shadow is not self.shared_shadow:  # warps at one place of neighbouring blocks often read the same
-            slots = slots % self.state.launch.warps + access.entities // self.ordering.per_block
-        slots = slots % shadow.slots
-        for slot in np.unique(slots).tolist():
-            which = slots == slot
-            shadow.slot(slot).put(access.cells[which], access.entities[which][:, None], time, access.nature)
+        shadow, entities = access.shadow, access.entities
+        if entities[0] < 0:
+            slots = np.full(len(entities), shadow.slots)
+        else:
+            slots = entities // LANES
+            if shadow is not self.shared_shadow:  # warps at one place of neighbouring blocks often read the same
+                slots = slots % self.state.launch.warps + entities // self.ordering.per_block
+            slots = slots % shadow.slots
+        shadow.put_reads(slots, access.cells, entities[:, None], self.ordering.now, access.nature)
 
     def note_write(self, access: AccessGroup) -> None:
         """Keep writes; lanes that write different bytes to one cell with one instruction are a race."""
@@ -322,7 +245,7 @@ class RaceCheck(StepObserver):
         wrong = twice & (wins != bytes_of).any(axis=-1)
         if wrong.any():
             natures = np.full(wrong.shape, access.nature)
-            self.report(access, wrong, others, natures, kind="race")
+            self.reporter.report(access, wrong, others, natures, kind="race")
 
     def compare_with_write(self, access: AccessGroup) -> None:
         """Find accesses that nothing orders behind the last write of their cells."""
@@ -336,22 +259,19 @@ class RaceCheck(StepObserver):
             held = access.buffer[access.cells[..., None] * access.shadow.unit + np.arange(access.shadow.unit)]
             wrong &= (held != _cell_bytes(access)).any(axis=-1) | (entities < 0)
         if wrong.any():
-            self.report(access, wrong, entities, natures)
+            self.reporter.report(access, wrong, entities, natures)
         if access.nature & ASYNC_PROXY:
             self.check_fence(access, entities, times, natures, wrong)
 
     def compare_with_reads(self, access: AccessGroup) -> None:
         """Find writes that nothing orders behind reads of their cells."""
-        for reads in access.shadow.reads:
-            if reads is None:
-                continue
-            times = reads.times[access.cells]
-            if not times.any():
-                continue
-            entities, natures = reads.entities[access.cells], reads.natures[access.cells]
-            wrong = self.unordered(access, entities, times, natures)
+        shadow = access.shadow
+        times = shadow.reads.times[:, access.cells]
+        for slot in np.nonzero(times.any(axis=(1, 2)))[0].tolist():
+            entities, natures = shadow.reads.entities[slot, access.cells], shadow.reads.natures[slot, access.cells]
+            wrong = self.unordered(access, entities, times[slot], natures)
             if wrong.any():
-                self.report(access, wrong, entities, natures)
+                self.reporter.report(access, wrong, entities, natures)
 
     def unordered(self, access: AccessGroup, entities: Numbers, times: Times, natures: Numbers) -> NDArray[np.bool_]:
         """Where nothing orders accesses behind those of others, and one of the two is too weak."""
@@ -395,320 +315,7 @@ class RaceCheck(StepObserver):
         missing &= self.ordering.columns(entities) >= 0
         if missing.any():
             text = "no fence.proxy.async lies between"
-            self.report(access, missing, entities, natures, kind="fence", text=text)
-
-    # --- reports
-
-    def report(
-        self,
-        access: AccessGroup,
-        wrong: NDArray[np.bool_],
-        entities: Numbers,
-        natures: Numbers,
-        kind: str = "",
-        text: str = "",
-    ) -> None:
-        """Report the first of some conflicts, and count them by the accesses that take part."""
-        steps = natures >> STEP_SHIFT
-        for at in np.unique(steps[wrong]).tolist():
-            chosen = wrong & (steps == at)
-            index, cell = (int(v) for v in np.argwhere(chosen)[0])
-            mine, other = int(access.entities[index]), int(entities[index, cell])
-            thread = int(access.threads[index])
-            named = kind or self.kind_of(access, mine, other, thread)
-            first = self.described(mine, self.state.memory.step, thread)
-            second = self.described(other, at, thread)
-            place = self.place(access, index)
-            why = text or WHY[named]
-            self.collector.add(
-                KernelFinding(
-                    named, first.line, f"{first.what} and {second.text} both access {place['name']}: {why}",
-                    block=first.block, thread=first.thread, stack=first.stack, other=second,
-                    space=place["space"], address=place["address"], array=place["array"], element=place["element"],
-                ),
-                int(chosen.any(axis=1).sum()),
-            )  # fmt: skip
-
-    def kind_of(self, access: AccessGroup, mine: int, other: int, thread: int) -> str:
-        """Which kind of conflict it is."""
-        del access
-        if other < 0:
-            return "async"
-        issuer = int(self.ordering.entities(np.array([thread]))[0])
-        if mine >= 0 and issuer // LANES == other // LANES:
-            return "lockstep" if mine != other else "race"
-        return "race"
-
-    def described(self, entity: int, at: int, thread: int) -> KernelAccess:
-        """An access in words: the instruction, its line and its thread."""
-        step = self.state.program.steps[at]
-        what = f"{step.name}"
-        if entity < 0:
-            what = f"{step.name} (in flight)"
-            name = self.agent_name(entity)
-            thread = name if name is not None else thread
-            entity = int(self.ordering.entities(np.array([thread]))[0])
-        block, own = divmod(entity, self.ordering.per_block)
-        x, y, _ = self.state.launch.grid
-        i, j, _ = self.state.launch.block
-        return KernelAccess(
-            what, step.line, (block % x, block // x % y, block // (x * y)), (own % i, own // i % j, own // (i * j)),
-            self.stack(entity),
-        )  # fmt: skip
-
-    def agent_name(self, entity: int) -> int | None:
-        """The thread of an agent, where it is one's."""
-        column = int(self.ordering.columns(np.array([entity]))[0])
-        if column < 0:
-            return None
-        name = self.ordering.agent_names[column - self.ordering.own_columns]
-        if not isinstance(name, tuple):
-            return None
-        return {"wgmma": int(name[1]) * LANES, "mbarrier": None, "st.async": None}.get(name[0], int(name[1]))
-
-    def stack(self, entity: int) -> tuple[int, ...]:
-        """The lines of the calls that a thread is in now, outermost first."""
-        column = int(self.ordering.columns(np.array([entity]))[0])
-        calls = self.state.calls
-        if column < 0 or self.ordering.share > 1:
-            return ()
-        warp, lane = divmod(column, LANES)
-        depth = int(calls.depth[warp, lane])
-        return tuple(self.state.program.steps[int(at)].line for at in calls.callers[warp, lane, :depth])
-
-    def place(self, access: AccessGroup, index: int) -> dict[str, Any]:
-        """Where an access lies: space, address, and the array of the caller."""
-        offset = int(access.offsets[index])
-        memory = self.state.memory
-        if access.buffer is memory.shared:
-            address = offset % memory.shared_stride
-            return {
-                "space": "shared", "address": address, "array": "", "element": None,
-                "name": f"shared memory at {address:#x}",
-            }  # fmt: skip
-        home = self.written[id(access.buffer)]
-        element = offset // access.size
-        return {
-            "space": "global", "address": home.start + offset, "array": home.name, "element": element,
-            "name": f"{home.name} at byte {offset}",
-        }  # fmt: skip
-
-    # --- what orders
-
-    def mbarrier_initialised(self, cell: int, thread: int) -> None:
-        """mbarrier.init: others must be ordered behind it."""
-        self.initialised[cell] = BarrierInit(thread, self.ordering.now, self.state.memory.step)
-
-    def check_initialised(self, cell: int, thread: int) -> None:
-        """Find uses of an mbarrier that nothing orders behind its initialisation."""
-        init = self.initialised.get(cell)
-        if init is None or init.thread == thread:
-            return
-        threads, entity = np.array([thread]), self.ordering.entities(np.array([init.thread]))
-        if self.ordering.knows(threads, entity, np.array([init.time]))[0]:
-            return
-        first = self.described(int(self.ordering.entities(threads)[0]), self.state.memory.step, thread)
-        second = self.described(int(entity[0]), init.step, init.thread)
-        address = 8 * cell % self.state.memory.shared_stride
-        self.collector.add(
-            KernelFinding(
-                "lockstep" if thread // LANES == init.thread // LANES else "race", first.line,
-                f"{first.what} and {second.text} use the mbarrier at {address:#x}: nothing orders them",
-                block=first.block, thread=first.thread, stack=first.stack, other=second,
-                space="shared", address=address,
-            )
-        )  # fmt: skip
-
-    def finish(self) -> None:
-        """Find copies of shared memory that nobody has waited for when all threads have left."""
-        for name, (time, at, thread) in self.issued.items():
-            column = self.ordering.agents[name]
-            if (self.ordering.known[:, column] >= time).any():
-                continue
-            access = self.described(int(self.ordering.entities(np.array([thread]))[0]), at, thread)
-            self.collector.add(
-                KernelFinding(
-                    "async", access.line, f"{access.what}: the block ends, and nobody has waited for it",
-                    block=access.block, thread=access.thread, space="shared",
-                )
-            )  # fmt: skip
-
-    def barrier_arrived(self, block: int, number: int, warp: int, lanes: NDArray[np.bool_]) -> None:
-        """bar and barrier."""
-        sync = self.ordering.barriers.setdefault((block, number), SyncObject())
-        action = self.step.action
-        if not (isinstance(action, Barrier) and action.waits):  # who waits knows the same when it is released
-            self.ordering.arrive(sync, warp * LANES + np.nonzero(lanes)[0])
-
-    def barrier_released(self, block: int, number: int, here: NDArray[np.bool_]) -> None:
-        """All that a barrier waits for have come: those that wait learn what all know."""
-        sync = self.ordering.barriers.pop((block, number), None)
-        if sync is not None:
-            threads = block * self.state.launch.warps * LANES + np.nonzero(here.reshape(-1))[0]
-            snapshot = self.ordering.snapshot(threads)
-            self.ordering.learn(threads, snapshot if sync.current is None else snapshot.joined(sync.current))
-
-    def cluster_completed(self, cluster: int) -> None:
-        """barrier.cluster: those that wait already learn now, the others when they wait."""
-        sync = self.ordering.clusters.setdefault(cluster, SyncObject())
-        self.ordering.complete(sync)
-        per_cluster = self.state.cluster_barriers.size * LANES
-        for cell in [
-            cell for cell, item in self.initialised.items() if item.is_fenced and item.thread // per_cluster == cluster
-        ]:
-            del self.initialised[cell]  # seen by all of the cluster, even if the arrival was relaxed
-        waiting = np.nonzero(self.state.cluster_barriers.waiting.reshape(-1))[0]
-        size = self.state.cluster_barriers.size * LANES
-        mine = waiting[waiting // size == cluster]
-        if sync.completed is not None and len(mine):
-            self.ordering.learn(mine, sync.completed)
-
-    def mbarrier_arrived(self, cell: int, thread: int) -> None:
-        """mbarrier.arrive releases; that of cp.async tells of the thread's copies."""
-        self.check_initialised(cell, thread)
-        action = self.step.action
-        if not isinstance(action, MemoryBarrier) or action.name not in {"arrive", "arrive_drop", "copies"}:
-            return
-        sync = self.ordering.mbarriers.setdefault(cell, SyncObject())
-        column = self.ordering.agent(("cp.async", thread)) if action.name == "copies" else None
-        if "relaxed" not in self.step.name.split("."):
-            self.ordering.arrive(sync, np.array([thread]))
-        if column is not None and sync.current is not None:
-            sync.current = self.with_agent(sync.current, column)
-
-    def with_agent(self, snapshot: Snapshot | None, column: int, *, fences: bool = True) -> Snapshot:
-        """A snapshot that knows all that an agent has done until now; its end is a proxy fence too, if it `fences`."""
-        width = self.ordering.known.shape[1]
-        row, fenced = np.zeros(width, np.int32), np.zeros(self.ordering.fenced.shape[1], np.int32)
-        row[column] = self.ordering.now
-        fenced[column:][:fences] = self.ordering.now
-        own = Snapshot(self.ordering.blocks, row, fenced, {})
-        return own if snapshot is None else snapshot.joined(own)
-
-    def mbarrier_completed(self, cell: int) -> None:
-        """A phase is over, and the copies that it counted are done."""
-        sync = self.ordering.mbarriers.setdefault(cell, SyncObject())
-        for name in ("mbarrier", "st.async"):
-            column = self.ordering.agents.get((name, cell))
-            if column is not None:
-                sync.current = self.with_agent(sync.current, column, fences=name == "mbarrier")
-        self.ordering.complete(sync)
-
-    def mbarrier_waited(self, cells: Numbers, threads: Numbers) -> None:
-        """mbarrier.test_wait and try_wait acquire."""
-        for cell, thread in zip(cells.tolist(), threads.tolist(), strict=True):
-            self.check_initialised(cell, thread)
-        if "relaxed" in self.step.name.split("."):
-            return
-        for cell in np.unique(cells).tolist():
-            sync = self.ordering.mbarriers.get(cell)
-            if sync is not None and sync.completed is not None:
-                self.ordering.learn(threads[cells == cell], sync.completed)
-
-    # --- steps
-
-    def before(self, step: DecodedInstruction, group: LaneGroup) -> None:
-        """A step is about to run: arrivals that it may complete."""
-        action = step.action
-        if isinstance(action, ClusterBarrier) and not action.waits and "relaxed" not in step.name.split("."):
-            threads = self.threads_of(group)
-            size = self.state.cluster_barriers.size * LANES
-            for cluster in np.unique(threads // size).tolist():
-                sync = self.ordering.clusters.setdefault(cluster, SyncObject())
-                self.ordering.arrive(sync, threads[threads // size == cluster])
-        if isinstance(action, MatrixOp) and action.operation == "wgmma":
-            for warp in group.active_rows.tolist():
-                self.products.issue(warp, self.ordering.now)
-
-    def after(self, step: DecodedInstruction, group: LaneGroup) -> None:
-        """A step has run: what it orders."""
-        action = step.action
-        if isinstance(action, WarpWait):
-            self.sync_lanes(step, group)
-        elif isinstance(action, ClusterBarrier) and action.waits:
-            threads = self.threads_of(group)
-            threads = threads[~self.state.cluster_barriers.waiting.reshape(-1)[threads]]
-            size = self.state.cluster_barriers.size * LANES
-            for cluster in np.unique(threads // size).tolist():
-                sync = self.ordering.clusters.get(cluster)
-                if sync is not None and sync.completed is not None:
-                    self.ordering.learn(threads[threads // size == cluster], sync.completed)
-        elif isinstance(action, NoOp):
-            self.fence_or_wait(step, group)
-
-    def threads_of(self, group: LaneGroup) -> Numbers:
-        """The threads of a group, as numbers in the batch."""
-        return group.of(self.state.lane_number)[group.mask].astype(np.int64)
-
-    def sync_lanes(self, step: DecodedInstruction, group: LaneGroup) -> None:
-        """bar.warp.sync: the lanes that name each other."""
-        whole = group.mask.all(axis=1)
-        if whole.any():
-            self.ordering.sync_warps(group.warp_rows[whole].astype(np.int64))
-        if whole.all():
-            return
-        members = group.read(step.sources[-1], B32)
-        for row in np.nonzero(~whole & group.mask.any(axis=1))[0].tolist():
-            for mask in np.unique(members[row][group.mask[row]]).tolist():
-                lanes = np.nonzero(group.mask[row] & (members[row] == mask))[0]
-                self.ordering.sync_lanes(int(group.warp_rows[row]) * LANES + lanes)
-
-    def fence_or_wait(self, step: DecodedInstruction, group: LaneGroup) -> None:
-        """Fences, and the groups of copies and products."""
-        words = step.name.split(".")
-        if words[0] in {"fence", "membar"}:
-            threads = self.threads_of(group)
-            if is_proxy_fence(step):
-                self.ordering.fence_proxy(threads)
-            if "mbarrier_init" in words:
-                own = set(threads.tolist())
-                for item in self.initialised.values():
-                    item.is_fenced |= item.thread in own
-            level = fence_level(step)
-            if level is not None:
-                self.ordering.fence(threads, level, is_sc=is_sc_fence(step))
-        elif words[0] == "wgmma":
-            self.group_of_products(step, group, words)
-        elif words[:2] == ["cp", "async"]:
-            self.group_of_copies(step, self.threads_of(group).tolist(), words)
-
-    def group_of_products(self, step: DecodedInstruction, group: LaneGroup, words: list[str]) -> None:
-        """wgmma.commit_group and wgmma.wait_group, warp by warp."""
-        for warp in group.active_rows.tolist():
-            if "commit_group" in words:
-                self.products.commit(warp)
-            elif "wait_group" in words:
-                done = self.products.wait(warp, _count(step))
-                if done:
-                    first = warp - int(self.state.warp_index[warp]) % 4
-                    column = self.ordering.agent(("wgmma", first))
-                    self.ordering.learn_of_agent(np.arange(warp * LANES, (warp + 1) * LANES), column, done)
-
-    def group_of_copies(self, step: DecodedInstruction, threads: list[int], words: list[str]) -> None:
-        """The groups of cp.async and cp.async.bulk, thread by thread."""
-        groups = self.bulk_copies if "bulk" in words else self.copies
-        if "commit_group" in words:
-            for thread in threads:
-                groups.commit(thread)
-            return
-        if "wait_all" in words:
-            for thread in threads:
-                groups.commit(thread)
-        elif "wait_group" not in words:
-            return
-        names = ("cp.async",) if groups is self.copies else ("bulk read",) if "read" in words else ("bulk read", "bulk")
-        for thread in threads:
-            done = groups.wait(thread, 0 if "wait_all" in words else _count(step))
-            for name in names if done else ():
-                if (name, thread) in self.ordering.agents:
-                    self.ordering.learn_of_agent(np.array([thread]), self.ordering.agents[name, thread], done)
-
-
-WHY = {
-    "race": "nothing orders them",
-    "lockstep": "they are lanes of one warp, and no bar.warp.sync orders them",
-    "async": "it has not been waited for",
-}
+            self.reporter.report(access, missing, entities, natures, kind="fence", text=text)
 
 
 def uses_async_proxy(step: DecodedInstruction) -> bool:
@@ -716,12 +323,6 @@ def uses_async_proxy(step: DecodedInstruction) -> bool:
     action = step.action
     is_product = isinstance(action, MatrixOp) and action.operation == "wgmma"
     return is_product or isinstance(action, BulkCopy | TensorCopy)
-
-
-def _count(step: DecodedInstruction) -> int:
-    """How many groups a wait leaves in flight."""
-    operand = step.sources[0] if step.sources else None
-    return operand.code(None) if isinstance(operand, Immediate) else 0
 
 
 def _cell_bytes(access: AccessGroup) -> Bytes:

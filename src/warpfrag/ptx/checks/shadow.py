@@ -30,16 +30,16 @@ def nature_of(step: int, flags: int, level: int, size: int) -> int:
 
 @dataclass
 class Accesses:
-    """The last access of one kind to each cell: entity, time (0: none), and step with nature."""
+    """The last access of one kind to each cell, [cells] or [slots, cells]: entity, time (0: none), step with nature."""
 
     entities: NDArray[np.int64]
     times: NDArray[np.int32]
     natures: NDArray[np.int64]
 
     @staticmethod
-    def none(cells: int) -> Accesses:
+    def none(*shape: int) -> Accesses:
         """No access to any cell."""
-        return Accesses(np.zeros(cells, np.int64), np.zeros(cells, np.int32), np.zeros(cells, np.int64))
+        return Accesses(np.zeros(shape, np.int64), np.zeros(shape, np.int32), np.zeros(shape, np.int64))
 
     def put(self, cells: Cells, entities: NDArray[np.int64], time: int, nature: int) -> None:
         """Note an access."""
@@ -47,8 +47,8 @@ class Accesses:
 
     def split(self, parts: int) -> Accesses:
         """The same for cells of a part of the size."""
-        entities, times = np.repeat(self.entities, parts), np.repeat(self.times, parts)
-        return Accesses(entities, times, np.repeat(self.natures, parts))
+        entities, times = np.repeat(self.entities, parts, axis=-1), np.repeat(self.times, parts, axis=-1)
+        return Accesses(entities, times, np.repeat(self.natures, parts, axis=-1))
 
 
 class ShadowMemory:
@@ -58,7 +58,7 @@ class ShadowMemory:
         """Nothing was accessed; reads are kept in `slots` by warp, and one more for agents."""
         self.size, self.unit, self.slots = size, 4, slots
         self.writes = Accesses.none(-(-size // 4))
-        self.reads: list[Accesses | None] = [None] * (slots + 1)
+        self.reads = Accesses.none(0, len(self.writes.times))  # as many slots as are used, up to the last
 
     def cells(self, offsets: Cells, size: int) -> Cells:
         """The cells [accesses, cells of each] of accesses of `size` bytes."""
@@ -67,13 +67,20 @@ class ShadowMemory:
         if unit < self.unit:
             parts = self.unit // unit
             self.writes = self.writes.split(parts)
-            self.reads = [None if item is None else item.split(parts) for item in self.reads]
+            self.reads = self.reads.split(parts)
             self.unit = unit
         return offsets[:, None] // self.unit + np.arange(size // self.unit)
 
-    def slot(self, number: int) -> Accesses:
-        """The reads of a slot."""
-        item = self.reads[number]
-        if item is None:
-            item = self.reads[number] = Accesses.none(len(self.writes.times))
-        return item
+    def put_reads(self, slots: Cells, cells: Cells, entities: NDArray[np.int64], time: int, nature: int) -> None:
+        """Note reads, each in its slot."""
+        reads, cell_count = self.reads, len(self.writes.times)
+        more = int(slots.max()) + 1 - len(reads.times)
+        if more > 0:
+            new = Accesses.none(more, cell_count)
+            self.reads = reads = Accesses(
+                np.concatenate([reads.entities, new.entities]),
+                np.concatenate([reads.times, new.times]),
+                np.concatenate([reads.natures, new.natures]),
+            )
+        at = slots[:, None]
+        reads.entities[at, cells], reads.times[at, cells], reads.natures[at, cells] = entities, time, nature

@@ -21,8 +21,8 @@ WINDOWS = {
 RANK_SHIFT = 24
 """Bits of an address of shared::cluster from here on: the rank of a block, exclusive or that of the own one.
 
-On a GPU they are the rank itself, in addresses of the own block too. Code that flips a bit to reach a neighbour, as Triton's
-does, gets the same block either way, and addresses of the own block are the same in every block.
+Code that flips a bit to reach a neighbour, as Triton's does, takes them for the rank itself: it gets the same block
+here, and addresses of the own block are the same in every block.
 """
 RANK_BITS = 0xFF << RANK_SHIFT
 WINDOW_SHIFT = 48  # from an address to the number of its window

@@ -1,0 +1,305 @@
+"""What orders threads, step by step: barriers, mbarriers, fences, and the groups of copies and products.
+
+A copy or a wgmma is an agent of its own: it begins after its thread has issued it, and nobody knows its end but by its
+wait: cp.async.wait_group, cp.async.bulk.wait_group, wgmma.wait_group after a commit, or the phase of an mbarrier.
+`SyncFollower` tells `ordering` of each. Findings are the use of an mbarrier that nothing orders behind its
+initialisation, and a copy that nobody waits for.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from warpfrag.core.coordinates import LANES
+from warpfrag.ptx.checks.findings import KernelFinding
+from warpfrag.ptx.checks.observers import StepObserver
+from warpfrag.ptx.checks.ordering import Snapshot, SyncObject
+from warpfrag.ptx.checks.strengths import fence_level, is_proxy_fence, is_sc_fence
+from warpfrag.ptx.program.actions import Barrier, ClusterBarrier, MatrixOp, MemoryBarrier, NoOp, WarpWait
+from warpfrag.ptx.program.program import Immediate
+from warpfrag.ptx.program.types import TYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from numpy.typing import NDArray
+
+    from warpfrag.ptx.checks.conflicts import ConflictReporter
+    from warpfrag.ptx.checks.findings import FindingCollector
+    from warpfrag.ptx.checks.ordering import Ordering
+    from warpfrag.ptx.interpreter.lane_group import LaneGroup
+    from warpfrag.ptx.interpreter.warp_batch import WarpBatch
+    from warpfrag.ptx.program.program import DecodedInstruction
+
+    Numbers = NDArray[np.int64]
+
+B32 = TYPES["b32"]
+
+
+@dataclass
+class BarrierInit:
+    """Who initialised an mbarrier, when and where; `is_fenced` by fence.mbarrier_init."""
+
+    thread: int
+    time: int
+    step: int
+    is_fenced: bool = False
+
+
+class CopyGroups:
+    """The groups of copies or products that a thread or a warp has committed, each by the time of its last one."""
+
+    def __init__(self) -> None:
+        """Nothing was issued."""
+        self.last: dict[int, int] = {}  # of the group that is open
+        self.groups: dict[int, list[int]] = defaultdict(list)
+
+    def issue(self, owner: int, time: int) -> None:
+        """Note a copy."""
+        self.last[owner] = time
+
+    def commit(self, owner: int) -> None:
+        """Close the group."""
+        self.groups[owner].append(self.last.pop(owner, 0))
+
+    def wait(self, owner: int, left: int) -> int:
+        """The time up to which all is done when at most `left` groups are not."""
+        groups = self.groups[owner]
+        done = groups[: len(groups) - left] if left < len(groups) else []
+        return max(done, default=0)
+
+
+class SyncFollower(StepObserver):
+    """Follows what orders the threads of a batch."""
+
+    def __init__(
+        self, state: WarpBatch, ordering: Ordering, reporter: ConflictReporter, collector: FindingCollector
+    ) -> None:
+        """Nothing was issued or initialised."""
+        self.state, self.ordering, self.reporter, self.collector = state, ordering, reporter, collector
+        self.copies, self.bulk_copies, self.products = CopyGroups(), CopyGroups(), CopyGroups()
+        self.issued: dict[Hashable, tuple[int, int, int]] = {}  # the last copy of an agent: time, step and thread
+        self.initialised: dict[int, BarrierInit] = {}  # by the cell of an mbarrier
+
+    @property
+    def step(self) -> DecodedInstruction:
+        """The step that is running."""
+        return self.state.program.steps[self.state.memory.step]
+
+    def mbarrier_initialised(self, cell: int, thread: int) -> None:
+        """mbarrier.init: others must be ordered behind it."""
+        self.initialised[cell] = BarrierInit(thread, self.ordering.now, self.state.memory.step)
+
+    def check_initialised(self, cell: int, thread: int) -> None:
+        """Find uses of an mbarrier that nothing orders behind its initialisation."""
+        init = self.initialised.get(cell)
+        if init is None or init.thread == thread:
+            return
+        threads, entity = np.array([thread]), self.ordering.entities(np.array([init.thread]))
+        if self.ordering.knows(threads, entity, np.array([init.time]))[0]:
+            return
+        first = self.reporter.described(int(self.ordering.entities(threads)[0]), self.state.memory.step, thread)
+        second = self.reporter.described(int(entity[0]), init.step, init.thread)
+        address = 8 * cell % self.state.memory.shared_stride
+        self.collector.add(
+            KernelFinding(
+                "lockstep" if thread // LANES == init.thread // LANES else "race", first.line,
+                f"{first.what} and {second.text} use the mbarrier at {address:#x}: nothing orders them",
+                block=first.block, thread=first.thread, stack=first.stack, other=second,
+                space="shared", address=address,
+            )
+        )  # fmt: skip
+
+    def finish(self) -> None:
+        """Find copies of shared memory that nobody has waited for when all threads have left."""
+        for name, (time, at, thread) in self.issued.items():
+            column = self.ordering.agents[name]
+            if (self.ordering.known[:, column] >= time).any():
+                continue
+            access = self.reporter.described(int(self.ordering.entities(np.array([thread]))[0]), at, thread)
+            self.collector.add(
+                KernelFinding(
+                    "async", access.line, f"{access.what}: the block ends, and nobody has waited for it",
+                    block=access.block, thread=access.thread, space="shared",
+                )
+            )  # fmt: skip
+
+    def barrier_arrived(self, block: int, number: int, warp: int, lanes: NDArray[np.bool_]) -> None:
+        """bar and barrier."""
+        sync = self.ordering.barriers.setdefault((block, number), SyncObject())
+        action = self.step.action
+        if not (isinstance(action, Barrier) and action.waits):  # who waits knows the same when it is released
+            self.ordering.arrive(sync, warp * LANES + np.nonzero(lanes)[0])
+
+    def barrier_released(self, block: int, number: int, here: NDArray[np.bool_]) -> None:
+        """All that a barrier waits for have come: those that wait learn what all know."""
+        sync = self.ordering.barriers.pop((block, number), None)
+        if sync is not None:
+            threads = block * self.state.launch.warps * LANES + np.nonzero(here.reshape(-1))[0]
+            snapshot = self.ordering.snapshot(threads)
+            self.ordering.learn(threads, snapshot if sync.current is None else snapshot.joined(sync.current))
+
+    def cluster_completed(self, cluster: int) -> None:
+        """barrier.cluster: those that wait already learn now, the others when they wait."""
+        sync = self.ordering.clusters.setdefault(cluster, SyncObject())
+        self.ordering.complete(sync)
+        per_cluster = self.state.cluster_barriers.size * LANES
+        for cell in [
+            cell for cell, item in self.initialised.items() if item.is_fenced and item.thread // per_cluster == cluster
+        ]:
+            del self.initialised[cell]  # seen by all of the cluster, even if the arrival was relaxed
+        waiting = np.nonzero(self.state.cluster_barriers.waiting.reshape(-1))[0]
+        size = self.state.cluster_barriers.size * LANES
+        mine = waiting[waiting // size == cluster]
+        if sync.completed is not None and len(mine):
+            self.ordering.learn(mine, sync.completed)
+
+    def mbarrier_arrived(self, cell: int, thread: int) -> None:
+        """mbarrier.arrive releases; that of cp.async tells of the thread's copies."""
+        self.check_initialised(cell, thread)
+        action = self.step.action
+        if not isinstance(action, MemoryBarrier) or action.name not in {"arrive", "arrive_drop", "copies"}:
+            return
+        sync = self.ordering.mbarriers.setdefault(cell, SyncObject())
+        column = self.ordering.agent(("cp.async", thread)) if action.name == "copies" else None
+        if "relaxed" not in self.step.name.split("."):
+            self.ordering.arrive(sync, np.array([thread]))
+        if column is not None and sync.current is not None:
+            sync.current = self.with_agent(sync.current, column)
+
+    def with_agent(self, snapshot: Snapshot | None, column: int, *, fences: bool = True) -> Snapshot:
+        """A snapshot that knows all that an agent has done until now; its end is a proxy fence too, if it `fences`."""
+        width = self.ordering.known.shape[1]
+        row, fenced = np.zeros(width, np.int32), np.zeros(self.ordering.fenced.shape[1], np.int32)
+        row[column] = self.ordering.now
+        fenced[column:][:fences] = self.ordering.now
+        own = Snapshot(self.ordering.blocks, row, fenced, {})
+        return own if snapshot is None else snapshot.joined(own)
+
+    def mbarrier_completed(self, cell: int) -> None:
+        """A phase is over, and the copies that it counted are done."""
+        sync = self.ordering.mbarriers.setdefault(cell, SyncObject())
+        for name in ("mbarrier", "st.async"):
+            column = self.ordering.agents.get((name, cell))
+            if column is not None:
+                sync.current = self.with_agent(sync.current, column, fences=name == "mbarrier")
+        self.ordering.complete(sync)
+
+    def mbarrier_waited(self, cells: Numbers, threads: Numbers) -> None:
+        """mbarrier.test_wait and try_wait acquire."""
+        for cell, thread in zip(cells.tolist(), threads.tolist(), strict=True):
+            self.check_initialised(cell, thread)
+        if "relaxed" in self.step.name.split("."):
+            return
+        for cell in np.unique(cells).tolist():
+            sync = self.ordering.mbarriers.get(cell)
+            if sync is not None and sync.completed is not None:
+                self.ordering.learn(threads[cells == cell], sync.completed)
+
+    # --- steps
+
+    def before(self, step: DecodedInstruction, group: LaneGroup) -> None:
+        """A step is about to run: arrivals that it may complete."""
+        action = step.action
+        if isinstance(action, ClusterBarrier) and not action.waits and "relaxed" not in step.name.split("."):
+            threads = self.threads_of(group)
+            size = self.state.cluster_barriers.size * LANES
+            for cluster in np.unique(threads // size).tolist():
+                sync = self.ordering.clusters.setdefault(cluster, SyncObject())
+                self.ordering.arrive(sync, threads[threads // size == cluster])
+        if isinstance(action, MatrixOp) and action.operation == "wgmma":
+            for warp in group.active_rows.tolist():
+                self.products.issue(warp, self.ordering.now)
+
+    def after(self, step: DecodedInstruction, group: LaneGroup) -> None:
+        """A step has run: what it orders."""
+        action = step.action
+        if isinstance(action, WarpWait):
+            self.sync_lanes(step, group)
+        elif isinstance(action, ClusterBarrier) and action.waits:
+            threads = self.threads_of(group)
+            threads = threads[~self.state.cluster_barriers.waiting.reshape(-1)[threads]]
+            size = self.state.cluster_barriers.size * LANES
+            for cluster in np.unique(threads // size).tolist():
+                sync = self.ordering.clusters.get(cluster)
+                if sync is not None and sync.completed is not None:
+                    self.ordering.learn(threads[threads // size == cluster], sync.completed)
+        elif isinstance(action, NoOp):
+            self.fence_or_wait(step, group)
+
+    def threads_of(self, group: LaneGroup) -> Numbers:
+        """The threads of a group, as numbers in the batch."""
+        return group.of(self.state.lane_number)[group.mask].astype(np.int64)
+
+    def sync_lanes(self, step: DecodedInstruction, group: LaneGroup) -> None:
+        """bar.warp.sync: the lanes that name each other."""
+        whole = group.mask.all(axis=1)
+        if whole.any():
+            self.ordering.sync_warps(group.warp_rows[whole].astype(np.int64))
+        if whole.all():
+            return
+        members = group.read(step.sources[-1], B32)
+        for row in np.nonzero(~whole & group.mask.any(axis=1))[0].tolist():
+            for mask in np.unique(members[row][group.mask[row]]).tolist():
+                lanes = np.nonzero(group.mask[row] & (members[row] == mask))[0]
+                self.ordering.sync_lanes(int(group.warp_rows[row]) * LANES + lanes)
+
+    def fence_or_wait(self, step: DecodedInstruction, group: LaneGroup) -> None:
+        """Fences, and the groups of copies and products."""
+        words = step.name.split(".")
+        if words[0] in {"fence", "membar"}:
+            threads = self.threads_of(group)
+            if is_proxy_fence(step):
+                self.ordering.fence_proxy(threads)
+            if "mbarrier_init" in words:
+                own = set(threads.tolist())
+                for item in self.initialised.values():
+                    item.is_fenced |= item.thread in own
+            level = fence_level(step)
+            if level is not None:
+                self.ordering.fence(threads, level, is_sc=is_sc_fence(step))
+        elif words[0] == "wgmma":
+            self.group_of_products(step, group, words)
+        elif words[:2] == ["cp", "async"]:
+            self.group_of_copies(step, self.threads_of(group).tolist(), words)
+
+    def group_of_products(self, step: DecodedInstruction, group: LaneGroup, words: list[str]) -> None:
+        """wgmma.commit_group and wgmma.wait_group, warp by warp."""
+        for warp in group.active_rows.tolist():
+            if "commit_group" in words:
+                self.products.commit(warp)
+            elif "wait_group" in words:
+                done = self.products.wait(warp, _count(step))
+                if done:
+                    first = warp - int(self.state.warp_index[warp]) % 4
+                    column = self.ordering.agent(("wgmma", first))
+                    self.ordering.learn_of_agent(np.arange(warp * LANES, (warp + 1) * LANES), column, done)
+
+    def group_of_copies(self, step: DecodedInstruction, threads: list[int], words: list[str]) -> None:
+        """The groups of cp.async and cp.async.bulk, thread by thread."""
+        groups = self.bulk_copies if "bulk" in words else self.copies
+        if "commit_group" in words:
+            for thread in threads:
+                groups.commit(thread)
+            return
+        if "wait_all" in words:
+            for thread in threads:
+                groups.commit(thread)
+        elif "wait_group" not in words:
+            return
+        names = ("cp.async",) if groups is self.copies else ("bulk read",) if "read" in words else ("bulk read", "bulk")
+        for thread in threads:
+            done = groups.wait(thread, 0 if "wait_all" in words else _count(step))
+            for name in names if done else ():
+                if (name, thread) in self.ordering.agents:
+                    self.ordering.learn_of_agent(np.array([thread]), self.ordering.agents[name, thread], done)
+
+
+def _count(step: DecodedInstruction) -> int:
+    """How many groups a wait leaves in flight."""
+    operand = step.sources[0] if step.sources else None
+    return operand.code(None) if isinstance(operand, Immediate) else 0
