@@ -213,6 +213,12 @@ st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%r21], %r1, [%r2
 @%p1 cp.async.bulk.commit_group;
 @%p1 cp.async.bulk.wait_group 0;
 mov.u32 %r10, 0;""",
+    "reused by mbarrier": """mov.u32 %r20, bar;
+@%p1 cp.async.ca.shared.global [%r20], [%rd2], 8;
+@%p1 cp.async.commit_group;
+{wait}
+@%p1 mbarrier.init.shared.b64 [%r20], 1;
+mov.u32 %r10, 0;""",
     "one word": "setp.lt.u32 %p2, %r1, 32;\n{store}\nmov.u32 %r10, 0;",
     "neighbours": """xor.b32 %r6, %r2, {block};
 mad.lo.u32 %r6, %r6, 64, %r1;
@@ -337,6 +343,7 @@ PLANTED = [
     ("cp.async source", "wait", "", "async", "st.global.u32 [%rd5], 5"),
     ("bulk", "wait", "", "async", "ld.shared.u32 %r10, [%r5]"),
     ("bulk", "init", "", "race", "mbarrier.try_wait"),
+    ("reused by mbarrier", "wait", "", "async", "mbarrier.init"),
     ("st.async", "proxy", "", "fence", "cp.async.bulk.global.shared::cta"),
     ("st.async", "wait", "", "async", "cp.async.bulk.global.shared::cta"),
     ("bulk store", "proxy", "", "fence", "cp.async.bulk.global.shared::cta"),

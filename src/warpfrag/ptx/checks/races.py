@@ -212,6 +212,14 @@ class RaceCheck(SyncFollower):
         self.compare_with_write(access)
         self.note_read(access)
 
+    def mbarrier_initialised(self, cell: int, thread: int) -> None:
+        """mbarrier.init writes: no copy may still use the place."""
+        super().mbarrier_initialised(cell, thread)
+        access = self.accesses(self.state.memory.shared, np.array([8 * cell]), 8, np.array([thread]))
+        if access is not None:
+            self.compare_with_write(access)
+            self.compare_with_reads(access)
+
     # --- comparisons
 
     def note_read(self, access: AccessGroup) -> None:
