@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tools.fuzz.kernel import Kernel
-    from warpfrag.ptx.launch.kernel import Engine
+    from warpfrag.ptx.launch.options import Engine
     from warpfrag.ptx.launch.run import Run
 
 ARCH = "sm_90"

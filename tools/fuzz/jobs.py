@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tools.fuzz.kernel import Kernel, Piece
-    from warpfrag.ptx.launch.kernel import Engine
+    from warpfrag.ptx.launch.options import Engine
     from warpfrag.ptx.launch.run import Run
 
 Answer = dict[str, Any]

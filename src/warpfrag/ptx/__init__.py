@@ -111,8 +111,11 @@ def __getattr__(name: str) -> object:
         kernel,
         nvcc,
         profile,
+        run,
+        symbols,
         tensor_map,
     )
+    from warpfrag.ptx.reader import source_lines
     from warpfrag.ptx.semantics import textures
 
     if name == "compile":
@@ -123,7 +126,8 @@ def __getattr__(name: str) -> object:
     homes |= dict.fromkeys(("InstructionView", "OperandValues"), explanation)
     homes |= dict.fromkeys(("LineProfile", "Profile"), profile)
     homes |= {"Debugger": debugger, "SharedView": shared_view, "WarpRegisters": debugger}
-    homes |= {"Exploration": exploration, "Unwritten": arguments}
+    homes |= {"Exploration": exploration, "SourceLine": source_lines, "Symbols": symbols, "Unwritten": arguments}
+    homes |= dict.fromkeys(("DepartedLine", "InexactLine", "Run"), run)
     homes |= dict.fromkeys(("KernelAccess", "KernelFinding"), findings)
     homes |= dict.fromkeys(("CompilationFailed", "Fault", "PtxError"), errors)
     return getattr(homes.get(name, kernel), name)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from warpfrag.ptx.checks.findings import Check
-    from warpfrag.ptx.launch.kernel import Engine
+    from warpfrag.ptx.launch.options import Engine
     from warpfrag.ptx.launch.run import Run
     from warpfrag.triton.arguments import EntryArguments
 

@@ -107,7 +107,7 @@ def products(program: Program) -> dict[int, tuple[int, ...]]:
 def chains(program: Program, runs: dict[int, tuple[int, ...]]) -> set[int]:
     """The runs of several parts that may be one product: earlier results are added to, and not read afterwards."""
     lasts = {ends[-1] - 1: (start, ends) for start, ends in runs.items() if len(ends) > 1}
-    found: set[int] = set()
+    joinable: set[int] = set()
     for at, live in live_after(program) if lasts else ():
         if at in lasts:
             start, ends = lasts[at]
@@ -115,8 +115,8 @@ def chains(program: Program, runs: dict[int, tuple[int, ...]]) -> set[int]:
             before = indices_of(operand for step in program.steps[start : ends[-2]] for operand in step.results)
             multiplied = indices_of(item for step in program.steps[ends[0] : ends[-1]] for item in step.sources[:2])
             if not multiplied & before and not any(register in live for register in before - last):
-                found.add(start)
-    return found
+                joinable.add(start)
+    return joinable
 
 
 def module_texts(program: Program, layout: RegisterLayout, segments: list[Segment]) -> tuple[str, list[str]]:

@@ -132,6 +132,11 @@ class DeviceMemory:
         other.resources, other.are_linear = self.resources, self.are_linear
         return other
 
+    @property
+    def has_heap(self) -> bool:
+        """Whether device code may allocate memory and free it."""
+        return state_spaces.HEAP in self.starts
+
     def writable_buffers(self) -> list[NDArray[Any]]:
         """All that blocks may change and others see: writable allocations and surfaces."""
         surfaces = [item.array for item in self.resources.values() if isinstance(item, Surface)]

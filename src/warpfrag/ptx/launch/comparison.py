@@ -24,7 +24,8 @@ from warpfrag.ptx.interpreter.warp_state import LaunchTally
 from warpfrag.ptx.launch.device_array import DeviceArray
 from warpfrag.ptx.launch.grid import Waves, Work
 from warpfrag.ptx.launch.host_arrays import as_host_array
-from warpfrag.ptx.launch.kernel import LIMIT, Kernel
+from warpfrag.ptx.launch.kernel import Kernel
+from warpfrag.ptx.launch.options import LIMIT
 from warpfrag.ptx.launch.tensor_map import TensorMap
 from warpfrag.ptx.semantics.textures import Surface
 

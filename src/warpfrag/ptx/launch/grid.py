@@ -19,6 +19,8 @@ from warpfrag.numerics.float_environment import exact_floats
 from warpfrag.ptx.compiler.engine import CompiledProgram, CompiledWarpBatch
 from warpfrag.ptx.interpreter.warp_batch import WarpBatch
 from warpfrag.ptx.interpreter.warp_state import LaunchConfig, LaunchTally
+from warpfrag.ptx.program.actions import Atomic, BulkCopy, MemoryLoad, SystemCall, TensorCopy
+from warpfrag.ptx.program.program import DecodedInstruction, Discard
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -209,3 +211,48 @@ class Work:
                 self.done += part.done
         failed = [part.failure for part in parts if part.failure is not None]
         self.failure = min(failed, key=itemgetter(0), default=None)
+
+    def run_waves(self, waves: Waves, threads: int | None, progress: Progress | None) -> None:
+        """Run all waves; an interrupt says how far it came."""
+        try:
+            self.run_all(waves, threads, progress)
+        except KeyboardInterrupt as error:
+            left = "arrays hold what was stored until then"
+            error.add_note(f"interrupted after {self.done} of {waves.total} blocks; {left}")
+            raise
+
+    def run_checked(self, waves: Waves, threads: int | None, progress: Progress | None) -> Work:
+        """Run all waves and collect bad accesses: in compiled code while there are none, else again from the start."""
+        if self.compiled is not None and not self.memory.has_heap:  # compiled code does not follow what is freed
+            changed = self.memory.writable_buffers()
+            before = [buffer.copy() for buffer in changed]
+            self.run_waves(waves, threads, progress)
+            if self.failure is None:
+                return self
+            for buffer, data in zip(changed, before, strict=True):
+                buffer[...] = data
+        again = Work(self.program, self.config, self.memory.fork(), None)
+        again.memory.is_checked = True
+        again.memory.tags.forget()
+        again.run_waves(waves.again(), 1, progress)
+        return again
+
+
+def is_ordered(step: DecodedInstruction) -> bool:
+    """Whether a step shows in which order blocks run: atomics on floats, or whose old value is used."""
+    action = step.action
+    if isinstance(action, TensorCopy):
+        return action.reduction == "add"  # of floats, perhaps: the map says it
+    if isinstance(action, BulkCopy):
+        return action.target == "global" and action.type is not None and action.type.is_float
+    if not isinstance(action, Atomic) or action.space in {"shared", "cluster"}:
+        return False
+    return action.is_float or (action.returns and not isinstance(step.results[0], Discard)) or action.name == "exch"
+
+
+def is_alone(step: DecodedInstruction) -> bool:
+    """Whether a step keeps blocks on one core: it prints, or waits for what other blocks store."""
+    action = step.action
+    return isinstance(action, SystemCall) or (
+        isinstance(action, MemoryLoad) and action.polls and action.space in {"global", "generic"}
+    )

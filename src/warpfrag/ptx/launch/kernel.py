@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -14,72 +13,56 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from warpfrag.arithmetic.schedule import check_threads
-from warpfrag.catalog.evidence import Evidence
 from warpfrag.core.coordinates import LANES
 from warpfrag.core.deprecation import renamed_attributes
-from warpfrag.errors import CompilerDeparture, InvalidOperand, NotModelled, PtxError, UnusableFile, WarpfragError, quote
+from warpfrag.errors import CompilerDeparture, InvalidOperand, NotModelled, UnusableFile, quote
 from warpfrag.memory.tensor_map import MAP_ALIGN, MAP_BYTES
 from warpfrag.numerics.float_environment import exact_floats
 from warpfrag.ptx.checks.checked_batch import BATCH_THREADS, LaunchChecks
-from warpfrag.ptx.checks.findings import CHECKS, KINDS, Check, FindingCollector, KernelFinding
 from warpfrag.ptx.compiler.engine import CompiledProgram
 from warpfrag.ptx.debugger.debugger import Debugger
 from warpfrag.ptx.interpreter.memory import Allocation, DeviceMemory
-from warpfrag.ptx.interpreter.warp_state import LaunchConfig, LaunchTally
 from warpfrag.ptx.launch.arguments import Arguments
-from warpfrag.ptx.launch.clusters import cluster_shape, declared_shape
-from warpfrag.ptx.launch.cooperative import check_resident
+from warpfrag.ptx.launch.clusters import declared_shape
 from warpfrag.ptx.launch.device_array import ADDRESSES
 from warpfrag.ptx.launch.evidence import (
-    causes_of,
     launch_arch,
-    launch_evidence,
-    step_doubts,
     step_evidence,
     unknown_layout,
 )
 from warpfrag.ptx.launch.exploration import Exploration
 from warpfrag.ptx.launch.exploration import explore as explore_launch
-from warpfrag.ptx.launch.grid import Progress, Waves, Work
+from warpfrag.ptx.launch.grid import Progress, Waves, Work, is_alone, is_ordered
 from warpfrag.ptx.launch.names import matching, readable, resolve
-from warpfrag.ptx.launch.profile import by_line, tensor_operations
-from warpfrag.ptx.launch.run import Counts, DepartedLine, InexactLine, Run
+from warpfrag.ptx.launch.options import ENGINES, LIMIT, Engine, check_choice, check_explore, checks_of, launch_config
+from warpfrag.ptx.launch.run import DepartedLine, Run
+from warpfrag.ptx.launch.summary import summarise
 from warpfrag.ptx.launch.symbols import Symbols
 from warpfrag.ptx.lowering.fragment_flow import layout_use
 from warpfrag.ptx.lowering.passes import lower
 from warpfrag.ptx.program import state_spaces
 from warpfrag.ptx.program.actions import (
     SYSTEM_FUNCTIONS,
-    Action,
-    Atomic,
-    BulkCopy,
-    LaneOp,
-    MemoryLoad,
     SystemCall,
     TensorCopy,
 )
 from warpfrag.ptx.program.departures import DEFAULT, DEPARTURES, VERSIONS, CompilerVersion
-from warpfrag.ptx.program.inexact import REASONS, InexactCause
-from warpfrag.ptx.program.program import DecodedInstruction, Discard, Parameter, Program
 from warpfrag.ptx.reader.linker import LinkInput, link_modules
 from warpfrag.ptx.reader.parser import parse
 from warpfrag.ptx.reader.source_lines import SourceLine, source_lines
 from warpfrag.render.files import read_bytes
 
 if TYPE_CHECKING:
+    from warpfrag.catalog.evidence import Evidence
+    from warpfrag.ptx.checks.findings import Check
+    from warpfrag.ptx.interpreter.warp_state import LaunchConfig
     from warpfrag.ptx.lowering.fragment_flow import LayoutUse
+    from warpfrag.ptx.program.program import Parameter, Program
     from warpfrag.ptx.reader.syntax import ModuleSyntax
 
-Engine = Literal["auto", "reference", "compiled"]
-ENGINES = ("auto", "reference", "compiled")
 MAX_WARPS = 128  # that run at once
 MAX_WARPS_OF_WGMMA = 512  # of a kernel with wgmma: so many share what an instruction costs beside its product
-MAX_THREADS = 1024
-MAX_GRID = (2**31 - 1, 65535, 65535)
-MAX_BLOCK = (1024, 1024, 64)
-MAX_SHARED = 227 * 1024
 MAX_TEXT = 1 << 28  # bytes of a module
-LIMIT = 10_000_000_000  # warp instructions
 MODULE_START = re.compile(r"(\s|/\*.*?\*/)*\.version\s")
 
 
@@ -295,7 +278,7 @@ class Kernel:
     @cached_property
     def order_matters(self) -> bool:
         """Whether the order of blocks can be seen: atomics on floats, or whose old value is used."""
-        return any(_is_ordered(step.action, step) for step in self.program.steps)
+        return any(map(is_ordered, self.program.steps))
 
     @cached_property
     def uses_heap(self) -> bool:
@@ -305,12 +288,7 @@ class Kernel:
     @cached_property
     def is_shared_out(self) -> bool:
         """Whether blocks may run on several cores: their order cannot be seen, and none waits for what others store."""
-        alone = any(
-            isinstance(action, SystemCall)  # prints, block after block
-            or (isinstance(action, MemoryLoad) and action.polls and action.space in {"global", "generic"})
-            for action in (step.action for step in self.program.steps)
-        )
-        return not self.order_matters and not alone
+        return not self.order_matters and not any(map(is_alone, self.program.steps))
 
     @cached_property
     def _layout_use(self) -> LayoutUse | None:
@@ -375,18 +353,18 @@ class Kernel:
 
         `compiler` is the version of ptxas whose code is run, where versions differ: 13.0 is that of driver 580.
         """
-        _check_choice("compiler", [compiler], VERSIONS)
+        check_choice("compiler", [compiler], VERSIONS)
         if compiler != self.program.compiler:
             return self._compiled_by(compiler).launch(
                 grid, block, args, shared=shared, arch=arch, checks=checks, engine=engine, seed=seed, limit=limit,
                 threads=threads, progress=progress, compiler=compiler, cooperative=cooperative, cluster=cluster,
                 explore=explore,
             )  # fmt: skip
-        _check_explore(explore)
+        check_explore(explore)
         config = self.config(grid, block, shared, arch, limit, cooperative=cooperative, cluster=cluster)
         self._check_fragments(config.arch)
-        named = _checks(checks)
-        _check_choice("engine", [engine], ENGINES)
+        named = checks_of(checks)
+        check_choice("engine", [engine], ENGINES)
         check_threads(threads)
         memory = self.device_memory(args, config)
         compiled = None if engine == "reference" else self._compiled_program(at_once=engine == "compiled")
@@ -399,14 +377,14 @@ class Kernel:
             config = replace(config, interleaving=None if seed is None else int(seed))
             memory.is_checked = "memory" in named
             work = Work(self.program, config, memory, None, follows)
-            self._run(work, waves, 1, progress)
+            work.run_waves(waves, 1, progress)
         elif named:
-            work = self._checked(Work(self.program, config, memory, compiled), waves, threads, progress)
+            work = Work(self.program, config, memory, compiled).run_checked(waves, threads, progress)
         else:
             work = Work(self.program, config, memory, compiled)
-            self._run(work, waves, threads, progress)
-        findings, unjudged = self._findings(work, named)
-        result = self._summary(work.tally, work.memory, config, findings, work.compiled, named, unjudged)
+            work.run_waves(waves, threads, progress)
+        module = self.module
+        result = summarise(work, self.readable_name, module.sources, module.source.address_size, named)
         if explore:
             result = replace(result, exploration=self._explored(memory, before, config, explore))
         return result
@@ -420,29 +398,10 @@ class Kernel:
             memory.tags.forget()
             memory.observer = None
             work = Work(self.program, replace(config, interleaving=seed), memory, None)
-            self._run(work, self.waves(config, seed), 1, None)
+            work.run_waves(self.waves(config, seed), 1, None)
             return str(work.failure[1]) if work.failure is not None else ""
 
         return explore_launch(memory, before, runs, run)
-
-    def _findings(self, work: Work, checks: tuple[Check, ...]) -> tuple[list[KernelFinding], tuple[str, ...]]:
-        """What the checks report, by line, and what they could not judge; an error that is no finding is raised."""
-        collector = work.checks.collector if work.checks is not None else FindingCollector(self.module.sources, checks)
-        for line, text in work.divergent.items():
-            collector.add(KernelFinding("barrier", line, text))
-        for bad in work.memory.noted.values():
-            (x, y, z), (i, j, k) = bad.block, bad.thread
-            collector.add(
-                KernelFinding(bad.kind, bad.line, bad.text, block=(x, y, z), thread=(i, j, k)), bad.count
-            )  # fmt: skip
-        if work.failure is not None:
-            error = work.failure[1]
-            kind = error.kind if isinstance(error, PtxError) else ""
-            if KINDS.get(kind) not in checks or not isinstance(error, PtxError):
-                raise self._located(error)
-            collector.add(KernelFinding(kind, error.line, error.reason))
-            collector.leave_out(f"what follows line {error.line}: the launch ended there")
-        return collector.findings, tuple(collector.unjudged)
 
     def debug(
         self,
@@ -469,43 +428,11 @@ class Kernel:
             self.program, config, memory, (blocks for _, blocks in iter(waves.take, None)), self.module.sources
         )
 
-    def _located(self, error: WarpfragError) -> WarpfragError:
-        """An error of a line, with the line of the source that it was compiled from."""
-        if isinstance(error, PtxError) and error.line in self.module.sources:
-            return PtxError(error.line, error.reason, str(self.module.sources[error.line]), error.kind)
-        return error
-
     def _compiled_by(self, compiler: CompilerVersion) -> Kernel:
         """The same kernel as another version of ptxas compiles it."""
         if compiler not in self._otherwise:
             self._otherwise[compiler] = Kernel(lower(self.module.source, self.name, compiler), self.module)
         return self._otherwise[compiler]
-
-    @staticmethod
-    def _run(work: Work, waves: Waves, threads: int | None, progress: Progress | None) -> None:
-        """Run the waves; an interrupt says how far it came."""
-        try:
-            work.run_all(waves, threads, progress)
-        except KeyboardInterrupt as error:
-            left = "arrays hold what was stored until then"
-            error.add_note(f"interrupted after {work.done} of {waves.total} blocks; {left}")
-            raise
-
-    def _checked(self, work: Work, waves: Waves, threads: int | None, progress: Progress | None) -> Work:
-        """Run the waves and collect bad accesses: in compiled code while there are none, else again from the start."""
-        if work.compiled is not None and not self.uses_heap:  # compiled code does not follow what is freed
-            changed = work.memory.writable_buffers()
-            before = [buffer.copy() for buffer in changed]
-            self._run(work, waves, threads, progress)
-            if work.failure is None:
-                return work
-            for buffer, data in zip(changed, before, strict=True):
-                buffer[...] = data
-        again = Work(self.program, work.config, work.memory.fork(), None)
-        again.memory.is_checked = True
-        again.memory.tags.forget()
-        self._run(again, waves.again(), 1, progress)
-        return again
 
     def device_memory(self, args: Sequence[object], config: LaunchConfig) -> DeviceMemory:
         """The arrays, the module's variables, and what a cooperative launch brings."""
@@ -553,32 +480,9 @@ class Kernel:
         cluster: object,
     ) -> LaunchConfig:
         """The launch that is asked for, checked."""
-        blocks, threads = _extent("grid", grid, MAX_GRID), _extent("block", block, MAX_BLOCK)
-        if threads[0] * threads[1] * threads[2] > MAX_THREADS:
-            msg = f"expected at most {MAX_THREADS} threads in a block, got {threads}"
-            raise InvalidOperand(msg)
-        required = self.program.directives.get("reqntid")
-        if required and (*required, 1, 1)[:3] != threads:
-            msg = f"{self.name} must be launched with blocks of {(*required, 1, 1)[:3]} (.reqntid), got {threads}"
-            raise InvalidOperand(msg)
-        limits = self.program.directives.get("maxntid")
-        if limits and np.prod(limits) < np.prod(threads):
-            msg = f"{self.name} takes blocks of at most {int(np.prod(limits))} threads (.maxntid), got {threads}"
-            raise InvalidOperand(msg)
-        if isinstance(shared, bool) or not isinstance(shared, int | np.integer) or shared < 0:
-            msg = f"expected shared as a number of bytes, got {quote(shared)}"
-            raise InvalidOperand(msg)
-        total = self.program.dynamic_start - state_spaces.SHARED_START + int(shared)
-        if total > MAX_SHARED:
-            msg = f"expected at most {MAX_SHARED} bytes of shared memory, got {total}"
-            raise InvalidOperand(msg)
-        shape, is_explicit = cluster_shape(self.program, cluster, blocks)
-        config = LaunchConfig(
-            blocks, threads, int(shared), launch_arch(self.program.target, arch), limit, cooperative, shape, is_explicit
+        return launch_config(
+            self.program, self.name, grid, block, shared, arch, limit, cooperative=cooperative, cluster=cluster
         )
-        if cooperative:
-            check_resident(config, total)
-        return config
 
     def waves(self, config: LaunchConfig, seed: int | None, follows: LaunchChecks | None = None) -> Waves:
         """The blocks of the grid, so many at once as fit and cannot see each other's order."""
@@ -593,116 +497,3 @@ class Kernel:
         if config.is_cooperative:  # all blocks, which wait for each other
             at_once = config.grid[0] * config.grid[1] * config.grid[2]
         return Waves(config.grid, at_once, seed, config.cluster)
-
-    def _summary(
-        self,
-        tally: LaunchTally,
-        memory: DeviceMemory,
-        config: LaunchConfig,
-        findings: list[KernelFinding],
-        compiled: CompiledProgram | None,
-        checks: tuple[Check, ...],
-        unjudged: tuple[str, ...],
-    ) -> Run:
-        opcodes: Counter[str] = Counter()
-        lines: Counter[int] = Counter()
-        known: dict[str, Evidence] = {}
-        for step, count in zip(self.program.steps, tally.steps, strict=True):
-            if count:
-                opcodes[step.name] += int(count)
-                lines[step.line] += int(count)
-                if step.name not in known:
-                    known[step.name] = step_evidence(step, config.arch)
-        known |= launch_evidence(self.program, config.arch, self.module.source.address_size)
-        doubts = self._inexact_lines(tally, config.arch)
-        for name in sorted(tally.inexact):
-            known[name] = Evidence("approximate", "a value of this machine: a GPU has another")
-        steps = self.program.steps
-        operations = [tensor_operations(step) * int(count) for step, count in zip(steps, tally.steps, strict=True)]
-        counts = Counts(
-            dict(opcodes), dict(lines), dict(memory.read_bytes), dict(memory.written_bytes), dict(memory.wavefronts),
-            by_line(steps, memory.step_wavefronts), by_line(steps, memory.step_conflicts),
-            by_line(steps, memory.step_read), by_line(steps, memory.step_written), by_line(steps, operations),
-        )  # fmt: skip
-        engine, interpreted = "reference", set(opcodes)
-        if compiled is not None and compiled.segments:
-            engine, interpreted = "compiled", interpreted - compiled.opcodes
-        printed = "".join(tally.printed)
-        sources = {line: self.module.sources[line] for line in lines if line in self.module.sources}
-        texts: dict[int, str] = {}
-        for step in steps:
-            if step.line in lines:
-                texts[step.line] = f"{texts[step.line]}; {step.text}" if step.line in texts else step.text
-        return Run(
-            known, counts, findings, engine, tuple(sorted(interpreted)), printed, doubts, config.arch, sources,
-            self.readable_name, texts, checks, unjudged,
-        )  # fmt: skip
-
-    def _inexact_lines(self, tally: LaunchTally, arch: str) -> tuple[InexactLine, ...]:
-        """The lines that ran and have a cause for doubt on an architecture, in order."""
-        doubts: dict[InexactLine, None] = {}
-        of_arch = step_doubts(self.program, arch)
-        for at, (step, count, bits) in enumerate(zip(self.program.steps, tally.steps, tally.causes, strict=True)):
-            reasons = [_reason(step, cause) for cause in causes_of(step, int(bits), arch)]
-            reasons += tally.doubts.get(at, {})
-            if count:
-                reasons += filter(None, (step.doubt, of_arch.get(at)))
-            doubts |= dict.fromkeys(InexactLine(step.line, step.text, reason) for reason in reasons)
-        return tuple(sorted(doubts, key=lambda item: item.line))
-
-
-def _reason(step: DecodedInstruction, cause: InexactCause) -> str:
-    """Why a step is inexact: the departure's own words, where one is the cause."""
-    action = step.action
-    if cause is InexactCause.COMPILER and isinstance(action, LaneOp) and action.alternative is not None:
-        return action.alternative.reason
-    return REASONS[cause]
-
-
-def _is_ordered(action: Action, step: DecodedInstruction) -> bool:
-    if isinstance(action, TensorCopy):
-        return action.reduction == "add"  # of floats, perhaps: the map says it
-    if isinstance(action, BulkCopy):
-        return action.target == "global" and action.type is not None and action.type.is_float
-    if not isinstance(action, Atomic) or action.space in {"shared", "cluster"}:
-        return False
-    return action.is_float or (action.returns and not isinstance(step.results[0], Discard)) or action.name == "exch"
-
-
-def _extent(name: str, value: object, limits: tuple[int, int, int]) -> tuple[int, int, int]:
-    """Three extents within the limits of every GPU; those that are left out are 1."""
-    extents = [value] if isinstance(value, int | np.integer) else list(value) if isinstance(value, Sequence) else []
-    sizes = [int(extent) for extent in extents if isinstance(extent, int | np.integer) and extent >= 1]
-    if not 1 <= len(extents) <= 3 or len(sizes) != len(extents):
-        msg = f"expected {name} as one to three positive integers, got {quote(value)}"
-        raise InvalidOperand(msg)
-    x, y, z = (*sizes, 1, 1)[:3]
-    if any(size > limit for size, limit in zip((x, y, z), limits, strict=True)):
-        msg = f"expected {name} of at most {limits}, got {quote(value)}"
-        raise InvalidOperand(msg)
-    return x, y, z
-
-
-def _check_explore(runs: object) -> None:
-    """Refuse a number of runs that is none."""
-    if isinstance(runs, bool) or not isinstance(runs, int | np.integer) or runs < 0:
-        msg = f"expected explore as a number of runs, got {quote(runs)}"
-        raise InvalidOperand(msg)
-
-
-def _checks(checks: object) -> tuple[Check, ...]:
-    """The checks that a caller names: one, several, or "all"."""
-    if checks == "all":
-        return CHECKS
-    named = (checks,) if isinstance(checks, str) else tuple(checks) if isinstance(checks, Iterable) else (checks,)
-    if "all" in named:
-        return CHECKS
-    _check_choice("checks", named, CHECKS)
-    return tuple(check for check in CHECKS if check in named)
-
-
-def _check_choice(name: str, values: Sequence[object], known: tuple[str, ...]) -> None:
-    for value in values:
-        if value not in known:
-            msg = f"expected {name} of {', '.join(known)}, got {quote(value)}"
-            raise InvalidOperand(msg)

@@ -1,0 +1,108 @@
+"""What a launch is asked for, checked: extents, shared memory, clusters, checks and engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from warpfrag.errors import InvalidOperand, quote
+from warpfrag.ptx.checks.findings import CHECKS, Check
+from warpfrag.ptx.interpreter.warp_state import LaunchConfig
+from warpfrag.ptx.launch.clusters import cluster_shape
+from warpfrag.ptx.launch.cooperative import check_resident
+from warpfrag.ptx.launch.evidence import launch_arch
+from warpfrag.ptx.program import state_spaces
+
+if TYPE_CHECKING:
+    from warpfrag.ptx.program.program import Program
+
+Engine = Literal["auto", "reference", "compiled"]
+ENGINES = ("auto", "reference", "compiled")
+MAX_THREADS = 1024
+MAX_GRID = (2**31 - 1, 65535, 65535)
+MAX_BLOCK = (1024, 1024, 64)
+MAX_SHARED = 227 * 1024
+LIMIT = 10_000_000_000  # warp instructions
+
+
+def launch_config(
+    program: Program,
+    name: str,
+    grid: object,
+    block: object,
+    shared: int,
+    arch: str | None,
+    limit: int,
+    *,
+    cooperative: bool,
+    cluster: object,
+) -> LaunchConfig:
+    """The launch that is asked for, checked."""
+    blocks, threads = extent_of("grid", grid, MAX_GRID), extent_of("block", block, MAX_BLOCK)
+    if threads[0] * threads[1] * threads[2] > MAX_THREADS:
+        msg = f"expected at most {MAX_THREADS} threads in a block, got {threads}"
+        raise InvalidOperand(msg)
+    required = program.directives.get("reqntid")
+    if required and (*required, 1, 1)[:3] != threads:
+        msg = f"{name} must be launched with blocks of {(*required, 1, 1)[:3]} (.reqntid), got {threads}"
+        raise InvalidOperand(msg)
+    limits = program.directives.get("maxntid")
+    if limits and np.prod(limits) < np.prod(threads):
+        msg = f"{name} takes blocks of at most {int(np.prod(limits))} threads (.maxntid), got {threads}"
+        raise InvalidOperand(msg)
+    if isinstance(shared, bool) or not isinstance(shared, int | np.integer) or shared < 0:
+        msg = f"expected shared as a number of bytes, got {quote(shared)}"
+        raise InvalidOperand(msg)
+    total = program.dynamic_start - state_spaces.SHARED_START + int(shared)
+    if total > MAX_SHARED:
+        msg = f"expected at most {MAX_SHARED} bytes of shared memory, got {total}"
+        raise InvalidOperand(msg)
+    shape, is_explicit = cluster_shape(program, cluster, blocks)
+    config = LaunchConfig(
+        blocks, threads, int(shared), launch_arch(program.target, arch), limit, cooperative, shape, is_explicit
+    )
+    if cooperative:
+        check_resident(config, total)
+    return config
+
+
+def extent_of(name: str, value: object, limits: tuple[int, int, int]) -> tuple[int, int, int]:
+    """Three extents within the limits of every GPU; those that are left out are 1."""
+    extents = [value] if isinstance(value, int | np.integer) else list(value) if isinstance(value, Sequence) else []
+    sizes = [int(extent) for extent in extents if isinstance(extent, int | np.integer) and extent >= 1]
+    if not 1 <= len(extents) <= 3 or len(sizes) != len(extents):
+        msg = f"expected {name} as one to three positive integers, got {quote(value)}"
+        raise InvalidOperand(msg)
+    x, y, z = (*sizes, 1, 1)[:3]
+    if any(size > limit for size, limit in zip((x, y, z), limits, strict=True)):
+        msg = f"expected {name} of at most {limits}, got {quote(value)}"
+        raise InvalidOperand(msg)
+    return x, y, z
+
+
+def check_explore(runs: object) -> None:
+    """Refuse a number of runs that is none."""
+    if isinstance(runs, bool) or not isinstance(runs, int | np.integer) or runs < 0:
+        msg = f"expected explore as a number of runs, got {quote(runs)}"
+        raise InvalidOperand(msg)
+
+
+def checks_of(checks: object) -> tuple[Check, ...]:
+    """The checks that a caller names: one, several, or "all"."""
+    if checks == "all":
+        return CHECKS
+    named = (checks,) if isinstance(checks, str) else tuple(checks) if isinstance(checks, Iterable) else (checks,)
+    if "all" in named:
+        return CHECKS
+    check_choice("checks", named, CHECKS)
+    return tuple(check for check in CHECKS if check in named)
+
+
+def check_choice(name: str, values: Sequence[object], known: tuple[str, ...]) -> None:
+    """Refuse a value that is none of those known."""
+    for value in values:
+        if value not in known:
+            msg = f"expected {name} of {', '.join(known)}, got {quote(value)}"
+            raise InvalidOperand(msg)

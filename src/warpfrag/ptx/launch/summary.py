@@ -1,0 +1,114 @@
+"""The result of a launch: what is known of what ran, counts by opcode and line, findings and doubts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from warpfrag.catalog.evidence import Evidence
+from warpfrag.errors import PtxError, WarpfragError
+from warpfrag.ptx.checks.findings import KINDS, Check, FindingCollector, KernelFinding
+from warpfrag.ptx.launch.evidence import causes_of, launch_evidence, step_doubts, step_evidence
+from warpfrag.ptx.launch.profile import by_line, tensor_operations
+from warpfrag.ptx.launch.run import Counts, InexactLine, Run
+from warpfrag.ptx.program.actions import LaneOp
+from warpfrag.ptx.program.inexact import REASONS, InexactCause
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from warpfrag.ptx.interpreter.warp_state import LaunchTally
+    from warpfrag.ptx.launch.grid import Work
+    from warpfrag.ptx.program.program import DecodedInstruction, Program
+    from warpfrag.ptx.reader.source_lines import SourceLine
+
+
+def summarise(
+    work: Work, name: str, sources: Mapping[int, SourceLine], address_size: int, checks: tuple[Check, ...]
+) -> Run:
+    """The result of what was run; an error that is no finding of a check is raised."""
+    findings, unjudged = findings_of(work, sources, checks)
+    program, tally, memory, config, compiled = work.program, work.tally, work.memory, work.config, work.compiled
+    opcodes: Counter[str] = Counter()
+    lines: Counter[int] = Counter()
+    known: dict[str, Evidence] = {}
+    for step, count in zip(program.steps, tally.steps, strict=True):
+        if count:
+            opcodes[step.name] += int(count)
+            lines[step.line] += int(count)
+            if step.name not in known:
+                known[step.name] = step_evidence(step, config.arch)
+    known |= launch_evidence(program, config.arch, address_size)
+    doubts = inexact_lines(program, tally, config.arch)
+    for register in sorted(tally.inexact):
+        known[register] = Evidence("approximate", "a value of this machine: a GPU has another")
+    steps = program.steps
+    operations = [tensor_operations(step) * int(count) for step, count in zip(steps, tally.steps, strict=True)]
+    counts = Counts(
+        dict(opcodes), dict(lines), dict(memory.read_bytes), dict(memory.written_bytes), dict(memory.wavefronts),
+        by_line(steps, memory.step_wavefronts), by_line(steps, memory.step_conflicts),
+        by_line(steps, memory.step_read), by_line(steps, memory.step_written), by_line(steps, operations),
+    )  # fmt: skip
+    engine, interpreted = "reference", set(opcodes)
+    if compiled is not None and compiled.segments:
+        engine, interpreted = "compiled", interpreted - compiled.opcodes
+    printed = "".join(tally.printed)
+    own_sources = {line: sources[line] for line in lines if line in sources}
+    texts: dict[int, str] = {}
+    for step in steps:
+        if step.line in lines:
+            texts[step.line] = f"{texts[step.line]}; {step.text}" if step.line in texts else step.text
+    return Run(
+        known, counts, findings, engine, tuple(sorted(interpreted)), printed, doubts, config.arch, own_sources,
+        name, texts, checks, unjudged,
+    )  # fmt: skip
+
+
+def inexact_lines(program: Program, tally: LaunchTally, arch: str) -> tuple[InexactLine, ...]:
+    """The lines that ran and have a cause for doubt on an architecture, in order."""
+    doubts: dict[InexactLine, None] = {}
+    of_arch = step_doubts(program, arch)
+    for at, (step, count, bits) in enumerate(zip(program.steps, tally.steps, tally.causes, strict=True)):
+        reasons = [reason_of(step, cause) for cause in causes_of(step, int(bits), arch)]
+        reasons += tally.doubts.get(at, {})
+        if count:
+            reasons += filter(None, (step.doubt, of_arch.get(at)))
+        doubts |= dict.fromkeys(InexactLine(step.line, step.text, reason) for reason in reasons)
+    return tuple(sorted(doubts, key=lambda item: item.line))
+
+
+def reason_of(step: DecodedInstruction, cause: InexactCause) -> str:
+    """Why a step is inexact: the departure's own words, where one is the cause."""
+    action = step.action
+    if cause is InexactCause.COMPILER and isinstance(action, LaneOp) and action.alternative is not None:
+        return action.alternative.reason
+    return REASONS[cause]
+
+
+def findings_of(
+    work: Work, sources: Mapping[int, SourceLine], checks: tuple[Check, ...]
+) -> tuple[list[KernelFinding], tuple[str, ...]]:
+    """What the checks report, by line, and what they could not judge; an error that is no finding is raised."""
+    collector = work.checks.collector if work.checks is not None else FindingCollector(sources, checks)
+    for line, text in work.divergent.items():
+        collector.add(KernelFinding("barrier", line, text))
+    for bad in work.memory.noted.values():
+        (x, y, z), (i, j, k) = bad.block, bad.thread
+        collector.add(
+            KernelFinding(bad.kind, bad.line, bad.text, block=(x, y, z), thread=(i, j, k)), bad.count
+        )  # fmt: skip
+    if work.failure is not None:
+        error = work.failure[1]
+        kind = error.kind if isinstance(error, PtxError) else ""
+        if KINDS.get(kind) not in checks or not isinstance(error, PtxError):
+            raise located(error, sources)
+        collector.add(KernelFinding(kind, error.line, error.reason))
+        collector.leave_out(f"what follows line {error.line}: the launch ended there")
+    return collector.findings, tuple(collector.unjudged)
+
+
+def located(error: WarpfragError, sources: Mapping[int, SourceLine]) -> WarpfragError:
+    """An error of a line, with the line of the source that it was compiled from."""
+    if isinstance(error, PtxError) and error.line in sources:
+        return PtxError(error.line, error.reason, str(sources[error.line]), error.kind)
+    return error
