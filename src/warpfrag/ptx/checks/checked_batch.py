@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from warpfrag.ptx.checks.shadow import ShadowMemory
     from warpfrag.ptx.interpreter.lane_group import LaneGroup
     from warpfrag.ptx.interpreter.memory import DeviceMemory
-    from warpfrag.ptx.interpreter.warp_state import LaunchConfig, LaunchTally
-    from warpfrag.ptx.program.program import Program
+    from warpfrag.ptx.interpreter.warp_state import LaunchPart
     from warpfrag.ptx.reader.source_lines import SourceLine
 
 ORDER_CHECKS = {"races", "async"}
@@ -61,32 +60,18 @@ class LaunchChecks:
             self.unwritten = {id(data): np.full(len(data), MARK) for data in marked}
         return self.unwritten
 
-    def batch(
-        self,
-        program: Program,
-        launch: LaunchConfig,
-        memory: DeviceMemory,
-        blocks: list[tuple[int, int, int]],
-        tally: LaunchTally,
-    ) -> CheckedWarpBatch:
+    def batch(self, part: LaunchPart) -> CheckedWarpBatch:
         """Some blocks, ready to run under these checks."""
-        return CheckedWarpBatch(program, launch, memory, blocks, tally, self)
+        return CheckedWarpBatch(part, self)
 
 
 class CheckedWarpBatch(WarpBatch):
     """Blocks that run at once, with checks that follow them."""
 
-    def __init__(
-        self,
-        program: Program,
-        launch: LaunchConfig,
-        memory: DeviceMemory,
-        blocks: list[tuple[int, int, int]],
-        tally: LaunchTally,
-        checks: LaunchChecks,
-    ) -> None:
+    def __init__(self, part: LaunchPart, checks: LaunchChecks) -> None:
         """Make the checks of this batch; memory tells them of accesses."""
-        super().__init__(program, launch, memory, blocks, tally)
+        super().__init__(part)
+        program, launch, memory, blocks, _ = part
         self.checks = checks
         collector = checks.collector
         observers: list[StepObserver] = []

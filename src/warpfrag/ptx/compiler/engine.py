@@ -30,6 +30,7 @@ from warpfrag.ptx.interpreter.barriers import MAX_BARRIERS
 from warpfrag.ptx.interpreter.lane_group import LaneGroup
 from warpfrag.ptx.interpreter.matrix_instructions import architecture_of, multiply_many
 from warpfrag.ptx.interpreter.memory import Owners
+from warpfrag.ptx.interpreter.memory_instructions import run_async_copy
 from warpfrag.ptx.interpreter.special_registers import special
 from warpfrag.ptx.interpreter.warp_batch import NOT_RUNNABLE, POLLING_SLICES, PRIORITY_UNIT, QUANTUM, WarpBatch
 from warpfrag.ptx.program.actions import (
@@ -54,8 +55,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from warpfrag.ptx.interpreter.memory import DeviceMemory
-    from warpfrag.ptx.interpreter.warp_state import LaunchConfig, LaunchTally
+    from warpfrag.ptx.interpreter.warp_state import LaunchPart
     from warpfrag.ptx.program.program import DecodedInstruction, Program
     from warpfrag.ptx.program.types import Codes
 
@@ -206,18 +206,10 @@ def view_of(buffer: NDArray[np.uint8], offset: int, dtype: np.dtype[Any]) -> Cod
 class CompiledWarpBatch(WarpBatch):
     """Blocks that run at once, in machine code where there is some."""
 
-    def __init__(
-        self,
-        program: Program,
-        launch: LaunchConfig,
-        memory: DeviceMemory,
-        blocks: list[tuple[int, int, int]],
-        tally: LaunchTally,
-        compiled: CompiledProgram,
-    ) -> None:
+    def __init__(self, part: LaunchPart, compiled: CompiledProgram) -> None:
         """Put every lane at the entry, and the registers into one buffer."""
-        super().__init__(program, launch, memory, blocks, tally)
-        self.compiled = compiled
+        super().__init__(part)
+        self.compiled, program = compiled, part.program
         layout = compiled.layout
         row_bytes = max(BUFFER_ALIGN, layout.bytes)
         space = np.zeros(self.warps * row_bytes + BUFFER_ALIGN, np.uint8)
@@ -464,7 +456,7 @@ class CompiledWarpBatch(WarpBatch):
         group = LaneGroup(self, np.array([warp]), mask[None, :])
         try:
             if isinstance(action, AsyncCopy):  # the first of its run: the registers are as they were
-                self.async_copy(step, action, group)
+                run_async_copy(self, step, action, group)
             elif isinstance(action, MemoryLoad | MemoryStore):
                 size = action.type.dtype.itemsize * action.count
                 self.memory.reach(action.space, addresses, size, owners, writes=isinstance(action, MemoryStore))

@@ -22,7 +22,7 @@ from warpfrag.ptx.debugger.explanation import InstructionView, results_now, sour
 from warpfrag.ptx.debugger.operand_view import operand_matrix, ptx_operands
 from warpfrag.ptx.debugger.shared_view import SharedView
 from warpfrag.ptx.debugger.stepped_batch import SteppedBatch
-from warpfrag.ptx.interpreter.warp_state import LaunchTally
+from warpfrag.ptx.interpreter.warp_state import LaunchPart, LaunchTally
 from warpfrag.ptx.program.actions import MatrixOp
 from warpfrag.ptx.program.program import registers_of
 
@@ -297,7 +297,7 @@ class Debugger:
             blocks = next(self._waves, None)
             if blocks is None:
                 return None
-            self._batch = SteppedBatch(self.program, self.config, self.memory, blocks, self._tally)
+            self._batch = SteppedBatch(LaunchPart(self.program, self.config, self.memory, blocks, self._tally))
 
     def _hit(self, position: Position) -> Stop | None:
         """The stop of the first breakpoint that holds for warps at a position."""

@@ -19,9 +19,16 @@ from warpfrag.ptx.interpreter.barriers import BlockBarriers, ClusterBarriers
 from warpfrag.ptx.interpreter.bulk_copies import COPIES
 from warpfrag.ptx.interpreter.calls import CallStacks
 from warpfrag.ptx.interpreter.lane_group import LaneGroup, items_of
+from warpfrag.ptx.interpreter.lane_instructions import run_lane_op, run_move, run_trap, run_warp_collective
 from warpfrag.ptx.interpreter.matrix_instructions import run_matrix
 from warpfrag.ptx.interpreter.mbarriers import Mbarriers
-from warpfrag.ptx.interpreter.special_registers import GRID_REGISTERS
+from warpfrag.ptx.interpreter.memory_instructions import (
+    run_allocate,
+    run_async_copy,
+    run_atomic,
+    run_load,
+    run_store,
+)
 from warpfrag.ptx.interpreter.system_calls import run_system
 from warpfrag.ptx.interpreter.tensor_memory import TensorMemories, run_tensor
 from warpfrag.ptx.interpreter.texture_instructions import (
@@ -30,7 +37,7 @@ from warpfrag.ptx.interpreter.texture_instructions import (
     run_surface_reduction,
     run_surface_store,
 )
-from warpfrag.ptx.interpreter.warp_state import LaunchConfig, LaunchTally, WarpState
+from warpfrag.ptx.interpreter.warp_state import LaunchPart, WarpState
 from warpfrag.ptx.program.actions import (
     Action,
     Allocate,
@@ -61,26 +68,16 @@ from warpfrag.ptx.program.actions import (
     WarpCollective,
     WarpWait,
 )
-from warpfrag.ptx.program.inexact import InexactCause
-from warpfrag.ptx.program.program import (
-    DecodedInstruction,
-    Immediate,
-    Program,
-    Register,
-    SpecialRegister,
-    VectorOperand,
-)
-from warpfrag.ptx.program.state_spaces import is_in_window
-from warpfrag.ptx.program.types import TYPES, container, split
-from warpfrag.ptx.semantics.floats import QUIET, choose_nan, is_nan
+from warpfrag.ptx.program.types import TYPES, container
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from warpfrag.ptx.interpreter.memory import DeviceMemory, Owners
-    from warpfrag.ptx.program.types import Codes
+    from warpfrag.ptx.program.program import (
+        DecodedInstruction,
+    )
 
 
 NOT_RUNNABLE = np.int64(1) << np.int64(62)  # as a priority: after every lane that can run
@@ -97,24 +94,17 @@ LANE_BY_LANE = MemoryLoad | MemoryStore | Atomic | AsyncCopy | SurfaceLoad | Sur
 class WarpBatch(WarpState):
     """Blocks that run at once, and the scheduler of their warps."""
 
-    def __init__(
-        self,
-        program: Program,
-        launch: LaunchConfig,
-        memory: DeviceMemory,
-        blocks: list[tuple[int, int, int]],
-        tally: LaunchTally,
-    ) -> None:
+    def __init__(self, part: LaunchPart) -> None:
         """Put every lane at the entry, with nobody waiting and no call made."""
-        super().__init__(program, launch, memory, blocks, tally)
+        super().__init__(part)
         self.barriers = BlockBarriers(self)
         self.cluster_barriers = ClusterBarriers(self)
         self.mbarriers = self._new_mbarriers()
         self.tensor_memories = TensorMemories(self, self.mbarriers)
         self.calls = CallStacks(self)
         self.random: np.random.Generator | None = None  # chooses who runs next, where a seed says so
-        if launch.interleaving is not None:
-            self.random = np.random.default_rng([launch.interleaving, *blocks[0]])
+        if part.launch.interleaving is not None:
+            self.random = np.random.default_rng([part.launch.interleaving, *part.blocks[0]])
 
     # --- scheduling
 
@@ -340,198 +330,14 @@ class WarpBatch(WarpState):
                 self.waiting_in_warp[members] = False
         return False
 
-    # --- lane by lane
-
-    def lane_op(self, step: DecodedInstruction, action: LaneOp, group: LaneGroup) -> None:
-        """Compute lane by lane, and write the results."""
-        args: list[Codes | int] = []
-        for operand, kind in zip(step.sources, action.sources, strict=True):
-            if kind is not None:
-                args.append(group.read(operand, kind))
-            elif isinstance(operand, Immediate):
-                args.append(operand.code(None))
-        values = action.function(*args)
-        if action.nan_choice is not None and isinstance(values, np.ndarray):
-            values, doubtful = choose_nan(values, [np.asarray(arg) for arg in args], action.nan_choice.order)
-            if doubtful is not None and not action.nan_choice.is_fixed and (doubtful & group.mask).any():
-                self.tally.causes[self.memory.step] |= InexactCause.NAN_OPERANDS
-        if action.alternative is not None:
-            pairs = zip(as_tuple(values), as_tuple(action.alternative.function(*args)), strict=False)
-            if any(((value != other) & group.mask).any() for value, other in pairs):
-                self.tally.causes[self.memory.step] |= InexactCause.COMPILER
-        self.write_results(step, group, values, action)
-
-    def write_results(
-        self,
-        step: DecodedInstruction,
-        group: LaneGroup,
-        values: Codes | tuple[Codes, ...],
-        action: LaneOp | WarpCollective,
-    ) -> None:
-        """Write as many results as the instruction has operands for."""
-        extends = isinstance(action, LaneOp) and action.extends
-        results = values if isinstance(values, tuple) else (values,)
-        for operand, codes, kind in zip(step.results, results, action.results, strict=False):
-            group.write(operand, codes, kind if extends else None)
-
-    def move(self, step: DecodedInstruction, action: Move, group: LaneGroup) -> None:
-        """mov: a copy, several registers packed into one, or one unpacked."""
-        kind = action.type
-        target, source = step.results[0], step.sources[0]
-        if isinstance(source, VectorOperand):
-            bits = kind.bits // len(source.items)
-            part = TYPES[f"b{bits}"]
-            codes = np.zeros((group.warps, LANES), kind.dtype)
-            for index, item in enumerate(source.items):
-                codes = codes | group.read(item, part).astype(kind.dtype) << kind.dtype.type(bits * index)
-        else:
-            codes = group.read(source, kind)
-        if isinstance(target, VectorOperand):
-            bits = kind.bits // len(target.items)
-            for item, piece in zip(target.items, split(codes, len(target.items), bits), strict=True):
-                group.write(item, piece)
-        else:
-            group.write(target, codes)
-
     def no_op(self, step: DecodedInstruction, action: NoOp | WarpWait, group: LaneGroup) -> None:
         """No effect on the state."""
-
-    # --- memory
-
-    def load(self, step: DecodedInstruction, action: MemoryLoad, group: LaneGroup) -> None:
-        """ld: each lane reads one or more elements, extended to the width of its registers."""
-        kind, addresses = action.type, group.addresses(step.sources[0])
-        codes = self.memory.load(action.space, addresses, kind.dtype, action.count, group.owners)
-        for index, item in enumerate(items_of(step.results[0])):
-            group.write(item, group.scatter(codes[:, index]), kind)
-        if action.polls:
-            self.end_wait(group.active_rows, across_blocks=action.space != "shared")
-
-    def store(self, step: DecodedInstruction, action: MemoryStore, group: LaneGroup) -> None:
-        """st: each lane writes one or more elements."""
-        items = items_of(step.sources[1])
-        if action.converts is None:
-            codes = np.stack([group.read(item, action.type)[group.mask] for item in items], axis=1)
-        else:
-            kind, convert = action.converts
-            codes = np.stack([convert(group.read(item, kind)[group.mask]) for item in items], axis=1)
-        self.memory.store(action.space, group.addresses(step.sources[0]), codes, group.owners)
-        self.progress += 1
-
-    def atomic(self, step: DecodedInstruction, action: Atomic, group: LaneGroup) -> None:
-        """atom and red: lane after lane, in the order of warps and lanes."""
-        kind = action.type
-        addresses, owners = group.addresses(step.sources[0]), group.owners
-        operands = [
-            np.stack([group.read(item, kind)[group.mask] for item in items_of(operand)], axis=1)
-            for operand in step.sources[1 : 3 if action.name == "cas" else 2]
-        ]
-        if action.merges is not None:
-            operands = [action.merges(operands[0], group.read(step.sources[2], B64)[group.mask][:, None])]
-        with self.memory.lock:
-            old = self.exchange(action, addresses, owners, operands)
-        self.progress += 1
-        if action.returns:
-            for number, item in enumerate(items_of(step.results[0])):
-                group.write(item, group.scatter(old[:, number]), kind)
-            self.end_wait(group.active_rows, across_blocks=action.space != "shared")
-
-    def allocate(self, step: DecodedInstruction, _action: Allocate, group: LaneGroup) -> None:
-        """alloca: the place of a part of the stack, and how much of it is taken now."""
-        size, align, used, start = (group.read(source, B64) for source in step.sources)
-        offset = (used + align - np.uint64(1)) // align * align
-        capacity = np.uint64(self.program.local_bytes) - start
-        wrong = (offset > capacity) | (size > capacity - offset)
-        if wrong[group.mask].any():
-            index = int(wrong[group.mask].argmax())
-            asked, taken = int(size[group.mask][index]), int(used[group.mask][index])
-            have = int(capacity[group.mask][index])
-            raise Fault(index, f"{asked} bytes do not fit on the stack: {taken} of {have} are in use")
-        group.write(step.results[0], start + offset)
-        group.write(step.results[1], offset + size)
-
-    def exchange(self, action: Atomic, addresses: Codes, owners: Owners, operands: list[Codes]) -> Codes:
-        """Write the new values, and return those that were there."""
-        kind = action.type
-        old = np.empty((len(addresses), action.count), kind.dtype)
-        size = kind.dtype.itemsize
-        for which, buffer, offsets in self.memory.reach(
-            action.space, addresses, size * action.count, owners, writes=True
-        ):
-            if self.memory.observer is not None:
-                self.memory.observer.update(buffer, offsets, size * action.count, owners.threads[which])
-            cells = self.memory.elements(buffer, kind.dtype)
-            index = offsets // size
-            update = action.function
-            if action.space == "generic" and action.in_window is not None and is_in_window(addresses[which[0]]):
-                update = action.in_window
-            if kind.element == "f64" and (action.space == "shared" or update is action.in_window):
-                self.doubt_sums(cells, index, operands[0][which][:, 0])
-            if len(np.unique(index)) == len(index):  # no two at one address: all at once
-                at = index[:, None] + np.arange(action.count)
-                old[which] = cells[at]
-                cells[at] = update(old[which], *(operand[which] for operand in operands))
-                continue
-            for lane, first in zip(which, index, strict=True):
-                own = slice(first, first + action.count)
-                old[lane] = cells[own]
-                cells[own] = update(old[lane], *(operand[lane] for operand in operands))
-        return old
-
-    def doubt_sums(self, cells: Codes, index: Codes, operands: Codes) -> None:
-        """Sums of f64 by a loop around cas have an order of operands too: doubtful where different NaNs meet."""
-        nan = is_nan(operands, "f64")
-        if nan.any() and (nan & is_nan(cells[index], "f64") & ((operands | QUIET) != (cells[index] | QUIET))).any():
-            self.tally.causes[self.memory.step] |= InexactCause.NAN_OPERANDS
-
-    def async_copy(self, step: DecodedInstruction, _action: AsyncCopy, group: LaneGroup) -> None:
-        """cp.async: copied when it is issued; zeros follow the bytes of the source."""
-        target, source, size_operand, *rest = step.sources
-        size = size_operand.code(None) if isinstance(size_operand, Immediate) else 0
-        if size not in {4, 8, 16}:
-            raise PtxError(step.line, f"expected 4, 8 or 16 bytes for {step.name}, got {step.text}")
-        src_bytes = np.full((group.warps, LANES), size, np.uint32)
-        if rest and isinstance(rest[0], Register) and rest[0].bits == 1:  # ignore-src
-            src_bytes = np.where(group.read(rest[0], PRED), np.uint32(0), src_bytes)
-        elif rest and not (isinstance(rest[0], Register) and rest[0].bits == 64):  # src-size; 64 bits are a policy
-            src_bytes = np.minimum(group.read(rest[0], U32), np.uint32(size))
-        counts = src_bytes[group.mask]
-        owners, addresses = group.owners, group.addresses(source)
-        codes = np.zeros((len(counts), size), np.uint8)
-        self.memory.check_alignment(addresses, size)
-        for count in np.unique(counts):
-            if count:
-                which = np.nonzero(counts == count)[0]
-                try:
-                    codes[which, :count] = self.memory.load(
-                        "global", addresses[which], np.dtype(np.uint8), int(count), owners.at(which)
-                    )
-                except Fault as fault:
-                    raise fault.of(which[fault.index]) from None
-        words = codes.view(np.uint32)
-        self.memory.store("shared", group.addresses(target), words, owners)
-        self.progress += 1
 
     def copy_in_bulk(self, step: DecodedInstruction, action: Action, group: LaneGroup) -> None:
         """Bulk copies, boxes of tensor maps and what changes those."""
         COPIES[type(action)](self, self.mbarriers, step, action, group)
 
     # --- several lanes together
-
-    def warp_collective(self, step: DecodedInstruction, action: WarpCollective, group: LaneGroup) -> None:
-        """Shuffles, votes, matches and reductions."""
-        args = [group.read(operand, kind) for operand, kind in zip(step.sources, action.sources, strict=True)]
-        if not (action.synced and action.by_members):
-            self.write_results(step, group, action.function(group.mask, *args), action)
-            return
-        members = args[-1]
-        named = ((members >> LANE_INDEX) & np.uint32(1)) != 0
-        left = group.mask
-        while left.any():  # lanes that name the same members are one set; there may be several in a warp
-            first = np.take_along_axis(members, left.argmax(axis=1)[:, None], axis=1)
-            chosen = left & (members == first)
-            self.write_results(step, group.part(chosen), action.function(chosen & named, *args), action)
-            left = left & ~chosen
 
     def matrix_op(self, step: DecodedInstruction, action: MatrixOp, group: LaneGroup) -> None:
         """mma, wmma, wgmma, ldmatrix, stmatrix, movmatrix."""
@@ -570,20 +376,6 @@ class WarpBatch(WarpState):
     def system_call(self, step: DecodedInstruction, action: SystemCall, group: LaneGroup) -> None:
         """A call of a function that the driver brings."""
         run_system(self, step, group, action.name)
-
-    def trap(self, step: DecodedInstruction, _action: Trap, group: LaneGroup) -> None:
-        """trap and brkpt: the launch ends with an error."""
-        warps, lanes = np.nonzero(group.mask)
-        who = self.thread_name(int(group.warp_rows[warps[0]]), int(lanes[0]))
-        hint = "; grid.sync() needs launch(..., cooperative=True)" if self.lacks_grid_workspace() else ""
-        raise PtxError(step.line, f"{step.name} by {who}: the kernel ended the launch itself{hint}")
-
-    def lacks_grid_workspace(self) -> bool:
-        """Whether the kernel asks for the workspace that only a cooperative launch has."""
-        asked = {
-            source.name for step in self.program.steps for source in step.sources if type(source) is SpecialRegister
-        }
-        return not self.launch.is_cooperative and bool(asked & set(GRID_REGISTERS))
 
     # --- control: `group` are the lanes that reach the step, `active` those of them whose guard holds
 
@@ -664,22 +456,17 @@ class WarpBatch(WarpState):
         group.put(self.pc, at + 1)
 
 
-def as_tuple(values: Codes | tuple[Codes, ...]) -> tuple[Codes, ...]:
-    """The results of a step, where it has one too."""
-    return values if isinstance(values, tuple) else (values,)
-
-
 HANDLERS: dict[type[Action], Callable[..., None]] = {
-    LaneOp: WarpBatch.lane_op,
-    Move: WarpBatch.move,
+    LaneOp: run_lane_op,
+    Move: run_move,
     NoOp: WarpBatch.no_op,
-    MemoryLoad: WarpBatch.load,
-    MemoryStore: WarpBatch.store,
-    Allocate: WarpBatch.allocate,
-    Atomic: WarpBatch.atomic,
-    AsyncCopy: WarpBatch.async_copy,
+    MemoryLoad: run_load,
+    MemoryStore: run_store,
+    Allocate: run_allocate,
+    Atomic: run_atomic,
+    AsyncCopy: run_async_copy,
     **dict.fromkeys(COPIES, WarpBatch.copy_in_bulk),
-    WarpCollective: WarpBatch.warp_collective,
+    WarpCollective: run_warp_collective,
     WarpWait: WarpBatch.no_op,
     MatrixOp: WarpBatch.matrix_op,
     TensorThreadOp: WarpBatch.tensor_op,
@@ -690,7 +477,7 @@ HANDLERS: dict[type[Action], Callable[..., None]] = {
     SurfaceLoad: run_surface_load,
     SurfaceStore: run_surface_store,
     SurfaceReduction: run_surface_reduction,
-    Trap: WarpBatch.trap,
+    Trap: run_trap,
 }
 """Of actions that go on to the next step: called with the step, its action and the lanes that run it."""
 CONTROL_HANDLERS: dict[type[Action], Callable[..., None]] = {

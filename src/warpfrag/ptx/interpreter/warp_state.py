@@ -7,7 +7,7 @@ Nothing here decides what runs next: the scheduler in `warp_batch` does. What on
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -99,6 +99,16 @@ class LaunchTally:
         self.printed_characters += other.printed_characters
 
 
+class LaunchPart(NamedTuple):
+    """The blocks of a launch that run at once: what they run, how it was launched, on what memory, and the counts."""
+
+    program: Program
+    launch: LaunchConfig
+    memory: DeviceMemory
+    blocks: list[tuple[int, int, int]]
+    tally: LaunchTally
+
+
 class WarpState:
     """The warps of blocks that run at once; arrays are [warps] or [warps, lanes].
 
@@ -107,15 +117,9 @@ class WarpState:
     slices it had.
     """
 
-    def __init__(
-        self,
-        program: Program,
-        launch: LaunchConfig,
-        memory: DeviceMemory,
-        blocks: list[tuple[int, int, int]],
-        tally: LaunchTally,
-    ) -> None:
+    def __init__(self, part: LaunchPart) -> None:
         """Put every lane at the entry."""
+        program, launch, memory, blocks, tally = part
         self.program, self.launch, self.memory, self.tally = program, launch, memory, tally
         self.blocks = blocks
         per_block = launch.warps

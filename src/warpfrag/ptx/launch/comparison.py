@@ -20,7 +20,7 @@ from warpfrag.ptx.debugger.breakpoints import ThreadAt
 from warpfrag.ptx.debugger.lockstep import MIN_LIKENESS, Lockstep, Pairing
 from warpfrag.ptx.debugger.stepped_batch import SteppedBatch
 from warpfrag.ptx.interpreter.memory import Allocation, DeviceMemory
-from warpfrag.ptx.interpreter.warp_state import LaunchTally
+from warpfrag.ptx.interpreter.warp_state import LaunchPart, LaunchTally
 from warpfrag.ptx.launch.device_array import DeviceArray
 from warpfrag.ptx.launch.grid import Waves, Work
 from warpfrag.ptx.launch.host_arrays import as_host_array
@@ -192,7 +192,7 @@ class Side:
         """The same blocks, to be run step by step on a memory."""
         steps = len(self.program.steps)
         tally = LaunchTally(np.zeros(steps, np.int64), np.zeros(steps, np.uint8))
-        return SteppedBatch(self.program, self.config, memory, wave, tally)
+        return SteppedBatch(LaunchPart(self.program, self.config, memory, wave, tally))
 
 
 class SingleWave(Waves):

@@ -18,7 +18,7 @@ from warpfrag.errors import WarpfragError
 from warpfrag.numerics.float_environment import exact_floats
 from warpfrag.ptx.compiler.engine import CompiledProgram, CompiledWarpBatch
 from warpfrag.ptx.interpreter.warp_batch import WarpBatch
-from warpfrag.ptx.interpreter.warp_state import LaunchConfig, LaunchTally
+from warpfrag.ptx.interpreter.warp_state import LaunchConfig, LaunchPart, LaunchTally
 from warpfrag.ptx.program.actions import Atomic, BulkCopy, MemoryLoad, SystemCall, TensorCopy
 from warpfrag.ptx.program.program import DecodedInstruction, Discard
 
@@ -153,13 +153,14 @@ class Work:
             if wave is None:
                 break
             number, blocks = wave
+            part = LaunchPart(self.program, self.config, self.memory, blocks, self.tally)
             batch: WarpBatch
             if self.checks is not None:
-                batch = self.checks.batch(self.program, self.config, self.memory, blocks, self.tally)
+                batch = self.checks.batch(part)
             elif self.compiled is None:
-                batch = WarpBatch(self.program, self.config, self.memory, blocks, self.tally)
+                batch = WarpBatch(part)
             else:
-                batch = CompiledWarpBatch(self.program, self.config, self.memory, blocks, self.tally, self.compiled)
+                batch = CompiledWarpBatch(part, self.compiled)
             try:
                 with np.errstate(all="ignore"):
                     batch.run()
