@@ -90,7 +90,8 @@ class TensorMap:
     @cached_property
     def columns(self) -> int:
         """Columns of a region: as many as count on, and no more than leave several regions side by side."""
-        total, group, moved = self.layout.ins["column"], 1, ()
+        total, group = self.layout.ins["column"], 1
+        moved: tuple[int, ...] = ()
         for step in self.layout.steps("column"):
             counts_on = not moved or tuple(step.moves) == tuple(amount * group for amount in moved)
             if total // group <= ACROSS or total // (group * step.radix) < 2 or not counts_on:

@@ -110,7 +110,7 @@ class OperandView:
         return "row" if self.name == "scale_a" else "col", scaled_lines(form, self.name[-1])
 
     @cached_property
-    def _line_at(self) -> Record:
+    def _line_at(self) -> dict[int, int]:
         """For each coordinate of the layout that is no padding, the row or column it stands for."""
         return {index: line for line, index in enumerate(self.lines[1])}
 

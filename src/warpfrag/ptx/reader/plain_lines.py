@@ -107,7 +107,7 @@ class LineContents(dict[str, LineContent]):
         """A statement; a call has operands of its own kind."""
         if opcode.startswith("call"):
             return None
-        texts = written or []
+        texts: list[str] = []
         if written:
             texts = BETWEEN_OPERANDS.split(written) if "{" in written else written.split(",")
         try:
