@@ -61,6 +61,7 @@ RIGHT = {  # what a verb seldom gets by chance
     "explain": ["a16.npy", "a16.npy", "a16.npy", "a16.npy"],
     "survey": ["layers.toml", "-o", "choices.npz"],
     "test": ["suite.toml"],
+    "where": [NAMES[0], "A[9, 3]"],
 }
 STUDY = f'instruction = "{NAMES[0]}"\narch = "sm_90"\nshape = [4, 4, 4]\ndata = "normal"\n'.encode()
 SUITE = b"""[[test]]

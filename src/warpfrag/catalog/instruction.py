@@ -75,7 +75,7 @@ class Instruction:
 
     @property
     def kind(self) -> str:
-        """What stands behind kind::, or nothing."""
+        """The word after kind::, or nothing."""
         return self.form.kind
 
     @cached_property

@@ -40,13 +40,10 @@ CALLED = {
 
 
 class Aliases(TypedDict):
-    """What one instruction is called elsewhere; None where nobody calls it anything.
+    """What one instruction is called elsewhere; None where it has no such name.
 
-    cute  the struct of CUTLASS that wraps it
-    sass  what an assembler makes of it, by target
-    nvvm  the intrinsic of LLVM
-    mlir  the operation of the dialect nvvm, as text
-    also  names that say the same, and atoms that are made of it
+    `cute` is the struct of CUTLASS that wraps it, `sass` what an assembler makes of it, by target, `nvvm` the intrinsic
+    of LLVM, `mlir` the operation of the dialect nvvm, as text, and `also` has synonyms and atoms built from it.
     """
 
     cute: str | None

@@ -71,7 +71,7 @@ class TensorSpelling:
 
     @property
     def kind(self) -> str:
-        """What stands behind kind::, or nothing."""
+        """The word after kind::, or nothing."""
         return self.word("kind").removeprefix("kind::")
 
     @property
