@@ -33,8 +33,23 @@ def everything() -> list[wf.Instruction]:
 
 
 def listed() -> list[wf.Instruction]:
-    """What a list shows that has one line for all widths of a warpgroup's instruction: the usual width."""
-    return [*of_a_warp(), *(one for one in found() if one.form.is_warpgroup and one.shape.n == 64)]
+    """What a list shows that has one line for all widths of a warpgroup's instruction: the usual width.
+
+    Loads and stores of tensor memory have one line for all repeats, and a spelling of tcgen05.mma one for all products.
+    """
+    moves = [one for op in ("tcgen05.ld", "tcgen05.st") for one in wf.find(op=op) if one.form.spelling.repeat == 4]
+    products: dict[str, wf.Instruction] = {}
+    for one in wf.find(op="tcgen05"):
+        if one.form.is_typed:
+            kept = products.setdefault(one.form.spelling.name, one)
+            products[one.form.spelling.name] = min(kept, one, key=_unusual)
+    widest = [one for one in found() if one.form.is_warpgroup and one.shape.n == 64]
+    return [*of_a_warp(), *widest, *moves, *products.values()]
+
+
+def _unusual(one: wf.Instruction) -> tuple[bool, bool, bool]:
+    """What is shown first has m 128, n 64 and sums of f32, if it can."""
+    return one.shape.m != 128, one.shape.n != 64, one.form.d != "f32"
 
 
 def of_a_warp() -> list[wf.Instruction]:

@@ -20,7 +20,7 @@ def part(pattern):
 
 
 def test_the_page_is_small():
-    assert 100 * KIBIBYTE < len(build_page().encode()) < 700 * KIBIBYTE
+    assert 100 * KIBIBYTE < len(build_page().encode()) < 750 * KIBIBYTE
 
 
 def test_the_policy_names_the_script_and_the_style_by_hash():

@@ -12,6 +12,7 @@ import warpfrag as wf
 from instructions import everything, of_a_warp
 from warpfrag.explorer.build import PAGE, build_page
 from warpfrag.explorer.bundle import join_modules
+from warpfrag.explorer.tensor import of_warp
 from warpfrag.isa.targets import targets
 
 
@@ -33,6 +34,9 @@ def test_the_page_reads_everything_that_is_written():
     things = [
         data(),
         *(thing for listed in ("instructions", "warpgroups", "operands", "layouts") for thing in data()[listed]),
+        data()["tensor"],
+        *(row for listed in ("moves", "products") for row in data()["tensor"][listed]),
+        *(shape for row in data()["tensor"]["products"] for shape in row["shapes"]),
     ]
     fields = {field for thing in [*things, *data()["patterns"].values()] for field in thing}
 
@@ -77,6 +81,10 @@ def written_layouts():
             found[data()["operands"][place]["layout"]] = widest.operands[role].row.layout
         width, place = row["moved"]  # D of the width whose relayouts are known
         found[data()["operands"][place]["layout"]] = wf.get(row["name"].replace("{n}", str(width))).d.layout
+    for row in data()["tensor"]["moves"]:
+        longest = wf.get(row["name"].replace("{x}", str(row["repeats"][-1])))
+        for role, place in row["operands"].items():
+            found[data()["operands"][place]["layout"]] = of_warp(longest.operands[role].layout)
     return found
 
 
@@ -163,3 +171,34 @@ def test_codes_are_those_of_the_pattern():
         assert {code: tuple(columns) for code, columns in written["descending"]} == pattern.descending
         assert (written["chunk"], written["kept"]) == (pattern.chunk, pattern.kept)
     assert sorted(data()["patterns"]) == ["1:2", "2:4", "4:8"]
+
+
+def test_every_product_of_tcgen05_is_there_once():
+    """Forty spellings, with lists of shapes and types, stand for all products."""
+    tensor = data()["tensor"]
+    named = [
+        f"{row['name']}.m{shape['m']}n{n}k{shape['k']}.{types}"
+        for row in tensor["products"]
+        for shape in row["shapes"]
+        for n in tensor["width_lists"][shape["widths"]]
+        for types in tensor["type_lists"][row["types"]]
+    ]
+    every = [each.name for each in wf.find(op="tcgen05") if each.form.is_typed]
+
+    assert len(every) > 15_000
+    assert sorted(named) == sorted(every)
+    assert len(tensor["products"]) == 40
+
+
+def test_every_load_and_store_of_tensor_memory_is_there_once():
+    named = [row["name"].replace("{x}", str(repeat)) for row in data()["tensor"]["moves"] for repeat in row["repeats"]]
+
+    assert sorted(named) == sorted(one.name for op in ("tcgen05.ld", "tcgen05.st") for one in wf.find(op=op))
+    for row in data()["tensor"]["moves"]:
+        for repeat in row["repeats"]:
+            texts = [text.replace("{x}", str(repeat)) for text in data()["texts"]]
+            names = wf.aliases(row["name"].replace("{x}", str(repeat)))
+            cute, _, nvvm, _, also = row["names"]
+            assert [texts[place] for place in cute] == [name for name in [names["cute"]] if name]
+            assert [texts[place] for place in nvvm] == [name for name in [names["nvvm"]] if name]
+            assert [texts[place] for place in also] == [name for name in [names["mlir"], *names["also"]] if name]

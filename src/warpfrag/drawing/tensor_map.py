@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 ACROSS = 4  # regions side by side, if the columns can be grouped so
 LONG_NAMES = 8  # so many regions side by side have words beside their numbers
+FLAT = 2  # so many have room for their words in one line
 SHADES = 4  # of one hue
 HUES = 8
 PLURALS = {"row": "rows", "col": "columns", "chunk": "chunks", "byte": "bytes"}
@@ -225,7 +226,7 @@ def _map_grid(tensor: TensorMap, block: int, *, is_pair: bool) -> FigureGrid:
         cells=tuple(cells),
         blocks=tuple(CellBlock(cell.y, cell.x, cell.y, cell.x, cell.lines) for cell in cells),
         key=tensor.key,
-        is_stacked=True,
+        is_stacked=width > FLAT,
     )
 
 
@@ -309,7 +310,7 @@ def matrix_map(tensor: TensorMap) -> FigureGrid:
         cells=tuple(cells),
         blocks=tuple(CellBlock(cell.y, cell.x, cell.y, cell.x, cell.lines) for cell in cells),
         key=tensor.key,
-        is_stacked=True,
+        is_stacked=len(cols) > FLAT,
     )
 
 

@@ -1,7 +1,7 @@
 // About the instruction: its name, where it is legal, its registers, its formulas, how all of this is known.
 
 import { breakable, byId, escapeText, listed } from "./html.js";
-import { TARGETS } from "./model.js";
+import { TARGETS, isWarpgroup } from "./model.js";
 
 /** Everything around the figure. */
 export function showAbout(instruction, state) {
@@ -13,6 +13,7 @@ export function showAbout(instruction, state) {
   byId("legality").innerHTML = legality(instruction, state);
   byId("operand-rows").innerHTML = Object.values(instruction.operands).map(operandRow).join("") + stagedRow(instruction);
   byId("formulas").innerHTML = Object.values(instruction.operands).map(formulas).join("") + addressFormula(instruction);
+  byId("h-operands").parentElement.hidden = byId("h-formulas").parentElement.hidden = Boolean(instruction.tensor);
   byId("last-lane").textContent = instruction.lanes - 1;
   byId("called").innerHTML = called(instruction);
   byId("known").innerHTML = known(instruction);
@@ -24,11 +25,18 @@ function badges(instruction) {
     ...(pattern ? [`sparse ${pattern.name}`] : []),
     ...(ordered ? ["ordered metadata"] : []),
     ...(selectors.length ? [selectors.length > 1 ? `selectors ${listed(selectors)}` : "selector 0"] : []),
-    ...(instruction.family ? ["a warpgroup: four warps", "B in shared memory"] : []),
+    ...(instruction.access ? ["four warps, each its 32 lanes of tensor memory"] : []),
+    ...(instruction.tensor ? tensorBadges(instruction.tensor) : []),
+    ...(isWarpgroup(instruction) ? ["a warpgroup: four warps", "B in shared memory"] : []),
     ...(kind ? [`kind ${kind}`] : []),
     ...(operands.a?.parts > 1 && operands.b ? ["four products"] : []),
     ...(arch ? [`fragments as measured on ${arch}`] : []),
   ];
+}
+
+function tensorBadges({ family, shape }) {
+  const who = family.blocks > 1 ? "a pair of blocks" : "one block";
+  return [who, `D in tensor memory, data path ${shape.path}`, "B in shared memory", ...(family.sparse ? ["sparse"] : [])];
 }
 
 function legality(instruction, state) {

@@ -185,6 +185,12 @@ function moverCaption(instruction, operand, part) {
   if (instruction.op === "movmatrix") {
     return `<h3>${operand.role === "a" ? "Source A" : "Destination D"}</h3> <span>${shape}</span>`;
   }
+  if (instruction.access) {
+    const lanes = `lanes 0–${operand.rows - 1} down, ${operand.cols} columns across`;
+    const repeats = instruction.repeats.map((one) => `<option${one === instruction.repeat ? " selected" : ""}>${one}</option>`);
+    const choice = `<span class="controls"><label>repeat <select data-width aria-label="repeat">${repeats.join("")}</select></label></span>`;
+    return `<h3>Tensor memory of warp 0</h3> <span>${lanes} · ${operand.regs} × ${operand.ptx_type}; each warp 32 lanes further</span>${choice}`;
+  }
   if (!instruction.addresses) {
     const registers = `${operand.regs} × ${operand.ptx_type}${copiesText(operand)}`;
     return `<h3>${operand.letter}</h3> <span>${shape} · ${registers}</span>`;

@@ -90,7 +90,7 @@ export function showFound(state) {
   }
   byId("clear").hidden = !(FACETS.some((facet) => state[facet]) || state.q);
   byId("count").textContent = matches.length
-    ? `${matches.length} ${matches.length > 1 ? "entries" : "entry"}${matches.length > 1 && matches.some(({ family }) => family) ? ", wgmma widths grouped" : ""}`
+    ? `${matches.length} ${matches.length > 1 ? "entries" : "entry"}${matches.length > 1 && matches.some(({ family, tensor }) => family || tensor) ? ", widths grouped" : ""}`
     : "No instruction matches. Use fewer words, or clear the filters.";
   listFound(state);
 }
@@ -130,8 +130,9 @@ function listFound(state) {
 
 /** The line of the list for what is shown; of a wgmma the one that stands for all its widths. */
 function listedAs({ i }) {
-  const { family } = currentInstruction();
-  return matches.find(({ name }) => name === i) ?? (family && matches.find((one) => one.family === family));
+  const { family, tensor } = currentInstruction();
+  const same = (one) => (tensor ? one.tensor?.family === tensor.family : family && one.family === family);
+  return matches.find(({ name }) => name === i) ?? matches.find(same);
 }
 
 /** Mark the instruction that is shown in the list, and bring it into sight where it is another than before. */

@@ -1,7 +1,7 @@
 // The page: wires the state, the finder, the views and the light together.
 
 import { byId, moveTabStop, roving } from "./html.js";
-import { INSTRUCTIONS, VERSION, holders, ofWidth } from "./model.js";
+import { INSTRUCTIONS, VERSION, holders, isWarpgroup, ofWidth } from "./model.js";
 import { change, currentInstruction, picked, pickText, readAddress, scene, state, writeAddress } from "./state.js";
 import { emptyQuestion, markCurrent, showFound, startFinder } from "./finder.js";
 import { drawFigure } from "./figure.js";
@@ -10,6 +10,7 @@ import { csvText, drawTable } from "./table.js";
 import { drawRelayout, swapped } from "./relayout_view.js";
 import { addressesText, drawMemory, showBytes } from "./memory_view.js";
 import { changedWord, drawWarpgroup, showUnit, unitsText } from "./warpgroup_view.js";
+import { changedProduct, drawTensor, showRegion, tensorText } from "./tensor_view.js";
 import { cellsOf, forgetCells, lightsOut, lightUp } from "./light.js";
 import { isOutput, showElement, showLane, showLanes, showNothing, showRegister, startLanes } from "./details.js";
 import { formulaText, showAbout } from "./about.js";
@@ -25,7 +26,7 @@ const VIEW_WRITERS = {
   relayout: drawRelayout,
   memory: drawMemory,
 };
-const NUMBER_LISTS = new Set(["lane", "access"]); // lists to choose a number from
+const NUMBER_LISTS = new Set(["lane", "access", "row", "col"]); // lists to choose a number from
 const CELLS = "[data-operand], [data-bytes], [data-unit]"; // what the arrow keys walk over
 const QUESTION = new Set(Object.keys(emptyQuestion()));
 
@@ -50,9 +51,13 @@ function draw() {
   const instruction = currentInstruction();
   const focused = document.activeElement?.dataset ?? {};
   forgetCells();
-  document.querySelector("aside").classList.toggle("no-lanes", Boolean(instruction.family) && state.view === "memory");
+  const isMemory = isWarpgroup(instruction) && state.view === "memory";
+  document.querySelector("aside").classList.toggle("no-lanes", isMemory || Boolean(instruction.tensor));
+  document.body.classList.toggle("in-tensor-memory", Boolean(instruction.tensor));
+  document.body.classList.toggle("of-tensor-memory", Boolean(instruction.access));
   showLanes(scene());
-  if (instruction.family) drawWarpgroup(state.view === "relayout" ? instruction : scene(), state, VIEW_WRITERS);
+  if (instruction.tensor) drawTensor(instruction, state);
+  else if (isWarpgroup(instruction)) drawWarpgroup(state.view === "relayout" ? instruction : scene(), state, VIEW_WRITERS);
   else VIEW_WRITERS[state.view](instruction, state);
   showAbout(instruction, state); // the name and the badges stand above what is fitted
   fitView();
@@ -133,7 +138,8 @@ function follow({ target }) {
   }
   const unit = target.closest("[data-unit]");
   if (unit) {
-    showUnit(unit);
+    if (scene().tensor) showRegion(unit);
+    else showUnit(unit);
     lightUp({ cell: unit });
     return;
   }
@@ -196,7 +202,7 @@ function neighbourPlace(grid, cell, key) {
 
 function copy(button) {
   const instruction = currentInstruction();
-  const { operands } = instruction.family ? scene() : instruction; // of a warpgroup those of the warp that is shown
+  const { operands } = isWarpgroup(instruction) ? scene() : instruction; // of a warpgroup those of the warp that is shown
   const all = Object.values(operands).filter((operand) => !operand.unknown);
   const here = state.view === "matrix" ? all : all.filter((operand) => operand.role === state.operand);
   const { copy: what, role } = button.dataset;
@@ -204,6 +210,7 @@ function copy(button) {
     ptx: () => [instruction.name, "the PTX text"],
     formula: () => [formulaText(role ? [instruction.operands[role]] : here), "the formulas"],
     csv: () =>
+      instruction.tensor ? [tensorText(instruction, state), "the table as CSV"] :
       state.view === "memory" ? [memoryText(instruction), "the addresses as CSV"] : [csvText(here), "the table as CSV"],
     svg: () => [svgText(byId("view")), "the figure as SVG"],
     link: () => [location.href, "the link"],
@@ -213,8 +220,8 @@ function copy(button) {
 }
 
 /** What the memory view shows, as CSV. */
-function memoryText({ family }) {
-  return family ? unitsText(scene(), state) : addressesText(scene(), state);
+function memoryText(instruction) {
+  return isWarpgroup(instruction) ? unitsText(scene(), state) : addressesText(scene(), state);
 }
 
 function start() {
@@ -260,6 +267,7 @@ function start() {
   });
   document.addEventListener("change", ({ target }) => {
     if (target.matches("[data-descriptor-field]")) set({ word: changedWord(scene(), state, target) });
+    if (target.matches("select[data-product]")) set({ i: changedProduct(currentInstruction(), target).name });
     if (target.matches("select[data-width]")) set({ i: ofWidth(currentInstruction(), target.value).name });
     if (target.matches("select[data-set], input[data-set]"))
       set({ [target.dataset.set]: NUMBER_LISTS.has(target.dataset.set) ? Number(target.value) : target.value });

@@ -3,11 +3,14 @@
 import { copiesOf, extentOf, narrowed, ofWarp, placesOf } from "./layout.js";
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
-const LETTERS = { a: "A", b: "B", c: "C", d: "D", metadata: "E", scale_a: "SA", scale_b: "SB" };
+export const LETTERS = { a: "A", b: "B", c: "C", d: "D", metadata: "E", scale_a: "SA", scale_b: "SB" };
 const MEANINGS = { metadata: "metadata", scale_a: "scales of A", scale_b: "scales of B" };
 const CHOSEN_DIMS = new Set(["selector", "thread_id", "byte_id"]);
 
-export const COORDINATE_WORDS = { row: "row", col: "column", chunk: "chunk", scale: "scale" };
+export const COORDINATE_WORDS = { row: "row", col: "column", chunk: "chunk", scale: "scale", tlane: "tensor lane", column: "column" };
+
+/** Rows of tcgen05: products by spelling, loads and stores, and where elements lie; see tensor.js. */
+export const TENSOR = { ...DATA.tensor, products: DATA.tensor.products.map(spelled) };
 export const TARGETS = DATA.targets;
 
 /** Names of GPUs, in lower case, with their targets. */
@@ -76,8 +79,8 @@ function namesOf([cute, sass, nvvm, mlir, also], text) {
 /** One instruction, with its operands. */
 function instructionOf(row) {
   const words = row.name.slice(row.op.length + 1).split(".");
-  const shape = shapeText(row.shape);
-  const text = (place) => DATA.texts[place].replaceAll("{n}", row.shape[1]);
+  const shape = row.access ? `${row.access}.x${row.repeat}` : shapeText(row.shape);
+  const text = (place) => DATA.texts[place].replaceAll("{n}", row.shape[1]).replaceAll("{x}", row.repeat);
   return {
     kind: "",
     bitop: "",
@@ -86,7 +89,7 @@ function instructionOf(row) {
     ...row,
     shapeText: shape,
     extents: { m: row.shape[0], n: row.shape[1], k: row.shape[2] },
-    rest: words.filter((word) => !["sync", "aligned", shape].includes(word)).join("."),
+    rest: words.filter((word) => !["sync", "aligned", ...shape.split(".")].includes(word)).join("."),
     targets: DATA.target_sets[row.targets],
     sources: row.sources.map((source) => DATA.texts[source]),
     pattern: row.pattern ? { name: row.pattern, ...DATA.patterns[row.pattern] } : null,
@@ -99,7 +102,7 @@ function instructionOf(row) {
       return namesOf(row.names, text);
     },
     get lanes() {
-      return Math.max(...Object.values(this.operands).map((operand) => operand.lanes));
+      return Math.max(1, ...Object.values(this.operands).map((operand) => operand.lanes));
     },
     get operands() {
       const operands = Object.fromEntries(
@@ -120,8 +123,28 @@ function rowOf({ operands, moved, shape }, role) {
 /** The layout of an operand; that of a warpgroup's D is as wide as the instruction, and shown for the first warp. */
 function layoutOf(row, role) {
   const layout = DATA.layouts[rowOf(row, role).layout];
+  if (row.repeats) return ofRepeat(layout, row);
   if (!row.widths) return layout;
   return ofWarp(role === "d" ? narrowed(layout, row.shape[1]) : layout, 0);
+}
+
+/**
+ * What a shorter load or store has: so many columns and registers. The halves of 16x32bx2 stand side by side, so the
+ * formulas of the longest are not those of others.
+ */
+function ofRepeat(layout, { access, repeat, repeats }) {
+  const share = repeat / repeats.at(-1);
+  const columns = layout.shape[1] * share;
+  const cut = { ...layout, shape: [layout.shape[0], columns], extents: { reg: (1 << layout.reg.length) * share } };
+  if (access !== "16x32bx2" || share === 1) return cut;
+  return { ...cut, lane: layout.lane.with(-1, [0, columns / 2]), element_formulas: {}, place_formulas: {} };
+}
+
+/** Every repeat of a load or store of tensor memory as an instruction of its own. */
+function ofRepeats(row) {
+  return row.repeats.map((repeat) =>
+    instructionOf({ ...row, repeat, name: row.name.replace("{x}", repeat), family: row.name, shape: [0, repeat] }),
+  );
 }
 
 /** The operands of a warpgroup as another warp holds them. */
@@ -151,12 +174,55 @@ function shapeText([m, n, k]) {
   return `m${m}n${n}` + (k ? `k${k}` : "");
 }
 
-export const INSTRUCTIONS = [...DATA.instructions.map(instructionOf), ...DATA.warpgroups.flatMap(ofWidths)];
+/** A spelling with its lists of types and widths. */
+function spelled(row) {
+  const { type_lists: types, width_lists: widths } = DATA.tensor;
+  const shapes = row.shapes.map((shape) => ({ ...shape, widths: widths[shape.widths] }));
+  return { ...row, shapes, types: types[row.types] };
+}
+
+/** A product of tcgen05: a spelling with one of its shapes, widths and types. Its operands lie in tensor memory. */
+function productOf(family, shape, n, types) {
+  const [d, a, b] = types.split(".");
+  const { m, k } = shape;
+  const name = `${family.name}.m${m}n${n}k${k}.${types}`;
+  const roles = ["d", "a", ...(family.sparse ? ["metadata"] : []), ...(family.scales ? ["scale_a", "scale_b"] : [])];
+  const instruction = instructionOf({ ...family, operands: {}, name, shape: [m, n, k], a, b, c: d, d });
+  return Object.assign(instruction, { tensor: { family, shape, types, roles } });
+}
+
+/** The product that a spelling is first shown with. */
+function usualProduct(family) {
+  const [m, n, k] = family.usual;
+  return productOf(family, family.shapes.find((shape) => shape.m === m && shape.k === k), n, family.types[0]);
+}
+
+/** A product of tcgen05 by its whole name; undefined where there is none. */
+export function productNamed(name) {
+  const [, spelling, m, n, k, types] = /^(.*)\.m(\d+)n(\d+)k(\d+)\.(.+)$/.exec(name) ?? [];
+  const family = TENSOR.products.find((row) => row.name === spelling);
+  const shape = family?.shapes.find((one) => one.m === Number(m) && one.k === Number(k));
+  if (!shape?.widths.includes(Number(n)) || !family.types.includes(types)) return undefined;
+  if (!BY_NAME.has(name)) BY_NAME.set(name, productOf(family, shape, Number(n), types));
+  return BY_NAME.get(name);
+}
+
+export const INSTRUCTIONS = [
+  ...DATA.instructions.map(instructionOf),
+  ...DATA.warpgroups.flatMap(ofWidths),
+  ...TENSOR.moves.flatMap(ofRepeats),
+  ...TENSOR.products.map(usualProduct),
+];
 export const BY_NAME = new Map(INSTRUCTIONS.map((instruction) => [instruction.name, instruction]));
 
 /** The instruction of another width, or the same where there is no such width. */
 export function ofWidth(instruction, width) {
-  return BY_NAME.get(instruction.family.replace("{n}", width)) ?? instruction;
+  return BY_NAME.get(instruction.family.replace(/\{[nx]\}/, width)) ?? instruction;
+}
+
+/** Whether a warpgroup runs it: its registers are shown warp by warp. */
+export function isWarpgroup({ widths }) {
+  return Boolean(widths);
 }
 
 /** The formats' bits. */

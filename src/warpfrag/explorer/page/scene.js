@@ -1,6 +1,6 @@
 // What a view is about: an instruction with its operands, or two fragments, or tiles of one operand.
 
-import { warpOperands } from "./model.js";
+import { isWarpgroup, warpOperands } from "./model.js";
 import { relayoutOf, tiledOperand } from "./relayouts.js";
 
 export const TILES = { "": [1, 1], "row=2": [2, 1], "col=2": [1, 2] };
@@ -19,7 +19,7 @@ export function isSingle(operand) {
 
 /** The scene of a state; the same object as long as nothing of it changes. */
 export function sceneOf(instruction, { view, operand, to, permute, tiles, warp }) {
-  if (instruction.family && view !== "relayout") {
+  if (isWarpgroup(instruction) && view !== "relayout") {
     const wanted = `${instruction.name} ${warp}`;
     if (wanted !== last.asked) last = { asked: wanted, scene: of(instruction, warpOperands(instruction, warp), { pattern: instruction.pattern }) };
     return last.scene;

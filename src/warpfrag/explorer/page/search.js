@@ -1,17 +1,35 @@
 // Finding instructions: by words of the name, and by choosing.
 
 import { namedByAlias } from "./aliases.js";
-import { GPUS, INSTRUCTIONS, NICKNAMES } from "./model.js";
+import { GPUS, INSTRUCTIONS, NICKNAMES, productNamed } from "./model.js";
 import { FACETS } from "./state.js";
 
 const USUAL_WIDTH = 64; // n
-const HAYSTACKS = new Map(INSTRUCTIONS.map((instruction) => [instruction, instruction.name.toLowerCase()]));
+const USUAL_REPEAT = 4; // of a load of tensor memory
+const HAYSTACKS = new Map(INSTRUCTIONS.map((instruction) => [instruction, wordsToFind(instruction)]));
+
+/** What a query is looked for in: the name; of a spelling of tcgen05 also all its shapes and types. */
+function wordsToFind({ name, tensor }) {
+  if (!tensor) return name.toLowerCase();
+  const { shapes, types } = tensor.family;
+  const every = shapes.flatMap(({ m, k, widths }) => widths.map((n) => `m${m}n${n}k${k}`));
+  return [tensor.family.name, ...every, ...types].join(" ").toLowerCase();
+}
 
 /** The value of an instruction for a facet. */
 function facetValues(instruction, facet) {
   if (facet === "target") return instruction.targets;
+  if (instruction.tensor && facet !== "op" && facet !== "kind") return tensorValues(instruction.tensor.family, facet);
+  if (facet === "shape" && instruction.access) return [instruction.access];
   if (facet === "shape") return [instruction.shapeFamily ?? instruction.shapeText];
   return [instruction[facet] ?? ""];
+}
+
+/** The values that the products of a spelling have for a facet. */
+function tensorValues({ shapes, types }, facet) {
+  if (facet === "shape") return shapes.map(({ m, k }) => `m${m}nNk${k}`);
+  const place = { d: 0, c: 0, a: 1, b: 2 }[facet];
+  return [...new Set(types.map((text) => text.split(".")[place]))];
 }
 
 function answers(instruction, chosen, but = "") {
@@ -42,7 +60,7 @@ function namesWith(words) {
 function spells(instruction, pieces) {
   const op = piecesOf([instruction.op.toLowerCase()]);
   if (op.some((piece, place) => piece !== pieces[place])) return false;
-  const words = piecesOf([HAYSTACKS.get(instruction)]);
+  const words = HAYSTACKS.get(instruction).split(/[.\s]/);
   let next = 0;
   return pieces.every((piece) => (next = words.indexOf(piece, next) + 1) > 0);
 }
@@ -50,7 +68,7 @@ function spells(instruction, pieces) {
 /** Whether an instruction has elements that a nickname means: fp8, or nvfp4, which asks for scale factors too. */
 function hasElements(instruction, { types, lists }) {
   return (
-    ["a", "b", "c", "d"].some((role) => types.includes(instruction[role])) &&
+    ["a", "b", "c", "d"].some((role) => facetValues(instruction, role).some((type) => types.includes(type))) &&
     Object.values(lists).every((words) => words.some((word) => instruction.name.includes(word)))
   );
 }
@@ -108,7 +126,32 @@ export function search(chosen) {
       return [facet, new Set(values.filter(Boolean))];
     }),
   );
-  return { matches: firstOfEachFamily(candidates.filter((instruction) => answers(instruction, chosen))), open };
+  const found = firstOfEachFamily(candidates.filter((instruction) => answers(instruction, chosen)));
+  return { matches: found.map((instruction) => (instruction.tensor ? meantProduct(instruction, chosen) : instruction)), open };
+}
+
+/** The product of a spelling that the words and choices mean: with that shape and those types, where they are said. */
+function meantProduct(instruction, chosen) {
+  const { family } = instruction.tensor;
+  const text = chosen.q.toLowerCase();
+  const [, m, n] = /\bm(\d+)(?:n(\d+))?/.exec(text) ?? [];
+  const [, k] = /\bm\d+n\d+k(\d+)/.exec(text) ?? [];
+  const [first, width, depth] = family.usual;
+  const shape =
+    ((m || n) && family.shapes.find((one) => (!m || one.m === Number(m)) && (!k || one.k === Number(k)) && (!n || one.widths.includes(Number(n))))) ||
+    family.shapes.find((one) => one.m === first && one.k === depth);
+  const widths = [Number(n), width, shape.widths.at(-1)];
+  const words = new Set(piecesOf(wordsOf(text)));
+  const answering = family.types.filter((types) => {
+    const [d, a, b] = types.split(".");
+    return Object.entries({ d, c: d, a, b }).every(([facet, type]) => !chosen[facet] || chosen[facet] === type);
+  });
+  const types =
+    answering.find((one) => text.includes(one)) ??
+    answering.find((one) => one.split(".").slice(1, 3).every((type) => words.has(type))) ??
+    answering[0] ??
+    family.types[0];
+  return productNamed(`${family.name}.m${shape.m}n${widths.find((one) => shape.widths.includes(one))}k${shape.k}.${types}`);
 }
 
 /** Of the widths of a wgmma that are found the usual one, or the first: the page has a choice of the others. */
@@ -116,7 +159,8 @@ function firstOfEachFamily(found) {
   const taken = new Map();
   for (const instruction of found) {
     const { family, extents } = instruction;
-    if (family && (!taken.has(family) || extents.n === USUAL_WIDTH)) taken.set(family, instruction);
+    const usual = instruction.access ? USUAL_REPEAT : USUAL_WIDTH;
+    if (family && (!taken.has(family) || extents.n === usual)) taken.set(family, instruction);
   }
   return found.filter((instruction) => !instruction.family || taken.get(instruction.family) === instruction);
 }

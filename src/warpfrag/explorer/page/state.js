@@ -1,12 +1,13 @@
 // What the page shows, kept in the address, so that a link shows the same thing.
 
-import { BY_NAME } from "./model.js";
+import { BY_NAME, productNamed } from "./model.js";
+import { LOADS } from "./tensor.js";
 import { SWIZZLES } from "./memory.js";
 import { relayoutOf, usualTarget } from "./relayouts.js";
 import { TILES, isMatrix, sceneOf } from "./scene.js";
 
 const START = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32";
-const NUMBERS = ["selector", "byte_a", "thread_a", "byte_b", "thread_b", "lane", "swizzle", "warp", "trans"];
+const NUMBERS = ["selector", "byte_a", "thread_a", "byte_b", "thread_b", "lane", "swizzle", "warp", "trans", "row", "col", "block"];
 const COUNTED = ["way", "access"]; // from 1 on, as the command counts plans
 export const FACETS = ["target", "op", "shape", "a", "b", "c", "d", "kind"];
 const DEFAULTS = {
@@ -25,6 +26,7 @@ const DEFAULTS = {
   tiles: "",
   staged: "b",
   word: "",
+  load: "32x32b",
   ...Object.fromEntries(NUMBERS.map((name) => [name, 0])),
   ...Object.fromEntries(COUNTED.map((name) => [name, 1])),
   ...Object.fromEntries(FACETS.map((name) => [name, ""])),
@@ -38,6 +40,8 @@ const ALLOWED = {
   staged: ["a", "b"],
   warp: [0, 1, 2, 3],
   trans: [0, 1],
+  block: [0, 1],
+  load: Object.keys(LOADS),
   swizzle: Object.keys(SWIZZLES).map(Number),
 };
 // A choice that is made anew forgets the choices that were made inside it.
@@ -66,7 +70,7 @@ export function readAddress() {
     state[name] = typeof normal === "number" ? number : text || normal;
   }
   let complaint = "";
-  if (!BY_NAME.has(state.i)) {
+  if (!BY_NAME.has(state.i) && !productNamed(state.i)) {
     complaint = `The link asks for “${state.i}”, which is not the name of an instruction; this one is shown.`;
     Object.assign(state, { i: START, at: "", operand: "" });
   }
@@ -76,7 +80,7 @@ export function readAddress() {
 
 /** Write the state into the address; a change of instruction can be undone with the browser's Back. */
 export function writeAddress({ remember = false } = {}) {
-  const usual = { ...DEFAULTS, i: "", operand: firstOperand(), to: usualTarget(currentInstruction(), state.operand) };
+  const usual = { ...DEFAULTS, i: "", operand: firstOperand(), to: usualTo() };
   const unusual = Object.entries(state).filter(([name, value]) => value !== usual[name]);
   const hash = `#${new URLSearchParams(unusual.map(([name, value]) => [name, String(value)]))}`;
   if (hash === location.hash) return;
@@ -120,10 +124,17 @@ export function pickText(operand, part, row, col) {
   return [operand.role, ...(operand.parts > 1 ? [part] : []), row, col].join(".");
 }
 
+/** Where a relayout usually leads; what lies in tensor memory has none. */
+function usualTo() {
+  const instruction = currentInstruction();
+  return instruction.tensor ? DEFAULTS.to : usualTarget(instruction, state.operand);
+}
+
 /** The operand that a view shows first: a relayout starts from the accumulator, the others from A. */
 function firstOperand() {
   const instruction = currentInstruction();
   const { operands } = instruction;
+  if (instruction.tensor) return "d";
   if (state.view === "relayout" && "d" in operands && usualTarget(instruction, "d")) return "d";
   return "a" in operands ? "a" : Object.keys(operands)[0];
 }
@@ -137,6 +148,13 @@ function tidy() {
   }
   if (!/^0x[0-9a-f]{1,16}$/i.test(state.word)) state.word = DEFAULTS.word;
   if (!/^[1-9]\d{0,4}$/.test(state.pitch)) state.pitch = DEFAULTS.pitch;
+  if (instruction.tensor) {
+    if (!instruction.tensor.roles.includes(state.operand)) state.operand = "d";
+    if (state.block >= instruction.tensor.family.blocks) state.block = 0;
+    Object.assign(state, { view: "matrix", to: "", permute: "", at: "", lane: 0 });
+    return;
+  }
+  if (instruction.access && (state.view === "relayout" || state.view === "memory")) state.view = "matrix";
   const choosable = state.view === "relayout" || state.view === "memory" ? isMatrix : () => true;
   if (!Object.hasOwn(operands, state.operand) || !choosable(operands[state.operand])) state.operand = firstOperand();
   if (!relayoutOf(instruction, state.operand, state.to)) state.to = usualTarget(instruction, state.operand);
