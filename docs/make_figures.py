@@ -15,6 +15,8 @@ from warpfrag.drawing.figures import FigureRow, figure_rows
 
 MMA = "mma.m16n8k16.f32.f16.f16.f32"
 WGMMA = "wgmma.mma_async.m64n64k16.f32.f16.f16"
+TCGEN05 = "tcgen05.mma.cta_group::1.kind::f16"
+LOAD = "tcgen05.ld.sync.aligned.16x256b.x2.b32"
 
 HEAD = """\
 # Gallery
@@ -100,6 +102,50 @@ def warpgroups() -> dict[str, tuple[str, str, Drawing]]:
     return found
 
 
+def tensor_memory() -> dict[str, tuple[str, str, Drawing]]:
+    """tcgen05: operands in tensor memory, and the registers of a load; by file, as above."""
+    d = f"{TCGEN05}.m128n64k16.f32.f16.f16"
+    half = f"{TCGEN05}.m64n64k16.f32.f16.f16"
+    pair = "tcgen05.mma.cta_group::2.kind::f16.m128n64k16.f32.f16.f16"
+    scaled = f"{TCGEN05.replace('f16', 'mxf8f6f4')}.block_scale.m128n64k32.f32.e4m3.e4m3.ue8m0"
+    sparse = "tcgen05.mma.sp.cta_group::1.kind::f16.m128n64k32.f32.f16.f16"
+    chosen = {
+        "tensor-d.svg": ("D of m 128 in tensor memory", d, "d", {}),
+        "tensor-half.svg": ("D of m 64: 16 of each 32 lanes", half, "d", {}),
+        "tensor-pair.svg": (
+            "D of a pair of blocks, m 128: the second half of the columns in lanes from 64 on",
+            pair,
+            "d",
+            {},
+        ),
+        "tensor-a.svg": ("A of a pair of blocks, m 128: once for each half of the columns of D", pair, "a", {}),
+        "tensor-scale.svg": (
+            "Scale factors of B: 32 columns of B in each column, again in each 32 lanes",
+            scaled,
+            "scale_b",
+            {},
+        ),
+        "tensor-metadata.svg": ("Metadata of a sparse A of f16", sparse, "metadata", {}),
+        "tensor-load.svg": ("What warp 0 loads with 16x256b.x2, by lane and column", LOAD, None, {}),
+        "tensor-through.svg": (
+            "D of m 128 in the registers of warp 1 after that load",
+            d,
+            "d",
+            {"through": LOAD, "warp": 1},
+        ),
+    }
+    return {
+        name: (
+            caption,
+            " ".join(
+                ["warpfrag draw", what, *([role] if role else []), *(f"--{key} {to}" for key, to in options.items())]
+            ),
+            draw(what, role, **options),
+        )
+        for name, (caption, what, role, options) in chosen.items()
+    }
+
+
 def motion_entry(name: str, caption: str, command: str) -> str:
     """Such a figure on the page."""
     return f"### {caption}\n\n![{caption}](figures/{name})\n\n```console\n$ {command} -o {name}\n```\n"
@@ -115,7 +161,7 @@ def main() -> None:
         for row in rows:
             draw_figure(row.key).save(folder / "figures" / name_of(row))
             page.append(entry(row))
-    for section, figures in (("Fragments in motion", motion()), ("wgmma", warpgroups())):
+    for section, figures in (("Fragments in motion", motion()), ("wgmma", warpgroups()), ("tcgen05", tensor_memory())):
         page.append(f"## {section}\n")
         for name, (caption, command, picture) in figures.items():
             picture.save(folder / "figures" / name)
