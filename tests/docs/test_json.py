@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import warpfrag as wf
 from docs.json_schema import complaints, has_type
 from warpfrag.cli import VERBS, main
 from warpfrag.cli.support.output import print_json
+from warpfrag.hardware.open_points import Settled
 from warpfrag.hardware.report import KernelResult, Mismatch, Report
 
 ROOT = Path(__file__).parents[2]
@@ -191,6 +193,13 @@ def test_a_comparison_with_a_gpu_is_as_the_schema_says(capsys):
     assert complaints(answer, PARTS["verify"], PARTS) == []
 
 
+def test_open_points_are_as_the_schema_says(capsys):
+    answers = [Settled("a", "which?", "this", 4, 3, "first at lane 0"), Settled("b", "how?", "so", trouble="no")]
+    print_json("open_points", {"points": [asdict(answer) for answer in answers]})
+
+    assert complaints(json.loads(capsys.readouterr().out), PARTS["open_points"], PARTS) == []
+
+
 def test_a_survey_is_as_the_schema_says(capsys, monkeypatch, tmp_path):
     """Without a GPU: a library that always answers the same."""
     from warpfrag.hardware import survey
@@ -217,7 +226,7 @@ def test_a_survey_is_as_the_schema_says(capsys, monkeypatch, tmp_path):
 
 
 def test_every_verb_that_answers_in_json_is_asked_and_described():
-    asked = {command.split()[0] for command in COMMANDS} | {"survey", "verify"}
+    asked = {command.split()[0] for command in COMMANDS} | {"survey", "verify", "open_points"}
 
     assert set(VERBS) - NOT_JSON <= asked
     assert asked <= set(PARTS)

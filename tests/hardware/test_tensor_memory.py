@@ -1,5 +1,7 @@
 """tcgen05 on a GPU, with the PTX machine in its place: verify, captures, and the open points."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -95,6 +97,10 @@ def test_open_points_are_settled_by_one_command(gpu, tmp_path, capsys, monkeypat
     (wrong,) = settle()
     assert (wrong.words, wrong.equal) == (128 * 64, 128 * 64 - 1)
     assert "first at lane 5, column 1: hardware" in str(wrong)
-    assert main(["verify", "--open-points", "--json"]) == 2
+    capsys.readouterr()
+    assert main(["verify", "--open-points", "--json"]) == 1
+    (point,) = json.loads(capsys.readouterr().out)["points"]
+    assert (point["name"], point["words"] - point["equal"]) == (gpu.wrong_on, 1)
+    assert main(["verify", "--open-points", "--only", "mma"]) == 2
     launch = next(point for point in POINTS if point.name == "k 96").make("sm_103a")
     assert expected_words(launch, "sm_103a").any()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
@@ -59,10 +60,10 @@ def command(
     for path in filter(None, (capture, report)):
         check_writable(path)  # before the GPU has worked for it
     if open_points:
-        if names or only or report or as_json:
-            msg = "--open-points asks a fixed list: it takes --device and --capture alone"
+        if names or only or report:
+            msg = "--open-points asks a fixed list: it takes --device, --capture and --json alone"
             raise click.UsageError(msg)
-        return _settle(device, capture)
+        return _settle(device, capture, as_json=as_json)
     try:
         with ProgressLine(lines=True) as progress:
             verification = verify(
@@ -91,7 +92,7 @@ def command(
     return 0 if verification.equal else NO
 
 
-def _settle(device: int, capture: str | None) -> int:
+def _settle(device: int, capture: str | None, *, as_json: bool) -> int:
     """Ask every open point, and print what the GPU says."""
     from warpfrag.hardware.open_points import settle
 
@@ -101,8 +102,11 @@ def _settle(device: int, capture: str | None) -> int:
             capture=capture,
             progress=lambda done, total, answer: progress.show(done, total, str(answer)),
         )
-    for answer in answers:
-        echo(f"{answer.question}\n  {answer}")
+    if as_json:
+        print_json("open_points", {"points": [asdict(answer) for answer in answers]})
+    else:
+        for answer in answers:
+            echo(f"{answer.question}\n  {answer}")
     return 0 if all(answer.words == answer.equal and not answer.trouble for answer in answers) else NO
 
 
