@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from warpfrag.arithmetic.schedule import SMALL, count_threads
+from warpfrag.core.coordinates import LANES
 from warpfrag.errors import WarpfragError
 from warpfrag.numerics.float_environment import exact_floats
 from warpfrag.ptx.compiler.engine import CompiledProgram, CompiledWarpBatch
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 Blocks: TypeAlias = list[tuple[int, int, int]]
 Progress: TypeAlias = "Callable[[int, int], object]"
 """Called with the blocks that are done, and all."""
+MAX_WARPS = 128  # that run at once
+WARPS_OF_WGMMA = 512, 1024  # of a kernel with wgmma: so many share what an instruction costs beside its product
+MAX_REGISTER_BYTES = 1 << 26  # of warps that run at once, beyond that minimum
 GLANCE = 0.1  # seconds between two looks at other threads
 ROUNDS = 6  # of the Feistel network
 
@@ -257,3 +261,11 @@ def is_alone(step: DecodedInstruction) -> bool:
     return isinstance(action, SystemCall) or (
         isinstance(action, MemoryLoad) and action.polls and action.space in {"global", "generic"}
     )
+
+
+def warps_at_once(program: Program) -> int:
+    """How many warps of a program run at once: more with wgmma, as far as their registers are few."""
+    if not any(step.attributes.opcode == "wgmma" for step in program.steps):
+        return MAX_WARPS
+    minimum, maximum = WARPS_OF_WGMMA
+    return min(maximum, max(minimum, MAX_REGISTER_BYTES // (4 * LANES * max(1, len(program.registers)))))

@@ -32,7 +32,7 @@ from warpfrag.ptx.launch.evidence import (
 )
 from warpfrag.ptx.launch.exploration import Exploration
 from warpfrag.ptx.launch.exploration import explore as explore_launch
-from warpfrag.ptx.launch.grid import Progress, Waves, Work, is_alone, is_ordered
+from warpfrag.ptx.launch.grid import Progress, Waves, Work, is_alone, is_ordered, warps_at_once
 from warpfrag.ptx.launch.names import matching, readable, resolve
 from warpfrag.ptx.launch.options import ENGINES, LIMIT, Engine, check_choice, check_explore, checks_of, launch_config
 from warpfrag.ptx.launch.run import DepartedLine, Run
@@ -60,8 +60,6 @@ if TYPE_CHECKING:
     from warpfrag.ptx.program.program import Parameter, Program
     from warpfrag.ptx.reader.syntax import ModuleSyntax
 
-MAX_WARPS = 128  # that run at once
-MAX_WARPS_OF_WGMMA = 512  # of a kernel with wgmma: so many share what an instruction costs beside its product
 MAX_TEXT = 1 << 28  # bytes of a module
 MODULE_START = re.compile(r"(\s|/\*.*?\*/)*\.version\s")
 
@@ -489,9 +487,7 @@ class Kernel:
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0):
             msg = f"expected seed as an integer of at least 0, got {quote(seed)}"
             raise InvalidOperand(msg)
-        has_wgmma = any(step.attributes.opcode == "wgmma" for step in self.program.steps)
-        warps = MAX_WARPS_OF_WGMMA if has_wgmma else MAX_WARPS
-        at_once = 1 if self.order_matters else max(1, warps // config.warps)
+        at_once = 1 if self.order_matters else max(1, warps_at_once(self.program) // config.warps)
         if follows is not None and follows.follow_order:
             at_once = min(at_once, max(1, BATCH_THREADS // (config.warps * LANES)))
         if config.is_cooperative:  # all blocks, which wait for each other
