@@ -7,6 +7,7 @@ a GPU can show, how fast they are and that the hardware agrees, `python -m tools
 from __future__ import annotations
 
 import subprocess
+import sys
 from types import MappingProxyType, SimpleNamespace
 
 import numpy as np
@@ -115,6 +116,33 @@ def test_a_rule_on_the_device_gives_the_reference(which, on_the_machine):
             given.c[0, 0, :2] = 0, (1 << 8 * given.c.itemsize - 1)  # zeros of both signs
         found = cuda.on_device(kernel, ProductOperands(*(None if one is None else one.copy() for one in given)))
         assert np.array_equal(found.astype(np.uint64), reference.matmul(rule, given).astype(np.uint64)), span
+
+
+def test_the_first_kernel_says_what_it_does_and_equal_rules_are_one_text(monkeypatch, capsys):
+    """A compiler that only records. CuPy keeps what it compiles by text and options: equal ones are compiled once."""
+    asked = []
+
+    def compiled(*, code, options, backend):
+        asked.append((code, options, backend))
+        return SimpleNamespace(get_function=lambda _name: None)
+
+    monkeypatch.setattr(cuda, "cupy", lambda: SimpleNamespace(RawModule=compiled, cuda=Cupy.cuda))
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("CUPY_CACHE_DIR", "kernels-here")
+    cuda._say_loading.cache_clear()
+    form = wf.get("mma.m16n8k16.f32.f16.f16.f32").form
+    for arch in ("sm_80", "sm_80", "sm_90"):
+        rule = plan(form, arch).rule
+        _ = cuda.KERNELS[type(rule)](rule).module
+    cuda._say_loading.cache_clear()
+
+    first, again, other = asked
+    assert first == again
+    assert first[0] == other[0]  # one text, for the numbers of any rule
+    assert first[1] != other[1]
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "loading kernels for this GPU; those that are not in kernels-here yet are compiled" in said
 
 
 def test_k_and_the_outputs_are_cut_where_they_do_not_fit_the_room(on_the_machine, monkeypatch):

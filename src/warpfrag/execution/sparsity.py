@@ -53,10 +53,10 @@ def compress(rule: Pattern, codes: NDArray[Any]) -> tuple[NDArray[Any], NDArray[
     Keeps every element whose code is not 0 (so a negative zero is kept) and fills free places lowest first.
     """
     rows, cols = codes.shape[-2:]
-    chunks = codes.reshape(*codes.shape[:-1], cols // rule.chunk, rule.chunk)
-    units = (chunks != 0).reshape(*chunks.shape[:-1], rule.chunk // rule.unit, rule.unit).any(axis=-1)
-    needed = (units << np.arange(units.shape[-1])).sum(axis=-1)
-    metadata = _best_codes(rule)[needed]
+    units = (codes != 0).reshape(*codes.shape[:-1], cols // rule.chunk, rule.chunk // rule.unit, rule.unit)
+    units = units[..., 0] if rule.unit == 1 else units.any(axis=-1)
+    needed = sum(units[..., unit].astype(np.uint8) << unit for unit in range(units.shape[-1]))
+    metadata = _best_codes(rule).take(needed)
     if (metadata < 0).any():
         *_, row, chunk = (int(i) for i in np.argwhere(metadata < 0)[0])
         first = chunk * rule.chunk
@@ -66,8 +66,8 @@ def compress(rule: Pattern, codes: NDArray[Any]) -> tuple[NDArray[Any], NDArray[
             f"{_kept_text(rule)} may differ from zero, but columns {', '.join(map(str, columns))} do"
         )
         raise InvalidSparsity(msg)
-    kept = _columns(rule)[metadata]
-    stored = np.take_along_axis(chunks, kept, axis=-1)
+    firsts = np.arange(0, codes.size, rule.chunk).reshape(metadata.shape)
+    stored = codes.take(_columns(rule).take(metadata, axis=0) + firsts[..., None])
     return stored.reshape(*codes.shape[:-2], rows, cols // 2), metadata.astype(np.uint8)
 
 
@@ -83,10 +83,11 @@ def logical_columns(rule: Pattern, metadata: NDArray[Any]) -> NDArray[np.int64]:
         came = f"{codes.min()}..{codes.max()}" if codes.dtype.kind in "iu" else f"dtype {codes.dtype}"
         msg = f"metadata codes are integers 0..{CODES - 1}, got {came}"
         raise InvalidSparsity(msg)
-    kept = _columns(rule)[codes]
-    if (kept < 0).any():
-        *_, row, chunk = (int(i) for i in np.argwhere((kept < 0).any(axis=-1))[0])
-        code = int(codes[tuple(np.argwhere((kept < 0).any(axis=-1))[0])])
+    table = _columns(rule)
+    is_illegal = (table < 0).any(axis=-1).take(codes)
+    if is_illegal.any():
+        *_, row, chunk = place = tuple(int(i) for i in np.argwhere(is_illegal)[0])
+        code = int(codes[place])
         legal = ", ".join(f"{code:04b}" for code in sorted(rule.columns))
         why = "descends, which ordered metadata does not allow" if code in rule.descending else "repeats a position"
         if rule.kept == 1:
@@ -98,7 +99,7 @@ def logical_columns(rule: Pattern, metadata: NDArray[Any]) -> NDArray[np.int64]:
         )
         raise InvalidSparsity(msg)
     chunks = codes.shape[-1]
-    columns: NDArray[np.int64] = kept + rule.chunk * np.arange(chunks)[:, None]
+    columns: NDArray[np.int64] = table.take(codes, axis=0) + rule.chunk * np.arange(chunks)[:, None]
     return columns.reshape(*codes.shape[:-1], chunks * rule.kept)
 
 

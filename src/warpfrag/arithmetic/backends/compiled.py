@@ -269,7 +269,7 @@ class FusedKernel:
         a, b, c, columns, scale_a, scale_b = operands
         if self.converts:
             table_a, table_b = self.tables
-            a, b = table_a[a], table_b[b]
+            a, b = table_a.take(a), table_b.take(b)
         return FusedArguments(
             _plain(a, np.uint32),
             _plain(b, np.uint32),
@@ -321,12 +321,13 @@ class FusedJob:
             (elements_a, np.int32),
             (groups_a, np.int32),
             (groups_a if is_short else (0, 0, 0), np.int32),
+            (elements_a if self.constants.is_sparse else (0, 0), np.uint32),
             (elements_b, np.float64),
             (elements_b, np.int8),
             (groups_b, np.int32),
             (groups_b if is_short else (0,), np.uint8),
         )
-        ready_a, ready_b = PreparedA(*fields[:4]), PreparedB(*fields[4:])
+        ready_a, ready_b = PreparedA(*fields[:5]), PreparedB(*fields[5:])
         self.tile = PreparedTile(ready_a, ready_b, source, numbers, c[tile], out[tile])
         by_column = [
             partial(fused.prepare_blocks.run, source, numbers, ready_b, *span) for span in split(blocks, pieces)

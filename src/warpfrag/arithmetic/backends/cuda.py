@@ -1,12 +1,13 @@
 """The rules on a GPU: any architecture's arithmetic, on whatever GPU is there.
 
 The kernels are CUDA C++ in `arithmetic/gpu`, compiled for a rule's numbers by NVRTC when a rule is first used and kept
-on disk by CuPy, which also brings the arrays. Operands are prepared on the GPU, a part of K at a time, in scratch
-memory of fixed size; the codes are the reference's, and a canary compares before a rule is used.
+on disk by CuPy, by source, options and GPU. CuPy brings the arrays, too. Operands are prepared on the GPU, a part of K
+at a time, in scratch memory of fixed size; the codes are the reference's, and a canary compares before a rule is used.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from abc import ABC, abstractmethod
 from functools import cache, cached_property
@@ -149,7 +150,20 @@ def _source(name: str) -> str:
     return "".join(folder.joinpath(f"{part}.cu").read_text(encoding="utf-8") for part in ("common", name))
 
 
+@cache
+def _say_loading() -> None:
+    """Tell a person at a terminal, once, why the first product on a GPU may take a while."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        folder = os.environ.get("CUPY_CACHE_DIR") or "~/.cupy/kernel_cache"
+        sys.stderr.write(
+            f"warpfrag: loading kernels for this GPU; those that are not in {folder} yet are compiled, which takes "
+            "some seconds\n"
+        )
+
+
 def _compiled(name: str, macros: dict[str, int | str], prologue: str = "") -> GpuModule:
+    """A module of the GPU. The same rule gives the same text and options in every process, so CuPy finds it on disk."""
+    _say_loading()
     options = ("-std=c++17", *(f"-D{macro}={value}" for macro, value in {**SHARED_FACTS, **macros}.items()))
     module: GpuModule = cupy().RawModule(code=prologue + _source(name), options=options, backend="nvrtc")
     return module

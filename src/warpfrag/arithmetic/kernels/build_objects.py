@@ -11,6 +11,7 @@ have on every machine that builds. Why not numba's own cache: it is one of its v
 from __future__ import annotations
 
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -29,7 +30,7 @@ from warpfrag.arithmetic.backends.canary import operands_of
 from warpfrag.arithmetic.backends.compiled import Compiled
 from warpfrag.arithmetic.kernels import jit, objects
 from warpfrag.arithmetic.kernels.__main__ import rules_by_loops
-from warpfrag.arithmetic.kernels.target import TARGETS, VARIABLE, ObjectTarget, named_target
+from warpfrag.arithmetic.kernels.target import MACHINES, TARGETS, VARIABLE, ObjectTarget, named_target
 from warpfrag.arithmetic.schedule import run_split
 
 if TYPE_CHECKING:
@@ -225,6 +226,19 @@ def build(target: ObjectTarget, folder: Path) -> Path:
     return path
 
 
+def numbas_processor(target: ObjectTarget) -> dict[str, str]:
+    """What numba is told of the processor: the target's, or on a machine of another kind one with vectors of 128 bits.
+
+    numba optimizes for a processor of this machine's kind only; `make_object` does so again for the target.
+    """
+    host = MACHINES.get(platform.machine().lower())
+    if target.machine == host:
+        return {"NUMBA_CPU_NAME": target.cpu, "NUMBA_CPU_FEATURES": target.features}
+    if host == "x86":
+        return {"NUMBA_CPU_NAME": "x86-64-v2", "NUMBA_CPU_FEATURES": "+fma"}
+    return {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
+
+
 def main() -> None:
     """Build each target in a process of its own: numba makes code for one processor only."""
     folder, names = Path(sys.argv[1]), sys.argv[2:] or [target.name for target in TARGETS]
@@ -235,9 +249,7 @@ def main() -> None:
         return
     for name in names:
         target = next(target for target in TARGETS if target.name == name)
-        # an ARM processor's vectors are as wide as those of the first x86-64
-        cpu = target.cpu if target.machine == "x86" else "x86-64-v2"
-        settings = {VARIABLE: name, "NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": "+fma"}
+        settings = {VARIABLE: name, **numbas_processor(target)}
         command = [sys.executable, "-m", "warpfrag.arithmetic.kernels.build_objects", str(folder), name]
         subprocess.run(command, check=True, env={**os.environ, **settings})  # noqa: S603 (our own command)
 

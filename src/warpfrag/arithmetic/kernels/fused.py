@@ -1,9 +1,7 @@
 """The truncated fused dot-product-add on whole matrices: step by step, strip by strip, block by block.
 
-`strip` does a step for many outputs at once, `short_steps` does several steps of few products. What they do not cover,
-*exceptional* outputs, is computed here from codes by the scalar rule: those with an infinity or a NaN in a step, whose
-products lie further than 62 binades below what their groups allow, or whose common exponent is near the ends of f32's
-range.
+`strip` does a step for many outputs at once, `sparse_steps` does so for a sparse A, `short_steps` does several steps of
+few products. What they do not cover, *exceptional* outputs, `exceptional` computes from codes.
 """
 
 from __future__ import annotations
@@ -21,16 +19,14 @@ from warpfrag.arithmetic.kernels.control_word import (
     restore_environment,
     write_control_word,
 )
+from warpfrag.arithmetic.kernels.exceptional import redo_exceptional_rows
 from warpfrag.arithmetic.kernels.four_rows import STRIP
-from warpfrag.arithmetic.kernels.jit import Array, Flag, Float, Int, entry, inlined, inner
-from warpfrag.arithmetic.kernels.llvm import bits_of_f32, f32_of_bits
-from warpfrag.arithmetic.kernels.loop_variants import MIN_COMMON_EXPONENT
+from warpfrag.arithmetic.kernels.jit import Array, Flag, Int, entry, inlined, inner
 from warpfrag.arithmetic.kernels.prepare import (
     BLOCK,
     EXPONENT_OF_SPECIAL,
     EXPONENT_OF_ZERO,
     MAX_EXPONENT,
-    MIN_SPECIAL_SUM,
     PITCH,
     U1,
     PreparedA,
@@ -44,30 +40,21 @@ from warpfrag.arithmetic.kernels.prepare import (
     sign_words,
 )
 from warpfrag.arithmetic.kernels.rounding import read_accumulator, round_f16, write_accumulator
-from warpfrag.arithmetic.kernels.scalar import Dot, fused_step
 from warpfrag.arithmetic.kernels.short_steps import StepPanel, run_short_steps, to_f32, to_f64
+from warpfrag.arithmetic.kernels.sparse_steps import add_products_sparse, find_max_exponents_sparse
 from warpfrag.arithmetic.kernels.strip import (
-    BIAS,
     FAST_START,
     GENERAL_START,
-    MAX_COMMON_EXPONENT,
     MAX_PAIR_EXPONENT,
-    MAX_RELATIVE_SUM,
-    MAX_UNRELIABLE_SUM,
     MIN_PAIR_EXPONENT,
     BlockGeometry,
     Scratch,
     Strip,
     SumStart,
     add_products,
-    add_products_sparse,
     any_large,
-    biased_exponent,
     find_max_exponents,
-    find_max_exponents_sparse,
     find_out_of_range,
-    group_of,
-    group_size,
     kept_bits,
     round_to_f16,
     save_exceptional_rows,
@@ -89,37 +76,6 @@ class TilePart(NamedTuple):
     last_block: Int
 
 
-@inner
-def truncate_c(value: Float, fraction_bits: Int) -> Float:
-    """C after a step that keeps it: truncated to the kept bits; -0 becomes +0."""
-    mask = np.int32(-(1 << max(23 - fraction_bits, 0)))
-    kept = f32_of_bits(np.int32(bits_of_f32(np.float32(value)) & mask)) + np.float32(0.0)
-    return value if np.isnan(value) else np.float64(kept)
-
-
-@inner
-def keeps_c(c: Float, max_relative: Int, pair: Int) -> Flag:
-    """Whether a step keeps C: because it has no product but 0, or because C is infinite or NaN and no product is.
-
-    `max_relative` is the largest sum of relative exponents, `pair` the sum of the group maxima they are relative to.
-    """
-    return (pair < MIN_SPECIAL_SUM) & ((max_relative < np.int8(0)) | (biased_exponent(c) == np.int32(2047)))
-
-
-@inner
-def is_exceptional(c: Float, max_relative: Int, pair: Int) -> Flag:
-    """Whether the vector loops do not cover an output: its step does not keep C, and its exponents are out of range."""
-    exponent_c = np.int32(biased_exponent(c) - np.int32(BIAS))
-    reach = max(np.int32(pair + np.int32(np.int32(max_relative) - np.int32(MAX_RELATIVE_SUM))), exponent_c)
-    out_of_range = (
-        (pair >= MIN_SPECIAL_SUM)
-        | (max_relative <= MAX_UNRELIABLE_SUM)
-        | (reach < MIN_COMMON_EXPONENT)
-        | (reach > MAX_COMMON_EXPONENT)
-    )
-    return out_of_range & (not keeps_c(c, max_relative, pair))
-
-
 class ExponentSpan(NamedTuple):
     """The range in which some exponents lie."""
 
@@ -127,78 +83,19 @@ class ExponentSpan(NamedTuple):
     highest: Int
 
 
-class ExceptionalRow(NamedTuple):
-    """An exceptional row of a strip: where it is, and where its outputs are."""
-
-    index: Int  # among the rows of A
-    step: Int
-    start: Int  # column of its first output
-    width: Int
-    own: Int  # where it is in the scratch
-    at_partials: Int
-    at_group: Int
-
-
 @inner
-def strip_scratch(rows: Int, products: Int) -> Scratch[Array]:
-    """Buffers for so many rows, and steps of so many products."""
+def strip_scratch(rows: Int) -> Scratch[Array]:
+    """Buffers for so many rows."""
     return Scratch(
         accumulators=np.empty((min(rows, ROWS_AT_ONCE) + STRIP) * BLOCK, np.float64),
         from_zero=np.empty(STRIP * BLOCK, np.float64),
         max_exponents=np.empty(STRIP * BLOCK, np.int8),
         exceptional=np.empty(STRIP, np.int8),
         saved=np.empty(STRIP * BLOCK, np.float64),
-        lines=np.empty(STRIP * products, np.uintp),
         partials_f32=np.empty((min(rows, ROWS_AT_ONCE) + STRIP) * BLOCK, np.float32),
         exponents=np.empty(STRIP * BLOCK, np.uint8),
         negative_counts=np.empty(STRIP * BLOCK, np.uint8),
     )
-
-
-@inner
-def redo_exceptional_row(
-    partials: ElementPointer,
-    saved: ElementPointer,
-    max_exponents: ElementPointer,
-    a_largest: Int,
-    b_groups: ElementPointer,
-    source: SourceOperands,
-    constants: Constants,
-    row: ExceptionalRow,
-) -> None:
-    """Repeat the step, by the scalar rule, for the outputs of a row that the vector loops do not cover."""
-    any_exceptional = np.uint32(0)
-    for j in range(row.width):  # no branch: most exceptional rows have outputs that keep C, and nothing else
-        c, max_relative = saved[row.own + j], max_exponents[row.own + j]
-        pair = np.int32(a_largest + b_groups[row.at_group + j])
-        kept = truncate_c(c, constants.fraction_bits)
-        partials[row.at_partials + j] = kept if keeps_c(c, max_relative, pair) else partials[row.at_partials + j]
-        any_exceptional |= np.uint32(is_exceptional(c, max_relative, pair))
-    if any_exceptional == np.uint32(0):
-        return
-    first = row.step * constants.products
-    last = first + constants.products
-    instruction = row.step // constants.steps
-    places = source.order[first:last]
-    rows = source.rows[row.index, first:last] if source.rows.shape[0] > 0 else places
-    for j in range(row.width):
-        c = saved[row.own + j]
-        if is_exceptional(c, max_exponents[row.own + j], np.int32(a_largest + b_groups[row.at_group + j])):
-            column = row.start + np.int64(j)
-            scale = np.int64(0)
-            if source.scale_a.size > 0:
-                scale = np.int64(source.scale_a[row.index, instruction]) + np.int64(source.scale_b[instruction, column])
-            dot = Dot(a=source.a[row.index], b=source.b[:, column], places=places, rows=rows, scale=scale)
-            partials[row.at_partials + j] = fused_step(c, dot, constants)
-
-
-@inlined
-def find_lines(lines: ElementPointer, rows: ElementPointer, b_places: ElementPointer, base: Int, strip: Strip) -> None:
-    """Write where the lines of B are that the elements of a sparse A are multiplied with."""
-    for row in range(STRIP):
-        at_row, own = group_of(strip, row) * strip.geometry.products, np.uintp(row) * strip.geometry.products
-        for k in range(strip.geometry.products):
-            lines[own + k] = base + np.uintp(b_places[np.uintp(rows[at_row + k])]) * PITCH
 
 
 @inlined
@@ -213,9 +110,9 @@ def run_step(
     strip: Strip,
 ) -> Flag:
     """One step of a strip, with the rounding mode towards zero; returns whether any row is exceptional."""
-    max_exponents, exceptional, lines = scratch.max_exponents, scratch.exceptional, scratch.lines
+    max_exponents, exceptional = scratch.max_exponents, scratch.exceptional
     if constants.is_sparse:
-        find_max_exponents_sparse(max_exponents, exceptional, a.relatives, b.relatives, lines, strip)
+        find_max_exponents_sparse(max_exponents, exceptional, a.relatives, b.relatives, a.lines, strip)
     else:
         find_max_exponents(max_exponents, exceptional, a.relatives, b.relatives, strip)
     if check_range:
@@ -225,7 +122,7 @@ def run_step(
         save_exceptional_rows(scratch.saved, exceptional, partials, strip)
     kept = kept_bits(constants.round_to)
     if constants.is_sparse:
-        add_products_sparse(partials, max_exponents, a, b, lines, start, kept, strip)
+        add_products_sparse(partials, max_exponents, a, b, start, kept, strip)
     elif start.is_fast:
         add_products(partials, max_exponents, a, b, start, kept, strip, FAST_START)
     else:
@@ -246,37 +143,6 @@ def finish_with_c(accumulators: ElementPointer, at_c: Int, from_zero: ElementPoi
             for j in range(width):
                 total = np.float32(accumulators[at_row + j]) + np.float32(from_zero[own + j])
                 accumulators[at_row + j] = np.float64(total)
-
-
-@inner
-def redo_exceptional_rows(
-    partials: ElementPointer,
-    scratch: Scratch[ElementPointer],
-    a_groups: ElementPointer,
-    b_groups: ElementPointer,
-    source: SourceOperands,
-    constants: Constants,
-    strip: Strip,
-) -> None:
-    """Repeat the step for the exceptional rows of a strip."""
-    start = strip.geometry.first_column
-    width = np.uintp(min(BLOCK, source.b.shape[1] - start))
-    for row in range(min(np.uintp(STRIP), strip.geometry.last_row + np.uintp(1) - strip.row)):
-        if scratch.exceptional[row]:
-            own, index = row * PITCH, strip.row + row
-            again = ExceptionalRow(
-                index=index,
-                step=strip.step,
-                start=start,
-                width=width,
-                own=own,
-                at_partials=strip.at_partials + own,
-                at_group=strip.at_group,
-            )
-            largest = a_groups[group_of(strip, row) * group_size(strip) + MAX_EXPONENT]
-            redo_exceptional_row(
-                partials, scratch.saved, scratch.max_exponents, largest, b_groups, source, constants, again
-            )
 
 
 @inner
@@ -354,7 +220,6 @@ def run_steps(
 ) -> None:
     """All steps of any rule."""
     accumulators, start = scratch.accumulators, start_of(constants, source.b_order.size // np.int64(geometry.all_steps))
-    rows_met, b_places = address(source.rows), address(source.b_places)
     add_last, to_f16 = constants.adds_c_last != 0, constants.round_to == TO_F16_RN
     partials = scratch.from_zero if add_last else accumulators  # what the steps add to
     steps = np.uintp(constants.steps)
@@ -367,8 +232,6 @@ def run_steps(
                 if add_last and step % steps == np.uintp(0):
                     for j in range(np.uintp(STRIP) * PITCH):
                         scratch.from_zero[j] = 0.0
-                if constants.is_sparse:
-                    find_lines(scratch.lines, rows_met, b_places, geometry.at_lines, strip)
                 any_exceptional = run_step(partials, scratch, a, b, constants, start, must_check_range, strip)
                 ends = add_last and step % steps == steps - U1
                 if to_f16 or any_exceptional or ends:
@@ -402,7 +265,6 @@ def fused_part(
         max_exponents=address(scratch.max_exponents),
         exceptional=address(scratch.exceptional),
         saved=address(scratch.saved),
-        lines=address(scratch.lines),
         partials_f32=address(scratch.partials_f32),
         exponents=address(scratch.exponents),
         negative_counts=address(scratch.negative_counts),
@@ -412,6 +274,7 @@ def fused_part(
         relatives=address(a.relatives),
         groups=address(a.groups),
         group_bytes=address(a.group_bytes),
+        lines=address(a.lines),
     )
     at_b = PreparedB(
         values=address(b.values),
@@ -543,7 +406,7 @@ def fused_block(
 ) -> None:
     """Compute rows, at most ROWS_AT_ONCE, and blocks of columns of D from prepared operands."""
     constants = unflatten(numbers)
-    scratch = strip_scratch(part.last_row - part.first_row, constants.products)
+    scratch = strip_scratch(part.last_row - part.first_row)
     caller = enter_environment(TO_NEAREST)
     fused_part(a, b, source, constants, c, out, scratch, part)
     restore_environment(caller)
@@ -580,6 +443,7 @@ def fused_tiles(
         relatives=np.empty((height, order.size), np.int32),
         groups=np.empty((height, steps, 1 + 2 * words), np.int32),
         group_bytes=np.empty((height if constants.is_short else zero, steps, 1 + 2 * words), np.int32),
+        lines=np.empty((height if constants.is_sparse else zero, order.size), np.uint32),
     )
     ready_b = PreparedB(
         values=np.empty(blocks * b_order.size * BLOCK, np.float64),
@@ -591,7 +455,7 @@ def fused_tiles(
     of_row, of_group, of_strip = (
         row_scratch(order.size),
         group_scratch(b_order.size // steps),
-        strip_scratch(height, constants.products),
+        strip_scratch(height),
     )
     caller = enter_environment(TO_NEAREST)
     for tile in range(block.first_tile, block.last_tile):

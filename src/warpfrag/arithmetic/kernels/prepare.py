@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from warpfrag.arithmetic.encodings import NAN_SCALE
-from warpfrag.arithmetic.kernels.jit import Array, Int, inlined, inner
+from warpfrag.arithmetic.kernels.jit import Array, Flag, Int, inlined, inner
 from warpfrag.arithmetic.kernels.llvm import f32_of_bits
 from warpfrag.arithmetic.kernels.scalar import power_of_two
 from warpfrag.arithmetic.kernels.vector import (
@@ -79,12 +79,14 @@ class PreparedA(NamedTuple, Generic[Storage]):
 
     Of a rule with short steps, `group_bytes` is `groups` as bytes, the largest exponents TO_BIASED larger.
     Bytes, as relative exponents are, stand four times in a word: processors are quicker to spread that over a vector.
+    Of a sparse A, `lines` is where the line of B that an element is multiplied with begins, in any block of columns.
     """
 
     values: Storage
     relatives: Storage
     groups: Storage
     group_bytes: Storage
+    lines: Storage
 
 
 class PreparedB(NamedTuple, Generic[Storage]):
@@ -255,6 +257,17 @@ def shorten_row(group_bytes: ElementPointer, groups: ElementPointer, first: Int,
         group_bytes[at + SIGNS + U1] = four_times(groups[at + SIGNS + U1])
 
 
+@inlined
+def write_lines(
+    lines: ElementPointer, met: tuple[ElementPointer, ElementPointer], at_row: Int, stored: Int, is_sparse: Flag
+) -> None:
+    """Write where the lines of B begin that the elements of a row are multiplied with, if A is sparse."""
+    if is_sparse:
+        rows, places = met
+        for at in range(at_row, at_row + stored):
+            lines[at] = np.uint32(places[np.uintp(rows[at])]) * np.uint32(BLOCK)
+
+
 @inner
 def prepare_a(
     source: SourceOperands, constants: Constants, ready: PreparedA[Array], scratch: RowScratch, first: Int, last: Int
@@ -310,6 +323,7 @@ def prepare_a(
             relative = max(np.int32(np.int32(exponents[index] - group_max[index]) + RELATIVE_BIAS), np.int32(0))
             relative = RELATIVE_OF_ZERO if exponents[index] == EXPONENT_OF_ZERO else relative
             relatives[at_row + index] = four_times(relative)
+        write_lines(address(ready.lines), met, at_row, stored, constants.is_sparse)
         if source.scale_a.size > 0:
             scale_row(source.scale_a, ready, constants, row)
 

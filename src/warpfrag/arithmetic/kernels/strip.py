@@ -25,7 +25,7 @@ are 5, -2 and -3, and the sum is 4. Two products are below zero, so the float64 
     - 3.0000000028  =  S + 4     S + 4.99... down: too far as well, because the product no longer lies on the grid
     - S             =  4         exact, and right: the two grids too far are the two at the start
 
-Steps of few products do 2 and 4 in integers: `short_steps`.
+Steps of few products do 2 and 4 in integers: `short_steps`. For a sparse A, 1 and 3 are loops in `sparse_steps`.
 
 A row is *exceptional* if it has an output that all this does not cover; `fused` computes those again. Where no int8 sum
 of an output is reliable, step 1 sees it. A common exponent out of range is searched for only if the largest exponents
@@ -153,7 +153,6 @@ class Scratch(NamedTuple, Generic[Storage]):
     max_exponents: Storage  # largest sums of exponents
     exceptional: Storage  # a flag for each row of a strip
     saved: Storage  # the partial sums of exceptional rows before the step, where there are any
-    lines: Storage  # of a sparse A: where the line of B is that each element is multiplied with
     partials_f32: Storage  # the partial sums of short steps
     exponents: Storage  # of a short step: the largest exponents of products, biased as an f32's
     negative_counts: Storage  # and how many products are below zero
@@ -208,27 +207,6 @@ def find_max_exponents(
     store_max_exponents(
         max_exponents, exceptional, max_exponent_sums(a, elements_of(strip), b, strip.at_first, strip.geometry.products)
     )
-
-
-@inlined
-def find_max_exponents_sparse(
-    max_exponents: ElementPointer,
-    exceptional: ElementPointer,
-    a: ElementPointer,
-    b: ElementPointer,
-    lines: ElementPointer,
-    strip: Strip,
-) -> None:
-    """The same for a sparse A, each of whose elements is multiplied with a line of B of its own."""
-    row0, row1, row2, row3 = elements_of(strip)
-    two, three = strip.geometry.products * np.uintp(2), strip.geometry.products * np.uintp(3)
-    max0 = max1 = max2 = max3 = splat(np.int8(-128), BLOCK)
-    for k in range(strip.geometry.products):
-        max0 = max_with_line(max0, a[row0 + k], load(b, lines[k], BLOCK))
-        max1 = max_with_line(max1, a[row1 + k], load(b, lines[k + strip.geometry.products], BLOCK))
-        max2 = max_with_line(max2, a[row2 + k], load(b, lines[k + two], BLOCK))
-        max3 = max_with_line(max3, a[row3 + k], load(b, lines[k + three], BLOCK))
-    store_max_exponents(max_exponents, exceptional, (max0, max1, max2, max3))
 
 
 @inner
@@ -454,38 +432,6 @@ def add_products(
         )
         totals = add_lines(totals, a.values, rows, b.values, strip.at_first + j, PITCH, strip.geometry.products)
         finish_sums(partials, strip.at_partials + j, kept, totals)
-
-
-@inlined
-def add_products_sparse(
-    partials: ElementPointer,
-    max_exponents: ElementPointer,
-    a: PreparedA[ElementPointer],
-    b: PreparedB[ElementPointer],
-    lines: ElementPointer,
-    start: SumStart,
-    kept: Int,
-    strip: Strip,
-) -> None:
-    """The same for a sparse A."""
-    row0, row1, row2, row3 = elements_of(strip)
-    two, three = strip.geometry.products * np.uintp(2), strip.geometry.products * np.uintp(3)
-    for j in range(np.uintp(0), strip.geometry.width, np.uintp(COLUMNS)):
-        total0 = start_sums(partials, max_exponents, a, b, start, strip, ROW0, j, GENERAL_START)
-        total1 = start_sums(partials, max_exponents, a, b, start, strip, ROW1, j, GENERAL_START)
-        total2 = start_sums(partials, max_exponents, a, b, start, strip, ROW2, j, GENERAL_START)
-        total3 = start_sums(partials, max_exponents, a, b, start, strip, ROW3, j, GENERAL_START)
-        for k in range(strip.geometry.products):
-            line0, line1 = (
-                load(b.values, lines[k] + j, COLUMNS),
-                load(b.values, lines[k + strip.geometry.products] + j, COLUMNS),
-            )
-            line2, line3 = load(b.values, lines[k + two] + j, COLUMNS), load(b.values, lines[k + three] + j, COLUMNS)
-            total0 = multiply_add(splat(a.values[row0 + k], COLUMNS), line0, total0)
-            total1 = multiply_add(splat(a.values[row1 + k], COLUMNS), line1, total1)
-            total2 = multiply_add(splat(a.values[row2 + k], COLUMNS), line2, total2)
-            total3 = multiply_add(splat(a.values[row3 + k], COLUMNS), line3, total3)
-        finish_sums(partials, strip.at_partials + j, kept, (total0, total1, total2, total3))
 
 
 @inlined
