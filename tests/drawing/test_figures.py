@@ -114,7 +114,7 @@ def test_an_unknown_figure_is_refused_with_those_that_are_near():
 
 # The gallery
 
-MOTION = 9  # figures of relayouts, loads and wgmma, which no row of the table can name
+MOTION = 17  # figures of relayouts, loads, wgmma and tcgen05, which no row of the table can name
 
 
 def test_the_gallery_is_what_the_script_writes(tmp_path):

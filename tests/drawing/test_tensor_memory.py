@@ -12,7 +12,7 @@ import pytest
 
 import warpfrag as wf
 from warpfrag.drawing import draw
-from warpfrag.drawing.tensor_map import TensorMap, scaled_lines
+from warpfrag.drawing.tensor_map import TensorMemoryMap, scaled_lines
 
 LOAD = "tcgen05.ld.sync.aligned.16x256b.x4.b32"
 ONE = "tcgen05.mma.cta_group::1.kind::f16"
@@ -141,7 +141,7 @@ def test_all_that_lies_in_tensor_memory_is_drawn_without_an_operand():
 @pytest.mark.parametrize(("name", "role"), CASES)
 def test_single_elements_name_their_lane_and_column(name, role):
     instruction = wf.get(name)
-    tensor = TensorMap(instruction.operands[role], instruction.form)
+    tensor = TensorMemoryMap(instruction.operands[role], instruction.form)
     ((grid,),) = draw(name, role, "matrix").scenes
     layout = tensor.layout
 

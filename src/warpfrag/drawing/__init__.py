@@ -122,9 +122,11 @@ def draw(
     if is_in_tensor_memory(resolved, chosen) and not descriptors and not check_flag("trans", trans):
         asked = TensorRequest(Cut(rows, cols, parts), warp, block, through, column, base_lane)
         checked = None if view is None else _checked_choice("view", view, VIEWS)
-        found = tensor_picture(resolved, chosen, checked, asked)
-        shown = _checked_choice("theme", theme, get_args(Theme))
-        return Drawing(title or found.title, resolved.name, found.notes, found.scenes, shown)
+        tensor_figure = tensor_picture(resolved, chosen, checked, asked)
+        checked_theme = _checked_choice("theme", theme, get_args(Theme))
+        return Drawing(
+            title or tensor_figure.title, resolved.name, tensor_figure.notes, tensor_figure.scenes, checked_theme
+        )
     if through is not None or block is not None or column or base_lane:
         msg = f"through, column, base_lane and block are for operands of tcgen05 in tensor memory, not for {resolved}"
         raise InvalidOperand(msg)
@@ -166,8 +168,8 @@ def _descriptors(descriptor: Descriptor | int | Sequence[Descriptor | int] | Non
     """The descriptors that are given, as objects of the operand's kind."""
     if descriptor is None:
         return ()
-    given = descriptor if isinstance(descriptor, list | tuple) else [descriptor]
-    return tuple(as_descriptor(each, kind) for each in given)
+    several = descriptor if isinstance(descriptor, list | tuple) else [descriptor]
+    return tuple(as_descriptor(each, kind) for each in several)
 
 
 def _check_shared(

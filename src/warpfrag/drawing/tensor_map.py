@@ -56,7 +56,7 @@ class TensorRegion(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TensorMap:
+class TensorMemoryMap:
     """An operand in tensor memory, in regions."""
 
     operand: Registers
@@ -136,13 +136,13 @@ class TensorMap:
             for across in range(self.columns)
             for slot in range(self.layout.slots)
         ]
-        shown = [
+        real = [
             element | {self.down: self._lines[element[self.down]]}
             for element in elements
             if element[self.down] in self._lines
         ]
         return tuple(
-            (min(element[name] for element in shown), max(element[name] for element in shown)) if shown else None
+            (min(element[name] for element in real), max(element[name] for element in real)) if real else None
             for name in self.layout.dims
         )
 
@@ -199,13 +199,13 @@ def range_words(first: int, last: int) -> str:
     return f"{first}-{last}" if last > first else f"{first}"
 
 
-def map_grids(tensor: TensorMap) -> list[FigureGrid]:
+def map_grids(tensor: TensorMemoryMap) -> list[FigureGrid]:
     """Tensor memory of each block."""
     blocks = tensor.layout.ins.get("block", 1)
     return [_map_grid(tensor, block, is_pair=blocks > 1) for block in range(blocks)]
 
 
-def _map_grid(tensor: TensorMap, block: int, *, is_pair: bool) -> FigureGrid:
+def _map_grid(tensor: TensorMemoryMap, block: int, *, is_pair: bool) -> FigureGrid:
     ins = tensor.layout.ins
     regions = [region for region in tensor.regions if region.block == block]
     width = ins["column"] // tensor.columns
@@ -238,7 +238,7 @@ def _level(name: str, starts: Iterable[int], size: int) -> HeadingLevel:
     )
 
 
-def _map_cell(tensor: TensorMap, region: TensorRegion, *, is_long: bool) -> FigureCell:
+def _map_cell(tensor: TensorMemoryMap, region: TensorRegion, *, is_long: bool) -> FigureCell:
     """A region: what lies there. Of lanes that another base lane selects it says so."""
     named = [
         (name, held)
@@ -267,7 +267,7 @@ def _map_cell(tensor: TensorMap, region: TensorRegion, *, is_long: bool) -> Figu
     )
 
 
-def matrix_map(tensor: TensorMap) -> FigureGrid:
+def matrix_map(tensor: TensorMemoryMap) -> FigureGrid:
     """The matrix in the same regions and colours; a cell says where it lies."""
     *_, first_dim, second_dim = tensor.layout.dims
     holders: dict[tuple[Range, Range], list[TensorRegion]] = {}
@@ -318,7 +318,7 @@ def _ranges_level(name: str, ranges: list[Range]) -> HeadingLevel:
     return HeadingLevel(name, tuple(HeadingMark(place, place, range_words(*each)) for place, each in enumerate(ranges)))
 
 
-def _places(tensor: TensorMap, regions: Sequence[TensorRegion], *, is_long: bool) -> tuple[str, ...]:
+def _places(tensor: TensorMemoryMap, regions: Sequence[TensorRegion], *, is_long: bool) -> tuple[str, ...]:
     """Where regions that hold the same lie: block, lanes and columns of the first, and how many more there are."""
     first = regions[0]
     lanes = range_words(first.lane, first.lane + tensor.lanes - 1)
@@ -332,12 +332,12 @@ def _places(tensor: TensorMap, regions: Sequence[TensorRegion], *, is_long: bool
     return (*block, f"lanes {lanes}" if is_long else lanes, f"{noun} {columns}" if is_long else columns, *more)
 
 
-def element_grid(tensor: TensorMap, cut: Cut) -> tuple[FigureGrid, bool]:
+def element_grid(tensor: TensorMemoryMap, cut: Cut) -> tuple[FigureGrid, bool]:
     """Single elements, and the lane and column of each holder; and whether the default cut left some out."""
     layout = tensor.layout
     *outer, down, across = layout.dims
-    rows, is_cut_down = _shown(cut, "rows", tensor.extents[down], MAX_ROWS)
-    cols, is_cut_across = _shown(cut, "cols", tensor.extents[across], MAX_COLS)
+    rows, is_cut_down = _visible(cut, "rows", tensor.extents[down], MAX_ROWS)
+    cols, is_cut_across = _visible(cut, "cols", tensor.extents[across], MAX_COLS)
     part, _ = cut.within("parts", layout.outs[outer[0]] if outer else 1)
     inverse = {line: index for index, line in tensor._lines.items()}  # noqa: SLF001 (of this module)
     cells = []
@@ -365,14 +365,14 @@ def element_grid(tensor: TensorMap, cut: Cut) -> tuple[FigureGrid, bool]:
     ), is_cut_down or is_cut_across
 
 
-def _shown(cut: Cut, name: str, extent: int, limit: int) -> tuple[Range, bool]:
+def _visible(cut: Cut, name: str, extent: int, limit: int) -> tuple[Range, bool]:
     """The range that is asked for, or the first few; and whether some are left out unasked."""
     first, last = cut.within(name, extent)
     is_open = getattr(cut, name) is None
     return (first, min(last, limit - 1) if is_open else last), is_open and last >= limit
 
 
-def _element_cell(tensor: TensorMap, at: dict[str, int], places: list[Place], yx: tuple[int, int]) -> FigureCell:
+def _element_cell(tensor: TensorMemoryMap, at: dict[str, int], places: list[Place], yx: tuple[int, int]) -> FigureCell:
     operand, first = tensor.operand, places[0]
     bits = f"[{bit_words(operand, first.slot)}]" if tensor.layout.slots > 1 else ""
     block = f"b{first.block} " if "block" in tensor.layout.ins else ""

@@ -13,7 +13,15 @@ from warpfrag.core.coordinates import LANES, check_index
 from warpfrag.core.layout import Layout
 from warpfrag.drawing.by_element import matrix_grids
 from warpfrag.drawing.by_lane import warp_grid
-from warpfrag.drawing.tensor_map import HALF_LANES, MAX_COLS, MAX_ROWS, TensorMap, element_grid, map_grids, matrix_map
+from warpfrag.drawing.tensor_map import (
+    HALF_LANES,
+    MAX_COLS,
+    MAX_ROWS,
+    TensorMemoryMap,
+    element_grid,
+    map_grids,
+    matrix_map,
+)
 from warpfrag.errors import InvalidOperand
 from warpfrag.execution.operand import Operand
 from warpfrag.execution.tensor_operand import after_load, load_layout, missing_shape
@@ -71,7 +79,7 @@ def tensor_picture(
         return _every_map(instruction, form, view, request)
     chosen = operand or next(iter(instruction.operands.values()))
     if chosen.home == "tensor" and request.through is None:
-        return _one_map(chosen, form, view, request)
+        return _operand_map(chosen, form, view, request)
     return _registers(instruction, chosen, view, request)
 
 
@@ -94,7 +102,7 @@ def _every_map(instruction: Instruction, form: TensorForm, view: View | None, re
     _refuse_load(request, str(instruction))
     request.cut.refuse("a figure of all operands")
     held = [
-        TensorMap(operand, form)
+        TensorMemoryMap(operand, form)
         for role, operand in sorted(instruction.operands.items())
         if operand.home == "tensor" and role != "c"
     ]
@@ -108,11 +116,11 @@ def _of_block(grids: list[FigureGrid], block: int | None) -> list[FigureGrid]:
     return grids if block is None else [grids[check_index("block", block, len(grids))]]
 
 
-def _one_map(operand: Registers, form: TensorForm, view: View | None, request: TensorRequest) -> TensorPicture:
+def _operand_map(operand: Registers, form: TensorForm, view: View | None, request: TensorRequest) -> TensorPicture:
     """One operand: matrix and memory, in the same colours, or single elements."""
     _refuse_view(view, ("memory", "matrix"), f"{operand.described} in tensor memory")
     _refuse_load(request, operand.described)
-    tensor = TensorMap(operand, form)
+    tensor = TensorMemoryMap(operand, form)
     name = f"Operand {tensor.name}" if len(operand.role) == 1 else f"{tensor.name[0].upper()}{tensor.name[1:]}"
     if view == "matrix":
         grid, is_cut = element_grid(tensor, request.cut)
@@ -127,7 +135,7 @@ def _one_map(operand: Registers, form: TensorForm, view: View | None, request: T
     )
 
 
-def _map_notes(tensor: TensorMap) -> Iterator[str]:
+def _map_notes(tensor: TensorMemoryMap) -> Iterator[str]:
     """What lies there, in how many columns, on which data path, and why there are copies."""
     operand, layout = tensor.operand, tensor.layout
     extents = " x ".join(str(extent) for extent in operand.shape)
@@ -161,16 +169,16 @@ def _registers(
         fixed["block"] = check_index("block", request.block or 0, blocks)
     elif request.block is not None:
         check_index("block", request.block, blocks)
-    one = _of_warp(held, fixed)
-    is_access = "tlane" in one.layout.dims
-    notes = [*_load_notes(one, str(load), warp, request, is_access=is_access)]
+    of_warp = _of_warp(held, fixed)
+    is_access = "tlane" in of_warp.layout.dims
+    notes = [*_load_notes(of_warp, str(load), warp, request, is_access=is_access)]
     if view == "warp":
         request.cut.refuse("the warp view")
-        grids = [replace(warp_grid(one), title=f"The registers of warp {warp}")]
-        notes.append(f"Cells say ({', '.join(one.layout.dims)}); low bits stand left.")
+        grids = [replace(warp_grid(of_warp), title=f"The registers of warp {warp}")]
+        notes.append(f"Cells say ({', '.join(of_warp.layout.dims)}); low bits stand left.")
     else:
-        cut, is_cut = _seen(one, request.cut)
-        grids = matrix_grids(one, cut)
+        cut, is_cut = _seen(of_warp, request.cut)
+        grids = matrix_grids(of_warp, cut)
         if is_access:
             grids = [replace(grid, title=f"Tensor memory of warp {warp}, by lane and column") for grid in grids]
         if is_cut:
@@ -201,8 +209,8 @@ def _seen(operand: Operand, cut: Cut) -> tuple[Cut, bool]:
     elements = [operand.layout.at(**place._asdict()) for place in operand.layout.places()]
     rows, cols = ([getattr(element, name) for element in elements] for name in (down, across))
     last = min(max(cols), min(cols) + MAX_COLUMNS - 1)
-    found = cut._replace(rows=cut.rows or (min(rows), max(rows)), cols=cut.cols or (min(cols), last))
-    return found, cut.cols is None and last < max(cols)
+    visible = cut._replace(rows=cut.rows or (min(rows), max(rows)), cols=cut.cols or (min(cols), last))
+    return visible, cut.cols is None and last < max(cols)
 
 
 def _load_notes(operand: Operand, load: str, warp: int, request: TensorRequest, *, is_access: bool) -> Iterator[str]:

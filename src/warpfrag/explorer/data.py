@@ -18,7 +18,7 @@ from warpfrag.core.expressions import element_formulas, place_formulas
 from warpfrag.explorer.aliases import framework_vocabulary, names_of
 from warpfrag.explorer.interned_list import InternedList
 from warpfrag.explorer.relayouts import RelayoutWriter
-from warpfrag.explorer.tensor import tensor_moves, tensor_products, tensor_tables
+from warpfrag.explorer.tensor import SharedLists, tensor_moves, tensor_products, tensor_tables
 from warpfrag.isa.nicknames import nicknames
 from warpfrag.isa.patterns import pattern
 from warpfrag.isa.rows import families_of
@@ -174,7 +174,8 @@ def page_data() -> dict[str, Any]:
         by_scope[instruction.form.operation.scope].append(instruction)
     instructions = [*map(writer.instruction, by_scope["warp"])]
     warpgroups = _warpgroups(writer, by_scope["warpgroup"])
-    tensor = {"moves": tensor_moves(writer), **tensor_products(writer), **tensor_tables()}
+    shared = SharedLists(writer.texts, writer.target_sets, writer.operands)
+    tensor = {"moves": tensor_moves(shared), **tensor_products(shared), **tensor_tables()}
     names = {row["name"]: place for place, row in enumerate(instructions)}
     # a warpgroup's instruction has a row with others of its types, and goes by its name
     relayouts = RelayoutWriter(writer.texts).written(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from warpfrag.catalog.kinds import instruction_of
 from warpfrag.catalog.registry import aliases as aliases_of
@@ -24,50 +24,58 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from warpfrag.catalog.instruction import Instruction
-    from warpfrag.explorer.data import PageWriter
+    from warpfrag.isa.operands import OperandSpec
     from warpfrag.isa.tcgen05.spelling import TensorSpelling
 
 MOVES = ("tcgen05.ld", "tcgen05.st")
 USUAL = (128, 64)  # m and n that a spelling is first shown with, where it has them
 
 
-def _names(writer: PageWriter, instruction: Instruction, repeat: int) -> list[Any]:
+class SharedLists(NamedTuple):
+    """The lists of the page that its rows name entries of."""
+
+    texts: InternedList[str]
+    target_sets: InternedList[tuple[str, ...]]
+    operands: InternedList[OperandSpec]
+
+
+def _names(shared: SharedLists, instruction: Instruction, repeat: int) -> list[Any]:
     """What it is called elsewhere, with {x} for a repeat; names of MLIR, which have no attributes, stand last."""
     aliases = aliases_of(instruction)
 
     def place(name: str) -> int:
         longer = re.sub(rf"x{repeat}\b", "x{x}", name) if repeat else name
-        return writer.texts.place(re.sub(rf"(?<=b){repeat}x", "{x}x", longer) if repeat else name)
+        return shared.texts.place(re.sub(rf"(?<=b){repeat}x", "{x}x", longer) if repeat else name)
 
     by_code: dict[str, list[str]] = {}
     for target, code in aliases["sass"].items():
         by_code.setdefault(code, []).append(target)
     return [
         [place(aliases["cute"])] if aliases["cute"] else [],
-        [[place(code), writer.target_sets.place(tuple(some))] for code, some in by_code.items()],
+        [[place(code), shared.target_sets.place(tuple(some))] for code, some in by_code.items()],
         [place(aliases["nvvm"])] if aliases["nvvm"] else [],
         [],
         [place(name) for name in (*([aliases["mlir"]] if aliases["mlir"] else []), *aliases["also"])],
     ]
 
 
-def _common(writer: PageWriter, instruction: Instruction, repeat: int = 0) -> dict[str, Any]:
+def _common(shared: SharedLists, instruction: Instruction, repeat: int = 0) -> dict[str, Any]:
     """What every row has."""
     return {
         "op": instruction.form.op,
-        "targets": writer.target_sets.place(instruction.targets),
-        "sources": [writer.texts.place(source) for source in instruction.sources],
-        "names": _names(writer, instruction, repeat),
+        "targets": shared.target_sets.place(instruction.targets),
+        "sources": [shared.texts.place(source) for source in instruction.sources],
+        "names": _names(shared, instruction, repeat),
     }
 
 
 def _products() -> dict[str, list[TensorForm]]:
     """Every product with shape and types, by its spelling."""
-    found: dict[str, list[TensorForm]] = {}
+    by_spelling: dict[str, list[TensorForm]] = {}
     for form in listed_forms():
-        if isinstance(form, TensorForm) and form.is_typed:
-            found.setdefault(form.spelling.name, []).append(form)
-    return found
+        if isinstance(form, TensorForm) and form.shape.m:
+            by_spelling.setdefault(form.spelling.name, []).append(form)
+    return by_spelling
 
 
 def types_of(form: TensorForm) -> str:
@@ -75,7 +83,7 @@ def types_of(form: TensorForm) -> str:
     return form.name.split(f".{form.shape}.")[1]
 
 
-def tensor_products(writer: PageWriter) -> dict[str, Any]:
+def tensor_products(shared: SharedLists) -> dict[str, Any]:
     """A row for each spelling: its shapes, with the widths each may have, and its types; lists are named by place."""
     rows = []
     type_lists: InternedList[tuple[str, ...]] = InternedList(list)
@@ -89,7 +97,7 @@ def tensor_products(writer: PageWriter) -> dict[str, Any]:
         first = min(forms, key=lambda form: (form.shape.m != USUAL[0], form.shape.n != USUAL[1]))
         examples = {key: next(form for form in forms if (form.shape.m, form.shape.k) == key) for key in shapes}
         rows.append(
-            _common(writer, instruction_of(first, ""))
+            _common(shared, instruction_of(first, ""))
             | {
                 "name": spelling,
                 "kind": first.kind,
@@ -132,7 +140,7 @@ def _metadata_name(form: TensorForm) -> str:
     return next(name for name, row in rows.items() if row is metadata_row(form))
 
 
-def tensor_moves(writer: PageWriter) -> list[dict[str, Any]]:
+def tensor_moves(shared: SharedLists) -> list[dict[str, Any]]:
     """A row for each shape of loads and stores, packed and not: the longest, from which the page cuts others."""
     repeats: dict[str, list[int]] = {}
     longest: dict[str, tuple[Instruction, TensorSpelling]] = {}
@@ -143,13 +151,13 @@ def tensor_moves(writer: PageWriter) -> list[dict[str, Any]]:
             repeats.setdefault(family, []).append(spelling.repeat)
             longest[family] = instruction, spelling
     return [
-        _common(writer, instruction, spelling.repeat)
+        _common(shared, instruction, spelling.repeat)
         | {
             "name": family,
             "access": spelling.word("lanes"),
             "repeats": repeats[family],
             "operands": {
-                role: writer.operands.place(replace(operand.row, layout=of_warp(operand.row.layout)))
+                role: shared.operands.place(replace(operand.row, layout=of_warp(operand.row.layout)))
                 for role, operand in instruction.operands.items()
             },
         }

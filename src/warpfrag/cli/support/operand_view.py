@@ -42,9 +42,9 @@ class Load(NamedTuple):
 
     def refuse(self, what: str) -> None:
         """Refuse options that would change nothing."""
-        given = [f"--{name.replace('_', '-')}" for name, choice in self._asdict().items() if choice is not None]
-        if given:
-            msg = f"{' and '.join(given)} is not for {what}: it is for an operand in tensor memory"
+        options = [f"--{name.replace('_', '-')}" for name, choice in self._asdict().items() if choice is not None]
+        if options:
+            msg = f"{' and '.join(options)} is not for {what}: it is for an operand in tensor memory"
             raise InvalidOperand(msg)
 
 
@@ -360,9 +360,9 @@ def _loaded(view: OperandView, registers: Registers, load: Load) -> OperandView:
     if load.through is None:
         msg = "--column and --base-lane are of the address of a load: name it with --through"
         raise InvalidOperand(msg)
-    found = after_load(registers, load.through, column, base_lane)
+    loaded = after_load(registers, load.through, column, base_lane)
     at = f" at column {column}" * bool(column) + f" from lane {base_lane} of each 32" * bool(base_lane)
-    return replace(view, layout=found.layout, registers=found, after=load.through + at)
+    return replace(view, layout=loaded.layout, registers=loaded, after=load.through + at)
 
 
 def numbering_notes(views: Iterable[OperandView], notation: str) -> list[str]:
