@@ -307,6 +307,15 @@ def test_names_elsewhere_lead_here(name, meaning):
     assert wf.get(name).name == meaning
 
 
+@pytest.mark.parametrize("name", ["tcgen05.ld.32x32b.x16.b32", "tcgen05.wait::ld", "tcgen05.alloc.cta_group::1.b32"])
+def test_a_short_form_drops_sync_and_aligned(name):
+    full = wf.get(name)
+    assert ".sync.aligned" in full.name
+    assert full.name.replace(".sync.aligned", "") == name
+    with pytest.raises(wf.IllegalInstruction, match="needs sync"):  # in source both must be there
+        wf.get(f"{name} operands;")
+
+
 def test_a_name_that_fits_several_lists_them():
     with pytest.raises(wf.IllegalInstruction, match="fits 6 instructions of tcgen05") as error:
         wf.get("UTCHMMA")

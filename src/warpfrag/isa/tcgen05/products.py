@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from warpfrag.errors import IllegalInstruction, ParseError, quote
 from warpfrag.isa.ops import Op
-from warpfrag.isa.tcgen05.spelling import PREFIX, TensorSpelling, read_spelling, read_words
+from warpfrag.isa.tcgen05.spelling import PREFIX, TensorSpelling, in_full, read_spelling, read_words
 from warpfrag.isa.words import SHAPE, Form, Shape
 from warpfrag.tables import read_table
 
@@ -332,7 +332,7 @@ def read_form(text: str, **wanted: Any) -> TensorForm:  # noqa: ANN401 (m, n, k,
         msg = f"expected the types of D, A and B, got {'.'.join(types)!r}"
         raise ParseError(msg)
     wanted |= dict(zip("dab", types, strict=False))
-    spelling = read_spelling(f"{PREFIX}.{'.'.join(rest)} {operands}") if operands.strip() else read_words(rest)
+    spelling = read_spelling(f"{PREFIX}.{'.'.join(rest)} {operands}") if operands.strip() else read_words(in_full(rest))
     if spelling.problem:
         raise IllegalInstruction(text.strip()[:160], spelling.problem)
     return choose(spelling, text.strip()[:160], **wanted)

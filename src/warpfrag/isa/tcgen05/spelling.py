@@ -191,6 +191,15 @@ def read_words(words: list[str]) -> TensorSpelling:
     return TensorSpelling(op, tuple((group, by_group[group]) for group in _groups(op) if group in by_group))
 
 
+def in_full(words: list[str]) -> list[str]:
+    """The words of a short form, which drops sync and aligned where an operation needs both, with these in place."""
+    op, rest = _split(words)
+    needed = [group for group in ("sync", "aligned") if _groups(op).get(group)]
+    if len(needed) < 2 or {word.lower() for word in rest} & set(needed):
+        return words
+    return [*words[: len(words) - len(rest)], *needed, *rest]
+
+
 def _unknown(op: str, word: str) -> str:
     """What is said of a word that an operation does not have: who has it, or what is near."""
     from difflib import get_close_matches
