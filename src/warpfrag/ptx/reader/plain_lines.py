@@ -71,7 +71,7 @@ def operand_of(text: str) -> OperandSyntax | None:
     return part_of(text)
 
 
-class Operands(dict[str, OperandSyntax]):
+class OperandTexts(dict[str, OperandSyntax]):
     """Operands by their texts; a KeyError where the parser has to judge."""
 
     def __missing__(self, text: str) -> OperandSyntax:
@@ -89,7 +89,7 @@ class LineContents(dict[str, LineContent]):
     def __init__(self) -> None:
         """Nothing is read yet."""
         super().__init__()
-        self.operands = Operands()
+        self.operands = OperandTexts()
 
     def __missing__(self, text: str) -> LineContent:
         """Read a line."""
