@@ -70,6 +70,5 @@ def command(
         echo(wrapped(f"no order explains it: {tried} were tried, and none gives every code of D"))
     else:
         echo(wrapped(f"{text}: as {order.seen_in}"))
-        fields = ", ".join(f"{field}={value}" for field, value in asdict(order).items() if value not in (None, 1))
-        echo(wrapped(f"every code of {D.size} equal; in Python: wf.Order({fields})"))
+        echo(wrapped(f"every code of {D.size} equal; in Python: wf.{order!r}"))
     return NO if order is None else DONE

@@ -37,10 +37,7 @@ def _height(order: Order, depth: int, k: int, bits: int) -> int:
 
 def _order(order: Order, y: int, *, depth: int, k: int, bits: int) -> Iterator[str]:
     """One order: a row for each part, and in it a bar for each chain, with a line where a span ends."""
-    fields = ", ".join(
-        f"{name}={getattr(order, name)}" for name in order.__dataclass_fields__ if getattr(order, name) not in {None, 1}
-    )
-    yield svg.text(f"wf.Order({fields})", x=MARGIN, y=y + 14, classes="strong")
+    yield svg.text(f"wf.{order!r}", x=MARGIN, y=y + 14, classes="strong")
     yield svg.text(order.describe(depth), x=MARGIN, y=y + 31, classes="note")
     bar_width = WIDTH - 2 * MARGIN - LEFT - SUMS
     parts = order.chains(depth, k, bits)

@@ -17,7 +17,7 @@ parts are added in place.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
@@ -63,7 +63,7 @@ def _in_steps(chain: Chain, step: int) -> Chain:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Order:
     """The order of additions along k; every length is counted in k.
 
@@ -96,6 +96,15 @@ class Order:
         if self.promote and self.residue and self.promote % self.residue:
             msg = f"promote is a multiple of residue, {self.residue}, where both are given; got {self.promote}"
             raise InvalidOperand(msg)
+
+    def __repr__(self) -> str:
+        """As Python writes it: the fields that are not the default.
+
+        >>> Order(split_k=3, unit=64)
+        Order(split_k=3, unit=64)
+        """
+        named = ((field.name, getattr(self, field.name), field.default) for field in fields(self))
+        return f"Order({', '.join(f'{name}={value}' for name, value, usual in named if value != usual)})"
 
     @property
     def carries_c(self) -> bool:
