@@ -3,6 +3,7 @@
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import warpfrag as wf
@@ -126,3 +127,28 @@ def test_words_are_those_that_triton_writes():
             descriptor = wf.Descriptor.decode(int(upper, 0) << 32, kind="tcgen05")
             assert (descriptor.version, descriptor.other, descriptor.absolute) == (1, 0, False)
             assert descriptor.stride == 8 * descriptor.width
+
+
+def test_words_are_those_that_cute_writes():
+    """CuTe's Python package, one product in each of 45 kernels: instruction descriptors and both shared-memory ones."""
+    lines = (Path(__file__).parent.parent / "data" / "cute_tcgen05_words.csv").read_text().splitlines()[1:]
+    assert len(lines) == 45
+    for line in lines:
+        ab, d, m, n, blocks, major_a, major_b, kind, word, *places = line.split(",")
+        made = wf.get(f"tcgen05.mma.cta_group::{blocks}.kind::{kind}", m=int(m), n=int(n), a=ab, b=ab, d=d)
+        decoded = wf.InstructionDescriptor.decode(int(word, 0), kind=kind)
+        assert (decoded.m, decoded.n, decoded.saturate) == (int(m), int(n), kind == "i8")
+        turned = {"transpose_a": major_a == "MN", "transpose_b": major_b == "MN"}
+        assert made.descriptor(**turned, saturate=decoded.saturate).word == int(word, 0)
+        assert decoded.problems(made) == []
+        for operand, major, place in zip((made.a, made.b), (major_a, major_b), places, strict=True):
+            descriptor = wf.Descriptor.decode(int(place, 0), kind="tcgen05")
+            assert descriptor.word == int(place, 0)
+            trans = major == "MN"
+            if trans and ab == "tf32":  # CuTe's only choice for it
+                assert (descriptor.unit, descriptor.stride, descriptor.swizzle) == (32, 512, 128)
+                continue
+            ours = operand.descriptors(trans=trans, swizzle=128, k=4 * made.shape.k)[0]
+            assert np.array_equal(operand.addresses(descriptor, trans=trans), operand.addresses(ours, trans=trans)), (
+                line
+            )
