@@ -38,17 +38,20 @@ NEAR = "xor.b32 %r6, %r1, 1;\nshl.b32 %r6, %r6, 2;\nadd.u32 %r6, %r3, %r6;\n"  #
 OPERANDS = """st.shared.u32 [%r5], 0;
 st.shared.u32 [%r5+512], 0;
 st.shared.u32 [%r5+1024], 0;
+st.shared.u32 [%r5+1536], 0;
+st.shared.u32 [%r5+2048], 0;
+st.shared.u32 [%r5+3072], 0;
 {proxy}
 bar.sync 0;
 shr.u32 %r20, %r3, 4;
 and.b32 %r20, %r20, 16383;
 cvt.u64.u32 %rd7, %r20;
-or.b64 %rd7, %rd7, 0x0000000800010000;
+{strides}
 mov.f32 %f0, 0f00000000;
 mov.f32 %f1, %f0;
 mov.f32 %f2, %f0;
 mov.f32 %f3, %f0;
-add.u64 %rd8, %rd7, 64;
+add.u64 %rd8, %rd7, 128;
 mov.u32 %r40, 0;
 """  # of a wgmma, all zero: descriptors in %rd7 and %rd8, accumulators in %f0 to %f3
 WGMMA = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0, %f1, %f2, %f3}, "
@@ -277,6 +280,7 @@ RIGHT = {
     "commit": "cp.async.commit_group;", "wait": "cp.async.wait_group 0;", "init": "bar.sync 0;",
     "release": "fence.acq_rel.gpu;", "acquire": "fence.acq_rel.gpu;", "poll": POLL,
     "flag": "st.relaxed.gpu.global.u32 [%rd2+512], 1;", "proxy": "fence.proxy.async.shared::cta;", "behind": "",
+    "strides": "or.b64 %rd7, %rd7, 0x0000000800400000;",  # of A: 128 bytes along m, 1024 along k
     "fence": "membar.gl;", "after": "membar.gl;", "leave": "",
     "start": "wgmma.fence.sync.aligned;", "close": "wgmma.commit_group.sync.aligned;",
     "end": "wgmma.wait_group.sync.aligned 0;", "last": "wgmma.wait_group.sync.aligned 0;",
@@ -377,6 +381,24 @@ PLANTED = [
     ("wgmma registers", "end", "", "async", "add.u32 %r40, %r40, 1;"),
     ("wgmma twice", "end", "", "async", "add.f32 %f2, %f2, %f2"),
     ("wgmma twice", "last", "", "async", "st.shared.u32 [%r5], 1"),
+    (
+        "wgmma",
+        "strides",
+        "or.b64 %rd7, %rd7, 0x4000000800400000;",
+        "descriptor",
+        "wgmma.mma_async",
+    ),
+    ("wgmma twice", "strides", "or.b64 %rd7, %rd7, 0x4000000800400000;", "descriptor", "wgmma.mma_async"),
+    *(
+        (
+            name,
+            "strides",
+            "or.b64 %rd7, %rd7, 0x0000000800404000;",
+            "descriptor",
+            "wgmma.mma_async",
+        )
+        for name in ("wgmma", "wgmma registers", "wgmma twice")
+    ),
     *(
         (name, mark, f"{right}\nld.global.u32 %r12, [%rd5+{offset}];", kind, f"ld.global.u32 %r12, [%rd5+{offset}]")
         for name, mark, right in (
@@ -424,6 +446,51 @@ def test_a_planted_mistake_is_found(name, mark, instead, kind, place):
     assert [finding for finding in run.findings if finding.kind == kind and place in lines[finding.line - 1]], (
         run.findings
     )
+
+
+PLACES = (("exchange", "sync", "bar.sync 0;"), ("lanes", "warp", "bar.warp.sync -1;"), ("bulk", "init", "bar.sync 0;"))
+HEAP = """.extern .func (.param .b64 r) malloc(.param .b64 n);
+.extern .func free(.param .b64 p);
+.visible .entry"""
+MALLOC = """mov.u64 %rd9, 8;
+{ .param .b64 n; .param .b64 r; st.param.b64 [n], %rd9; call.uni (r), malloc, (n); ld.param.b64 %rd10, [r]; }
+st.u32 [%rd10], %r1;
+"""
+FREE = "{ .param .b64 q; st.param.b64 [q], %rd10; call.uni free, (q); }\n"
+
+
+@pytest.mark.parametrize(("name", "mark", "right"), PLACES)
+@pytest.mark.parametrize(
+    ("uses", "line"),
+    [
+        (FREE, None),
+        (FREE + "ld.u32 %r13, [%rd10];", "ld.u32 %r13"),
+        (FREE + "st.u32 [%rd10], %r1;", "st.u32 [%rd10], %r1"),
+        (FREE + FREE, "call.uni free"),
+    ],
+)
+def test_memory_that_is_freed_is_not_used(name, mark, right, uses, line):
+    text = text_of(name, mark, f"{right}\n{MALLOC}{uses}").replace(".visible .entry", HEAP, 1)
+    run = run_checks(text, name)
+
+    assert run.verdict == ("clean" if line is None else "findings")
+    assert {finding.kind for finding in run.findings} <= {"freed"}
+    assert all(line in text.splitlines()[finding.line - 1] for finding in run.findings)
+
+
+@pytest.mark.parametrize(("name", "mark", "right"), PLACES)
+def test_a_store_to_a_read_only_array_is_found(name, mark, right):
+    text = text_of(name, mark, f"{right}\nst.global.u32 [%rd5], %r1;")
+    out, data = np.zeros(256, np.uint32), np.zeros(256, np.uint32)
+    data.setflags(write=False)
+
+    def launched(text):
+        return wf.ptx.load(text)["k"].launch(1, 64, [out, data], checks="all")
+
+    assert launched(text_of(name)).verdict == "clean"
+    (finding,) = launched(text).findings
+    assert finding.kind == "readonly"
+    assert text.splitlines()[finding.line - 1] == "st.global.u32 [%rd5], %r1;"
 
 
 def test_a_finding_says_who_and_where():

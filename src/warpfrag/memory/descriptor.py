@@ -428,11 +428,25 @@ def _problems_of_bits(descriptor: Descriptor) -> Iterator[Problem]:
         yield Problem("other", f"bits 0x{descriptor.other:x} belong to no field and should be 0")
 
 
+def contradictions(descriptor: Descriptor, operand: StagedOperand, *, trans: bool) -> Iterator[Problem]:
+    """What no kernel can mean: bits of no field, and distances that break the pattern of a swizzle."""
+    yield from _problems_of_bits(descriptor)
+    period = LINES * descriptor.width
+    for name, is_used in descriptor.used(operand, trans=trans).items() if descriptor.swizzle else ():
+        distance = getattr(descriptor, name)
+        if is_used and distance % period:
+            yield Problem(
+                name,
+                f"{name} {distance} is no multiple of {period}, after which a {descriptor.swizzle}-byte swizzle "
+                "repeats: each atom is read with another part of the pattern",
+            )
+
+
 def _problems(descriptor: Descriptor, operand: StagedOperand, *, trans: bool) -> Iterator[Problem]:
     inner, outer = lines(operand, trans=trans)
     width, what = descriptor.width, f"{'MN' if trans else 'K'}-major"
     bits = stored_bits(operand)
-    yield from _problems_of_bits(descriptor)
+    yield from contradictions(descriptor, operand, trans=trans)
     used = descriptor.used(operand, trans=trans)
     along, across = used
     inside = {along: f"the {inner} bytes of a line lie in one atom", across: f"all {outer} lines lie in one atom"}
@@ -449,14 +463,6 @@ def _problems(descriptor: Descriptor, operand: StagedOperand, *, trans: bool) ->
                 "bytes: the tile is read as if the pattern began before it; "
                 f"start at a multiple of {period}, or set base_offset to {phase}",
             )
-        for name, is_used in used.items():
-            distance = getattr(descriptor, name)
-            if is_used and distance % period:
-                yield Problem(
-                    name,
-                    f"{name} {distance} is no multiple of {period}, after which a {descriptor.swizzle}-byte swizzle "
-                    "repeats: each atom is read with another part of the pattern",
-                )
         if descriptor.start % width and inner + descriptor.start % width > width:
             yield Problem(
                 "start",

@@ -3,5 +3,5 @@
 `findings` is what is reported. `checked_batch` runs blocks and tells the checks. `ordering` knows which accesses are
 ordered, by vector clocks, told by `synchronisation`, and `shadow` who accessed each place last: `races` compares the
 two, for threads and for copies in flight, and `conflicts` describes what it finds. `registers_in_flight` follows the
-registers of wgmma, `unwritten` values that nobody wrote.
+registers of wgmma, `descriptors` judges its descriptors, `unwritten` values that nobody wrote.
 """

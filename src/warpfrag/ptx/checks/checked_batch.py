@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from warpfrag.ptx.checks.barriers import BarrierCheck
+from warpfrag.ptx.checks.descriptors import DescriptorCheck
 from warpfrag.ptx.checks.findings import FindingCollector
 from warpfrag.ptx.checks.observers import ObserverGroup
 from warpfrag.ptx.checks.ordering import LaunchOrder
@@ -83,7 +84,7 @@ class CheckedWarpBatch(WarpBatch):
             if "async" in checks.checks and uses_tensor_memory(program):
                 observers.append(TensorMemoryCheck(self, races.ordering, collector))
         if "async" in checks.checks and any(is_wgmma(step) for step in program.steps):
-            observers.append(RegisterCheck(self, checks.order, collector))
+            observers += [RegisterCheck(self, checks.order, collector), DescriptorCheck(self, collector)]
         if "barriers" in checks.checks:
             observers.append(BarrierCheck(self, collector))
         if "uninitialised" in checks.checks:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from warpfrag.isa.words import Form
     from warpfrag.ptx.interpreter.lane_group import LaneGroup
     from warpfrag.ptx.interpreter.tensor_access import TensorAccess
     from warpfrag.ptx.program.program import DecodedInstruction
@@ -92,6 +93,11 @@ class ObserverGroup(StepObserver):
         """A wgmma reads shared memory."""
         for item in self.observers:
             item.product_read(offsets, size, warp)
+
+    def product_descriptor(self, form: Form, role: str, word: int, warp: int, *, is_transposed: bool) -> None:
+        """A wgmma takes a descriptor."""
+        for item in self.observers:
+            item.product_descriptor(form, role, word, warp, is_transposed=is_transposed)
 
     def tensor_access(self, access: TensorAccess) -> None:
         """tcgen05 reads or writes columns."""

@@ -224,10 +224,13 @@ def _tell_reads(
     """Tell the checks which elements of shared memory the descriptors of warpgroups lead to."""
     memory = state.memory
     for first in range(0, group.warps, 4):
-        places = element_places(form, state.launch.arch, role, int(descriptors[first]), is_transposed)
-        if memory.observer is None or places is None:
+        if memory.observer is None:
+            return
+        warp, word = int(group.warp_rows[first]), int(descriptors[first])
+        memory.observer.product_descriptor(form, role, word, warp, is_transposed=is_transposed)
+        places = element_places(form, state.launch.arch, role, word, is_transposed)
+        if places is None:
             continue
-        warp = int(group.warp_rows[first])
         start = int(state.warp_block[warp]) * memory.shared_stride
         size = max(1, operands(form, state.launch.arch)[role].format.bits // 8)
         inside = places.reshape(-1) * size

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from warpfrag.isa.words import Form
     from warpfrag.ptx.interpreter.tensor_access import TensorAccess
 
     Bytes = NDArray[np.uint8]
@@ -45,6 +46,9 @@ class Observer:
 
     def product_read(self, offsets: Numbers, size: int, warp: int) -> None:
         """A wgmma of the warpgroup that starts at a warp reads elements of shared memory."""
+
+    def product_descriptor(self, form: Form, role: str, word: int, warp: int, *, is_transposed: bool) -> None:
+        """A wgmma of the warpgroup that starts at a warp takes a descriptor for A or B."""
 
     # --- tensor memory
 
