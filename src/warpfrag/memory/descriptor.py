@@ -431,6 +431,11 @@ def _problems_of_bits(descriptor: Descriptor) -> Iterator[Problem]:
 def contradictions(descriptor: Descriptor, operand: StagedOperand, *, trans: bool) -> Iterator[Problem]:
     """What no kernel can mean: bits of no field, and distances that break the pattern of a swizzle."""
     yield from _problems_of_bits(descriptor)
+    yield from _problems_of_distances(descriptor, operand, trans=trans)
+
+
+def _problems_of_distances(descriptor: Descriptor, operand: StagedOperand, *, trans: bool) -> Iterator[Problem]:
+    """Distances between atoms after which the pattern of a swizzle does not repeat."""
     period = LINES * descriptor.width
     for name, is_used in descriptor.used(operand, trans=trans).items() if descriptor.swizzle else ():
         distance = getattr(descriptor, name)
@@ -446,7 +451,7 @@ def _problems(descriptor: Descriptor, operand: StagedOperand, *, trans: bool) ->
     inner, outer = lines(operand, trans=trans)
     width, what = descriptor.width, f"{'MN' if trans else 'K'}-major"
     bits = stored_bits(operand)
-    yield from contradictions(descriptor, operand, trans=trans)
+    yield from _problems_of_bits(descriptor)
     used = descriptor.used(operand, trans=trans)
     along, across = used
     inside = {along: f"the {inner} bytes of a line lie in one atom", across: f"all {outer} lines lie in one atom"}
@@ -463,6 +468,7 @@ def _problems(descriptor: Descriptor, operand: StagedOperand, *, trans: bool) ->
                 "bytes: the tile is read as if the pattern began before it; "
                 f"start at a multiple of {period}, or set base_offset to {phase}",
             )
+        yield from _problems_of_distances(descriptor, operand, trans=trans)
         if descriptor.start % width and inner + descriptor.start % width > width:
             yield Problem(
                 "start",
