@@ -1,6 +1,7 @@
 """Random kernels: what a GPU leaves against what the PTX machine says.
 
     python -m tools.fuzz run FIRST COUNT --out FOLDER     on a machine with a GPU: compare, trace and shrink, report
+    python -m tools.fuzz report FOLDER                    the report of a run that was ended before it wrote one
     python -m tools.fuzz probe --out FOLDER               the same for every spelling alone, in several contexts
     python -m tools.fuzz check FIRST COUNT [--coverage]   without a GPU: does ptxas take them, which rows are used
     python -m tools.fuzz show SEED                        print a kernel
@@ -26,7 +27,16 @@ from typing import TYPE_CHECKING
 from tools.arguments import make_parser
 from tools.fuzz import fixed_set
 from tools.fuzz.assembler import assemble
-from tools.fuzz.campaign import CALLED_EXACT, KINDS, compare_all, compare_engines, explain, probe_all, write_report
+from tools.fuzz.campaign import (
+    CALLED_EXACT,
+    KINDS,
+    compare_all,
+    compare_engines,
+    explain,
+    probe_all,
+    read_answers,
+    write_report,
+)
 from tools.fuzz.coverage import missing, rows_of
 from tools.fuzz.generate import SIZE, generate
 from tools.fuzz.spellings import TARGETS, write_table
@@ -45,16 +55,25 @@ def run(arguments: Namespace) -> int:
         arguments.size,
         arguments.workers,
         arguments.seconds,
+        arguments.out,
         on_gpu=not arguments.without_gpu,
         kept=arguments.keep,
     )
     tally.counts["seconds"] = round(time.monotonic() - began)
     if arguments.engines:
         compare_engines(tally, seeds[:: arguments.engines], arguments.size, arguments.workers, arguments.seconds)
+    write_report(arguments.out, tally, {}, arguments.size)
     wrong = sorted(tally.seeds[CALLED_EXACT])
     causes = explain(wrong, arguments.size, arguments.workers, arguments.explain) if wrong else {}
     tally.counts["seconds with causes"] = round(time.monotonic() - began)
     print(write_report(arguments.out, tally, causes, arguments.size))
+    return int(bool(tally.counts[CALLED_EXACT]))
+
+
+def report(arguments: Namespace) -> int:
+    """Write the report of the answers that a run left."""
+    tally = read_answers(arguments.folder)
+    print(write_report(arguments.folder, tally, {}, arguments.size))
     return int(bool(tally.counts[CALLED_EXACT]))
 
 
@@ -157,6 +176,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     shown.add_argument("seed", type=int)
     shown.add_argument("--traced", action="store_true", help="with a store of every result")
     command("spellings", spellings)
+    command("report", report).add_argument("folder", type=Path, help="what `run` wrote")
     command("keep", keep).add_argument("folder", type=Path, help="what `run --keep` wrote")
     arguments = parser.parse_args(argv)
     result: int = arguments.function(arguments)

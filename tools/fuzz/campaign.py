@@ -35,6 +35,7 @@ KINDS: dict[str, tuple[str, Callable[[str], Sequence[object]], int]] = {
     "lanes": ("probe", probes, PER_MODULE),
 }
 """Kinds of probes: the job that runs some, the list of all, and how many are in a module."""
+ANSWERS = "answers.jsonl"
 CALLED_EXACT = "DIFFERS AND CALLED EXACT"
 TWO_NANS = "different NaNs"  # how the reason begins that no compiler's rule can take away
 
@@ -87,16 +88,31 @@ def verdict(answer: dict[str, Any]) -> str:
 
 
 def compare_all(
-    seeds: Iterable[int], size: int, workers: int, seconds: float, *, on_gpu: bool = True, kept: int = 0
+    seeds: Iterable[int], size: int, workers: int, seconds: float, folder: Path, *, on_gpu: bool = True, kept: int = 0
 ) -> Tally:
-    """Compare the kernels of some seeds, as many as the time allows; of the first ones the GPU's bytes are kept."""
-    tally = Tally()
+    """Compare the kernels of some seeds, as many as the time allows; of the first ones the GPU's bytes are kept.
+
+    Each answer is written as it comes: `read_answers` makes the tally of a run that was ended.
+    """
     jobs = [
         {"do": "compare", "seed": seed, "size": size, "on_gpu": on_gpu, "keeps": number < kept}
         for number, seed in enumerate(seeds)
     ]
-    for answer in work(jobs, workers, seconds_each=JOB_SECONDS, seconds=seconds):
-        tally.add(answer)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ANSWERS).open("w", encoding="utf-8") as written:
+        for answer in work(jobs, workers, seconds_each=JOB_SECONDS, seconds=seconds):
+            written.write(json.dumps(answer) + "\n")
+            written.flush()
+    return read_answers(folder)
+
+
+def read_answers(folder: Path) -> Tally:
+    """The tally of the answers that a run has written; a last line that was cut off is left out."""
+    tally = Tally()
+    with (folder / ANSWERS).open(encoding="utf-8") as lines:
+        for line in lines:
+            if line.endswith("\n"):
+                tally.add(json.loads(line))
     return tally
 
 
