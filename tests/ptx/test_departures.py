@@ -24,7 +24,6 @@ DOUBTFUL = {
     "whole_k00123",
     "cvt_of_cnot",
     "cvt_of_cnot_c",
-    "store_u8_of_half",
     "fold_constants",
 }
 """Where NaNs meet, or the code around a line decides: these may differ, and must say so."""

@@ -140,10 +140,12 @@ class Work:
         memory: DeviceMemory,
         compiled: CompiledProgram | None,
         checks: LaunchChecks | None = None,
+        batch_of: Callable[[LaunchPart], WarpBatch] | None = None,
     ) -> None:
-        """Nothing is done yet; with `checks` there is no compiled code."""
+        """Nothing is done yet; with `checks`, or a batch of another kind, there is no compiled code."""
         self.program, self.config, self.memory, self.compiled = program, config, memory, compiled
         self.checks = checks
+        self.batch_of = checks.batch if checks is not None else batch_of
         self.tally = LaunchTally(np.zeros(len(program.steps), np.int64), np.zeros(len(program.steps), np.uint8))
         self.divergent: dict[int, str] = {}  # what the barriers saw, by line
         self.done = 0  # blocks
@@ -159,8 +161,8 @@ class Work:
             number, blocks = wave
             part = LaunchPart(self.program, self.config, self.memory, blocks, self.tally)
             batch: WarpBatch
-            if self.checks is not None:
-                batch = self.checks.batch(part)
+            if self.batch_of is not None:
+                batch = self.batch_of(part)
             elif self.compiled is None:
                 batch = WarpBatch(part)
             else:

@@ -35,8 +35,9 @@ from warpfrag.ptx.launch.exploration import explore as explore_launch
 from warpfrag.ptx.launch.grid import Progress, Waves, Work, is_alone, is_ordered, warps_at_once
 from warpfrag.ptx.launch.names import matching, readable, resolve
 from warpfrag.ptx.launch.options import ENGINES, LIMIT, Engine, check_choice, check_explore, checks_of, launch_config
+from warpfrag.ptx.launch.other_results import harmless_steps, may_need
 from warpfrag.ptx.launch.run import DepartedLine, Run
-from warpfrag.ptx.launch.summary import summarise
+from warpfrag.ptx.launch.summary import inexact_lines, summarise
 from warpfrag.ptx.launch.symbols import Symbols
 from warpfrag.ptx.lowering.fragment_flow import layout_use
 from warpfrag.ptx.lowering.passes import lower
@@ -370,7 +371,8 @@ class Kernel:
         waves = self.waves(config, seed, follows)
         if not self.is_shared_out or limit < LIMIT or cooperative:
             threads = 1
-        before = [buffer.copy() for buffer in memory.writable_buffers()] if explore else []
+        is_kept = bool(explore) or may_need(self.program, memory)
+        before = [buffer.copy() for buffer in memory.writable_buffers()] if is_kept else []
         if follows is not None:
             config = replace(config, interleaving=None if seed is None else int(seed))
             memory.is_checked = "memory" in named
@@ -383,6 +385,9 @@ class Kernel:
             work.run_waves(waves, threads, progress)
         module = self.module
         result = summarise(work, self.readable_name, module.sources, module.source.address_size, named)
+        if result.inexact_lines and is_kept:
+            harmless = harmless_steps(work, before, lambda: self.waves(config, seed))
+            result = replace(result, inexact_lines=inexact_lines(self.program, work.tally, config.arch, harmless))
         if explore:
             result = replace(result, exploration=self._explored(memory, before, config, explore))
         return result

@@ -12,7 +12,7 @@ from warpfrag.ptx.launch.evidence import causes_of, launch_evidence, step_doubts
 from warpfrag.ptx.launch.profile import by_line, tensor_operations
 from warpfrag.ptx.launch.run import Counts, InexactLine, Run
 from warpfrag.ptx.program.actions import LaneOp
-from warpfrag.ptx.program.inexact import REASONS, InexactCause
+from warpfrag.ptx.program.inexact import LOOKED_INTO, REASONS, InexactCause
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,15 +64,22 @@ def summarise(
     )  # fmt: skip
 
 
-def inexact_lines(program: Program, tally: LaunchTally, arch: str) -> tuple[InexactLine, ...]:
-    """The lines that ran and have a cause for doubt on an architecture, in order."""
+def inexact_lines(
+    program: Program, tally: LaunchTally, arch: str, harmless: frozenset[int] = frozenset()
+) -> tuple[InexactLine, ...]:
+    """The lines that ran and have a cause for doubt on an architecture, in order.
+
+    Of `harmless` steps no other result changes memory: what `other_results` looks into is no cause there.
+    """
     doubts: dict[InexactLine, None] = {}
     of_arch = step_doubts(program, arch)
     for at, (step, count, bits) in enumerate(zip(program.steps, tally.steps, tally.causes, strict=True)):
-        reasons = [reason_of(step, cause) for cause in causes_of(step, int(bits), arch)]
+        is_harmless = at in harmless
+        left = int(bits) & ~LOOKED_INTO if is_harmless else int(bits)
+        reasons = [reason_of(step, cause) for cause in causes_of(step, left, arch)]
         reasons += tally.doubts.get(at, {})
         if count:
-            reasons += filter(None, (step.doubt, of_arch.get(at)))
+            reasons += filter(None, ("" if is_harmless else step.doubt, of_arch.get(at)))
         doubts |= dict.fromkeys(InexactLine(step.line, step.text, reason) for reason in reasons)
     return tuple(sorted(doubts, key=lambda item: item.line))
 

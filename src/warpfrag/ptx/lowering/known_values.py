@@ -31,6 +31,7 @@ from warpfrag.ptx.lowering.half_rules import (
     packed_tf32,
     unpacked_half,
 )
+from warpfrag.ptx.lowering.nan_operands import INFINITY, SIGN
 from warpfrag.ptx.lowering.replaced_steps import (
     doubt,
     goes_back,
@@ -137,6 +138,9 @@ def _has_nan(step: DecodedInstruction, values: Values) -> bool:
     is_sign = step.attributes.opcode in {"abs", "neg"}
     if kind == F32 or is_sign != (kind.bits == 16) or not (is_sign or step.attributes.opcode in {"mul", "sub"}):
         return False
+    is_written = all(isinstance(source, Immediate) for source in step.sources)
+    if is_written and not is_sign and not any(code & ~SIGN == INFINITY for code in codes):
+        return False  # `nan_operands` has the rule
     return bool(floats.is_nan(np.array([codes], kind.dtype), kind.element).any())
 
 

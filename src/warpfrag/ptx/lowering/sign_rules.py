@@ -74,7 +74,7 @@ def sign_before(kernel: KernelLowering, step: DecodedInstruction, values: Values
     def run(*codes: Codes) -> Codes:
         result = function(*codes)
         code = result[0] if isinstance(result, tuple) else result
-        return np.where(floats.is_nan(code, kind.element), ~code, code)  # any other NaN
+        return floats.another_nan(code, kind.element)
 
     doubt(step, "sign before a selection", run)
     return True
@@ -141,11 +141,11 @@ def double_negation(kernel: KernelLowering, step: DecodedInstruction, values: Va
     ):
         return False
     kind, function = attributes.types[0], action.function
-    is_nan = by_parts(kind, lambda a: np.where(floats.is_nan(a, kind.element), ~a, a))
+    another = by_parts(kind, lambda a: floats.another_nan(a, kind.element))
 
     def run(a: Codes) -> Codes:
         result = function(a)
-        return is_nan(result[0] if isinstance(result, tuple) else result)
+        return another(result[0] if isinstance(result, tuple) else result)
 
     doubt(step, "negation of a negation", run)
     return True

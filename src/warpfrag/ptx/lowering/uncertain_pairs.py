@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from warpfrag.ptx.lowering.values import Constant
+from warpfrag.ptx.opcodes.integer import by_parts
 from warpfrag.ptx.program.actions import Alternative, Atomic, LaneOp, MatrixOp, MemoryLoad, Move
 from warpfrag.ptx.program.program import Immediate, MemoryOperand, Register, VectorOperand, registers_of
 from warpfrag.ptx.program.types import TYPES
+from warpfrag.ptx.semantics import floats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -399,7 +401,23 @@ def doubt_constants(step: DecodedInstruction, values: Values, *, has_nan: bool) 
     if is_quotient and attributes.ftz and any(0 < code & 0x7FFFFFFF < MIN_NORMAL_F32 for code in codes):
         step.doubt = "a quotient of two constants may be computed differently"
     elif has_nan:
-        step.doubt = "which NaN a compiler leaves of constants is not known"
+        _doubt_nan(step, "which NaN a compiler leaves of constants is not known")
+
+
+def _doubt_nan(step: DecodedInstruction, reason: str) -> None:
+    """Doubt a step where its result is a NaN: it may be another; one that is no float may be anything."""
+    action = step.action
+    if not isinstance(action, LaneOp) or len(action.results) != 1 or not action.results[0].is_float:
+        step.doubt = reason
+        return
+    function, kind = action.function, action.results[0]
+    another = by_parts(kind, lambda a: floats.another_nan(a, kind.element))
+
+    def run(*codes: Codes) -> Codes:
+        result = function(*codes)
+        return another(result[0] if isinstance(result, tuple) else result)
+
+    step.action = replace(action, alternative=Alternative(run, reason))
 
 
 def doubt_text(step: DecodedInstruction, *, has_calls: bool) -> None:

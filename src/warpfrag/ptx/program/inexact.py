@@ -2,7 +2,8 @@
 
 A cause belongs to a step. What is known when a kernel is lowered is text (`DecodedInstruction.doubt`) and counts as
 soon as the step runs. What depends on values is seen while it runs: a bit of `LaunchTally.causes`, which both engines
-set alike. A launch lists both with line and reason (`Run.inexact_lines`), and is then not exact.
+set alike. A launch lists both with line and reason (`Run.inexact_lines`), and is then not exact;
+those that cannot change memory are left out (`launch.other_results`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ class InexactCause(IntFlag):
     COMPILER = 64
 
 
+LOOKED_INTO = InexactCause.NAN_OPERANDS | InexactCause.COMPILER
+"""Causes of which the other results are known: a short launch is run again with them."""
 REASONS = {
     InexactCause.NAN_OPERANDS: "different NaNs are operands of one f64 operation: which of them stays depends on the"
     " order of operands that ptxas chose",

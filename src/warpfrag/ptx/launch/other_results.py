@@ -1,0 +1,169 @@
+"""Whether a doubt matters: the launch runs again with another result of the doubted step, and memory is compared.
+
+Of some steps it is not known which of two codes ptxas makes, or which NaN stays (`program.inexact`). Often nothing of
+that reaches memory: the register is overwritten, or all that reads it gives the same. So a short launch with such steps
+runs again from the memory before it, once for each of their other results. A doubt whose other results all leave the
+same memory is none.
+
+Where the other result is known, it is taken (`LaneOp.alternative`, the NaN of another operand). Where only the doubt
+is known, three results stand for all: no bits, all bits, and every bit changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from itertools import permutations
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from warpfrag.ptx.interpreter.lane_instructions import as_tuple
+from warpfrag.ptx.interpreter.warp_batch import WarpBatch
+from warpfrag.ptx.launch.exploration import explore
+from warpfrag.ptx.launch.grid import Work
+from warpfrag.ptx.program.actions import LaneOp, MatrixOp, MemoryLoad, Move, NanChoice, WarpCollective
+from warpfrag.ptx.program.inexact import InexactCause
+from warpfrag.ptx.program.program import registers_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from warpfrag.ptx.interpreter.lane_group import LaneGroup
+    from warpfrag.ptx.interpreter.memory import DeviceMemory
+    from warpfrag.ptx.interpreter.warp_state import LaunchPart
+    from warpfrag.ptx.launch.grid import Waves
+    from warpfrag.ptx.program.program import DecodedInstruction, Program
+    from warpfrag.ptx.program.types import Codes
+
+    Change = Callable[[Codes], Codes]
+
+MAX_INSTRUCTIONS = 100_000  # of warps, in all runs together: some seconds
+MAX_BYTES = 1 << 24  # of memory, which is copied before the launch
+LIMIT_FACTOR = 4  # so much longer a run may be than the launch: another result may count a loop
+CHANGES: tuple[Change, ...] = (np.invert, np.zeros_like, lambda codes: ~np.zeros_like(codes))
+"""What stands for a result that is not known."""
+CHANGEABLE = LaneOp | Move | MemoryLoad | WarpCollective | MatrixOp
+
+
+def may_need(program: Program, memory: DeviceMemory) -> bool:
+    """Whether a launch may end with doubts that can be looked into: its memory is kept then."""
+    doubtful = any(_can_change(step) or _other_actions(step, ~0) for step in program.steps)
+    return doubtful and sum(buffer.nbytes for buffer in memory.writable_buffers()) <= MAX_BYTES
+
+
+def harmless_steps(work: Work, before: list[NDArray[np.generic]], waves: Callable[[], Waves]) -> frozenset[int]:
+    """The steps of a launch that are in doubt although no other result of theirs changes memory."""
+    others = {
+        at: results
+        for at, (step, count, bits) in enumerate(
+            zip(work.program.steps, work.tally.steps, work.tally.causes, strict=True)
+        )
+        if count and (results := list(_other_steps(step, int(bits))))
+    }
+    alone = [{at: other} for at, results in others.items() for other in results]
+    instructions = int(work.tally.steps.sum())
+    if not alone or instructions * (len(alone) + 1) > MAX_INSTRUCTIONS:
+        return frozenset()
+    limit = LIMIT_FACTOR * instructions
+    left = set(others) - {at for steps in _that_differ(work, before, waves, alone, limit) for at in steps}
+    longest = max((len(others[at]) for at in left), default=0)
+    together = [{at: others[at][index % len(others[at])] for at in left} for index in range(longest)]
+    if len(left) > 1 and _that_differ(work, before, waves, together, limit):
+        return frozenset()
+    return frozenset(left)
+
+
+def _that_differ(
+    work: Work,
+    before: list[NDArray[np.generic]],
+    waves: Callable[[], Waves],
+    rounds: Sequence[dict[int, OtherStep]],
+    limit: int,
+) -> list[dict[int, OtherStep]]:
+    """The rounds that leave other memory, print something else, or end with an error."""
+    failed: set[int] = set()
+
+    def run(index: int) -> str:
+        batch_of = partial(OtherResultBatch, steps=rounds[index])
+        again = Work(work.program, replace(work.config, limit=limit), work.memory.fork(), None, batch_of=batch_of)
+        again.memory.tags.forget()
+        again.run_waves(waves(), 1, None)
+        if again.failure is not None or again.tally.printed != work.tally.printed:
+            failed.add(index)
+        return ""
+
+    compared = explore(work.memory, before, len(rounds), run)
+    return [rounds[index] for index in failed | set(compared.seeds)]
+
+
+class OtherStep:
+    """A step with another result: another action, or a change of what its own leaves."""
+
+    def __init__(self, step: DecodedInstruction, change: Change | None = None) -> None:
+        """Note the step that runs, and what is done to its results."""
+        self.step, self.change = step, change
+
+    def run(self, batch: WarpBatch, group: LaneGroup) -> None:
+        """Run it for some lanes."""
+        WarpBatch.execute(batch, self.step, group)
+        if self.change is not None:
+            for register in (item for operand in self.step.results for item in registers_of(operand)):
+                group.write(register, self.change(group.of(batch.registers[register.index])))
+
+
+class OtherResultBatch(WarpBatch):
+    """Blocks that run at once, with other results of some steps."""
+
+    def __init__(self, part: LaunchPart, steps: dict[int, OtherStep]) -> None:
+        """Put every lane at the entry."""
+        super().__init__(part)
+        self.others = {id(part.program.steps[at]): other for at, other in steps.items()}
+
+    def execute(self, step: DecodedInstruction, group: LaneGroup) -> None:
+        """Run a step, or what stands for it."""
+        other = self.others.get(id(step))
+        if other is None:
+            super().execute(step, group)
+        else:
+            other.run(self, group)
+
+
+def _other_steps(step: DecodedInstruction, causes: int) -> Iterator[OtherStep]:
+    """A step with each of its other results; none where one of its doubts cannot be looked into."""
+    if step.doubt and not _can_change(step):
+        return
+    if _can_change(step):
+        yield from (OtherStep(step, change) for change in CHANGES)
+    for action in _other_actions(step, causes):
+        yield OtherStep(replace(step, action=action))
+
+
+def _can_change(step: DecodedInstruction) -> bool:
+    """Whether a step is in doubt, and all that it does is to write registers."""
+    action = step.action
+    is_later = isinstance(action, MatrixOp) and action.operation == "wgmma"
+    return bool(step.doubt and step.results) and isinstance(action, CHANGEABLE) and not is_later
+
+
+def _other_actions(step: DecodedInstruction, causes: int) -> list[LaneOp]:
+    """What a step may do instead, for the causes that were seen."""
+    action = step.action
+    if not isinstance(action, LaneOp):
+        return []
+    actions = []
+    if action.alternative is not None and causes & InexactCause.COMPILER:
+        function, other = action.function, action.alternative.function
+
+        def run(*codes: Codes) -> tuple[Codes, ...]:
+            values, others = as_tuple(function(*codes)), as_tuple(other(*codes))
+            return (*others, *values[len(others) :])
+
+        actions.append(replace(action, function=run, alternative=None))
+    choice = action.nan_choice
+    if choice is not None and not choice.is_fixed and causes & InexactCause.NAN_OPERANDS:
+        orders = [order for order in permutations(choice.order) if order != choice.order]
+        actions += [replace(action, nan_choice=NanChoice(order, is_fixed=True)) for order in orders]
+    return actions
