@@ -23,6 +23,7 @@ import triton.language as tl
 
 import triton_kernels
 import warpfrag.triton
+from triton_hopper_kernels import HOPPER_CASES
 from triton_kernels import CASES, Case
 from triton_tensor_kernels import TENSOR_CASES
 from warpfrag.triton.session import _choose
@@ -117,6 +118,54 @@ def test_kernels_with_tensor_memory(name):
             assert got.tobytes() == expected.tobytes()
         left.append((got.tobytes(), launch.run.inexact_lines))
     assert left[0] == left[1]
+
+
+@pytest.mark.parametrize("name", HOPPER_CASES)
+def test_kernels_with_descriptors_and_specialized_warps(name):
+    """Both engines leave the same: products are those of gemm, attention is near, and all are what an H200 left."""
+    left = []
+    for engine in ("reference", "compiled"):
+        case = HOPPER_CASES[name](np.random.default_rng(0))
+        with warpfrag.triton.emulate("sm_90a", engine=engine) as session:
+            case.kernel[case.grid](*case.args, **case.meta)
+        (launch,) = session.launches
+        given = case.args[: max(case.expected) + 1]
+        arrays = [arg if isinstance(arg, np.ndarray) else arg.base.numpy() for arg in given]
+        left.append(b"".join(array.tobytes() for array in arrays))
+        assert launch.run.exact
+        assert has_roles(launch) == name.endswith("_specialized")
+        ((place, expected),) = case.expected.items()
+        if case.tolerance:
+            away = np.abs(arrays[place].astype(np.float64) - expected).max()
+            assert away <= case.tolerance * np.abs(expected).max()
+        else:
+            assert arrays[place].tobytes() == expected.tobytes()
+    assert left[0] == left[1]
+    measured = MEASURED.get(name, {})
+    if measured.get("ptx") == plain(launch.ptx):
+        assert hashlib.sha256(left[0]).hexdigest()[:16] == measured["memory"]
+
+
+def has_roles(launch: warpfrag.triton.Launch) -> bool:
+    """Whether warps have roles: more of them than without, which give registers away, and barriers of some of them."""
+    counts = launch.run.counts.opcodes
+    roles = [name for name in counts if name.startswith(("setmaxnreg.inc", "setmaxnreg.dec"))]
+    return launch.block > 128 and len(roles) == 2 and any(name.startswith("mbarrier.arrive") for name in counts)
+
+
+@pytest.mark.parametrize("name", [name for name in HOPPER_CASES if name.endswith("_specialized")])
+def test_specialized_warps_are_ordered(name):
+    """With a box of 64 rows Triton gives both warpgroups the whole tile: both store it, which nothing orders."""
+    case = HOPPER_CASES[name](np.random.default_rng(0))
+    with warpfrag.triton.emulate("sm_90a", checks="all") as session:
+        case.kernel[case.grid](*case.args, **case.meta)
+    findings = session.launches[0].run.findings
+    if name in {"persistent_host_specialized", "attention_host_specialized"}:
+        (finding,) = findings
+        assert finding.check == "async"
+        assert str(finding).count("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group (in flight)") == 2
+    else:
+        assert not findings
 
 
 def test_the_measured_kernels_are_those_of_a_known_version():
