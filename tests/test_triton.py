@@ -141,8 +141,9 @@ def test_kernels_with_descriptors_and_specialized_warps(name):
         else:
             assert arrays[place].tobytes() == expected.tobytes()
     assert left[0] == left[1]
-    measured = MEASURED.get(name, {})
-    if measured.get("ptx") == plain(launch.ptx):
+    measured = MEASURED[name]
+    assert measured["ptx"] == plain(launch.ptx) or triton.__version__ != MEASURED["triton"]
+    if measured["ptx"] == plain(launch.ptx):
         assert hashlib.sha256(left[0]).hexdigest()[:16] == measured["memory"]
 
 
