@@ -136,7 +136,14 @@ A = np.zeros((32, 64), np.float16)
             {"box": (8, 32), "dtype": "uint16", "fill": "nan"},
             "only floating-point elements are filled with NaN, got uint16",
         ),
-        ({"box": (8, 64), "interleave": 16}, "a map has 3 to 5 axes, got 2"),
+        (
+            {"box": (8, 8), "interleave": 16, "dims": (8, 8), "strides": (128, 16)},
+            "a map has 3 to 5 axes, got 2",
+        ),
+        (
+            {"box": (1, 1, 2, 4), "interleave": 32, "dims": (1, 1, 2, 4), "strides": (256, 256, 112, 32)},
+            "a stride is a multiple of 32 bytes below 2**40, got 112 along axis 2",
+        ),
     ],
 )
 def test_problems_of_a_map_are_those_of_the_driver(options, message):
@@ -156,6 +163,12 @@ def test_problems_of_a_map_are_those_of_the_driver(options, message):
         ({"box": (8, 64), "swizzle": 96}, "expected swizzle of 0, 32, 64, 128, got 96"),
         ({"box": (8, 64), "dims": (64, 64)}, "got one that reaches 8192"),
         ({"box": (8, 64), "strides": (128, 4)}, "expected the innermost stride to be an element of 2 bytes, got 4"),
+        ({"box": (8,), "interleave": 32}, "expected a last axis of 32 bytes, the channels of a slice, got 128"),
+        ({"box": (8, 64), "interleave": 8}, "expected interleave of 0, 16, 32, got 8"),
+        (
+            {"box": (1, 1, 4), "interleave": 16, "dims": (1, 1, 4), "strides": (64, 64, 2)},
+            "expected the innermost stride to be a slice of 16 bytes, got 2",
+        ),
     ],
 )
 def test_what_is_no_map_is_refused(options, message):

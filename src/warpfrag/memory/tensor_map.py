@@ -17,6 +17,11 @@ innermost axis whole units of 16 bytes are stored, so what lies behind the tenso
 pixels begins at the pixel of the coordinates and goes on along the width, the height and the batch, inside the bounding
 box that two corners leave of every image; offsets, the same for all pixels, then move each of them: a tap of a filter.
 
+**Interleaved.** With `interleave` 16 or 32 channels lie in slices of so many bytes (NC/8HWC8 of f16 is 16): what is
+addressed is the slice of a pixel. Axes are then the width, perhaps height and depth, the slices, and the image last;
+the innermost index counts units of 16 or 32 bytes, whatever the type, and a box has one slice, whatever it says. im2col
+walks over the axes before the slices. (Measured on an H200.)
+
 **The 128 bytes** are opaque: instructions read and write them, and no program may look inside. The format here is our
 own. (PTX ISA, "Tensors" and "tensormap.replace"; CUDA Driver API, "Tensor Map Object Management".)
 """
@@ -46,6 +51,7 @@ MAX_BOX_BYTES = 228 * 1024  # of shared memory
 CORNERS = {3: 1 << 15, 4: 1 << 7, 5: 1 << 4}  # by the axes of a map for im2col: how far a corner may be from 0
 MAX_ELEMENT_STRIDE = 8
 MAX_EXTENT = 1 << 32
+MAX_SIGNED = 1 << 31
 MAX_STRIDE = 1 << 40
 SHARED_ALIGN = 128
 INTERLEAVES = (0, 16, 32)
@@ -130,13 +136,40 @@ class TensorMapFields:
         return len(self.dims)
 
     @property
+    def pitches(self) -> tuple[int, ...]:
+        """From one index to the next in bytes, along every axis."""
+        return self.interleave or self.element.bytes, *self.strides
+
+    @property
+    def elements_per_index(self) -> int:
+        """How many elements an index of the innermost axis stands for: one, or those of a slice of a pixel."""
+        return self.pitches[0] // self.element.bytes
+
+    @property
+    def fixed_axis(self) -> int:
+        """The axis that im2col does not walk along: the channels, or their slices."""
+        return self.rank - 2 if self.interleave else 0
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """From one index of a box to the next: the stride of the innermost axis has a meaning only with interleave."""
+        return self.element_strides if self.interleave else (1, *self.element_strides[1:])
+
+    @property
+    def box_indices(self) -> tuple[int, ...]:
+        """The indices of a box along each axis: those that the strides of elements leave of it, and one slice."""
+        counts = [-(-extent // max(1, step)) for extent, step in zip(self.box, self.steps, strict=True)]
+        if self.interleave:
+            counts[self.fixed_axis] = 1
+        return tuple(counts)
+
+    @property
     def box_shape(self) -> tuple[int, ...]:
-        """The elements of a box along each axis: those that the strides of elements leave of it."""
+        """The elements of a box along each axis."""
         if self.im2col is not None:
-            return self.im2col.channels, self.im2col.pixels
-        inner, *outer = self.box
-        strided = (-(-extent // max(1, stride)) for extent, stride in zip(outer, self.element_strides[1:], strict=True))
-        return inner, *strided
+            return self.elements_per_index if self.interleave else self.im2col.channels, self.im2col.pixels
+        inner, *outer = self.box_indices
+        return inner * self.elements_per_index, *outer
 
     @property
     def shared_pitch(self) -> int:
@@ -144,7 +177,8 @@ class TensorMapFields:
 
         (Measured on an H200.)
         """
-        return max(self.box_shape[0] * self.element.bytes, self.swizzle)
+        row = self.box_shape[0] * self.element.bytes
+        return row if self.interleave else max(row, self.swizzle)
 
     @property
     def shared_bytes(self) -> int:
@@ -230,13 +264,22 @@ class TensorMapFields:
 
         shape = self.box_shape
         place, inside = np.zeros((1,) * self.rank, np.int64), np.ones((1,) * self.rank, np.bool_)
-        pitches = (self.element.bytes, *self.strides)
-        steps = (1, *self.element_strides[1:])
-        for axis, (start, extent, step) in enumerate(zip(coordinates, shape, steps, strict=True)):
-            index = (start + np.arange(extent, dtype=np.int64) * step).reshape((-1,) + (1,) * axis)
-            place = place + index * pitches[axis]
-            inside = inside & (index >= 0) & (index < self.dims[axis])
+        for axis, (start, count, step) in enumerate(zip(coordinates, self.box_indices, self.steps, strict=True)):
+            index = start + np.arange(count, dtype=np.int64) * step
+            offset = index * self.pitches[axis]
+            if axis == 0:
+                offset = (offset[:, None] + self._parts()).reshape(-1)
+                index = np.repeat(index, self.elements_per_index)
+            behind = (-1,) + (1,) * axis
+            place = place + offset.reshape(behind)
+            inside = inside & ((index >= 0) & (index < self.dims[axis])).reshape(behind)
         return np.broadcast_to(place, shape[::-1]), np.broadcast_to(inside, shape[::-1])
+
+    def _parts(self) -> NDArray[np.int64]:
+        """Where the elements of one index of the innermost axis lie behind it, in bytes."""
+        import numpy as np
+
+        return np.arange(self.elements_per_index, dtype=np.int64) * self.element.bytes
 
     def _pixels(
         self, kind: Im2col, coordinates: tuple[int, ...], offsets: tuple[int, ...]
@@ -244,12 +287,12 @@ class TensorMapFields:
         """The elements of a column of pixels, [pixels, channels]."""
         import numpy as np
 
-        spatial = self.rank - 2
-        bounds = [
-            (low, extent - 1 + up) for low, up, extent in zip(kind.lower, kind.upper, self.dims[1:-1], strict=True)
-        ]
-        steps = self.element_strides[1:-1]
-        position = list(coordinates[1:])
+        spatial, fixed = self.rank - 2, self.fixed_axis
+        dims, steps, position, pitches = (
+            [number for axis, number in enumerate(numbers) if axis != fixed]
+            for numbers in (self.dims, self.element_strides, coordinates, self.pitches)
+        )
+        bounds = [(low, extent - 1 + up) for low, up, extent in zip(kind.lower, kind.upper, dims, strict=False)]
         pixels = []
         for _ in range(kind.pixels):
             pixels.append([at + move for at, move in zip(position, (*(offsets or (0,) * spatial), 0), strict=True)])
@@ -259,12 +302,14 @@ class TensorMapFields:
                     break
                 position[axis] = bounds[axis][0]
             else:
-                position[-1] += self.element_strides[-1]
+                position[-1] += steps[-1]
         index = np.array(pixels, np.int64)
-        channel = coordinates[0] + np.arange(kind.channels, dtype=np.int64)
-        inside: NDArray[np.bool_] = np.all((index >= 0) & (index < np.array(self.dims[1:])), axis=1)
-        place = (index * np.array(self.strides)).sum(axis=1)[:, None] + channel * self.element.bytes
-        return place, inside[:, None] & (channel >= 0) & (channel < self.dims[0])
+        inside: NDArray[np.bool_] = np.all((index >= 0) & (index < np.array(dims)), axis=1)
+        places = (index * np.array(pitches)).sum(axis=1)
+        channel = coordinates[fixed] + np.arange(1 if self.interleave else kind.channels, dtype=np.int64)
+        own = (channel * self.pitches[fixed])[:, None] + self._parts()
+        is_channel = np.repeat((channel >= 0) & (channel < self.dims[fixed]), self.elements_per_index)
+        return places[:, None] + own.reshape(-1), inside[:, None] & is_channel
 
     def shared_units(self, address: int) -> NDArray[np.int64]:
         """Where the 16-byte units of a dense box lie in shared memory, from the address of the box on."""
@@ -392,18 +437,18 @@ def _box_checks(fields: TensorMapFields) -> Iterator[DriverCheck]:
         for corner in (*kind.lower, *kind.upper):
             text = f"a corner of {rank} axes is {-limit} to {limit - 1}, got {corner}"
             yield DriverCheck(-limit <= corner < limit, text)
-        for low, up, extent in zip(kind.lower, kind.upper, fields.dims[1:-1], strict=False):
-            text = f"the bounding box has pixels, got {low} to {extent - 1 + up}"
-            yield DriverCheck(low <= extent - 1 + up, text)
+        extents = fields.dims[:-2] if fields.interleave else fields.dims[1:-1]
+        for low, up, extent in zip(kind.lower, kind.upper, extents, strict=False):
+            end = (extent + up + MAX_SIGNED) % MAX_EXTENT - MAX_SIGNED  # the driver adds numbers of 32 bits
+            yield DriverCheck(low < end, f"the bounding box has pixels, got {low} to {end - 1}")
         yield DriverCheck(1 <= kind.channels <= MAX_BOX, f"a column has 1 to {MAX_BOX} channels, got {kind.channels}")
         yield DriverCheck(1 <= kind.pixels <= MAX_PIXELS, f"a column has 1 to {MAX_PIXELS} pixels, got {kind.pixels}")
-    inner = fields.box_shape[0] * fields.element.bytes
-    if not fields.interleave:
-        text = f"the innermost extent of a box is a multiple of {GRANULE} bytes, got {inner}"
-        yield DriverCheck(inner % GRANULE == 0, text)
-        if fields.swizzle:
-            text = f"with swizzle {fields.swizzle} it is at most as many bytes, got {inner}"
-            yield DriverCheck(inner <= fields.swizzle, text)
+    inner = (fields.box[0] if kind is None else kind.channels) * fields.element.bytes
+    text = f"the innermost extent of a box is a multiple of {GRANULE} bytes, got {inner}"
+    yield DriverCheck(inner % GRANULE == 0, text)
+    if fields.swizzle and not fields.interleave:
+        text = f"with swizzle {fields.swizzle} it is at most as many bytes, got {inner}"
+        yield DriverCheck(inner <= fields.swizzle, text)
     steps = zip(fields.box, fields.element_strides, strict=True)
     elements = prod(extent // max(1, step) for extent, step in steps) if kind is None else kind.channels * kind.pixels
     counted = elements * fields.element.bytes  # the driver rounds down where the hardware rounds up

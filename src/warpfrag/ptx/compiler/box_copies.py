@@ -47,18 +47,18 @@ class BoxPlan:
 
     fields: TensorMapFields
     global_units: Index
+    overlaps: bool  # whether units of a box are the same in global memory
     by_place: dict[int, Index] = field(default_factory=dict)
 
     @staticmethod
     def of(data: bytes) -> BoxPlan | None:
         """The plan of the 128 bytes of a map; None where the interpreter has to read it."""
         fields = TensorMapFields.decode(data)
-        if fields is None or fields.im2col is not None or fields.interleave or fields.element.format == "tf32":
-            return None
-        if fields.problems():
+        if fields is None or fields.im2col is not None or fields.element.format == "tf32" or fields.problems():
             return None
         places, _ = fields.elements((0,) * fields.rank)
-        return BoxPlan(fields, places[..., :: GRANULE // fields.element.bytes].reshape(-1) // GRANULE)
+        units = places[..., :: GRANULE // fields.element.bytes].reshape(-1) // GRANULE
+        return BoxPlan(fields, units, len(np.unique(units)) < len(units))
 
     @property
     def global_bytes(self) -> int:
@@ -74,13 +74,12 @@ class BoxPlan:
     def offsets(self, starts: Index) -> Index | None:
         """Where the boxes at some coordinates [lanes, axes] begin behind the tensor; None if one is not inside."""
         fields = self.fields
-        steps = np.array((1, *fields.element_strides[1:]))
-        lasts = starts + (np.array(fields.box_shape) - 1) * steps
+        lasts = starts + (np.array(fields.box_indices) - 1) * np.array(fields.steps)
         if (starts < 0).any() or (lasts >= np.array(fields.dims)).any():
             return None
-        if (starts[:, 0] * fields.element.bytes % GRANULE).any():
+        if (starts[:, 0] * fields.pitches[0] % GRANULE).any():
             return None
-        offsets: Index = starts @ np.array((fields.element.bytes, *fields.strides), np.int64)
+        offsets: Index = starts @ np.array(fields.pitches, np.int64)
         return offsets
 
 
@@ -168,6 +167,8 @@ class BoxCopies:
         if plan is None or offsets is None or (own_boxes % SHARED_ALIGN).any():
             return None
         stores = action.direction == "store"
+        if stores and plan.overlaps:
+            return None
         firsts, size = plan.fields.address + offsets, plan.fields.shared_bytes
         tensor, in_tensor = self.reach("global", firsts, plan.global_bytes, own, writes=stores)
         _, in_shared = self.reach("shared" if stores else "cluster", own_boxes, size, own, writes=not stores)

@@ -54,6 +54,10 @@ class TensorMap:
     or "nan"; `dtype` the type of elements, by numpy's and ml_dtypes' names or "tfloat32", "float32_ftz" and
     "tfloat32_ftz".
 
+    `interleave` is 16 or 32 where channels lie in slices of so many bytes: the array then has axes for the image, the
+    slice, (depth, height,) width and the channels of a slice, and the map all but the last of them. A copy moves one
+    slice, whatever the box says of it; the driver wants a width that as so many elements is a multiple of 16 bytes.
+
     A kernel takes it by value, in a parameter of 128 bytes, or by its address. One over a `DeviceArray` has bytes
     beyond a launch: `bytes(map)`, for constant or global memory of your own.
     """
@@ -76,7 +80,8 @@ class TensorMap:
         if host is None:
             msg = f"expected an array for a tensor map, got {quote(array)}"
             raise InvalidOperand(msg)
-        shape, pitches, element = _tensor(array, host, dims, strides, dtype)
+        _check_choice("interleave", interleave, INTERLEAVES)
+        shape, pitches, element = _tensor(array, host, dims, strides, dtype, interleave)
         extents = _numbers("box", box, len(shape))
         steps = (
             _numbers("element_strides", element_strides, len(shape))
@@ -85,7 +90,6 @@ class TensorMap:
         )
         _check_choice("swizzle", swizzle, tuple(SWIZZLES))
         _check_choice("fill", fill, FILLS)
-        _check_choice("interleave", interleave, INTERLEAVES)
         address = array.address if isinstance(array, DeviceArray) else NO_ADDRESS
         self.fields = TensorMapFields(
             element, address, tuple(shape[::-1]), tuple(pitches[-2::-1]), tuple(extents[::-1]), tuple(steps[::-1]),
@@ -104,15 +108,20 @@ class TensorMap:
         element_strides: Sequence[int] | None = None,
         fill: Fill = "zero",
         dtype: str | None = None,
+        dims: Sequence[int] | None = None,
+        strides: Sequence[int] | None = None,
+        interleave: int = 0,
     ) -> TensorMap:
         """A map for convolutions over an array of images, channels last.
 
-        `lower` and `upper` have a number for each axis between the images and the channels: where the bounding box of
-        pixels begins, and how far from the end of the image it ends. A copy moves `channels` of `pixels`.
+        `lower` and `upper` have a number for each axis of pixels (depth, height, width): where the bounding box of
+        pixels begins, and how far from the end of the image it ends. A copy moves `channels` of `pixels`; with
+        `interleave` one slice of channels of each.
         """
         host = array.array if isinstance(array, DeviceArray) else as_host_array(array, "the array of a tensor map")
-        rank = 0 if host is None else host.ndim
-        self = cls(array, [1] * rank, swizzle, element_strides=element_strides, fill=fill, dtype=dtype)
+        axes = 0 if host is None else host.ndim - (interleave in INTERLEAVES[1:])
+        rank = axes if not isinstance(dims, Sequence) else len(dims)
+        self = cls(array, [1] * rank, swizzle, dims, strides, element_strides, fill, dtype, interleave)
         corners = [_numbers(name, value, max(0, rank - 2)) for name, value in (("lower", lower), ("upper", upper))]
         low, high = (tuple(corner[::-1]) for corner in corners)
         (width,), (count,) = (
@@ -169,7 +178,10 @@ class TensorMap:
         return self.fields.problems()
 
     def memory(self, start: int = 0) -> Memory:
-        """How a box lies in shared memory from an address on: a matrix whose rows are the innermost axis."""
+        """How a box lies in shared memory from an address on: a matrix whose rows are the innermost axis.
+
+        With `interleave` a row is what it copies of one line of pixels, one slice of channels after the other.
+        """
         return Memory(order="row", pitch=self.fields.shared_pitch, swizzle=self.fields.swizzle, start=start)
 
     def descriptor(self, start: int = 0) -> Descriptor:
@@ -192,9 +204,17 @@ class TensorMap:
 
 
 def _tensor(
-    array: object, host: NDArray[Any], dims: Sequence[int] | None, strides: Sequence[int] | None, dtype: str | None
+    array: object,
+    host: NDArray[Any],
+    dims: Sequence[int] | None,
+    strides: Sequence[int] | None,
+    dtype: str | None,
+    interleave: int,
 ) -> tuple[list[int], list[int], TensorElement]:
-    """The extents, the strides in bytes and the type of a tensor, in numpy's order; all of it lies in the array."""
+    """The extents, the strides in bytes and the type of a tensor, in numpy's order; all of it lies in the array.
+
+    The innermost stride is an element, or with `interleave` the slice of channels of a pixel.
+    """
     name = host.dtype.name if dtype is None else dtype
     element = ELEMENT_TYPES.get(SAME_BYTES.get(name, name)) if isinstance(name, str) else None
     if element is None:
@@ -207,19 +227,27 @@ def _tensor(
     shape = (
         list(host.shape) if dims is None else _numbers("dims", dims, len(dims) if isinstance(dims, Sequence) else -1)
     )
+    inner = interleave or element.bytes
+    if dims is None and interleave:
+        if not shape or shape[-1] * element.bytes != interleave:
+            last = shape[-1] * element.bytes if shape else 0
+            msg = f"expected a last axis of {interleave} bytes, the channels of a slice, got {last}"
+            raise InvalidOperand(msg)
+        shape = shape[:-1]
     if not 1 <= len(shape) <= 5:
         msg = f"expected an array of one to five axes, got {len(shape)}"
         raise InvalidOperand(msg)
-    dense = [element.bytes] * len(shape)
+    dense = [inner] * len(shape)
     for axis in range(len(shape) - 2, -1, -1):
         dense[axis] = dense[axis + 1] * shape[axis + 1]
     pitches = dense if strides is None else _numbers("strides", strides, len(shape))
-    if pitches[-1] != element.bytes:
-        msg = f"expected the innermost stride to be an element of {element.bytes} bytes, got {pitches[-1]}"
+    if pitches[-1] != inner:
+        what = "a slice" if interleave else "an element"
+        msg = f"expected the innermost stride to be {what} of {inner} bytes, got {pitches[-1]}"
         raise InvalidOperand(msg)
     if not isinstance(array, DeviceArray):
         as_bytes(array, "the array of a tensor map")  # refuses what is not contiguous
-    reach = sum((extent - 1) * pitch for extent, pitch in zip(shape, pitches, strict=True)) + element.bytes
+    reach = sum((extent - 1) * pitch for extent, pitch in zip(shape, pitches, strict=True)) + inner
     if min(shape) > 0 and reach > host.nbytes:
         msg = f"expected a tensor inside the array of {host.nbytes} bytes, got one that reaches {reach}"
         raise InvalidOperand(msg)
