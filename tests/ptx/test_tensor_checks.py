@@ -151,3 +151,64 @@ def test_without_checks_an_allocation_that_is_left_ends_the_launch():
         run(ptx.load(text)["probe"], np.zeros(2048, np.uint8), np.zeros((128, 64), np.uint32))
     out, _ = run(program, np.zeros(2048, np.uint8), np.ones((128, 64), np.uint32))
     assert (out == 1).all()
+
+
+@pytest.mark.parametrize("columns", [32, 64, 128])
+def test_a_load_of_columns_that_nobody_wrote_is_found_where_its_value_is_stored(columns):
+    """Pipelined loops load columns before they know whether a turn follows: only a use of the value is a mistake."""
+    text = probe_module("", columns=columns)
+    unused = f"tcgen05.ld.sync.aligned.32x32b.x8.b32 {vector(8, 16)}, [%r6+8];\ntcgen05.wait::ld.sync.aligned;"
+    stores = [line for line in text.splitlines() if "tcgen05.st." in line]
+    cells = np.zeros((128, columns), np.uint32)
+    arguments = [np.zeros(whole(2048), np.uint8), cells, np.zeros_like(cells)]
+    early = text.replace(stores[0], unused + "\n" + stores[0])
+    launched = ptx.load(early)["probe"].launch(1, 128, arguments, checks="all")
+    assert (launched.verdict, launched.findings) == ("clean", [])
+    planted = without(text, stores[-1], 0)
+    launched = ptx.load(planted)["probe"].launch(1, 128, arguments, checks="all")
+    loads = [number for number, line in enumerate(text.splitlines(), 1) if "tcgen05.ld." in line]
+    assert launched.findings
+    assert {finding.kind for finding in launched.findings} == {"uninitialised"}
+    assert all(finding.line > loads[-1] for finding in launched.findings)
+
+
+ADDRESS_THEN_COPY = """.version 8.8
+.target sm_100a
+.address_size 64
+.visible .entry k(.param .u64 in, .param .u64 out)
+{
+.reg .pred %p<4>; .reg .b32 %r<8>; .reg .b64 %rd<8>;
+.shared .align 128 .b8 sm[128];
+.shared .align 8 .b64 bar;
+ld.param.u64 %rd1, [in];
+ld.param.u64 %rd2, [out];
+mov.u32 %r1, %tid.x;
+setp.eq.u32 %p1, %r1, 0;
+@%p1 mbarrier.init.shared::cta.b64 [bar], 1;
+tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [sm], 32;
+bar.sync 0;
+ld.shared.u32 %r2, [sm];
+{store}
+bar.sync 0;
+@%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 128;
+@%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [sm], [%rd1], 128, [bar];
+W: mbarrier.try_wait.parity.shared::cta.b64 %p2, [bar], 0;
+@!%p2 bra W;
+ld.shared.u32 %r3, [sm];
+mul.wide.u32 %rd3, %r1, 4;
+add.u64 %rd4, %rd2, %rd3;
+st.global.u32 [%rd4], %r3;
+tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r2, 32;
+ret;
+}
+"""
+
+
+def test_a_copy_may_overwrite_the_address_of_an_allocation():
+    """The manual names no proxy for what tcgen05.alloc writes; a store of a thread there needs a fence."""
+    arguments = [np.ones(32, np.uint32), np.zeros(32, np.uint32)]
+    launched = ptx.load(ADDRESS_THEN_COPY.replace("{store}", ""))["k"].launch(1, 32, arguments, checks="all")
+    assert (launched.findings, arguments[1].tolist()) == ([], [1] * 32)
+    stored = ADDRESS_THEN_COPY.replace("{store}", "bar.sync 0;\n@%p1 st.shared.u32 [sm], 0;")
+    (finding,) = ptx.load(stored)["k"].launch(1, 32, arguments, checks="all").findings
+    assert (finding.kind, finding.line) == ("fence", line_of(stored, "cp.async.bulk"))

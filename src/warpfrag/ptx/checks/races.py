@@ -32,7 +32,15 @@ from warpfrag.ptx.checks.shadow import (
 )
 from warpfrag.ptx.checks.strengths import strength_of
 from warpfrag.ptx.checks.synchronisation import SyncFollower
-from warpfrag.ptx.program.actions import AsyncCopy, AsyncStore, BulkCopy, MatrixOp, TensorCopy, TensorMapCopy
+from warpfrag.ptx.program.actions import (
+    AsyncCopy,
+    AsyncStore,
+    BulkCopy,
+    MatrixOp,
+    TensorCopy,
+    TensorMapCopy,
+    TensorThreadOp,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -75,8 +83,9 @@ class RaceCheck(SyncFollower):
         slots = min(state.launch.warps * state.launch.cluster_blocks, MAX_SHARED_SLOTS)
         self.shared_shadow = ShadowMemory(len(memory.shared), slots)
         self.strengths: dict[int, Strength] = {}
-        steps = enumerate(state.program.steps)
+        steps = list(enumerate(state.program.steps))
         self.async_stores = [at for at, step in steps if isinstance(step.action, AsyncStore)]
+        self.allocations = [at for at, step in steps if is_tensor_allocation(step)]
 
     # --- accesses
 
@@ -316,6 +325,8 @@ class RaceCheck(SyncFollower):
         if self.async_stores:
             generic = generic | np.isin(natures >> STEP_SHIFT, self.async_stores)
         plain = (times > 0) & generic & (natures & ASYNC_PROXY == 0) & ~wrong
+        if self.allocations:
+            plain &= ~np.isin(natures >> STEP_SHIFT, self.allocations)
         if not plain.any():
             return
         threads = np.broadcast_to(access.threads[:, None], entities.shape)
@@ -331,6 +342,11 @@ def uses_async_proxy(step: DecodedInstruction) -> bool:
     action = step.action
     is_product = isinstance(action, MatrixOp) and action.operation == "wgmma"
     return is_product or isinstance(action, BulkCopy | TensorCopy)
+
+
+def is_tensor_allocation(step: DecodedInstruction) -> bool:
+    """Whether a step is tcgen05.alloc, which leaves an address in shared memory: the manual names no proxy for that."""
+    return isinstance(step.action, TensorThreadOp) and step.action.spelling.op == "alloc"
 
 
 def _cell_bytes(access: AccessGroup) -> Bytes:

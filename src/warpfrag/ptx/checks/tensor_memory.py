@@ -15,7 +15,8 @@ are not asked for, and the run says so. Lanes of a warp count as one. A warp tha
 needs no wait: the store needs the loaded registers.
 
 Columns that nobody has written since they were allocated hold anything. That is followed for each 32 lanes: products of
-64 rows leave 16 of them as they were.
+64 rows leave 16 of them as they were. A product that reads such columns is a finding here. A load is none: pipelined
+loops load before they know whether a turn follows. The registers are marked instead (`unwritten`).
 """
 
 from __future__ import annotations
@@ -46,12 +47,36 @@ QUARTERS = 4
 PIPELINED = {("mma", "mma"), ("cp", "mma"), ("shift", "mma"), ("shift", "cp"), ("mma", "shift")}
 IN_ISSUE_ORDER = PIPELINED | {("mma", "cp"), ("cp", "cp")}
 FENCES = ("fence::before_thread_sync", "fence::after_thread_sync")
+PRODUCT_OPERANDS = {"d", "a", "metadata", "scale_a", "scale_b"}
 MAX_EVENTS = 16  # waits for the commits of one thread that are kept of each warp
 
 
 def uses_tensor_memory(program: Program) -> bool:
     """Whether a kernel has instructions of tcgen05."""
     return any(isinstance(step.action, TensorThreadOp) for step in program.steps)
+
+
+class WrittenColumns:
+    """The columns of each block's tensor memory that were written since they were allocated, for each 32 lanes."""
+
+    def __init__(self) -> None:
+        """Nothing is written."""
+        self.blocks: dict[int, NDArray[np.bool_]] = defaultdict(lambda: np.zeros((QUARTERS, TENSOR_COLUMNS), np.bool_))
+
+    def forget(self, block: int, column: int, columns: int) -> None:
+        """Columns are allocated: what was there before is gone."""
+        self.blocks[block][:, column : column + columns] = False
+
+    def write(self, access: TensorAccess) -> None:
+        """An access writes its columns."""
+        self.blocks[access.block][list(access.quarters), access.column : access.column + access.columns] = True
+
+    def first_unwritten(self, access: TensorAccess) -> int | None:
+        """The first column of an access that nobody has written; None where all are."""
+        padded = access.operand.startswith("scale")  # space is for multiples of 128 rows, and the last may be unused
+        columns = range(access.column, access.column + (1 if padded else access.columns))
+        written = self.blocks[access.block][list(access.quarters)].any(axis=0)
+        return next((column for column in columns if not written[column]), None)
 
 
 @dataclass
@@ -81,7 +106,7 @@ class TensorMemoryCheck(StepObserver):
         """Nothing is in flight, and nothing is written."""
         self.state, self.ordering, self.collector = state, ordering, collector
         self.issued: dict[int, list[IssuedAccess]] = defaultdict(list)  # by block
-        self.written: dict[int, NDArray[np.bool_]] = {}
+        self.written = WrittenColumns()
         self.committed: dict[int, dict[int, int]] = defaultdict(dict)  # by mbarrier: the thread, and when
         self.completed: dict[int, dict[int, int]] = defaultdict(dict)
         self.learned: dict[int, dict[int, deque[tuple[int, int]]]] = defaultdict(dict)  # by issuer, warp: commit, wait
@@ -139,36 +164,23 @@ class TensorMemoryCheck(StepObserver):
 
     def tensor_allocated(self, block: int, column: int, columns: int) -> None:
         """What was there before is gone."""
-        self._written(block)[:, column : column + columns] = False
-
-    def _written(self, block: int) -> NDArray[np.bool_]:
-        if block not in self.written:
-            self.written[block] = np.zeros((QUARTERS, TENSOR_COLUMNS), np.bool_)
-        return self.written[block]
+        self.written.forget(block, column, columns)
 
     def tensor_access(self, access: TensorAccess) -> None:
         """Compare an access with those before it."""
-        written = self._written(access.block)
-        columns = slice(access.column, access.column + access.columns)
-        if access.reads and access.operand != "cells":
-            self._check_written(access, written)
+        column = self.written.first_unwritten(access) if access.reads and access.operand in PRODUCT_OPERANDS else None
+        if column is not None:
+            what = "the old D" if access.operand == "d" else access.operand
+            text = f"reads column {column} ({what}), which nobody has written since it was allocated"
+            self._report(access, None, text)
         for item in list(self.issued[access.block]):
             if item.access.overlaps(access) and (access.writes or item.access.writes):
                 fault = self._fault(item, access)
                 if fault:
                     self._report(access, item, fault)
         if access.writes:
-            written[list(access.quarters), columns] = True
+            self.written.write(access)
         self._keep(access)
-
-    def _check_written(self, access: TensorAccess, written: NDArray[np.bool_]) -> None:
-        padded = access.operand.startswith("scale")  # space is for multiples of 128 rows, and the last may be unused
-        for column in range(access.column, access.column + (1 if padded else access.columns)):
-            if not written[list(access.quarters), column].any():
-                what = "the old D" if access.operand == "d" else access.operand
-                text = f"reads column {column} ({what}), which nobody has written since it was allocated"
-                self._report(access, None, text)
-                return
 
     def _keep(self, access: TensorAccess) -> None:
         """Keep an access, and forget those of which it covers all columns."""

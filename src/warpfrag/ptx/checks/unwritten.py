@@ -1,10 +1,11 @@
 """Values that nobody wrote: followed from registers and memory through every instruction, until they matter.
 
 Each register has a mask of its bits that come from something unwritten, each byte of shared and local memory and of
-arrays that the caller marks (`ptx.Unwritten`) another. To read such a value is no mistake: compilers do it for lanes
-that are masked off later. It is a finding where the value decides an address or a branch, or is stored to global
-memory. Moves, shifts and bytes that are picked keep the mask exact; a product of matrices marks the elements of D whose
-row of A or column of B has a mark; what is computed otherwise is marked whole if a part of an operand is.
+arrays that the caller marks (`ptx.Unwritten`) another; of tensor memory it is known which columns are written. To read
+such a value is no mistake: compilers do it for lanes that are masked off later. It is a finding where the value decides
+an address or a branch, or is stored to global memory. Moves, shifts and bytes that are picked keep the mask exact; a
+product of matrices marks the elements of D whose row of A or column of B has a mark; what is computed otherwise is
+marked whole if a part of an operand is.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from warpfrag.execution import fragment, matrix_moves
 from warpfrag.isa.operands import operands
 from warpfrag.ptx.checks.findings import KernelFinding
 from warpfrag.ptx.checks.observers import StepObserver
+from warpfrag.ptx.checks.tensor_memory import WrittenColumns
 from warpfrag.ptx.interpreter.lane_group import LaneGroup, items_of
 from warpfrag.ptx.interpreter.matrix_instructions import architecture_of
 from warpfrag.ptx.program.actions import (
-    Allocate,
     AsyncCopy,
     AsyncStore,
     Atomic,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
     from warpfrag.isa.words import Form
     from warpfrag.ptx.checks.findings import FindingCollector
+    from warpfrag.ptx.interpreter.tensor_access import TensorAccess
     from warpfrag.ptx.interpreter.warp_batch import WarpBatch
     from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
     from warpfrag.ptx.program.types import Codes
@@ -88,6 +90,8 @@ class UnwrittenCheck(StepObserver):
         self.results: list[Codes] | None = None
         self.is_clean = False  # no operand of the step has a mark
         self.copied: list[Bytes] = []
+        self.columns = WrittenColumns()
+        self.unwritten_loads: list[int] = []  # warps whose tcgen05.ld reads columns that nobody wrote
 
     def marks_of(self, buffer: Bytes) -> Bytes | None:
         """The marks of a buffer; None where all of it is written."""
@@ -216,6 +220,17 @@ class UnwrittenCheck(StepObserver):
         """Keep the marks of the operands of wgmma."""
         self.products.append(self.shared[offsets[:, None] + np.arange(size)].any(axis=1).astype(np.uint8))
 
+    def tensor_allocated(self, block: int, column: int, columns: int) -> None:
+        """Columns hold what was there before."""
+        self.columns.forget(block, column, columns)
+
+    def tensor_access(self, access: TensorAccess) -> None:
+        """Keep which columns are written, and which warp loads others."""
+        if access.reads and access.operand == "registers" and self.columns.first_unwritten(access) is not None:
+            self.unwritten_loads.append(access.thread // LANES)
+        if access.writes:
+            self.columns.write(access)
+
     # --- registers
 
     @property
@@ -295,7 +310,7 @@ class UnwrittenCheck(StepObserver):
 
     def before(self, step: DecodedInstruction, group: LaneGroup) -> None:
         """Find marks that reach an address or a branch, and compute those of the results."""
-        self.loaded, self.products, self.copied, self.results = [], [], [], None
+        self.loaded, self.products, self.copied, self.unwritten_loads, self.results = [], [], [], [], None
         self.is_clean = not self.has_marks(step)
         if self.is_clean:
             return
@@ -399,10 +414,18 @@ class UnwrittenCheck(StepObserver):
             self.matrix(step, action, group)
         elif isinstance(action, DirectCall):
             self.call(step, group)
-        elif isinstance(action, Allocate) or step.results:
-            if any(isinstance(operand, MemoryOperand) for operand in step.results):
-                self.local[...] = 0  # results of a function of the driver lie in local memory, as in `call`
-            for operand in step.results:
+        elif step.results:
+            self.put_others(step, group)
+
+    def put_others(self, step: DecodedInstruction, group: LaneGroup) -> None:
+        """Instructions whose results are written, but for loads of tensor memory that nobody wrote."""
+        if any(isinstance(operand, MemoryOperand) for operand in step.results):
+            self.local[...] = 0  # results of a function of the driver lie in local memory, as in `call`
+        wrong = group.mask & np.isin(group.warp_rows, self.unwritten_loads)[:, None]
+        for operand in step.results:
+            if self.unwritten_loads:
+                self.put_whole(group, operand, wrong)
+            else:
                 self.put_clean(group, operand)
 
     def move(self, step: DecodedInstruction, action: Move, group: LaneGroup) -> None:
