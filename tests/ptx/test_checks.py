@@ -517,6 +517,44 @@ def test_only_the_checks_that_are_asked_for_report():
     assert run_checks(text, "cp.async", checks=()).exact
 
 
+INIT, INVAL = "mbarrier.init.shared.b64 [%r20], 1;", "mbarrier.inval.shared.b64 [%r20];"
+REUSES = {  # statements of the first thread behind the last wait, and what is said of the last of them
+    "again": ([INIT], "is initialised again: expected mbarrier.inval before"),
+    "by a store": (["st.shared.u32 [%r20+4], 0;"], "is overwritten: expected mbarrier.inval before"),
+    "by an atomic": (["atom.shared.exch.b32 %r12, [%r20], 1;"], "is overwritten: expected mbarrier.inval before"),
+    "by a copy": (["cp.async.ca.shared.global [%r20], [%rd2], 4;", "cp.async.wait_all;"], "is overwritten"),
+    "in use": (["mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r20], 16;", INIT], "is in use: its phase of parity"),
+    "invalid twice": ([INVAL, INVAL], "expected one that mbarrier.init made"),
+    "waited for": ([INVAL, "mbarrier.arrive.shared.b64 _, [%r20];"], "no mbarrier is initialised at"),
+    "initialised anew": ([INVAL, INIT], ""),
+    "stored anew": ([INVAL, "st.shared.u32 [%r20+4], 0;"], ""),
+    "near it": (["st.shared.u32 [%r3], 0;"], ""),
+}
+
+
+@pytest.mark.parametrize("name", ["bulk", "st.async", "phases"])
+@pytest.mark.parametrize("reuse", REUSES)
+def test_memory_of_a_valid_mbarrier_is_not_used_again(name, reuse):
+    """Undefined by the manual: the finding names both lines, the thread and the mbarrier."""
+    statements, said = REUSES[reuse]
+    text = text_of(name).replace(TAIL, "\nbar.sync 0;\n" + "\n".join(f"@%p1 {line}" for line in statements) + TAIL)
+    run = run_checks(text, name)
+
+    if not said:
+        assert (run.verdict, run.findings) == ("clean", [])
+        return
+    (finding,) = run.findings
+    lines = text.splitlines()
+    assert (finding.kind, finding.check) == ("barrier", "barriers")
+    wrong = statements[0] if reuse == "by a copy" else statements[-1]
+    assert lines[finding.line - 1] == f"@%p1 {wrong}"
+    assert said in finding.text
+    assert "by thread (0, 0, 0) of block (0, 0, 0)" in finding.text
+    if "valid" not in finding.text and "no mbarrier" not in finding.text:
+        born = next(number for number, line in enumerate(lines, 1) if "mbarrier.init" in line)
+        assert f"initialised at line {born}" in finding.text
+
+
 def test_a_marked_array_is_unwritten():
     text = text_of("unwritten register").replace("add.u32 %r10, %r30, 1;", "ld.global.u32 %r10, [%rd5];")
     kernel, out = wf.ptx.load(text)["k"], np.zeros(64, np.uint32)

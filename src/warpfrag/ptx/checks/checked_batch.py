@@ -12,6 +12,7 @@ import numpy as np
 from warpfrag.ptx.checks.barriers import BarrierCheck
 from warpfrag.ptx.checks.descriptors import DescriptorCheck
 from warpfrag.ptx.checks.findings import FindingCollector
+from warpfrag.ptx.checks.mbarrier_lifetimes import MbarrierLifetimes
 from warpfrag.ptx.checks.observers import ObserverGroup
 from warpfrag.ptx.checks.ordering import LaunchOrder
 from warpfrag.ptx.checks.races import RaceCheck
@@ -86,7 +87,7 @@ class CheckedWarpBatch(WarpBatch):
         if "async" in checks.checks and any(is_wgmma(step) for step in program.steps):
             observers += [RegisterCheck(self, checks.order, collector), DescriptorCheck(self, collector)]
         if "barriers" in checks.checks:
-            observers.append(BarrierCheck(self, collector))
+            observers += [BarrierCheck(self, collector), MbarrierLifetimes(self, collector)]
         if "uninitialised" in checks.checks:
             observers.append(UnwrittenCheck(self, collector, checks.marks(memory)))
         surfaces = SurfaceLoad | SurfaceStore | SurfaceReduction

@@ -139,6 +139,11 @@ class ObserverGroup(StepObserver):
         for item in self.observers:
             item.mbarrier_initialised(cell, thread)
 
+    def mbarrier_invalidated(self, cell: int, thread: int) -> None:
+        """A thread invalidates an mbarrier."""
+        for item in self.observers:
+            item.mbarrier_invalidated(cell, thread)
+
     def mbarrier_arrived(self, cell: int, thread: int) -> None:
         """A thread arrives at an mbarrier."""
         for item in self.observers:

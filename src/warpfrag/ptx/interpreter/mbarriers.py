@@ -107,9 +107,10 @@ class Mbarriers:
             return
         cells = self.reach(step, action, group)
         numbers = number_of(group, step.sources[1:], action)
-        if state.memory.observer is not None and action.name != "inval":
-            observer = state.memory.observer
-            tell = observer.mbarrier_initialised if action.name == "init" else observer.mbarrier_arrived
+        observer = state.memory.observer
+        if observer is not None:
+            by_name = {"init": observer.mbarrier_initialised, "inval": observer.mbarrier_invalidated}
+            tell = by_name.get(action.name, observer.mbarrier_arrived)
             for cell, thread in zip(cells.tolist(), group.owners.threads.tolist(), strict=True):
                 tell(cell, thread)
         is_wanted = bool(step.results) and not isinstance(step.results[0], Discard)
@@ -146,7 +147,7 @@ class Mbarriers:
     def check_live(self, cell: int, address: int, lane: int) -> None:
         """Raise a Fault where no mbarrier was initialised."""
         if cell not in self.live:
-            raise Fault(lane, f"no mbarrier is initialised at {address:#x}")
+            raise Fault(lane, f"no mbarrier is initialised at {address:#x}", kind="barrier")
 
     @property
     def words(self) -> NDArray[np.uint64]:
@@ -162,13 +163,14 @@ class Mbarriers:
         """Change an mbarrier as an instruction does, and return its state before."""
         word = int(self.words[cell])
         barrier = MbarrierState.of(word)
-        if action.name == "init":
-            self._check_unused(cell, word, lane)
+        use = self.use_of(cell) if action.name == "init" else ""
+        if use:
+            raise Fault(lane, use, kind="barrier")
         try:
             before = _advance(barrier, action, number)
         except ValueError as error:
             where = f", initialised at line {self.live[cell]}" if cell in self.live else ""
-            raise Fault(lane, f"{error} (mbarrier at {self.place_name(cell)}{where})") from None
+            raise Fault(lane, f"{error} (mbarrier at {self.place_name(cell)}{where})", kind="barrier") from None
         if action.name == "init":
             self.live[cell] = line
         elif action.name == "inval":
@@ -176,15 +178,17 @@ class Mbarriers:
         self._put(cell, barrier)
         return before
 
-    def _check_unused(self, cell: int, word: int, lane: int) -> None:
-        """Refuse to initialise an mbarrier that somebody uses."""
+    def use_of(self, cell: int) -> str:
+        """How an mbarrier is in use, in words: nothing where none is valid, or its phase has just begun."""
+        word = int(self.words[cell])
         if cell not in self.live or self.written[cell] != word:
-            return  # none, or its memory was used for something else since
+            return ""  # none, or its memory was used for something else since
         barrier = MbarrierState.of(word)
         waiters = int((self.awaited == cell).sum())
-        if waiters or barrier.pending != barrier.count or barrier.bytes:
-            text = f"the mbarrier at {self.place_name(cell)}, initialised at line {self.live[cell]}, is in use"
-            raise Fault(lane, f"{text}: its {barrier.described}, and {waiters} threads wait for it")
+        if not waiters and barrier.pending == barrier.count and not barrier.bytes:
+            return ""
+        text = f"the mbarrier at {self.place_name(cell)}, initialised at line {self.live[cell]}, is in use"
+        return f"{text}: its {barrier.described}, and {waiters} threads wait for it"
 
     def _put(self, cell: int, barrier: MbarrierState) -> None:
         """Write a barrier back, and wake who waits for the phase that has ended."""
@@ -201,7 +205,7 @@ class Mbarriers:
         try:
             barrier.owe(-count)
         except ValueError as error:
-            raise Fault(lane, f"{error} (mbarrier at {self.place_name(cell)})") from None
+            raise Fault(lane, f"{error} (mbarrier at {self.place_name(cell)})", kind="barrier") from None
         barrier.complete()
         self._put(cell, barrier)
         self.state.progress += 1

@@ -78,6 +78,9 @@ class Observer:
     def mbarrier_initialised(self, cell: int, thread: int) -> None:
         """A thread initialises an mbarrier."""
 
+    def mbarrier_invalidated(self, cell: int, thread: int) -> None:
+        """A thread invalidates an mbarrier."""
+
     def mbarrier_arrived(self, cell: int, thread: int) -> None:
         """A thread arrives at an mbarrier."""
 

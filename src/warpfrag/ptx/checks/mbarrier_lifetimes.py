@@ -1,0 +1,113 @@
+"""mbarriers whose memory is used again while they are valid.
+
+mbarrier.init makes a valid mbarrier of eight bytes, mbarrier.inval ends it. In between, another mbarrier.init and any
+other write there are undefined (PTX ISA, "mbarrier.init" and "mbarrier.inval"), and so is mbarrier.inval where none is
+valid. That is a finding of kind "barrier", with the line that initialised it. Other uses of memory without a valid
+mbarrier, and mbarrier.init while threads use it, end the launch with or without checks (`interpreter.mbarriers`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warpfrag.core.coordinates import LANES
+from warpfrag.ptx.checks.findings import KernelAccess, KernelFinding
+from warpfrag.ptx.checks.observers import StepObserver
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from warpfrag.ptx.checks.findings import FindingCollector
+    from warpfrag.ptx.interpreter.warp_batch import WarpBatch
+
+    Bytes = NDArray[np.uint8]
+    Numbers = NDArray[np.int64]
+
+OBJECT_BYTES = 8
+EXPECTED = "expected mbarrier.inval before"
+
+
+class MbarrierLifetimes(StepObserver):
+    """Follows which mbarriers of a batch are valid."""
+
+    def __init__(self, state: WarpBatch, collector: FindingCollector) -> None:
+        """None is valid."""
+        self.state, self.collector = state, collector
+        self.valid: dict[int, KernelAccess] = {}  # who initialised each
+        self.preceding = np.zeros(len(state.memory.shared) // OBJECT_BYTES + 1, np.int64)  # how many lie before a place
+
+    def mbarrier_initialised(self, cell: int, thread: int) -> None:
+        """A valid mbarrier must be invalidated first; one that threads use is an error of the launch already."""
+        if cell in self.valid and not self.state.mbarriers.use_of(cell):
+            self.report(cell, thread, f", is initialised again: {EXPECTED}")
+        self.keep(cell, self.access(thread))
+
+    def mbarrier_invalidated(self, cell: int, thread: int) -> None:
+        """Only a valid mbarrier can be invalidated."""
+        if cell not in self.valid:
+            self.report(cell, thread, ": expected one that mbarrier.init made")
+        self.keep(cell, None)
+
+    def write(self, buffer: Bytes, offsets: Numbers, codes: NDArray[Any], threads: Numbers) -> None:
+        """Threads store."""
+        self.overwrite(buffer, offsets, codes.dtype.itemsize * codes.shape[1], threads)
+
+    def update(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers) -> None:
+        """Threads change memory by an atomic."""
+        self.overwrite(buffer, offsets, size, threads)
+
+    def copy_write(
+        self,
+        buffer: Bytes,
+        offsets: Numbers,
+        size: int,
+        thread: int,
+        cell: int | None,  # noqa: ARG002 (all are told)
+        *,
+        reduces: bool = False,  # noqa: ARG002
+    ) -> None:
+        """A copy writes."""
+        self.overwrite(buffer, offsets, size, np.full(len(offsets), thread))
+
+    def overwrite(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers) -> None:
+        """Find valid mbarriers in bytes that are written; they are valid no more."""
+        if not self.valid or buffer is not self.state.memory.shared:
+            return
+        first, end = offsets // OBJECT_BYTES, (offsets + size - 1) // OBJECT_BYTES + 1
+        for at in np.nonzero(self.preceding[end] > self.preceding[first])[0].tolist():
+            for cell in [cell for cell in range(int(first[at]), int(end[at])) if cell in self.valid]:
+                self.report(cell, int(threads[at]), f", is overwritten: {EXPECTED}")
+                self.keep(cell, None)
+
+    def keep(self, cell: int, access: KernelAccess | None) -> None:
+        """Note who made an mbarrier valid, or that it is no more."""
+        self.preceding[cell + 1 :] += (access is not None) - (cell in self.valid)
+        self.valid.pop(cell, None)
+        if access is not None:
+            self.valid[cell] = access
+
+    # --- reports
+
+    def access(self, thread: int) -> KernelAccess:
+        """The step that is running, by a thread of the batch."""
+        step = self.state.program.steps[self.state.memory.step]
+        warp, lane = divmod(thread, LANES)
+        x, y, z = (int(axis[warp]) for axis in self.state.block_index)
+        i, j, k = (int(axis[warp, lane]) for axis in self.state.thread_index)
+        return KernelAccess(step.name, step.line, (x, y, z), (i, j, k))
+
+    def report(self, cell: int, thread: int, text: str) -> None:
+        """Report what a thread does to the memory of an mbarrier."""
+        access, made = self.access(thread), self.valid.get(cell)
+        place = f"at {self.state.mbarriers.place_name(cell)}"
+        state = f"the mbarrier {place}, initialised at line {made.line}" if made else f"no mbarrier is valid {place}"
+        name = self.state.thread_name(*divmod(thread, LANES))
+        address = OBJECT_BYTES * cell % self.state.memory.shared_stride
+        self.collector.add(
+            KernelFinding(
+                "barrier", access.line, f"{access.what} by {name}: {state}{text}", block=access.block,
+                thread=access.thread, other=made, space="shared", address=address,
+            )
+        )  # fmt: skip
