@@ -109,3 +109,93 @@ def test_a_grid_that_does_not_fit_at_once_is_refused(grid, block, shared, messag
     arrays = np.zeros(1, np.int32)
     with pytest.raises(wf.InvalidOperand, match=message):
         MODULE["two_phases"].launch(grid, block, [arrays, arrays, 1], shared=shared, cooperative=True)
+
+
+COOPERATIVE = (Path(__file__).parent.parent / "data" / "ptx" / "modules" / "cooperative.ptx").read_text(
+    encoding="utf-8"
+)
+LEAVES = "{ .reg .u32 %b; .reg .pred %q; mov.u32 %b, %ctaid.x; setp.eq.u32 %q, %b, 2; @%q ret; }\n"
+FLAG = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry flag(.param .u64 out)
+{
+    .reg .u64 %a; .reg .u32 %r<6>; .reg .pred %p<3>;
+    .shared .align 4 .b32 word;
+    ld.param.u64 %a, [out];
+    mov.u32 %r1, %tid.x;
+    setp.eq.u32 %p1, %r1, 0;
+    @%p1 st.shared.u32 [word], 0;
+    bar.sync 0;
+    mov.u32 %r3, 0;
+    setp.ge.u32 %p1, %r1, 32;
+    @%p1 bra wait;
+work:
+    add.u32 %r3, %r3, 1;
+    setp.lt.u32 %p2, %r3, {turns};
+    @%p2 bra work;
+    {store}
+    bra done;
+wait:
+    ld.volatile.shared.u32 %r2, [word];
+    setp.eq.u32 %p2, %r2, 0;
+    @%p2 bra wait;
+done:
+    bar.sync 0;
+    @%p1 st.global.u32 [%a], %r2;
+    ret;
+}
+"""
+
+
+@pytest.mark.one_engine
+@pytest.mark.parametrize(
+    ("text", "name", "grid", "block", "line", "said"),
+    [
+        (
+            COOPERATIVE.replace("\tmov.u32", LEAVES + "\tmov.u32", 1), "two_phases", 4, 64, "ld.acquire.gpu.u32 %r35",
+            ("of thread (0, 0, 0) of block (0, 0, 0) and 2 more reads the same again",
+             "blocks that have exited: (2, 0, 0)", "barrier 0 waits for thread"),
+        ),
+        (
+            BARRIER.replace("@%p bra done;", "@%p ret;"), "ring", 6, 1, "ld.acquire.gpu.global.u32",
+            ("of thread (0, 0, 0) of block (1, 0, 0) and 4 more reads", "blocks that have exited: (0, 0, 0)"),
+        ),
+        (
+            FLAG.replace("{turns}", "5").replace("{store}", ""), "flag", 1, 64, "ld.volatile.shared",
+            ("of thread (32, 0, 0) of block (0, 0, 0) and 31 more reads", "barrier 0 waits for thread (32, 0, 0)"),
+        ),
+    ],
+)  # fmt: skip
+def test_lanes_that_wait_for_memory_which_nobody_changes_are_a_deadlock(text, name, grid, block, line, said):
+    """A grid barrier that not all blocks reach, a flag that nobody sets: who waits where, and who has left."""
+    arrays = [np.zeros(1024, np.int32) for _ in range(2)] if name == "two_phases" else [np.zeros(1024, np.int32)]
+    arguments = [*arrays, grid * block] if name == "two_phases" else arrays
+    kernel = wf.ptx.load(text)[name]
+    run = kernel.launch(grid, block, arguments, cooperative=True, checks="all")
+    (finding,) = [item for item in run.findings if item.kind == "deadlock"]
+
+    assert finding.check == "barriers"
+    assert line in text.splitlines()[finding.line - 1]
+    assert finding.text.startswith("deadlock: ld.")
+    for words in said:
+        assert words in finding.text
+    with pytest.raises(wf.PtxError, match="deadlock: ld"):
+        kernel.launch(grid, block, arguments, cooperative=True, engine="reference")
+
+
+@pytest.mark.one_engine
+def test_a_flag_that_comes_late_is_no_deadlock():
+    """The lanes that work let those that read the flag by, again and again."""
+    text = FLAG.replace("{turns}", "30000").replace("{store}", "st.volatile.shared.u32 [word], 1;")
+    out = np.zeros(1, np.uint32)
+    wf.ptx.load(text)["flag"].launch(1, 64, [out], engine="reference")
+    assert out[0] == 1
+
+
+@pytest.mark.one_engine
+def test_blocks_that_have_not_begun_may_still_change_memory():
+    """Here they never begin, and the launch ends at its limit: on a GPU they may run beside the others."""
+    kernel = wf.ptx.load(BARRIER.replace("@%p bra done;", "@%p ret;"))["ring"]
+    with pytest.raises(wf.PtxError, match="its limit: it may never end"):
+        kernel.launch(400, 1, [np.zeros(400, np.uint32)], engine="reference", limit=200_000)

@@ -9,12 +9,11 @@ nothing stored by anybody in between, polls, and sleeps too. So nobody is busy w
 
 When no lane can run, the time limit of every wait passes and it fails, as it may on a GPU. Lanes then do what they do
 after a failed wait. That is a deadlock if the machine comes back to a state that it was in before, with the same
-program counters and registers, and no memory changed: it can only go round again.
+program counters, registers and local memory, and no other memory changed: it can only go round again.
 """
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -261,13 +260,18 @@ class Mbarriers:
             self.state.waiting[lanes] = False
             self.state.wake(rows)
 
+    @property
+    def has_sleepers(self) -> bool:
+        """Whether lanes sleep until a phase ends."""
+        return bool((self.awaited != NOT_ASLEEP).any())
+
     def expire(self) -> bool:
         """End all waits by their time limit, when no lane can run; False where that leads nowhere."""
         state = self.state
         if self.last_progress != state.progress:
             self.last_progress, self.expiries, self.seen = state.progress, 0, b""
         asleep = self.awaited != NOT_ASLEEP
-        now = self._digest() if asleep.any() else b""
+        now = state.digest() if asleep.any() else b""
         self.expiries += 1
         if not now or now == self.seen or self.expiries > MAX_EXPIRIES:
             return False
@@ -276,14 +280,6 @@ class Mbarriers:
         self.expired |= asleep
         self._wake(asleep)
         return True
-
-    def _digest(self) -> bytes:
-        """The state of all lanes: where they are, and their registers."""
-        state = self.state
-        digest = hashlib.blake2b(np.ascontiguousarray(state.pc).tobytes())
-        for index in range(len(state.registers)):
-            digest.update(np.ascontiguousarray(state.registers[index]).tobytes())
-        return digest.digest()
 
     def place_name(self, cell: int) -> str:
         """An mbarrier as messages name it: its address, and its block where there are several."""

@@ -357,13 +357,19 @@ class DeviceMemory:
         codes: NDArray[Any],
         owners: Owners,
         cause: InexactCause = InexactCause.LANES_AT_SAME_ADDRESS,
-    ) -> None:
-        """Codes [lanes, count] to some addresses; `cause` is noted where lanes store different bytes to one."""
+    ) -> bool:
+        """Codes [lanes, count] to some addresses; `cause` is noted where lanes store different bytes to one.
+
+        Whether other lanes can see any of it: they do not see local memory.
+        """
         size = codes.dtype.itemsize * codes.shape[1]
+        is_seen = False
         for which, buffer, offsets in self.reach(space, addresses, size, owners, writes=True):
             if self.observer is not None:
                 self.observer.write(buffer, offsets, codes[which], owners.threads[which])
             self.tags.store(self.step, buffer, offsets, codes[which], owners.threads[which], cause)
+            is_seen |= buffer is not self.local
+        return is_seen
 
     elements = staticmethod(elements)
 

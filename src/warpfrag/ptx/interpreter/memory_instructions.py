@@ -44,8 +44,7 @@ def run_store(state: WarpState, step: DecodedInstruction, action: MemoryStore, g
     else:
         kind, convert = action.converts
         codes = np.stack([convert(group.read(item, kind)[group.mask]) for item in items], axis=1)
-    state.memory.store(action.space, group.addresses(step.sources[0]), codes, group.owners)
-    state.progress += 1
+    state.progress += state.memory.store(action.space, group.addresses(step.sources[0]), codes, group.owners)
 
 
 def run_atomic(state: WarpState, step: DecodedInstruction, action: Atomic, group: LaneGroup) -> None:

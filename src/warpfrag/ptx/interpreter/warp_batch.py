@@ -9,7 +9,7 @@ cost nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from warpfrag.ptx.interpreter.memory_instructions import (
     run_load,
     run_store,
 )
+from warpfrag.ptx.interpreter.standstill import Standstill
 from warpfrag.ptx.interpreter.system_calls import run_system
 from warpfrag.ptx.interpreter.tensor_memory import TensorMemories, run_tensor
 from warpfrag.ptx.interpreter.texture_instructions import (
@@ -102,6 +103,7 @@ class WarpBatch(WarpState):
         self.mbarriers = self._new_mbarriers()
         self.tensor_memories = TensorMemories(self, self.mbarriers)
         self.calls = CallStacks(self)
+        self.standstill = Standstill(self)
         self.random: np.random.Generator | None = None  # chooses who runs next, where a seed says so
         if part.launch.interleaving is not None:
             self.random = np.random.default_rng([part.launch.interleaving, *part.blocks[0]])
@@ -130,7 +132,9 @@ class WarpBatch(WarpState):
         if self.random is not None:
             self.schedule_at_random(self.random, runnable, by_warp)
             return True
-        start = int(by_warp.min() % PRIORITY_UNIT)
+        level, start = (int(part) for part in divmod(by_warp.min(), PRIORITY_UNIT))
+        if self.standstill.is_reached(level, runnable):
+            self.end_in_deadlock()
         chosen = (by_warp != NOT_RUNNABLE) & (by_warp % PRIORITY_UNIT == start)
         if chosen.all():
             rows, mask = None, runnable & (self.pc == start)
@@ -165,7 +169,11 @@ class WarpBatch(WarpState):
         """When no lane can run: complete barriers, then let waits run out of time; else it is a deadlock."""
         if self.barriers.release_completed() or self.cluster_barriers.check_all() or self.mbarriers.expire():
             return
-        reports = (self.mbarriers.deadlock(), self.cluster_barriers.deadlock(), self.barriers.deadlock())
+        self.end_in_deadlock()
+
+    def end_in_deadlock(self) -> NoReturn:
+        """Raise an error that says who waits where."""
+        reports = [part.deadlock() for part in (self.standstill, self.mbarriers, self.cluster_barriers, self.barriers)]
         present = [report for report in reports if report is not None]
         texts = [present[0][1], *(text.removeprefix("deadlock: ") for _, text in present[1:])]
         raise PtxError(present[0][0], "; ".join(texts), kind="deadlock")
@@ -182,7 +190,10 @@ class WarpBatch(WarpState):
     def begin_slice(self, start: int, group: LaneGroup) -> None:
         """Count the time slice that lanes get for a block of steps."""
         self.check_interrupt()
-        weight = POLLING_SLICES if start in self.program.polling else 1
+        weight = 1
+        if start in self.program.polling:
+            weight = POLLING_SLICES
+            self.standstill.note(start, group)
         group.put(self.slices, group.of(self.slices) + weight)
 
     def run_step(self, at: int, group: LaneGroup) -> bool:

@@ -6,6 +6,7 @@ Nothing here decides what runs next: the scheduler in `warp_batch` does. What on
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -149,7 +150,7 @@ class WarpState:
         zeros = {bits: np.zeros((self.warps, LANES), container(bits)) for bits in set(program.registers)}
         self.registers: RegisterFile = [zeros[bits] for bits in program.registers]
         self.line = 0
-        self.progress = 0  # grows with every change that lanes may wait for
+        self.progress = 0  # grows with every change that lanes may wait for: not with those of local memory
         self._constants: dict[tuple[int, str, int], Codes] = {}
         self._special: dict[str, Codes] = {}
 
@@ -196,6 +197,14 @@ class WarpState:
         if name not in self._special:
             self._special[name] = special(self, name, self.line)
         return self._special[name]
+
+    def digest(self) -> bytes:
+        """The state of all lanes: where they are, their registers and local memory."""
+        digest = hashlib.blake2b(np.ascontiguousarray(self.pc).tobytes())
+        for index in range(len(self.registers)):
+            digest.update(np.ascontiguousarray(self.registers[index]).tobytes())
+        digest.update(self.memory.local.tobytes())
+        return digest.digest()
 
     def thread_name(self, warp: int, lane: int) -> str:
         """A thread as messages name it."""
