@@ -187,7 +187,7 @@ def test_lanes_that_wait_for_memory_which_nobody_changes_are_a_deadlock(text, na
 @pytest.mark.one_engine
 def test_a_flag_that_comes_late_is_no_deadlock():
     """The lanes that work let those that read the flag by, again and again."""
-    text = FLAG.replace("{turns}", "30000").replace("{store}", "st.volatile.shared.u32 [word], 1;")
+    text = FLAG.replace("{turns}", "9000").replace("{store}", "st.volatile.shared.u32 [word], 1;")
     out = np.zeros(1, np.uint32)
     wf.ptx.load(text)["flag"].launch(1, 64, [out], engine="reference")
     assert out[0] == 1

@@ -173,3 +173,43 @@ ret;
 
     assert run.verdict == "clean"
     assert out.tolist() == [256 * (70 + (rank ^ 2)) + 70 + (rank ^ 1) for rank in range(4)]
+
+
+@pytest.mark.parametrize(("mask", "kept"), [("-16777217", 14), ("0xfcfffff8", 12), ("-251658241", 0)])
+def test_a_cleared_bit_of_an_address_is_one_of_the_rank(mask, kept):
+    """Triton and CUTLASS reach the first block of a pair so; a mask of the lower bits leaves a number."""
+    text = """.version 8.7
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 out)
+{
+.reg .b32 %r<12>; .reg .b64 %rd<4>;
+.shared .align 16 .b32 word[8];
+ld.param.u64 %rd1, [out];
+mov.u32 %r1, %cluster_ctarank;
+add.u32 %r2, %r1, 70;
+st.shared.u32 [word+16], %r2;
+barrier.cluster.arrive;
+barrier.cluster.wait;
+mov.u32 %r3, word;
+add.u32 %r3, %r3, 16;
+and.b32 %r4, %r3, {mask};
+ld.shared::cluster.u32 %r5, [%r4];
+and.b32 %r6, %r3, 0x3ffff;
+mad.lo.u32 %r9, %r6, 256, %r5;
+mul.wide.u32 %rd2, %r1, 4;
+add.u64 %rd3, %rd1, %rd2;
+st.global.u32 [%rd3], %r9;
+barrier.cluster.arrive;
+barrier.cluster.wait;
+ret;
+}
+""".replace("{mask}", mask)
+    out = np.zeros(4, np.uint32)
+    run = wf.ptx.load(text)["k"].launch(4, 1, [out], cluster=4, checks="all")
+
+    assert run.verdict == "clean"
+    assert out.tolist() == [256 * (1024 + 16) + 70 + (rank & kept) for rank in range(4)]
+    alone = np.zeros(4, np.uint32)
+    wf.ptx.load(text)["k"].launch(1, 1, [alone])
+    assert alone.tolist() == [256 * (1024 + 16) + 70, 0, 0, 0]

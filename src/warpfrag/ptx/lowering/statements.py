@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from warpfrag.errors import PtxError, quote
 from warpfrag.ptx.lowering.call_graph import CallGraph
 from warpfrag.ptx.lowering.operand_checks import address_count
+from warpfrag.ptx.lowering.shared_addresses import SharedAddresses
 from warpfrag.ptx.lowering.storage import StorageAllocator, SymbolTable, parameters_of, size_of
 from warpfrag.ptx.lowering.tensor_operands import take_reduction
 from warpfrag.ptx.opcodes.table import find
@@ -70,6 +71,7 @@ class KernelLowering:
         self.variables = StorageAllocator(source, functions, self.graph, entry.name)
         self.parameters, self.parameter_bytes = parameters_of(entry)
         self.steps: list[DecodedInstruction] = []
+        self.shared_addresses = SharedAddresses(self.steps, self.variables.register)
         self.entry_end = 0  # steps before it are the entry's, those behind its functions'
         self.branches: list[tuple[int, list[list[int]]]] = []  # where each is, and the labels it may go to
         self.called: dict[str, tuple[int, FunctionDecl, SymbolTable]] = {}
@@ -144,6 +146,7 @@ class KernelLowering:
             self.call(step, statement, names)
         else:
             self.operands(step, statement, names)
+            step = self.shared_addresses.follow(step)
         return step
 
     def operands(self, step: DecodedInstruction, statement: Statement, names: SymbolTable) -> None:

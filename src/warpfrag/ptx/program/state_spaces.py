@@ -22,7 +22,7 @@ RANK_SHIFT = 24
 """Bits of an address of shared::cluster from here on: the rank of a block, exclusive or that of the own one.
 
 Code that flips a bit to reach a neighbour, as Triton's does, takes them for the rank itself: it gets the same block
-here, and addresses of the own block are the same in every block.
+here, and addresses of the own block are the same in every block. Code that clears one is `lowering.shared_addresses`.
 """
 RANK_BITS = 0xFF << RANK_SHIFT
 WINDOW_SHIFT = 48  # from an address to the number of its window

@@ -1,0 +1,74 @@
+"""Addresses of shared memory whose rank of a block is cleared in part.
+
+On a GPU the address of a shared variable holds the rank of its block in the cluster, from bit 24 on (measured on an
+H200). Here it holds that rank exclusive or the own one, which is zero (`program.state_spaces`). Compilers reach the
+first block of a pair by an `and` that clears bit 24 of an own address. Here such an `and` puts the own rank's bits
+where its mask has none: a lop3. A mask that clears all bits from 24 on makes a number of an address, as descriptors
+need it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warpfrag.ptx.opcodes.table import find
+from warpfrag.ptx.program.program import (
+    DecodedInstruction,
+    Immediate,
+    MemoryOperand,
+    PtxOperand,
+    Register,
+    SpecialRegister,
+)
+from warpfrag.ptx.program.state_spaces import RANK_SHIFT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MAX_RANKS = 16  # blocks of the largest cluster
+KEEP_ADDRESS = {"mov", "add", "sub", "mad", "or", "xor", "and", "selp", "mapa"}
+"""Opcodes whose result is an address if an operand is one."""
+CHOOSE = 0xE4
+"""The table of lop3 for (a & c) | (b & ~c)."""
+
+
+class SharedAddresses:
+    """The registers that hold addresses of shared memory, as far as the steps before say so."""
+
+    def __init__(self, steps: list[DecodedInstruction], new_register: Callable[[str, int], Register]) -> None:
+        """None does yet."""
+        self.steps, self.new_register = steps, new_register
+        self.registers: set[int] = set()
+
+    def is_address(self, operand: PtxOperand) -> bool:
+        """Whether an operand is the address of a shared variable, or made of one."""
+        if isinstance(operand, MemoryOperand):
+            return operand.base is None and operand.space in {"shared", "dynamic"}
+        return isinstance(operand, Register) and operand.index in self.registers
+
+    def follow(self, step: DecodedInstruction) -> DecodedInstruction:
+        """The step, or what it is for an address whose rank it clears in part."""
+        if step.attributes.opcode not in KEEP_ADDRESS or not any(map(self.is_address, step.sources)):
+            return step
+        self.registers.update(result.index for result in step.results if isinstance(result, Register))
+        if step.attributes.opcode != "and" or step.attributes.types[0].bits != 32:
+            return step
+        address, mask = step.sources if self.is_address(step.sources[0]) else step.sources[::-1]
+        if not isinstance(mask, Immediate) or not clears_rank(mask.code(None)):
+            return step
+        rank = self.new_register(f"%cluster_ctarank<<{RANK_SHIFT}", 32)
+        sources = SpecialRegister("%cluster_ctarank"), Immediate(RANK_SHIFT)
+        self.steps.append(
+            DecodedInstruction(step.line, find("shl.b32", 3), results=(rank,), sources=sources, text=step.text)
+        )
+        chosen = DecodedInstruction(
+            step.line, find("lop3.b32", 5), guard=step.guard, results=step.results, text=step.text
+        )
+        chosen.sources = address, rank, mask, Immediate(CHOOSE)
+        return chosen
+
+
+def clears_rank(mask: int) -> bool:
+    """Whether a mask of 32 bits clears bits of a rank, and keeps those above."""
+    cleared = ~mask >> RANK_SHIFT & 0xFF
+    return 0 < cleared < MAX_RANKS
