@@ -517,6 +517,21 @@ def test_only_the_checks_that_are_asked_for_report():
     assert run_checks(text, "cp.async", checks=()).exact
 
 
+@pytest.mark.parametrize("name", ["exchange", "sum", "named"])
+def test_more_threads_at_a_barrier_than_it_waits_for_are_found(name):
+    """The third warp of three would wait for a fourth."""
+    arrays = [np.zeros(256, np.uint32) for _ in range(2)]
+    for threads, count in ((96, 64), (96, 96), (128, 64)):
+        text = text_of(name, "sync", f"bar.sync 1, {count};")
+        run = wf.ptx.load(text)["k"].launch(1, threads, arrays, checks="barriers")
+        if threads % count == 0:
+            assert (run.verdict, run.findings) == ("clean", [])
+            continue
+        (finding,) = run.findings
+        assert (finding.kind, text.splitlines()[finding.line - 1]) == ("barrier", "bar.sync 1, 64;")
+        assert "barrier 1 waits for 64 threads, and 96 arrive: 32 are left over" in finding.text
+
+
 INIT, INVAL = "mbarrier.init.shared.b64 [%r20], 1;", "mbarrier.inval.shared.b64 [%r20];"
 REUSES = {  # statements of the first thread behind the last wait, and what is said of the last of them
     "again": ([INIT], "is initialised again: expected mbarrier.inval before"),

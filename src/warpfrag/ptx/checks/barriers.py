@@ -1,8 +1,9 @@
 """Barriers that go wrong: reached by a part of a warp, left by threads that exited, with counts that do not match.
 
 A barrier that is reached by a part of a warp is noted by the interpreter itself (`interpreter.barriers`), in both
-engines. Here are the others: a barrier of the whole block that completes although threads have exited without it, and
-arrivals at one barrier with different counts. A deadlock ends the launch; the launch makes a finding of its message.
+engines. Here are the others: a barrier of the whole block that completes although threads have exited without it,
+arrivals at one barrier with different counts, and more arrivals than its count. A deadlock ends the launch; the launch
+makes a finding of its message.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from warpfrag.core.coordinates import LANES
 from warpfrag.ptx.checks.findings import KernelFinding
 from warpfrag.ptx.checks.observers import StepObserver
 
@@ -40,14 +42,23 @@ class BarrierCheck(StepObserver):
             self.report(text, warp, int(lanes.argmax()))
 
     def barrier_released(self, block: int, number: int, here: NDArray[np.bool_]) -> None:
-        """Find threads that exited without the barrier."""
+        """Find threads that exited without the barrier, and those that arrived beyond its count."""
         expected, _ = self.counts.pop((block, number), (0, 0))
         rows = slice(block * self.state.launch.warps, (block + 1) * self.state.launch.warps)
+        barrier = self.state.barriers.states[block, number]
+        count = int(here.any(axis=1).sum()) * LANES + barrier.arrived
+        if expected and count % expected:
+            self.state.line = barrier.line
+            warp, lane = (int(v) for v in np.argwhere(here)[-1])
+            text = (
+                f"barrier {number} waits for {expected} threads, and {count} arrive: {count % expected} are left over"
+            )
+            self.report(text, rows.start + warp, lane)
         left = self.threads[rows] & ~self.state.alive[rows] & ~here
         if expected or not left.any():
             return
         warp, lane = (int(v) for v in np.argwhere(left)[0])
-        self.state.line = self.state.barriers.states[block, number].line
+        self.state.line = barrier.line
         self.report(
             f"barrier {number} completes without {int(left.sum())} threads of the block, which have exited",
             rows.start + warp, lane,
