@@ -1,4 +1,4 @@
-"""Speed of whole kernels: `python benchmarks/ptx.py`.
+"""Speed of whole kernels: `python benchmarks/ptx.py`, or `python benchmarks/ptx.py OLD/src` for the last section.
 
 1. Plain code in warp instructions a second, on one core.
 2. Cost by blocks: the time of each, for few and many.
@@ -7,6 +7,7 @@
 5. Triton's matmul with tensor maps and wgmma, 1024 x 1024 x 512 of f16, against `wf.gemm`, on one thread each.
 6. The time to compile a kernel of 1,400 instructions, and to find it compiled.
 7. The cost of each check as a factor of the run without checks, compiled and interpreted.
+8. Reading PTX, in CPU time and relative to an older version: loading it, and loading it and reading every statement.
 
 Every figure is the least of some rounds.
 """
@@ -27,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from run import HERE, say
+from run import HERE, Side, best, say
 
 import warpfrag as wf
 from warpfrag.ptx.checks.findings import CHECKS
@@ -270,7 +271,26 @@ def checking() -> None:
             say(f"    {check:<14}{seconds / compiled:7.1f} x compiled {seconds / interpreted:6.1f} x interpreted")
 
 
+FILES = {"repeated": "kernels over and over", "renumbered": "each with other registers", "small": "36 small files"}
+
+
+def reading(older: str) -> None:
+    """Large and small files, against an older version: both take turns."""
+    new, old = Side(sys.executable, str(HERE.parent / "src")), Side(sys.executable, older)
+    for name, words in FILES.items():
+        jobs = [
+            (old, ("ptx load", name, 2_000_000)),
+            *((new, (kind, name, 2_000_000)) for kind in ("ptx load", "ptx read")),
+        ]
+        before, loaded, read = best(jobs, 3, "cpu")
+        ratios = f"{before / loaded:.1f} times as fast as before, {before / read:.1f} with every statement"
+        say(f"  {words}: {loaded * 1e3:.0f} ms: {ratios}")
+
+
 if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        reading(str(Path(sys.argv[1]).resolve()))
+        sys.exit()
     plain()
     by_blocks()
     many_cores()

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import sys
 import time
+import zipfile
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
+from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -135,6 +139,57 @@ def tiles_of_a(name: str, n: int) -> Any:  # noqa: ANN401
     return operand, codes_module().from_codes(operand.format, codes)
 
 
+PTX = Path(__file__).parents[1] / "tests" / "data" / "ptx" / "kernels.zip"
+LIBRARY = ("matrix", "t_mm_tf32_80", "t_pointwise_80", "t_att_90", "t_mm_fp8_90", "t_persistent_f16_90")
+
+
+def ptx_library(size: int, *, renumbered: bool) -> str:
+    """A PTX file of a size: kernels of nvcc and Triton, over and over, with other names or other registers too."""
+    parts = [".version 8.7\n.target sm_90a\n.address_size 64\n"]
+    with zipfile.ZipFile(PTX) as archive:
+        kernels = [archive.read(f"{name}.ptx").decode() for name in LIBRARY]
+    for copy in count():
+        for number, text in enumerate(kernels):
+            entries = text[text.index(".visible .entry") :].partition(".section")[0]
+            entries = re.sub(r"(\.entry\s+\w+)", rf"\1_{copy}_{number}", entries)
+            entries = re.sub(r"(\w+)_param_", rf"\1_{copy}_{number}_param_", entries)
+            if renumbered:
+                later = copy * 7919
+                entries = re.sub(r"%(r|rd|f|p|rs|fd)(\d+)", lambda name: f"%{name[1]}{int(name[2]) + later}", entries)  # noqa: B023 (used at once)
+            parts.append(entries + "\n")
+            if sum(map(len, parts)) >= size:
+                return "".join(parts)
+    raise AssertionError
+
+
+def ptx_texts(name: str, n: int) -> list[str]:
+    """What is read: all files of the archive for themselves, or one large file."""
+    if name != "small":
+        return [ptx_library(n, renumbered=name == "renumbered")]
+    with zipfile.ZipFile(PTX) as archive:
+        return [archive.read(file).decode() for file in archive.namelist() if file.endswith(".ptx")]
+
+
+def ptx_load(name: str, n: int) -> Job:
+    """Load PTX."""
+    import warpfrag as wf
+
+    texts = ptx_texts(name, n)
+    return lambda: [wf.ptx.load(text) for text in texts]
+
+
+def ptx_read(name: str, n: int) -> Job:
+    """Load PTX, and read every statement of it, of which nothing is remembered."""
+    load, remembered = ptx_load(name, n), import_module("warpfrag.ptx.reader.plain_lines").CONTENTS
+
+    def read() -> list[object]:
+        remembered.clear()
+        remembered.operands.clear()
+        return [function.body and function.body.items for module in load() for function in module.source.functions]
+
+    return read
+
+
 def numpy_matmul(name: str, n: int) -> Job:  # noqa: ARG001
     """numpy's float32 product of the same size, which emulates nothing."""
     A, B = operands("f32", n, 0), operands("f32", n, 1)
@@ -171,6 +226,8 @@ KINDS = {
     "numpy": numpy_matmul,
     "warpfrag pack": warpfrag_pack,
     "numpy gather": numpy_gather,
+    "ptx load": ptx_load,
+    "ptx read": ptx_read,
 }
 
 

@@ -12,7 +12,8 @@ import warpfrag as wf
 from warpfrag.ptx.lowering.call_graph import statements
 from warpfrag.ptx.lowering.passes import lower
 from warpfrag.ptx.program.program import ModuleVariable
-from warpfrag.ptx.reader.parser import parse
+from warpfrag.ptx.reader.lexer import tokens
+from warpfrag.ptx.reader.parser import Parser, parse
 from warpfrag.ptx.reader.plain_lines import PlainLines
 from warpfrag.ptx.reader.syntax import (
     Address,
@@ -336,13 +337,135 @@ def test_plain_statements_are_read_as_tokens_are(bad, monkeypatch):
     """By one pattern for a line, or token by token: the same syntax, and the same errors."""
     text = STATEMENTS.replace("\tst.", f"\t{bad}\tst.") if bad else STATEMENTS
 
-    def outcome():
-        try:
-            return parse(text)
-        except wf.PtxError as error:
-            return str(error)
-
-    by_pattern = outcome()
-    assert isinstance(by_pattern, str) == bool(bad)
+    by_pattern = outcome(text)
+    assert by_pattern.startswith("ModuleSyntax") == (not bad)
     monkeypatch.setattr(PlainLines, "read", lambda _self, line: ([], line))
-    assert outcome() == by_pattern
+    assert outcome(text) == by_pattern
+
+
+def outcome(text, read=parse):
+    """All that was read, or what is wrong with it."""
+    try:
+        return repr(read(text))
+    except wf.PtxError as error:
+        return str(error)
+
+
+def read_at_once(text):
+    """A module whose bodies do not wait."""
+    return Parser(tokens(text)).module()
+
+
+@pytest.mark.one_engine
+@pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in written()])
+def test_bodies_that_compilers_write_are_read_when_asked_for(text):
+    bodies = [function.body for function in Parser(tokens(text, whole_bodies=True)).module().functions if function.body]
+
+    assert bodies
+    assert all(body.is_unread for body in bodies)
+    assert outcome(text) == outcome(text, read_at_once)
+    assert not any(body.is_unread for body in bodies if body.items)
+
+
+BODIES = {
+    "": True,
+    "L: ret; // }\n": True,
+    "{ { ret; } }": True,
+    "{" * 20 + "}" * 20: False,
+    "{ ret; ": None,
+    "ret; } }": None,
+    "/* a comment */ ret;": False,
+    "add.s32 %r1, WARP_SZ, 1;": True,
+    "add.s32 %r1, WARP_SZ+1, 1;": False,
+    "ld.u32 %r1, [WARP_SZ];": False,
+    "add.s32 %r1, 0x1F, -17;": True,
+    "add.s32 %r1, 0xFFFFFFFFFFFFFFFFU, 9999999999999999999;": True,
+    "add.s32 %r1, 0x1FFFFFFFFFFFFFFFF, 1;": None,
+    "add.s32 %r1, 017, 1;": False,
+    "add.s32 %r1, 08, 1;": None,
+    "add.s32 %r1, 1+2, 1;": False,
+    "add.f64 %d1, 0d3FF0000000000000, 0.5;": True,
+    "add.f64 %d1, 1.5.5, 1;": None,
+    "setp.eq.s32 %p1|%q, %r1, !%p2;": True,
+    "setp.eq.s32 WARP_SZ|%q, %r1, 1;": None,
+    "setp.eq.s32 5|%q, %r1, 1;": None,
+    "ld.u32 %r1, [%rd1+-8];": True,
+    "ld.u32 %r1, [%rd1 + 8U];": True,
+    "ld.u32 %r1, [%rd1+8+8];": False,
+    "ld.u32 %r1, [{%r1}, %r2];": None,
+    "ld.u32 %r1, [%r1, {0, %r2}];": True,
+    "ld.u32 %r1, [];": None,
+    "mov.b64 %r1, {};": False,
+    "mov.b64 {%r1, {%r2}}, %rd1;": False,
+    "mov.b64 {%r1, _,}, %rd1;": False,
+    "mov.b64 %r1, %r2,;": None,
+    "mov.b64 %r1 %r2;": None,
+    "mov.b64;": True,
+    "@%p1 @%p2 ret;": None,
+    "@!%p1 ret;": True,
+    "call.uni (r), f, (p, q);": True,
+    "call f, (5);": False,
+    "mov.u32 %r1, (%r2);": True,
+    "mov.u32 %r1, (2);": False,
+    "T: .branchtargets A, B;": True,
+    ".branchtargets A, B;": None,
+    "P: .callprototype (.param .b32 _) _ (.param .align 8 .b8 _[16]);": True,
+    "P: .callprototype (1a);": None,
+    "A::b: ret;": False,
+    "A : ret;": True,
+    ".reg .b32 %r<9>, %t;": True,
+    ".reg .b32 %r<1048577>;": None,
+    ".reg.pred p;": True,
+    ".reg .align %r;": None,
+    ".reg .param %r;": None,
+    ".reg .v4 .f32 %v;": True,
+    ".param .b32 p<4>;": None,
+    ".param .align 8 .b8 p[16];": True,
+    ".local .align 3 .b8 p[16];": None,
+    ".local .align 8 .b8 p[16] = {1};": False,
+    ".shared .b32 x[2][2];": False,
+    ".loc 1 2 3\nret;": True,
+    ".loc 1 2 }\nret;": False,
+    ".loc 1 2 ?a `\nret;": None,
+    ".loc\t1 2 3, function_name $L+2, inlined_at 1 2 3 // c\nret;": True,
+    ".location 1\nret;": None,
+    '.pragma "nounroll";': True,
+    '.pragma "nounroll"': None,
+    ".unknown;": None,
+    "# 1 no line\n": None,
+    "ret": None,
+    "mov.u32 %r1, $;": True,
+    "mov.u32 %r1, %;": None,
+    "é: ret;": None,
+}
+"""Bodies, and whether they may wait; None where they are refused."""
+
+
+@pytest.mark.one_engine
+@pytest.mark.parametrize("body", BODIES)
+def test_bodies_wait_only_where_they_are_right(body):
+    text = f"{HEAD}.entry k()\n{{ {body} }}\n"
+    at_once = outcome(text, read_at_once)
+    kinds = [token.kind for token in tokens(text, whole_bodies=True)] if BODIES[body] is not None else []
+
+    assert outcome(text) == at_once
+    assert at_once.startswith("ModuleSyntax") == (BODIES[body] is not None)
+    assert ("body" in kinds) == bool(BODIES[body])
+
+
+@pytest.mark.one_engine
+@pytest.mark.parametrize("seed", range(40))
+def test_mutated_files_are_read_alike_at_once_and_later(seed):
+    source = random.Random(seed)
+    file = source.choice([one for one in FILES if one.stat().st_size < 9000]).read_text(encoding="utf-8")
+    texts = [mutated(file, source) for _ in range(10)]
+
+    assert [outcome(text) for text in texts] == [outcome(text, read_at_once) for text in texts]
+
+
+@pytest.mark.one_engine
+@pytest.mark.parametrize(
+    "text", [".global .b32 x[2] = {};", ".section .empty {}", '.pragma "a" { ret; } ;', ".file 1 { }"]
+)
+def test_braces_that_are_no_body(text):
+    assert outcome(HEAD + text) == outcome(HEAD + text, read_at_once)

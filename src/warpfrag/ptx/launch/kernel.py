@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,11 +25,7 @@ from warpfrag.ptx.interpreter.memory import Allocation, DeviceMemory
 from warpfrag.ptx.launch.arguments import Arguments
 from warpfrag.ptx.launch.clusters import declared_shape
 from warpfrag.ptx.launch.device_array import ADDRESSES
-from warpfrag.ptx.launch.evidence import (
-    launch_arch,
-    step_evidence,
-    unknown_layout,
-)
+from warpfrag.ptx.launch.evidence import launch_arch, step_evidence, unknown_layout
 from warpfrag.ptx.launch.exploration import Exploration
 from warpfrag.ptx.launch.exploration import explore as explore_launch
 from warpfrag.ptx.launch.grid import Progress, Waves, Work, is_alone, is_ordered, warps_at_once
@@ -88,8 +84,8 @@ def load(source: str | Path, *, keep_state: bool = False) -> Module:
 
 def module_of(text: str, *, keep_state: bool, file_name: str = "") -> Module:
     """The module of a text."""
-    lines = text.count("\n") + 1
-    return Module(parse(text), keep_state=keep_state, lines=lines, file_name=file_name, sources=source_lines(text))
+    lines, sources = text.count("\n") + 1, partial(source_lines, text)
+    return Module(parse(text), keep_state=keep_state, lines=lines, file_name=file_name, sources=sources)
 
 
 def link(modules: Sequence[Module | str | Path], *, keep_state: bool = False) -> Module:
@@ -111,7 +107,8 @@ def link(modules: Sequence[Module | str | Path], *, keep_state: bool = False) ->
     for module in loaded:
         sources |= {lines + number: source for number, source in module.sources.items()}
         lines += module.lines
-    return Module(link_modules(inputs, readable, SYSTEM_FUNCTIONS), keep_state=keep_state, lines=lines, sources=sources)
+    linked = link_modules(inputs, readable, SYSTEM_FUNCTIONS)
+    return Module(linked, keep_state=keep_state, lines=lines, sources=partial(dict, sources))
 
 
 class Module(Mapping[str, "Kernel"]):
@@ -128,20 +125,22 @@ class Module(Mapping[str, "Kernel"]):
         keep_state: bool = False,
         lines: int = 0,
         file_name: str = "",
-        sources: Mapping[int, SourceLine] | None = None,
+        sources: Callable[[], dict[int, SourceLine]] = dict,
     ) -> None:
-        """Entries are lowered when they are first asked for; `lines` is the length of the text.
-
-        `sources` is what the text was compiled from, line by line, where it says so.
-        """
+        """Entries are lowered, and `sources` read, when first asked for; `lines` is the length of the text."""
         self.source, self.lines, self.file_name = source, lines, file_name
-        self.sources = dict(sources or {})
+        self._read_sources = sources
         self.symbols = Symbols(source, keep=keep_state)
         self._kernels: dict[str, Kernel] = {}
 
     def __getstate__(self) -> dict[str, object]:
         """What pickle and copy take: kernels are made again."""
         return {**self.__dict__, "_kernels": {}}
+
+    @cached_property
+    def sources(self) -> dict[int, SourceLine]:
+        """What the text was compiled from, line by line, where it says so."""
+        return self._read_sources()
 
     @property
     def keep_state(self) -> bool:

@@ -5,7 +5,6 @@ A call by address may reach every function whose address is taken: in the values
 
 from __future__ import annotations
 
-from collections import defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -38,6 +37,8 @@ class CallGraph:
         """Nothing is read before it is asked for: most kernels call nothing."""
         self.source = source
         self.known: dict[str, bool] = {}  # whether a function is recursive
+        self.called: dict[str, set[str]] = {}
+        self.names = {function.name for function in source.functions}
         self.bodies: dict[str, FunctionDecl] = {
             function.name: function for function in source.functions if function.body is not None
         }
@@ -54,26 +55,24 @@ class CallGraph:
                 named |= {ref.text for ref in statement.operands if isinstance(ref, SymbolRef) and not is_call}
         return tuple(name for name, function in self.bodies.items() if name in named and not function.is_entry)
 
-    @cached_property
-    def calls(self) -> dict[str, set[str]]:
-        """The functions that each function calls."""
-        callees: dict[str, set[str]] = defaultdict(set)
-        for function in self.bodies.values():
-            for statement in statements(function.body) if function.body else ():
-                if statement.mnemonic != "call":
-                    continue
-                callee = callee_of(statement)
+    def calls_of(self, caller: str) -> set[str]:
+        """The functions that a function calls."""
+        if caller not in self.called:
+            callees: set[str] = set()
+            body = self.bodies[caller].body if caller in self.bodies else None
+            for statement in statements(body) if body else ():
+                callee = callee_of(statement) if statement.mnemonic == "call" else None
                 if callee is not None:
                     name = self.source.aliases.get(callee.text, callee.text)
-                    is_known = any(other.name == name for other in self.source.functions)
-                    callees[function.name] |= {name} if is_known else set(self.addressed)
-        return callees
+                    callees |= {name} if name in self.names else set(self.addressed)
+            self.called[caller] = callees
+        return self.called[caller]
 
     def comes_back(self, caller: str, callee: str) -> bool:
         """Whether a function that is called may call its caller, directly or not."""
         reached, queue = {callee}, [callee]
         while queue:
-            for other in self.calls.get(queue.pop(), ()):
+            for other in self.calls_of(queue.pop()):
                 if other not in reached:
                     reached.add(other)
                     queue.append(other)
@@ -82,5 +81,5 @@ class CallGraph:
     def is_recursive(self, name: str) -> bool:
         """Whether a function may be at work more than once in one thread."""
         if name not in self.known:
-            self.known[name] = any(self.comes_back(name, callee) for callee in self.calls.get(name, ()))
+            self.known[name] = any(self.comes_back(name, callee) for callee in self.calls_of(name))
         return self.known[name]

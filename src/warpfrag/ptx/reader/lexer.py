@@ -1,4 +1,4 @@
-"""Cut PTX into tokens, each with its line: words, directives, numbers, texts, signs, and rows of plain lines."""
+"""Cut PTX into tokens with their lines: words, directives, numbers, texts, signs, rows of plain lines, and bodies."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.errors import PtxError, quote
+from warpfrag.ptx.reader.plain_bodies import end_of_body
 from warpfrag.ptx.reader.plain_lines import PlainLines
 from warpfrag.ptx.reader.syntax import Label
 
@@ -29,10 +30,11 @@ TOKEN = re.compile(
 BLANKS = " \t\r\f\v"
 SKIPPED = {"blank", "comment", "newline"}
 STATEMENT_ENDS = {";", "{", "}"}
+BEFORE_VALUES = {"=", ",", "{"}  # braces behind these hold values
 
 
 class Token(NamedTuple):
-    """One token; `kind` is a group of the pattern, "statements" or "end"."""
+    """One token; `kind` is a group of the pattern, "statements", "body" or "end"."""
 
     kind: str
     text: str
@@ -48,13 +50,13 @@ class Token(NamedTuple):
         return "the end of the file" if self.kind == "end" else quote(self.text)
 
 
-def tokens(text: str) -> Iterator[Token]:
-    """Every token of a text, and the end."""
-    line, at = 1, 0
-    plain = PlainLines(text)
-    may_begin = False  # whether a statement may begin here: behind another, or a brace, and at the start of a line
+def tokens(text: str, line: int = 1, *, whole_bodies: bool = False) -> Iterator[Token]:
+    """Every token of a text, and the end; with `whole_bodies` a body that is well-formed for sure is one token."""
+    at = 0
+    plain = PlainLines(text, line)
+    written = ""  # the token before
     while at < len(text):
-        if may_begin and text[at - 1] == "\n":
+        if written in STATEMENT_ENDS and text[at - 1] == "\n":
             statements, next_line = plain.read(line)
             if statements:
                 yield Token("statements", "", statements[0].line, tuple(statements))
@@ -65,11 +67,13 @@ def tokens(text: str) -> Iterator[Token]:
         if token is None:
             raise PtxError(line, f"expected PTX, got the character {text[at:].lstrip(BLANKS)[0]!r}")
         kind = str(token.lastgroup)
+        at = token.end()
         if kind not in SKIPPED:
-            written = token[kind]
-            may_begin = written in STATEMENT_ENDS
+            before, written = written, token[kind]
+            if whole_bodies and written == "{" and before not in BEFORE_VALUES and (end := end_of_body(text, at - 1)):
+                kind, written, at = "body", text[at - 1 : end], end
             yield Token(kind, written, line)
+            line += written.count("\n") if kind == "body" else 0
         elif kind != "blank":
             line += token[kind].count("\n")
-        at = token.end()
     yield Token("end", "", line)

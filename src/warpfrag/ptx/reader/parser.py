@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import gc
 import re
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from math import prod
+from typing import TYPE_CHECKING
 
 from warpfrag.errors import PtxError, quote
 from warpfrag.ptx.reader import constants
 from warpfrag.ptx.reader.lexer import Token, tokens
+from warpfrag.ptx.reader.plain_bodies import MAX_NESTED
 from warpfrag.ptx.reader.syntax import (
     Address,
     ArgumentList,
@@ -28,10 +32,14 @@ from warpfrag.ptx.reader.syntax import (
     OperandSyntax,
     ResultPair,
     Scope,
+    ScopeItems,
     Statement,
     SymbolRef,
     VariableDecl,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 OLDEST, NEWEST = (6, 0), (9, 4)
 LINKAGE = {".visible", ".extern", ".weak", ".common"}
@@ -44,14 +52,26 @@ MAX_DEPTH = 64
 
 
 def parse(text: str) -> ModuleSyntax:
-    """The module that a text spells.
+    """The module that a text spells; statements of well-formed bodies are read when they are first asked for."""
+    with collecting_no_garbage():
+        with suppress(PtxError):
+            return Parser(tokens(text, whole_bodies=True)).module()
+        return Parser(tokens(text)).module()  # token by token it is found what is wrong
 
-    Syntax has no cycles, and of a large file so many objects are made that looking for some took a third of the time.
-    """
+
+def read_body(text: str, line: int) -> ScopeItems:
+    """What the text of a body holds that begins in a line."""
+    with collecting_no_garbage():
+        return Parser(tokens(text, line)).scope().items
+
+
+@contextmanager
+def collecting_no_garbage() -> Iterator[None]:
+    """Syntax has no cycles; looking for some among the many objects of a large file took a third of the time."""
     collects = gc.isenabled()
     gc.disable()
     try:
-        return Parser(text).module()
+        yield
     finally:
         if collects:
             gc.enable()
@@ -71,9 +91,9 @@ def check_names(functions: list[FunctionDecl]) -> None:
 class Parser:
     """A cursor over the tokens; each method reads one kind of thing."""
 
-    def __init__(self, text: str) -> None:
-        """Cut the text into tokens; the cursor stands before the first."""
-        self.tokens = list(tokens(text))
+    def __init__(self, cut: Iterable[Token]) -> None:
+        """The cursor stands before the first token."""
+        self.tokens = list(cut)
         self.at = 0
         self.depth = 0
         self.in_call = False  # there parentheses hold operands
@@ -88,6 +108,9 @@ class Parser:
     def take(self) -> Token:
         """The next token, and step over it."""
         token = self.tokens[self.at]
+        if token.kind == "body":
+            msg = "no body"
+            raise self.error(msg)
         if token.kind != "end":
             self.at += 1
         return token
@@ -120,7 +143,7 @@ class Parser:
         """Step over the rest of a line."""
         line = self.tokens[self.at - 1].line
         while self.next.line == line and self.next.kind != "end":
-            self.at += 1
+            self.take()
 
     def skip_statement(self) -> None:
         """Step over everything up to a semicolon."""
@@ -128,7 +151,7 @@ class Parser:
             if self.next.kind == "end":
                 msg = "';'"
                 raise self.error(msg)
-            self.at += 1
+            self.take()
 
     def skips(self) -> bool:
         """Step over what says something about the source, if it comes next."""
@@ -142,6 +165,9 @@ class Parser:
 
     def skip_braces(self) -> None:
         """Step over a section in braces."""
+        if self.next.kind == "body":  # an empty one
+            self.at += 1
+            return
         self.expect("{")
         depth = 1
         while depth:
@@ -373,6 +399,10 @@ class Parser:
 
     def scope(self) -> Scope:
         """A body in braces."""
+        token = self.next
+        if token.kind == "body" and self.depth + MAX_NESTED < MAX_DEPTH // 2:
+            self.at += 1
+            return Scope(read=partial(read_body, token.text, token.line))
         self.expect("{")
         self.deeper()
         items: list[Statement | Label | VariableDecl | Scope] = []
@@ -381,7 +411,7 @@ class Parser:
             if token.statements:
                 items += token.statements
                 self.at += 1
-            elif token.text == "{":
+            elif token.text == "{" or token.kind == "body":
                 items.append(self.scope())
             elif token.kind == "directive":
                 items += self.body_directive()

@@ -8,6 +8,7 @@ over several lines. And everything that is wrong, so that it says what.
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from itertools import accumulate
 from typing import TypeAlias
 
@@ -36,8 +37,12 @@ LABEL = re.compile(rf"([$A-Za-z_][\w$]*+):{END}", re.ASCII)
 NOTHING = re.compile(rf"[ \t]*+(?:\.loc[ \t][^/]*+)?+{END}", re.ASCII)
 BETWEEN_OPERANDS = re.compile(r",(?![^{\[]*[}\]])")  # not within braces or brackets
 SYMBOL = re.compile(NAME, re.ASCII)
+REGISTER = re.compile(r"%\w++", re.ASCII)
 NUMBER = re.compile(rf"-?(?:0[fF][0-9a-fA-F]{{8}}|0[dD][0-9a-fA-F]{{16}}|0[xX][0-9a-fA-F]{{1,15}}|{INTEGER})", re.ASCII)
 ADDRESS = re.compile(rf"\[[ \t]*+({NAME})[ \t]*+(?:\+[ \t]*+(-?(?:[1-9]\d{{0,8}}|0))[ \t]*+)?+\]", re.ASCII)
+
+
+MAX_KEPT = 1 << 15  # lines, and operands, of which what they say is remembered
 
 
 def part_of(text: str) -> SymbolRef | IntegerLiteral | OperandSyntax | None:
@@ -56,11 +61,11 @@ def part_of(text: str) -> SymbolRef | IntegerLiteral | OperandSyntax | None:
 
 def operand_of(text: str) -> OperandSyntax | None:
     """The operand that a text spells; None where it is for the parser to judge."""
-    if text.startswith("["):
+    if text[:1] == "[":
         address = ADDRESS.fullmatch(text)
         base = part_of(address[1]) if address else None
         return Address(SymbolRef(base.text, int(address[2] or 0))) if address and isinstance(base, SymbolRef) else None
-    if text.startswith("{"):
+    if text[:1] == "{":
         items = [part_of(item.strip(" \t")) for item in text[1:-1].split(",")]
         operands = tuple(item for item in items if item is not None)
         return BracedList(operands) if text.endswith("}") and len(operands) == len(items) else None
@@ -76,9 +81,12 @@ class OperandTexts(dict[str, OperandSyntax]):
 
     def __missing__(self, text: str) -> OperandSyntax:
         """Read an operand."""
-        operand = operand_of(text.strip(" \t"))
+        written = text.strip(" \t")
+        operand = SymbolRef(written) if REGISTER.fullmatch(written) else operand_of(written)
         if operand is None:
             raise KeyError(text)
+        if len(self) >= MAX_KEPT:
+            self.clear()
         self[text] = operand
         return operand
 
@@ -100,6 +108,8 @@ class LineContents(dict[str, LineContent]):
             content = label[1]
         elif NOTHING.fullmatch(text):
             content = ""
+        if len(self) >= MAX_KEPT:
+            self.clear()
         self[text] = content
         return content
 
@@ -117,15 +127,26 @@ class LineContents(dict[str, LineContent]):
         return opcode, operands, SymbolRef(guard) if guard else None, bool(negated)
 
 
+CONTENTS = LineContents()
+"""Of all files: bodies of one file, and files of one compiler, have many lines in common."""
+
+
 class PlainLines:
     """Reads the plain lines of one text."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, first_line: int) -> None:
         """Nothing is read yet."""
-        self.lines = text.split("\n")
-        self.starts = [0, *accumulate(map(len, self.lines))]
-        """Of each line, without the line feeds before it."""
-        self.contents = LineContents()
+        self.text, self.first_line = text, first_line
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """The lines."""
+        return self.text.split("\n")
+
+    @cached_property
+    def starts(self) -> list[int]:
+        """Where each begins, without the line feeds before it."""
+        return [0, *accumulate(map(len, self.lines))]
 
     def read(self, first: int) -> tuple[list[Statement | Label], int]:
         """What the lines from one on hold, up to one that is not plain, and the number of that.
@@ -133,9 +154,9 @@ class PlainLines:
         A label before such a line is left to the parser, because a table of targets may follow.
         """
         items: list[Statement | Label] = []
-        lines, contents, line = self.lines, self.contents, first
-        while line < len(lines):  # the last one has no line feed
-            content = contents[lines[line - 1]]
+        lines, contents, line, before = self.lines, CONTENTS, first, self.first_line
+        while line - before < len(lines) - 1:  # the last one has no line feed
+            content = contents[lines[line - before]]
             if content is None:
                 break
             if isinstance(content, tuple):
@@ -149,4 +170,4 @@ class PlainLines:
 
     def start_of(self, line: int) -> int:
         """Where a line begins in the text."""
-        return self.starts[line - 1] + line - 1
+        return self.starts[line - self.first_line] + line - self.first_line

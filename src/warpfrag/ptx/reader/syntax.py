@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,11 +195,44 @@ class VariableDecl:
     count: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class Scope:
-    """A body in braces: declarations, labels, instructions and further bodies, in order."""
+    """A body in braces: declarations, labels, instructions and further bodies, in order.
 
-    items: tuple[Statement | Label | VariableDecl | Scope, ...]
+    Where a function is given instead, it reads them when they are first asked for.
+    """
+
+    def __init__(self, items: ScopeItems = (), read: Callable[[], ScopeItems] | None = None) -> None:
+        """What is in it, or what reads it."""
+        self._items, self._read = items, read
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether nobody has asked yet."""
+        return self._read is not None
+
+    @property
+    def items(self) -> ScopeItems:
+        """What is between the braces."""
+        read = self._read
+        if read is not None:
+            self._items = read()
+            self._read = None
+        return self._items
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both hold the same."""
+        return isinstance(other, Scope) and self.items == other.items
+
+    def __hash__(self) -> int:
+        """Of what it holds."""
+        return hash(self.items)
+
+    def __repr__(self) -> str:
+        """What is in it."""
+        return f"Scope({self.items!r})"
+
+
+ScopeItems: TypeAlias = "tuple[Statement | Label | VariableDecl | Scope, ...]"
 
 
 @dataclass(frozen=True, slots=True)
