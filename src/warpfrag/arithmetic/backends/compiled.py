@@ -321,7 +321,7 @@ class FusedJob:
             (elements_a, np.int32),
             (groups_a, np.int32),
             (groups_a if is_short else (0, 0, 0), np.int32),
-            (elements_a if self.constants.is_sparse else (0, 0), np.uint32),
+            ((height + 1, order_a.size) if self.constants.is_sparse else (0, 0), np.uint32),
             (elements_b, np.float64),
             (elements_b, np.int8),
             (groups_b, np.int32),
@@ -369,6 +369,7 @@ def fused_constants(rule: Fused) -> Constants:
         is_sparse=int(variant.is_sparse),
         is_narrow=int(variant.is_narrow),
         is_short=int(variant.is_short),
+        unit_exponent=sum(FORMATS[name].emin - FORMATS[name].fraction for name in (rule.a, rule.b)),
     )
 
 

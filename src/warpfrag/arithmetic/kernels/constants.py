@@ -54,6 +54,7 @@ class Constants(NamedTuple):
     is_sparse: Int
     is_narrow: Int  # its lower bounds of exponents are reached in the range of the vector loops
     is_short: Int  # `short_steps` runs it, where exponents allow
+    unit_exponent: Int  # every product is a multiple of 2**this
 
 
 def flatten(constants: Constants) -> NDArray[np.int64]:

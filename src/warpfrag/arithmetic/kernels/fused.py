@@ -1,7 +1,8 @@
 """The truncated fused dot-product-add on whole matrices: step by step, strip by strip, block by block.
 
 `strip` does a step for many outputs at once, `sparse_steps` does so for a sparse A, `short_steps` does several steps of
-few products. What they do not cover, *exceptional* outputs, `exceptional` computes from codes.
+few products, `exact_steps` those that truncate no product. What they do not cover, *exceptional* outputs,
+`exceptional` computes from codes.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from warpfrag.arithmetic.kernels.control_word import (
     restore_environment,
     write_control_word,
 )
+from warpfrag.arithmetic.kernels.exact_steps import is_exact, largest_sum, may_be_exact, run_exact_steps
 from warpfrag.arithmetic.kernels.exceptional import redo_exceptional_rows
 from warpfrag.arithmetic.kernels.four_rows import STRIP
 from warpfrag.arithmetic.kernels.jit import Array, Flag, Int, entry, inlined, inner
@@ -47,6 +49,7 @@ from warpfrag.arithmetic.kernels.strip import (
     GENERAL_START,
     MAX_PAIR_EXPONENT,
     MIN_PAIR_EXPONENT,
+    WIDE_START,
     BlockGeometry,
     Scratch,
     Strip,
@@ -121,8 +124,10 @@ def run_step(
     if any_exceptional:
         save_exceptional_rows(scratch.saved, exceptional, partials, strip)
     kept = kept_bits(constants.round_to)
-    if constants.is_sparse:
-        add_products_sparse(partials, max_exponents, a, b, start, kept, strip)
+    if constants.is_sparse and start.is_narrow:
+        add_products_sparse(partials, max_exponents, a, b, start, kept, strip, GENERAL_START)
+    elif constants.is_sparse:
+        add_products_sparse(partials, max_exponents, a, b, start, kept, strip, WIDE_START)
     elif start.is_fast:
         add_products(partials, max_exponents, a, b, start, kept, strip, FAST_START)
     else:
@@ -289,6 +294,7 @@ def fused_part(
     first_row, last_row = np.uintp(part.first_row), np.uintp(part.last_row - 1)
     outputs = (last_row - first_row + U1) * PITCH
     span_a = span_of_a(a.groups, part)
+    sum_a = largest_sum(a.values, part.first_row, part.last_row, constants.products) if may_be_exact(constants) else 0.0
     for block in range(np.uintp(part.first_block), np.uintp(part.last_block)):
         first_column, first_group = np.int64(block) * BLOCK, block * all_steps
         width = np.uintp(padded(source.b.shape[1] - first_column))
@@ -307,12 +313,15 @@ def fused_part(
         span_b = span_of_b(at_b.groups, first_group, first_group + all_steps, U1 + sign_words, width)
         read_c(c, constants, addresses.accumulators, part, block)
         must_check_range = pairs_out_of_range(span_a, span_b) | any_large(addresses.accumulators, np.uintp(0), outputs)
-        write_control_word(TOWARDS_ZERO)
-        if constants.is_short and not must_check_range:
-            run_short(addresses, at_a, at_b, source, constants, geometry)
+        if not must_check_range and is_exact(constants, sum_a, span_b.highest):
+            run_exact_steps(addresses.accumulators, at_a, at_b, constants, geometry)
         else:
-            run_steps(addresses, at_a, at_b, source, constants, geometry, must_check_range)
-        write_control_word(TO_NEAREST)
+            write_control_word(TOWARDS_ZERO)
+            if constants.is_short and not must_check_range:
+                run_short(addresses, at_a, at_b, source, constants, geometry)
+            else:
+                run_steps(addresses, at_a, at_b, source, constants, geometry, must_check_range)
+            write_control_word(TO_NEAREST)
         write_d(addresses.accumulators, constants, out, part, block)
 
 
@@ -443,7 +452,7 @@ def fused_tiles(
         relatives=np.empty((height, order.size), np.int32),
         groups=np.empty((height, steps, 1 + 2 * words), np.int32),
         group_bytes=np.empty((height if constants.is_short else zero, steps, 1 + 2 * words), np.int32),
-        lines=np.empty((height if constants.is_sparse else zero, order.size), np.uint32),
+        lines=np.empty((height + 1 if constants.is_sparse else zero, order.size), np.uint32),
     )
     ready_b = PreparedB(
         values=np.empty(blocks * b_order.size * BLOCK, np.float64),

@@ -101,7 +101,8 @@ WORDS = BLOCK // 4  # 32-bit words of a line of int8
 NO_BITS = np.uint64(0)
 PITCH2 = np.uintp(2 * BLOCK)
 PITCH3 = np.uintp(3 * BLOCK)
-FAST_START, GENERAL_START = True, False  # whether sums start without branches: `SumStart.is_fast`
+# How sums start: without branches (`SumStart.is_fast`), where no lower bound of exponents is reached, or in any case.
+FAST_START, WIDE_START, GENERAL_START = 0, 1, 2
 ROW0, ROW1, ROW2, ROW3 = np.uintp(0), np.uintp(1), np.uintp(2), np.uintp(3)
 
 
@@ -259,10 +260,10 @@ def start_of(constants: Constants, group_rows: Int) -> SumStart:
 
 
 @inner
-def common_exponents(upper_c: Lanes, largest_pair: Lanes, max_relative: Lanes, start: SumStart, is_fast: Flag) -> Lanes:
+def common_exponents(upper_c: Lanes, largest_pair: Lanes, max_relative: Lanes, start: SumStart, kind: Int) -> Lanes:
     """The common exponents of some columns of a row, from C, the largest exponents of groups, and the largest sums."""
     exponent_c = upper_c & splat(UPPER_EXPONENT, COLUMNS)
-    if not is_fast and start.is_narrow:
+    if kind == GENERAL_START and start.is_narrow:
         signed = bitcast(exponent_c, np.int32)
         is_zero = (signed - splat(np.int32(1), COLUMNS)) >> splat(np.int32(31), COLUMNS)
         raised = vmax(signed, start.min_c_exponent - (start.min_c_exponent & is_zero))
@@ -303,7 +304,7 @@ def find_out_of_range(
             upper_c = upper_words(load(partials, strip.at_partials + own + j, COLUMNS))
             largest_pair = load(b_groups, strip.at_group + j, COLUMNS) + largest_a
             common = common_exponents(
-                upper_c, largest_pair, load(max_exponents, own + j, COLUMNS), start, start.is_fast
+                upper_c, largest_pair, load(max_exponents, own + j, COLUMNS), start, GENERAL_START
             )
             reach = vmax(reach, common - splat(ORIGIN, COLUMNS))
         exceptional[row] |= greater_mask(reach, splat(FURTHEST, COLUMNS)) != NO_BITS
@@ -333,17 +334,17 @@ def start_sums(
     strip: Strip,
     row: Int,
     j: Int,
-    is_fast: Flag,
+    kind: Int,
 ) -> Lanes:
     """What the sums of some columns of a row start from, with C added. The rounding mode is towards zero."""
     own, at_a = row * PITCH, group_of(strip, row) * group_size(strip)
     c = load(partials, strip.at_partials + own + j, COLUMNS)
     upper_c = upper_words(c)
     largest_pair = load(b.groups, strip.at_group + j, COLUMNS) + largest_of(a.groups, at_a)
-    common = common_exponents(upper_c, largest_pair, load(max_exponents, own + j, COLUMNS), start, is_fast)
+    common = common_exponents(upper_c, largest_pair, load(max_exponents, own + j, COLUMNS), start, kind)
     at_word, at_signs = at_a + SIGNS, strip.at_group + PITCH + j
     signs = below_zero(a.groups, at_word, b.groups, at_signs)
-    if is_fast:
+    if kind == FAST_START:
         negative_count = popcount(signs | (upper_c & splat(UPPER_SIGN, COLUMNS)))
     else:
         negative_count = popcount(signs) + (upper_c >> splat(np.uint32(31), COLUMNS))
@@ -416,19 +417,19 @@ def add_products(
     start: SumStart,
     kept: Int,
     strip: Strip,
-    is_fast: Flag,
+    kind: Int,
 ) -> None:
     """The sums of a step, and the truncation that ends it. The rounding mode is towards zero.
 
-    `is_fast` is FAST_START or GENERAL_START: two loops, of which the first, for most rules, has no branches.
+    `kind` is FAST_START or GENERAL_START: two loops, of which the first, for most rules, has no branches.
     """
     rows = elements_of(strip)
     for j in range(np.uintp(0), strip.geometry.width, np.uintp(COLUMNS)):
         totals = (
-            start_sums(partials, max_exponents, a, b, start, strip, ROW0, j, is_fast),
-            start_sums(partials, max_exponents, a, b, start, strip, ROW1, j, is_fast),
-            start_sums(partials, max_exponents, a, b, start, strip, ROW2, j, is_fast),
-            start_sums(partials, max_exponents, a, b, start, strip, ROW3, j, is_fast),
+            start_sums(partials, max_exponents, a, b, start, strip, ROW0, j, kind),
+            start_sums(partials, max_exponents, a, b, start, strip, ROW1, j, kind),
+            start_sums(partials, max_exponents, a, b, start, strip, ROW2, j, kind),
+            start_sums(partials, max_exponents, a, b, start, strip, ROW3, j, kind),
         )
         totals = add_lines(totals, a.values, rows, b.values, strip.at_first + j, PITCH, strip.geometry.products)
         finish_sums(partials, strip.at_partials + j, kept, totals)

@@ -371,6 +371,16 @@ def deinterleave_high(_context: TypingContext, x: VectorType) -> Lowering:
 
 
 @vector_intrinsic
+def splat_lane(
+    _context: TypingContext, x: VectorType, lane: types.IntegerLiteral, lanes: types.IntegerLiteral
+) -> Lowering:
+    """One lane of a vector in every lane of another."""
+    order = [lane.literal_value] * lanes.literal_value
+    result = VectorType(x.element, lanes.literal_value)
+    return result(x, lane, lanes), _emits(lambda builder, vectors: _shuffle(builder, vectors[0], vectors[0], order))
+
+
+@vector_intrinsic
 def swap_lanes(_context: TypingContext, x: VectorType, distance: types.IntegerLiteral) -> Lowering:
     """Lanes exchanged with those `distance` apart, a power of two."""
     order = [lane ^ distance.literal_value for lane in range(x.lanes)]
