@@ -31,7 +31,7 @@ from warpfrag.ptx.launch.exploration import explore as explore_launch
 from warpfrag.ptx.launch.grid import Progress, Waves, Work, is_alone, is_ordered, warps_at_once
 from warpfrag.ptx.launch.names import matching, readable, resolve
 from warpfrag.ptx.launch.options import ENGINES, LIMIT, Engine, check_choice, check_explore, checks_of, launch_config
-from warpfrag.ptx.launch.other_results import harmless_steps, may_need
+from warpfrag.ptx.launch.other_results import fits, harmless_steps, is_doubtful
 from warpfrag.ptx.launch.run import DepartedLine, Run
 from warpfrag.ptx.launch.summary import inexact_lines, summarise
 from warpfrag.ptx.launch.symbols import Symbols
@@ -289,6 +289,11 @@ class Kernel:
         return not self.order_matters and not any(map(is_alone, self.program.steps))
 
     @cached_property
+    def _may_be_doubted(self) -> bool:
+        """Whether a launch may end with doubts that can be looked into: its memory is kept then."""
+        return any(map(is_doubtful, self.program.steps))
+
+    @cached_property
     def _layout_use(self) -> LayoutUse | None:
         """The first step that depends on the layout of a wmma fragment."""
         return layout_use(self.program)
@@ -370,7 +375,7 @@ class Kernel:
         waves = self.waves(config, seed, follows)
         if not self.is_shared_out or limit < LIMIT or cooperative:
             threads = 1
-        is_kept = bool(explore) or may_need(self.program, memory)
+        is_kept = bool(explore) or (self._may_be_doubted and fits(memory))
         before = [buffer.copy() for buffer in memory.writable_buffers()] if is_kept else []
         if follows is not None:
             config = replace(config, interleaving=None if seed is None else int(seed))

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from warpfrag.ptx.interpreter.memory import DeviceMemory
     from warpfrag.ptx.interpreter.warp_state import LaunchPart
     from warpfrag.ptx.launch.grid import Waves
-    from warpfrag.ptx.program.program import DecodedInstruction, Program
+    from warpfrag.ptx.program.program import DecodedInstruction
     from warpfrag.ptx.program.types import Codes
 
     Change = Callable[[Codes], Codes]
@@ -48,10 +48,19 @@ CHANGES: tuple[Change, ...] = (np.invert, np.zeros_like, lambda codes: ~np.zeros
 CHANGEABLE = LaneOp | Move | MemoryLoad | WarpCollective | MatrixOp
 
 
-def may_need(program: Program, memory: DeviceMemory) -> bool:
-    """Whether a launch may end with doubts that can be looked into: its memory is kept then."""
-    doubtful = any(_can_change(step) or _other_actions(step, ~0) for step in program.steps)
-    return doubtful and sum(buffer.nbytes for buffer in memory.writable_buffers()) <= MAX_BYTES
+def is_doubtful(step: DecodedInstruction) -> bool:
+    """Whether a step may be in doubt, and be looked into."""
+    action = step.action
+    if _can_change(step):
+        return True
+    if not isinstance(action, LaneOp):
+        return False
+    return action.alternative is not None or (action.nan_choice is not None and not action.nan_choice.is_fixed)
+
+
+def fits(memory: DeviceMemory) -> bool:
+    """Whether the memory of a launch is small enough to be kept."""
+    return sum(buffer.nbytes for buffer in memory.writable_buffers()) <= MAX_BYTES
 
 
 def harmless_steps(work: Work, before: list[NDArray[np.generic]], waves: Callable[[], Waves]) -> frozenset[int]:
