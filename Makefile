@@ -57,6 +57,7 @@ dist: $(INSTALLED)  ## build what a release uploads: sdist, and the wheel with c
 	@rm -rf dist $(OBJECTS)
 	@$(BIN)/python -m build --sdist
 	@$(BIN)/python -m warpfrag.arithmetic.kernels.build_objects $(OBJECTS)
+	@$(BIN)/python -m warpfrag.ptx.compiler.build_loops $(OBJECTS)
 	@$(BIN)/python -m build --wheel
 	@rm -rf $(OBJECTS)
 

@@ -95,7 +95,7 @@ class RunTime(ast.NodeTransformer):
 def test_numba_has_an_upper_bound_and_only_its_public_parts_are_used():
     """A release of numba may change whatever starts with an underscore; the extension interface is stable.
 
-    `build_objects` runs for a release alone, with the numba of the lock file.
+    `build_objects` runs for a release, with the numba of the lock file; where it fails elsewhere, numba itself runs.
     """
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     (numba,) = (line for line in settings["project"]["dependencies"] if line.startswith("numba"))

@@ -98,10 +98,10 @@ def test_the_folders_are_those_that_code_is_written_to(tmp_path):
 def test_code_of_ptx_kernels_is_kept_below_a_size(tmp_path, monkeypatch):
     monkeypatch.setattr(object_cache, "folders", lambda: [tmp_path])
     monkeypatch.setattr(object_cache, "compile_text", lambda text, _level: text.encode() * 10)
-    monkeypatch.setattr(object_cache, "MAX_BYTES", 25)
+    monkeypatch.setattr(object_cache, "MAX_BYTES", 2 * (10 + object_cache.DIGEST_BYTES))
     for age, text in enumerate("ab"):
         object_cache.object_of(text, 0)
-        os.utime(tmp_path / f"{object_cache.digest(text, 0)}.o", (age, age))
+        os.utime(tmp_path / object_cache.name_of(text, 0), (age, age))
     assert object_cache.object_of("a", 0) == b"a" * 10  # read, so used later than b
     object_cache.object_of("c", 0)
-    assert {path.stem for path in tmp_path.iterdir()} == {object_cache.digest(text, 0) for text in "ac"}
+    assert {path.name for path in tmp_path.iterdir()} == {object_cache.name_of(text, 0) for text in "ac"}

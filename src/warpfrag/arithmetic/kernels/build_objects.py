@@ -2,7 +2,8 @@
 
 numba turns the loops into LLVM's code, once per target, because vectors are as wide as the target has registers. What
 is left of numba in it is replaced: arguments come as words (`objects`), memory from malloc. LLVM then makes an ELF file
-of it, for any target on any machine. Nothing that is made here runs here.
+of it, for any target on any machine. Nothing that is made for a wheel runs here. `ptx.compiler` makes objects of its
+loops by the same functions, for wheels and for the machine that it runs on.
 
 Why not C with -frounding-math: there would be a second text of each loop to hold to the reference, and a compiler to
 have on every machine that builds. Why not numba's own cache: it is one of its version, of Python's and of a processor.
@@ -34,7 +35,7 @@ from warpfrag.arithmetic.kernels.target import MACHINES, TARGETS, VARIABLE, Obje
 from warpfrag.arithmetic.schedule import run_split
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 OF_NUMBAS_TARGET = re.compile(r'^target (?:triple|datalayout) = .*$|"target-(?:cpu|features)"="[^"]*"', re.MULTILINE)
 """What names the processor in LLVM's text."""
@@ -126,7 +127,7 @@ def read_words(context: Any, builder: ir.IRBuilder, kind: Any, words: Iterator[i
         array = context.make_array(kind)(context, builder)
         address = next(words)
         shape = [next(words) for _ in range(kind.ndim)]
-        item = ir.Constant(ir.IntType(64), kind.dtype.bitwidth // 8)
+        item = ir.Constant(ir.IntType(64), getattr(kind.dtype, "bitwidth", 8) // 8)  # a flag has none
         strides = [item]
         for extent in reversed(shape[1:]):
             strides.insert(0, builder.mul(strides[0], extent))
@@ -142,21 +143,24 @@ def read_words(context: Any, builder: ir.IRBuilder, kind: Any, words: Iterator[i
     return word if kind.bitwidth == 64 else builder.trunc(word, context.get_value_type(kind))
 
 
-def lower(entry: jit.KernelEntry[...], arguments: tuple[object, ...]) -> str:
-    """The code of an entry, as LLVM's text, with a function of the entry's name that takes words."""
+def lower(name: str, entry: jit.KernelEntry[...], arguments: tuple[object, ...]) -> str:
+    """The code of an entry for arguments of some types, as LLVM's text, with a function of a name that takes words."""
     dispatcher = entry.compiled
-    dispatcher._cache = NullCache()  # noqa: SLF001 (nothing of it is for this machine)
+    numbas_cache, dispatcher._cache = dispatcher._cache, NullCache()  # noqa: SLF001 (it may not be for this machine)
     signature = tuple(dispatcher.typeof_pyval(argument) for argument in arguments)
-    dispatcher.compile(signature)
+    try:
+        dispatcher.compile(signature)
+    finally:
+        dispatcher._cache = numbas_cache  # noqa: SLF001
     result = dispatcher.overloads[signature]
     context, description = result.target_context, result.fndesc
-    library = context.codegen().create_library(f"words_{entry.name}")
+    library = context.codegen().create_library(f"words_{name}")
     library.add_linking_library(result.library)
-    module = library.create_ir_module(entry.name)
+    module = library.create_ir_module(name)
     callee_type = context.call_conv.get_function_type(description.restype, description.argtypes)
     callee = ir.Function(module, callee_type, description.llvm_func_name)
     word = ir.IntType(64)
-    function = ir.Function(module, ir.FunctionType(ir.IntType(32), [word.as_pointer()]), entry.name)
+    function = ir.Function(module, ir.FunctionType(ir.IntType(32), [word.as_pointer()]), name)
     builder = ir.IRBuilder(function.append_basic_block())
 
     def words() -> Iterator[ir.Value]:
@@ -207,23 +211,22 @@ def make_object(texts: dict[str, str], target: ObjectTarget) -> bytes:
     return code
 
 
-def build(target: ObjectTarget, folder: Path) -> Path:
-    """Write the object of a target; WARPFRAG_KERNELS names it."""
-    start = time.process_time()
-    emit_nothing()
-    seen = record_arguments()
+def packed(
+    calls: dict[str, tuple[jit.KernelEntry[...], tuple[object, ...]]], source: str, target: ObjectTarget
+) -> bytes:
+    """The object of some entries, each for arguments of the types of these; `source` is the digest of their files."""
     texts = {}
-    for name, (entry, arguments) in sorted(seen.items()):
+    for name, (entry, arguments) in sorted(calls.items()):
         with global_compiler_lock:
-            texts[name] = lower(entry, arguments)
-        sys.stdout.write(f"{target.name}: {name}, {time.process_time() - start:.0f} s\n")
-        sys.stdout.flush()
-    kinds = {name: list(objects.kinds_of(arguments)) for name, (_entry, arguments) in seen.items()}
-    data = objects.pack(make_object(texts, target), jit.SOURCE_DIGEST, target.name, kinds)
-    path = folder / (target.name + objects.SUFFIX)
-    path.write_bytes(data)
-    sys.stdout.write(f"{path.name}: {len(data) >> 10} KiB, {time.process_time() - start:.0f} s of CPU\n")
-    return path
+            texts[name] = lower(name, entry, arguments)
+    kinds = {name: list(objects.kinds_of(arguments)) for name, (_entry, arguments) in calls.items()}
+    return objects.pack(make_object(texts, target), source, target.name, kinds)
+
+
+def build(target: ObjectTarget, folder: Path) -> None:
+    """Write the object of a target; WARPFRAG_KERNELS names it."""
+    emit_nothing()
+    objects.path_of(target, folder=folder).write_bytes(packed(record_arguments(), jit.SOURCE_DIGEST, target))
 
 
 def numbas_processor(target: ObjectTarget) -> dict[str, str]:
@@ -239,20 +242,21 @@ def numbas_processor(target: ObjectTarget) -> dict[str, str]:
     return {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
 
 
-def main() -> None:
-    """Build each target in a process of its own: numba makes code for one processor only."""
+def main(module: str, build: Callable[[ObjectTarget, Path], None]) -> None:
+    """Build each target in a process of its own that runs the module: numba makes code for one processor only."""
     folder, names = Path(sys.argv[1]), sys.argv[2:] or [target.name for target in TARGETS]
     folder.mkdir(parents=True, exist_ok=True)
     target = named_target()
     if target is not None and names == [target.name]:
         build(target, folder)
+        sys.stdout.write(f"{module}: {target.name}, {time.process_time():.0f} s of CPU\n")
         return
     for name in names:
         target = next(target for target in TARGETS if target.name == name)
         settings = {VARIABLE: name, **numbas_processor(target)}
-        command = [sys.executable, "-m", "warpfrag.arithmetic.kernels.build_objects", str(folder), name]
+        command = [sys.executable, "-m", module, str(folder), name]
         subprocess.run(command, check=True, env={**os.environ, **settings})  # noqa: S603 (our own command)
 
 
 if __name__ == "__main__":
-    main()
+    main("warpfrag.arithmetic.kernels.build_objects", build)

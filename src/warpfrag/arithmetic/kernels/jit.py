@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import sys
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar
 
@@ -20,7 +19,7 @@ from llvmlite.binding import get_host_cpu_features, get_host_cpu_name
 from numba import njit
 
 from warpfrag.arithmetic.kernels import objects, target
-from warpfrag.errors import SlowArithmetic
+from warpfrag.arithmetic.kernels.objects import say_uncached
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -118,22 +117,6 @@ class KernelEntry(Generic[Parameters]):
         except OSError as error:  # the disk is full: the code is there, it was just not saved
             say_uncached(str(error))
             self.compiled(*args, **options)
-
-
-def say_uncached(reason: str) -> None:
-    """Warn, once, that the next process will have to compile again."""
-    if not _reasons:
-        _reasons.append(reason)
-        warnings.warn(
-            f"compiled kernels cannot be kept on disk, so every process compiles its own ({reason}); "
-            "NUMBA_CACHE_DIR names a folder that can be written",
-            SlowArithmetic,
-            stacklevel=2,
-        )
-
-
-_reasons: list[str] = []
-"""Why nothing is cached: one reason, once there was a warning."""
 
 
 def entry(function: Callable[Parameters, None]) -> KernelEntry[Parameters]:

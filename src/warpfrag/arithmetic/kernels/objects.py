@@ -28,7 +28,7 @@ from warpfrag.arithmetic.kernels.target import targets_for_host
 from warpfrag.errors import SlowArithmetic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from warpfrag.arithmetic.kernels.target import ObjectTarget
 
@@ -83,10 +83,19 @@ class ObjectFunction:
         """Run the loops, if it was made for arguments of these types; False, and nothing is run, if not."""
         if self.kinds != list(kinds_of(arguments)):
             return False
-        words = list(words_of(arguments))
-        if self.call((ctypes.c_int64 * len(words))(*words)):
-            raise MemoryError
+        self.bound(arguments)()
         return True
+
+    def bound(self, arguments: tuple[object, ...]) -> Callable[[], None]:
+        """A function that runs the loops on arguments of these types, which it keeps alive."""
+        words = list(words_of(arguments))
+        call, array = self.call, (ctypes.c_int64 * len(words))(*words)
+
+        def run(_kept: tuple[object, ...] = arguments) -> None:
+            if call(array):
+                raise MemoryError
+
+        return run
 
 
 def digest_of(head: dict[str, object], code: bytes) -> str:
@@ -143,39 +152,55 @@ _engines: list[Any] = []
 """They own the code, for as long as the process runs."""
 
 
-def path_of(target: ObjectTarget) -> Path:
-    """Where the object of a target is, if this installation has it."""
-    return FOLDER / (target.name + SUFFIX)
+def path_of(target: ObjectTarget, loops: str = "", folder: Path | None = None) -> Path:
+    """Where the object of a target is, if this installation has it; `loops` are those of a product, or "ptx-"."""
+    return (folder or FOLDER) / f"{loops}{target.name}{SUFFIX}"
 
 
-@lru_cache(1)
-def functions(source: str) -> dict[str, ObjectFunction]:
+@lru_cache(2)
+def functions(source: str, loops: str = "") -> dict[str, ObjectFunction]:
     """The functions of the best object that this machine can run; none where there is none. `source` is its digest."""
     for target in targets_for_host():
-        path = path_of(target)
+        path = path_of(target, loops)
         if not path.exists():
             continue
         try:
             data = path.read_bytes()
         except OSError as error:
-            _warn(path, str(error))
+            warn(path.name, str(error))
             continue
         try:
             return load(data, source, target.name)
         except (ValueError, RuntimeError) as error:
-            _warn(path, str(error))
+            warn(path.name, str(error))
     return {}
 
 
-def _warn(path: Path, reason: str) -> None:
+def warn(file: str, reason: str) -> None:
     """Warn that an object is left aside."""
     warnings.warn(
-        f"the compiled kernels in {path.name} cannot be used ({reason}); others are loaded or compiled instead",
+        f"the compiled kernels in {file} cannot be used ({reason}); others are loaded or compiled instead",
         SlowArithmetic,
         stacklevel=2,
     )
 
 
-def function_of(name: str, source: str) -> ObjectFunction | None:
+def function_of(name: str, source: str, loops: str = "") -> ObjectFunction | None:
     """The function of an entry, from the object of this machine."""
-    return functions(source).get(name)
+    return functions(source, loops).get(name)
+
+
+def say_uncached(reason: str) -> None:
+    """Warn, once, that the next process will have to compile again."""
+    if not _reasons:
+        _reasons.append(reason)
+        warnings.warn(
+            f"compiled kernels cannot be kept on disk, so every process compiles its own ({reason}); "
+            "NUMBA_CACHE_DIR names a folder that can be written",
+            SlowArithmetic,
+            stacklevel=2,
+        )
+
+
+_reasons: list[str] = []
+"""Why nothing is cached: one reason, once there was a warning."""

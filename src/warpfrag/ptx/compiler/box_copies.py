@@ -9,7 +9,7 @@ else there is (boxes that reach out of the tensor, im2col, reductions, faults, o
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -223,7 +223,7 @@ class BoxCopies:
 
     def copy(self, job: BoxJob, copies: LaneCopies, targets: BoxTargets) -> list[int]:
         """Copy the boxes of a job and tell the mbarriers; the lanes whose stores overlap others are left."""
-        from warpfrag.ptx.compiler.batch_loops import copy_units
+        from warpfrag.ptx.compiler.loops import copy_units
 
         plan, memory, lanes = job.plan, self.memory, job.lanes.tolist()
         copy_lanes, blocks, cells, _ = targets.of(job.lanes)
@@ -240,8 +240,7 @@ class BoxCopies:
         in_shared = elements(memory.shared, UNIT), (job.in_shared[copy_of] + moved) // 8, 2 * patterns, which[copy_of]
         source, target = (in_global, in_shared) if is_load else (in_shared, in_global)
         done = np.zeros(1, np.int64)
-        arguments: Any = (*source, *target, tags, mine, is_load, done)
-        copy_units.run(*arguments)
+        copy_units.run(*source, *target, tags, mine, is_load, done)
         finished = len(lanes) if done[0] == len(copy_of) else int(copy_of[done[0]])
         in_boxes, in_tensors = plan.fields.shared_bytes * finished, plan.global_bytes * finished
         memory.count_bytes(job.map_space, MAP_BYTES * finished, writes=False)

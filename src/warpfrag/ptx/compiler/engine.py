@@ -301,7 +301,7 @@ class CompiledWarpBatch(WarpBatch):
 
     def run_compiled(self) -> None:
         """Run the compiled scheduler, and do here what it returns for."""
-        from warpfrag.ptx.compiler.scheduler import run_scheduler
+        from warpfrag.ptx.compiler.loops import run_scheduler
 
         schedule, table = self.schedule, self.compiled.table(self.launch.arch)
         args = (
@@ -315,11 +315,12 @@ class CompiledWarpBatch(WarpBatch):
             self.writers,
         )
         schedule[sched.LIMIT], schedule[sched.BUDGET], schedule[sched.IS_STALE] = self.launch.limit, BUDGET, 1
+        run = run_scheduler.bound(table, schedule, *args)
         while True:
             schedule[sched.TOTAL], schedule[sched.BARRIERS_IN_USE] = self.tally.total, len(self.barriers.states)
             schedule[sched.BARRIERS_IN_USE] += self.cluster_barriers.in_use
             schedule[sched.PENDING_PRODUCTS] = len(self.products.pending)
-            run_scheduler.run(table, schedule, *args)
+            run()
             self.tally.total = int(schedule[sched.TOTAL])
             self.progress += int(schedule[sched.PROGRESS])
             schedule[sched.PROGRESS] = 0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from warpfrag.arithmetic.kernels.jit import Array, entry
+from warpfrag.ptx.compiler.operand_groups import PIECE_WORDS
 
-PIECE_WORDS = 16  # of 64 bits: a register of 32 bits in 32 lanes
 HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 

@@ -65,7 +65,7 @@ class BatchedMbarriers(Mbarriers):
         self, cells: NDArray[np.int64], arrivals: NDArray[np.int64], owed: NDArray[np.int64], *, drops: bool = False
     ) -> tuple[NDArray[np.uint64], int]:
         """Change mbarriers one after the other: what each was before, and how many could be changed."""
-        from warpfrag.ptx.compiler.batch_loops import advance_mbarriers
+        from warpfrag.ptx.compiler.loops import advance_mbarriers
 
         before, has_ended = np.empty(len(cells), np.uint64), np.zeros(len(cells), np.bool_)
         done = np.zeros(1, np.int64)

@@ -40,7 +40,7 @@ class RegisterTile:
 
     def read(self, buffer: NDArray[np.uint8], rows: Index) -> NDArray[Any]:
         """Gather the codes of some warps, [warps, rows, cols]."""
-        from warpfrag.ptx.compiler.gather import take
+        from warpfrag.ptx.compiler.loops import take
 
         out = np.empty((len(rows), *self.index.shape), np.uint32 if self.dtype.itemsize <= 4 else self.dtype)
         take.run(buffer.view(self.dtype), rows, self.index.reshape(-1), out.reshape(len(rows), -1))
@@ -53,7 +53,7 @@ class RegisterTile:
 
     def first_equal(self, buffer: NDArray[np.uint8], rows: Index) -> Index:
         """For every warp the first one whose registers hold the same codes."""
-        from warpfrag.ptx.compiler.gather import find_equal
+        from warpfrag.ptx.compiler.loops import find_equal
 
         first = np.empty(len(rows), np.int64)
         find_equal.run(buffer.view(np.uint64), rows, self.registers, np.empty(len(rows), np.uint64), first)

@@ -1,6 +1,7 @@
-"""From LLVM text to machine code, cached on disk: the name of an object file is a digest of all that it depends on.
+"""From LLVM text to machine code, cached on disk: the name of a file is a digest of all that its code depends on.
 
-A folder is kept below MAX_BYTES: the files that were not used for the longest time are removed.
+A file begins with a digest of the rest. A folder is kept below MAX_BYTES: the files that were not used for the longest
+time are removed.
 """
 
 from __future__ import annotations
@@ -15,12 +16,16 @@ from typing import TYPE_CHECKING
 from llvmlite import __version__ as llvmlite_version
 from llvmlite import binding as llvm
 
+from warpfrag.arithmetic.kernels.objects import say_uncached, warn
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 CACHE_FOLDER = "ptx"
 DIGITS = 32
 """Of the digest that is the name of a file."""
+DIGEST_BYTES = 32
+"""Of the digest at its beginning."""
 MAX_BYTES = 1 << 28
 """Of all object files in a folder: thousands of kernels."""
 # Optimization levels of LLVM's passes. Segments are straight-line vector code, where passes take long and gain nothing.
@@ -36,12 +41,15 @@ def target_machine() -> llvm.TargetMachine:
     return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=features, opt=2, jit=True)
 
 
-def digest(text: str, level: int) -> str:
-    """A digest of all that an object file depends on: LLVM, the processor, the optimization level and the text."""
+def file_name(dependencies: str) -> str:
+    """The name of a file, of all that it depends on."""
+    return f"{hashlib.sha256(f'checked {dependencies}'.encode()).hexdigest()[:DIGITS]}.o"
+
+
+def name_of(text: str, level: int) -> str:
+    """The file of a module, which depends on LLVM, the processor, the optimization level and the text."""
     host = (llvmlite_version, llvm.llvm_version_info, llvm.get_host_cpu_name())
-    return hashlib.sha256(f"{host} {llvm.get_host_cpu_features().flatten()} {level} {text}".encode()).hexdigest()[
-        :DIGITS
-    ]
+    return file_name(f"{host} {llvm.get_host_cpu_features().flatten()} {level} {text}")
 
 
 def folders() -> Iterator[Path]:
@@ -80,29 +88,43 @@ def trim(folder: Path) -> None:
         excess -= status.st_size
 
 
-def object_of(text: str, level: int) -> bytes:
-    """The object file of a module: from the cache, or compiled and cached."""
-    name = f"{digest(text, level)}.o"
+def find(name: str) -> bytes | None:
+    """What was kept under a name; a warning where it is damaged."""
     for folder in folders():
-        with suppress(OSError):
+        try:
             data = (folder / name).read_bytes()
-            with suppress(OSError):  # it may be another user's
-                os.utime(folder / name)  # used now
-            return data
-    data = compile_text(text, level)
+        except OSError:
+            continue
+        with suppress(OSError):  # it may be another user's
+            os.utime(folder / name)  # used now
+        if data[:DIGEST_BYTES] == hashlib.sha256(data[DIGEST_BYTES:]).digest():
+            return data[DIGEST_BYTES:]
+        warn(name, "its digest is not that of its code")
+    return None
+
+
+def keep(name: str, data: bytes) -> None:
+    """Keep code under a name, in the first folder that can be written."""
     for folder in folders():
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
-                file.write(data)
+                file.write(hashlib.sha256(data).digest() + data)
             Path(file.name).replace(folder / name)
         except OSError:
             continue
         trim(folder)
-        return data
-    from warpfrag.arithmetic.kernels.jit import say_uncached
-
+        return
     say_uncached("no folder can be written")
+
+
+def object_of(text: str, level: int) -> bytes:
+    """The object file of a module: from the cache, or compiled and cached."""
+    name = name_of(text, level)
+    data = find(name)
+    if data is None:
+        data = compile_text(text, level)
+        keep(name, data)
     return data
 
 

@@ -155,7 +155,7 @@ class PendingProducts:
         self, product: PendingProduct, group: Index, a: list[NDArray[Any]], b: list[NDArray[Any]]
     ) -> None:
         """Multiply for the warps group[i, j], whose accumulators are the tiles of the products' outputs."""
-        from warpfrag.ptx.compiler.gather import put_tiles, take_tiles
+        from warpfrag.ptx.compiler.loops import put_tiles, take_tiles
 
         rows, kernels, dtype = product.rows[group], product.kernels, code_type(product.c.dtype)
         height, width = product.c.places.shape
@@ -177,7 +177,8 @@ class PendingProducts:
 
     def cells(self, tile: TilePlaces, rows: Index) -> tuple[NDArray[Any], Index]:
         """All registers as elements of a tile, and where those of some warps begin."""
-        return self.buffer.reshape(-1).view(tile.dtype), rows * (self.buffer.shape[1] // tile.dtype.itemsize)
+        bases = rows * (self.buffer.shape[1] // tile.dtype.itemsize)
+        return self.buffer.reshape(-1).view(tile.dtype), np.ascontiguousarray(bases)
 
 
 def code_type(dtype: np.dtype[Any]) -> np.dtype[Any]:

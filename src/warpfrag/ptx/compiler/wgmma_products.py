@@ -14,6 +14,7 @@ import numpy as np
 from warpfrag.core.coordinates import LANES
 from warpfrag.execution.prepared import prepare
 from warpfrag.execution.wgmma import element_places
+from warpfrag.ptx.compiler.operand_groups import PIECE_WORDS
 from warpfrag.ptx.compiler.pending_products import OperandCodes, PendingProduct, TilePlaces, number_different
 from warpfrag.ptx.interpreter.matrix_instructions import words_of
 from warpfrag.ptx.program.actions import MatrixOp
@@ -128,7 +129,7 @@ WgmmaPlans: TypeAlias = dict[tuple[int, str], WgmmaPlan | None]
 
 def different_codes(codes: NDArray[Any]) -> OperandCodes:
     """Copy what is different in codes [warpgroups, rows, columns]."""
-    from warpfrag.ptx.compiler.gather import PIECE_WORDS, find_equal
+    from warpfrag.ptx.compiler.loops import find_equal
 
     lines = codes if codes.flags.c_contiguous else codes.swapaxes(1, 2)
     words = lines.reshape(len(codes), -1).view(np.uint64)
@@ -196,7 +197,7 @@ class WgmmaProducts:
 
     def gather(self, plan: WgmmaPlan, role: str, operand: PtxOperand, group: LaneGroup) -> NDArray[Any] | None:
         """The codes that descriptors lead to, each in the shared memory of its block."""
-        from warpfrag.ptx.compiler.gather import take_planned
+        from warpfrag.ptx.compiler.loops import take_planned
 
         batch = self.batch
         place = getattr(plan.prepared.operands, role)

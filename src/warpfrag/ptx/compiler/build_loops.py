@@ -1,0 +1,38 @@
+"""`python -m warpfrag.ptx.compiler.build_loops FOLDER [TARGET ...]`: object code of the engine's loops, for wheels."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from warpfrag.arithmetic.kernels import build_objects, objects
+from warpfrag.ptx.compiler.loops import LOOPS, SET, source_digest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from warpfrag.arithmetic.kernels.target import ObjectTarget
+
+ARRAY = re.compile(r"(.+)\[(\d)\]")
+
+
+def example(kind: str) -> object:
+    """An argument of a kind."""
+    array = ARRAY.fullmatch(kind)
+    return np.zeros((1,) * int(array[2]), array[1]) if array else {"bool": True}[kind]
+
+
+def build(target: ObjectTarget, folder: Path) -> None:
+    """Write the object of a target."""
+    build_objects.emit_nothing()
+    calls = {
+        name: (loop.entry, tuple(map(example, kinds))) for loop in LOOPS for kinds, name in loop.signatures.items()
+    }
+    data = build_objects.packed(calls, source_digest(), target)
+    objects.path_of(target, SET, folder).write_bytes(data)
+
+
+if __name__ == "__main__":
+    build_objects.main("warpfrag.ptx.compiler.build_loops", build)

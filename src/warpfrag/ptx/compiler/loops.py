@@ -1,0 +1,142 @@
+"""The loops of the compiled engine as Python calls them: numba, which compiles them, is imported only where it has to.
+
+A loop is looked for by the types of its arguments: in the object code of the wheel (`build_loops` makes it), then among
+what was compiled here before (`object_cache`); LLVM loads both. Where there is none, numba compiles it, and the object
+code is kept. What is damaged, or was made from other files, is left aside with a warning.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache, partial
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from warpfrag.arithmetic.kernels import objects
+from warpfrag.arithmetic.kernels.target import targets_for_host
+from warpfrag.ptx.compiler import object_cache
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from warpfrag.arithmetic.kernels.jit import KernelEntry
+    from warpfrag.arithmetic.kernels.target import ObjectTarget
+
+SET = "ptx-"
+"""How the names of the wheel's objects begin."""
+PTX = Path(__file__).parents[1]
+DEPENDS_ON = (
+    *(
+        PTX / "compiler" / f"{name}.py"
+        for name in ("scheduler", "scheduler_state", "context", "gather", "batch_loops", "operand_groups")
+    ),
+    *(PTX / "interpreter" / f"{name}.py" for name in ("mbarriers", "store_tags", "warp_batch")),
+    *(PTX.parent / "arithmetic" / "kernels" / f"{name}.py" for name in ("build_objects", "jit", "llvm", "objects")),
+    PTX.parent / "core" / "coordinates.py",
+)
+"""The files whose text, or whose constants, are in the code of a loop."""
+
+LOCK = Lock()
+
+
+@cache
+def source_digest() -> str:
+    """Of all that loops are made from."""
+    return hashlib.sha256(b"".join(path.read_bytes() for path in DEPENDS_ON)).hexdigest()
+
+
+class Loop:
+    """A compiled function; `signatures` are the kinds of arguments (`objects.kinds_of`) that it is built ahead for."""
+
+    def __init__(self, module: str, name: str, *signatures: str) -> None:
+        """Nothing is loaded yet; a signature has its kinds with spaces between."""
+        self.module, self.name = module, name
+        self.signatures = {tuple(text.split()): f"{name}_{number}" for number, text in enumerate(signatures)}
+        self.loaded: dict[tuple[str, ...], objects.ObjectFunction | None] = {}
+
+    @property
+    def entry(self) -> KernelEntry[...]:
+        """The function as numba compiles it; asking imports numba."""
+        from warpfrag.ptx.compiler import batch_loops, gather, scheduler
+
+        modules = {"batch_loops": batch_loops, "gather": gather, "scheduler": scheduler}
+        entry: KernelEntry[...] = getattr(modules[self.module], self.name)
+        return entry
+
+    def run(self, *arguments: object) -> None:
+        """Run it."""
+        self.bound(*arguments)()
+
+    def bound(self, *arguments: object) -> Callable[[], None]:
+        """A function that runs it with these arguments, as often as it is called."""
+        kinds = tuple(objects.kinds_of(arguments))
+        if kinds not in self.loaded:
+            with LOCK:  # one thread builds, and others wait for it
+                if kinds not in self.loaded:
+                    self.loaded[kinds] = self._find(kinds, arguments)
+        function = self.loaded[kinds]
+        return partial(self.entry.run, *arguments) if function is None else function.bound(arguments)
+
+    def _find(self, kinds: tuple[str, ...], arguments: tuple[object, ...]) -> objects.ObjectFunction | None:
+        """The code for some kinds of arguments; None where numba has to run it."""
+        targets = targets_for_host()
+        if kinds not in self.signatures or not targets:
+            return None
+        name = self.signatures[kinds]
+        function = objects.function_of(name, source_digest(), SET)
+        return function or self._load(name, targets[0]) or self._build(name, targets[0], arguments)
+
+    def _load(self, name: str, target: ObjectTarget) -> objects.ObjectFunction | None:
+        """What this machine has compiled before."""
+        file = file_of(name, target)
+        data = object_cache.find(file)
+        try:
+            return objects.load(data, source_digest(), target.name).get(name) if data else None
+        except (ValueError, RuntimeError) as error:
+            objects.warn(file, str(error))
+            return None
+
+    def _build(self, name: str, target: ObjectTarget, arguments: tuple[object, ...]) -> objects.ObjectFunction | None:
+        """What numba and LLVM make now, and is kept."""
+        from warpfrag.arithmetic.kernels import build_objects
+
+        try:
+            data = build_objects.packed({name: (self.entry, arguments)}, source_digest(), target)
+            function = objects.load(data, source_digest(), target.name)[name]
+        except Exception:  # noqa: BLE001 (numba's inner parts: those of another version may differ; numba itself still runs it)
+            return None
+        object_cache.keep(file_of(name, target), data)
+        return function
+
+
+def file_of(name: str, target: ObjectTarget) -> str:
+    """What a loop is called on disk, by all that it depends on."""
+    return object_cache.file_name(f"{source_digest()} {name} {target.name}")
+
+
+def _each(kinds: str, *types: str) -> tuple[str, ...]:
+    """Signatures that differ in a type, and in the type of the codes: those of up to 32 bits are given as 32."""
+    return tuple(kinds.format(kind, "<u8" if kind == "<u8" else "<u4") for kind in types)
+
+
+ELEMENTS = ("|u1", "<u2", "<u4", "<u8")
+run_scheduler = Loop(
+    "scheduler", "run_scheduler", "<i8[2] <i8[1] <i8[1] |u1[2] |b1[3] <i8[3] <i8[2] <i8[1] <i8[1] <u8[1]"
+)
+take = Loop("gather", "take", *_each("{}[2] <i8[1] <i8[1] {}[2]", *ELEMENTS))
+take_tiles = Loop("gather", "take_tiles", *_each("{}[1] <i8[2] <i8[2] {}[2]", *ELEMENTS[1:]))
+put_tiles = Loop("gather", "put_tiles", *_each("{}[1] <i8[2] <i8[2] {}[2]", *ELEMENTS[1:]))
+find_equal = Loop("gather", "find_equal", "<u8[2] <i8[1] <i8[1] <u8[1] <i8[1]")
+take_planned = Loop("gather", "take_planned", *_each("{0}[1] <i8[1] <i8[2] <i8[1] {0}[2]", *ELEMENTS))
+copy_units = Loop(
+    "batch_loops",
+    "copy_units",
+    "<u8[1] <i8[1] <i8[2] <i8[1] <u8[1] <i8[1] <i8[2] <i8[1] <u8[1] <u8[1] bool <i8[1]",
+)
+advance_mbarriers = Loop(
+    "batch_loops", "advance_mbarriers", "<u8[1] <u8[1] <i8[1] <i8[1] <i8[1] bool <u8[1] |b1[1] <i8[1]"
+)
+LOOPS: tuple[Loop, ...] = (
+    run_scheduler, take, take_tiles, put_tiles, find_equal, take_planned, copy_units, advance_mbarriers,
+)  # fmt: skip
