@@ -60,16 +60,21 @@ def branch(number, program):
     return [*lines, *(instruction(item, number) for item in program), f"{label}:"]
 
 
-@pytest.mark.one_engine
-@pytest.mark.parametrize("row", litmus.ROWS, ids=[row[0] for row in litmus.ROWS])
-def test_a_litmus_test_is_judged_as_the_model_says(row):
-    _, place, programs, verdict, _ = row
+def launch_of(place, programs):
+    """The text of a kernel, its grid and block, and the options of its launch."""
     block = {"lanes": 32, "warps": 64}.get(place, 1)
     grid = 1 if place in {"lanes", "warps"} else len(programs)
     text = kernel(place, programs)
     if place == "warps":
         text = text.replace("@%p2 bra", "setp.ne.or.u32 %p2, %r7, 0, %p2;\n@%p2 bra")
-    options = {"cluster": len(programs)} if place == "cluster" else {}
+    return text, grid, block, {"cluster": len(programs)} if place == "cluster" else {}
+
+
+@pytest.mark.one_engine
+@pytest.mark.parametrize("row", litmus.ROWS, ids=[row[0] for row in litmus.ROWS])
+def test_a_litmus_test_is_judged_as_the_model_says(row):
+    _, place, programs, verdict, _ = row
+    text, grid, block, options = launch_of(place, programs)
     run = wf.ptx.load(text)["k"].launch(grid, block, [np.zeros(128, np.uint32)], checks="races", **options)
 
     assert {finding.kind for finding in run.findings} == ({verdict} - {"none"})

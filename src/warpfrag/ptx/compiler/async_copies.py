@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from warpfrag.ptx.compiler import context
+from warpfrag.ptx.compiler.access_hook import screen_call
 from warpfrag.ptx.program.state_spaces import SPACES
 
-COPY_PARAMETERS = "ptr %context, i32 %mask, ptr %addresses, ptr %items, ptr %src_bytes, i64 %step"
+COPY_PARAMETERS = "ptr %context, i64 %row, i32 %mask, ptr %addresses, ptr %items, ptr %src_bytes, i64 %step"
 
 
 def copy_text(words: int) -> str:
@@ -105,6 +106,8 @@ fits:
   %data = load ptr, ptr %data_at
   %offset = sub i64 %address, %start
   %place = getelementptr i8, ptr %data, i64 %offset
+  %lane_bit = shl i32 1, %lane
+{screen_call("global", "%count_wide", is_store=False, part="%lane_bit", home="%home_now")}
   br i1 %is_all, label %whole, label %bytes_loop
 whole:
 {moves}

@@ -13,7 +13,9 @@ WAVEFRONTS = WRITTEN_BYTES + len(SPACES)
 STEP_CAUSES = WAVEFRONTS + len(SPACES)  # the address of `LaunchTally.causes`
 SHARED_TAGS, WRITERS, BLOCK_WARPS = range(STEP_CAUSES + 1, STEP_CAUSES + 4)  # `interpreter.store_tags`
 STEP_READ, STEP_WRITTEN, STEP_CONFLICTS = range(BLOCK_WARPS + 1, BLOCK_WARPS + 4)  # addresses of counts by step
-CONTEXT_WORDS = 72
+SCREEN, SCREEN_STATE, SUSPICIONS = range(STEP_CONFLICTS + 1, STEP_CONFLICTS + 4)
+"""The function that is told of every access, 0 for none; what it works on (`access_screen`); lanes that it doubts."""
+CONTEXT_WORDS = 73
 ALLOCATION_WORDS = 5  # of an allocation: start, end, data, writable, tags
 NO_FAULT = (1 << 62) - 1
 """What FAULT_STEP holds while no access has been a fault."""

@@ -76,6 +76,7 @@ class CompiledProgram:
         self.program = program
         self.layout = RegisterLayout.of(program)
         self.segments: dict[int, Segment] = {}
+        self.covered: set[int] = set()  # steps that have machine code
         self.products = products(program)
         runs = {start: program.steps[start : ends[-1]] for start, ends in self.products.items()}
         runs |= {at: [step] for at, step in enumerate(program.steps) if is_joinable(step)}
@@ -110,6 +111,7 @@ class CompiledProgram:
         texts = module_texts(self.program, self.layout, segments)
         self._code = MachineCode(*texts, [segment.name for segment in segments])
         self.segments = {segment.start: segment for segment in segments}
+        self.covered = {at for segment in segments for at in range(segment.start, segment.end)}
         self.tables: dict[str, NDArray[np.int64]] = {}
 
     def table(self, arch: str) -> NDArray[np.int64]:
@@ -155,8 +157,7 @@ class CompiledProgram:
     @property
     def opcodes(self) -> set[str]:
         """The opcodes that have machine code."""
-        steps = self.program.steps
-        return {steps[at].name for segment in self.segments.values() for at in range(segment.start, segment.end)}
+        return {self.program.steps[at].name for at in self.covered}
 
 
 def has_instruction(action: Action, arch: str) -> bool:
@@ -228,6 +229,7 @@ class CompiledWarpBatch(WarpBatch):
         self.schedule = np.zeros(sched.STATE_WORDS, np.int64)
         self.lists = np.zeros((3, self.warps), np.int64)
         self.runs = np.zeros(len(program.steps), np.int64)
+        self.exited = np.zeros(len(part.blocks), np.bool_)
         self.products = PendingProducts(self.buffer)
         self.wgmma = WgmmaProducts(self, self.products, layout, compiled.product_steps, compiled.wgmma_plans)
         self.boxes = BoxCopies(self, self.batched_mbarriers)
@@ -313,6 +315,7 @@ class CompiledWarpBatch(WarpBatch):
             self.block_numbers,
             self.runs,
             self.writers,
+            self.exited,
         )
         schedule[sched.LIMIT], schedule[sched.BUDGET], schedule[sched.IS_STALE] = self.launch.limit, BUDGET, 1
         run = run_scheduler.bound(table, schedule, *args)

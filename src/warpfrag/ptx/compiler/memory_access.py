@@ -14,6 +14,7 @@ from __future__ import annotations
 from warpfrag.core.coordinates import LANES
 from warpfrag.memory.shared_memory import BANK_BYTES
 from warpfrag.ptx.compiler import context
+from warpfrag.ptx.compiler.access_hook import SCREEN, SCREENED, TELL_GROUPS, screen_call
 from warpfrag.ptx.compiler.async_copies import COPY_PARAMETERS, copy_text
 from warpfrag.ptx.compiler.ir_builder import splat_lines
 from warpfrag.ptx.compiler.store_overlaps import END_WAIT, TAG_ARGUMENTS, store_order, tag_arguments, tagged_text
@@ -55,7 +56,7 @@ def helper_text(access: str, space: str, bits: int, count: int) -> str:
     if space == "generic":
         inner = [declaration((access, window, bits, count)) for window in WINDOWS.values()]
         return "\n".join([*inner, generic_text(access, bits, count)])
-    inner = [INTRINSICS, DECLARED, MISALIGNED, COUNT]
+    inner = [INTRINSICS, DECLARED, MISALIGNED, COUNT, SCREEN]
     if access == "copy":
         return "\n".join([*inner, copy_text(count)])
     tagged = [tagged_text(bits, count)] if access == "store" and space in TAGGED else []
@@ -125,6 +126,8 @@ def plain_text(access: str, space: str, bits: int, count: int) -> str:
     mover = f"call void @{access}_{bits}_{count}(i32 %part, ptr %places, i64 %delta, ptr %items)"
     if access == "store" and space in TAGGED:
         mover = tagged_call(mover, is_shared=space == "shared")
+    if space in SCREENED:
+        mover = f"{screen_call(space, size, is_store=access == 'store')}\n  {mover}"
     lines = [
         head,
         f"""entry:
@@ -496,11 +499,13 @@ none:
   ret ptr null
 }}"""
 
-COMMON = f"{INTRINSICS}{FAULT}{FIND}{COUNT_DISTINCT}{GLOBAL_SECTORS}{SHARED_WAVEFRONTS}{MATRIX_PASSES}{END_WAIT}"
+WAVEFRONT_COUNTS = f"{COUNT_DISTINCT}{GLOBAL_SECTORS}{SHARED_WAVEFRONTS}{MATRIX_PASSES}"
+COMMON = f"{INTRINSICS}{FAULT}{FIND}{WAVEFRONT_COUNTS}{END_WAIT}{TELL_GROUPS}"
 DECLARED = """
 declare void @fault(ptr, i64, i64, i32, ptr)
 declare ptr @find(ptr, i64)
 declare i64 @sectors(i32, ptr)
 declare i64 @passes(i32, ptr, i64)
 declare i64 @matrix_passes(i32, ptr, i32)
-declare void @end_wait(ptr, i64, i32, i64)"""
+declare void @end_wait(ptr, i64, i32, i64)
+declare void @tell_groups(ptr, i64, i32, i64, i64, i64)"""

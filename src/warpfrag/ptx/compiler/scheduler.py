@@ -38,6 +38,7 @@ from warpfrag.ptx.compiler.scheduler_state import (
     FUNCTION,
     GUARD,
     IS_CONVERGED,
+    IS_LATE,
     IS_SCHEDULED,
     IS_STALE,
     KIND,
@@ -184,11 +185,12 @@ def jump(target: Int, table: Array, state: Array, flags: Array, numbers: Array, 
 
 
 @inner
-def exit_lanes(state: Array, flags: Array, numbers: Array, lists: Array) -> None:
+def exit_lanes(state: Array, flags: Array, numbers: Array, lists: Array, blocks: Array, exited: Array) -> None:
     """End the threads of this time slice."""
     masks = lists[2].view(np.uint32)
     for i in range(state[WARP_COUNT]):
         row = lists[1, i]
+        exited[blocks[row]] = True
         set_pc(row, masks[i], state[PC], numbers[0])
         for lane in range(LANES):
             if masks[i] >> np.uint32(lane) & np.uint32(1):
@@ -263,10 +265,12 @@ def branch(at: Int, table: Array, state: Array, registers: Array, flags: Array, 
 
 
 @inner
-def order_stores(count: Int, lists: Array, writers: Array) -> None:
+def pass_barrier(state: Array, lists: Array, blocks: Array, writers: Array, exited: Array) -> None:
     """Order what the warps of this time slice store from now on behind what they stored before a barrier."""
-    for i in range(count):
-        writers[lists[1, i]] += NEXT_INTERVAL
+    for i in range(state[WARP_COUNT]):
+        row = lists[1, i]
+        writers[row] += NEXT_INTERVAL
+        state[IS_LATE] |= exited[blocks[row]]
 
 
 @inner
@@ -322,11 +326,13 @@ def run_scheduler(
     blocks: Array,
     runs: Array,
     writers: Array,
+    exited: Array,
 ) -> None:
     """Run until Python is needed: `state[STATUS]` says for what.
 
     `blocks` has the block of every warp; `runs` counts how many warps ran the steps from each step on; `writers` are
-    the tags of what the warps store, which every barrier changes (`interpreter.store_tags`).
+    the tags of what the warps store, which every barrier changes (`interpreter.store_tags`); `exited` says of every
+    block whether threads of it have.
     """
     budget = state[TOTAL] + state[BUDGET]
     if state[IS_STALE]:
@@ -358,6 +364,6 @@ def run_scheduler(
         elif kind == BRANCH:
             branch(at, table, state, registers, flags, numbers, lists)
         elif kind == BARRIER:
-            order_stores(count, lists, writers)
+            pass_barrier(state, lists, blocks, writers, exited)
         elif kind == EXIT:
-            exit_lanes(state, flags, numbers, lists)
+            exit_lanes(state, flags, numbers, lists, blocks, exited)

@@ -17,10 +17,11 @@ INTERPRETED, SEGMENT, WHOLE_WARP_SEGMENT, BRANCH, BARRIER, EXIT, WARP_WAIT = ran
 # their block, how many warps they are of, whether they are all lanes that are alive (converged), and then the slices
 # that are not yet counted lane by lane. Of the launch: warp instructions so far, their limit, how many to run before
 # Python is asked again, stores so far, barriers that lanes wait at, whether Python has changed program counters, and
-# how many products are pending (`pending_products`).
+# how many products are pending (`pending_products`), and whether a block reached a barrier after some of its threads
+# had exited.
 STATUS, IS_SCHEDULED, PC, SLICE_END, WARP_COUNT, IS_CONVERGED, PENDING_SLICES = range(7)
-TOTAL, LIMIT, BUDGET, PROGRESS, BARRIERS_IN_USE, IS_STALE, PENDING_PRODUCTS = range(7, 14)
-STATE_WORDS = 14
+TOTAL, LIMIT, BUDGET, PROGRESS, BARRIERS_IN_USE, IS_STALE, PENDING_PRODUCTS, IS_LATE = range(7, 15)
+STATE_WORDS = 15
 # Statuses: why the scheduler returned to Python; the last is that it need not.
 NEEDS_INTERPRETER, NONE_RUNNABLE, FAULT, OUT_OF_BUDGET, NEEDS_FLUSH, NEEDS_NOTHING = range(6)
 ALL_LANES = np.uint32(0xFFFFFFFF)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,12 +13,14 @@ from warpfrag.ptx.compiler.ir_builder import IntLanes, IRBuilder, splat
 from warpfrag.ptx.compiler.lane_ops import LOWERINGS, choose_nan, is_nan, lower_contracted, lower_lop3
 from warpfrag.ptx.compiler.liveness import LiveSet, outliving
 from warpfrag.ptx.compiler.memory_access import Helper, helper_name
+from warpfrag.ptx.compiler.register_marks import RegisterMarks, marked_registers
 from warpfrag.ptx.compiler.scheduler_state import ALL_LANES
 from warpfrag.ptx.compiler.warp_ops import WARP_LOWERINGS
 from warpfrag.ptx.interpreter.special_registers import INEXACT
 from warpfrag.ptx.interpreter.store_tags import HAS_WAITED_SHIFT
 from warpfrag.ptx.opcodes.cooperating import shuffle
 from warpfrag.ptx.program.actions import (
+    Action,
     AsyncCopy,
     LaneOp,
     MatrixOp,
@@ -62,6 +64,7 @@ class RegisterLayout:
     special: dict[str, int]
     bytes: int
     maps_addresses: bool = False  # generic ones may lie in the shared memory of another block
+    marks: dict[int, int] = field(default_factory=dict)  # of registers that may be read before they are written
 
     @staticmethod
     def of(program: Program) -> RegisterLayout:
@@ -79,7 +82,8 @@ class RegisterLayout:
                         special[item.name] = at
                         at += LANES * 4
         maps = any(step.attributes.opcode == "mapa" for step in program.steps)
-        return RegisterLayout(tuple(offsets), special, at, maps)
+        marks = {index: at + 4 * number for number, index in enumerate(sorted(marked_registers(program)))}
+        return RegisterLayout(tuple(offsets), special, at + len(marks) * 4, maps, marks)
 
 
 def is_fixed(name: str) -> bool:
@@ -105,6 +109,7 @@ class WarpCode:
         self.loaded: dict[int, IntLanes] = {}
         self.changed: dict[int, Register] = {}
         self.helpers: set[Helper] = set()
+        self.marks = RegisterMarks(self.ir, layout.marks)
 
     # --- operands
 
@@ -164,7 +169,18 @@ class WarpCode:
             active = self.register(step.guard)
             active = self.ir.not_(active) if step.guard.negated else active
         if isinstance(action, NoOp):
+            for left in copy_groups(step):
+                lanes = f"ptr %context, i64 %row, i32 {self.mask_of(active)}"
+                self.ir.line(f"call void @tell_groups({lanes}, i64 {left or 0}, i64 {int(left is None)}, i64 {at})")
             return
+        self.compute(at, step, action, active)
+        if self.marks.concern(step):
+            moved = self.shuffled_lanes(step)[0] if step.attributes.opcode == "shfl" else None
+            chosen = self.read(step.sources[2], TYPES["pred"]) if self.marks.is_choice(step) else None
+            self.marks.follow(step, self.mask_of(active), moved, chosen)
+
+    def compute(self, at: int, step: DecodedInstruction, action: Action, active: IntLanes | None) -> None:
+        """What a step does to registers and memory."""
         if isinstance(action, LaneOp):
             self.pure(at, step, action, active)
         elif isinstance(action, Move):
@@ -327,7 +343,7 @@ class WarpCode:
         self.helpers.add(("copy", "global", 32, size // 4))
         fault = ir.assign(
             f"call i32 @copy_{size // 4}"
-            f"(ptr %context, i32 {mask}, ptr %addresses, ptr %items, ptr %src_bytes, i64 {at})"
+            f"(ptr %context, i64 %row, i32 {mask}, ptr %addresses, ptr %items, ptr %src_bytes, i64 {at})"
         )
         self.stop_on_fault(f"{at}_read", at, mask, fault)
         ir.store(targets, "%addresses", 64)
@@ -401,17 +417,21 @@ class WarpCode:
 
     def shuffle(self, step: DecodedInstruction) -> None:
         """shfl by constants, with all lanes of the warp here."""
-        attributes = step.attributes
-        operands = step.sources[1:3]
-        numbers = [operand.code(TYPES["u32"]) for operand in operands if isinstance(operand, Immediate)]
+        lanes, inside = self.shuffled_lanes(step)
+        moved = self.ir.permute(self.read(step.sources[0], TYPES["b32"]), lanes)
+        in_range = ", ".join(f"i1 {'true' if lane else 'false'}" for lane in inside)
+        for operand, result in zip(step.results, (moved, IntLanes(f"<{in_range}>", 1)), strict=False):
+            self.write(operand, result, None)
+
+    @staticmethod
+    def shuffled_lanes(step: DecodedInstruction) -> tuple[list[int], list[bool]]:
+        """Whose value each lane gets from a shfl by constants, and whether that lane is in range."""
+        numbers = [operand.code(TYPES["u32"]) for operand in step.sources[1:3] if isinstance(operand, Immediate)]
         if len(numbers) != 2:
             raise UnsupportedStep
         args = [np.full((1, LANES), number, np.uint32) for number in numbers]
-        lanes, inside = shuffle(None, np.arange(LANES)[None, :], *args, mode=attributes.operation or "")
-        moved = self.ir.permute(self.read(step.sources[0], TYPES["b32"]), lanes[0])
-        in_range = ", ".join(f"i1 {'true' if lane else 'false'}" for lane in inside[0])
-        for operand, result in zip(step.results, (moved, IntLanes(f"<{in_range}>", 1)), strict=False):
-            self.write(operand, result, None)
+        lanes, inside = shuffle(None, np.arange(LANES)[None, :], *args, mode=step.attributes.operation or "")
+        return lanes[0].tolist(), inside[0].tolist()
 
     def finish(self, live: LiveSet) -> None:
         """Write back the registers that changed and may still be read (`live`), in the lanes that are here."""
@@ -423,6 +443,18 @@ class WarpCode:
             value = ir.select(mask, self.current[index], self.loaded[index])
             place = ir.gep("%warp", self.layout.offsets[index])
             ir.store(ir.resize(value, max(8, register.bits)), place, REGISTER_ALIGN)
+        self.marks.finish()
+
+
+def copy_groups(step: DecodedInstruction) -> list[int | None]:
+    """What a step does with groups of cp.async: None closes one, a number waits until at most so many are not done."""
+    words = step.name.split(".")
+    if words[:2] != ["cp", "async"] or "bulk" in words or "mbarrier" in words:
+        return []
+    operand = step.sources[0] if step.sources else None
+    left = operand.code(None) if isinstance(operand, Immediate) else 0
+    groups: dict[str, list[int | None]] = {"commit_group": [None], "wait_all": [None, 0], "wait_group": [left]}
+    return groups.get(words[2], [])
 
 
 LDMATRIX = ("ldmatrix", (8, 8), "b16", "", "shared")

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warpfrag.ptx.checks.checked_batch import LaunchChecks
+    from warpfrag.ptx.compiler.screening import LaunchScreen
     from warpfrag.ptx.interpreter.memory import DeviceMemory
     from warpfrag.ptx.program.program import Program
 
@@ -140,12 +141,14 @@ class Work:
         memory: DeviceMemory,
         compiled: CompiledProgram | None,
         checks: LaunchChecks | None = None,
+        screen: LaunchScreen | None = None,
         batch_of: Callable[[LaunchPart], WarpBatch] | None = None,
     ) -> None:
-        """Nothing is done yet; with `checks`, or a batch of another kind, there is no compiled code."""
+        """Nothing is done yet; `checks`, a `screen` or a function choose another kind of batch than the engine's."""
         self.program, self.config, self.memory, self.compiled = program, config, memory, compiled
-        self.checks = checks
-        self.batch_of = checks.batch if checks is not None else batch_of
+        self.checks, self.screen = checks, screen
+        chosen = screen or checks
+        self.batch_of = chosen.batch if chosen is not None else batch_of
         self.tally = LaunchTally(np.zeros(len(program.steps), np.int64), np.zeros(len(program.steps), np.uint8))
         self.divergent: dict[int, str] = {}  # what the barriers saw, by line
         self.done = 0  # blocks
@@ -180,6 +183,8 @@ class Work:
                 self.done += len(blocks)
                 if progress is not None:
                     progress(self.done, waves.total)
+                if self.screen is not None and self.screen.has_doubts:
+                    waves.clear()
         return self
 
     def run_all(self, waves: Waves, threads: int | None, progress: Progress | None) -> None:
@@ -219,7 +224,7 @@ class Work:
         failed = [part.failure for part in parts if part.failure is not None]
         self.failure = min(failed, key=itemgetter(0), default=None)
 
-    def run_waves(self, waves: Waves, threads: int | None, progress: Progress | None) -> None:
+    def run_waves(self, waves: Waves, threads: int | None, progress: Progress | None) -> Work:
         """Run all waves; an interrupt says how far it came."""
         try:
             self.run_all(waves, threads, progress)
@@ -227,6 +232,7 @@ class Work:
             left = "arrays hold what was stored until then"
             error.add_note(f"interrupted after {self.done} of {waves.total} blocks; {left}")
             raise
+        return self
 
     def run_checked(self, waves: Waves, threads: int | None, progress: Progress | None) -> Work:
         """Run all waves and collect bad accesses: in compiled code while there are none, else again from the start."""
@@ -243,6 +249,19 @@ class Work:
         again.memory.tags.forget()
         again.run_waves(waves.again(), 1, progress)
         return again
+
+    def run_screened(self, waves: Waves, screen: LaunchScreen, progress: Progress | None) -> Work:
+        """Run all waves under a screen; where that leaves doubts, again from the start with the checks."""
+        changed = self.memory.writable_buffers()
+        before = [buffer.copy() for buffer in changed]
+        first = Work(self.program, self.config, self.memory.fork(), screen.compiled, screen=screen)
+        first.run_waves(waves.again(), 1, progress)
+        if first.failure is None and not first.divergent and not screen.has_doubts:
+            return first
+        for buffer, data in zip(changed, before, strict=True):
+            buffer[...] = data
+        self.memory.tags.forget()
+        return self.run_waves(waves, 1, progress)
 
 
 def is_ordered(step: DecodedInstruction) -> bool:

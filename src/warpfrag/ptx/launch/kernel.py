@@ -20,6 +20,7 @@ from warpfrag.memory.tensor_map import MAP_ALIGN, MAP_BYTES
 from warpfrag.numerics.float_environment import exact_floats
 from warpfrag.ptx.checks.checked_batch import BATCH_THREADS, LaunchChecks
 from warpfrag.ptx.compiler.engine import CompiledProgram
+from warpfrag.ptx.compiler.screening import ProgramScreen
 from warpfrag.ptx.debugger.debugger import Debugger
 from warpfrag.ptx.interpreter.memory import Allocation, DeviceMemory
 from warpfrag.ptx.launch.arguments import Arguments
@@ -274,6 +275,11 @@ class Kernel:
         return CompiledProgram(self.program)
 
     @cached_property
+    def _screen(self) -> ProgramScreen:
+        """Which checks may be decided in compiled code."""
+        return ProgramScreen(self.compiled)
+
+    @cached_property
     def order_matters(self) -> bool:
         """Whether the order of blocks can be seen: atomics on floats, or whose old value is used."""
         return any(map(is_ordered, self.program.steps))
@@ -352,7 +358,7 @@ class Kernel:
         `Run.findings` lists what they report, `Run.verdict` what that amounts to. An access outside every array ends
         the launch, and so does one that is misaligned, outside shared or local memory, or a store to read-only
         memory; with "memory" these are findings instead: a load gives 0 and a store nothing. A deadlock is a finding
-        with "barriers", and ends the launch. All checks but "memory" run in the interpreter, whatever `engine` says.
+        with "barriers", and ends the launch. What compiled code does not prove clean runs again in the interpreter.
 
         `compiler` is the version of ptxas whose code is run, where versions differ: 13.0 is that of driver 580.
         """
@@ -380,13 +386,14 @@ class Kernel:
         if follows is not None:
             config = replace(config, interleaving=None if seed is None else int(seed))
             memory.is_checked = "memory" in named
+            screen = None if compiled is None else self._screen.of_launch(config, memory, named)
             work = Work(self.program, config, memory, None, follows)
-            work.run_waves(waves, 1, progress)
-        elif named:
-            work = Work(self.program, config, memory, compiled).run_checked(waves, threads, progress)
+            work = work.run_screened(waves, screen, progress) if screen else work.run_waves(waves, 1, progress)
+            if compiled is not None:
+                compiled.interpreted_steps += follows.order.now
         else:
             work = Work(self.program, config, memory, compiled)
-            work.run_waves(waves, threads, progress)
+            work = (work.run_checked if named else work.run_waves)(waves, threads, progress)
         module = self.module
         result = summarise(work, self.readable_name, module.sources, module.source.address_size, named)
         if result.inexact_lines and is_kept:

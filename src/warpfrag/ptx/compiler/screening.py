@@ -1,0 +1,363 @@
+"""Screening: a launch in compiled code that may prove it clean, before any check follows it step by step.
+
+While it runs, compiled code tells `access_screen` of its accesses, and the interpreter tells `ScreenObserver` of those
+that it makes itself. Both know less than the checks do: what they doubt may be right, and is then run again with the
+checks; without doubts there is nothing that a check could report. Not every program can be screened:
+
+    uninitialised  memory has marks for bytes that were written; registers are written before they are read
+                   (`definite_assignment`), or compiled code follows where they were not (`register_marks`)
+    barriers       all barriers are of the whole block; a doubt is one that threads have exited before
+    races          only such barriers order threads: no atomics, no loads that wait for others, no mbarriers
+    async          nothing is asynchronous, so nothing has to be waited for; or cp.async alone, followed like races
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from warpfrag.core.coordinates import LANES
+from warpfrag.ptx.compiler import context
+from warpfrag.ptx.compiler import screen_state as words
+from warpfrag.ptx.compiler.access_hook import LOCAL_BUFFER, SHARED_BUFFER
+from warpfrag.ptx.compiler.definite_assignment import registers_read
+from warpfrag.ptx.compiler.engine import CompiledProgram, CompiledWarpBatch
+from warpfrag.ptx.compiler.register_marks import is_followed
+from warpfrag.ptx.compiler.scheduler_state import IS_LATE
+from warpfrag.ptx.compiler.warp_code import copy_groups
+from warpfrag.ptx.compiler.wgmma_products import WgmmaPlan, WgmmaProducts
+from warpfrag.ptx.interpreter.observer import Observer
+from warpfrag.ptx.program.actions import (
+    AsyncCopy,
+    AsyncStore,
+    Atomic,
+    Barrier,
+    Branch,
+    BulkCopy,
+    LaneOp,
+    MatrixOp,
+    MemoryBarrier,
+    MemoryLoad,
+    MemoryStore,
+    Move,
+    NoOp,
+    Return,
+    SurfaceLoad,
+    SurfaceReduction,
+    SurfaceStore,
+    SystemCall,
+    TensorCopy,
+    TensorMapCopy,
+    TensorMapReplace,
+    TensorThreadOp,
+    TextureFetch,
+    WarpCollective,
+    WarpWait,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from numpy.typing import NDArray
+
+    from warpfrag.ptx.interpreter.lane_group import LaneGroup
+    from warpfrag.ptx.interpreter.memory import DeviceMemory
+    from warpfrag.ptx.interpreter.warp_state import LaunchConfig, LaunchPart
+    from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
+
+    Bytes = NDArray[np.uint8]
+    Numbers = NDArray[np.int64]
+
+ASYNCHRONOUS = (
+    AsyncCopy | BulkCopy | TensorCopy | AsyncStore | TensorMapReplace | TensorMapCopy | MemoryBarrier | TensorThreadOp
+)
+ORDERED = LaneOp | Move | NoOp | MemoryLoad | MemoryStore | AsyncCopy | WarpCollective | WarpWait | MatrixOp | Branch
+ORDERED |= Return | Barrier | TextureFetch
+"""Actions whose accesses are ordered by barriers, or by waits for groups of cp.async."""
+SURFACES = SurfaceLoad | SurfaceReduction | SurfaceStore
+MARKED = (
+    LaneOp | Move | NoOp | MemoryLoad | MemoryStore | Atomic | AsyncCopy | WarpCollective | WarpWait | MatrixOp | Branch
+    | Return | Barrier | TextureFetch
+)  # fmt: skip
+"""Actions whose accesses are told: by compiled code, or by the interpreter."""
+
+
+def is_asynchronous(step: DecodedInstruction) -> bool:
+    """Whether something goes on after a step: copies, wgmma, tcgen05, and the mbarriers that follow them."""
+    action = step.action
+    return isinstance(action, ASYNCHRONOUS) or (isinstance(action, MatrixOp) and action.operation == "wgmma")
+
+
+def is_ordered(step: DecodedInstruction) -> bool:
+    """Whether an action is one of `ORDERED`: loads that may wait for others, and wgmma, are not."""
+    action = step.action
+    if isinstance(action, MemoryLoad | MemoryStore) and action.space == "cluster":
+        return False
+    is_waiting = isinstance(action, MemoryLoad) and action.polls
+    return isinstance(action, ORDERED) and not is_waiting and step.attributes.opcode not in {"wgmma", "mapa"}
+
+
+def is_whole_barrier(step: DecodedInstruction) -> bool:
+    """Whether a barrier is one of all threads of the block, who wait at it."""
+    action = step.action
+    return isinstance(action, Barrier) and action.waits and len(step.sources) == 1 + bool(action.reduction)
+
+
+class ProgramScreen:
+    """Which checks a program can be screened for."""
+
+    def __init__(self, compiled: CompiledProgram) -> None:
+        """Look at the program, which has machine code."""
+        self.compiled, self.steps = compiled, compiled.program.steps
+
+    is_enabled: ClassVar[bool] = True
+
+    def of_launch(self, config: LaunchConfig, memory: DeviceMemory, checks: Collection[str]) -> LaunchScreen | None:
+        """The screen of a launch; None where the checks have to follow it from the start.
+
+        Machine code is made where the program was interpreted for long enough (`CompiledProgram.is_worthwhile`).
+        """
+        compiled = self.compiled
+        is_plain = config.interleaving is None and not config.is_cooperative and not memory.has_heap
+        is_plain &= config.cluster_blocks == 1 and int(np.prod(config.grid, dtype=object)) < words.MAX_BLOCKS
+        if not self.is_enabled or not is_plain:
+            return None
+        if not compiled.is_ready and compiled.is_worthwhile():
+            compiled.prepare()
+        return LaunchScreen(self, memory, checks) if compiled.segments and self.allows(checks) else None
+
+    def allows(self, checks: Collection[str]) -> bool:
+        """Whether all of some checks can be decided, or at least doubted."""
+        able = {"memory": True, "uninitialised": self.has_marks, "barriers": self.has_whole_barriers}
+        able |= {"async": not self.is_asynchronous or self.is_ordered, "races": self.is_ordered}
+        return self.is_repeatable and all(able[check] for check in checks)
+
+    @cached_property
+    def is_ordered(self) -> bool:
+        """Whether all accesses are told, and barriers of the block are all that orders threads."""
+        return self.has_whole_barriers and all(map(is_ordered, self.steps))
+
+    @cached_property
+    def cell_shift(self) -> int:
+        """The bits of an offset inside a cell: no access is smaller, and other threads have the cells beside it."""
+        sizes = [
+            step.action.type.dtype.itemsize for step in self.steps if isinstance(step.action, MemoryLoad | MemoryStore)
+        ]
+        sizes += [2 for step in self.steps if step.attributes.opcode == "wmma"]
+        return min(sizes, default=4).bit_length() - 1
+
+    @cached_property
+    def copy_steps(self) -> Bytes:
+        """A byte for each step, 1 for cp.async."""
+        flags = [isinstance(step.action, AsyncCopy) for step in self.steps]
+        return np.array([*flags, *[False] * words.PADDING], np.uint8)
+
+    @cached_property
+    def is_repeatable(self) -> bool:
+        """Whether the program can be run twice: it prints nothing, and allocates nothing."""
+        return not any(isinstance(step.action, SystemCall) for step in self.steps)
+
+    @cached_property
+    def has_whole_barriers(self) -> bool:
+        """Whether all barriers are of the whole block."""
+        return all(is_whole_barrier(step) for step in self.steps if isinstance(step.action, Barrier))
+
+    @cached_property
+    def is_asynchronous(self) -> bool:
+        """Whether accesses have to be waited for, or are not followed."""
+        return any(is_asynchronous(step) or isinstance(step.action, SURFACES) for step in self.steps)
+
+    @cached_property
+    def has_marks(self) -> bool:
+        """Whether all reads of memory are told, and all registers are written first or have marks in compiled code."""
+        if not is_followed(self.compiled.program) or not all(isinstance(step.action, MARKED) for step in self.steps):
+            return False
+        marks, covered = self.compiled.layout.marks.keys(), self.compiled.covered
+        return all(at in covered or marks.isdisjoint(registers_read(step)) for at, step in enumerate(self.steps))
+
+
+class LaunchScreen:
+    """The screen of one launch: what its batches share."""
+
+    def __init__(self, program: ProgramScreen, memory: DeviceMemory, checks: Collection[str]) -> None:
+        """Nothing is doubted yet."""
+        self.program, self.compiled = program, program.compiled
+        self.has_doubts = False
+        self.follows_marks = "uninitialised" in checks
+        self.follows_order = "races" in checks or ("async" in checks and program.is_asynchronous)
+        self.follows_barriers = self.follows_order or "barriers" in checks
+        self.marks = {
+            id(item.data): no_marks(len(item.data))
+            for item in memory.allocations
+            if item.is_unwritten and self.follows_marks
+        }
+        self.accesses = {
+            id(item.data): self.no_accesses(len(item.data))
+            for item in memory.allocations
+            if item.writable and self.follows_order
+        }
+
+    def no_accesses(self, size: int) -> Numbers:
+        """The tags of memory that nobody has accessed, two for each cell."""
+        return np.zeros(2 * ((size >> self.program.cell_shift) + 1), np.int64)
+
+    def batch(self, part: LaunchPart) -> ScreenedWarpBatch:
+        """Some blocks, ready to run under the screen."""
+        return ScreenedWarpBatch(part, self)
+
+
+def no_marks(size: int) -> Bytes:
+    """The marks of memory that nobody has written."""
+    return np.zeros(size + words.PADDING, np.uint8)
+
+
+class ScreenObserver(Observer):
+    """Is told of the accesses that the interpreter makes."""
+
+    def __init__(self, batch: ScreenedWarpBatch) -> None:
+        """Doubts are those of the batch."""
+        self.batch = batch
+
+    def read(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers) -> None:
+        """Threads load."""
+        self.tell(buffer, offsets, size, threads, is_store=False)
+
+    def write(self, buffer: Bytes, offsets: Numbers, codes: NDArray[Any], threads: Numbers) -> None:
+        """Threads store."""
+        self.tell(buffer, offsets, codes.dtype.itemsize * codes.shape[1], threads, is_store=True)
+
+    def update(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers) -> None:
+        """Threads change memory by an atomic."""
+        self.tell(buffer, offsets, size, threads, is_store=False)
+        self.tell(buffer, offsets, size, threads, is_store=True)
+
+    def product_read(self, offsets: Numbers, size: int, warp: int) -> None:
+        """A wgmma reads shared memory."""
+        threads = np.full(len(offsets), warp * LANES, np.int64)
+        self.tell(self.batch.memory.shared, offsets, size, threads, is_store=False)
+
+    def tell(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers, *, is_store: bool) -> None:
+        """Tell the function that compiled code tells."""
+        from warpfrag.ptx.compiler.access_screen import screen_accesses
+
+        batch = self.batch
+        is_copy = isinstance(batch.program.steps[batch.memory.step].action, AsyncCopy)
+        where, who = np.ascontiguousarray(offsets, np.int64), np.ascontiguousarray(threads, np.int64)
+        number = batch.buffer_number(buffer)
+        if number is not None:
+            screen_accesses.run(batch.context.ctypes.data, who, where, number, int(size), is_store, is_copy)
+
+
+class ScreenedProducts(WgmmaProducts):
+    """The wgmma of a batch, whose operands must be written."""
+
+    batch: ScreenedWarpBatch
+
+    def gather(self, plan: WgmmaPlan, role: str, operand: PtxOperand, group: LaneGroup) -> NDArray[Any] | None:
+        """The codes that descriptors lead to; doubted where they have no marks."""
+        if self.batch.screen.follows_marks:
+            memory = self.batch.memory
+            shared, memory.shared = memory.shared, self.batch.shared_marks[: len(memory.shared)]
+            marks = super().gather(plan, role, operand, group)
+            memory.shared = shared
+            if marks is not None and (marks != np.iinfo(marks.dtype).max).any():
+                self.batch.doubt()
+        return super().gather(plan, role, operand, group)
+
+
+class ScreenedWarpBatch(CompiledWarpBatch):
+    """Blocks that run at once in compiled code, under a screen."""
+
+    def __init__(self, part: LaunchPart, screen: LaunchScreen) -> None:
+        """Nothing is written in the memory of these blocks, and no register is."""
+        super().__init__(part, screen.compiled)
+        self.screen = screen
+        memory = self.memory
+        layout, self.threads = screen.compiled.layout, self.alive.copy()
+        self.is_late = False  # threads have exited before a barrier of their block
+        self.state = np.zeros(words.STATE_WORDS, np.int64)
+        self.kept: list[NDArray[Any]] = []  # what the state has addresses of
+        self.shared_marks = no_marks(len(memory.shared) if screen.follows_marks else 0)
+        if screen.follows_marks:
+            offsets = [offset // 4 for offset in layout.marks.values()]
+            self.buffer.view(np.uint32)[:, offsets] = np.uint32(0xFFFFFFFF)
+            self.put(words.SHARED_MARKS, self.shared_marks)
+            self.put(words.LOCAL_MARKS, no_marks(len(memory.local)))
+            self.put_table(words.GLOBAL_MARKS, screen.marks)
+        if screen.follows_order:
+            self.state[words.CELL_SHIFT] = screen.program.cell_shift
+            self.put(words.SHARED_ACCESSES, screen.no_accesses(len(memory.shared)))
+            self.put_table(words.GLOBAL_ACCESSES, screen.accesses)
+            if screen.program.copy_steps.any():
+                self.put(words.COPIES, np.zeros(self.warps * LANES * words.COPY_WORDS, np.int64))
+                self.put(words.COPY_STEPS, screen.program.copy_steps)
+        if screen.follows_marks or screen.follows_order:
+            from warpfrag.ptx.compiler.access_screen import screen_address
+
+            self.context[context.SCREEN] = screen_address()
+            self.context[context.SCREEN_STATE] = self.state.ctypes.data
+            memory.observer = ScreenObserver(self)
+            self.wgmma = ScreenedProducts(
+                self, self.products, layout, screen.compiled.product_steps, screen.compiled.wgmma_plans
+            )
+
+    def put(self, word: int, array: NDArray[Any]) -> None:
+        """Give the state the address of an array."""
+        self.kept.append(array)
+        self.state[word] = array.ctypes.data
+
+    def put_table(self, word: int, arrays: Mapping[int, NDArray[Any]]) -> None:
+        """Give the state a table of arrays, by allocation; none where there are none."""
+        rows = [arrays.get(id(item.data)) for item in self.memory.allocations]
+        if arrays:
+            self.put(word, np.array([0 if item is None else item.ctypes.data for item in rows], np.int64))
+
+    def buffer_number(self, buffer: Bytes) -> int | None:
+        """A buffer as compiled code names it; None for parameters, which are not followed."""
+        if buffer is self.memory.shared:
+            return SHARED_BUFFER
+        if buffer is self.memory.local:
+            return LOCAL_BUFFER
+        rows = (at for at, item in enumerate(self.memory.allocations) if item.data is buffer)
+        at = next(rows, None)
+        return None if at is None else int(self.table.ctypes.data) + at * self.table.strides[0]
+
+    def doubt(self) -> None:
+        """Let the checks decide."""
+        self.screen.has_doubts = True
+
+    def run_step(self, at: int, group: LaneGroup) -> bool:
+        """Interpret a step; doubted where lanes of a warp are missing that it may read, or run apart."""
+        step = self.program.steps[at]
+        action = step.action
+        if self.screen.follows_marks and (is_partial(step, group) or not self.is_unmarked(step)):
+            self.doubt()
+        if self.screen.follows_order and copy_groups(step):
+            self.doubt()  # compiled code was not asked
+        if isinstance(action, Barrier) and self.exited[self.warp_block[group.warp_rows]].any():
+            self.is_late = True
+        has_run = super().run_step(at, group)
+        if isinstance(action, Return):
+            self.exited[self.warp_block[(self.threads & ~self.alive).any(axis=1)]] = True
+            self.is_late |= bool(self.barriers.states)
+        return has_run
+
+    def is_unmarked(self, step: DecodedInstruction) -> bool:
+        """Whether a step reads no register that compiled code has marks for."""
+        marks = self.compiled.layout.marks
+        return not marks or marks.keys().isdisjoint(registers_read(step))
+
+    def run(self) -> None:
+        """Run until every lane has exited, and look at what compiled code has doubted."""
+        super().run()
+        self.is_late |= bool(self.schedule[IS_LATE])
+        if self.context[context.SUSPICIONS] or (self.is_late and self.screen.follows_barriers):
+            self.doubt()
+
+
+def is_partial(step: DecodedInstruction, group: LaneGroup) -> bool:
+    """Whether a step that reads registers of other lanes is run by some lanes only: others may have written nothing."""
+    reads_others = isinstance(step.action, MatrixOp) or step.attributes.opcode == "shfl"
+    return reads_others and (step.guard is not None or not group.is_whole)
