@@ -52,7 +52,7 @@ def fold_constants(step: DecodedInstruction, action: LaneOp, codes: tuple[int, .
     """What ptxas computes of constants when it compiles: all but NaNs and what only hardware has."""
     attributes = step.attributes
     kind = action.results[0]
-    if is_left_to_hardware(step, action):
+    if is_left_to_hardware(step, action, codes):
         return None
     if attributes.accuracy is not None:
         function = _folded_function(step)
@@ -238,7 +238,8 @@ def sign_of_constant(kernel: KernelLowering, step: DecodedInstruction, values: V
         function = lambda a: plain(floats.flush(a, "f32"))  # noqa: E731
     source, at = step.sources[0], next(index for index, other in enumerate(table.steps) if other is step)
     writer = table.last_writer(at, source) if isinstance(source, Register) else None
-    is_sure = not attributes.ftz or writer is None or all(isinstance(item, Immediate) for item in writer.sources)
+    is_moved = writer is not None and isinstance(writer.action, Move) and isinstance(writer.sources[0], Immediate)
+    is_sure = not attributes.ftz or writer is None or is_moved
     replace_where_seen(kernel, step, "sign of a constant NaN", function, is_sure=is_sure)
     return True
 

@@ -2,7 +2,8 @@
 
 The assembler may fuse an unqualified mul with the unqualified add or sub that uses it. Which it fuses was read from
 the code it makes (ptxas 13.0 for sm_90): both in one block, the same .ftz, and every use of the product such a sum; of
-a sum of two products the first that can be fused is. The last multiplication of div.full, div.approx and rcp.approx
+a sum of two products the first that can be fused is. A product with a constant or a parameter is fused in other blocks
+too, also in loops. The last multiplication of div.full, div.approx and rcp.approx
 counts as a product. Guarded accesses and barriers, fences, and divisions and roots with a slow path end a block; a
 barrier without a guard and a jump to the next step do not. (78 small kernels on an H200, and 190 public ones.)
 """
@@ -14,10 +15,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from warpfrag.ptx.lowering.values import successors
 from warpfrag.ptx.opcodes.floating import NAN_CHOICES
 from warpfrag.ptx.opcodes.integer import by_parts
 from warpfrag.ptx.program.actions import Barrier, FusedProduct, LaneOp, MatrixOp, MemoryLoad, MemoryStore, Move, NoOp
-from warpfrag.ptx.program.program import DecodedInstruction, Register, registers_of
+from warpfrag.ptx.program.program import DecodedInstruction, Immediate, MemoryOperand, Register, registers_of
 from warpfrag.ptx.program.types import F32
 from warpfrag.ptx.semantics import approximate_functions, floats
 from warpfrag.ptx.semantics.floats import FloatModifiers
@@ -43,7 +45,8 @@ def contract(instructions: Sequence[DecodedInstruction], ends: Sequence[int]) ->
     for at, step in enumerate(steps):
         for register in (item for operand in step.results for item in registers_of(operand)):
             written[register.index].append(at)
-        used = [item for operand in (*step.sources, *step.memory_results) for item in registers_of(operand)]
+        operands = (*step.sources, *step.memory_results, *(copy.source for copy in (*step.copies, *step.returns)))
+        used = [item for operand in operands for item in registers_of(operand)]
         for index in {register.index for register in used} | ({step.guard.index} if step.guard else set()):
             read[index].append(at)
     _doubt_live(steps, read, ends)
@@ -56,11 +59,15 @@ def contract(instructions: Sequence[DecodedInstruction], ends: Sequence[int]) ->
             continue
         uses = uses_of[at] = _uses(steps, at, written[result.index], read[result.index], ends[at])
         inputs = {register.index for operand in step.sources for register in registers_of(operand)}
-        unchanged = all(not any(at < place < max(uses, default=at) for place in written[index]) for index in inputs)
-        fits = all(at < use < ends[at] and takes_product(steps[use], step, result, set()) for use in uses)
-        if uses and fits and unchanged:
+        last = max((_end_of_loops(steps, at, use) for use in uses), default=at)
+        unchanged = all(not any(at < place < last for place in written[index]) for index in inputs)
+        is_near = all(at < use < ends[at] for use in uses)
+        fits = all(takes_product(steps[use], step, result, set()) for use in uses)
+        if not (uses and fits and (is_near or _has_constant(steps, at, written))):
+            continue
+        if unchanged:
             candidates[at] = result
-        elif uses and fits:
+        else:
             for use in uses:
                 steps[use] = replace(steps[use], doubt=OVERWRITTEN)
     products = {result.index for result in candidates.values()}
@@ -89,13 +96,58 @@ def _doubt_live(steps: list[DecodedInstruction], read: dict[int, list[int]], end
 
 
 def _uses(steps: Sequence[DecodedInstruction], at: int, written: list[int], read: list[int], end: int) -> list[int]:
-    """The steps that read what a step wrote; none where another may have written it too."""
+    """The steps that read what a step wrote, in every block; none where another may have written it too."""
     if len(written) == 1:
         return read
     after = next((place for place in written if place > at), end)
-    if after >= end or steps[after].guard is not None:
-        return []  # it may be read behind the block
-    return [place for place in read if at < place <= after]
+    if after < end and steps[after].guard is None:
+        return [place for place in read if at < place <= after]
+    uses = _reached(steps, at, set(read), set(written))
+    is_other = any(_reached(steps, place, uses, set(written)) for place in written if place != at and uses)
+    return [] if is_other else sorted(uses)
+
+
+def _reached(steps: Sequence[DecodedInstruction], at: int, readers: set[int], writers: set[int]) -> set[int]:
+    """The readers of a register that a step's result gets to."""
+    found, seen, pending = set[int](), set[int](), [at + 1]
+    while pending:
+        place = pending.pop()
+        if place in seen or place >= len(steps):
+            continue
+        seen.add(place)
+        if place in readers:
+            found.add(place)
+        if place not in writers or steps[place].guard is not None:
+            pending += successors(steps[place], place + 1)
+    return found
+
+
+def _end_of_loops(steps: Sequence[DecodedInstruction], at: int, use: int) -> int:
+    """The last step that may run between a product and a use of it: the loops around the use run on."""
+    ends = [end for end, step in enumerate(steps[use:], use) if any(at < target <= use for target in step.targets)]
+    return max(ends, default=use)
+
+
+def _has_constant(steps: Sequence[DecodedInstruction], at: int, written: dict[int, list[int]]) -> bool:
+    """Whether a factor is a constant or a parameter: such a product ptxas also fuses into sums of other blocks."""
+    if steps[at].attributes.opcode != "mul":
+        return False
+    for factor in steps[at].sources:
+        if isinstance(factor, Immediate):
+            return True
+        writers = written[factor.index] if isinstance(factor, Register) else []
+        if len(writers) == 1 and _is_constant(steps[writers[0]]):
+            return True
+    return False
+
+
+def _is_constant(step: DecodedInstruction) -> bool:
+    source = step.sources[0] if step.sources else None
+    if step.guard is not None or len(step.results) != 1 or not isinstance(step.results[0], Register):
+        return False
+    if isinstance(step.action, MemoryLoad):
+        return step.action.space == "param" and isinstance(source, MemoryOperand) and source.base is None
+    return isinstance(step.action, Move) and isinstance(source, Immediate)
 
 
 def contraction_ends(steps: Sequence[DecodedInstruction], leaders: set[int]) -> list[int]:
