@@ -83,7 +83,7 @@ def test_an_error_with_another_result_keeps_the_doubt() -> None:
 def test_a_long_launch_keeps_its_doubts(monkeypatch: pytest.MonkeyPatch) -> None:
     body = f"{SUM} mov.b64 %d4, 7; {STORED}"
     assert launch(body, 8)[0].exact
-    monkeypatch.setattr(other_results, "MAX_INSTRUCTIONS", 40)
+    monkeypatch.setattr(other_results, "MAX_STEPS", 40)
     assert not launch(body, 8)[0].exact
 
 

@@ -11,6 +11,7 @@ is known, three results stand for all: no bits, all bits, and every bit changed.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import partial
 from itertools import permutations
@@ -21,7 +22,7 @@ import numpy as np
 from warpfrag.ptx.interpreter.lane_instructions import as_tuple
 from warpfrag.ptx.interpreter.warp_batch import WarpBatch
 from warpfrag.ptx.launch.exploration import explore
-from warpfrag.ptx.launch.grid import Work
+from warpfrag.ptx.launch.grid import MAX_WARPS, Work
 from warpfrag.ptx.program.actions import LaneOp, MatrixOp, MemoryLoad, Move, NanChoice, WarpCollective
 from warpfrag.ptx.program.inexact import InexactCause
 from warpfrag.ptx.program.program import registers_of
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
     Change = Callable[[Codes], Codes]
 
-MAX_INSTRUCTIONS = 100_000  # of warps, in all runs together: some seconds
+MAX_STEPS = 60_000  # of all runs together, of as many warps at once as run: some seconds
 MAX_BYTES = 1 << 24  # of memory, which is copied before the launch
 LIMIT_FACTOR = 4  # so much longer a run may be than the launch: another result may count a loop
 CHANGES: tuple[Change, ...] = (np.invert, np.zeros_like, lambda codes: ~np.zeros_like(codes))
@@ -74,7 +75,8 @@ def harmless_steps(work: Work, before: list[NDArray[np.generic]], waves: Callabl
     }
     alone = [{at: other} for at, results in others.items() for other in results]
     instructions = int(work.tally.steps.sum())
-    if not alone or instructions * (len(alone) + 1) > MAX_INSTRUCTIONS:
+    warps = min(MAX_WARPS, work.config.warps * math.prod(work.config.grid))
+    if not alone or instructions // warps * (len(alone) + 1) > MAX_STEPS:
         return frozenset()
     limit = LIMIT_FACTOR * instructions
     left = set(others) - {at for steps in _that_differ(work, before, waves, alone, limit) for at in steps}
