@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from warpfrag.ptx.lowering.doubts import MIN_NORMAL_F32
 from warpfrag.ptx.lowering.folding import is_left_to_hardware
 from warpfrag.ptx.lowering.replaced_steps import (
     doubt,
@@ -20,9 +21,7 @@ from warpfrag.ptx.lowering.replaced_steps import (
     replace_where_seen,
     second,
 )
-from warpfrag.ptx.lowering.uncertain_pairs import (
-    MIN_NORMAL_F32,
-)
+from warpfrag.ptx.lowering.uncertain_pairs import BOUNDED
 from warpfrag.ptx.lowering.values import Constant, Joined, ValueTable, evaluate
 from warpfrag.ptx.opcodes.integer import by_parts
 from warpfrag.ptx.program.actions import (
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from warpfrag.ptx.program.types import Codes, Type
 
 FOLDED = {"sin", "cos", "ex2", "lg2", "rsqrt", "rcp", "sqrt"}
-BOUNDED = {"tanh", "sin", "cos"}
 EQUAL_OPERANDS = {"f16", "f32", "f64"}
 WHOLE_BYTES = {8, 16, 24}
 CODES_OF_1 = {"f16": 0x3C00, "bf16": 0x3F80, "f32": 0x3F800000, "f64": 0x3FF0000000000000}

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from warpfrag.ptx.lowering.values import successors
+from warpfrag.ptx.lowering.liveness import kept_steps, successors
 from warpfrag.ptx.opcodes.floating import NAN_CHOICES
 from warpfrag.ptx.opcodes.integer import by_parts
 from warpfrag.ptx.program.actions import Barrier, FusedProduct, LaneOp, MatrixOp, MemoryLoad, MemoryStore, Move, NoOp
@@ -40,15 +40,7 @@ OF_A_THREAD = {"local", "param"}  # state spaces whose values an assembler may k
 def contract(instructions: Sequence[DecodedInstruction], ends: Sequence[int]) -> list[DecodedInstruction]:
     """The steps as an assembler contracts them, where blocks end at `ends`; a product that is fused does nothing."""
     steps = list(instructions)
-    written: dict[int, list[int]] = defaultdict(list)
-    read: dict[int, list[int]] = defaultdict(list)
-    for at, step in enumerate(steps):
-        for register in (item for operand in step.results for item in registers_of(operand)):
-            written[register.index].append(at)
-        operands = (*step.sources, *step.memory_results, *(copy.source for copy in (*step.copies, *step.returns)))
-        used = [item for operand in operands for item in registers_of(operand)]
-        for index in {register.index for register in used} | ({step.guard.index} if step.guard else set()):
-            read[index].append(at)
+    written, read = _accesses(steps, ends)
     _doubt_live(steps, read, ends)
     ends = _split_ends(steps, ends)
     candidates: dict[int, Register] = {}  # products that could be fused on their own
@@ -80,6 +72,23 @@ def contract(instructions: Sequence[DecodedInstruction], ends: Sequence[int]) ->
                 steps[use] = fused(steps[use], step, result)
             steps[at] = replace(step, action=NoOp(), results=(), sources=())
     return steps
+
+
+def _accesses(
+    steps: Sequence[DecodedInstruction], ends: Sequence[int]
+) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
+    """By register: the places of the steps that write it, and of those that read it and that an assembler keeps."""
+    written: dict[int, list[int]] = defaultdict(list)
+    read: dict[int, list[int]] = defaultdict(list)
+    kept = kept_steps(steps, set(ends), ends) if any(map(is_product, steps)) else set()
+    for at, step in enumerate(steps):
+        for register in (item for operand in step.results for item in registers_of(operand)):
+            written[register.index].append(at)
+        if at in kept:
+            used = [item for operand in (*step.sources, *step.memory_results) for item in registers_of(operand)]
+            for index in {register.index for register in used} | ({step.guard.index} if step.guard else set()):
+                read[index].append(at)
+    return written, read
 
 
 def _doubt_live(steps: list[DecodedInstruction], read: dict[int, list[int]], ends: Sequence[int]) -> None:

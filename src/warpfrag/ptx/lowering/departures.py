@@ -18,8 +18,9 @@ import numpy as np
 
 from warpfrag.ptx.lowering.fragment_flow import items_of
 from warpfrag.ptx.lowering.known_values import calls_library, fold_values
+from warpfrag.ptx.lowering.liveness import written_registers
+from warpfrag.ptx.lowering.predicate_rules import doubt_predicates
 from warpfrag.ptx.lowering.replaced_steps import goes_back, note, replace_function
-from warpfrag.ptx.lowering.values import written_registers
 from warpfrag.ptx.opcodes.integer import by_parts
 from warpfrag.ptx.program.actions import (
     AsyncCopy,
@@ -54,6 +55,7 @@ def depart(kernel: KernelLowering) -> None:
     if not kernel.source.is_debug:
         _early_branch(kernel)
         _guarded_sign(kernel)
+        doubt_predicates(kernel)
         fold_values(kernel)
 
 

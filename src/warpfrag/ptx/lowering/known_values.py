@@ -23,6 +23,12 @@ from warpfrag.ptx.lowering.constant_rules import (
     product_with_1,
     sign_of_constant,
 )
+from warpfrag.ptx.lowering.doubts import (
+    doubt_constants,
+    doubt_pairs,
+    doubt_text,
+    relevant_pairs,
+)
 from warpfrag.ptx.lowering.half_rules import (
     adds_halves,
     joined_conversions,
@@ -44,12 +50,6 @@ from warpfrag.ptx.lowering.sign_rules import (
     positive_comparison,
     selection_by_power,
     sign_before,
-)
-from warpfrag.ptx.lowering.uncertain_pairs import (
-    doubt_constants,
-    doubt_pairs,
-    doubt_text,
-    relevant_pairs,
 )
 from warpfrag.ptx.lowering.values import Constant, ValueTable
 from warpfrag.ptx.program.actions import (
@@ -99,7 +99,7 @@ def fold_values(kernel: KernelLowering) -> None:
     for step in kernel.steps:
         doubt_text(step, has_calls=has_calls)
     has_library = any(calls_library(step) or goes_back(at, step) for at, step in enumerate(kernel.steps))
-    pairs = relevant_pairs(kernel.steps, has_library=has_library)
+    pairs = relevant_pairs(kernel.steps, kernel.compiler, has_library=has_library)
     ruled = {at for at, step in enumerate(kernel.steps) if _wants_values(step)}
     wanted = ruled | {at for at, step in enumerate(kernel.steps) if any(pair.reads(step) for pair in pairs)}
     if not wanted:

@@ -7,31 +7,29 @@ followed through moves and blocks (`values`).
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from warpfrag.ptx.lowering.values import Constant
-from warpfrag.ptx.opcodes.integer import by_parts
-from warpfrag.ptx.program.actions import Alternative, Atomic, LaneOp, MatrixOp, MemoryLoad, Move
-from warpfrag.ptx.program.program import Immediate, MemoryOperand, Register, VectorOperand, registers_of
+from warpfrag.ptx.program.actions import Atomic, LaneOp, MatrixOp, MemoryLoad, Move
+from warpfrag.ptx.program.departures import OLDER, VERSIONS
+from warpfrag.ptx.program.program import Immediate, MemoryOperand, VectorOperand, registers_of
 from warpfrag.ptx.program.types import TYPES
 from warpfrag.ptx.semantics import floats
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable
 
-    from warpfrag.ptx.lowering.values import Values, ValueTable
-    from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
+    from warpfrag.ptx.program.actions import LaneFunction
+    from warpfrag.ptx.program.program import DecodedInstruction
     from warpfrag.ptx.program.types import Codes
 
 PAIRS_OF_FP8 = {"e4m3x2", "e5m2x2"}
 BANKED = {"param", "const"}  # state spaces of which ptxas reads whole words
 HALVES = {"b16", "u16"}
 QUARTERS = 4
+BOUNDED = {"tanh", "sin", "cos"}  # whose results lie within -1 and 1
 CLAMPED = {"add", "sub", "mad", "mad24"}
-MIN_NORMAL_F32 = 0x00800000
 MAX_AMOUNT = 255  # of a shift that is written as a number
 
 
@@ -47,7 +45,12 @@ class UncertainPair(NamedTuple):
     source: Callable[[DecodedInstruction], bool] | None = None  # what wrote the operand of the one that wrote
     shares: bool = False  # only where the second operand of the one that wrote is read too
     is_upper: bool = False  # only where the upper half of what was written is not 0: that line is doubted
+    is_repeated: bool = False  # only where the one that wrote is the same instruction with the same factors
     is_only_use: bool = False  # only where nothing else reads the result
+    is_upper_only: bool = False  # only where of the lower word of what is unpacked nothing but the upper half is read
+    is_beside_guard: bool = False  # only where a guarded step wrote the other half of what is packed
+    other: Callable[[LaneOp, list[int]], LaneFunction] | None = None  # what may be computed instead, of those operands
+    versions: tuple[str, ...] = VERSIONS
 
 
 def _opcode(step: DecodedInstruction, *names: str) -> bool:
@@ -81,11 +84,6 @@ def _packs(step: DecodedInstruction) -> bool:
     return isinstance(step.action, Move) and isinstance(step.sources[0], VectorOperand)
 
 
-def _even_items(operand: PtxOperand) -> tuple[PtxOperand, ...]:
-    """The items of a vector that become the lower half of a word."""
-    return operand.items[::2] if isinstance(operand, VectorOperand) else ()
-
-
 def _reads_halves(step: DecodedInstruction) -> bool:
     is_packed = any(kind.parts == 2 for kind in step.attributes.types)
     is_unpacked = isinstance(step.action, Move) and bool(step.results) and isinstance(step.results[0], VectorOperand)
@@ -103,8 +101,14 @@ def _loads_beside(step: DecodedInstruction) -> bool:
     return any(item.bits == 32 and (place.offset + 2 * at) % 4 == 2 for at, item in enumerate(items))
 
 
+def _unpacks_halves(step: DecodedInstruction) -> bool:
+    action, result = step.action, step.results[0] if step.results else None
+    is_unpacked = isinstance(action, Move) and isinstance(result, VectorOperand)
+    return is_unpacked and action.type.bits == 16 * len(result.items)
+
+
 def _loads_quarter(step: DecodedInstruction) -> bool:
-    """Whether a step alone loads a few bits into a register of 64 bits, of which the second quarter is the first."""
+    """Whether a step alone loads a few bits into a register of 32 or 64 bits, of which nothing knows the rest."""
     action = step.action
     if not isinstance(action, MemoryLoad) or action.type.bits > 16 or step.guard is not None:
         return False
@@ -112,7 +116,8 @@ def _loads_quarter(step: DecodedInstruction) -> bool:
         is_plain = action.type.bits == 16 and action.count == 1 and action.space not in BANKED
     else:
         is_plain = action.count == 1 or action.space in BANKED
-    return is_plain and any(register.bits == 64 for result in step.results for register in registers_of(result))
+    widths = {register.bits for result in step.results for register in registers_of(result)}
+    return (is_plain and 64 in widths) or (action.count == 1 and 32 in widths)
 
 
 def _loads_signed_bytes(step: DecodedInstruction) -> bool:
@@ -182,6 +187,16 @@ def _has_constant(step: DecodedInstruction) -> bool:
     return any(isinstance(source, Immediate) for source in step.sources)
 
 
+def _has_zero(step: DecodedInstruction) -> bool:
+    return any(isinstance(source, Immediate) and source.code(TYPES["s32"]) == 0 for source in step.sources)
+
+
+def _is_plain_f32(step: DecodedInstruction) -> bool:
+    """Whether a step of f32 says nothing about its rounding and keeps subnormal numbers."""
+    attributes = step.attributes
+    return _types(step) == ["f32"] and attributes.rounding is None and not attributes.ftz
+
+
 def _is_constant(step: DecodedInstruction) -> bool:
     return bool(step.sources) and all(isinstance(source, Immediate) for source in step.sources)
 
@@ -190,7 +205,45 @@ def _is_sum_with_constant(step: DecodedInstruction) -> bool:
     return _opcode(step, "add", "sub", "addc", "subc") and _has_constant(step)
 
 
+def _third(_a: Codes, _b: Codes, c: Codes) -> Codes:
+    return c
+
+
+def _without_nan(action: LaneOp, places: list[int]) -> LaneFunction:
+    """What a step computes if none of some operands of f32 is a NaN."""
+    function = action.function
+
+    def run(*codes: Codes) -> Codes | tuple[Codes, ...]:
+        numbers = [
+            np.where(floats.is_nan(code, "f32"), code.dtype.type(0), code) if place in places else code
+            for place, code in enumerate(codes)
+        ]
+        return function(*numbers)
+
+    return run
+
+
 PAIRS = (
+    UncertainPair(
+        lambda step: _opcode(step, "mad") and step.attributes.half == "hi" and _first_bits(step) == 32,
+        lambda step: _opcode(step, "mad") and step.attributes.half == "hi" and _first_bits(step) == 32,
+        "of several mad.hi that add the same product to their result, one may be left out",
+        is_carried=True, is_repeated=True, other=lambda _action, _places: _third, versions=OLDER,
+    ),
+    UncertainPair(
+        lambda step: _opcode(step, *CLAMPED) and step.attributes.sat and "s32" in _types(step) and _has_zero(step),
+        lambda step: _opcode(step, "neg", "abs") and _types(step) == ["s32"],
+        "a sum of 0 and a result of neg or abs may be clamped as if that had not wrapped", code=0x80000000,
+    ),
+    UncertainPair(
+        lambda step: _opcode(step, "add", "sub", "min", "max") and _is_plain_f32(step) and _has_constant(step),
+        lambda step: _opcode(step, *BOUNDED) or (step.attributes.sat and _types(step)[:1] == ["f32"]),
+        "a sum of a constant and what lies within -1 and 1 may be computed as if that were no NaN", other=_without_nan,
+    ),
+    UncertainPair(
+        _packs, lambda step: _makes_fp8(step) and _types(step)[1:] == ["f32"],
+        "the other half of a word into which mov packs a pair of fp8 may be lost", is_beside_guard=True,
+    ),
     UncertainPair(
         _reads_fp8, _unpacks_quarters,
         "of a quarter of 64 bits that mov unpacked, the conversion from fp8 may read another quarter",
@@ -218,8 +271,9 @@ PAIRS = (
         "of a half that was loaded into a wider register, the upper bits may be those of its neighbour",
     ),
     UncertainPair(
-        _unpacks_quarters, _loads_quarter,
-        "of a few bits that were loaded into a register of 64 bits, the second quarter may be the first",
+        _unpacks_halves, _loads_quarter,
+        "of a few bits that were loaded into a register, the second half of its lower word may be the first",
+        is_upper_only=True,
     ),
     UncertainPair(
         _converts_word, _loads_signed_bytes, "bytes that were loaded together may be converted with their sign",
@@ -296,135 +350,3 @@ PAIRS = (
         "of a NaN that a sum of constants leaves, the difference may change the sign alone",
     ),
 )  # fmt: skip
-
-
-def _doubt_upper(step: DecodedInstruction, reason: str) -> None:
-    """Doubt a step where the upper half of its result is not 0."""
-    action = step.action
-    if not isinstance(action, LaneOp):
-        return
-    function = action.function
-
-    def run(*codes: Codes) -> Codes:
-        result = function(*codes)
-        first = result[0] if isinstance(result, tuple) else result
-        return first & first.dtype.type(0xFFFF)
-
-    step.action = replace(action, alternative=Alternative(run, reason))
-
-
-def relevant_pairs(steps: Sequence[DecodedInstruction], *, has_library: bool) -> list[UncertainPair]:
-    """The rows of which a program has what wrote."""
-    pairs = [pair for pair in PAIRS if has_library or not pair.is_late]
-    return [pair for pair in pairs if any(pair.wrote(step) for step in steps)]
-
-
-def doubt_pairs(
-    step: DecodedInstruction, values: Values, table: ValueTable, at: int, pairs: Sequence[UncertainPair]
-) -> None:
-    """Doubt a step whose operand one of the rows names."""
-    for pair in pairs:
-        if step.doubt or not pair.reads(step):
-            continue
-        matched = {
-            place: writers
-            for place, value in enumerate(values)
-            if (
-                writers := [
-                    item for item in table.writers(value, is_carried=pair.is_carried) if _matches(pair, item, table)
-                ]
-            )
-        }
-        if pair.shares:
-            matched = {place: items for place, items in matched.items() if _shares(items, step)}
-        places = list(matched)
-        if _opcode(step, "div"):
-            places = [place for place in places if place == 1]
-        if pair.is_only_use and all(table.has_other_reader(at, step.sources[place]) for place in places):
-            continue
-        if pair.is_upper:
-            for writer in (item for items in matched.values() for item in items):
-                _doubt_upper(writer, pair.compiler)
-        elif places and pair.code is not None:
-            _doubt_code(step, places, pair.code, pair.compiler)
-        elif places or any(_matches(pair, writer, table) for writer in _packed_writers(step, table, at)):
-            step.doubt = pair.compiler
-
-
-def _matches(pair: UncertainPair, writer: DecodedInstruction, table: ValueTable) -> bool:
-    if not pair.wrote(writer):
-        return False
-    if pair.source is None:
-        return True
-    before = writer.sources[0] if writer.sources else None
-    first = table.last_writer(table.steps.index(writer), before) if isinstance(before, Register) else None
-    return first is not None and pair.source(first)
-
-
-def _shares(writers: list[DecodedInstruction], step: DecodedInstruction) -> bool:
-    return any(writer.sources[1] in step.sources for writer in writers)
-
-
-def _packed_writers(step: DecodedInstruction, table: ValueTable, at: int) -> Iterator[DecodedInstruction]:
-    """What wrote the registers of the vectors that a step reads."""
-    items_of = _even_items if isinstance(step.action, Move) else registers_of
-    factors = step.sources[:2] if isinstance(step.action, MatrixOp) else step.sources
-    for source in factors:
-        for item in items_of(source) if isinstance(source, VectorOperand) else ():
-            writer = table.last_writer(at, item) if isinstance(item, Register) else None
-            if writer is not None:
-                yield writer
-
-
-def _doubt_code(step: DecodedInstruction, places: list[int], code: int, reason: str) -> None:
-    """Doubt a step where an operand at one of some places has a code."""
-    action = step.action
-    if not isinstance(action, LaneOp):
-        step.doubt = reason
-        return
-    function = action.function
-
-    def run(*codes: Codes) -> Codes:
-        result = function(*codes)
-        first = result[0] if isinstance(result, tuple) else result
-        is_read = np.logical_or.reduce([codes[place] == code for place in places])
-        return np.where(is_read, ~first, first)
-
-    step.action = replace(action, alternative=Alternative(run, reason))
-
-
-def doubt_constants(step: DecodedInstruction, values: Values, *, has_nan: bool) -> None:
-    """Doubt what ptxas computes of constants by no rule that is known: NaNs, and subnormal quotients."""
-    attributes = step.attributes
-    codes = [value.code for value in values if isinstance(value, Constant)]
-    is_quotient = _opcode(step, "div") and attributes.accuracy is not None and len(codes) == len(values)
-    if is_quotient and attributes.ftz and any(0 < code & 0x7FFFFFFF < MIN_NORMAL_F32 for code in codes):
-        step.doubt = "a quotient of two constants may be computed differently"
-    elif has_nan:
-        _doubt_nan(step, "which NaN a compiler leaves of constants is not known")
-
-
-def _doubt_nan(step: DecodedInstruction, reason: str) -> None:
-    """Doubt a step where its result is a NaN: it may be another; one that is no float may be anything."""
-    action = step.action
-    if not isinstance(action, LaneOp) or len(action.results) != 1 or not action.results[0].is_float:
-        step.doubt = reason
-        return
-    function, kind = action.function, action.results[0]
-    another = by_parts(kind, lambda a: floats.another_nan(a, kind.element))
-
-    def run(*codes: Codes) -> Codes:
-        result = function(*codes)
-        return another(result[0] if isinstance(result, tuple) else result)
-
-    step.action = replace(action, alternative=Alternative(run, reason))
-
-
-def doubt_text(step: DecodedInstruction, *, has_calls: bool) -> None:
-    """Doubt what the text of a step alone makes uncertain, in a kernel that calls functions or not."""
-    if has_calls and _opcode(step, "setmaxnreg"):
-        step.doubt = "in a kernel that calls functions, another number of registers may change local memory"
-    if isinstance(step.action, MatrixOp) and step.action.operation == "wgmma":
-        registers = [register.index for register in registers_of(step.sources[0])]
-        if len(set(registers)) != len(registers):
-            step.doubt = "of a register that is in A twice, ptxas may take another"

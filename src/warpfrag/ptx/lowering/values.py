@@ -8,11 +8,13 @@ that every register is a copy of one definition, and gives that up where blocks 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from warpfrag.ptx.program.actions import Branch, LaneOp, Move, Return
+from warpfrag.ptx.lowering.liveness import kept_steps, successors, written_registers
+from warpfrag.ptx.program.actions import Branch, LaneOp, Move
 from warpfrag.ptx.program.program import Immediate, Register, VectorOperand, registers_of
 from warpfrag.ptx.program.types import TYPES
 from warpfrag.ptx.semantics import floats
@@ -63,7 +65,8 @@ class ValueTable:
         fold: Callable[[DecodedInstruction, LaneOp, tuple[int, ...]], int | None],
     ) -> None:
         """Go through the program until nothing changes; `fold` computes what a compiler computes with constants."""
-        self.steps, self.ends, self.fold, self.wanted = steps, ends, fold, wanted
+        self.steps, self.leaders, self.ends = steps, leaders, ends
+        self.fold, self.wanted = fold, wanted
         self.operand_values: dict[int, Values] = {}
         written = Counter(register.index for step in steps for register in written_registers(step))
         self.several = {index for index, count in written.items() if count > 1}
@@ -125,16 +128,20 @@ class ValueTable:
         return None
 
     def has_other_reader(self, at: int, operand: PtxOperand) -> bool:
-        """Whether a register that a step reads is read again, before or after it, while it holds the same value."""
+        """Whether a step that ptxas keeps reads a register too, before or after this one, with the same value."""
         if not isinstance(operand, Register):
             return False
-        for other in self.steps[at - 1 :: -1] if at else ():
+        for place in range(at - 1, -1, -1):
+            other = self.steps[place]
             if any(item.index == operand.index for item in written_registers(other)):
                 break
-            if _reads(other, operand):
+            if _reads(other, operand) and place in self.kept:
                 return True
-        if any(item.index == operand.index for item in written_registers(self.steps[at])):
-            return False
+        is_kept = all(item.index != operand.index for item in written_registers(self.steps[at]))
+        return is_kept and self.is_read_behind(at, operand)
+
+    def is_read_behind(self, at: int, operand: Register) -> bool:
+        """Whether a step that ptxas keeps reads what a register holds behind a step."""
         pending, seen = list(successors(self.steps[at], at + 1)), set[int]()
         while pending:
             place = pending.pop()
@@ -142,7 +149,7 @@ class ValueTable:
                 continue
             seen.add(place)
             other = self.steps[place]
-            if _reads(other, operand):
+            if _reads(other, operand) and place in self.kept:
                 return True
             if other.guard is not None or all(item.index != operand.index for item in written_registers(other)):
                 pending += successors(other, place + 1)
@@ -164,6 +171,11 @@ class ValueTable:
         return end < self.ends[start] and not any(
             item.index == register.index for step in between for item in written_registers(step)
         )
+
+    @cached_property
+    def kept(self) -> set[int]:
+        """The places of the steps that ptxas does not leave out."""
+        return kept_steps(self.steps, self.leaders, self.ends)
 
     # --- blocks
 
@@ -297,22 +309,6 @@ def typed_sources(step: DecodedInstruction) -> Iterator[tuple[PtxOperand, Type |
 def _reads(step: DecodedInstruction, register: Register) -> bool:
     operands = (*step.sources, *step.memory_results)
     return any(item.index == register.index for operand in operands for item in registers_of(operand))
-
-
-def written_registers(step: DecodedInstruction) -> Iterator[Register]:
-    """Every register that a step writes."""
-    for operand in (*step.results, *(copy.target for copy in (*step.returns, *step.copies))):
-        yield from registers_of(operand)
-
-
-def successors(step: DecodedInstruction, end: int) -> Iterator[int]:
-    """The blocks behind the last step of a block; those of functions start without knowledge."""
-    if isinstance(step.action, Branch):
-        yield from step.targets
-        if step.guard is not None:
-            yield end
-    elif not isinstance(step.action, Return) or step.guard is not None:
-        yield end
 
 
 def evaluate(action: LaneOp, codes: tuple[int, ...]) -> int:

@@ -159,8 +159,15 @@ DEPARTURES = {
         ),
         Departure(
             "tf32 of a packed sum", VERSIONS,
-            "cvt reads 32 bits", "of a result of two halves, cvt.rn and cvt.rz to tf32 may read the lower half alone",
-            READ, warns=False,
+            "cvt reads 32 bits",
+            "of a result of two halves that nothing else reads, cvt.rn and cvt.rz to tf32 read the lower half alone",
+            READ,
+        ),
+        Departure(
+            "flush of a joined comparison", VERSIONS,
+            "with .ftz, setp compares subnormal numbers as 0",
+            "setp.and.ftz.f32 that decides a branch or an exit, and setp.ftz.f32 in a block that may be skipped, behind"
+            " a predicate that is a constant: subnormal numbers are compared as they are", READ,
         ),
         Departure(
             "predicate of a loop", OLDER,

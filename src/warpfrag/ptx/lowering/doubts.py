@@ -1,0 +1,205 @@
+"""How steps are doubted: where a row of `uncertain_pairs` names what reads and what wrote, or the text of a step alone.
+
+A step is doubted as soon as it runs, or it gets an alternative: it is inexact where the two results differ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from warpfrag.ptx.lowering.uncertain_pairs import PAIRS, UncertainPair
+from warpfrag.ptx.lowering.values import Constant
+from warpfrag.ptx.opcodes.integer import by_parts
+from warpfrag.ptx.program.actions import Alternative, LaneOp, MatrixOp, Move
+from warpfrag.ptx.program.program import Register, VectorOperand, registers_of
+from warpfrag.ptx.semantics import floats
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from warpfrag.ptx.lowering.values import Values, ValueTable
+    from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
+    from warpfrag.ptx.program.types import Codes
+
+MIN_NORMAL_F32 = 0x00800000
+
+
+def _doubt_upper(step: DecodedInstruction, reason: str) -> None:
+    """Doubt a step where the upper half of its result is not 0."""
+    action = step.action
+    if not isinstance(action, LaneOp):
+        return
+    function = action.function
+
+    def run(*codes: Codes) -> Codes:
+        result = function(*codes)
+        first = result[0] if isinstance(result, tuple) else result
+        return first & first.dtype.type(0xFFFF)
+
+    step.action = replace(action, alternative=Alternative(run, reason))
+
+
+def relevant_pairs(steps: Sequence[DecodedInstruction], version: str, *, has_library: bool) -> list[UncertainPair]:
+    """The rows of a version of ptxas of which a program has what wrote."""
+    pairs = [pair for pair in PAIRS if (has_library or not pair.is_late) and version in pair.versions]
+    return [pair for pair in pairs if any(pair.wrote(step) for step in steps)]
+
+
+def doubt_pairs(
+    step: DecodedInstruction, values: Values, table: ValueTable, at: int, pairs: Sequence[UncertainPair]
+) -> None:
+    """Doubt a step whose operand one of the rows names."""
+    for pair in pairs:
+        if step.doubt or not pair.reads(step):
+            continue
+        matched = {
+            place: writers
+            for place, value in enumerate(values)
+            if (
+                writers := [
+                    item for item in table.writers(value, is_carried=pair.is_carried) if _matches(pair, item, table)
+                ]
+            )
+            and (not pair.shares or _shares(writers, step))
+            and (not pair.is_repeated or _repeats(writers, step, place))
+        }
+        places = list(matched)
+        if step.attributes.opcode == "div":
+            places = [place for place in places if place == 1]
+        if not _is_such_a_place(pair, step, table, at, places):
+            continue
+        if pair.is_upper:
+            for writer in (item for items in matched.values() for item in items):
+                _doubt_upper(writer, pair.compiler)
+        elif pair.code is not None or pair.other is not None:
+            _add_alternative(pair, step, places)
+        elif places or any(_matches(pair, writer, table) for writer in _packed_writers(step, table, at)):
+            step.doubt = pair.compiler
+
+
+def _is_such_a_place(
+    pair: UncertainPair, step: DecodedInstruction, table: ValueTable, at: int, places: list[int]
+) -> bool:
+    """Whether the code around a step is as a row says."""
+    if pair.is_upper_only and not _is_upper_only(step, table, at):
+        return False
+    if pair.is_beside_guard and not _is_beside_guard(step, table, at):
+        return False
+    return not pair.is_only_use or not all(table.has_other_reader(at, step.sources[place]) for place in places)
+
+
+def _add_alternative(pair: UncertainPair, step: DecodedInstruction, places: list[int]) -> None:
+    """Let a step that reads what a row names at some places be inexact where the results differ."""
+    if places and pair.code is not None:
+        _doubt_code(step, places, pair.code, pair.compiler)
+    elif places and pair.other is not None and isinstance(step.action, LaneOp):
+        alternative = Alternative(pair.other(step.action, places), pair.compiler)
+        step.action = replace(step.action, alternative=alternative)
+
+
+def _even_items(operand: PtxOperand) -> tuple[PtxOperand, ...]:
+    """The items of a vector that become the lower half of a word."""
+    return operand.items[::2] if isinstance(operand, VectorOperand) else ()
+
+
+def _matches(pair: UncertainPair, writer: DecodedInstruction, table: ValueTable) -> bool:
+    if not pair.wrote(writer):
+        return False
+    if pair.source is None:
+        return True
+    before = writer.sources[0] if writer.sources else None
+    first = table.last_writer(table.steps.index(writer), before) if isinstance(before, Register) else None
+    return first is not None and pair.source(first)
+
+
+def _repeats(writers: list[DecodedInstruction], step: DecodedInstruction, place: int) -> bool:
+    """Whether one of some steps does the same as a step that adds its result."""
+    return place == 2 and any(item.name == step.name and item.sources[:2] == step.sources[:2] for item in writers)
+
+
+def _is_upper_only(step: DecodedInstruction, table: ValueTable, at: int) -> bool:
+    """Whether nothing reads the first half of what a step unpacks, nor the whole."""
+    vector = step.results[0]
+    lowest = vector.items[0] if isinstance(vector, VectorOperand) else None
+    is_lower_read = isinstance(lowest, Register) and table.is_read_behind(at, lowest)
+    return not is_lower_read and not table.has_other_reader(at, step.sources[0])
+
+
+def _is_beside_guard(step: DecodedInstruction, table: ValueTable, at: int) -> bool:
+    """Whether a guarded step wrote a register that a step packs as an upper half."""
+    vector = step.sources[0]
+    upper = vector.items[1::2] if isinstance(vector, VectorOperand) else ()
+    writers = [table.last_writer(at, item) for item in upper if isinstance(item, Register)]
+    return any(writer is not None and writer.guard is not None for writer in writers)
+
+
+def _shares(writers: list[DecodedInstruction], step: DecodedInstruction) -> bool:
+    return any(writer.sources[1] in step.sources for writer in writers)
+
+
+def _packed_writers(step: DecodedInstruction, table: ValueTable, at: int) -> Iterator[DecodedInstruction]:
+    """What wrote the registers of the vectors that a step reads."""
+    items_of = _even_items if isinstance(step.action, Move) else registers_of
+    factors = step.sources[:2] if isinstance(step.action, MatrixOp) else step.sources
+    for source in factors:
+        for item in items_of(source) if isinstance(source, VectorOperand) else ():
+            writer = table.last_writer(at, item) if isinstance(item, Register) else None
+            if writer is not None:
+                yield writer
+
+
+def _doubt_code(step: DecodedInstruction, places: list[int], code: int, reason: str) -> None:
+    """Doubt a step where an operand at one of some places has a code."""
+    action = step.action
+    if not isinstance(action, LaneOp):
+        step.doubt = reason
+        return
+    function = action.function
+
+    def run(*codes: Codes) -> Codes:
+        result = function(*codes)
+        first = result[0] if isinstance(result, tuple) else result
+        is_read = np.logical_or.reduce([codes[place] == code for place in places])
+        return np.where(is_read, ~first, first)
+
+    step.action = replace(action, alternative=Alternative(run, reason))
+
+
+def doubt_constants(step: DecodedInstruction, values: Values, *, has_nan: bool) -> None:
+    """Doubt what ptxas computes of constants by no rule that is known: NaNs, and subnormal quotients."""
+    attributes = step.attributes
+    codes = [value.code for value in values if isinstance(value, Constant)]
+    is_quotient = step.attributes.opcode == "div" and attributes.accuracy is not None and len(codes) == len(values)
+    if is_quotient and attributes.ftz and any(0 < code & 0x7FFFFFFF < MIN_NORMAL_F32 for code in codes):
+        step.doubt = "a quotient of two constants may be computed differently"
+    elif has_nan:
+        _doubt_nan(step, "which NaN a compiler leaves of constants is not known")
+
+
+def _doubt_nan(step: DecodedInstruction, reason: str) -> None:
+    """Doubt a step where its result is a NaN: it may be another; one that is no float may be anything."""
+    action = step.action
+    if not isinstance(action, LaneOp) or len(action.results) != 1 or not action.results[0].is_float:
+        step.doubt = reason
+        return
+    function, kind = action.function, action.results[0]
+    another = by_parts(kind, lambda a: floats.another_nan(a, kind.element))
+
+    def run(*codes: Codes) -> Codes:
+        result = function(*codes)
+        return another(result[0] if isinstance(result, tuple) else result)
+
+    step.action = replace(action, alternative=Alternative(run, reason))
+
+
+def doubt_text(step: DecodedInstruction, *, has_calls: bool) -> None:
+    """Doubt what the text of a step alone makes uncertain, in a kernel that calls functions or not."""
+    if has_calls and step.attributes.opcode == "setmaxnreg":
+        step.doubt = "in a kernel that calls functions, another number of registers may change local memory"
+    if isinstance(step.action, MatrixOp) and step.action.operation == "wgmma":
+        registers = [register.index for register in registers_of(step.sources[0])]
+        if len(set(registers)) != len(registers):
+            step.doubt = "of a register that is in A twice, ptxas may take another"
