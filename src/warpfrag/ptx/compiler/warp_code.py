@@ -83,7 +83,8 @@ class RegisterLayout:
                         at += LANES * 4
         maps = any(step.attributes.opcode == "mapa" for step in program.steps)
         marks = {index: at + 4 * number for number, index in enumerate(sorted(marked_registers(program)))}
-        return RegisterLayout(tuple(offsets), special, at + len(marks) * 4, maps, marks)
+        size = -(-(at + 4 * len(marks)) // REGISTER_ALIGN) * REGISTER_ALIGN
+        return RegisterLayout(tuple(offsets), special, size, maps, marks)
 
 
 def is_fixed(name: str) -> bool:
