@@ -51,6 +51,7 @@ NAMES = [
 ]
 COMPUTED = NAMES[:3]  # enough to run: each compiles kernels of its own
 RIGHT = {  # what a verb seldom gets by chance
+    "draw": [NAMES[0], "c"],
     "diagnose": [NAMES[0], "b.npy", "--a", "a.npy", "--b", "b.npy"],
     "identify": ["--cute", "((4,8),(2,2)):((32,1),(16,8))", "--shape", "16x8"],
     "order": ["a16.npy", "a16.npy", "a32.npy"],

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, TypedDict, Unpack, cast, get_args
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple, TypedDict, Unpack, cast, get_args
 
 import click
 
@@ -22,8 +23,12 @@ from warpfrag.cli.support.options import (
 from warpfrag.cli.support.output import echo, terminal_width
 from warpfrag.cli.support.verbs import verb
 from warpfrag.drawing import draw, draw_figure
+from warpfrag.drawing.box_view import box_drawing
+from warpfrag.drawing.cells import Cut
 from warpfrag.drawing.views import VIEWS, View
 from warpfrag.errors import quote
+from warpfrag.memory.shared_memory import SWIZZLES
+from warpfrag.memory.tensor_map import ELEMENT_TYPES, INTERLEAVES, TensorMapFields
 from warpfrag.render.palette import Theme
 
 if TYPE_CHECKING:
@@ -32,6 +37,22 @@ if TYPE_CHECKING:
     from warpfrag.drawing.drawing import Drawing
 
 RANGE = re.compile(r"(\d{1,9})(?:(?:-|\.\.|:)(\d{1,9}))?", re.ASCII)
+
+BOX = re.compile(r"\d{1,9}(?:x\d{1,9}){0,4}", re.ASCII)
+
+
+class BoxOptions(NamedTuple):
+    """The box of a tensor map, outermost extent first, and what else the map says."""
+
+    box: tuple[int, ...] | None
+    dtype: str | None
+    swizzle: int | None
+    interleave: int | None
+
+    @property
+    def names(self) -> list[str]:
+        """The options that are there."""
+        return [f"--{option}" for option, choice in self._asdict().items() if choice is not None]
 
 
 class DrawOptions(TypedDict, total=False):
@@ -70,6 +91,16 @@ def read_words(_context: click.Context, _parameter: click.Parameter, texts: tupl
     return tuple(read_word(text).word for text in texts) or None
 
 
+def read_box(_context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[int, ...] | None:
+    """The extents of a box, outermost first."""
+    if text is None:
+        return None
+    if BOX.fullmatch(text.strip()) is None:
+        msg = f"expected extents such as 8x64, outermost first, got {quote(text)}"
+        raise click.BadParameter(msg, param=parameter)
+    return tuple(map(int, text.strip().split("x")))
+
+
 @verb(
     "warpfrag draw mma.m16n8k16.f32.f16.f16.f32 -o mma.svg            # A left, B above, D in the corner",
     "warpfrag draw mma.m16n8k16.f32.f16.f16.f32 a                     # in the terminal",
@@ -79,6 +110,7 @@ def read_words(_context: click.Context, _parameter: click.Parameter, texts: tupl
     "warpfrag draw wgmma.mma_async.m64n64k16.f32.f16.f16 b --descriptor 0x4000004000000000 -o b.svg",
     "warpfrag draw tcgen05.mma.cta_group::1.kind::f16.m64n64k16.f32.f16.f16 d -o d.svg         # tensor memory",
     "warpfrag draw tcgen05.ld.sync.aligned.16x256b.x2.b32 -o ld.svg",
+    "warpfrag draw --box 8x64 --dtype float16 --swizzle 128 -o box.svg   # what a tensor map leaves in shared memory",
     "warpfrag draw --figure 130 -o figure-130.svg                     # as numbered in the PTX ISA",
 )
 @click.argument("name", metavar="[INSTRUCTION]", required=False, shell_complete=complete_instruction)
@@ -99,6 +131,10 @@ def read_words(_context: click.Context, _parameter: click.Parameter, texts: tupl
     help="The shared-memory descriptor of A or B of wgmma; repeat it for each step along k.",
 )
 @click.option("--trans", is_flag=True, default=None, help="The operand is MN-major in shared memory (16-bit types).")
+@click.option("--box", metavar="AxB", callback=read_box, help="A box of a tensor map (TMA), instead of an instruction.")
+@click.option("--dtype", metavar="NAME", help="The type of its elements, such as float16 (the default) or uint8.")
+@click.option("--swizzle", type=integer(), metavar="N", help="The swizzle of the map: 0, 32, 64 or 128.")
+@click.option("--interleave", type=integer(), metavar="N", help="Bytes of a slice of channels: 16 or 32.")
 @click.option("--theme", type=click.Choice(get_args(Theme)), default="auto", show_default=True, help="Colours.")
 @load_options
 @click.option("--block", type=integer(), metavar="N", help="Which of a pair of blocks (tcgen05).")
@@ -109,6 +145,10 @@ def command(
     operand: str | None,
     output: str | None,
     figure: str | None,
+    box: tuple[int, ...] | None,
+    dtype: str | None,
+    swizzle: int | None,
+    interleave: int | None,
     theme: Theme,
     **options: Unpack[DrawOptions],
 ) -> None:
@@ -118,26 +158,67 @@ def command(
     figure is printed as text.
     """
     requested = cast("DrawOptions", {option: choice for option, choice in options.items() if choice is not None})
-    picture = _picture(name, operand, figure, theme, requested)
+    picture = _picture(name, operand, figure, BoxOptions(box, dtype, swizzle, interleave), theme, requested)
     if output is None:
         echo(picture.to_text(terminal_width()).rstrip("\n"))
         return
     picture.save(output)
 
 
-def _picture(name: str | None, operand: str | None, figure: str | None, theme: Theme, options: DrawOptions) -> Drawing:
-    """The figure that the words ask for: an instruction, or a number and nothing else."""
-    if figure is None:
-        if name is None:
-            msg = "expected an instruction, or --figure and a number"
-            raise click.UsageError(msg)
-        _check_options(get(name), operand, options)
-        return draw(name, operand, theme=theme, **options)
+def _picture(
+    name: str | None,
+    operand: str | None,
+    figure: str | None,
+    box_options: BoxOptions,
+    theme: Theme,
+    options: DrawOptions,
+) -> Drawing:
+    """The figure that the words ask for: an instruction, a box, or a number and nothing else."""
     other = [word for word in (name, operand) if word] + [f"--{option.replace('_', '-')}" for option in options]
-    if other:
-        msg = f"--figure says everything about a figure but its colours; leave out {', '.join(other)}"
+    if figure is not None:
+        if other or box_options.names:
+            words = ", ".join([*other, *box_options.names])
+            msg = f"--figure says everything about a figure but its colours; leave out {words}"
+            raise click.UsageError(msg)
+        return draw_figure(figure, theme=theme)
+    if box_options.box is not None:
+        wrong = [word for word in other if word != "--rows"]
+        if wrong:
+            msg = f"--box is a figure of its own; leave out {', '.join(wrong)}"
+            raise click.UsageError(msg)
+        return replace(_box_picture(box_options, box_options.box, options.get("rows")), theme=theme)
+    if box_options.names:
+        msg = f"{box_options.names[0]} says something of a box: expected --box too, such as --box 8x64"
         raise click.UsageError(msg)
-    return draw_figure(figure, theme=theme)
+    if name is None:
+        msg = "expected an instruction, --box and its extents, or --figure and a number"
+        raise click.UsageError(msg)
+    _check_options(get(name), operand, options)
+    return draw(name, operand, theme=theme, **options)
+
+
+def _box_picture(box_options: BoxOptions, box: tuple[int, ...], rows: Range | None) -> Drawing:
+    """The figure of a map over a tensor that is one box."""
+    swizzle, interleave = box_options.swizzle or 0, box_options.interleave or 0
+    name = box_options.dtype or "float16"
+    for option, choice, choices in (
+        ("--dtype", name, tuple(ELEMENT_TYPES)),
+        ("--swizzle", swizzle, tuple(SWIZZLES)),
+        ("--interleave", interleave, INTERLEAVES),
+    ):
+        if choice not in choices:
+            msg = f"expected {option} of {', '.join(map(str, choices))}, got {quote(choice)}"
+            raise click.UsageError(msg)
+    element, dims = ELEMENT_TYPES[name], box[::-1]
+    strides, pitch = [], -(-dims[0] * (interleave or element.bytes) // 32) * 32
+    for extent in dims[1:]:
+        strides.append(pitch)
+        pitch *= extent
+    fields = TensorMapFields(element, 0, dims, tuple(strides), dims, (1,) * len(dims), swizzle, "zero", interleave)
+    words = [f"{element.name}, box {'x'.join(map(str, box))}"]
+    words += [f"swizzle {swizzle}"] if swizzle else []
+    words += [f"interleave {interleave}"] if interleave else []
+    return box_drawing(", ".join(words), fields, Cut(rows))
 
 
 def _check_options(instruction: Instruction, operand: str | None, requested: DrawOptions) -> None:

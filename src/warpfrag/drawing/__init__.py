@@ -20,10 +20,10 @@
     <BLANKLINE>
 
 How it is built: `views` chooses grids of `cells`, which `by_element` and `by_lane` make from layouts, `motion_view`
-from relayouts, `access_view` from loads and stores and `staged_view` from descriptors; `warpgroup_lanes` flattens the
-warps of a warpgroup; `tensor_view` and `tensor_map` show tensor memory. `panel` writes a grid as SVG with the elements
-of `render.svg`, `composition` puts panels, heading and legend together, `terminal` writes ASCII. `figures` has the
-figures of the ISA by number, `notebook` the cards of a notebook.
+from relayouts, `access_view` from loads and stores, `staged_view` from descriptors and `box_view` from tensor maps;
+`warpgroup_lanes` flattens the warps of a warpgroup; `tensor_view` and `tensor_map` show tensor memory. `panel` writes a
+grid as SVG with the elements of `render.svg`, `composition` puts panels, heading and legend together, `terminal` writes
+ASCII. `figures` has the figures of the ISA by number, `notebook` the cards of a notebook.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, TypeVar, get_args
 from warpfrag.catalog.registry import get
 from warpfrag.core.coordinates import check_flag, check_index
 from warpfrag.drawing.access_view import access_drawing
+from warpfrag.drawing.box_view import box_drawing
 from warpfrag.drawing.cells import Cut
 from warpfrag.drawing.drawing import Drawing
 from warpfrag.drawing.figures import figure_row
@@ -44,6 +45,7 @@ from warpfrag.drawing.warpgroup_lanes import WARPS, flatten_warps
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.execution.operand import Operand
 from warpfrag.execution.shared_operand import as_descriptor
+from warpfrag.memory.tensor_map import TensorMapFields
 from warpfrag.motion.access_plan import AccessPlan
 from warpfrag.motion.relayout import Relayout
 from warpfrag.render.palette import Theme
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
     from warpfrag.drawing.cells import Range
     from warpfrag.drawing.views import AnyOperand, View
     from warpfrag.memory.descriptor import Descriptor
+    from warpfrag.ptx.launch.tensor_map import TensorMap
 
 __all__ = ["Drawing", "draw", "draw_figure"]
 
@@ -62,7 +65,7 @@ T = TypeVar("T")
 
 
 def draw(
-    instruction: str | Instruction | Relayout | AccessPlan,
+    instruction: str | Instruction | Relayout | AccessPlan | TensorMap,
     operand: str | None = None,
     view: View | None = None,
     *,
@@ -83,7 +86,7 @@ def draw(
     theme: Theme = "auto",
     title: str = "",
 ) -> Drawing:
-    """A figure of an instruction, or of one of its operands; of a relayout, or of a plan to load or store.
+    """A figure of an instruction, or of one of its operands; of a relayout, a plan to load or store, a tensor map.
 
     Views: "whole" (A left, B above, D in the corner), "matrix" (which lane holds each element), "warp" (what each
     register holds), "logical" (a sparse A as the matrix it stands for), "memory" (A or B of wgmma in shared memory).
@@ -101,17 +104,17 @@ def draw(
 
     Of a relayout, the registers of the source and those of the target are shown, coloured by the lane that each element
     comes from. Of a plan to load or store, shared memory is shown, coloured by the lanes whose addresses fall there.
+    Of a tensor map (`ptx.TensorMap`), a box and the shared memory that a copy leaves it in; `rows` are lines of it.
     """
     if not isinstance(title, str):
         msg = f"the title of a figure is a text, got {quote(title)}"
         raise InvalidOperand(msg)
-    if isinstance(instruction, Relayout | AccessPlan):
-        options = (operand, view, target, rows, cols, parts, warp, descriptor, trans or None, selector or None)
-        tensor = (through, block, column or None, base_lane or None)
-        if any(option is not None for option in (*options, *tensor)) or byte_id or thread_id:
-            msg = "a figure of a relayout, or of a plan to load or store, takes a theme and a title, nothing else"
-            raise InvalidOperand(msg)
-        picture = relayout_drawing(instruction) if isinstance(instruction, Relayout) else access_drawing(instruction)
+    fields = getattr(instruction, "fields", None)
+    if isinstance(instruction, Relayout | AccessPlan) or isinstance(fields, TensorMapFields):
+        options = (operand, view, target, cols, parts, warp, descriptor, trans or None, selector or None)
+        tensor = (through, block, column or None, base_lane or None, byte_id or None, thread_id or None)
+        has_more = any(option is not None for option in (*options, *tensor))
+        picture = _whole_picture(instruction, fields, rows, has_more=has_more)
         return replace(picture, title=title or picture.title, theme=_checked_choice("theme", theme, get_args(Theme)))
     if isinstance(instruction, Operand):
         msg = f"a figure of an operand takes its instruction and its name: draw(instruction, {instruction.role!r})"
@@ -142,6 +145,19 @@ def draw(
         scenes=pictures,
         theme=_checked_choice("theme", theme, get_args(Theme)),
     )
+
+
+def _whole_picture(subject: object, fields: object, rows: Range | None, *, has_more: bool) -> Drawing:
+    """The figure of what has one figure alone: a tensor map, a relayout, a plan to load or store."""
+    if isinstance(fields, TensorMapFields):
+        if has_more:
+            msg = "a figure of a tensor map takes rows, a theme and a title, nothing else"
+            raise InvalidOperand(msg)
+        return box_drawing(repr(subject), fields, Cut(rows))
+    if has_more or rows is not None or not isinstance(subject, Relayout | AccessPlan):
+        msg = "a figure of a relayout, or of a plan to load or store, takes a theme and a title, nothing else"
+        raise InvalidOperand(msg)
+    return relayout_drawing(subject) if isinstance(subject, Relayout) else access_drawing(subject)
 
 
 def draw_figure(key: int | str, *, theme: Theme = "auto") -> Drawing:

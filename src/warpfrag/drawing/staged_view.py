@@ -6,7 +6,7 @@ that the eye finds it again. Descriptors of several steps along k show a whole t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from warpfrag.drawing.cells import CellBlock, ColourKey, FigureCell, FigureGrid, HeadingLevel, HeadingMark, ticks
 from warpfrag.memory.descriptor import lines as lines_of
@@ -40,12 +40,35 @@ class MemoryUnit(NamedTuple):
         return SHADES * (self.number % HUES) + self.line % SHADES
 
 
+class UnitFigure(Protocol):
+    """What lies in shared memory in units of 16 bytes: an operand of wgmma, or the box of a tensor map."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
+    @property
+    def letters(self) -> tuple[str, str]:
+        """What lines count, and what runs along them."""
+
+    def words(self, unit: MemoryUnit) -> tuple[str, str]:
+        """The text of a unit's cell."""
+
+    def units(self) -> Iterator[MemoryUnit]:
+        """Every unit, line by line."""
+
+
 class StagedFigure(NamedTuple):
     """An operand and the descriptors that read it, one for each step along k."""
 
     operand: Operand
     descriptors: Sequence[Descriptor]
     trans: bool
+
+    @property
+    def name(self) -> str:
+        """The letter of the operand."""
+        return self.operand.role.upper()
 
     @property
     def letters(self) -> tuple[str, str]:
@@ -87,7 +110,7 @@ class StagedFigure(NamedTuple):
                     yield MemoryUnit(line + before[0], number + before[1], row, col, address // UNIT)
 
 
-def staged_grids(staged: StagedFigure, cut: Cut) -> tuple[FigureGrid, FigureGrid]:
+def staged_grids(staged: UnitFigure, cut: Cut) -> tuple[FigureGrid, ...]:
     """The matrix, and the memory."""
     places: dict[int, list[MemoryUnit]] = {}
     for unit in staged.units():
@@ -101,7 +124,7 @@ def staged_grids(staged: StagedFigure, cut: Cut) -> tuple[FigureGrid, FigureGrid
     return _matrix_grid(staged, seen), _memory_grid(staged, places, visible)
 
 
-def left_out(staged: StagedFigure, cut: Cut) -> str:
+def left_out(staged: UnitFigure, cut: Cut) -> str:
     """A sentence where not all of the memory is shown."""
     lines = len({unit.place // ACROSS for unit in staged.units()})
     if cut.rows is not None or lines <= MAX_LINES:
@@ -109,7 +132,7 @@ def left_out(staged: StagedFigure, cut: Cut) -> str:
     return f"Of {lines} lines of memory the first {MAX_LINES} are shown: rows has others."
 
 
-def _key(staged: StagedFigure, hues: int) -> ColourKey:
+def _key(staged: UnitFigure, hues: int) -> ColourKey:
     line, along = staged.letters
     words = f"units of 16 bytes: one hue for each unit along {along}, one shade for each of four lines along {line}"
     return ColourKey(words, tuple(f"u{colour // SHADES}" for colour in range(SHADES * hues)))
@@ -119,7 +142,7 @@ def _hues(units: Sequence[MemoryUnit]) -> int:
     return min(HUES, max(unit.number for unit in units) + 1)
 
 
-def _matrix_grid(staged: StagedFigure, seen: list[MemoryUnit]) -> FigureGrid:
+def _matrix_grid(staged: UnitFigure, seen: list[MemoryUnit]) -> FigureGrid:
     """The lines that the memory below has something of."""
     every = {unit.line for unit in staged.units()}
     lines = sorted({unit.line for unit in seen})[:MAX_LINES]
@@ -130,8 +153,8 @@ def _matrix_grid(staged: StagedFigure, seen: list[MemoryUnit]) -> FigureGrid:
     cells = [_cell(staged, [unit], (lines.index(unit.line), unit.number)) for unit in units]
     numbers = ticks("unit", 0, width - 1)
     return FigureGrid(
-        operand=staged.operand.role,
-        title=f"{staged.operand.role.upper()} in units of 16 bytes: {line_word} down, {along} across{some}",
+        operand=staged.name.lower(),
+        title=f"{staged.name} in units of 16 bytes: {line_word} down, {along} across{some}",
         lanes=SHADES * _hues(units),
         height=len(lines),
         width=width,
@@ -143,7 +166,7 @@ def _matrix_grid(staged: StagedFigure, seen: list[MemoryUnit]) -> FigureGrid:
     )
 
 
-def _memory_grid(staged: StagedFigure, places: dict[int, list[MemoryUnit]], lines: list[int]) -> FigureGrid:
+def _memory_grid(staged: UnitFigure, places: dict[int, list[MemoryUnit]], lines: list[int]) -> FigureGrid:
     """Lines of 128 bytes; what no element lies in is grey."""
     cells = tuple(
         _cell(staged, places.get(line * ACROSS + x, []), (y, x)) for y, line in enumerate(lines) for x in range(ACROSS)
@@ -151,7 +174,7 @@ def _memory_grid(staged: StagedFigure, places: dict[int, list[MemoryUnit]], line
     units = [unit for some in places.values() for unit in some]
     line_bytes = ACROSS * UNIT
     return FigureGrid(
-        operand=staged.operand.role,
+        operand=staged.name.lower(),
         title="Shared memory: lines of 128 bytes",
         lanes=SHADES * _hues(units),
         height=len(lines),
@@ -164,7 +187,7 @@ def _memory_grid(staged: StagedFigure, places: dict[int, list[MemoryUnit]], line
     )
 
 
-def _cell(staged: StagedFigure, units: list[MemoryUnit], at: tuple[int, int]) -> FigureCell:
+def _cell(staged: UnitFigure, units: list[MemoryUnit], at: tuple[int, int]) -> FigureCell:
     named = [" ".join(staged.words(unit)) for unit in units]
     first = units[0] if units else None
     line, along = staged.words(first) if first else ("-", "")
