@@ -195,4 +195,90 @@ def sliced_pixels(sliced, name):
         yield f"im2col {name} {corner}", loads(m, place)
 
 
-COPIES = dict(edges()) | dict(interleaved(16)) | dict(interleaved(32))
+APART = {3: [256, 2048], 4: [256, 2048, 16384], 5: [256, 1024, 4096, 32768]}
+"""Strides of rows that do not overlap."""
+ODD = np.array(
+    [0x3F801000, 0x3F803000, 0x7FC00001, 0x7F800001, 0x00001000, 0x00003000, 0x7F7FFFFF, 0xFFFFFFFF] * 8192, np.uint32
+).view(np.uint8)
+
+
+def column(rank, slice_bytes, corners=None, pixels=30, kind="uint16", **more):
+    """A map for im2col over small images."""
+    lower, upper = corners or ([0] * (rank - 2), [0] * (rank - 2))
+    of_pixels = {"lower": lower, "upper": upper, "channels": 16 // SIZES[kind], "pixels": pixels}
+    dims = {3: [5, 4, 3], 4: [5, 4, 4, 3], 5: [4, 3, 3, 4, 3]}[rank]
+    more = {"strides": APART[rank], "interleave": slice_bytes, "im2col": of_pixels} | more
+    return tmap(kind, dims, [1] * rank, **more)
+
+
+def walks(slice_bytes):
+    """Columns of pixels of interleaved images: corners, offsets, strides of elements, swizzles, what is outside."""
+    name = f"im2col il{slice_bytes}"
+    for lower, upper, pixels, start in (
+        ([0], [0], 14, (3, 3, 1)),
+        ([-1], [1], 14, (4, 2, 1)),
+        ([0, 0], [0, 0], 30, (1, 3, 3, 1)),
+        ([-1, -1], [-1, -1], 30, (2, 1, 1, 1)),
+        ([1, 0], [0, -2], 30, (4, 1, 0, 1)),
+        ([0, 0, 0], [0, 0, 0], 44, (2, 1, 1, 2, 1)),
+        ([-1, 0, -1], [0, -1, 0], 44, (2, 1, 1, 1, 1)),
+    ):
+        m = column(len(start), slice_bytes, (lower, upper), pixels)
+        yield f"{name} r{len(start)} {lower}{upper} at{start}", loads(m, start)
+    for offsets in ((1,), (2,), (1, 0), (0, 1), (2, 1), (1, 0, 0), (0, 0, 1), (1, 1, 1)):
+        spatial = len(offsets)
+        m = column(spatial + 2, slice_bytes, ([-1] * spatial, [-1] * spatial), 24)
+        copy = loads(m, (-1,) * spatial + (1, 0), offsets=offsets)
+        yield f"{name} r{spatial + 2} offs{offsets}", copy
+    for swizzle in (32, 64, 128):
+        yield f"{name} sw{swizzle}", loads(column(4, slice_bytes, swizzle=swizzle), (0, 0, 0, 0))
+    for steps in ([2, 1, 1, 1], [1, 2, 1, 1], [1, 1, 2, 1], [1, 1, 1, 2], [2, 2, 1, 1]):
+        yield f"{name} steps{steps}", loads(column(4, slice_bytes, pixels=20, steps=steps), (0, 0, 0, 0))
+    m = column(4, slice_bytes, ([-1, -1], [0, 0]), kind="float16", fill="nan")
+    yield f"{name} nan", loads(m, (-1, -1, 0, 1))
+    yield f"{name} slice outside", loads(column(4, slice_bytes, pixels=20), (0, 0, 4, 0))
+    yield f"{name} image outside", loads(column(4, slice_bytes), (0, 0, 1, 2))
+    for start in ((-1, 0, 0, 0), (0, 4, 0, 0), (5, 0, 0, 0)):
+        yield f"bad {name} at{start}", loads(column(4, slice_bytes, pixels=8), start)
+    for rank in (3, 4, 5):
+        m, place = column(rank, slice_bytes, pixels=22, kind="uint32"), (1, *([1] * (rank - 3)), 1, 1)
+        yield f"put {name} r{rank}", stores(m, place, f"put_im2col{rank}")
+        yield f"reduce {name} r{rank}", stores(m, place, f"reduce_im2col{rank}_add")
+
+
+def narrow(slice_bytes):
+    """Interleaved boxes with short rows, other places of the box, and what a launch ends with."""
+    name = f"il{slice_bytes}"
+
+    def sliced(kind, box, **more):
+        return tmap(kind, [9, 4, 4, 3], box, strides=APART[4], interleave=slice_bytes, **more)
+
+    for wide, swizzle in ((1, 32), (1, 128), (3, 64), (5, 32)):
+        m = sliced("uint64", [2 * wide, 3, 1, 2], swizzle=swizzle)
+        yield f"narrow {name} wide{wide} sw{swizzle}", loads(m, (1, 1, 1, 0))
+    for slices in (1, 64, 256):
+        yield f"slices {name} {slices}", loads(sliced("uint16", [8, 2, slices, 1]), (0, 0, 1, 0))
+    for place in ((0, 0, 4, 0), (0, 0, 1 << 30, 0), ((1 << 31) - 1, 0, 0, 0), (-3, -1, 3, -1), (5, 3, 0, 2)):
+        yield f"slice {name} at{place}", loads(sliced("uint16", [8, 2, 1, 2]), place)
+    for steps, place in (([2, 1, 1, 1], (-3, 0, 0, 0)), ([3, 2, 1, 2], (1, -1, 2, 0)), ([8, 1, 1, 1], (0, 0, 0, 0))):
+        yield f"steps {name} {steps} at{place}", loads(sliced("uint16", [16, 3, 2, 2], steps=steps), place)
+    for start in (128, 384):
+        m = sliced("uint16", [8, 3, 1, 2], swizzle=128)
+        yield f"box {name} at{start}", loads(m, (0, 0, 0, 0), start=start)
+    for kind in ("tfloat32", "float32_ftz"):
+        yield f"load {name} {kind}", loads(sliced(kind, [4, 2, 1, 1]), (1, 1, 1, 1), tensor=ODD)
+    for place in ((1, 1, 1, 1), (5, 3, 2, 2)):
+        yield f"store {name} at{place}", stores(sliced("uint16", [8, 2, 1, 2], swizzle=64), place, "store4")
+    for kind, op in (("uint64", "add"), ("float16", "add"), ("uint32", "inc"), ("int32", "min")):
+        data = (np.arange(4096 // SIZES[kind]) % 50 + 1).astype(kind).view(np.uint8)
+        old = (np.arange((1 << 18) // SIZES[kind]) % 37 + 1).astype(kind).view(np.uint8)
+        m = sliced(kind, [16 // SIZES[kind], 3, 1, 2])
+        yield f"reduce {name} {kind} {op}", stores(m, (6, 2, 1, 1), f"reduce4_{op}", data, old)
+    for place in ((-1, 0, 0, 0), (0, 0, -1, 0)):
+        yield f"bad store {name} at{place}", stores(sliced("uint16", [8, 2, 1, 2]), place, "store4")
+    yield f"bad box {name} at64", loads(sliced("uint16", [8, 3, 1, 2]), (0, 0, 0, 0), start=64)
+
+
+COPIES = dict(edges())
+for size in (16, 32):
+    COPIES |= dict(interleaved(size)) | dict(walks(size)) | dict(narrow(size))
