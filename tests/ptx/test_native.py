@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from warpfrag.arithmetic.kernels import jit
+from warpfrag.arithmetic.kernels import objects
 from warpfrag.errors import SlowArithmetic
 from warpfrag.ptx.compiler import object_cache
 from warpfrag.ptx.compiler.lane_ops import LOWERINGS
@@ -267,7 +267,7 @@ def test_code_is_kept_on_disk_and_found_again(tmp_path, monkeypatch):
 def test_code_that_cannot_be_kept_is_compiled_all_the_same(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("not a folder", encoding="utf-8")
     monkeypatch.setattr(object_cache, "folders", lambda: [tmp_path / "file" / "ptx"])
-    monkeypatch.setattr(jit, "_reasons", [])
+    monkeypatch.setattr(objects, "_reasons", [])
     kernel = wf.ptx.load(LOOP)["spread"]
     with pytest.warns(SlowArithmetic, match="no folder can be written"):
         kernel.compiled.prepare()

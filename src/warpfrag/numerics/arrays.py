@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -29,10 +30,15 @@ def as_array(array: ArrayLike, what: str) -> NDArray[Any]:
     except (TypeError, RuntimeError) as error:  # what the arrays of other libraries raise, such as sparse tensors
         msg = f"{what}: expected an array of numbers, got a {type(array).__name__} that numpy cannot read ({error})"
         raise InvalidOperand(msg) from None
-    if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
+    if is_masked_array(array) and np.ma.is_masked(array):
         msg = f"{what}: expected an array of numbers, got one with masked elements: fill them first"
         raise InvalidOperand(msg)
     return converted
+
+
+def is_masked_array(value: object) -> bool:
+    """Whether something is a masked array; numpy imports their module on first use, and without it there is none."""
+    return "numpy.ma" in sys.modules and isinstance(value, np.ma.MaskedArray)
 
 
 def as_doubles(numbers: NDArray[Any]) -> NDArray[np.float64]:

@@ -34,7 +34,10 @@ run: instructions with typed attributes and their actions. `reader` parses the t
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
+
+from warpfrag.core.garbage import no_garbage_collection
 
 if TYPE_CHECKING:
     from warpfrag.errors import CompilationFailed, Fault, PtxError
@@ -95,42 +98,38 @@ __all__ = [
 ]
 
 
+HOMES = {
+    "warpfrag.errors": ("CompilationFailed", "Fault", "PtxError"),
+    "warpfrag.ptx.checks.findings": ("KernelAccess", "KernelFinding"),
+    "warpfrag.ptx.debugger.breakpoints": ("Breakpoint", "Stop", "Watchpoint"),
+    "warpfrag.ptx.debugger.debugger": ("Debugger", "WarpRegisters"),
+    "warpfrag.ptx.debugger.explanation": ("InstructionView", "OperandValues"),
+    "warpfrag.ptx.debugger.shared_view": ("SharedView",),
+    "warpfrag.ptx.launch.arguments": ("Unwritten",),
+    "warpfrag.ptx.launch.comparison": ("Comparison", "OutputDifference", "TracedStep", "compare"),
+    "warpfrag.ptx.launch.device_array": ("DeviceArray",),
+    "warpfrag.ptx.launch.exploration": ("Exploration",),
+    "warpfrag.ptx.launch.kernel": ("Kernel", "Module", "link", "load"),
+    "warpfrag.ptx.launch.nvcc": ("compile",),
+    "warpfrag.ptx.launch.profile": ("LineProfile", "Profile"),
+    "warpfrag.ptx.launch.run": ("DepartedLine", "InexactLine", "Run"),
+    "warpfrag.ptx.launch.symbols": ("Symbols",),
+    "warpfrag.ptx.launch.tensor_map": ("TensorMap",),
+    "warpfrag.ptx.reader.source_lines": ("SourceLine",),
+    "warpfrag.ptx.semantics.textures": ("Surface", "Texture"),
+}
+"""The modules that define the public names."""
+
+
 def __getattr__(name: str) -> object:
     """Import a public name on first use: a look-up of an instruction must not import numpy."""
-    if name not in __all__:
+    home = next((module for module, names in HOMES.items() if name in names), None)
+    if home is None:
         msg = f"module 'warpfrag.ptx' has no attribute {name!r}"
         raise AttributeError(msg)
-    from warpfrag import errors
-    from warpfrag.ptx.checks import findings
-    from warpfrag.ptx.debugger import breakpoints, debugger, explanation, shared_view
-    from warpfrag.ptx.launch import (
-        arguments,
-        comparison,
-        device_array,
-        exploration,
-        kernel,
-        nvcc,
-        profile,
-        run,
-        symbols,
-        tensor_map,
-    )
-    from warpfrag.ptx.reader import source_lines
-    from warpfrag.ptx.semantics import textures
-
-    if name == "compile":
-        return nvcc.compile_cuda
-    homes = {"DeviceArray": device_array, "Surface": textures, "TensorMap": tensor_map, "Texture": textures}
-    homes |= dict.fromkeys(("Breakpoint", "Stop", "Watchpoint"), breakpoints)
-    homes |= dict.fromkeys(("Comparison", "OutputDifference", "TracedStep", "compare"), comparison)
-    homes |= dict.fromkeys(("InstructionView", "OperandValues"), explanation)
-    homes |= dict.fromkeys(("LineProfile", "Profile"), profile)
-    homes |= {"Debugger": debugger, "SharedView": shared_view, "WarpRegisters": debugger}
-    homes |= {"Exploration": exploration, "SourceLine": source_lines, "Symbols": symbols, "Unwritten": arguments}
-    homes |= dict.fromkeys(("DepartedLine", "InexactLine", "Run"), run)
-    homes |= dict.fromkeys(("KernelAccess", "KernelFinding"), findings)
-    homes |= dict.fromkeys(("CompilationFailed", "Fault", "PtxError"), errors)
-    return getattr(homes.get(name, kernel), name)
+    with no_garbage_collection():
+        module = import_module(home)
+    return getattr(module, "compile_cuda" if name == "compile" else name)
 
 
 def __dir__() -> list[str]:

@@ -10,6 +10,7 @@ other steps keep their values, so a register that is dead for the lanes of a seg
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from warpfrag.ptx.program.actions import Branch, DirectCall, LaneOp, MatrixOp, MemoryLoad, Move, Return
 from warpfrag.ptx.program.program import DecodedInstruction, MemoryOperand, PtxOperand, registers_of
@@ -49,6 +50,12 @@ def reads_of(step: DecodedInstruction) -> set[int]:
     return registers if is_written_whole(step) else registers | indices_of(step.results)
 
 
+def effects_of(step: DecodedInstruction) -> dict[int, bool]:
+    """The registers that a step names: True where it reads them, False where it writes them whole."""
+    written = dict.fromkeys(indices_of(step.results), False) if is_written_whole(step) else {}
+    return written | dict.fromkeys(reads_of(step), True)
+
+
 class LiveSet:
     """The registers that are live at a step, as one walks back through a block: ask with `in`."""
 
@@ -63,11 +70,9 @@ class LiveSet:
         across = place is not None and bool(self.bits[place >> 3] >> (place & 7) & 1)
         return self.inside.get(register, across)
 
-    def step_back(self, step: DecodedInstruction) -> None:
+    def step_back(self, effects: dict[int, bool]) -> None:
         """Go from behind a step to before it."""
-        if is_written_whole(step):
-            self.inside.update(dict.fromkeys(indices_of(step.results), False))
-        self.inside.update(dict.fromkeys(reads_of(step), True))
+        self.inside.update(effects)
 
     def changes(self) -> tuple[set[int], set[int]]:
         """The registers that the steps so far read before they write them, and those that they write first."""
@@ -81,6 +86,7 @@ class BlockLiveness:
     def __init__(self, program: Program) -> None:
         """Find what each block reads and writes, then what is live before each, until nothing changes."""
         steps = self.steps = program.steps
+        self.effects = [effects_of(step) for step in steps]
         self.starts = sorted({0, *program.ends} - {len(steps)}) if steps else []
         self.ends = [program.ends[start] for start in self.starts]
         self.number = {start: number for number, start in enumerate(self.starts)}
@@ -88,7 +94,7 @@ class BlockLiveness:
         for start, end in zip(self.starts, self.ends, strict=True):
             block = LiveSet({}, b"")
             for at in range(end - 1, start - 1, -1):
-                block.step_back(steps[at])
+                block.step_back(self.effects[at])
             changes.append(block.changes())
         self.crossing = sorted(set().union(*(read for read, _ in changes)))
         self.places = {register: place for place, register in enumerate(self.crossing)}
@@ -158,20 +164,31 @@ class BlockLiveness:
                 queue.append(other)
 
 
+LIVENESS: WeakKeyDictionary[Program, BlockLiveness] = WeakKeyDictionary()
+
+
+def liveness_of(program: Program) -> BlockLiveness:
+    """What is live where the blocks of a program meet: found once."""
+    known = LIVENESS.get(program)
+    if known is None:
+        known = LIVENESS[program] = BlockLiveness(program)
+    return known
+
+
 def live_after(program: Program) -> Iterator[tuple[int, LiveSet]]:
     """Every step from the last to the first, with the registers that may be read after it."""
-    blocks = BlockLiveness(program)
+    blocks = liveness_of(program)
     size = len(blocks.crossing) // 8 + 1
     for number in range(len(blocks.starts) - 1, -1, -1):
         live = LiveSet(blocks.places, blocks.after(number).to_bytes(size, "little"))
         for at in range(blocks.ends[number] - 1, blocks.starts[number] - 1, -1):
             yield at, live
-            live.step_back(program.steps[at])
+            live.step_back(blocks.effects[at])
 
 
 def outliving(program: Program) -> LiveSet:
     """The registers that are live after some block."""
-    blocks = BlockLiveness(program)
+    blocks = liveness_of(program)
     bits = 0
     for number in range(len(blocks.starts)):
         bits |= blocks.after(number)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from warpfrag.errors import InvalidOperand
+from warpfrag.numerics.arrays import is_masked_array
 from warpfrag.products.array_kinds import kind_of
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ HOST_DEVICES = {1, 3}  # of DLPack: the memory of the host, pinned or not
 
 def as_host_array(value: object, what: str) -> NDArray[Any] | None:
     """An array as numpy's, over the same memory; None for what is no array. What a GPU could not read is refused."""
-    if isinstance(value, np.ma.MaskedArray):
+    if is_masked_array(value):
         msg = f"{what}: expected a plain array, got a masked one: .filled() gives one"
         raise InvalidOperand(msg)
     array = value if isinstance(value, np.ndarray) else _foreign(value, what)

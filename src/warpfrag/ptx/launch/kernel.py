@@ -21,7 +21,6 @@ from warpfrag.numerics.float_environment import exact_floats
 from warpfrag.ptx.checks.checked_batch import BATCH_THREADS, LaunchChecks
 from warpfrag.ptx.compiler.engine import CompiledProgram
 from warpfrag.ptx.compiler.screening import ProgramScreen
-from warpfrag.ptx.debugger.debugger import Debugger
 from warpfrag.ptx.interpreter.memory import Allocation, DeviceMemory
 from warpfrag.ptx.launch.arguments import Arguments
 from warpfrag.ptx.launch.clusters import declared_shape
@@ -53,6 +52,7 @@ from warpfrag.render.files import read_bytes
 if TYPE_CHECKING:
     from warpfrag.catalog.evidence import Evidence
     from warpfrag.ptx.checks.findings import Check
+    from warpfrag.ptx.debugger.debugger import Debugger
     from warpfrag.ptx.interpreter.warp_state import LaunchConfig
     from warpfrag.ptx.lowering.fragment_flow import LayoutUse
     from warpfrag.ptx.program.program import Parameter, Program
@@ -434,6 +434,8 @@ class Kernel:
 
         Nothing runs before `Debugger.run` or `step`.
         """
+        from warpfrag.ptx.debugger.debugger import Debugger
+
         config = self.config(grid, block, shared, arch, limit, cooperative=cooperative, cluster=cluster)
         self._check_fragments(config.arch)
         waves = self.waves(config, seed)

@@ -176,7 +176,7 @@ class ModuleVariable:
     initial: bytes = b""  # what is missing is zero
 
 
-@dataclass
+@dataclass(eq=False)  # what is found out about one is kept by it
 class Program:
     """Everything an engine needs to run one entry."""
 

@@ -6,14 +6,14 @@ would run.
 
 from __future__ import annotations
 
-import gc
 import re
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import TYPE_CHECKING
 
+from warpfrag.core.garbage import no_garbage_collection
 from warpfrag.errors import PtxError, quote
 from warpfrag.ptx.reader import constants
 from warpfrag.ptx.reader.lexer import Token, tokens
@@ -39,7 +39,7 @@ from warpfrag.ptx.reader.syntax import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
 OLDEST, NEWEST = (6, 0), (9, 4)
 LINKAGE = {".visible", ".extern", ".weak", ".common"}
@@ -53,7 +53,7 @@ MAX_DEPTH = 64
 
 def parse(text: str) -> ModuleSyntax:
     """The module that a text spells; statements of well-formed bodies are read when they are first asked for."""
-    with collecting_no_garbage():
+    with no_garbage_collection():
         with suppress(PtxError):
             return Parser(tokens(text, whole_bodies=True)).module()
         return Parser(tokens(text)).module()  # token by token it is found what is wrong
@@ -61,20 +61,8 @@ def parse(text: str) -> ModuleSyntax:
 
 def read_body(text: str, line: int) -> ScopeItems:
     """What the text of a body holds that begins in a line."""
-    with collecting_no_garbage():
+    with no_garbage_collection():
         return Parser(tokens(text, line)).scope().items
-
-
-@contextmanager
-def collecting_no_garbage() -> Iterator[None]:
-    """Syntax has no cycles; looking for some among the many objects of a large file took a third of the time."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
 
 
 def check_names(functions: list[FunctionDecl]) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from warpfrag.errors import InvalidOperand, NotModelled, quote
+from warpfrag.numerics.arrays import is_masked_array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,7 +69,7 @@ def _border(border: object, dtype: np.dtype[Any]) -> NDArray[np.float32]:
 
 def _texels(array: object, channels: int, *, layered: bool, what: str) -> NDArray[Any]:
     """The texels as [layer, z, y, x, channel], a view of the array."""
-    if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
+    if not isinstance(array, np.ndarray) or is_masked_array(array):
         msg = f"expected the texels of a {what} as a plain numpy array, got {quote(array)}"
         raise InvalidOperand(msg)
     if str(array.dtype) not in FORMATS:
