@@ -212,3 +212,63 @@ def test_a_copy_may_overwrite_the_address_of_an_allocation():
     stored = ADDRESS_THEN_COPY.replace("{store}", "bar.sync 0;\n@%p1 st.shared.u32 [sm], 0;")
     (finding,) = ptx.load(stored)["k"].launch(1, 32, arguments, checks="all").findings
     assert (finding.kind, finding.line) == ("fence", line_of(stored, "cp.async.bulk"))
+
+
+REUSED_STAGE = """.version 8.8
+.target sm_100a
+.address_size 64
+.visible .entry k(.param .u64 in, .param .u64 out)
+{
+.reg .pred %p<4>; .reg .b32 %r<8>; .reg .b64 %rd<8>;
+.shared .align 128 .b8 sm[128];
+.shared .align 8 .b64 full;
+.shared .align 8 .b64 empty;
+ld.param.u64 %rd1, [in];
+ld.param.u64 %rd2, [out];
+mov.u32 %r1, %tid.x;
+setp.eq.u32 %p1, %r1, 0;
+@%p1 mbarrier.init.shared::cta.b64 [full], 1;
+@%p1 mbarrier.init.shared::cta.b64 [empty], 1;
+bar.sync 0;
+setp.eq.u32 %p2, %r1, 32;
+@%p1 bra PRODUCER;
+@%p2 bra CONSUMER;
+bra DONE;
+PRODUCER:
+mbarrier.arrive.expect_tx.shared::cta.b64 _, [full], 128;
+cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [sm], [%rd1], 128, [full];
+E: mbarrier.try_wait.parity.shared::cta.b64 %p3, [empty], 0;
+@!%p3 bra E;
+mbarrier.arrive.expect_tx.shared::cta.b64 _, [full], 128;
+cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [sm], [%rd1+128], 128, [full];
+bra DONE;
+CONSUMER:
+{wait}
+mov.u32 %r2, empty;
+tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r2];
+DONE:
+bar.sync 0;
+G: mbarrier.try_wait.parity.shared::cta.b64 %p3, [full], 1;
+@!%p3 bra G;
+shl.b32 %r3, %r1, 2;
+and.b32 %r3, %r3, 124;
+mov.u32 %r4, sm;
+add.u32 %r4, %r4, %r3;
+ld.shared.u32 %r5, [%r4];
+mul.wide.u32 %rd3, %r1, 4;
+add.u64 %rd4, %rd2, %rd3;
+st.global.u32 [%rd4], %r5;
+ret;
+}
+"""
+
+
+def test_a_commit_tells_of_the_copies_that_its_thread_has_waited_for():
+    """The producer of a warp-specialised product reuses a stage when the commit says that it was consumed."""
+    wait = "F: mbarrier.try_wait.parity.shared::cta.b64 %p3, [full], 0;\n@!%p3 bra F;"
+    arguments = [np.arange(64, dtype=np.uint32), np.zeros(64, np.uint32)]
+    launched = ptx.load(REUSED_STAGE.replace("{wait}", wait))["k"].launch(1, 64, arguments, checks="all")
+    assert (launched.findings, arguments[1].tolist()) == ([], [*range(32, 64)] * 2)
+    early = REUSED_STAGE.replace("{wait}", "")
+    (finding,) = ptx.load(early)["k"].launch(1, 64, arguments, checks="all").findings
+    assert (finding.kind, finding.line) == ("async", line_of(early, "[%rd1+128], 128"))

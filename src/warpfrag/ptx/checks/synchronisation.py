@@ -180,6 +180,16 @@ class SyncFollower(StepObserver):
         own = Snapshot(self.ordering.blocks, row, fenced, {})
         return own if snapshot is None else snapshot.joined(own)
 
+    def tensor_committed(self, cells: list[int], thread: int) -> None:
+        """tcgen05.commit arrives behind what its thread had waited for: it tells of copies, not of other accesses."""
+        known = self.ordering.snapshot(np.array([thread]))
+        row, fenced = known.row.copy(), known.fenced.copy()
+        row[: self.ordering.own_columns] = fenced[: self.ordering.own_columns] = 0
+        own = Snapshot(self.ordering.blocks, row, fenced, {})
+        for cell in cells:
+            sync = self.ordering.mbarriers.setdefault(cell, SyncObject())
+            sync.current = own if sync.current is None else sync.current.joined(own)
+
     def mbarrier_completed(self, cell: int) -> None:
         """A phase is over, and the copies that it counted are done."""
         sync = self.ordering.mbarriers.setdefault(cell, SyncObject())
