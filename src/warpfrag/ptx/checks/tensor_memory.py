@@ -74,9 +74,9 @@ class WrittenColumns:
     def first_unwritten(self, access: TensorAccess) -> int | None:
         """The first column of an access that nobody has written; None where all are."""
         padded = access.operand.startswith("scale")  # space is for multiples of 128 rows, and the last may be unused
-        columns = range(access.column, access.column + (1 if padded else access.columns))
-        written = self.blocks[access.block][list(access.quarters)].any(axis=0)
-        return next((column for column in columns if not written[column]), None)
+        end = access.column + (1 if padded else access.columns)
+        written = self.blocks[access.block][list(access.quarters), access.column : end]
+        return next((access.column + at for at in range(written.shape[1]) if not written[:, at].any()), None)
 
 
 @dataclass

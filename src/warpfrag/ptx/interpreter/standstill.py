@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warpfrag.ptx.interpreter.lane_group import LaneGroup
-    from warpfrag.ptx.interpreter.warp_batch import WarpBatch
+    from warpfrag.ptx.interpreter.warp_state import WarpState
 
 NOWHERE = -1
 MAX_NAMED = 4  # blocks that a message lists
@@ -28,7 +28,7 @@ MAX_NAMED = 4  # blocks that a message lists
 class Standstill:
     """What is known of lanes that read memory in a loop."""
 
-    def __init__(self, state: WarpBatch) -> None:
+    def __init__(self, state: WarpState) -> None:
         """Nobody has been seen in a loop."""
         self.state = state
         x, y, z = state.launch.grid
@@ -44,13 +44,16 @@ class Standstill:
         if self.is_judged:
             group.put(self.polled, start)
 
-    def is_reached(self, level: int, runnable: NDArray[np.bool_]) -> bool:
-        """Whether nothing can change any more, now that all lanes that can run have had so many quanta."""
+    def is_reached(self, level: int, runnable: NDArray[np.bool_], *, has_sleepers: bool) -> bool:
+        """Whether nothing can change any more, now that all lanes that can run have had so many quanta.
+
+        Lanes that sleep at an mbarrier may wake when their time limit has passed: then nothing is said.
+        """
         state = self.state
-        if level <= self.level or not self.is_judged:
-            return False
         self.level = level
-        if state.progress != self.progress or state.mbarriers.has_sleepers:
+        if not self.is_judged:
+            return False
+        if state.progress != self.progress or has_sleepers:
             self.progress, self.looks, self.seen = state.progress, 0, b""
             return False
         now = state.digest()
@@ -79,12 +82,8 @@ class Standstill:
             lines.append(step.line)
         if not texts:
             return None
-        alive = state.alive.reshape(len(state.blocks), -1).any(axis=1)
-        gone = [
-            f"({', '.join(map(str, block))})"
-            for block, is_alive in zip(state.blocks, alive, strict=True)
-            if not is_alive
-        ]
+        alive = state.alive.reshape(len(state.blocks), -1)
+        gone = [f"({', '.join(map(str, block))})" for at, block in enumerate(state.blocks) if not alive[at].any()]
         if gone:
             more = f" and {len(gone) - MAX_NAMED} more" if len(gone) > MAX_NAMED else ""
             texts.append(f"blocks that have exited: {', '.join(gone[:MAX_NAMED])}{more}")

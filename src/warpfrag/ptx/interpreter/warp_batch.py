@@ -133,8 +133,8 @@ class WarpBatch(WarpState):
             self.schedule_at_random(self.random, runnable, by_warp)
             return True
         level, start = (int(part) for part in divmod(by_warp.min(), PRIORITY_UNIT))
-        if self.standstill.is_reached(level, runnable):
-            self.end_in_deadlock()
+        if level > self.standstill.level:
+            self.look_for_standstill(level, runnable)
         chosen = (by_warp != NOT_RUNNABLE) & (by_warp % PRIORITY_UNIT == start)
         if chosen.all():
             rows, mask = None, runnable & (self.pc == start)
@@ -164,6 +164,11 @@ class WarpBatch(WarpState):
             if not self.run_step(at, group) or self.program.steps[at].action.ends_block:
                 return
         group.put(self.pc, end)
+
+    def look_for_standstill(self, level: int, runnable: NDArray[np.bool_]) -> None:
+        """End in a deadlock where lanes read memory that nobody will change: a look at every quantum of time slices."""
+        if self.standstill.is_reached(level, runnable, has_sleepers=self.mbarriers.has_sleepers):
+            self.end_in_deadlock()
 
     def release_waiting(self) -> None:
         """When no lane can run: complete barriers, then let waits run out of time; else it is a deadlock."""
