@@ -138,8 +138,10 @@ def _has_nan(step: DecodedInstruction, values: Values) -> bool:
     is_sign = step.attributes.opcode in {"abs", "neg"}
     if kind == F32 or is_sign != (kind.bits == 16) or not (is_sign or step.attributes.opcode in {"mul", "sub"}):
         return False
-    is_written = all(isinstance(source, Immediate) for source in step.sources)
-    if is_written and not is_sign and not any(code & ~SIGN == INFINITY for code in codes):
+    is_written = not is_sign and all(isinstance(source, Immediate) for source in step.sources)
+    has_infinity = any(code & ~SIGN == INFINITY for code in codes)
+    has_sign = step.attributes.opcode == "mul" and any(code & SIGN for code in codes)
+    if is_written and not has_infinity and not has_sign:
         return False  # `nan_operands` has the rule
     return bool(floats.is_nan(np.array([codes], kind.dtype), kind.element).any())
 
