@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from warpfrag.ptx.lowering.fragment_flow import items_of
+from warpfrag.ptx.lowering.half_rules import changes_flushed_sign
 from warpfrag.ptx.lowering.known_values import calls_library, fold_values
 from warpfrag.ptx.lowering.liveness import written_registers
 from warpfrag.ptx.lowering.predicate_rules import doubt_predicates
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
     from warpfrag.ptx.lowering.statements import KernelLowering
     from warpfrag.ptx.program.actions import LaneFunction
-    from warpfrag.ptx.program.program import DecodedInstruction
+    from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
     from warpfrag.ptx.program.types import Codes, Type
 
 
@@ -261,8 +262,12 @@ def _narrow_store(kernel: KernelLowering) -> None:
         if kind is not None:
             target = TYPES[f"{'s' if action.type.kind == 's' else 'u'}{action.type.bits}"]
             bits = TYPES[f"b{kind.bits}"]
-            step.action = replace(action, converts=(bits, partial(_to_integer, kind.element, target)))
+            flushed = [_has_flushed_sign(kernel, step, item) for item in items_of(step.sources[1])]
+            mode = "rni" if all(flushed) else "rzi"
+            step.action = replace(action, converts=(bits, partial(_to_integer, kind.element, target, mode)))
             note(kernel, step, "narrow store of a float")
+            if any(flushed) and not all(flushed):
+                step.doubt = DEPARTURES["truncation of a flushed half"].compiler
 
     _each_typed(kernel, rule)
 
@@ -272,8 +277,17 @@ def _is_narrowed(action: MemoryStore, value: Register) -> bool:
     return value.bits > action.type.bits and not action.type.is_float
 
 
-def _to_integer(element: str, target: Type, codes: Codes) -> Codes:
-    return conversions.float_to_integer(codes, element, target, "rzi", ftz=False)
+def _has_flushed_sign(kernel: KernelLowering, step: DecodedInstruction, item: PtxOperand) -> bool:
+    """Whether abs or neg of f16 with .ftz left a register that a step stores: it is then rounded to nearest."""
+    at = next(place for place, other in enumerate(kernel.steps) if other is step)
+    for other in reversed(kernel.steps[:at]):
+        if isinstance(item, Register) and any(register.index == item.index for register in written_registers(other)):
+            return other.guard is None and changes_flushed_sign(other)
+    return False
+
+
+def _to_integer(element: str, target: Type, mode: str, codes: Codes) -> Codes:
+    return conversions.float_to_integer(codes, element, target, mode, ftz=False)
 
 
 def _leads_past(steps: list[DecodedInstruction], branch: DecodedInstruction, start: int, end: int) -> bool:

@@ -64,7 +64,7 @@ def doubt_pairs(
                 ]
             )
             and (not pair.shares or _shares(writers, step))
-            and (not pair.is_repeated or _repeats(writers, step, place))
+            and (not pair.is_repeated or _repeats(writers, step, place, table))
         }
         places = list(matched)
         if step.attributes.opcode == "div":
@@ -115,9 +115,10 @@ def _matches(pair: UncertainPair, writer: DecodedInstruction, table: ValueTable)
     return first is not None and pair.source(first)
 
 
-def _repeats(writers: list[DecodedInstruction], step: DecodedInstruction, place: int) -> bool:
+def _repeats(writers: list[DecodedInstruction], step: DecodedInstruction, place: int, table: ValueTable) -> bool:
     """Whether one of some steps does the same as a step that adds its result."""
-    return place == 2 and any(item.name == step.name and item.sources[:2] == step.sources[:2] for item in writers)
+    same = [item for item in writers if item.name == step.name and item.sources[:2] == step.sources[:2]]
+    return place == 2 and any(item is not step or table.is_same_loop(item, step) for item in same)
 
 
 def _is_upper_only(step: DecodedInstruction, table: ValueTable, at: int) -> bool:

@@ -26,8 +26,8 @@ from warpfrag.ptx.program.actions import (
 )
 from warpfrag.ptx.program.departures import DEPARTURES
 from warpfrag.ptx.program.program import Register, VectorOperand
-from warpfrag.ptx.program.types import B16, BF16, F16, F32, TYPES
-from warpfrag.ptx.semantics import floats
+from warpfrag.ptx.program.types import B16, BF16, F16, F32, TYPES, U16
+from warpfrag.ptx.semantics import conversions, floats
 
 if TYPE_CHECKING:
     from warpfrag.ptx.lowering.statements import KernelLowering
@@ -176,3 +176,88 @@ def packed_tf32(kernel: KernelLowering, step: DecodedInstruction, values: Values
         step.doubt = DEPARTURES["tf32 of a packed sum"].compiler
         note(kernel, step, "tf32 of a packed sum")
     return True
+
+
+def doubled_truth(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
+    """What set to f16 or bf16 leaves is in both halves of a register, and what extends a u16 reads all of it."""
+    attributes, action = step.attributes, step.action
+    if not isinstance(action, LaneOp) or U16 not in action.sources:
+        return False
+    is_wide = attributes.opcode in {"mul", "mad"} and attributes.half == "wide"
+    is_extended = attributes.opcode == "cvt" and action.results[0].bits == 32 and not action.results[0].is_float
+    if not (is_wide or (is_extended and not attributes.sat) or _reads_more(step)):
+        return False
+    places = [
+        place
+        for place, (value, kind) in enumerate(zip(values, action.sources, strict=True))
+        if kind == U16 and (item := table.definition(value)) is not None and _compares_halves(item[0])
+    ]
+    if not places:
+        return False
+    name, function = "truth value in both halves", action.function
+
+    def extended(*codes: Codes) -> Codes:
+        words = [code.astype(np.uint32) for code in codes]
+        first, *others = (word | word << np.uint32(16) if at in places else word for at, word in enumerate(words))
+        product = first * others[0] if others else first
+        return product + others[1] if len(others) > 1 else product
+
+    def changed(*codes: Codes) -> tuple[Codes, ...]:
+        results = function(*codes)
+        is_read = np.logical_or.reduce([codes[place] != 0 for place in places])
+        return tuple(np.where(is_read, ~code, code) for code in (results if isinstance(results, tuple) else (results,)))
+
+    if is_wide or is_extended:
+        is_near = all(table.is_near(values[place], step) for place in places)
+        is_sure = is_near and not table.has_functions  # with which set may become a selection, of one half
+        replace_where_seen(kernel, step, name, extended, is_sure=is_sure)
+    else:
+        doubt(step, name, changed)
+    return True
+
+
+def _compares_halves(step: DecodedInstruction) -> bool:
+    kinds = step.attributes.types
+    return step.attributes.opcode == "set" and len(kinds) == 2 and kinds[0] in {F16, BF16} and kinds[1] in {F16, BF16}
+
+
+def _reads_more(step: DecodedInstruction) -> bool:
+    """Whether an instruction of 16 bits looks at the upper half of its register."""
+    attributes = step.attributes
+    if attributes.opcode in {"mul", "mad"}:
+        return attributes.half == "hi"
+    return attributes.opcode in {"setp", "set", "sad", "div", "rem", "shr"}
+
+
+def truncated_half(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
+    """cvt.rzi of what abs.ftz or neg.ftz of f16 left rounds to nearest."""
+    attributes, action = step.attributes, step.action
+    if attributes.opcode != "cvt" or attributes.integral != "rzi" or not isinstance(action, LaneOp):
+        return False
+    if action.sources != (F16,) or action.results[0].is_float:
+        return False
+    definition = table.definition(values[0])
+    writers = [definition[0]] if definition is not None else table.writers(values[0], is_carried=True)
+    unpacked = [
+        before
+        for writer in writers
+        if isinstance(writer.action, Move) and isinstance(writer.sources[0], Register)
+        if (before := table.last_writer(table.steps.index(writer), writer.sources[0])) is not None
+    ]
+    if not any(changes_flushed_sign(writer) for writer in (*writers, *unpacked)):
+        return False
+    target = action.results[0]
+
+    def rounded(a: Codes) -> Codes:
+        return conversions.float_to_integer(a, "f16", target, "rni", ftz=False)
+
+    is_sure = definition is not None and changes_flushed_sign(definition[0]) and definition[0].guard is None
+    replace_where_seen(kernel, step, "truncation of a flushed half", rounded, is_sure=is_sure)
+    return True
+
+
+def changes_flushed_sign(step: DecodedInstruction) -> bool:
+    """Whether a step is abs or neg of f16 with .ftz."""
+    attributes = step.attributes
+    is_sign = attributes.opcode in {"abs", "neg"} and attributes.ftz
+    return is_sign and attributes.types[0].element == "f16"

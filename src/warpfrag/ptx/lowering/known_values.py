@@ -31,10 +31,12 @@ from warpfrag.ptx.lowering.doubts import (
 )
 from warpfrag.ptx.lowering.half_rules import (
     adds_halves,
+    doubled_truth,
     joined_conversions,
     low_byte,
     packed_abs,
     packed_tf32,
+    truncated_half,
     unpacked_half,
 )
 from warpfrag.ptx.lowering.nan_operands import INFINITY, SIGN
@@ -60,7 +62,7 @@ from warpfrag.ptx.program.actions import (
 )
 from warpfrag.ptx.program.departures import DEPARTURES
 from warpfrag.ptx.program.program import Immediate, block_ends
-from warpfrag.ptx.program.types import F32, F64, TYPES
+from warpfrag.ptx.program.types import BF16, F16, F32, F64, TYPES
 from warpfrag.ptx.semantics import floats
 
 if TYPE_CHECKING:
@@ -88,7 +90,7 @@ def _wants_values(step: DecodedInstruction) -> bool:
         action.nan_choice is not None
         or attributes.accuracy is not None
         or attributes.opcode in READERS
-        or TYPES["s16"] in action.sources
+        or not {TYPES["s16"], TYPES["u16"]}.isdisjoint(action.sources)
         or (step.row is not None and step.row.may_contract and attributes.opcode == "mul")
     )
 
@@ -106,6 +108,7 @@ def fold_values(kernel: KernelLowering) -> None:
         return
     ends = block_ends(kernel.steps, kernel.leaders)
     table = ValueTable(kernel.steps, kernel.leaders, ends, wanted, fold_constants)
+    table.has_functions = any(map(calls_library, kernel.steps))
     for at in sorted(wanted):
         step = kernel.steps[at]
         values = table.operands(at)
@@ -160,9 +163,10 @@ def _truth_value(step: DecodedInstruction, values: Values, table: ValueTable, *,
     definition, kind = table.definition(values[0]), action.sources[0]
     writers = table.writers(values[0], is_carried=True)
     is_cnot = any(writer.attributes.opcode == "cnot" for writer in writers)
-    is_set = not is_cnot and any(
-        writer.attributes.opcode == "set" and writer.attributes.types[:1] == (F32,) for writer in writers
-    )
+    truths = {F32, F16, BF16} if table.has_functions else {F32}
+    sets = [w for w in writers if w.attributes.opcode == "set" and w.attributes.types[0] in truths and not is_cnot]
+    is_set = bool(sets)
+    set_code = CODES_OF_1[sets[0].attributes.types[0].element] if sets else 0
     if kind is None or (not (is_cnot and (kind.is_float or attributes.sat)) and not (is_set and not kind.is_float)):
         return
     function, code_of_1 = action.function, CODES_OF_1.get(kind.element, 1)
@@ -172,7 +176,7 @@ def _truth_value(step: DecodedInstruction, values: Values, table: ValueTable, *,
         if is_cnot and not kind.is_float:  # clamped as the largest integer, with the wrong sign
             code = 1 << (target.bits - 1) if target.kind == "s" else 0
             return np.where(a == a.dtype.type(1), target.dtype.type(code), target.dtype.type(0))
-        is_true = a == a.dtype.type(1 if is_cnot else CODES_OF_1["f32"] & ((1 << kind.bits) - 1))
+        is_true = a == a.dtype.type(1 if is_cnot else set_code & ((1 << kind.bits) - 1))
         result = function(np.where(is_true, a.dtype.type(code_of_1 if is_cnot else 1), a))
         return result[0] if isinstance(result, tuple) else result
 
@@ -198,6 +202,8 @@ VALUE_RULES: dict[str, Callable[..., bool]] = {
     "sign before a selection": sign_before,
     "negated operand of mma": negated_operand,
     "tf32 of a packed sum": packed_tf32,
+    "truth value in both halves": doubled_truth,
+    "truncation of a flushed half": truncated_half,
     "low byte of a function of f16": low_byte,
     "sign of 16 bits extended": extended_sign,
     "negation of a negation": double_negation,

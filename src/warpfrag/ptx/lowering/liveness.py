@@ -40,6 +40,22 @@ def kept_steps(steps: Sequence[DecodedInstruction], leaders: set[int], ends: Seq
     return kept
 
 
+def readers_behind(steps: Sequence[DecodedInstruction], at: int, register: Register) -> Iterator[int]:
+    """The places of the steps that may read what a register holds behind a step, as an operand or as their guard."""
+    pending, seen = list(successors(steps[at], at + 1)), set[int]()
+    while pending:
+        place = pending.pop()
+        if place in seen or place >= len(steps):
+            continue
+        seen.add(place)
+        step = steps[place]
+        operands = (*step.sources, *step.memory_results, *((step.guard,) if step.guard is not None else ()))
+        if any(item.index == register.index for operand in operands for item in registers_of(operand)):
+            yield place
+        if step.guard is not None or all(item.index != register.index for item in written_registers(step)):
+            pending += successors(step, place + 1)
+
+
 def _step_back(step: DecodedInstruction, at: int, live: set[int], kept: set[int]) -> None:
     """The registers that are live before a step, of those behind it."""
     written = {register.index for register in written_registers(step)}

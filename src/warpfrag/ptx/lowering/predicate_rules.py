@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from warpfrag.ptx.lowering.liveness import written_registers
+from warpfrag.ptx.lowering.liveness import readers_behind, written_registers
 from warpfrag.ptx.lowering.replaced_steps import doubt, goes_back, note
 from warpfrag.ptx.program.actions import Branch, LaneOp, Return
 from warpfrag.ptx.program.program import Immediate, Register, block_ends
-from warpfrag.ptx.program.types import F32
+from warpfrag.ptx.program.types import BF16, F16, F32
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -72,21 +72,17 @@ def _is_constant(step: DecodedInstruction) -> bool:
 
 
 def _vote_again(steps: Sequence[DecodedInstruction], at: int, step: DecodedInstruction) -> None:
-    """Doubt the branches of loops that look at a vote before them."""
-    loops = [
-        (min(other.targets), end)
-        for end, other in enumerate(steps)
-        if goes_back(end, other) and min(other.targets) > at
-    ]
-    inside = {id(steps[place]) for start, end in loops for place in range(start, end + 1)}
+    """Doubt the branch of a loop that alone looks at a vote before it."""
+    ends = [end for end, other in enumerate(steps) if goes_back(end, other) and min(other.targets) > at]
+    inside = {place for end in ends for place in range(min(steps[end].targets), end + 1)}
     for predicate in (item for item in written_registers(step) if item.bits == 1):
-        for use in _guarded(steps, at, predicate):
-            if isinstance(use.action, Branch) and id(use) in inside:
-                use.doubt = VOTED_AGAIN
+        uses = list(readers_behind(steps, at, predicate)) if inside else []
+        if len(uses) == 1 and isinstance(steps[uses[0]].action, Branch) and uses[0] in inside:
+            steps[uses[0]].doubt = VOTED_AGAIN
 
 
 def _changed_guards(kernel: KernelLowering) -> None:
-    """Doubt steps under a guard that a branch looks at, and that one of its sides makes a constant."""
+    """Doubt steps on halves under a guard that a branch looks at, and that one of its sides makes a constant."""
     steps, ends = kernel.steps, block_ends(kernel.steps, kernel.leaders)
     for at, step in enumerate(steps[:-1]):
         if not isinstance(step.action, Branch) or step.guard is None:
@@ -97,10 +93,16 @@ def _changed_guards(kernel: KernelLowering) -> None:
             continue
         for place in range(at - 1, -1, -1):
             other = steps[place]
-            if ends[place] <= at or predicate in _written(other):
+            if predicate in _written(other):
                 break
-            if other.guard is not None and other.guard.index == predicate and isinstance(other.action, LaneOp):
+            if other.guard is not None and other.guard.index == predicate and _leaves_half(other):
                 other.doubt = GUARD_CHANGED
+
+
+def _leaves_half(step: DecodedInstruction) -> bool:
+    """Whether a step leaves a float of 16 bits, which ptxas selects behind it where the step is guarded."""
+    kind = step.action.results[0] if isinstance(step.action, LaneOp) else None
+    return kind in {F16, BF16}
 
 
 def _written(step: DecodedInstruction) -> set[int]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from warpfrag.ptx.lowering.liveness import kept_steps, successors, written_registers
+from warpfrag.ptx.lowering.liveness import kept_steps, readers_behind, successors, written_registers
 from warpfrag.ptx.program.actions import Branch, LaneOp, Move
 from warpfrag.ptx.program.program import Immediate, Register, VectorOperand, registers_of
 from warpfrag.ptx.program.types import TYPES
@@ -55,6 +55,8 @@ Values = tuple[Value | None, ...]
 
 class ValueTable:
     """The values of a program's registers; `operands(at)` are those of the sources of a step that was asked for."""
+
+    has_functions = False  # of f64 in the code, after which ptxas optimises once more
 
     def __init__(
         self,
@@ -142,18 +144,7 @@ class ValueTable:
 
     def is_read_behind(self, at: int, operand: Register) -> bool:
         """Whether a step that ptxas keeps reads what a register holds behind a step."""
-        pending, seen = list(successors(self.steps[at], at + 1)), set[int]()
-        while pending:
-            place = pending.pop()
-            if place in seen or place >= len(self.steps):
-                continue
-            seen.add(place)
-            other = self.steps[place]
-            if _reads(other, operand) and place in self.kept:
-                return True
-            if other.guard is not None or all(item.index != operand.index for item in written_registers(other)):
-                pending += successors(other, place + 1)
-        return False
+        return any(place in self.kept for place in readers_behind(self.steps, at, operand))
 
     def is_packed(self, step: DecodedInstruction) -> bool:
         """Whether the first source of a step was packed of several registers, as its last definition before it."""

@@ -164,6 +164,16 @@ DEPARTURES = {
             READ,
         ),
         Departure(
+            "truth value in both halves", VERSIONS,
+            "the extension of a u16 to 32 bits is filled with zeros",
+            "set of f16 or bf16 leaves 1.0 in both halves of a register, and what extends it from u16 reads both", READ,
+        ),
+        Departure(
+            "truncation of a flushed half", VERSIONS,
+            "cvt.rzi rounds towards zero",
+            "cvt.rzi of the result of abs.ftz.f16 or neg.ftz.f16 rounds to nearest", READ,
+        ),
+        Departure(
             "flush of a joined comparison", VERSIONS,
             "with .ftz, setp compares subnormal numbers as 0",
             "setp.and.ftz.f32 that decides a branch or an exit, and setp.ftz.f32 in a block that may be skipped, behind"
