@@ -27,9 +27,10 @@ from warpfrag.ptx.opcodes.integer import by_parts
 from warpfrag.ptx.program.actions import (
     LaneOp,
     MemoryLoad,
+    MemoryStore,
     Move,
 )
-from warpfrag.ptx.program.program import Immediate, Register
+from warpfrag.ptx.program.program import Immediate, MemoryOperand, Register
 from warpfrag.ptx.program.types import BF16, F16, F32, F64
 from warpfrag.ptx.semantics import approximate_functions, floats, folded_functions
 
@@ -202,6 +203,8 @@ def function_of_constant(kernel: KernelLowering, step: DecodedInstruction, value
 
 def _may_be_constant(step: DecodedInstruction, table: ValueTable) -> bool:
     """Whether ptxas may compute a step when it looks again: its operands are constants, or too small to count."""
+    if isinstance(step.action, MemoryLoad):
+        return _loads_constant(step, table)
     if not isinstance(step.action, LaneOp) or not step.sources:
         return False
     unknown = [source for source in step.sources if not isinstance(source, Immediate)]
@@ -214,6 +217,25 @@ def _may_be_constant(step: DecodedInstruction, table: ValueTable) -> bool:
         if writer is None or not (is_constant or (is_sum and is_bounded and len(unknown) < len(step.sources))):
             return False
     return True
+
+
+def _loads_constant(step: DecodedInstruction, table: ValueTable) -> bool:
+    """Whether a step of a function loads an argument that a caller wrote as a constant."""
+    place = step.sources[0]
+    if not isinstance(place, MemoryOperand) or place.base is not None:
+        return False
+    arguments = {
+        copy.source.offset
+        for other in table.steps
+        for copy in other.copies
+        if isinstance(copy.source, MemoryOperand) and isinstance(copy.target, MemoryOperand)
+        if copy.target.offset == place.offset
+    }
+    return any(
+        isinstance(other.action, MemoryStore) and isinstance(other.sources[1], Immediate) and target.offset in arguments
+        for other in table.steps
+        if len(other.sources) > 1 and isinstance(target := other.sources[0], MemoryOperand) and target.base is None
+    )
 
 
 def sign_of_constant(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:

@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from warpfrag.ptx.lowering.liveness import kept_steps, successors
+from warpfrag.ptx.lowering.replaced_steps import goes_back
 from warpfrag.ptx.opcodes.floating import NAN_CHOICES
 from warpfrag.ptx.opcodes.integer import by_parts
 from warpfrag.ptx.program.actions import Barrier, FusedProduct, LaneOp, MatrixOp, MemoryLoad, MemoryStore, Move, NoOp
@@ -92,8 +93,10 @@ def _accesses(
 
 
 def _doubt_live(steps: list[DecodedInstruction], read: dict[int, list[int]], ends: Sequence[int]) -> None:
-    """Doubt sums of a product that is read behind its block, where ptxas makes many blocks of a matrix instruction."""
-    if not any(isinstance(step.action, MatrixOp) and step.action.form.a in EXPANDED for step in steps):
+    """Doubt sums of a product that is read behind its block, where ptxas makes many blocks, or moves steps of loops."""
+    is_expanded = any(isinstance(step.action, MatrixOp) and step.action.form.a in EXPANDED for step in steps)
+    has_division = any(step.attributes.opcode == "rem" and step.attributes.types[0].bits == 16 for step in steps)
+    if not is_expanded and not (has_division and any(goes_back(at, step) for at, step in enumerate(steps))):
         return
     for at, step in enumerate(steps):
         result = step.results[0] if is_product(step) else None

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.ptx.lowering.uncertain_pairs import PAIRS, UncertainPair
+from warpfrag.ptx.lowering.liveness import written_registers
+from warpfrag.ptx.lowering.uncertain_pairs import PAIRS, UNIFORM_MATRIX, UncertainPair
 from warpfrag.ptx.lowering.values import Constant
 from warpfrag.ptx.opcodes.integer import by_parts
 from warpfrag.ptx.program.actions import Alternative, LaneOp, MatrixOp, Move
@@ -63,6 +64,7 @@ def doubt_pairs(
                     item for item in table.writers(value, is_carried=pair.is_carried) if _matches(pair, item, table)
                 ]
             )
+            and (not pair.is_far or not table.is_near(value, step))
             and (not pair.shares or _shares(writers, step))
             and (not pair.is_repeated or _repeats(writers, step, place, table))
         }
@@ -178,6 +180,8 @@ def doubt_constants(step: DecodedInstruction, values: Values, *, has_nan: bool) 
         step.doubt = "a quotient of two constants may be computed differently"
     elif has_nan:
         _doubt_nan(step, "which NaN a compiler leaves of constants is not known")
+    elif attributes.opcode == "movmatrix" and codes:
+        step.doubt = UNIFORM_MATRIX
 
 
 def _doubt_nan(step: DecodedInstruction, reason: str) -> None:
@@ -204,3 +208,27 @@ def doubt_text(step: DecodedInstruction, *, has_calls: bool) -> None:
         registers = [register.index for register in registers_of(step.sources[0])]
         if len(set(registers)) != len(registers):
             step.doubt = "of a register that is in A twice, ptxas may take another"
+
+
+def doubt_copies(steps: Sequence[DecodedInstruction]) -> None:
+    """Doubt wgmma that overwrites a register of which mov made a copy before: the copy may change too."""
+    copied: dict[int, int] = {}  # the register that another is a copy of
+    for step in steps:
+        written = {register.index for register in written_registers(step)}
+        is_changed = any(copy not in written for copy, register in copied.items() if register in written)
+        if isinstance(step.action, MatrixOp) and step.action.operation == "wgmma" and is_changed:
+            step.doubt = "a copy of a register that wgmma writes may be made behind it"
+        copied = {copy: register for copy, register in copied.items() if not {copy, register} & written}
+        if isinstance(step.action, Move) and step.guard is None:
+            pairs = zip(map(_items, step.results), map(_items, step.sources), strict=False)
+            for targets, sources in pairs:
+                if len(targets) == len(sources):
+                    copied.update(
+                        (target.index, source.index)
+                        for target, source in zip(targets, sources, strict=True)
+                        if isinstance(target, Register) and isinstance(source, Register) and source.index not in written
+                    )
+
+
+def _items(operand: PtxOperand) -> tuple[PtxOperand, ...]:
+    return operand.items if isinstance(operand, VectorOperand) else (operand,)

@@ -11,22 +11,26 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from warpfrag.ptx.lowering.liveness import readers_behind
 from warpfrag.ptx.lowering.replaced_steps import (
     doubt,
     first,
     note,
     replace_where_seen,
 )
+from warpfrag.ptx.lowering.uncertain_pairs import PAIRS_OF_FP8, QUARTERS
 from warpfrag.ptx.lowering.values import Constant, ValueTable
 from warpfrag.ptx.opcodes.integer import by_parts
 from warpfrag.ptx.program.actions import (
     Atomic,
+    DirectCall,
     LaneOp,
+    MemoryLoad,
     Move,
 )
 from warpfrag.ptx.program.departures import DEPARTURES
-from warpfrag.ptx.program.program import Register, VectorOperand
-from warpfrag.ptx.program.types import B16, BF16, F16, F32, TYPES, U16
+from warpfrag.ptx.program.program import Immediate, Register, VectorOperand
+from warpfrag.ptx.program.types import B16, BF16, F16, F32, F64, TYPES, U16
 from warpfrag.ptx.semantics import conversions, floats
 
 if TYPE_CHECKING:
@@ -261,3 +265,65 @@ def changes_flushed_sign(step: DecodedInstruction) -> bool:
     attributes = step.attributes
     is_sign = attributes.opcode in {"abs", "neg"} and attributes.ftz
     return is_sign and attributes.types[0].element == "f16"
+
+
+def zero_quarter(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
+    """Doubt a conversion from fp8 of the upper quarter of 64 bits whose upper word is a constant."""
+    attributes = step.attributes
+    if attributes.opcode != "cvt" or len(attributes.types) != 2 or attributes.types[1].name not in PAIRS_OF_FP8:
+        return False
+    definition = table.definition(values[0])
+    if definition is None or not isinstance(definition[0].action, Move):
+        return False
+    source, position = definition
+    vector, whole = source.results[0], source.sources[0]
+    if not isinstance(vector, VectorOperand) or len(vector.items) != QUARTERS or not isinstance(whole, Register):
+        return False
+    kept = [index for index, item in enumerate(vector.items) if isinstance(item, Register)]
+    at = next(index for index, other in enumerate(table.steps) if other is source)
+    before = table.last_writer(at, whole)
+    if before is not None and kept[position] == QUARTERS - 1 and _knows_upper_word(before):
+        step.doubt = DEPARTURES["fp8 of a known quarter"].compiler
+        note(kernel, step, "fp8 of a known quarter")
+    return True
+
+
+def _knows_upper_word(step: DecodedInstruction) -> bool:
+    """Whether ptxas knows the upper word of a result: it is packed with a constant, or no more than 32 bits."""
+    attributes, action = step.attributes, step.action
+    if isinstance(action, Move):
+        source = step.sources[0]
+        return isinstance(source, VectorOperand) and isinstance(source.items[-1], Immediate)
+    if isinstance(action, MemoryLoad):
+        return action.type.bits < 64 and action.type.kind != "s"
+    if attributes.opcode == "cvt":
+        kind = attributes.types[-1]
+        return kind.bits < 64 and kind.kind not in {"s", "f"}
+    is_mask = attributes.opcode == "and" and any(isinstance(source, Immediate) for source in step.sources)
+    is_shift = attributes.opcode == "shr" and isinstance(step.sources[-1], Immediate)
+    return attributes.opcode == "cnot" or is_mask or is_shift
+
+
+def lower_extremum(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
+    """Doubt min and max of f64 in a function of which nothing but the lower word is read."""
+    del values
+    action, attributes = step.action, step.attributes
+    if attributes.opcode not in {"min", "max"} or attributes.types != (F64,) or not isinstance(action, LaneOp):
+        return False
+    result = step.results[0]
+    at = next(index for index, other in enumerate(table.steps) if other is step)
+    functions = [target for other in table.steps if isinstance(other.action, DirectCall) for target in other.targets]
+    if not isinstance(result, Register) or at < min(functions, default=len(table.steps)):
+        return False
+    readers = [table.steps[place] for place in readers_behind(table.steps, at, result) if place in table.kept]
+    if not all(other.attributes.opcode == "cvt" and other.attributes.types[0].bits <= 32 for other in readers):
+        return False
+
+    def run(a: Codes, b: Codes) -> Codes:
+        held = action.function(a, b)
+        code = held[0] if isinstance(held, tuple) else held
+        return np.where(code == a, b, a)
+
+    doubt(step, "lower word of a minimum", run)
+    note(kernel, step, "lower word of a minimum")
+    return False

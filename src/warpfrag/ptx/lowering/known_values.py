@@ -25,6 +25,7 @@ from warpfrag.ptx.lowering.constant_rules import (
 )
 from warpfrag.ptx.lowering.doubts import (
     doubt_constants,
+    doubt_copies,
     doubt_pairs,
     doubt_text,
     relevant_pairs,
@@ -34,10 +35,12 @@ from warpfrag.ptx.lowering.half_rules import (
     doubled_truth,
     joined_conversions,
     low_byte,
+    lower_extremum,
     packed_abs,
     packed_tf32,
     truncated_half,
     unpacked_half,
+    zero_quarter,
 )
 from warpfrag.ptx.lowering.nan_operands import INFINITY, SIGN
 from warpfrag.ptx.lowering.replaced_steps import (
@@ -82,8 +85,8 @@ def _wants_values(step: DecodedInstruction) -> bool:
     action, attributes = step.action, step.attributes
     if isinstance(action, Atomic):
         return adds_halves(action)
-    if isinstance(action, MatrixOp):
-        return action.operation == "mma"
+    if isinstance(action, MatrixOp) or attributes.opcode == "movmatrix":
+        return attributes.opcode in {"mma", "movmatrix"}
     if not isinstance(action, LaneOp) or action.replaces:
         return False
     return (
@@ -100,6 +103,7 @@ def fold_values(kernel: KernelLowering) -> None:
     has_calls = any(isinstance(step.action, DirectCall) for step in kernel.steps)
     for step in kernel.steps:
         doubt_text(step, has_calls=has_calls)
+    doubt_copies(kernel.steps)
     has_library = any(calls_library(step) or goes_back(at, step) for at, step in enumerate(kernel.steps))
     pairs = relevant_pairs(kernel.steps, kernel.compiler, has_library=has_library)
     ruled = {at for at, step in enumerate(kernel.steps) if _wants_values(step)}
@@ -188,6 +192,7 @@ def _truth_value(step: DecodedInstruction, values: Values, table: ValueTable, *,
 
 
 VALUE_RULES: dict[str, Callable[..., bool]] = {
+    "lower word of a minimum": lower_extremum,
     "min and max of equal operands": equal_operands,
     "product with 1": product_with_1,
     "function of a constant": function_of_constant,
@@ -202,6 +207,7 @@ VALUE_RULES: dict[str, Callable[..., bool]] = {
     "sign before a selection": sign_before,
     "negated operand of mma": negated_operand,
     "tf32 of a packed sum": packed_tf32,
+    "fp8 of a known quarter": zero_quarter,
     "truth value in both halves": doubled_truth,
     "truncation of a flushed half": truncated_half,
     "low byte of a function of f16": low_byte,

@@ -33,6 +33,9 @@ CLAMPED = {"add", "sub", "mad", "mad24"}
 MAX_AMOUNT = 255  # of a shift that is written as a number
 
 
+UNIFORM_MATRIX = "a transposed word that was the same in every thread may be taken as such still"
+
+
 class UncertainPair(NamedTuple):
     """One pair: what reads, what wrote, and what ptxas may do."""
 
@@ -45,6 +48,7 @@ class UncertainPair(NamedTuple):
     source: Callable[[DecodedInstruction], bool] | None = None  # what wrote the operand of the one that wrote
     shares: bool = False  # only where the second operand of the one that wrote is read too
     is_upper: bool = False  # only where the upper half of what was written is not 0: that line is doubted
+    is_far: bool = False  # only where another block wrote it
     is_repeated: bool = False  # only where the one that wrote is the same instruction with the same factors
     is_only_use: bool = False  # only where nothing else reads the result
     is_upper_only: bool = False  # only where of the lower word of what is unpacked nothing but the upper half is read
@@ -214,6 +218,18 @@ def _third(_a: Codes, _b: Codes, c: Codes) -> Codes:
     return c
 
 
+def _without_sign(action: LaneOp, places: list[int]) -> LaneFunction:
+    """What a step computes if 0 is left as it is."""
+    function, place = action.function, places[0]
+
+    def run(*codes: Codes) -> Codes:
+        result = function(*codes)
+        code = result[0] if isinstance(result, tuple) else result
+        return np.where(codes[place] == 0, code.dtype.type(0), code)
+
+    return run
+
+
 def _without_nan(action: LaneOp, places: list[int]) -> LaneFunction:
     """What a step computes if none of some operands of f32 is a NaN."""
     function = action.function
@@ -246,6 +262,20 @@ PAIRS = (
         "a sum of a constant and what lies within -1 and 1 may be computed as if that were no NaN", other=_without_nan,
     ),
     UncertainPair(
+        lambda step: _opcode(step, "neg") and any(kind.is_float for kind in step.attributes.types),
+        lambda step: _opcode(step, "set") and step.attributes.types[0].is_float,
+        "the negation of what set left may be 0 where that is 0", is_late=True, other=_without_sign,
+    ),
+    UncertainPair(
+        lambda step: _opcode(step, "mul", "mad") and step.attributes.half == "wide" and _first_bits(step) == 16,
+        lambda step: _opcode(step, "cvt") and _types(step)[0] in {"s16", "u16"} and step.attributes.types[1].is_float,
+        "of a number that cvt made 16 bits long in another block, more bits may be read", is_far=True,
+    ),
+    UncertainPair(
+        lambda step: _opcode(step, "vadd4", "vsub4"), lambda step: _opcode(step, "copysign"),
+        "of a result of copysign, vadd4 and vsub4 may read another sign",
+    ),
+    UncertainPair(
         _packs, lambda step: _makes_fp8(step) and _types(step)[1:] == ["f32"],
         "the other half of a word into which mov packs a pair of fp8 may be lost", is_beside_guard=True,
     ),
@@ -265,7 +295,7 @@ PAIRS = (
     ),
     UncertainPair(
         lambda step: _opcode(step, "movmatrix"), _is_uniform,
-        "a transposed word that was the same in every thread may be taken as such still",
+        UNIFORM_MATRIX,
     ),
     UncertainPair(
         _packs, lambda step: _makes_fp8(step) and _types(step)[1:] == ["f16x2"],

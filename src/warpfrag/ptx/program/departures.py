@@ -174,6 +174,18 @@ DEPARTURES = {
             "cvt.rzi of the result of abs.ftz.f16 or neg.ftz.f16 rounds to nearest", READ,
         ),
         Departure(
+            "fp8 of a known quarter", VERSIONS,
+            "cvt reads the 16 bits of its register",
+            "of the upper quarter of 64 bits whose upper word ptxas knows, cvt from fp8 may read another number (8 for"
+            " 0)", READ,
+        ),
+        Departure(
+            "lower word of a minimum", OLDER,
+            "min and max of f64 compare their operands",
+            "in a function, where nothing but the lower word of the result is read, they may take the other operand",
+            READ,
+        ),
+        Departure(
             "flush of a joined comparison", VERSIONS,
             "with .ftz, setp compares subnormal numbers as 0",
             "setp.and.ftz.f32 that decides a branch or an exit, and setp.ftz.f32 in a block that may be skipped, behind"
