@@ -30,7 +30,7 @@ from warpfrag.ptx.program.actions import (
     MemoryStore,
     Move,
 )
-from warpfrag.ptx.program.program import Immediate, MemoryOperand, Register
+from warpfrag.ptx.program.program import Immediate, Register
 from warpfrag.ptx.program.types import BF16, F16, F32, F64
 from warpfrag.ptx.semantics import approximate_functions, floats, folded_functions
 
@@ -222,19 +222,11 @@ def _may_be_constant(step: DecodedInstruction, table: ValueTable) -> bool:
 def _loads_constant(step: DecodedInstruction, table: ValueTable) -> bool:
     """Whether a step of a function loads an argument that a caller wrote as a constant."""
     place = step.sources[0]
-    if not isinstance(place, MemoryOperand) or place.base is not None:
-        return False
-    arguments = {
-        copy.source.offset
-        for other in table.steps
-        for copy in other.copies
-        if isinstance(copy.source, MemoryOperand) and isinstance(copy.target, MemoryOperand)
-        if copy.target.offset == place.offset
-    }
+    arguments = {copy.source for other in table.steps for copy in other.copies if copy.target == place}
     return any(
-        isinstance(other.action, MemoryStore) and isinstance(other.sources[1], Immediate) and target.offset in arguments
+        isinstance(other.action, MemoryStore) and isinstance(other.sources[-1], Immediate)
         for other in table.steps
-        if len(other.sources) > 1 and isinstance(target := other.sources[0], MemoryOperand) and target.base is None
+        if other.sources and other.sources[0] in arguments
     )
 
 

@@ -316,7 +316,7 @@ def lower_extremum(kernel: KernelLowering, step: DecodedInstruction, values: Val
     if not isinstance(result, Register) or at < min(functions, default=len(table.steps)):
         return False
     readers = [table.steps[place] for place in readers_behind(table.steps, at, result) if place in table.kept]
-    if not all(other.attributes.opcode == "cvt" and other.attributes.types[0].bits <= 32 for other in readers):
+    if not all(isinstance(other.action, Move) or _takes_lower_word(other) for other in readers):
         return False
 
     def run(a: Codes, b: Codes) -> Codes:
@@ -326,4 +326,8 @@ def lower_extremum(kernel: KernelLowering, step: DecodedInstruction, values: Val
 
     doubt(step, "lower word of a minimum", run)
     note(kernel, step, "lower word of a minimum")
-    return False
+    return True
+
+
+def _takes_lower_word(step: DecodedInstruction) -> bool:
+    return step.attributes.opcode == "cvt" and step.attributes.types[0].bits <= 32

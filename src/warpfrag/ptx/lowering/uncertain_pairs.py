@@ -16,6 +16,7 @@ from warpfrag.ptx.program.departures import OLDER, VERSIONS
 from warpfrag.ptx.program.program import Immediate, MemoryOperand, VectorOperand, registers_of
 from warpfrag.ptx.program.types import TYPES
 from warpfrag.ptx.semantics import floats
+from warpfrag.ptx.semantics.floats import CODE_OF_1
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -196,6 +197,10 @@ def _has_constant(step: DecodedInstruction) -> bool:
     return any(isinstance(source, Immediate) for source in step.sources)
 
 
+def _is_float(step: DecodedInstruction) -> bool:
+    return step.attributes.types[0].is_float
+
+
 def _has_zero(step: DecodedInstruction) -> bool:
     return any(isinstance(source, Immediate) and source.code(TYPES["s32"]) == 0 for source in step.sources)
 
@@ -218,14 +223,15 @@ def _third(_a: Codes, _b: Codes, c: Codes) -> Codes:
     return c
 
 
-def _without_sign(action: LaneOp, places: list[int]) -> LaneFunction:
-    """What a step computes if 0 is left as it is."""
+def _negated_truth(action: LaneOp, places: list[int]) -> LaneFunction:
+    """What a step computes if 0 is left as it is, and the 1 of bf16 becomes another number."""
     function, place = action.function, places[0]
 
     def run(*codes: Codes) -> Codes:
         result = function(*codes)
         code = result[0] if isinstance(result, tuple) else result
-        return np.where(codes[place] == 0, code.dtype.type(0), code)
+        changed = np.where(codes[place] == CODE_OF_1["bf16"], ~code, code)
+        return np.where(codes[place] == 0, code.dtype.type(0), changed)
 
     return run
 
@@ -262,9 +268,8 @@ PAIRS = (
         "a sum of a constant and what lies within -1 and 1 may be computed as if that were no NaN", other=_without_nan,
     ),
     UncertainPair(
-        lambda step: _opcode(step, "neg") and any(kind.is_float for kind in step.attributes.types),
-        lambda step: _opcode(step, "set") and step.attributes.types[0].is_float,
-        "the negation of what set left may be 0 where that is 0", is_late=True, other=_without_sign,
+        lambda step: _opcode(step, "neg") and _is_float(step), lambda step: _opcode(step, "set") and _is_float(step),
+        "the negation of what set left may be 0 where that is 0", is_late=True, other=_negated_truth,
     ),
     UncertainPair(
         lambda step: _opcode(step, "mul", "mad") and step.attributes.half == "wide" and _first_bits(step) == 16,
@@ -330,7 +335,8 @@ PAIRS = (
         "the result of cnot may be read as the number 1", is_late=True, code=1,
     ),
     UncertainPair(
-        lambda step: _opcode(step, "neg"), lambda step: _opcode(step, "set") and "bf16" in _types(step)[:1],
+        lambda step: _opcode(step, "neg") and not _is_float(step),
+        lambda step: _opcode(step, "set") and "bf16" in _types(step)[:1],
         "the result of set may be read as the number 1", is_late=True, code=0x3F80,
     ),
     UncertainPair(
