@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from ptx import litmus, test_checks, test_litmus
+from ptx import litmus, test_checks, test_litmus, test_stored_kernels, test_tensor_checks
 from warpfrag.ptx.checks.findings import CHECKS
+from warpfrag.ptx.compiler.definite_assignment import maybe_unassigned
+from warpfrag.ptx.compiler.engine import CompiledProgram
 from warpfrag.ptx.compiler.screening import ProgramScreen
+from warpfrag.ptx.launch.kernel import Kernel
+from warpfrag.ptx.program.program import Register
 
 pytestmark = pytest.mark.one_engine
 
@@ -38,7 +42,7 @@ def both(monkeypatch):
     return launch_both
 
 
-def launches(text, name, checks):
+def launches(text, name, checks, engine="compiled"):
     """A launch of a kernel of `test_checks`, and its memory."""
     kernel = wf.ptx.load(text)["k"]
     grid = 2 if name in {"blocks", "counter", "neighbours", "sum of the last block"} else 1
@@ -46,7 +50,7 @@ def launches(text, name, checks):
 
     def launch():
         arrays = np.zeros((2, 256), np.uint32)
-        return kernel.launch(grid, block, list(arrays), checks=checks, engine="compiled"), arrays
+        return kernel.launch(grid, block, list(arrays), checks=checks, engine=engine), arrays
 
     return launch
 
@@ -79,3 +83,128 @@ def test_a_litmus_test_is_judged_the_same(both, row):
         return kernel.launch(grid, block, [array], checks="races", engine="compiled", **options), [array]
 
     assert {finding.kind for finding in both(launch).findings} == ({verdict} - {"none"})
+
+
+@pytest.mark.parametrize("mistake", test_tensor_checks.MISTAKES)
+def test_a_mistake_with_tensor_memory_is_judged_the_same(both, monkeypatch, mistake):
+    monkeypatch.setitem(Kernel.launch.__wrapped__.__kwdefaults__, "engine", "compiled")
+    text, launch = test_tensor_checks.emitted("f16")
+    part, number, _, _ = test_tensor_checks.MISTAKES[mistake]
+    run = both(lambda: (launch(test_tensor_checks.without(text, part, number)), []))
+
+    assert {finding.kind for finding in run.findings} == {"tensor_memory"}
+
+
+PROVED = {
+    "t_layernorm_90": "all", "t_mm_f16acc_80": "all", "t_softmax_90": "all", "votes": "all",
+    "histogram": "uninitialised", "wgmma_bf16": "uninitialised", "wgmma_narrow": "barriers",
+    "t_atomics_80": ("barriers", "async"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROVED)
+def test_a_stored_kernel_is_proved_clean_in_compiled_code(both, name):
+    case = test_stored_kernels.CASES[name]
+    kernel = test_stored_kernels.module(case["file"])[case["entry"]]
+    options = {"shared": case["shared"], "checks": PROVED[name], "engine": "compiled"}
+
+    def launch():
+        args = [test_stored_kernels.argument(given) for given in case["args"]]
+        run = kernel.launch(case["grid"], case["block"], args, **options)
+        return run, [item for item in args if isinstance(item, np.ndarray)]
+
+    run = both(launch)
+    assert (run.verdict, run.engine) == ("clean", "compiled")
+
+
+MASKED = """st.shared.u32 [%r5], %r1;
+bar.sync 0;
+setp.lt.u32 %p2, %r1, 8;
+@%p2 ld.shared.u32 %r11, [%r5];
+{moved}
+add.u32 %r11, %r11, %r12;
+selp.b32 %r13, %r11, %r1, %p2;
+{store}
+bar.sync 0;
+ld.shared.u32 %r10, [%r3];
+{last}"""
+RIGHT = {
+    "moved": "shfl.sync.bfly.b32 %r12, %r11, 4, 31, -1;",
+    "store": "@%p1 st.shared.u32 [%r3], %r11;",
+    "last": "add.u32 %r10, %r10, %r13;",
+}
+
+
+@pytest.mark.parametrize(
+    ("mark", "instead", "is_proved"),
+    [
+        ("moved", RIGHT["moved"], True),
+        ("moved", "shfl.sync.bfly.b32 %r12, %r11, 8, 31, -1;", False),
+        ("moved", "mov.b32 %r12, %r11;", True),
+        ("moved", "bar.warp.sync -1;\nmov.b32 %r12, 0;\nvote.sync.any.pred %p3, %p2, -1;", True),
+        ("store", "and.b32 %r14, %r11, 4;\nadd.u32 %r14, %r3, %r14;\nld.shared.u32 %r15, [%r14];", False),
+        ("store", "setp.eq.u32 %p4, %r11, 3;\n@%p4 bra NEXT;\nNEXT:\nmov.u32 %r20, 0;", False),
+        ("last", "add.u32 %r10, %r10, %r11;", False),
+    ],
+)
+def test_a_masked_load_is_followed_through_registers(both, mark, instead, is_proved):
+    words = RIGHT | {mark: instead}
+    body = MASKED.format(**words)
+    run = both(launches(test_checks.HEAD + body + test_checks.TAIL, "masked", "uninitialised"))
+
+    assert (run.engine == "compiled") == is_proved
+    assert run.verdict == ("clean" if is_proved else "findings")
+
+
+def test_what_compiled_code_does_not_follow_is_left_to_the_checks(both):
+    body = MASKED.format(**RIGHT | {"store": "st.shared.u32 [%r5], %r11;"})  # of which only the first word is loaded
+    run = both(launches(test_checks.HEAD + body + test_checks.TAIL, "masked", "uninitialised"))
+
+    assert (run.verdict, run.engine) == ("clean", "reference")
+
+
+@pytest.mark.parametrize("name", ["cp.async", "cp.async twice", "cp.async source"])
+@pytest.mark.parametrize("checks", ["races", "async"])
+def test_copies_that_are_waited_for_are_proved(name, checks):
+    run, _ = launches(test_checks.text_of(name), name, checks)()
+
+    assert (run.verdict, run.engine) == ("clean", "compiled" if name != "cp.async source" else "reference")
+
+
+@pytest.mark.parametrize(
+    ("body", "names"),
+    [
+        ("mov.u32 %r10, %r1;", set()),
+        ("mov.u32 %r10, %r30;", {"%r30"}),
+        ("@%p1 mov.u32 %r10, 1;", {"%r10"}),
+        ("@%p1 bra A;\nmov.u32 %r10, 1;\nA:", {"%r10"}),
+        ("@%p1 bra A;\nmov.u32 %r10, 1;\nbra B;\nA:\nmov.u32 %r10, 2;\nB:", set()),
+        ("L:\nadd.u32 %r10, %r9, 1;\nmov.u32 %r9, 1;\n@%p1 bra L;", {"%r9"}),
+        ("mov.u32 %r10, 1;\nbra A;\nadd.u32 %r8, %r30, 1;\nA:", set()),  # nobody gets there
+        ("ld.shared.u32 %r10, [%r31];", {"%r31"}),
+        ("mov.u32 %r10, 1;\n@%p5 bra A;\nA:", {"%p5"}),
+    ],
+)
+def test_registers_that_may_be_read_unwritten_are_known(body, names):
+    kernel = wf.ptx.load(test_checks.HEAD + body + test_checks.TAIL)["k"]
+    steps = kernel.program.steps
+    named = {
+        item.index: item.name
+        for step in steps
+        for operand in (*step.sources, *step.results, step.guard)
+        for item in (operand, getattr(operand, "base", None))
+        if isinstance(item, Register)
+    }
+
+    assert {named[register] for register in maybe_unassigned(kernel.program)} == names
+
+
+def test_a_long_launch_is_compiled_while_it_is_followed(both, monkeypatch):
+    text = test_checks.text_of("sum")
+    monkeypatch.setattr(CompiledProgram, "is_worthwhile", lambda self: self.interpreted_steps >= 5)
+    run, _ = launches(text, "sum", "all", engine="auto")()
+    assert (run.verdict, run.engine) == ("clean", "compiled")
+
+    broken = test_checks.text_of("sum", "sync", "")
+    kinds = {finding.kind for finding in both(launches(broken, "sum", "all", engine="auto")).findings}
+    assert kinds == {"race"}

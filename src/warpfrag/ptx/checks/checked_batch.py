@@ -23,7 +23,7 @@ from warpfrag.ptx.interpreter.warp_batch import WarpBatch
 from warpfrag.ptx.program.actions import SurfaceLoad, SurfaceReduction, SurfaceStore
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
@@ -49,6 +49,8 @@ class LaunchChecks:
         self.order = LaunchOrder()
         self.shadows: dict[int, ShadowMemory] = {}
         self.unwritten: dict[int, NDArray[np.uint8]] | None = None
+        self.stops: Callable[[int], bool] = lambda _steps: False  # whether so many steps are enough
+        self.is_stopped = False
 
     @property
     def follow_order(self) -> bool:
@@ -114,7 +116,13 @@ class CheckedWarpBatch(WarpBatch):
             self.observer.after(step, active)
         return has_run
 
+    def schedule_next(self) -> bool:
+        """Give a time slice to some lanes; False when all have exited, or the launch is stopped."""
+        self.checks.is_stopped = self.checks.is_stopped or self.checks.stops(self.checks.order.now)
+        return not self.checks.is_stopped and super().schedule_next()
+
     def run(self) -> None:
         """Run until every lane has exited, and look at what is left."""
         super().run()
-        self.observer.finish()
+        if not self.checks.is_stopped:
+            self.observer.finish()

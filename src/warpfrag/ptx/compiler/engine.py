@@ -99,6 +99,14 @@ class CompiledProgram:
             self.patience = max(self.patience, STEPS_PER_LINE * text.count("\n"))
         return self.interpreted_steps >= self.patience
 
+    def is_worthwhile_after(self, steps: int) -> bool:
+        """The same where so many more were interpreted, which are not counted yet."""
+        before = self.interpreted_steps
+        self.interpreted_steps += steps
+        is_enough = self.is_worthwhile()
+        self.interpreted_steps = before
+        return is_enough
+
     def prepare(self) -> None:
         """Compile the segments, or load them from the cache."""
         self.is_ready = True

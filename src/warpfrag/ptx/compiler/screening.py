@@ -13,6 +13,7 @@ checks; without doubts there is nothing that a check could report. Not every pro
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -109,27 +110,27 @@ class ProgramScreen:
     """Which checks a program can be screened for."""
 
     def __init__(self, compiled: CompiledProgram) -> None:
-        """Look at the program, which has machine code."""
+        """Look at nothing yet; machine code may come later."""
         self.compiled, self.steps = compiled, compiled.program.steps
 
     is_enabled: ClassVar[bool] = True
 
-    def of_launch(self, config: LaunchConfig, memory: DeviceMemory, checks: Collection[str]) -> LaunchScreen | None:
-        """The screen of a launch; None where the checks have to follow it from the start.
-
-        Machine code is made where the program was interpreted for long enough (`CompiledProgram.is_worthwhile`).
-        """
-        compiled = self.compiled
+    def is_possible(self, config: LaunchConfig, memory: DeviceMemory, checks: Collection[str]) -> bool:
+        """Whether compiled code may decide some checks of a launch, as far as is known before there is any."""
         is_plain = config.interleaving is None and not config.is_cooperative and not memory.has_heap
-        is_plain &= config.cluster_blocks == 1 and int(np.prod(config.grid, dtype=object)) < words.MAX_BLOCKS
-        if not self.is_enabled or not is_plain:
-            return None
-        if not compiled.is_ready and compiled.is_worthwhile():
-            compiled.prepare()
-        return LaunchScreen(self, memory, checks) if compiled.segments and self.allows(checks) else None
+        is_plain &= config.cluster_blocks == 1 and math.prod(config.grid) < words.MAX_BLOCKS
+        return self.is_enabled and is_plain and not self.compiled.refusal and self.allows(checks)
+
+    def is_decided(self, checks: Collection[str]) -> bool:
+        """Whether machine code follows all that these checks need."""
+        return bool(self.compiled.segments) and ("uninitialised" not in checks or self.has_compiled_marks)
+
+    def of_launch(self, memory: DeviceMemory, checks: Collection[str]) -> LaunchScreen:
+        """The screen of a launch."""
+        return LaunchScreen(self, memory, checks)
 
     def allows(self, checks: Collection[str]) -> bool:
-        """Whether all of some checks can be decided, or at least doubted."""
+        """Whether the program has nothing that cannot be followed."""
         able = {"memory": True, "uninitialised": self.has_marks, "barriers": self.has_whole_barriers}
         able |= {"async": not self.is_asynchronous or self.is_ordered, "races": self.is_ordered}
         return self.is_repeatable and all(able[check] for check in checks)
@@ -171,9 +172,12 @@ class ProgramScreen:
 
     @cached_property
     def has_marks(self) -> bool:
-        """Whether all reads of memory are told, and all registers are written first or have marks in compiled code."""
-        if not is_followed(self.compiled.program) or not all(isinstance(step.action, MARKED) for step in self.steps):
-            return False
+        """Whether all reads of memory are told, and the registers are known that may be read unwritten."""
+        return is_followed(self.compiled.program) and all(isinstance(step.action, MARKED) for step in self.steps)
+
+    @cached_property
+    def has_compiled_marks(self) -> bool:
+        """Whether all registers that may be read unwritten are read by compiled code."""
         marks, covered = self.compiled.layout.marks.keys(), self.compiled.covered
         return all(at in covered or marks.isdisjoint(registers_read(step)) for at, step in enumerate(self.steps))
 

@@ -183,7 +183,7 @@ class Work:
                 self.done += len(blocks)
                 if progress is not None:
                     progress(self.done, waves.total)
-                if self.screen is not None and self.screen.has_doubts:
+                if (self.screen and self.screen.has_doubts) or (self.checks and self.checks.is_stopped):
                     waves.clear()
         return self
 
@@ -249,19 +249,6 @@ class Work:
         again.memory.tags.forget()
         again.run_waves(waves.again(), 1, progress)
         return again
-
-    def run_screened(self, waves: Waves, screen: LaunchScreen, progress: Progress | None) -> Work:
-        """Run all waves under a screen; where that leaves doubts, again from the start with the checks."""
-        changed = self.memory.writable_buffers()
-        before = [buffer.copy() for buffer in changed]
-        first = Work(self.program, self.config, self.memory.fork(), screen.compiled, screen=screen)
-        first.run_waves(waves.again(), 1, progress)
-        if first.failure is None and not first.divergent and not screen.has_doubts:
-            return first
-        for buffer, data in zip(changed, before, strict=True):
-            buffer[...] = data
-        self.memory.tags.forget()
-        return self.run_waves(waves, 1, progress)
 
 
 def is_ordered(step: DecodedInstruction) -> bool:

@@ -18,7 +18,7 @@ from warpfrag.core.deprecation import renamed_attributes
 from warpfrag.errors import CompilerDeparture, InvalidOperand, NotModelled, UnusableFile, quote
 from warpfrag.memory.tensor_map import MAP_ALIGN, MAP_BYTES
 from warpfrag.numerics.float_environment import exact_floats
-from warpfrag.ptx.checks.checked_batch import BATCH_THREADS, LaunchChecks
+from warpfrag.ptx.checks.checked_batch import BATCH_THREADS, ORDER_CHECKS
 from warpfrag.ptx.compiler.engine import CompiledProgram
 from warpfrag.ptx.compiler.screening import ProgramScreen
 from warpfrag.ptx.interpreter.memory import Allocation, DeviceMemory
@@ -28,6 +28,7 @@ from warpfrag.ptx.launch.device_array import ADDRESSES
 from warpfrag.ptx.launch.evidence import launch_arch, step_evidence, unknown_layout
 from warpfrag.ptx.launch.exploration import Exploration
 from warpfrag.ptx.launch.exploration import explore as explore_launch
+from warpfrag.ptx.launch.followed import FollowedLaunch
 from warpfrag.ptx.launch.grid import Progress, Waves, Work, is_alone, is_ordered, warps_at_once
 from warpfrag.ptx.launch.names import matching, readable, resolve
 from warpfrag.ptx.launch.options import ENGINES, LIMIT, Engine, check_choice, check_explore, checks_of, launch_config
@@ -377,23 +378,19 @@ class Kernel:
         check_threads(threads)
         memory = self.device_memory(args, config)
         compiled = None if engine == "reference" else self._compiled_program(at_once=engine == "compiled")
-        follows = None if set(named) <= {"memory"} else LaunchChecks(named, self.module.sources)
-        waves = self.waves(config, seed, follows)
+        waves = self.waves(config, seed, follow_order=bool(ORDER_CHECKS & set(named)))
         if not self.is_shared_out or limit < LIMIT or cooperative:
             threads = 1
         is_kept = bool(explore) or (self._may_be_doubted and fits(memory))
         before = [buffer.copy() for buffer in memory.writable_buffers()] if is_kept else []
-        if follows is not None:
-            config = replace(config, interleaving=None if seed is None else int(seed))
-            memory.is_checked = "memory" in named
-            screen = None if compiled is None else self._screen.of_launch(config, memory, named)
-            work = Work(self.program, config, memory, None, follows)
-            work = work.run_screened(waves, screen, progress) if screen else work.run_waves(waves, 1, progress)
-            if compiled is not None:
-                compiled.interpreted_steps += follows.order.now
-        else:
-            work = Work(self.program, config, memory, compiled)
+        work = Work(self.program, config, memory, compiled)
+        if set(named) <= {"memory"}:
             work = (work.run_checked if named else work.run_waves)(waves, threads, progress)
+        else:
+            config = replace(config, interleaving=None if seed is None else int(seed))
+            screen = None if compiled is None else self._screen
+            followed = FollowedLaunch(self.program, config, memory, named, self.module.sources, screen)
+            work = followed.run(waves, progress)
         module = self.module
         result = summarise(work, self.readable_name, module.sources, module.source.address_size, named)
         if result.inexact_lines and is_kept:
@@ -500,13 +497,13 @@ class Kernel:
             self.program, self.name, grid, block, shared, arch, limit, cooperative=cooperative, cluster=cluster
         )
 
-    def waves(self, config: LaunchConfig, seed: int | None, follows: LaunchChecks | None = None) -> Waves:
+    def waves(self, config: LaunchConfig, seed: int | None, *, follow_order: bool = False) -> Waves:
         """The blocks of the grid, so many at once as fit and cannot see each other's order."""
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0):
             msg = f"expected seed as an integer of at least 0, got {quote(seed)}"
             raise InvalidOperand(msg)
         at_once = 1 if self.order_matters else max(1, warps_at_once(self.program) // config.warps)
-        if follows is not None and follows.follow_order:
+        if follow_order:
             at_once = min(at_once, max(1, BATCH_THREADS // (config.warps * LANES)))
         if config.is_cooperative:  # all blocks, which wait for each other
             at_once = config.grid[0] * config.grid[1] * config.grid[2]
