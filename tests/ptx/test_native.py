@@ -462,3 +462,62 @@ def test_warps_with_the_same_a_or_b_are_one_product():
     assert groups(grid + [(5, column) for column in range(3, 15)]) == [list(range(12)), list(range(12, 24))]
     assert groups([(at, at) for at in range(8)]) is None
     assert groups([(0, 0)] * 8) is None
+
+
+STMATRIX = """.version 8.6
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 words, .param .u64 places, .param .u64 out)
+{{
+.reg .pred %p; .reg .b32 %r<16>; .reg .b64 %rd<10>;
+.shared .align 128 .b8 rows[4096];
+ld.param.u64 %rd1, [words]; ld.param.u64 %rd2, [places]; ld.param.u64 %rd3, [out];
+mov.u32 %r1, %tid.x;
+mul.wide.u32 %rd4, %r1, 4; add.u64 %rd5, %rd2, %rd4; ld.global.u32 %r2, [%rd5];
+mul.wide.u32 %rd6, %r1, 16; add.u64 %rd7, %rd1, %rd6; ld.global.v4.u32 {{%r10, %r11, %r12, %r13}}, [%rd7];
+mov.u32 %r3, rows; add.u32 %r4, %r3, %r2;
+stmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 [%r4], {{{registers}}};
+bar.sync 0;
+shl.b32 %r5, %r1, 2; add.u32 %r6, %r3, %r5; add.u64 %rd8, %rd3, %rd4; mov.u32 %r7, 0;
+again:
+ld.shared.u32 %r8, [%r6]; st.global.u32 [%rd8], %r8;
+add.u32 %r6, %r6, 256; add.u64 %rd8, %rd8, 256; add.u32 %r7, %r7, 1;
+setp.lt.u32 %p, %r7, 16; @%p bra again;
+ret;
+}}
+"""
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("trans", ["", ".trans"])
+def test_rows_of_stmatrix_are_the_same_in_both(count, trans):
+    """Rows apart, rows at one address, and rows that several lanes give: bytes, counts and causes."""
+    registers = ", ".join(f"%r{10 + number}" for number in range(count))
+    text = STMATRIX.format(count=count, trans=trans, registers=registers)
+    rng = np.random.default_rng(count)
+    words = rng.integers(0, 1 << 32, (64, 4), dtype=np.uint32)
+    apart = (16 * rng.permutation(256)[:64]).astype(np.uint32)
+    pairs = (16 * (np.arange(64) // 2)).astype(np.uint32)
+    for places, is_exact in ((apart, True), (np.full(64, 64, np.uint32), False), (pairs, False)):
+        left = []
+        for engine in ("reference", "compiled"):
+            kernel, out = wf.ptx.load(text)["k"], np.zeros(1024, np.uint32)
+            run = kernel.launch(1, 64, [words, places, out], engine=engine)
+            left.append((out.tobytes(), run.counts, run.exact, [str(line) for line in run.inexact_lines]))
+        assert left[0] == left[1]
+        assert left[0][2] == is_exact
+    assert any(name.startswith("stmatrix") for name in kernel.compiled.opcodes)
+
+
+@pytest.mark.parametrize(("place", "message"), [(8, "is not a multiple of 16"), (4096, "outside shared memory")])
+def test_rows_of_stmatrix_that_go_wrong_are_the_same_in_both(place, message):
+    text = STMATRIX.format(count=2, trans="", registers="%r10, %r11")
+    words, out = np.zeros((64, 4), np.uint32), np.zeros(1024, np.uint32)
+    places = np.where(np.arange(64) == 41, place, 0).astype(np.uint32)
+    errors = []
+    for engine in ("reference", "compiled"):
+        with pytest.raises(wf.PtxError, match=message) as error:
+            wf.ptx.load(text)["k"].launch(1, 64, [words, places, out], engine=engine)
+        errors.append(str(error.value))
+    assert errors[0] == errors[1]
+    assert "thread (41, 0, 0)" in errors[0]

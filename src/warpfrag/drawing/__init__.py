@@ -29,7 +29,7 @@ ASCII. `figures` has the figures of the ISA by number, `notebook` the cards of a
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar, get_args
+from typing import TYPE_CHECKING, TypeVar, cast, get_args
 
 from warpfrag.catalog.registry import get
 from warpfrag.core.coordinates import check_flag, check_index
@@ -119,7 +119,7 @@ def draw(
     if isinstance(instruction, Operand):
         msg = f"a figure of an operand takes its instruction and its name: draw(instruction, {instruction.role!r})"
         raise InvalidOperand(msg)
-    resolved = get(instruction, target=target)
+    resolved = get(cast("str | Instruction", instruction), target=target)
     chosen = _operand(resolved, operand)
     descriptors = _descriptors(descriptor, getattr(chosen, "descriptor_kind", "wgmma"))
     if is_in_tensor_memory(resolved, chosen) and not descriptors and not check_flag("trans", trans):

@@ -23,7 +23,7 @@ from warpfrag.ptx.compiler.box_copies import BoxCopies
 from warpfrag.ptx.compiler.mbarrier_batches import BatchedMbarriers
 from warpfrag.ptx.compiler.mma_products import Tiling, tilings_of
 from warpfrag.ptx.compiler.pending_products import PendingProducts, ProductSteps
-from warpfrag.ptx.compiler.segments import Segment, chains, cut, module_texts, products
+from warpfrag.ptx.compiler.segments import Segment, chains, cut, is_matrix_store, module_texts, products
 from warpfrag.ptx.compiler.warp_code import RegisterLayout
 from warpfrag.ptx.compiler.wgmma_products import WARPS, WgmmaPlans, WgmmaProducts, is_joinable
 from warpfrag.ptx.interpreter.barriers import MAX_BARRIERS
@@ -65,7 +65,7 @@ MIN_STEPS = 2000  # that are interpreted before any program is compiled
 BUDGET = 1_000_000  # warp instructions after which the scheduler lets Python look for an interrupt
 LANE_BITS = np.uint32(1) << np.arange(LANES, dtype=np.uint32)
 BUFFER_ALIGN = 64
-MATRIX_ROW_BYTES = 16  # of ldmatrix
+MATRIX_ROW_BYTES = 16  # of ldmatrix and stmatrix
 
 
 class CompiledProgram:
@@ -472,8 +472,9 @@ class CompiledWarpBatch(WarpBatch):
             elif isinstance(action, MemoryLoad | MemoryStore):
                 size = action.type.dtype.itemsize * action.count
                 self.memory.reach(action.space, addresses, size, owners, writes=isinstance(action, MemoryStore))
-            else:  # a row of ldmatrix
-                self.memory.reach("shared", addresses, MATRIX_ROW_BYTES, owners, writes=False)
+            else:  # a row of ldmatrix or stmatrix
+                writes = is_matrix_store(action)
+                self.memory.reach("shared", addresses, MATRIX_ROW_BYTES, owners, writes=writes)
         except Fault as fault:
             return self.fault(step, group, fault)
         return PtxError(step.line, f"{step.name}: compiled code refused a valid address: please report it")

@@ -27,6 +27,7 @@ from warpfrag.ptx.compiler.wavefronts import (
     SHARED_WAVEFRONTS,
 )
 from warpfrag.ptx.program import state_spaces
+from warpfrag.ptx.program.inexact import InexactCause
 from warpfrag.ptx.program.state_spaces import SPACES
 
 Helper = tuple[str, str, int, int]
@@ -59,7 +60,8 @@ def helper_text(access: str, space: str, bits: int, count: int) -> str:
     inner = [INTRINSICS, DECLARED, MISALIGNED, COUNT, SCREEN]
     if access == "copy":
         return "\n".join([*inner, copy_text(count)])
-    tagged = [tagged_text(bits, count)] if access == "store" and space in TAGGED else []
+    cause = InexactCause.STMATRIX_ROWS if space == "matrices" else InexactCause.LANES_AT_SAME_ADDRESS
+    tagged = [tagged_text(bits, count, cause)] if access == "store" and space in TAGGED else []
     return "\n".join([*inner, mover_text(access, bits, count), *tagged, plain_text(access, space, bits, count)])
 
 
@@ -71,7 +73,7 @@ def declaration(helper: Helper) -> str:
 
 
 WINDOWS = {0: "global", 1: "shared", 2: "local", 3: "param"}
-TAGGED = {"global", "const", "shared"}
+TAGGED = {"global", "const", "shared", "matrices"}
 """State spaces whose stores are tagged: other threads see them."""
 
 

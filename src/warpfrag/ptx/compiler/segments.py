@@ -51,13 +51,13 @@ def cut(program: Program, layout: RegisterLayout) -> list[Segment]:
         action: Action = step.action
         fits = is_supported(layout, at, step)
         alone = fits and action.is_collective
-        stores = isinstance(action, MemoryStore | AsyncCopy)
+        stores = isinstance(action, MemoryStore | AsyncCopy) or is_matrix_store(action)
         breaks = stores or (isinstance(action, MemoryLoad) and stored)
         if first is not None and (not fits or alone or breaks or ends[at] != ends[first]):
             segments.append(Segment(first, at, f"segment{first}", int(stored)))
             first = None
         if alone:
-            segments.append(Segment(at, at + 1, f"segment{at}", is_whole=True))
+            segments.append(Segment(at, at + 1, f"segment{at}", int(stores), is_whole=True))
             continue
         if fits and first is None:
             first, stored = at, False
@@ -65,6 +65,11 @@ def cut(program: Program, layout: RegisterLayout) -> list[Segment]:
     if first is not None:
         segments.append(Segment(first, len(steps), f"segment{first}", int(stored)))
     return segments
+
+
+def is_matrix_store(action: Action) -> bool:
+    """Whether an action is stmatrix."""
+    return isinstance(action, MatrixOp) and action.operation == "stmatrix"
 
 
 def _is_plain_product(action: Action) -> bool:

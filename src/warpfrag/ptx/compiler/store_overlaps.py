@@ -101,8 +101,11 @@ def spread(name: str, scalar: str, count: int) -> str:
     )
 
 
-def tagged_text(bits: int, count: int) -> str:
-    """The functions of a tagged store; the mover is in the same module."""
+def tagged_text(bits: int, count: int, cause: InexactCause) -> str:
+    """The functions of a tagged store; the mover is in the same module.
+
+    `cause` is what it means if lanes of one instruction store different bytes to one address.
+    """
     size = bits // 8 * count
     is_narrow = size < WORD
     words = max(1, size // WORD)  # of a lane
@@ -210,7 +213,7 @@ seen:
   br i1 %is_replaced, label %doubt, label %done
 doubt:
   %causes_before = load i8, ptr %cause
-  %causes_after = or i8 %causes_before, {int(InexactCause.LANES_AT_SAME_ADDRESS)}
+  %causes_after = or i8 %causes_before, {int(cause)}
   store i8 %causes_after, ptr %cause
   br label %done
 done:

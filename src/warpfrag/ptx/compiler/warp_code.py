@@ -191,7 +191,7 @@ class WarpCode:
         elif isinstance(action, AsyncCopy):
             self.async_copy(at, step, active)
         elif isinstance(action, MatrixOp):
-            self.load_matrices(at, step, action)
+            self.move_matrices(at, step, action)
         elif isinstance(action, WarpCollective):
             self.collective(step, action)
         else:
@@ -371,19 +371,41 @@ class WarpCode:
 
     # --- whole warps
 
-    def load_matrices(self, at: int, step: DecodedInstruction, action: MatrixOp) -> None:
-        """ldmatrix of 16-bit elements: the rows that all lanes point to, then each word from where its elements lie."""
+    def move_matrices(self, at: int, step: DecodedInstruction, action: MatrixOp) -> None:
+        """ldmatrix and stmatrix of 16-bit elements: lanes point to rows, and a word has elements of one or two."""
         form = action.form
-        if (form.op, form.shape[:2], form.d, form.memory, action.space) != LDMATRIX or step.guard is not None:
+        if (form.shape[:2], form.d, form.memory, action.space) != PLAIN_MATRICES or step.guard is not None:
             raise UnsupportedStep
-        count, ir = form.num, self.ir
-        operand = step.results[0]
+        if form.op not in {"ldmatrix", "stmatrix"}:
+            raise UnsupportedStep
+        operand = step.results[0] if form.op == "ldmatrix" else step.sources[1]
         items = operand.items if isinstance(operand, VectorOperand) else (operand,)
-        if len(items) != count:
+        if len(items) != form.num:
             raise UnsupportedStep
-        ir.store(self.addresses(step.sources[0]), "%addresses", 64)
-        self.move_data(at, ("load", "matrices", 64, 2), str((1 << (8 * count)) - 1))
-        bits = 16 if form.trans else 32
+        mask = str((1 << (8 * form.num)) - 1)
+        if form.op == "stmatrix":
+            for matrix, item in enumerate(items):
+                self.put_rows(matrix, self.read(item, TYPES["b32"]), trans=form.trans)
+        self.ir.store(self.addresses(step.sources[0]), "%addresses", 64)
+        self.move_data(at, ("load" if form.op == "ldmatrix" else "store", "matrices", 64, 2), mask)
+        if form.op == "ldmatrix":
+            self.take_fragments(items, trans=form.trans)
+
+    def put_rows(self, matrix: int, words: IntLanes, *, trans: bool) -> None:
+        """Bring the fragment of a matrix into the rows that eight lanes store: their first halves, then the second."""
+        ir, bits = self.ir, 16 if trans else 32
+        lanes = words.name if bits == 32 else ir.assign(f"bitcast <32 x i32> {words.name} to <64 x i16>")
+        count = LANES * 32 // bits
+        for half in range(2):
+            indices = ", ".join(f"i32 {index}" for index in row_elements(half, trans=trans))
+            kind = f"<{count} x i{bits}>"
+            name = ir.assign(f"shufflevector {kind} {lanes}, {kind} poison, <{count // 2} x i32> <{indices}>")
+            place = ir.gep("%items", 8 * (LANES * half + 8 * matrix))
+            ir.line(f"store <{count // 2} x i{bits}> {name}, ptr {place}, align 32")
+
+    def take_fragments(self, items: tuple[PtxOperand, ...], *, trans: bool) -> None:
+        """Bring rows, their first halves and then the second, into the words of every lane."""
+        ir, bits = self.ir, 16 if trans else 32
         elements = LANES * 64 // bits
         upper = ir.gep("%items", LANES * 8)
         halves = [ir.assign(f"load <{elements} x i{bits}>, ptr {place}, align 32") for place in ("%items", upper)]
@@ -458,7 +480,15 @@ def copy_groups(step: DecodedInstruction) -> list[int | None]:
     return groups.get(words[2], [])
 
 
-LDMATRIX = ("ldmatrix", (8, 8), "b16", "", "shared")
+PLAIN_MATRICES = ((8, 8), "b16", "", "shared")
+
+
+def row_elements(half: int, *, trans: bool) -> list[int]:
+    """The elements of a fragment that the halves of eight rows have, one row after the other."""
+    if not trans:  # words: word w of row r is that of lane 4 r + w
+        return [4 * row + 2 * half + word for row in range(8) for word in range(2)]
+    columns = [4 * half + column for column in range(4)]
+    return [2 * (4 * column + row // 2) + row % 2 for row in range(8) for column in columns]
 
 
 def fragment_elements(matrix: int, *, trans: bool) -> list[int]:
