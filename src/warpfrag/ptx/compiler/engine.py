@@ -21,6 +21,7 @@ from warpfrag.ptx.compiler import context as word
 from warpfrag.ptx.compiler import scheduler_state as sched
 from warpfrag.ptx.compiler.box_copies import BoxCopies
 from warpfrag.ptx.compiler.mbarrier_batches import BatchedMbarriers
+from warpfrag.ptx.compiler.mbarrier_steps import mbarrier_columns
 from warpfrag.ptx.compiler.mma_products import Tiling, tilings_of
 from warpfrag.ptx.compiler.pending_products import PendingProducts, ProductSteps
 from warpfrag.ptx.compiler.segments import Segment, chains, cut, is_matrix_store, module_texts, products
@@ -40,6 +41,7 @@ from warpfrag.ptx.program.actions import (
     Branch,
     DirectCall,
     MatrixOp,
+    MemoryBarrier,
     MemoryLoad,
     MemoryStore,
     Return,
@@ -155,6 +157,9 @@ class CompiledProgram:
                 row[sched.KIND] = sched.EXIT
             elif isinstance(action, WarpWait) and step.guard is None:
                 row[sched.KIND] = sched.WARP_WAIT
+            elif isinstance(action, MemoryBarrier):
+                for column, number in (mbarrier_columns(step, self.layout) or {}).items():
+                    row[column] = number
         return table
 
     @cached_property
@@ -324,8 +329,13 @@ class CompiledWarpBatch(WarpBatch):
             self.runs,
             self.writers,
             self.exited,
+            *self.batched_mbarriers.arrays(),
+            self.memory.step_written,
+            self.memory.step_wavefronts,
         )
+        is_watched = self.memory.observer is not None or self.memory.accesses is not None
         schedule[sched.LIMIT], schedule[sched.BUDGET], schedule[sched.IS_STALE] = self.launch.limit, BUDGET, 1
+        schedule[sched.IS_WATCHED] = is_watched
         run = run_scheduler.bound(table, schedule, *args)
         while True:
             schedule[sched.TOTAL], schedule[sched.BARRIERS_IN_USE] = self.tally.total, len(self.barriers.states)

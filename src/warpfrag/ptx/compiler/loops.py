@@ -29,7 +29,16 @@ PTX = Path(__file__).parents[1]
 DEPENDS_ON = (
     *(
         PTX / "compiler" / f"{name}.py"
-        for name in ("scheduler", "scheduler_state", "context", "gather", "batch_loops", "operand_groups")
+        for name in (
+            "scheduler",
+            "scheduler_state",
+            "context",
+            "gather",
+            "batch_loops",
+            "operand_groups",
+            "lane_masks",
+            "mbarrier_steps",
+        )
     ),
     *(PTX / "interpreter" / f"{name}.py" for name in ("mbarriers", "store_tags", "warp_batch")),
     *(PTX.parent / "arithmetic" / "kernels" / f"{name}.py" for name in ("build_objects", "jit", "llvm", "objects")),
@@ -122,7 +131,10 @@ def _each(kinds: str, *types: str) -> tuple[str, ...]:
 
 ELEMENTS = ("|u1", "<u2", "<u4", "<u8")
 run_scheduler = Loop(
-    "scheduler", "run_scheduler", "<i8[2] <i8[1] <i8[1] |u1[2] |b1[3] <i8[3] <i8[2] <i8[1] <i8[1] <u8[1]"
+    "scheduler",
+    "run_scheduler",
+    "<i8[2] <i8[1] <i8[1] |u1[2] |b1[3] <i8[3] <i8[2] <i8[1] <i8[1] <u8[1] |b1[1]"
+    " <u8[1] <u8[1] |b1[1] <i8[2] |b1[2] <i8[2] <i8[1] <i8[1]",
 )
 take = Loop("gather", "take", *_each("{}[2] <i8[1] <i8[1] {}[2]", *ELEMENTS))
 take_tiles = Loop("gather", "take_tiles", *_each("{}[1] <i8[2] <i8[2] {}[2]", *ELEMENTS[1:]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warpfrag.ptx.interpreter.lane_group import LaneGroup
+    from warpfrag.ptx.interpreter.warp_state import WarpState
     from warpfrag.ptx.program.actions import MemoryBarrier
     from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
     from warpfrag.ptx.program.types import Codes
@@ -25,6 +26,26 @@ OBJECT_BYTES = 8  # of an mbarrier
 class BatchedMbarriers(Mbarriers):
     """The mbarriers of a batch, changed by one loop over its lanes."""
 
+    def __init__(self, state: WarpState) -> None:
+        """Start with none, and with what the compiled scheduler needs of them."""
+        super().__init__(state)
+        self.is_live = np.zeros(len(self.written), np.bool_)
+        self.undo = np.zeros((2, state.waiting.size), np.int64)
+
+    def arrays(self) -> tuple[NDArray[Any], ...]:
+        """What the compiled scheduler reads and changes (`scheduler.run_scheduler`)."""
+        return self.words, self.written, self.is_live, self.awaited, self.expired, self.undo
+
+    def add(self, cell: int, line: int) -> None:
+        """Note an mbarrier that is initialised."""
+        super().add(cell, line)
+        self.is_live[cell] = True
+
+    def remove(self, cell: int) -> None:
+        """Note that there is none any more."""
+        super().remove(cell)
+        self.is_live[cell] = False
+
     def change_all(
         self, cells: NDArray[np.int64], action: MemoryBarrier, numbers: Codes, line: int
     ) -> NDArray[np.uint64]:
@@ -33,12 +54,13 @@ class BatchedMbarriers(Mbarriers):
             before = self.words[cells]
             self.words[cells] = self.written[cells] = numbers | numbers << COUNT_SHIFT
             self.live.update(dict.fromkeys(cells.tolist(), line))
+            self.is_live[cells] = True
             return before
         if action.name == "inval" and not (self.awaited != NOT_ASLEEP).any():
             before = self.words[cells]
             self.words[cells] = self.written[cells] = 0
             for cell in cells.tolist():
-                self.live.pop(cell, None)
+                self.remove(cell)
             return before
         if action.name not in {"arrive", "arrive_drop", "expect_tx", "complete_tx"}:
             return super().change_all(cells, action, numbers, line)

@@ -23,10 +23,13 @@ from warpfrag.arithmetic.kernels.jit import Array, Flag, Int, entry, inner
 from warpfrag.arithmetic.kernels.llvm import typed_intrinsic
 from warpfrag.core.coordinates import LANES
 from warpfrag.ptx.compiler import context as context_words
-from warpfrag.ptx.compiler import scheduler_state
+from warpfrag.ptx.compiler import lane_masks, mbarrier_steps, scheduler_state
 from warpfrag.ptx.compiler.context import FAULT_STEP, NO_FAULT
+from warpfrag.ptx.compiler.lane_masks import guarded_mask, mask_of, priority_of, set_pc
+from warpfrag.ptx.compiler.mbarrier_steps import run_mbarrier
 from warpfrag.ptx.compiler.scheduler_state import (
     ALL_LANES,
+    ARRIVES,
     BARRIER,
     BARRIERS_IN_USE,
     BLOCK_END,
@@ -41,6 +44,7 @@ from warpfrag.ptx.compiler.scheduler_state import (
     IS_LATE,
     IS_SCHEDULED,
     IS_STALE,
+    IS_WATCHED,
     KIND,
     LIMIT,
     NEEDS_FLUSH,
@@ -60,6 +64,7 @@ from warpfrag.ptx.compiler.scheduler_state import (
     STORES,
     TARGET,
     TOTAL,
+    WAITS,
     WARP_COUNT,
     WARP_WAIT,
     WEIGHT,
@@ -91,33 +96,6 @@ def call_segment(
         return ir.Constant(ir.IntType(8).as_pointer(), None)  # numba's value of void
 
     return types.void(*[types.int64] * 5), generate
-
-
-@inner
-def priority_of(row: Int, flags: Array, numbers: Array) -> Int:
-    """The priority of a warp's first lane: its program counter, above that how long it has been in loops."""
-    best = NOT_RUNNABLE
-    for lane in range(LANES):
-        if flags[0, row, lane] and not flags[1, row, lane]:
-            best = min(best, (numbers[1, row, lane] // QUANTUM) * PRIORITY_UNIT + numbers[0, row, lane])
-    return best
-
-
-@inner
-def mask_of(flags: Array, row: Int) -> Int:
-    """The flags of a warp's lanes as a mask."""
-    mask = np.uint32(0)
-    for lane in range(LANES):
-        mask |= np.uint32(flags[row, lane]) << np.uint32(lane)
-    return mask
-
-
-@inner
-def set_pc(row: Int, mask: Int, value: Int, pc: Array) -> None:
-    """Set the program counter of some lanes of a warp."""
-    for lane in range(LANES):
-        if mask >> np.uint32(lane) & np.uint32(1):
-            pc[row, lane] = value
 
 
 @inner
@@ -236,30 +214,19 @@ def blocks_are_whole(state: Array, alive: Array, blocks: Array, lists: Array) ->
 
 
 @inner
-def branch_mask(registers: Array, row: Int, mask: Int, offset: Int, negated: Int) -> Int:
-    """The lanes of a warp that take a branch: those whose guard holds."""
-    if offset < 0:
-        return mask
-    guard = np.uint32(0)
-    for lane in range(LANES):
-        guard |= np.uint32(registers[row, offset + lane] != 0) << np.uint32(lane)
-    return (~guard if negated else guard) & mask
-
-
-@inner
 def branch(at: Int, table: Array, state: Array, registers: Array, flags: Array, numbers: Array, lists: Array) -> None:
     """Send lanes whose guard holds to the target, the others on to the next step."""
     rows, masks, after = lists[1], lists[2].view(np.uint32), at + 1
     some, every = False, True
     for i in range(state[WARP_COUNT]):
-        mask = branch_mask(registers, rows[i], masks[i], table[at, GUARD], table[at, NEGATED])
+        mask = guarded_mask(registers, rows[i], masks[i], table[at, GUARD], table[at, NEGATED])
         some, every = some or mask != np.uint32(0), every and mask == masks[i]
     if every or not some:
         jump(table[at, TARGET] if some else after, table, state, flags, numbers, lists)
         return
     for i in range(state[WARP_COUNT]):
         set_pc(rows[i], masks[i], after, numbers[0])
-        mask = branch_mask(registers, rows[i], masks[i], table[at, GUARD], table[at, NEGATED])
+        mask = guarded_mask(registers, rows[i], masks[i], table[at, GUARD], table[at, NEGATED])
         set_pc(rows[i], mask, table[at, TARGET], numbers[0])
     end_slice(state, flags, numbers, lists)
 
@@ -278,6 +245,8 @@ def can_run(kind: Int, state: Array, flags: Array, lists: Array, blocks: Array) 
     """Whether a step needs no Python, for the lanes of this time slice."""
     if kind in (SEGMENT, BRANCH):
         return True
+    if kind in (WAITS, ARRIVES):
+        return state[IS_WATCHED] == 0
     if kind in (WHOLE_WARP_SEGMENT, WARP_WAIT):
         return warps_are_whole(state, lists)
     if kind == BARRIER:
@@ -296,6 +265,23 @@ def needs_of(table: Array, state: Array, flags: Array, lists: Array, blocks: Arr
 
 
 @inner
+def begin_step(
+    at: Int, table: Array, state: Array, context: Array, registers: Array, flags: Array, numbers: Array, lists: Array,
+    blocks: Array, writers: Array, words: Array, written: Array, live: Array, awaited: Array, expired: Array,
+    undo: Array, step_written: Array, step_wavefronts: Array,
+) -> Int:  # fmt: skip
+    """What the step of this time slice needs Python for, as a status; an mbarrier that needs nothing is run here."""
+    status = needs_of(table, state, flags, lists, blocks)
+    if status == NEEDS_NOTHING and table[at, KIND] in (WAITS, ARRIVES):
+        is_done = run_mbarrier(
+            at, table, state, context, registers, flags, numbers, lists, blocks, writers, words, written, live,
+            awaited, expired, undo, step_written, step_wavefronts,
+        )  # fmt: skip
+        return NEEDS_NOTHING if is_done else NEEDS_INTERPRETER
+    return status
+
+
+@inner
 def refresh(state: Array, flags: Array, numbers: Array, lists: Array) -> None:
     """Find the priorities of all warps, after Python has changed program counters."""
     for row in range(lists.shape[1]):
@@ -305,9 +291,12 @@ def refresh(state: Array, flags: Array, numbers: Array, lists: Array) -> None:
     state[PENDING_SLICES] = state[IS_CONVERGED] = state[IS_STALE] = state[IS_SCHEDULED] = 0
 
 
+MODULES = (context_words, scheduler_state, lane_masks, mbarrier_steps)
+
+
 def named_after_constants(function: Callable[..., None]) -> Callable[..., None]:
-    """Add a digest of the constants to a function's name: numba caches code by that name, and they are part of it."""
-    texts = b"".join(Path(str(module.__file__)).read_bytes() for module in (context_words, scheduler_state))
+    """Add a digest of constants and of what it calls to a function's name: numba caches code by that name."""
+    texts = b"".join(Path(str(module.__file__)).read_bytes() for module in MODULES)
     texts += repr((NOT_RUNNABLE, PRIORITY_UNIT, QUANTUM, NEXT_INTERVAL)).encode()
     function.__name__ += f"_{hashlib.sha256(texts).hexdigest()[:8]}"
     return function
@@ -327,12 +316,22 @@ def run_scheduler(
     runs: Array,
     writers: Array,
     exited: Array,
+    words: Array,
+    written: Array,
+    live: Array,
+    awaited: Array,
+    expired: Array,
+    undo: Array,
+    step_written: Array,
+    step_wavefronts: Array,
 ) -> None:
     """Run until Python is needed: `state[STATUS]` says for what.
 
     `blocks` has the block of every warp; `runs` counts how many warps ran the steps from each step on; `writers` are
     the tags of what the warps store, which every barrier changes (`interpreter.store_tags`); `exited` says of every
-    block whether threads of it have.
+    block whether threads of it have. Of mbarriers: `words` of
+    shared memory, those that were `written` last and that are `live`, what lanes sleep for (`awaited`), whose waits
+    have `expired`, and room to `undo` arrivals; `step_written` and `step_wavefronts` are counts by step.
     """
     budget = state[TOTAL] + state[BUDGET]
     if state[IS_STALE]:
@@ -349,7 +348,10 @@ def run_scheduler(
             jump(at, table, state, flags, numbers, lists)
             continue
         kind, steps = table[at, KIND], table[at, END] - at
-        state[STATUS] = needs_of(table, state, flags, lists, blocks)
+        state[STATUS] = begin_step(
+            at, table, state, context, registers, flags, numbers, lists, blocks, writers, words, written, live,
+            awaited, expired, undo, step_written, step_wavefronts,
+        )  # fmt: skip
         if state[STATUS] != NEEDS_NOTHING:
             return
         runs[at] += count

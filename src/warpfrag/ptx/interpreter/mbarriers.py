@@ -171,11 +171,19 @@ class Mbarriers:
             where = f", initialised at line {self.live[cell]}" if cell in self.live else ""
             raise Fault(lane, f"{error} (mbarrier at {self.place_name(cell)}{where})", kind="barrier") from None
         if action.name == "init":
-            self.live[cell] = line
+            self.add(cell, line)
         elif action.name == "inval":
-            self.live.pop(cell, None)
+            self.remove(cell)
         self._put(cell, barrier)
         return before
+
+    def add(self, cell: int, line: int) -> None:
+        """Note an mbarrier that is initialised."""
+        self.live[cell] = line
+
+    def remove(self, cell: int) -> None:
+        """Note that there is none any more."""
+        self.live.pop(cell, None)
 
     def use_of(self, cell: int) -> str:
         """How an mbarrier is in use, in words: nothing where none is valid, or its phase has just begun."""
