@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from arithmetic_cases import TWINS, code_type, instruction, operand_shapes, rule_of
+from arithmetic_cases import TWINS, code_type, instruction, operand_shapes, rule_of, stored_columns
 
 from warpfrag.arithmetic.backends.compiled import Compiled
 from warpfrag.arithmetic.kernels.prepare import BLOCK
@@ -13,6 +13,7 @@ from warpfrag.arithmetic.schedule import run_split
 from warpfrag.numerics.formats import FORMATS
 
 HEIGHT, WIDTH = 9, 150
+SPARSE = rule_of(instruction("mma.sp", "m16n8k64", "f32.e4m3.e4m3.f32"), "sm_90")
 RULES = [
     rule_of(instruction("mma", "m16n8k32", f"f32.{a}.{b}.f32"), arch)
     for a, b in (("e4m3", "e4m3"), ("e4m3", "e5m2"), ("e5m2", "e5m2"))
@@ -33,12 +34,15 @@ def drawn(rule, centre, random):
     """Three blocks of columns, the last not full; rows past the last strip; more instructions than one panel has."""
     shapes = operand_shapes(rule, HEIGHT, WIDTH, 3)
     centres = {"a": centre // 2, "b": centre - centre // 2, "c": centre}
-    return {operand: near(random, name, shape, centres[operand]) for operand, (name, shape) in shapes.items()}
+    operands = {operand: near(random, name, shape, centres[operand]) for operand, (name, shape) in shapes.items()}
+    if rule.is_sparse:
+        operands["columns"] = stored_columns(rule, random.integers(0, 1 << 16, operands["a"].shape))
+    return operands
 
 
 def started(rule, operands):
     """A job with its tile prepared."""
-    job = Compiled().compile(rule).start(ProductOperands(operands["a"], operands["b"], operands["c"]))
+    job = Compiled().compile(rule).start(ProductOperands(**operands))
     for task in job.prepare(0, 1):
         task()
     return job
@@ -47,14 +51,14 @@ def started(rule, operands):
 def is_exact(rule, operands):
     """Whether any block leaves out signs: without them the codes of all others change."""
     job = started(rule, operands)
-    groups = job.tile.b.groups.reshape(-1, 2, BLOCK)
-    groups[:, 1] = ~groups[:, 1]
+    groups = job.tile.b.groups.reshape(-1, job.tile.a.groups.shape[2] // 2 + 1, BLOCK)
+    groups[:, 1:] = ~groups[:, 1:]
     job.run(OutputBlock(0, 1, 0, HEIGHT, 0, WIDTH))
     return np.array_equal(job.out, TWINS["portable"](rule, **operands))
 
 
 @pytest.mark.parametrize("centre", range(-12, 13, 2))
-@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize("rule", [*RULES, SPARSE], ids=str)
 def test_every_code_around_where_steps_begin_to_truncate(rule, centre):
     random = np.random.default_rng(centre + 50)
     operands = drawn(rule, centre, random)
@@ -62,8 +66,8 @@ def test_every_code_around_where_steps_begin_to_truncate(rule, centre):
     np.testing.assert_array_equal(found, TWINS["portable"](rule, **operands))
 
 
-def test_small_products_of_e4m3_are_not_truncated_and_large_ones_are():
-    rule = RULES[1]
+@pytest.mark.parametrize("rule", [RULES[1], SPARSE], ids=str)
+def test_small_products_of_e4m3_are_not_truncated_and_large_ones_are(rule):
     found = [is_exact(rule, drawn(rule, centre, np.random.default_rng(3))) for centre in (-6, -2, 8)]
     assert found == [True, True, False]
 

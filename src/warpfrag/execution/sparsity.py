@@ -52,10 +52,10 @@ def compress(rule: Pattern, codes: NDArray[Any]) -> tuple[NDArray[Any], NDArray[
 
     Keeps every element whose code is not 0 (so a negative zero is kept) and fills free places lowest first.
     """
-    rows, cols = codes.shape[-2:]
+    cols = codes.shape[-1]
     units = (codes != 0).reshape(*codes.shape[:-1], cols // rule.chunk, rule.chunk // rule.unit, rule.unit)
     units = units[..., 0] if rule.unit == 1 else units.any(axis=-1)
-    needed = sum(units[..., unit].astype(np.uint8) << unit for unit in range(units.shape[-1]))
+    needed = _bits_of(units)
     metadata = _best_codes(rule).take(needed)
     if (metadata < 0).any():
         *_, row, chunk = (int(i) for i in np.argwhere(metadata < 0)[0])
@@ -66,9 +66,27 @@ def compress(rule: Pattern, codes: NDArray[Any]) -> tuple[NDArray[Any], NDArray[
             f"{_kept_text(rule)} may differ from zero, but columns {', '.join(map(str, columns))} do"
         )
         raise InvalidSparsity(msg)
-    firsts = np.arange(0, codes.size, rule.chunk).reshape(metadata.shape)
-    stored = codes.take(_columns(rule).take(metadata, axis=0) + firsts[..., None])
-    return stored.reshape(*codes.shape[:-2], rows, cols // 2), metadata.astype(np.uint8)
+    firsts = np.arange(0, codes.size, cols).reshape(*codes.shape[:-1], 1) if cols else 0
+    return codes.take(_columns_of(rule, metadata) + firsts), metadata.astype(np.uint8)
+
+
+def _bits_of(flags: NDArray[np.bool_]) -> NDArray[Any]:
+    """The flags of the last axis, two or four, as bits of a number.
+
+    They are bytes of a word; one multiplication brings each to its place in the highest byte.
+    """
+    count = flags.shape[-1]
+    words = np.ascontiguousarray(flags).view(f"<u{count}")[..., 0]
+    highest = 8 * (count - 1)
+    return words * words.dtype.type(sum(1 << (highest - 7 * place) for place in range(count))) >> highest
+
+
+def _columns_of(rule: Pattern, metadata: NDArray[Any]) -> NDArray[np.int64]:
+    """The logical columns that legal codes keep. Rows are added whole: an axis of two elements takes much longer."""
+    chunks = metadata.shape[-1]
+    kept = _columns(rule).take(metadata, axis=0).reshape(*metadata.shape[:-1], chunks * rule.kept)
+    columns: NDArray[np.int64] = kept + np.repeat(rule.chunk * np.arange(chunks), rule.kept)
+    return columns
 
 
 def _kept_text(rule: Pattern) -> str:
@@ -98,9 +116,7 @@ def logical_columns(rule: Pattern, metadata: NDArray[Any]) -> NDArray[np.int64]:
             f"legal codes are {legal}"
         )
         raise InvalidSparsity(msg)
-    chunks = codes.shape[-1]
-    columns: NDArray[np.int64] = table.take(codes, axis=0) + rule.chunk * np.arange(chunks)[:, None]
-    return columns.reshape(*codes.shape[:-1], chunks * rule.kept)
+    return _columns_of(rule, codes)
 
 
 def expand(rule: Pattern, stored: NDArray[Any], metadata: NDArray[Any]) -> NDArray[Any]:

@@ -6,14 +6,13 @@ threads, `schedule` decides.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from functools import cached_property, lru_cache, partial
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from warpfrag.arithmetic.allocation import allocate
 from warpfrag.arithmetic.encodings import ROUNDINGS, conversion, encoding_of, order_of, powers_of_two, split_scales
 from warpfrag.arithmetic.kernels import fma64, fused
 from warpfrag.arithmetic.kernels.chain import chain_block
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
     from warpfrag.arithmetic.kernels.jit import KernelEntry
     from warpfrag.arithmetic.protocol import Codes, Job, ProductOperands, Task
 
-CACHE_LINE = 64
-"""Bytes: arrays start at a line of the cache."""
 MAX_FRACTION_BITS = 25
 """Fraction bits for which `kernels.strip` is proved."""
 MAX_PRODUCTS = 32
@@ -316,7 +313,7 @@ class FusedJob:
         elements_a, elements_b = (height, order_a.size), (blocks * order_b.size * BLOCK,)
         groups_a, groups_b = (height, steps, 1 + 2 * words), (blocks * steps * (1 + words) * BLOCK,)
         is_short = self.constants.is_short
-        fields = _allocate(
+        fields = allocate(
             (elements_a, np.float64),
             (elements_a, np.int32),
             (groups_a, np.int32),
@@ -377,22 +374,6 @@ def _orders(rule: Fused, depth: int) -> NDArray[np.int32]:
     """For a whole K: in which order A's elements are added, how B's rows are stored, where each row of B is."""
     stored, rows = order_of(rule, depth)
     return np.concatenate([stored, rows, np.argsort(rows)]).astype(np.int32)
-
-
-def _allocate(*wanted: tuple[tuple[int, ...], type[np.generic]]) -> list[NDArray[Any]]:
-    """Arrays taken from one block of memory.
-
-    The C library keeps one large block for the next product; many smaller ones it hands back to the system, and
-    getting their pages again took a tenth of the time of a product of 512 x 512 x 512.
-    """
-    sizes = [math.prod(shape) * np.dtype(kind).itemsize for shape, kind in wanted]
-    starts = [0, *accumulate(-(-size // CACHE_LINE) * CACHE_LINE for size in sizes)]
-    memory = np.empty(starts[-1] + CACHE_LINE, np.uint8)
-    memory = memory[-memory.ctypes.data % CACHE_LINE :]
-    return [
-        memory[start : start + size].view(kind).reshape(shape)
-        for start, size, (shape, kind) in zip(starts, sizes, wanted, strict=False)
-    ]
 
 
 KERNELS: dict[type[Rule], Callable[[Any], BlockKernel | FusedKernel]] = {

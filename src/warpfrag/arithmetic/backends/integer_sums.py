@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from warpfrag.arithmetic.allocation import allocate
 from warpfrag.numerics.formats import FORMATS
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ EXACT_BITS = {np.dtype(np.float32): 24, np.dtype(np.float64): 30}
 """Sums up to 2**bits are exact, and int32 holds them."""
 ROWS_AT_ONCE = 256
 """Rows whose sums stay in a near cache."""
+BYTE = 1 << 8
 INT32_MAX = (1 << 31) - 1
 INT32_MIN = -(1 << 31)
 
@@ -54,16 +56,16 @@ def largest_of(fmt: Format) -> int:
     return fmt.codes // 2 if fmt.signed else fmt.codes - 1
 
 
-def values_of(fmt: Format, codes: Codes, kind: Floats) -> NDArray[Any]:
-    """The numbers that codes stand for."""
-    values = codes.astype(np.uint8)
-    values &= np.uint8(fmt.codes - 1)
-    if not fmt.signed:
-        return values.astype(kind)
-    half = np.uint8(fmt.codes // 2)
-    values ^= half
-    values -= half
-    return values.view(np.int8).astype(kind)
+def decode_into(numbers: NDArray[Any], fmt: Format, codes: Codes) -> None:
+    """Write the numbers that codes stand for."""
+    bits = codes.astype(np.uint8, copy=False)
+    if fmt.codes < BYTE:
+        bits = bits & np.uint8(fmt.codes - 1)
+        if fmt.signed:
+            half = np.uint8(fmt.codes // 2)
+            bits ^= half
+            bits -= half
+    numbers[...] = bits.view(np.int8) if fmt.signed else bits
 
 
 def with_zeros(stored: NDArray[Any], columns: Codes, depth: int) -> NDArray[Any]:
@@ -73,23 +75,41 @@ def with_zeros(stored: NDArray[Any], columns: Codes, depth: int) -> NDArray[Any]
     return full
 
 
+def largest_magnitude(integers: NDArray[Any]) -> int:
+    """The largest magnitude of some integers."""
+    return max(int(integers.max(initial=0)), -int(integers.min(initial=0)))
+
+
 def integer_sums(rule: IntegerSum, operands: ProductOperands) -> Codes:
     """D's codes of some tiles."""
     kind, formats = exact_floats_of_blas(), (FORMATS[rule.a], FORMATS[rule.b])
-    b = values_of(formats[1], operands.b, kind)
-    depth = b.shape[-2]
+    depth, (*tiles, height, width) = operands.b.shape[-2], operands.c.shape
+    stored, at_most = operands.a.shape[-1], min(height, ROWS_AT_ONCE)
+    a_rows, b, products, parts = allocate(
+        ((*tiles, at_most, stored), kind),
+        (operands.b.shape, kind),
+        ((*tiles, at_most, width), kind),
+        ((*tiles, at_most, width), np.int32),
+    )
+    decode_into(b, formats[1], operands.b)
     total = operands.c.astype(np.uint32).view(np.int32)
-    product = largest_of(formats[0]) * largest_of(formats[1])
-    largest_c = max(int(total.max(initial=0)), -int(total.min(initial=0)))
-    clamps = rule.clamps and largest_c + depth * product > INT32_MAX
-    at_once = rule.k if clamps else (1 << EXACT_BITS[kind]) // product
-    for first_row in range(0, total.shape[-2], ROWS_AT_ONCE):
+    largest = largest_of(formats[0]) * largest_of(formats[1])
+    clamps = rule.clamps and largest_magnitude(total) + depth * largest > INT32_MAX
+    at_once = rule.k if clamps else (1 << EXACT_BITS[kind]) // largest
+    for first_row in range(0, height, ROWS_AT_ONCE):
         rows = slice(first_row, first_row + ROWS_AT_ONCE)
-        a, sums = values_of(formats[0], operands.a[..., rows, :], kind), total[..., rows, :]
+        sums = total[..., rows, :]
+        here = slice(sums.shape[-2])
+        a, product, part = a_rows[..., here, :], products[..., here, :], parts[..., here, :]
+        decode_into(a, formats[0], operands.a[..., rows, :])
         if operands.columns is not None:
             a = with_zeros(a, operands.columns[..., rows, :], depth)
         for first in range(0, depth, at_once):
             some = slice(first, first + at_once)
-            part = (a[..., some] @ b[..., some, :]).astype(np.int64 if clamps else np.int32)
-            sums[...] = np.clip(sums + part, INT32_MIN, INT32_MAX) if clamps else sums + part
+            np.matmul(a[..., some], b[..., some, :], out=product)
+            np.copyto(part, product, casting="unsafe")  # an integer that float32 holds
+            if clamps:
+                sums[...] = np.clip(np.add(sums, part, dtype=np.int64), INT32_MIN, INT32_MAX)
+            else:
+                sums += part
     return total.view(np.uint32)

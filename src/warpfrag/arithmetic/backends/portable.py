@@ -114,7 +114,11 @@ class PortableJob:
             for first in range(block.first_row, block.last_row, rows_at_once):
                 rows = slice(first, min(first + rows_at_once, block.last_row))
                 part = self.operands.part(tiles if self.kernel.takes_tiles else tile, rows, columns)
-                self.out[tiles, rows, columns] = run_tiles(self.kernel, part)
+                codes = run_tiles(self.kernel, part)
+                if (codes.shape, codes.dtype) == (self.out.shape, self.out.dtype):  # the only block: nothing to copy
+                    self.out = codes
+                else:
+                    self.out[tiles, rows, columns] = codes
 
 
 def max_rows(rule: Rule, depth: int, width: int) -> int:

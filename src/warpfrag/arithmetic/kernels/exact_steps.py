@@ -22,14 +22,19 @@ from warpfrag.arithmetic.encodings import TO_F32_RZ
 from warpfrag.arithmetic.kernels.constants import IS_F32, Constants
 from warpfrag.arithmetic.kernels.four_rows import STRIP, add_lines
 from warpfrag.arithmetic.kernels.jit import Array, Flag, Float, Int, inlined, inner
-from warpfrag.arithmetic.kernels.prepare import PITCH, U1, PreparedA, PreparedB
+from warpfrag.arithmetic.kernels.prepare import PITCH, U1, VECTOR_LANES, PreparedA, PreparedB
 from warpfrag.arithmetic.kernels.scalar import power_of_two
+from warpfrag.arithmetic.kernels.sparse_steps import PAIR, SPARSE_COLUMNS, SPARSE_ROWS, add_lines_sparse
 from warpfrag.arithmetic.kernels.strip import (
     PITCH2,
     PITCH3,
+    ROW0,
     BlockGeometry,
+    Strip,
     elements_of,
+    group_of,
     kept_bits,
+    prefetch_elements,
     strip_of,
     truncate,
 )
@@ -40,7 +45,7 @@ from warpfrag.arithmetic.kernels.vector import COLUMNS, ElementPointer, Lanes, c
 def may_be_exact(constants: Constants) -> Flag:
     """Whether a rule has steps that may truncate no product."""
     plain = constants.d_format == IS_F32 and constants.round_to == TO_F32_RZ
-    return constants.adds_c_last != 0 and constants.is_sparse == 0 and plain
+    return constants.adds_c_last != 0 and plain
 
 
 @inner
@@ -70,6 +75,41 @@ def finish_exact(c: Lanes, total: Lanes) -> Lanes:
 
 
 @inlined
+def run_exact_sparse(
+    accumulators: ElementPointer,
+    a: PreparedA[ElementPointer],
+    b: ElementPointer,
+    start: Lanes,
+    kept: Int,
+    steps: Int,
+    strip: Strip,
+) -> None:
+    """The steps of one instruction for a strip of a sparse A."""
+    products, zero = strip.geometry.products, splat(0.0, COLUMNS)
+    for first in range(ROW0, np.uintp(STRIP), SPARSE_ROWS):
+        second = first + SPARSE_ROWS - U1
+        at1, at2 = strip.at_partials + first * PITCH, strip.at_partials + second * PITCH
+        for j in range(np.uintp(0), strip.geometry.width, SPARSE_COLUMNS):
+            right = j + SPARSE_COLUMNS - PAIR
+            line1, line2 = strip.geometry.at_lines + j, strip.geometry.at_lines + right
+            row1, row2 = group_of(strip, first) * products, group_of(strip, second) * products
+            total0 = total1 = total2 = total3 = zero
+            for _ in range(steps):
+                totals = (total0 + start, total1 + start, total2 + start, total3 + start)
+                total0, total1, total2, total3 = add_lines_sparse(totals, a, row1, row2, b, line1, line2, products)
+                total0, total1 = truncate(total0 - start, kept), truncate(total1 - start, kept)
+                total2, total3 = truncate(total2 - start, kept), truncate(total3 - start, kept)
+                row1, row2 = row1 + products, row2 + products
+            for at, total in (
+                (at1 + j, total0),
+                (at1 + j + VECTOR_LANES, total1),
+                (at2 + right, total2),
+                (at2 + right + VECTOR_LANES, total3),
+            ):
+                store(accumulators, at, finish_exact(load(accumulators, at, COLUMNS), total))
+
+
+@inlined
 def run_exact_steps(
     accumulators: ElementPointer,
     a: PreparedA[ElementPointer],
@@ -86,6 +126,10 @@ def run_exact_steps(
             at_row = (row - geometry.first_row) * PITCH
             for step in range(first_step, min(geometry.all_steps, first_step + geometry.at_once), steps):
                 strip = strip_of(geometry, row, step, at_row)
+                prefetch_elements(a, strip, constants.is_sparse)
+                if constants.is_sparse:
+                    run_exact_sparse(accumulators, a, b.values, start, kept, steps, strip)
+                    continue
                 for j in range(np.uintp(0), geometry.width, np.uintp(COLUMNS)):
                     row0, row1, row2, row3 = elements_of(strip)
                     total0 = total1 = total2 = total3 = zero

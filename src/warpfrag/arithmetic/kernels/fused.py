@@ -49,7 +49,6 @@ from warpfrag.arithmetic.kernels.strip import (
     GENERAL_START,
     MAX_PAIR_EXPONENT,
     MIN_PAIR_EXPONENT,
-    WIDE_START,
     BlockGeometry,
     Scratch,
     Strip,
@@ -59,6 +58,7 @@ from warpfrag.arithmetic.kernels.strip import (
     find_max_exponents,
     find_out_of_range,
     kept_bits,
+    prefetch_elements,
     round_to_f16,
     save_exceptional_rows,
     start_of,
@@ -123,11 +123,12 @@ def run_step(
     any_exceptional = (exceptional[0] | exceptional[1] | exceptional[2] | exceptional[3]) != 0
     if any_exceptional:
         save_exceptional_rows(scratch.saved, exceptional, partials, strip)
+    prefetch_elements(a, strip, constants.is_sparse)
     kept = kept_bits(constants.round_to)
-    if constants.is_sparse and start.is_narrow:
-        add_products_sparse(partials, max_exponents, a, b, start, kept, strip, GENERAL_START)
+    if constants.is_sparse and start.is_fast:
+        add_products_sparse(partials, max_exponents, a, b, start, kept, strip, FAST_START)
     elif constants.is_sparse:
-        add_products_sparse(partials, max_exponents, a, b, start, kept, strip, WIDE_START)
+        add_products_sparse(partials, max_exponents, a, b, start, kept, strip, GENERAL_START)
     elif start.is_fast:
         add_products(partials, max_exponents, a, b, start, kept, strip, FAST_START)
     else:

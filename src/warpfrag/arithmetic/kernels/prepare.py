@@ -223,7 +223,7 @@ def bits_met(
     rows, b_places = met
     bits = np.uint64(0)
     for index in range(first, first + count):
-        place = np.uintp(b_places[np.uintp(rows[at_row + index])]) % (count + count)
+        place = np.uintp(b_places[np.uintp(rows[at_row + index])]) - (first + first)
         bits |= ((words[index // BITS] >> np.uint64(index % BITS)) & np.uint64(1)) << np.uint64(place)
     return bits
 

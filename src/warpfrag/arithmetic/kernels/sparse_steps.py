@@ -77,6 +77,38 @@ def add_element(totals: FourSums, b: ElementPointer, value1: Lanes, line1: Int, 
 
 
 @inlined
+def add_lines_sparse(
+    totals: FourSums,
+    a: PreparedA[ElementPointer],
+    elements1: Int,
+    elements2: Int,
+    b: ElementPointer,
+    left: Int,
+    right: Int,
+    count: Int,
+) -> FourSums:
+    """Add the products of `count` elements, an even number, to two pairs of sums: of one row, or of two.
+
+    `left` and `right` are where the columns of a pair begin in the first line of B.
+    """
+    next0, next1 = np.uintp(a.lines[elements1]), np.uintp(a.lines[elements1 + U1])
+    other0, other1 = np.uintp(a.lines[elements2]), np.uintp(a.lines[elements2 + U1])
+    for k in range(np.uintp(0), count, U2):
+        line0, line1, line2, line3 = left + next0, left + next1, right + other0, right + other1
+        at_next1, at_next2 = elements1 + k + U2, elements2 + k + U2
+        next0, next1 = opaque(np.uintp(a.lines[at_next1])), opaque(np.uintp(a.lines[at_next1 + U1]))
+        if SPARSE_ROWS == U1:
+            other0, other1 = next0, next1
+        else:
+            other0, other1 = opaque(np.uintp(a.lines[at_next2])), opaque(np.uintp(a.lines[at_next2 + U1]))
+        value0, value1 = splat_pair(a.values, elements1 + k)
+        value2, value3 = splat_pair(a.values, elements2 + k)
+        totals = add_element(totals, b, value0, line0, value2, line2)
+        totals = add_element(totals, b, value1, line1, value3, line3)
+    return totals
+
+
+@inlined
 def add_products_sparse(
     partials: ElementPointer,
     max_exponents: ElementPointer,
@@ -89,8 +121,8 @@ def add_products_sparse(
 ) -> None:
     """The same for a sparse A. Rows share no line of B, so few rows pass together, with as many columns as there are.
 
-    Four vectors of sums, in two pairs of neighbours: of one row, or, where vectors are long, of two. `kind` is
-    WIDE_START or GENERAL_START.
+    Four vectors of sums, in two pairs of neighbours: of one row, or, where vectors are long, of two. `kind` is as in
+    `strip.add_products`.
     """
     for first in range(ROW0, np.uintp(STRIP), SPARSE_ROWS):
         second = first + SPARSE_ROWS - U1
@@ -106,20 +138,9 @@ def add_products_sparse(
                 start_sums(partials, max_exponents, a, b, start, strip, second, right + VECTOR_LANES, kind),
             )
             left, right_of = strip.geometry.at_lines + j, strip.geometry.at_lines + right
-            next0, next1 = np.uintp(a.lines[elements1]), np.uintp(a.lines[elements1 + U1])
-            other0, other1 = np.uintp(a.lines[elements2]), np.uintp(a.lines[elements2 + U1])
-            for k in range(np.uintp(0), strip.geometry.products, U2):
-                line0, line1, line2, line3 = left + next0, left + next1, right_of + other0, right_of + other1
-                at_next1, at_next2 = elements1 + k + U2, elements2 + k + U2
-                next0, next1 = opaque(np.uintp(a.lines[at_next1])), opaque(np.uintp(a.lines[at_next1 + U1]))
-                if SPARSE_ROWS == U1:
-                    other0, other1 = next0, next1
-                else:
-                    other0, other1 = opaque(np.uintp(a.lines[at_next2])), opaque(np.uintp(a.lines[at_next2 + U1]))
-                value0, value1 = splat_pair(a.values, elements1 + k)
-                value2, value3 = splat_pair(a.values, elements2 + k)
-                totals = add_element(totals, b.values, value0, line0, value2, line2)
-                totals = add_element(totals, b.values, value1, line1, value3, line3)
+            totals = add_lines_sparse(
+                totals, a, elements1, elements2, b.values, left, right_of, strip.geometry.products
+            )
             total0, total1, total2, total3 = totals
             store(partials, at1 + j, truncate(exact_sum(total0), kept))
             store(partials, at1 + j + VECTOR_LANES, truncate(exact_sum(total1), kept))

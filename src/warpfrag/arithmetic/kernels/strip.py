@@ -73,6 +73,7 @@ from warpfrag.arithmetic.kernels.vector import (
     load,
     multiply_add,
     popcount,
+    prefetch,
     splat,
     store,
     vmax,
@@ -99,10 +100,11 @@ LARGE = np.float32(2.0 ** (MAX_COMMON_EXPONENT - 1))
 
 WORDS = BLOCK // 4  # 32-bit words of a line of int8
 NO_BITS = np.uint64(0)
+LINE_F64 = np.uintp(8)  # elements of a line of the cache
 PITCH2 = np.uintp(2 * BLOCK)
 PITCH3 = np.uintp(3 * BLOCK)
-# How sums start: without branches (`SumStart.is_fast`), where no lower bound of exponents is reached, or in any case.
-FAST_START, WIDE_START, GENERAL_START = 0, 1, 2
+# How sums start: without branches (`SumStart.is_fast`), or in any case.
+FAST_START, GENERAL_START = 0, 1
 ROW0, ROW1, ROW2, ROW3 = np.uintp(0), np.uintp(1), np.uintp(2), np.uintp(3)
 
 
@@ -174,6 +176,20 @@ def elements_of(strip: Strip) -> Four:
         group_of(strip, 2) * strip.geometry.products,
         group_of(strip, 3) * strip.geometry.products,
     )
+
+
+@inlined
+def prefetch_elements(a: PreparedA[ElementPointer], strip: Strip, is_sparse: Int) -> None:
+    """Have the elements of the next strip brought near: with all rows of A, they do not stay in the second cache."""
+    first = strip.row + np.uintp(STRIP)
+    for row in range(first, first + np.uintp(STRIP)):
+        elements = (min(row, strip.geometry.last_row) * strip.geometry.all_steps + strip.step) * strip.geometry.products
+        for k in range(np.uintp(0), strip.geometry.products, LINE_F64):
+            prefetch(a.values, elements + k)
+        for k in range(np.uintp(0), strip.geometry.products, LINE_F64 + LINE_F64):
+            prefetch(a.relatives, elements + k)
+            if is_sparse:
+                prefetch(a.lines, elements + k)
 
 
 @inner

@@ -200,6 +200,24 @@ def store(_context: TypingContext, start: types.CPointer, at: types.Integer, vec
     return types.void(start, at, vector), emit
 
 
+@scalar_intrinsic
+def prefetch(_context: TypingContext, start: types.CPointer, at: types.Integer) -> Lowering:
+    """Have the line of an element brought to the nearest cache; there need be no such element."""
+
+    def emit(
+        context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: Sequence[ir.Value]
+    ) -> ir.Value:
+        at = context.cast(builder, arguments[1], signature.args[1], types.intp)
+        byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+        place = builder.bitcast(builder.gep(arguments[0], [at]), byte)
+        signature_of_llvm = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
+        function = get_or_insert_function(builder.module, signature_of_llvm, "llvm.prefetch.p0")
+        builder.call(function, [place, word(0), word(3), word(1)])  # for reading, to be kept, data
+        return context.get_dummy_value()
+
+    return types.void(start, at), emit
+
+
 # Lane by lane.
 
 
