@@ -1,6 +1,6 @@
 """Speed of whole kernels: `python benchmarks/ptx.py`, or `python benchmarks/ptx.py 1 7` for some of it.
 
-Section 8 needs an older version: `python benchmarks/ptx.py OLD/src`.
+The last section needs the source of an older version: `python benchmarks/ptx.py 9 OLD/src`.
 
 1. Plain code in warp instructions a second, on one core.
 2. Cost by blocks: the time of each, for few and many.
@@ -9,7 +9,8 @@ Section 8 needs an older version: `python benchmarks/ptx.py OLD/src`.
 5. Triton's matmul with tensor maps and wgmma, 1024 x 1024 x 512 of f16, against `wf.gemm`, on one thread each.
 6. The time to compile a kernel of 1,400 instructions, and to find it compiled.
 7. The cost of each check as a factor of the run without checks, compiled and interpreted.
-8. Reading PTX, in CPU time and relative to an older version: loading it, and loading it and reading every statement.
+8. A whole process with a small launch: the first, and later ones, which find everything compiled.
+9. Reading PTX, in CPU time and relative to an older version: loading it, and loading it and reading every statement.
 
 Every figure is the least of some rounds; those of checks are seconds of the processor.
 """
@@ -275,12 +276,55 @@ def checking() -> None:
             say(f"    {check:<14}{seconds / compiled:7.1f} x compiled {seconds / interpreted:6.1f} x interpreted")
 
 
+START = """
+import sys, time
+import numpy as np
+import warpfrag as wf
+kernel = wf.ptx.load(sys.argv[1])["t_matmul"]
+a, b, c = np.ones((64, 64), np.float16), np.ones((64, 64), np.float16), np.zeros((64, 64), np.float32)
+sizes = [np.int32(size) for size in (64, 64, 64, 64, 1, 64, 1, 64, 1)]
+kernel.launch(1, 128, [a, b, c, *sizes, None, None], shared=16384, engine="compiled")
+assert (c == 64).all()
+print(time.process_time(), "numba" in sys.modules)
+"""
+
+
+def starting() -> None:
+    """A whole process that runs Triton's matmul once: the first, which compiles, and later ones, next to numpy's."""
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    kinds = {"compile": "numba's loops", "": "loops built ahead"}
+    for kernels, words in kinds.items():
+        with tempfile.TemporaryDirectory() as folder:
+            package = Path(str(wf.__file__)).parents[1]
+            own = {"PYTHONPATH": str(package), "NUMBA_CACHE_DIR": folder, "PYTHONPYCACHEPREFIX": f"{folder}/bytecode"}
+            environment = {**clean, **own, "WARPFRAG_KERNELS": kernels}
+
+            def run(*command: str, environment: dict[str, str] = environment) -> tuple[float, float, str]:
+                start = time.perf_counter()
+                done = subprocess.run(  # noqa: S603 (our own)
+                    [sys.executable, "-c", *command], env=environment, capture_output=True, text=True, check=True
+                )
+                cpu, note = done.stdout.split()
+                return float(cpu), time.perf_counter() - start, note
+
+            run("import numba, warpfrag as wf, time; wf.ptx.load; print(time.process_time(), 0)")  # writes bytecode
+            first, *later = [run(START, str(PTX / "t_matmul_f16_sm80.ptx")) for _ in range(6)]
+            numpy_cpu = min(run("import numpy, time; print(time.process_time(), 0)")[0] for _ in range(5))
+        cpu, wall, note = min(later)
+        figures = f"{first[0]:.1f} s of CPU at first, {cpu:.2f} later, {cpu / numpy_cpu:.1f} times import numpy"
+        say(f"  process with Triton's matmul, {words}: {figures}; {wall:.2f} s by the clock; imports numba: {note}")
+
+
 FILES = {"repeated": "kernels over and over", "renumbered": "each with other registers", "small": "36 small files"}
 
 
-def reading(older: str) -> None:
+def reading() -> None:
     """Large and small files, against an older version: both take turns."""
-    new, old = Side(sys.executable, str(HERE.parent / "src")), Side(sys.executable, older)
+    older = [word for word in sys.argv[1:] if not word.isdigit()]
+    if not older:
+        say("  no older version is named: reading is compared with none")
+        return
+    new, old = Side(sys.executable, str(HERE.parent / "src")), Side(sys.executable, str(Path(older[0]).resolve()))
     for name, words in FILES.items():
         jobs = [
             (old, ("ptx load", name, 2_000_000)),
@@ -291,12 +335,9 @@ def reading(older: str) -> None:
         say(f"  {words}: {loaded * 1e3:.0f} ms: {ratios}")
 
 
-SECTIONS = (plain, by_blocks, many_cores, matmul, tensor_copies, compiling, checking)
+SECTIONS = (plain, by_blocks, many_cores, matmul, tensor_copies, compiling, checking, starting, reading)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] and not sys.argv[1].isdigit():
-        reading(str(Path(sys.argv[1]).resolve()))
-        sys.exit()
-    for number in map(int, sys.argv[1:] or range(1, len(SECTIONS) + 1)):
+    for number in [int(word) for word in sys.argv[1:] if word.isdigit()] or range(1, len(SECTIONS) + 1):
         SECTIONS[number - 1]()

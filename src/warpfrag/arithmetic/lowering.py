@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from warpfrag.arithmetic.units import ArithmeticUnit, Level, find_unit
 from warpfrag.errors import IllegalInstruction, NotModelled
-from warpfrag.isa.rows import forms
+from warpfrag.isa.rows import forms_of
 from warpfrag.isa.targets import architectures
 from warpfrag.isa.tcgen05.products import PUBLISHED_ARCH, TensorForm, published_form, unpublished
 from warpfrag.numerics.formats import FORMATS
@@ -75,7 +75,7 @@ def plan(instruction: Form, arch: str) -> Plan:
 
     Raises IllegalInstruction for a form that no instruction has, NotModelled where nobody has published or measured it.
     """
-    if not isinstance(instruction, TensorForm) and instruction not in forms():
+    if not isinstance(instruction, TensorForm) and instruction not in forms_of(instruction.op):
         raise IllegalInstruction(_describe(instruction), "no instruction has this form")
     if instruction.operation.does != "multiply":
         raise IllegalInstruction(_describe(instruction), "it moves registers and computes nothing")

@@ -12,11 +12,14 @@ if TYPE_CHECKING:
 
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """Collect nothing meanwhile; as in many programs, reference counts do most of the work."""
+    """Search nothing meanwhile; what was made counts as old afterwards, as if it had survived some searches."""
     collects = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if collects:
+            if not gc.get_freeze_count():  # else the program has its own plans
+                gc.freeze()
+                gc.unfreeze()  # into the oldest generation
             gc.enable()

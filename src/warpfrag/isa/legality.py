@@ -16,7 +16,7 @@ from warpfrag.isa.aliases import meaning, near
 from warpfrag.isa.aliases.source import is_plain, names_in
 from warpfrag.isa.names import LONGEST, ParsedName, head, read, spell, tokens
 from warpfrag.isa.ops import OPS
-from warpfrag.isa.rows import families_of, fits, forms, legal_targets
+from warpfrag.isa.rows import families_of, fits, forms, forms_of, legal_targets
 from warpfrag.isa.targets import architectures, read_target, targets
 from warpfrag.isa.tcgen05.names import forms_named
 from warpfrag.isa.tcgen05.products import TensorForm, read_form
@@ -145,16 +145,11 @@ def form_of(instruction: str | HasForm) -> Form:
     return form if isinstance(form, Form) else resolve(cast("str", instruction))  # which says what is wrong
 
 
-@cache
-def _forms_of(op: str) -> tuple[Form, ...]:
-    return tuple(form for form in forms() if form.op == op)
-
-
 def _match(reading: ParsedName) -> Form:
     """Narrow the forms of an operation down, word by word; the word that leaves none is the wrong one."""
     wanted = dict(reading.choices)
     space = wanted.pop("space", "")
-    left = list(_forms_of(reading.op))
+    left = list(forms_of(reading.op))
     for name, choice in wanted.items():
         kept = [form for form in left if getattr(form, name) == choice]
         if not kept:

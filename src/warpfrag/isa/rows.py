@@ -62,16 +62,15 @@ class Family:
             return self.choices(SAME_AS[word])
         return self.words.get(word, (WORDS[word].absent,))
 
-    def forms(self) -> Iterator[Form]:
-        """Every combination of the lists, less the holes."""
-        for op in self.ops:
-            for choice in product(*self.words.values()):
-                words = dict(zip(self.words, choice, strict=True))
-                for word, other in SAME_AS.items():
-                    if word in OPS[op].roles and word not in words:
-                        words[word] = words[other]
-                if not any(all(words[word] in types for word, types in hole.items()) for hole in self.holes):
-                    yield Form(op=op, space=OPS[op].usual_space, **words)
+    def forms(self, op: str) -> Iterator[Form]:
+        """Every combination of the lists, less the holes, for one of its operations."""
+        for choice in product(*self.words.values()):
+            words = dict(zip(self.words, choice, strict=True))
+            for word, other in SAME_AS.items():
+                if word in OPS[op].roles and word not in words:
+                    words[word] = words[other]
+            if not any(all(words[word] in types for word, types in hole.items()) for hole in self.holes):
+                yield Form(op=op, space=OPS[op].usual_space, **words)
 
 
 def _family(source: str, op: str, row: dict[str, Any]) -> Family:
@@ -132,20 +131,33 @@ def families() -> tuple[Family, ...]:
 
 
 @cache
-def forms() -> dict[Form, tuple[Family, ...]]:
-    """Every form as lists have it, with the families it belongs to (a wmma.load may serve several products)."""
+def _forms_in(number: int, op: str) -> tuple[Form, ...]:
+    """The forms of a family, by its number in the table, and an operation."""
+    return tuple(families()[number].forms(op))
+
+
+@cache
+def forms_of(op: str) -> dict[Form, tuple[Family, ...]]:
+    """The forms of an operation as lists have them, with the families of each: a wmma.load may serve several."""
     by_form: dict[Form, list[Family]] = defaultdict(list)
-    for family in families():
-        for form in family.forms():
+    for number, family in enumerate(families()):
+        for form in _forms_in(number, op) if op in family.ops else ():
             by_form[form].append(family)
     return {form: tuple(rows) for form, rows in by_form.items()}
+
+
+@cache
+def forms() -> dict[Form, tuple[Family, ...]]:
+    """Every form, in the order of the table, with its families."""
+    pairs = [(number, op) for number, family in enumerate(families()) for op in family.ops]
+    return {form: forms_of(op)[form] for number, op in pairs for form in _forms_in(number, op)}
 
 
 def families_of(form: Form) -> tuple[Family, ...]:
     """The families of a form, whatever state space it names."""
     if isinstance(form, TensorForm):
         return (_tensor_family(form),)
-    return forms()[form.listed]
+    return forms_of(form.op)[form.listed]
 
 
 @cache

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from warpfrag.core.garbage import no_garbage_collection
 from warpfrag.errors import PtxError, quote
 from warpfrag.ptx.lowering.contraction import contract, contraction_ends
 from warpfrag.ptx.lowering.departures import depart
@@ -51,8 +52,9 @@ def lower(source: ModuleSyntax, entry: str, compiler: CompilerVersion = DEFAULT)
         names = ", ".join(item.name for item in source.functions if item.is_entry) or "none"
         raise PtxError(0, f"expected one of the entries ({names}), got {quote(entry)}")
     kernel = KernelLowering(source, functions, function, compiler)
-    for item in PASSES:
-        item.run(kernel)
+    with no_garbage_collection():
+        for item in PASSES:
+            item.run(kernel)
     return _program(kernel)
 
 

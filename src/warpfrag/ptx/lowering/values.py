@@ -70,7 +70,9 @@ class ValueTable:
         self.steps, self.leaders, self.ends = steps, leaders, ends
         self.fold, self.wanted = fold, wanted
         self.operand_values: dict[int, Values] = {}
-        written = Counter(register.index for step in steps for register in written_registers(step))
+        self.written = [list(written_registers(step)) for step in steps]
+        self.sources = [list(typed_sources(step)) for step in steps]
+        written = Counter(register.index for registers in self.written for register in registers)
         self.several = {index for index, count in written.items() if count > 1}
         self.single: dict[int, Value] = {}
         self.starts: dict[int, dict[int, Value]] = defaultdict(dict)
@@ -177,9 +179,7 @@ class ValueTable:
         for at in range(block, end):
             step = self.steps[at]
             if at in self.wanted:
-                self.operand_values[at] = tuple(
-                    self._value(source, kind, state) for source, kind in typed_sources(step)
-                )
+                self.operand_values[at] = tuple(self._value(source, kind, state) for source, kind in self.sources[at])
             self._transfer(at, step, state)
         changed = [self._join(after, state) for after in successors(self.steps[end - 1], end)]
         return any(changed)
@@ -197,7 +197,7 @@ class ValueTable:
 
     def _transfer(self, at: int, step: DecodedInstruction, state: dict[int, Value]) -> None:
         """The registers that a step writes get their values."""
-        results = list(written_registers(step))
+        results = self.written[at]
         values = self._results(at, step, len(results), state)
         for register, value in zip(results, values, strict=True):
             known = state if register.index in self.several else self.single
@@ -211,7 +211,7 @@ class ValueTable:
             return self._moved(step, action, own, state) if own else own
         if not isinstance(action, LaneOp) or count != 1 + step.attributes.carry_out or not step.sources:
             return own
-        values = [self._value(source, kind, state) for source, kind in typed_sources(step)]
+        values = [self._value(source, kind, state) for source, kind in self.sources[at]]
         absorbing = _absorbing(step)
         if absorbing is not None and Constant(absorbing) in values:
             return [Constant(absorbing)]
