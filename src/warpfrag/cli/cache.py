@@ -16,7 +16,7 @@ class CodeFolder(NamedTuple):
     """A folder with compiled code of one kind."""
 
     holds: str
-    """wheel: loops of products, as installed; loops: those compiled here, for products and PTX; ptx: kernels of PTX."""
+    """wheel: loops as installed; loops: those that numba has compiled here; ptx: kernels of PTX, and their loops."""
     folder: Path
     patterns: tuple[str, ...]
     max_bytes: int | None = None

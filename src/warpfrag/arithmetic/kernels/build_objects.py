@@ -24,7 +24,6 @@ from llvmlite import binding as llvm
 from llvmlite import ir
 from numba import types
 from numba.core import codegen, cpu
-from numba.core.caching import NullCache
 from numba.core.compiler_lock import global_compiler_lock
 
 from warpfrag.arithmetic.backends.canary import operands_of
@@ -145,13 +144,9 @@ def read_words(context: Any, builder: ir.IRBuilder, kind: Any, words: Iterator[i
 
 def lower(name: str, entry: jit.KernelEntry[...], arguments: tuple[object, ...]) -> str:
     """The code of an entry for arguments of some types, as LLVM's text, with a function of a name that takes words."""
-    dispatcher = entry.compiled
-    numbas_cache, dispatcher._cache = dispatcher._cache, NullCache()  # noqa: SLF001 (it may not be for this machine)
+    dispatcher: Any = jit.inner(entry.compiled.py_func)  # without what Python calls, and without numba's cache
     signature = tuple(dispatcher.typeof_pyval(argument) for argument in arguments)
-    try:
-        dispatcher.compile(signature)
-    finally:
-        dispatcher._cache = numbas_cache  # noqa: SLF001
+    dispatcher.compile(signature)
     result = dispatcher.overloads[signature]
     context, description = result.target_context, result.fndesc
     library = context.codegen().create_library(f"words_{name}")
