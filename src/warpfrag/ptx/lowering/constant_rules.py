@@ -30,7 +30,7 @@ from warpfrag.ptx.program.actions import (
     MemoryStore,
     Move,
 )
-from warpfrag.ptx.program.program import Immediate, Register
+from warpfrag.ptx.program.program import Immediate, MemoryOperand, Register
 from warpfrag.ptx.program.types import BF16, F16, F32, F64
 from warpfrag.ptx.semantics import approximate_functions, floats, folded_functions
 
@@ -220,14 +220,12 @@ def _may_be_constant(step: DecodedInstruction, table: ValueTable) -> bool:
 
 
 def _loads_constant(step: DecodedInstruction, table: ValueTable) -> bool:
-    """Whether a step of a function loads an argument that a caller wrote as a constant."""
+    """Whether a step of a function loads an argument that every caller but the function itself writes as a constant."""
     place = step.sources[0]
     arguments = {copy.source for other in table.steps for copy in other.copies if copy.target == place}
-    return any(
-        isinstance(other.action, MemoryStore) and isinstance(other.sources[-1], Immediate)
-        for other in table.steps
-        if other.sources and other.sources[0] in arguments
-    )
+    outside = {item for item in arguments if isinstance(item, MemoryOperand) and item.base is None}
+    stores = [other for other in table.steps if isinstance(other.action, MemoryStore) and other.sources[0] in outside]
+    return bool(stores) and all(isinstance(other.sources[-1], Immediate) for other in stores)
 
 
 def sign_of_constant(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:

@@ -221,8 +221,11 @@ def doubled_truth(kernel: KernelLowering, step: DecodedInstruction, values: Valu
 
 
 def _compares_halves(step: DecodedInstruction) -> bool:
-    kinds = step.attributes.types
-    return step.attributes.opcode == "set" and len(kinds) == 2 and kinds[0] in {F16, BF16} and kinds[1] in {F16, BF16}
+    """Whether a step is set of halves as one instruction leaves it: one that flushes or has a guard is extended."""
+    kinds, action = step.attributes.types, step.action
+    is_plain = isinstance(action, LaneOp) and not action.replaces and step.guard is None and not step.attributes.ftz
+    is_set = step.attributes.opcode == "set" and len(kinds) == 2
+    return is_plain and is_set and kinds[0] in {F16, BF16} and kinds[1] in {F16, BF16}
 
 
 def _reads_more(step: DecodedInstruction) -> bool:
