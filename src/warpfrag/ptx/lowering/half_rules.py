@@ -23,6 +23,7 @@ from warpfrag.ptx.lowering.values import Constant, ValueTable
 from warpfrag.ptx.opcodes.integer import by_parts
 from warpfrag.ptx.program.actions import (
     Atomic,
+    Branch,
     DirectCall,
     LaneOp,
     MemoryLoad,
@@ -308,15 +309,18 @@ def _knows_upper_word(step: DecodedInstruction) -> bool:
 
 
 def lower_extremum(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
-    """Doubt min and max of f64 in a function of which nothing but the lower word is read."""
-    del values
+    """Doubt min and max of f64 in a function of which nothing but the lower word is read, where ptxas sees it late."""
     action, attributes = step.action, step.attributes
     if attributes.opcode not in {"min", "max"} or attributes.types != (F64,) or not isinstance(action, LaneOp):
         return False
-    result = step.results[0]
-    at = next(index for index, other in enumerate(table.steps) if other is step)
-    functions = [target for other in table.steps if isinstance(other.action, DirectCall) for target in other.targets]
-    if not isinstance(result, Register) or at < min(functions, default=len(table.steps)):
+    at, result = next(index for index, other in enumerate(table.steps) if other is step), step.results[0]
+    starts = {target for other in table.steps if isinstance(other.action, DirectCall) for target in other.targets}
+    start = max((place for place in starts if place <= at), default=len(table.steps))
+    end = min((place for place in starts if place > at), default=len(table.steps))
+    has_branch = any(_may_be_skipped(table, place) for place in range(start, end) if _is_extremum(table.steps[place]))
+    has_division = start <= at and any(map(_divides, table.steps[min(starts) :]))
+    is_constant = any(isinstance(value, Constant) and value.code << 1 & (1 << 64) - 1 for value in values)
+    if not isinstance(result, Register) or not (has_branch or has_division) or is_constant:
         return False
     readers = [table.steps[place] for place in readers_behind(table.steps, at, result) if place in table.kept]
     if not all(isinstance(other.action, Move) or _takes_lower_word(other) for other in readers):
@@ -324,12 +328,28 @@ def lower_extremum(kernel: KernelLowering, step: DecodedInstruction, values: Val
 
     def run(a: Codes, b: Codes) -> Codes:
         held = action.function(a, b)
-        code = held[0] if isinstance(held, tuple) else held
-        return np.where(code == a, b, a)
+        code, low = held[0] if isinstance(held, tuple) else held, np.uint64(0xFFFFFFFF)
+        return (code & ~low) | (np.where(a << np.uint64(1) == 0, a, b) & low)
 
     doubt(step, "lower word of a minimum", run)
     note(kernel, step, "lower word of a minimum")
     return True
+
+
+def _is_extremum(step: DecodedInstruction) -> bool:
+    return step.attributes.opcode in {"min", "max"} and step.attributes.types == (F64,)
+
+
+def _divides(step: DecodedInstruction) -> bool:
+    return step.attributes.opcode == "div" and step.attributes.types == (F64,)
+
+
+def _may_be_skipped(table: ValueTable, at: int) -> bool:
+    """Whether a branch before a step leads past it."""
+    return any(
+        isinstance(step.action, Branch) and step.guard is not None and max(step.targets) > at
+        for step in table.steps[:at]
+    )
 
 
 def _takes_lower_word(step: DecodedInstruction) -> bool:

@@ -182,8 +182,8 @@ DEPARTURES = {
         Departure(
             "lower word of a minimum", OLDER,
             "min and max of f64 compare their operands",
-            "in a function, where nothing but the lower word of the result is read, they may take the other operand",
-            READ,
+            "in a function, where nothing but the lower word of the result is read, they may leave that of b, unless a"
+            " is 0", READ,
         ),
         Departure(
             "flush of a joined comparison", VERSIONS,
