@@ -84,12 +84,12 @@ def integer_sums(rule: IntegerSum, operands: ProductOperands) -> Codes:
     """D's codes of some tiles."""
     kind, formats = exact_floats_of_blas(), (FORMATS[rule.a], FORMATS[rule.b])
     depth, (*tiles, height, width) = operands.b.shape[-2], operands.c.shape
-    stored, at_most = operands.a.shape[-1], min(height, ROWS_AT_ONCE)
+    stored, rows = operands.a.shape[-1], min(height, ROWS_AT_ONCE)
     a_rows, b, products, parts = allocate(
-        ((*tiles, at_most, stored), kind),
+        ((*tiles, rows, stored), kind),
         (operands.b.shape, kind),
-        ((*tiles, at_most, width), kind),
-        ((*tiles, at_most, width), np.int32),
+        ((*tiles, rows, width), kind),
+        ((*tiles, rows, width), np.int32),
     )
     decode_into(b, formats[1], operands.b)
     total = operands.c.astype(np.uint32).view(np.int32)

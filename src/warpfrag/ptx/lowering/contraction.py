@@ -121,17 +121,17 @@ def _uses(steps: Sequence[DecodedInstruction], at: int, written: list[int], read
 
 def _reached(steps: Sequence[DecodedInstruction], at: int, readers: set[int], writers: set[int]) -> set[int]:
     """The readers of a register that a step's result gets to."""
-    found, seen, pending = set[int](), set[int](), [at + 1]
+    reached, seen, pending = set[int](), set[int](), [at + 1]
     while pending:
         place = pending.pop()
         if place in seen or place >= len(steps):
             continue
         seen.add(place)
         if place in readers:
-            found.add(place)
+            reached.add(place)
         if place not in writers or steps[place].guard is not None:
             pending += successors(steps[place], place + 1)
-    return found
+    return reached
 
 
 def _end_of_loops(steps: Sequence[DecodedInstruction], at: int, use: int) -> int:
