@@ -81,14 +81,15 @@ def _accesses(
     """By register: the places of the steps that write it, and of those that read it and that an assembler keeps."""
     written: dict[int, list[int]] = defaultdict(list)
     read: dict[int, list[int]] = defaultdict(list)
-    kept = kept_steps(steps, set(ends), ends) if any(map(is_product, steps)) else set()
     for at, step in enumerate(steps):
         for register in (item for operand in step.results for item in registers_of(operand)):
             written[register.index].append(at)
-        if at in kept:
-            used = [item for operand in (*step.sources, *step.memory_results) for item in registers_of(operand)]
-            for index in {register.index for register in used} | ({step.guard.index} if step.guard else set()):
-                read[index].append(at)
+        used = [item for operand in (*step.sources, *step.memory_results) for item in registers_of(operand)]
+        for index in {register.index for register in used} | ({step.guard.index} if step.guard else set()):
+            read[index].append(at)
+    kept = kept_steps(steps, set(ends), ends) if any(map(is_product, steps)) else set()
+    for index, places in read.items():
+        read[index] = [place for place in places if place in kept] or places
     return written, read
 
 

@@ -184,7 +184,11 @@ def _truth_value(step: DecodedInstruction, values: Values, table: ValueTable, *,
         result = function(np.where(is_true, a.dtype.type(code_of_1 if is_cnot else 1), a))
         return result[0] if isinstance(result, tuple) else result
 
-    if definition is not None and (has_library or (is_cnot and not kind.is_float)):
+    is_half = is_set and sets[0].attributes.types[0] != F32
+    at = next(index for index, other in enumerate(table.steps) if other is step)
+    if is_half and table.has_other_reader(at, step.sources[0]):
+        return
+    if definition is not None and (has_library or (is_cnot and not kind.is_float)) and not is_half:
         step.action = replace(action, function=run, replaces="conversion of a truth value")
         doubt(step, "conversion of a truth value", function)
     else:

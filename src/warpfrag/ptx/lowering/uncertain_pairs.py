@@ -201,6 +201,11 @@ def _is_float(step: DecodedInstruction) -> bool:
     return step.attributes.types[0].is_float
 
 
+def _is_high_sum(step: DecodedInstruction) -> bool:
+    attributes = step.attributes
+    return _opcode(step, "mad") and attributes.half == "hi" and _first_bits(step) == 32 and not attributes.sat
+
+
 def _has_zero(step: DecodedInstruction) -> bool:
     return any(isinstance(source, Immediate) and source.code(TYPES["s32"]) == 0 for source in step.sources)
 
@@ -252,9 +257,7 @@ def _without_nan(action: LaneOp, places: list[int]) -> LaneFunction:
 
 PAIRS = (
     UncertainPair(
-        lambda step: _opcode(step, "mad") and step.attributes.half == "hi" and _first_bits(step) == 32,
-        lambda step: _opcode(step, "mad") and step.attributes.half == "hi" and _first_bits(step) == 32,
-        "of several mad.hi that add the same product to their result, one may be left out",
+        _is_high_sum, _is_high_sum, "of several mad.hi that add the same product to their result, one may be left out",
         is_carried=True, is_repeated=True, other=lambda _action, _places: _third, versions=OLDER,
     ),
     UncertainPair(
