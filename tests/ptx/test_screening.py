@@ -171,6 +171,31 @@ def test_copies_that_are_waited_for_are_proved(name, checks):
     assert (run.verdict, run.engine) == ("clean", "compiled" if name != "cp.async source" else "reference")
 
 
+SAME = "and.b32 %r12, %r1, 7;\nshl.b32 %r13, %r12, 2;\nadd.u32 %r13, %r3, %r13;\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "engine", "kinds"),
+    [
+        ("st.shared.u32 [%r13], %r12;\nbar.sync 0;\nld.shared.u32 %r10, [%r13];", "compiled", set()),
+        (
+            "st.shared.u32 [%r3], 5;\nst.shared.u32 [%r3], 5;\nbar.sync 0;\nld.shared.u32 %r10, [%r3];",
+            "compiled",
+            set(),
+        ),
+        ("st.shared.v2.u32 [%r3], {%r2, %r2};\nbar.sync 0;\nld.shared.u32 %r10, [%r3];", "compiled", set()),
+        ("st.shared.v2.u32 [%r3], {%r2, %r1};\nbar.sync 0;\nld.shared.u32 %r10, [%r3];", "reference", {"race"}),
+        ("st.shared.u32 [%r13], %r1;\nbar.sync 0;\nld.shared.u32 %r10, [%r13];", "reference", {"race"}),
+        ("st.shared.u32 [%r13], %r12;\nld.shared.u32 %r10, [%r13];", "reference", {"race"}),
+        ("@%p1 st.shared.u32 [%r3], 0;\nst.shared.u32 [%r3], 5;\nmov.u32 %r10, 0;", "reference", {"lockstep"}),
+    ],
+)
+def test_threads_of_a_block_may_store_the_same(both, body, engine, kinds):
+    run = both(launches(test_checks.HEAD + SAME + body + test_checks.TAIL, "same", "races"))
+
+    assert (run.engine, {finding.kind for finding in run.findings}) == (engine, kinds)
+
+
 @pytest.mark.parametrize(
     ("body", "names"),
     [

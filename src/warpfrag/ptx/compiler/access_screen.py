@@ -3,9 +3,10 @@
 Bytes that nobody wrote: one of shared or local memory, or of an array that the caller marks, is loaded without a mark.
 
 Accesses that nothing orders: two threads access a cell, one of them writes, and they are of different blocks, or of one
-block with no barrier between. All that a cell's readers have in common is kept, so that none is forgotten: one thread,
-several of a block in one interval, or everybody. What cp.async writes is doubted until its thread has waited for the
-group, and by other threads until a barrier came after the wait; what it reads may not be written any more.
+block with no barrier between. Threads of a block may store the same bytes. All that a cell's readers have in common is
+kept, so that none is forgotten: one thread, several of a block in one interval, or everybody. What cp.async writes is
+doubted until its thread has waited for the group, and by other threads until a barrier came after the wait; what it
+reads may not be written any more.
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ from warpfrag.core.coordinates import LANES
 from warpfrag.ptx.compiler import access_hook, context, screen_state
 from warpfrag.ptx.compiler.access_hook import COPY_GROUPS, LOCAL_BUFFER, SHARED_BUFFER
 from warpfrag.ptx.compiler.context import ALLOCATION_WORDS, ALLOCATIONS, SCREEN_STATE, SUSPICIONS, WRITERS
+from warpfrag.ptx.compiler.context import SHARED as SHARED_DATA
 from warpfrag.ptx.compiler.screen_state import (
     BLOCK_BIT,
+    BY_COPY,
     CELL_BYTES,
     CELL_SHIFT,
     COPIES,
@@ -60,7 +63,9 @@ LOW_BIT, WORD_SIZE, CELL_SIZE, NO_TAG = np.int64(1), np.int64(WORD_BYTES), np.in
 ALLOCATION_BYTES = np.int64(WORD_BYTES * ALLOCATION_WORDS)
 COPY_BYTES = np.int64(WORD_BYTES * COPY_WORDS)
 INTERVAL, BLOCK, THREAD_BITS = np.int64(INTERVAL_BIT), np.int64(BLOCK_BIT), np.int64(COPY_THREAD_BITS)
-FLAG, ALL, PLAIN_TAG = np.int64(SEVERAL), np.int64(EVERYBODY), np.int64(~SEVERAL)
+COPY, SHARED, ALL, PLAIN_TAG = np.int64(BY_COPY), np.int64(SEVERAL), np.int64(EVERYBODY), np.int64(~SEVERAL)
+LANE_MASK, WARP_LANES = np.int64(LANES - 1), np.int64(LANES)
+DATA_WORD = 2  # of the row of an allocation
 THREAD_MASK = np.int64((1 << COPY_THREAD_BITS) - 1)
 TAG_BYTES = np.int64(15)
 
@@ -84,6 +89,16 @@ def store_word(_typing_context: object, _address: object, _word: object) -> Lowe
         return ir.Constant(ir.IntType(8).as_pointer(), None)  # numba's value of void
 
     return types.void(types.int64, types.int64), emit
+
+
+@typed_intrinsic
+def load_byte(_typing_context: object, _address: object) -> Lowering:
+    """The byte at an address."""
+
+    def emit(_context: object, builder: ir.IRBuilder, _signature: Signature, arguments: Sequence[ir.Value]) -> ir.Value:
+        return builder.load(builder.inttoptr(arguments[0], ir.IntType(8).as_pointer()))
+
+    return types.uint8(types.int64), emit
 
 
 @inner
@@ -139,7 +154,7 @@ def follow_marks(at: Int, size: Int, is_store: Flag) -> Flag:
 @inner
 def is_copy_pending(copies: Int, tag: Int, thread: Int, mine: Int) -> Flag:
     """Whether nothing orders an access of a thread behind a copy of cp.async."""
-    owner, group = tag & THREAD_MASK, (tag & PLAIN_TAG) >> THREAD_BITS
+    owner, group = tag & THREAD_MASK, (tag ^ COPY) >> THREAD_BITS
     own = copies + owner * COPY_BYTES
     done = word_of(own, GROUPS_DONE)
     if owner != thread and word_of(own, DONE_INTERVAL) == mine >> INTERVAL:
@@ -148,48 +163,47 @@ def is_copy_pending(copies: Int, tag: Int, thread: Int, mine: Int) -> Flag:
 
 
 @inner
-def follow_order(accesses: Int, first: Int, last: Int, mine: Int, thread: Int, is_store: Flag, copies: Int) -> Flag:
-    """Note what a thread does to some cells; whether nothing orders it behind what others did. `copies` for cp.async.
+def are_equal(first: Int, first_step: Int, second: Int, second_step: Int, size: Int, unit: Int) -> Flag:
+    """Whether elements at two places are equal: `unit` bytes each, so many bytes in all, some distance apart."""
+    for byte in range(size):
+        element, rest = np.int64(byte) // unit, np.int64(byte) % unit
+        if load_byte(first + element * first_step + rest) != load_byte(second + element * second_step + rest):
+            return False
+    return True
+
+
+@inner
+def is_unordered(written: Int, mine: Int) -> Flag:
+    """Whether nothing orders a thread behind a write of another one.
 
     A tag differs from one's own (`mine`) at the bit of the block in another block, at that of the interval behind a
     barrier, and below in another thread.
     """
-    is_wrong = False
-    for cell in range(first, last + LOW_BIT):
-        at = accesses + np.int64(cell) * CELL_SIZE
-        written, read = word_of(at, 0), word_of(at, 1)
-        if written < 0:
-            is_wrong |= is_copy_pending(copies, written, thread, mine)
-        elif written not in (NO_TAG, mine):
-            difference = written ^ mine
-            is_wrong |= difference >> BLOCK != 0 or difference >> INTERVAL == 0
-        difference = (read & PLAIN_TAG) ^ mine
-        if is_store:
-            if read not in (NO_TAG, mine):
-                is_wrong |= read == ALL or difference >> BLOCK != 0 or difference >> INTERVAL == 0
-            put_word(at, 0, mine)
-        elif read == NO_TAG:
-            put_word(at, 1, mine)
-        elif read not in (ALL, mine):
-            if difference >> BLOCK != 0:
-                put_word(at, 1, ALL)
-            elif difference >> INTERVAL != 0:
-                put_word(at, 1, mine)
-            elif difference != 0:
-                put_word(at, 1, read | FLAG)
-    return is_wrong
+    difference = (written & PLAIN_TAG) ^ mine
+    return written > 0 and written != mine and (difference >> BLOCK != 0 or difference >> INTERVAL == 0)
 
 
 @inner
-def note_copy(accesses: Int, first: Int, last: Int, thread: Int, is_store: Flag, copies: Int) -> None:
-    """Note that cp.async of a thread reads or writes cells: until it is waited for, or for ever."""
-    group = word_of(copies + thread * COPY_BYTES, GROUPS)
-    for cell in range(first, last + LOW_BIT):
-        at = accesses + np.int64(cell) * CELL_SIZE
-        if is_store:
-            put_word(at, 0, FLAG | group << THREAD_BITS | thread)
-        else:
+def is_read_unordered(read: Int, mine: Int) -> Flag:
+    """Whether nothing orders a thread that writes behind reads of others."""
+    difference = (read & PLAIN_TAG) ^ mine
+    return read not in (NO_TAG, mine) and (read == ALL or difference >> BLOCK != 0 or difference >> INTERVAL == 0)
+
+
+@inner
+def note_read(at: Int, mine: Int) -> None:
+    """Tag a cell that a thread reads."""
+    read = word_of(at, 1)
+    difference = (read & PLAIN_TAG) ^ mine
+    if read == NO_TAG:
+        put_word(at, 1, mine)
+    elif read not in (ALL, mine):
+        if difference >> BLOCK != 0:
             put_word(at, 1, ALL)
+        elif difference >> INTERVAL != 0:
+            put_word(at, 1, mine)
+        else:
+            put_word(at, 1, read | SHARED)
 
 
 @inner
@@ -209,25 +223,93 @@ def follow_groups(copies: Int, row: Int, mask: Int, left: Int, closes: Flag, min
 
 
 @inner
-def screen_lane(
-    words: Int, row: Int, lane: Int, offset: Int, buffer: Int, size: Int, is_store: Flag, is_copy: Flag
+def tag_of(words: Int, row: Int, lane: Int) -> Int:
+    """The tag of what a thread accesses now."""
+    return (word_of(word_of(words, WRITERS), row) & ~TAG_BYTES) << LOW_BIT | lane
+
+
+@inner
+def check_lane(
+    words: Int, row: Int, lane: Int, offset: Int, buffer: Int, size: Int, is_store: Flag, items: Int, unit: Int
 ) -> Flag:
-    """Whether an access of a lane is doubted."""
+    """Whether an access of a lane is doubted, by what was accessed before; reads are noted.
+
+    `items` and `unit` are 0 where nothing is known of what is stored.
+    """
     state = word_of(words, SCREEN_STATE)
-    is_wrong = False
-    marks = marks_of(words, state, buffer)
-    if marks != 0:
-        is_wrong |= follow_marks(marks + offset, size, is_store)
-    accesses = accesses_of(words, state, buffer)
-    if accesses != 0:
-        shift, copies = word_of(state, CELL_SHIFT), word_of(state, COPIES)
-        first, last = offset >> shift, (offset + size - LOW_BIT) >> shift
-        mine = (word_of(word_of(words, WRITERS), row) & ~TAG_BYTES) << LOW_BIT | lane
-        thread = row * np.int64(LANES) + lane
-        is_wrong |= follow_order(accesses, first, last, mine, thread, is_store, copies)
-        if is_copy:
-            note_copy(accesses, first, last, thread, is_store, copies)
+    marks, accesses = marks_of(words, state, buffer), accesses_of(words, state, buffer)
+    is_wrong = marks != 0 and follow_marks(marks + offset, size, is_store)
+    if accesses == 0:
+        return is_wrong
+    shift, copies = word_of(state, CELL_SHIFT), word_of(state, COPIES)
+    mine, thread = tag_of(words, row, lane), row * WARP_LANES + lane
+    for cell in range(offset >> shift, ((offset + size - LOW_BIT) >> shift) + LOW_BIT):
+        at = accesses + np.int64(cell) * CELL_SIZE
+        written = word_of(at, 0)
+        if written < 0:
+            is_wrong |= is_copy_pending(copies, written, thread, mine)
+        elif is_unordered(written, mine):
+            is_same = False
+            if is_store and unit != 0 and ((written & PLAIN_TAG) ^ mine) >> BLOCK == 0:
+                data = word_of(words, SHARED_DATA) if buffer == SHARED_BUFFER else word_of(buffer, DATA_WORD)
+                is_same = are_equal(items + lane * unit, WARP_LANES * unit, data + offset, unit, size, unit)
+            is_wrong |= not is_same
+        if is_store:
+            is_wrong |= is_read_unordered(word_of(at, 1), mine)
+        else:
+            note_read(at, mine)
     return is_wrong
+
+
+@inner
+def note_lane(
+    words: Int,
+    row: Int,
+    lane: Int,
+    mask: Int,
+    places: Int,
+    offset: Int,
+    buffer: Int,
+    size: Int,
+    items: Int,
+    unit: Int,
+) -> Flag:
+    """Tag what a lane stores; whether an earlier lane of the same instruction stores something else there."""
+    state = word_of(words, SCREEN_STATE)
+    accesses = accesses_of(words, state, buffer)
+    if accesses == 0:
+        return False
+    shift, mine, is_wrong = word_of(state, CELL_SHIFT), tag_of(words, row, lane), False
+    for cell in range(offset >> shift, ((offset + size - LOW_BIT) >> shift) + LOW_BIT):
+        at = accesses + np.int64(cell) * CELL_SIZE
+        written = word_of(at, 0)
+        if not is_unordered(written, mine):
+            put_word(at, 0, mine)
+            continue
+        other = written & LANE_MASK
+        if mask >> other & LOW_BIT and word_of(places, other) == word_of(places, lane):
+            is_wrong |= unit == 0 or not are_equal(
+                items + lane * unit, WARP_LANES * unit, items + other * unit, WARP_LANES * unit, size, unit
+            )
+        put_word(at, 0, written | SHARED)
+    return is_wrong
+
+
+@inner
+def note_copy(words: Int, row: Int, lane: Int, offset: Int, buffer: Int, size: Int, is_store: Flag) -> None:
+    """Note that cp.async of a thread reads or writes cells: until it is waited for, or for ever."""
+    state = word_of(words, SCREEN_STATE)
+    accesses, copies = accesses_of(words, state, buffer), word_of(state, COPIES)
+    if accesses == 0:
+        return
+    shift, thread = word_of(state, CELL_SHIFT), row * WARP_LANES + lane
+    group = word_of(copies + thread * COPY_BYTES, GROUPS)
+    for cell in range(offset >> shift, ((offset + size - LOW_BIT) >> shift) + LOW_BIT):
+        at = accesses + np.int64(cell) * CELL_SIZE
+        if is_store:
+            put_word(at, 0, COPY | group << THREAD_BITS | thread)
+        else:
+            put_word(at, 1, ALL)
 
 
 @inner
@@ -247,22 +329,31 @@ def screen_access(
     size: Int,
     is_store: Int,
     step: Int,
+    items: Int,
+    unit: Int,
 ) -> None:
     """What `access_hook` calls: `words` is the context; doubts go there."""
+    state = word_of(words, SCREEN_STATE)
     if buffer == COPY_GROUPS:
-        copies = word_of(word_of(words, SCREEN_STATE), COPIES)
+        copies = word_of(state, COPIES)
         if copies != 0:
-            mine = (word_of(word_of(words, WRITERS), row) & ~TAG_BYTES) << LOW_BIT
-            follow_groups(copies, row, mask, size, is_store != 0, mine)
+            follow_groups(copies, row, mask, size, is_store != 0, tag_of(words, row, NO_TAG))
         return
     is_wrong, is_copy = False, False
-    copy_steps = word_of(word_of(words, SCREEN_STATE), COPY_STEPS)
-    if copy_steps != 0:
-        is_copy = load_word(copy_steps + step) & LOW_BIT != 0
+    if word_of(state, COPY_STEPS) != 0:
+        is_copy = load_byte(word_of(state, COPY_STEPS) + step) != 0
+    known = NO_TAG if is_copy else unit
     for lane in range(LANES):
         if mask >> np.int64(lane) & LOW_BIT:
             offset = word_of(places, lane) + base
-            is_wrong |= screen_lane(words, row, np.int64(lane), offset, buffer, size, is_store != 0, is_copy)
+            is_wrong |= check_lane(words, row, np.int64(lane), offset, buffer, size, is_store != 0, items, known)
+    for lane in range(LANES if is_store or is_copy else 0):
+        if mask >> np.int64(lane) & LOW_BIT:
+            at, offset = np.int64(lane), word_of(places, lane) + base
+            if is_store:
+                is_wrong |= note_lane(words, row, at, mask, places, offset, buffer, size, items, known)
+            if is_copy:
+                note_copy(words, row, at, offset, buffer, size, is_store != 0)
     add_doubt(words, is_wrong)
 
 
@@ -282,15 +373,19 @@ def screen_accesses(
     """The same for accesses of the interpreter: thread after thread, each with its offset."""
     is_wrong = False
     for index in range(threads.size):
-        row, lane = threads[index] // np.int64(LANES), threads[index] % np.int64(LANES)
-        is_wrong |= screen_lane(words, row, lane, offsets[index], buffer, size, is_store, is_copy)
+        row, lane, offset = threads[index] // WARP_LANES, threads[index] % WARP_LANES, offsets[index]
+        is_wrong |= check_lane(words, row, lane, offset, buffer, size, is_store, NO_TAG, NO_TAG)
+        if is_store:
+            is_wrong |= note_lane(words, row, lane, NO_TAG, NO_TAG, offset, buffer, size, NO_TAG, NO_TAG)
+        if is_copy:
+            note_copy(words, row, lane, offset, buffer, size, is_store)
     add_doubt(words, is_wrong)
 
 
 @cache
 def screen_address() -> int:
     """The address of `screen_access` in machine code, compiled or from numba's cache."""
-    signature, function = types.void(*[types.int64] * 9), named_after_constants(screen_access)
+    signature, function = types.void(*[types.int64] * 11), named_after_constants(screen_access)
     try:
         compiled = cfunc(signature, cache=True)(function)
     except RuntimeError:  # no folder can be written

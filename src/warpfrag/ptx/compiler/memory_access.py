@@ -129,7 +129,7 @@ def plain_text(access: str, space: str, bits: int, count: int) -> str:
     if access == "store" and space in TAGGED:
         mover = tagged_call(mover, is_shared=space == "shared")
     if space in SCREENED:
-        mover = f"{screen_call(space, size, is_store=access == 'store')}\n  {mover}"
+        mover = f"{screen_call(space, size, is_store=access == 'store', unit=bits // 8)}\n  {mover}"
     lines = [
         head,
         f"""entry:

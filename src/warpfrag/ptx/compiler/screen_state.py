@@ -3,7 +3,7 @@
 `SHARED_MARKS` and its like are words of the state, most of them addresses, 0 where nothing is followed. A mark is a
 byte for each byte of memory. Accesses are two tags for each cell of memory: of the last write, and of reads. From the
 low end a tag has the lane (5 bits), the warp in its block (5), the interval between two barriers of the block (27) and
-the block and one (26): so it is the tag of `interpreter.store_tags` with the lane in place of the bytes.
+the block and one (25): so it is the tag of `interpreter.store_tags` with the lane in place of the bytes.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ CELL_BYTES = 16
 """Of the tags of a cell."""
 INTERVAL_BIT, BLOCK_BIT = 10, 37
 """Where the fields of a tag begin."""
-MAX_BLOCKS = (1 << 26) - 2
-SEVERAL = -(1 << 63)
-"""Of a tag of reads: other threads have read the cell in the same interval. Of one of writes: it is of cp.async, and
-has the group of the copy above the number of its thread in the batch."""
+MAX_BLOCKS = (1 << 25) - 2
+SEVERAL = 1 << 62
+"""Of a tag: other threads of the block have read the cell in the same interval, or have written the same to it."""
+BY_COPY = -(1 << 63)
+"""Of a tag of writes: it is of cp.async, and has the group of the copy above the number of its thread in the batch."""
 EVERYBODY = -1
 """A tag of reads: threads of several blocks, or copies."""
 COPY_THREAD_BITS = 20
