@@ -282,8 +282,11 @@ def test_the_arrival_that_is_too_much_is_named_in_both_engines():
     assert len(messages) == 1
 
 
-@pytest.mark.parametrize("place", ["[bars]", "[%r4]"])  # one of a warp, or one of each lane
-def test_waits_of_lanes_with_one_mbarrier_or_several_are_the_same(place, monkeypatch):
+@pytest.mark.parametrize(
+    ("wait", "place", "lanes"),  # one mbarrier of a warp, or one of each lane; and how many lanes Python looks at
+    [("try_wait", "[bars]", set()), ("test_wait", "[bars]", {1}), ("try_wait", "[%r4]", {32})],
+)
+def test_waits_of_lanes_with_one_mbarrier_or_several_are_the_same(wait, place, lanes, monkeypatch):
     parts = []
     phases = Mbarriers.ended_phases
 
@@ -298,13 +301,13 @@ def test_waits_of_lanes_with_one_mbarrier_or_several_are_the_same(place, monkeyp
 MORE: add.u32 %r20, %r20, 1; setp.lt.u32 %p4, %r20, 20; @%p4 bra MORE;
   setp.lt.u32 %p5, %tid_, 40; @%p5 mbarrier.arrive.shared::cta.b64 %rd5, [%r4], 16;
   mov.u32 %o0, 5; bra DONE;
-WAIT: mbarrier.try_wait.parity.shared::cta.b64 %p6, {place}, 0; @!%p6 bra WAIT;
+WAIT: mbarrier.{wait}.parity.shared::cta.b64 %p6, {place}, 0; @!%p6 bra WAIT;
   mov.u32 %o0, 7;
 DONE:"""
     out, _ = launch_both(kernel(body, 1), 1)
 
     assert sorted(np.unique(out).tolist()) == [5, 7]
-    assert set(parts) == ({1} if place == "[bars]" else {32})
+    assert set(parts) == lanes
 
 
 def polls(run):
@@ -358,3 +361,101 @@ def test_a_kernel_is_compiled_once_interpreting_has_cost_as_much(monkeypatch):
     )
     assert compiled.patience >= compiled_engine.STEPS_PER_LINE * text.count("\n")
     assert compiled.interpreted_steps - compiled.patience <= 2 * len(long.program.steps)
+
+
+RING = """.version 8.6
+.target sm_90
+.address_size 64
+.visible .entry ring(.param .u64 out, .param .u32 rounds, .param .u32 spread, .param .u32 more)
+{
+.reg .pred %p<8>; .reg .b32 %r<40>; .reg .b64 %rd<8>;
+.shared .align 8 .b64 full[4];
+.shared .align 8 .b64 empty[4];
+.shared .align 4 .b32 slots[4];
+ld.param.u64 %rd1, [out]; ld.param.u32 %r1, [rounds]; ld.param.u32 %r2, [spread]; ld.param.u32 %r30, [more];
+mov.u32 %r3, %tid.x; mov.u32 %r4, %ctaid.x;
+setp.eq.u32 %p0, %r3, 0;
+mov.u32 %r5, full; mov.u32 %r6, empty; mov.u32 %r7, slots;
+@%p0 mbarrier.init.shared::cta.b64 [full], 1;
+@%p0 mbarrier.init.shared::cta.b64 [full+8], 1;
+@%p0 mbarrier.init.shared::cta.b64 [full+16], 1;
+@%p0 mbarrier.init.shared::cta.b64 [full+24], 1;
+@%p0 mbarrier.init.shared::cta.b64 [empty], 96;
+@%p0 mbarrier.init.shared::cta.b64 [empty+8], 96;
+@%p0 mbarrier.init.shared::cta.b64 [empty+16], 96;
+@%p0 mbarrier.init.shared::cta.b64 [empty+24], 96;
+bar.sync 0;
+mov.u32 %r10, 0; mov.u32 %r11, 0;
+setp.ge.u32 %p1, %r3, 32; @%p1 bra CONSUME;
+setp.ne.u32 %p1, %r3, 5; @%p1 bra DONE;
+PRODUCE:
+and.b32 %r12, %r10, 3; shl.b32 %r13, %r12, 3; shr.u32 %r14, %r10, 2; and.b32 %r15, %r14, 1; xor.b32 %r16, %r15, 1;
+add.u32 %r17, %r6, %r13; add.u32 %r18, %r5, %r13;
+WAITE: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r17], %r16; @!%p2 bra WAITE;
+shl.b32 %r19, %r12, 2; add.u32 %r20, %r7, %r19; mad.lo.u32 %r21, %r10, 7, %r4; st.shared.u32 [%r20], %r21;
+mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r18], 16;
+mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r18], 16;
+add.u32 %r10, %r10, 1; setp.lt.u32 %p3, %r10, %r1; @%p3 bra PRODUCE;
+bra DONE;
+CONSUME:
+and.b32 %r12, %r10, 3; shl.b32 %r13, %r12, 3; shr.u32 %r14, %r10, 2; and.b32 %r15, %r14, 1;
+add.u32 %r17, %r6, %r13; add.u32 %r18, %r5, %r13;
+WAITF: mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r18], %r15; @!%p2 bra WAITF;
+shl.b32 %r19, %r12, 2; add.u32 %r20, %r7, %r19; ld.shared.u32 %r21, [%r20]; add.u32 %r11, %r11, %r21;
+setp.ne.u32 %p5, %r2, 0; @%p5 bra HALVES;
+mbarrier.arrive.shared::cta.b64 _, [%r17], %r30;
+bra NEXT;
+HALVES: and.b32 %r22, %r3, 1; setp.eq.u32 %p6, %r22, 0;
+@%p6 mbarrier.arrive.shared::cta.b64 _, [%r17];
+@!%p6 mbarrier.arrive.shared::cta.b64 _, [%r17];
+NEXT:
+add.u32 %r10, %r10, 1; setp.lt.u32 %p3, %r10, %r1; @%p3 bra CONSUME;
+DONE:
+mad.lo.u32 %r23, %r4, 128, %r3; mul.wide.u32 %rd2, %r23, 4; add.u64 %rd3, %rd1, %rd2; st.global.u32 [%rd3], %r11;
+ret;
+}
+"""
+
+
+@pytest.mark.parametrize("rounds", [1, 3, 40])
+@pytest.mark.parametrize("is_split", [0, 1], ids=["whole warps", "halves of warps"])
+def test_a_ring_of_mbarriers_is_the_same_in_both(rounds, is_split, monkeypatch):
+    """One lane produces, three warps consume: waits that succeed or sleep, arrivals of whole and of split warps."""
+    interpreted = []
+    interpret = compiled_engine.CompiledWarpBatch.interpret
+    monkeypatch.setattr(
+        compiled_engine.CompiledWarpBatch,
+        "interpret",
+        lambda batch, at: (interpreted.append(batch.program.steps[at].name), interpret(batch, at)),
+    )
+    found = []
+    for engine in ENGINES:
+        out = np.zeros((5, 128), np.uint32)
+        args = [out, np.uint32(rounds), np.uint32(is_split), np.uint32(1)]
+        run = wf.ptx.load(RING)["ring"].launch(5, 128, args, engine=engine)
+        found.append((out.tolist(), run.counts, run.exact))
+    assert found[0] == found[1]
+    assert out[:, 32:].tolist() == [[sum(7 * n + block for n in range(rounds))] * 96 for block in range(5)]
+    assert not any("try_wait" in name or "arrive" in name for name in interpreted)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ("mbarrier.arrive.shared::cta.b64 _, [full], 2;", "2 arrivals at an mbarrier that awaits 1"),
+        ("mbarrier.arrive.expect_tx.shared::cta.b64 _, [full], 2000000;", "2000000 bytes are owed"),
+        ("mbarrier.arrive.shared::cta.b64 _, [slots];", "no mbarrier is initialised"),
+        ("mbarrier.arrive.shared::cta.b64 _, [full+4];", "is not a multiple of 8"),
+        ("mbarrier.try_wait.parity.shared::cta.b64 %p2, [%r3+99995], 0;", "outside shared memory"),
+        ("W: mbarrier.try_wait.parity.shared::cta.b64 %p2, [full+8], 0; @!%p2 bra W;", "deadlock: mbarrier.try_wait"),
+    ],
+)
+def test_what_is_wrong_with_an_mbarrier_is_said_alike(wrong, message):
+    text = RING.replace("PRODUCE:\n", f"{wrong}\nPRODUCE:\n").replace(".align 4 .b32 slots", ".align 8 .b32 slots")
+    errors = []
+    for engine in ENGINES:
+        args = [np.zeros((2, 128), np.uint32), np.uint32(9), np.uint32(0), np.uint32(1)]
+        with pytest.raises(PtxError, match=message) as error:
+            wf.ptx.load(text)["ring"].launch(2, 128, args, engine=engine)
+        errors.append(str(error.value))
+    assert errors[0] == errors[1]

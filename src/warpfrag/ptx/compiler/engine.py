@@ -20,8 +20,7 @@ from warpfrag.errors import Fault, PtxError, WarpfragError
 from warpfrag.ptx.compiler import context as word
 from warpfrag.ptx.compiler import scheduler_state as sched
 from warpfrag.ptx.compiler.box_copies import BoxCopies
-from warpfrag.ptx.compiler.mbarrier_batches import BatchedMbarriers
-from warpfrag.ptx.compiler.mbarrier_steps import mbarrier_columns
+from warpfrag.ptx.compiler.mbarrier_batches import BatchedMbarriers, mbarrier_columns
 from warpfrag.ptx.compiler.mma_products import Tiling, tilings_of
 from warpfrag.ptx.compiler.pending_products import PendingProducts, ProductSteps
 from warpfrag.ptx.compiler.segments import Segment, chains, cut, is_matrix_store, module_texts, products

@@ -42,6 +42,7 @@ DEPENDS_ON = (
     ),
     *(PTX / "interpreter" / f"{name}.py" for name in ("mbarriers", "store_tags", "warp_batch")),
     *(PTX.parent / "arithmetic" / "kernels" / f"{name}.py" for name in ("build_objects", "jit", "llvm", "objects")),
+    PTX / "program" / "state_spaces.py",
     PTX.parent / "core" / "coordinates.py",
 )
 """The files whose text, or whose constants, are in the code of a loop."""

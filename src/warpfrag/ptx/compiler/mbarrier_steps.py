@@ -1,13 +1,11 @@
-"""mbarriers in the compiled scheduler: waits whose phase is over, and arrivals. The rest `mbarrier_batches` does.
+"""mbarriers in the compiled scheduler: try_wait by parity, and arrivals. The rest `mbarrier_batches` does.
 
-What Python has to do is known before anything has changed: lanes that have to sleep, addresses that differ in a warp,
-mbarriers that are not initialised, counts that are wrong. The fields of an mbarrier, and what a wait orders, are those
-of `interpreter.mbarriers`.
+What Python has to do is known before anything has changed: addresses that differ in a warp, mbarriers that are not
+initialised, counts that are wrong, waits whose time limit has passed. The fields of an mbarrier, and what a wait
+orders, are those of `interpreter.mbarriers`.
 """
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -24,80 +22,28 @@ from warpfrag.ptx.compiler.batch_loops import (
     TX_SIGN,
 )
 from warpfrag.ptx.compiler.context import SHARED_END, SHARED_STRIDE, WAVEFRONTS, WRITTEN_BYTES
-from warpfrag.ptx.compiler.lane_masks import guarded_mask, priority_of
+from warpfrag.ptx.compiler.lane_masks import guarded_mask, priority_of, set_pc
 from warpfrag.ptx.compiler.scheduler_state import (
     ADDRESS,
-    ALL_LANES,
-    ARRIVES,
     GUARD,
     IS_TRANSACTION,
     KIND,
     NEGATED,
     NUMBER,
-    NUMBER_VALUE,
-    OFFSET,
     PROGRESS,
     RESULT,
+    RUN_WARPS,
     WAITS,
     WARP_COUNT,
 )
 from warpfrag.ptx.interpreter.mbarriers import NOT_ASLEEP
 from warpfrag.ptx.interpreter.store_tags import INTERVAL_SHIFT
-from warpfrag.ptx.program.actions import MemoryBarrier
-from warpfrag.ptx.program.program import Discard, Immediate, MemoryOperand, Register
 from warpfrag.ptx.program.state_spaces import SHARED_START, SPACES
-from warpfrag.ptx.program.types import TYPES
-
-if TYPE_CHECKING:
-    from warpfrag.ptx.compiler.warp_code import RegisterLayout
-    from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
 
 NEXT_INTERVAL = np.uint64(1 << INTERVAL_SHIFT)
 OBJECT_BYTES = 8
 WRITTEN, PASSES = WRITTEN_BYTES + SPACES.index("shared"), WAVEFRONTS + SPACES.index("shared")
 ADDRESS_BITS = np.int64((1 << 32) - 1)
-WORD_BITS = 32  # of a register with an address or a number
-
-
-class OperandPlace(NamedTuple):
-    """Where the scheduler finds a number: the byte offset of a register's lanes (-1 for none), and what is added."""
-
-    register: int
-    added: int
-
-
-def mbarrier_columns(step: DecodedInstruction, layout: RegisterLayout) -> dict[int, int] | None:
-    """The columns of a step's row in the table, by their number, with its kind; None where Python has to run it."""
-    action = step.action
-    if not isinstance(action, MemoryBarrier) or action.space != "shared":
-        return None
-    address = _place(step.sources[0], layout)
-    number = _place(step.sources[1], layout) if len(step.sources) > 1 else OperandPlace(-1, 1)
-    if address is None or number is None:
-        return None
-    columns = {ADDRESS: address.register, OFFSET: address.added, NUMBER: number.register, NUMBER_VALUE: number.added}
-    if action.name == "try_wait" and action.parity and step.guard is None:
-        result = step.results[0]
-        if not isinstance(result, Register) or result.bits != 1:
-            return None
-        return columns | {0: WAITS, RESULT: layout.offsets[result.index]}
-    if action.name != "arrive" or not all(isinstance(result, Discard) for result in step.results):
-        return None
-    guard = -1 if step.guard is None else layout.offsets[step.guard.index]
-    negated = step.guard is not None and step.guard.negated
-    return columns | {0: ARRIVES, GUARD: guard, NEGATED: int(negated), IS_TRANSACTION: int(action.transaction)}
-
-
-def _place(operand: PtxOperand, layout: RegisterLayout) -> OperandPlace | None:
-    """Where the numbers of an operand lie: a register of 32 bits, a constant, or both."""
-    if isinstance(operand, Immediate):
-        return OperandPlace(-1, int(operand.code(TYPES["b64"])))
-    base, added = (operand.base, operand.offset) if isinstance(operand, MemoryOperand) else (operand, 0)
-    if base is None:
-        return OperandPlace(-1, added)
-    if not isinstance(base, Register) or base.bits != WORD_BITS:
-        return None
-    return OperandPlace(layout.offsets[base.index], added)
 
 
 @inner
@@ -119,26 +65,37 @@ def cell_of(at: Int, row: Int, lane: Int, table: Array, registers: Array, blocks
 
 
 @inner
-def are_over(
-    at: Int, table: Array, state: Array, registers: Array, lists: Array, blocks: Array, context: Array, words: Array,
-    live: Array,
-) -> Flag:  # fmt: skip
-    """Whether the phases that whole warps wait for are over, each of one mbarrier."""
-    masks = lists[2].view(np.uint32)
-    for i in range(state[WARP_COUNT]):
-        row = lists[1, i]
-        cell = cell_of(at, row, 0, table, registers, blocks, context)
-        number = number_of_lane(at, NUMBER, row, 0, table, registers)
-        if masks[i] != ALL_LANES or cell < 0 or not live[cell]:
-            return False
-        if (np.int64(words[cell]) < 0) == (number & 1 != 0):
-            return False
-        for lane in range(1, LANES):
-            if cell_of(at, row, lane, table, registers, blocks, context) != cell:
-                return False
-            if number_of_lane(at, NUMBER, row, lane, table, registers) != number:
-                return False
-    return True
+def is_in(mask: Int, lane: Int) -> Flag:
+    """Whether a mask has a lane."""
+    return mask >> np.uint32(lane) & np.uint32(1) != np.uint32(0)
+
+
+@inner
+def awaited_cell(
+    at: Int, row: Int, mask: Int, table: Array, registers: Array, blocks: Array, context: Array, live: Array,
+    expired: Array,
+) -> Int:  # fmt: skip
+    """The mbarrier that lanes of a warp wait for; -1 where they differ, where there is none, or time is over."""
+    cell, number = np.int64(-1), np.int64(-1)
+    for lane in range(LANES):
+        if not is_in(mask, lane):
+            continue
+        own = cell_of(at, row, lane, table, registers, blocks, context)
+        own_number = number_of_lane(at, NUMBER, row, lane, table, registers)
+        cell, number = (own, own_number) if cell < 0 else (cell, number)
+        if own < 0 or own != cell or own_number != number or not live[own] or expired[row, lane]:
+            return np.int64(-1)
+    return cell
+
+
+@inner
+def is_over(at: Int, row: Int, mask: Int, cell: Int, table: Array, registers: Array, words: Array) -> Flag:
+    """Whether the phase is over that lanes of a warp wait for."""
+    lane = 0
+    while not is_in(mask, lane):
+        lane += 1
+    number = number_of_lane(at, NUMBER, row, lane, table, registers)
+    return (np.int64(words[cell]) < 0) != (number & 1 != 0)
 
 
 @inner
@@ -151,21 +108,64 @@ def count_access(at: Int, lanes: Int, context: Array, step_written: Array, step_
 
 
 @inner
+def find_waits(
+    at: Int, table: Array, state: Array, registers: Array, lists: Array, blocks: Array, context: Array, words: Array,
+    live: Array, expired: Array, undo: Array,
+) -> Flag:  # fmt: skip
+    """Find the mbarriers that warps wait for, into `undo`, and how many of them go on; False where Python has to.
+
+    The first row of `undo` gets the place of each, the second whether its phase is over.
+    """
+    masks, ready = lists[2].view(np.uint32), 0
+    for i in range(state[WARP_COUNT]):
+        row, mask = lists[1, i], masks[i]
+        cell = awaited_cell(at, row, mask, table, registers, blocks, context, live, expired)
+        if cell < 0:
+            return False
+        undo[0, i], undo[1, i] = cell, is_over(at, row, mask, cell, table, registers, words)
+        ready += undo[1, i]
+    state[RUN_WARPS] = ready
+    return True
+
+
+@inner
 def end_waits(
     at: Int, table: Array, state: Array, registers: Array, lists: Array, blocks: Array, context: Array,
-    writers: Array, expired: Array, step_written: Array, step_wavefronts: Array,
+    writers: Array, undo: Array, step_written: Array, step_wavefronts: Array,
 ) -> None:  # fmt: skip
-    """Let warps go on whose phases are over: what their blocks store from now on is ordered behind what they stored."""
+    """Answer warps whose phases are over: what their blocks store from now on is ordered behind what they stored."""
+    masks, last = lists[2].view(np.uint32), np.int64(-1)
+    for i in range(state[WARP_COUNT]):
+        row, lanes = lists[1, i], 0
+        for lane in range(LANES):
+            if is_in(masks[i], lane):
+                lanes += 1
+                if undo[1, i]:
+                    registers[row, table[at, RESULT] + lane] = 1
+        count_access(at, lanes, context, step_written, step_wavefronts)
+        if undo[1, i] and blocks[row] != last:
+            last = blocks[row]
+            for other in range(blocks.size):
+                if blocks[other] == last:
+                    writers[other] += NEXT_INTERVAL
+
+
+@inner
+def put_to_sleep(
+    at: Int, state: Array, flags: Array, numbers: Array, lists: Array, awaited: Array, undo: Array
+) -> Flag:
+    """Let warps sleep until their phases are over, and the others go on; False where none has to."""
+    if state[RUN_WARPS] == state[WARP_COUNT]:
+        return False
+    masks = lists[2].view(np.uint32)
     for i in range(state[WARP_COUNT]):
         row = lists[1, i]
+        set_pc(row, masks[i], at + undo[1, i], numbers[0])
         for lane in range(LANES):
-            registers[row, table[at, RESULT] + lane] = 1
-            expired[row, lane] = False
-        count_access(at, LANES, context, step_written, step_wavefronts)
-        if i == 0 or blocks[row] != blocks[lists[1, i - 1]]:
-            for other in range(blocks.size):
-                if blocks[other] == blocks[row]:
-                    writers[other] += NEXT_INTERVAL
+            if is_in(masks[i], lane) and not undo[1, i]:
+                flags[1, row, lane] = True
+                awaited[row, lane] = undo[0, i]
+    return True
 
 
 @inner
@@ -191,7 +191,7 @@ def arrive_lanes(
 ) -> Int:  # fmt: skip
     """Let lanes arrive one after the other: how many did, or -1, with nothing changed, where Python has to.
 
-    `undo` gets the place of each mbarrier and its word before.
+    `undo` gets the place of each mbarrier, its word before, and whether its phase ended.
     """
     masks, count = lists[2].view(np.uint32), 0
     is_right = True
@@ -199,7 +199,7 @@ def arrive_lanes(
         row, first = lists[1, i], np.int64(-1)
         mask = guarded_mask(registers, row, masks[i], table[at, GUARD], table[at, NEGATED])
         for lane in range(LANES):
-            if not is_right or not mask >> np.uint32(lane) & np.uint32(1):
+            if not is_right or not is_in(mask, lane):
                 continue
             cell = cell_of(at, row, lane, table, registers, blocks, context)
             first = cell if first < 0 else first
@@ -210,7 +210,7 @@ def arrive_lanes(
             arrivals, owed = (np.int64(1), number) if table[at, IS_TRANSACTION] else (number, np.int64(0))
             word = np.int64(words[cell])
             after = word_after(word, arrivals, owed)
-            undo[0, count], undo[1, count] = cell, word
+            undo[0, count], undo[1, count], undo[2, count] = cell, word, (after ^ word) < 0
             words[cell] = np.uint64(after)
             count += 1
             is_right = after != word
@@ -229,21 +229,15 @@ def end_arrivals(
 ) -> None:  # fmt: skip
     """Note what arrivals have written, and wake lanes that sleep for phases which they ended."""
     for i in range(count):
-        cell = undo[0, i]
-        written[cell] = words[cell]
-        after = words[cell]
-        for later in range(i + 1, count):  # the word that this arrival left, which the next one found
-            if undo[0, later] == cell:
-                after = np.uint64(undo[1, later])
-                break
-        if (np.int64(after) ^ undo[1, i]) < 0:
-            wake(cell, awaited, flags, numbers, lists)
+        written[undo[0, i]] = words[undo[0, i]]
+        if undo[2, i]:
+            wake(undo[0, i], awaited, flags, numbers, lists)
     masks = lists[2].view(np.uint32)
     for i in range(state[WARP_COUNT]):
         mask = guarded_mask(registers, lists[1, i], masks[i], table[at, GUARD], table[at, NEGATED])
         lanes = 0
         for lane in range(LANES):
-            lanes += np.int64(mask >> np.uint32(lane) & np.uint32(1))
+            lanes += is_in(mask, lane)
         if lanes:
             count_access(at, lanes, context, step_written, step_wavefronts)
 
@@ -252,14 +246,16 @@ def end_arrivals(
 def wake(cell: Int, awaited: Array, flags: Array, numbers: Array, lists: Array) -> None:
     """Let the lanes that sleep for an mbarrier look at it again."""
     for row in range(awaited.shape[0]):
-        is_any = False
+        sleepers = 0
+        for lane in range(LANES):
+            sleepers += awaited[row, lane] == cell
+        if not sleepers:
+            continue
         for lane in range(LANES):
             if awaited[row, lane] == cell:
                 awaited[row, lane] = NOT_ASLEEP
                 flags[1, row, lane] = False
-                is_any = True
-        if is_any:
-            lists[0, row] = priority_of(row, flags, numbers)
+        lists[0, row] = priority_of(row, flags, numbers)
 
 
 @inner
@@ -270,9 +266,9 @@ def run_mbarrier(
 ) -> Flag:  # fmt: skip
     """Run a wait or an arrival; False, with nothing changed, where Python has to."""
     if table[at, KIND] == WAITS:
-        if not are_over(at, table, state, registers, lists, blocks, context, words, live):
+        if not find_waits(at, table, state, registers, lists, blocks, context, words, live, expired, undo):
             return False
-        end_waits(at, table, state, registers, lists, blocks, context, writers, expired, step_written, step_wavefronts)
+        end_waits(at, table, state, registers, lists, blocks, context, writers, undo, step_written, step_wavefronts)
         return True
     count = arrive_lanes(at, table, state, registers, lists, blocks, context, words, live, undo)
     if count < 0:

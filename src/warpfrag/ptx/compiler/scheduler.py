@@ -22,11 +22,11 @@ from numba import types
 from warpfrag.arithmetic.kernels.jit import Array, Flag, Int, entry, inner
 from warpfrag.arithmetic.kernels.llvm import typed_intrinsic
 from warpfrag.core.coordinates import LANES
+from warpfrag.ptx.compiler import batch_loops, lane_masks, mbarrier_steps, scheduler_state
 from warpfrag.ptx.compiler import context as context_words
-from warpfrag.ptx.compiler import lane_masks, mbarrier_steps, scheduler_state
 from warpfrag.ptx.compiler.context import FAULT_STEP, NO_FAULT
 from warpfrag.ptx.compiler.lane_masks import guarded_mask, mask_of, priority_of, set_pc
-from warpfrag.ptx.compiler.mbarrier_steps import run_mbarrier
+from warpfrag.ptx.compiler.mbarrier_steps import put_to_sleep, run_mbarrier
 from warpfrag.ptx.compiler.scheduler_state import (
     ALL_LANES,
     ARRIVES,
@@ -58,6 +58,7 @@ from warpfrag.ptx.compiler.scheduler_state import (
     PENDING_PRODUCTS,
     PENDING_SLICES,
     PROGRESS,
+    RUN_WARPS,
     SEGMENT,
     SLICE_END,
     STATUS,
@@ -70,8 +71,10 @@ from warpfrag.ptx.compiler.scheduler_state import (
     WEIGHT,
     WHOLE_WARP_SEGMENT,
 )
+from warpfrag.ptx.interpreter.mbarriers import MAX_TX, NOT_ASLEEP
 from warpfrag.ptx.interpreter.store_tags import INTERVAL_SHIFT
 from warpfrag.ptx.interpreter.warp_batch import NOT_RUNNABLE, PRIORITY_UNIT, QUANTUM
+from warpfrag.ptx.program.state_spaces import SHARED_START
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -272,6 +275,7 @@ def begin_step(
 ) -> Int:  # fmt: skip
     """What the step of this time slice needs Python for, as a status; an mbarrier that needs nothing is run here."""
     status = needs_of(table, state, flags, lists, blocks)
+    state[RUN_WARPS] = state[WARP_COUNT]
     if status == NEEDS_NOTHING and table[at, KIND] in (WAITS, ARRIVES):
         is_done = run_mbarrier(
             at, table, state, context, registers, flags, numbers, lists, blocks, writers, words, written, live,
@@ -279,6 +283,23 @@ def begin_step(
         )  # fmt: skip
         return NEEDS_NOTHING if is_done else NEEDS_INTERPRETER
     return status
+
+
+@inner
+def run_control(
+    at: Int, table: Array, state: Array, registers: Array, flags: Array, numbers: Array, lists: Array, blocks: Array,
+    writers: Array, exited: Array, awaited: Array, undo: Array,
+) -> None:  # fmt: skip
+    """Do what a step does to the lanes of this time slice: where they go, whether they wait or end."""
+    kind = table[at, KIND]
+    if kind == BRANCH:
+        branch(at, table, state, registers, flags, numbers, lists)
+    elif kind == BARRIER:
+        pass_barrier(state, lists, blocks, writers, exited)
+    elif kind == EXIT:
+        exit_lanes(state, flags, numbers, lists, blocks, exited)
+    elif kind == WAITS and put_to_sleep(at, state, flags, numbers, lists, awaited, undo):
+        end_slice(state, flags, numbers, lists)
 
 
 @inner
@@ -291,13 +312,13 @@ def refresh(state: Array, flags: Array, numbers: Array, lists: Array) -> None:
     state[PENDING_SLICES] = state[IS_CONVERGED] = state[IS_STALE] = state[IS_SCHEDULED] = 0
 
 
-MODULES = (context_words, scheduler_state, lane_masks, mbarrier_steps)
+MODULES = (context_words, scheduler_state, lane_masks, mbarrier_steps, batch_loops)
 
 
 def named_after_constants(function: Callable[..., None]) -> Callable[..., None]:
     """Add a digest of constants and of what it calls to a function's name: numba caches code by that name."""
     texts = b"".join(Path(str(module.__file__)).read_bytes() for module in MODULES)
-    texts += repr((NOT_RUNNABLE, PRIORITY_UNIT, QUANTUM, NEXT_INTERVAL)).encode()
+    texts += repr((NOT_RUNNABLE, PRIORITY_UNIT, QUANTUM, NEXT_INTERVAL, NOT_ASLEEP, MAX_TX, SHARED_START)).encode()
     function.__name__ += f"_{hashlib.sha256(texts).hexdigest()[:8]}"
     return function
 
@@ -354,8 +375,8 @@ def run_scheduler(
         )  # fmt: skip
         if state[STATUS] != NEEDS_NOTHING:
             return
-        runs[at] += count
-        state[TOTAL] += steps * count
+        runs[at] += state[RUN_WARPS]
+        state[TOTAL] += steps * state[RUN_WARPS]
         state[PC] = table[at, END]
         state[PROGRESS] += table[at, STORES]
         if kind in (SEGMENT, WHOLE_WARP_SEGMENT):
@@ -363,9 +384,5 @@ def run_scheduler(
             if context[FAULT_STEP] != NO_FAULT:
                 state[STATUS] = FAULT
                 return
-        elif kind == BRANCH:
-            branch(at, table, state, registers, flags, numbers, lists)
-        elif kind == BARRIER:
-            pass_barrier(state, lists, blocks, writers, exited)
-        elif kind == EXIT:
-            exit_lanes(state, flags, numbers, lists, blocks, exited)
+        else:
+            run_control(at, table, state, registers, flags, numbers, lists, blocks, writers, exited, awaited, undo)

@@ -21,10 +21,12 @@ INTERPRETED, SEGMENT, WHOLE_WARP_SEGMENT, BRANCH, BARRIER, EXIT, WARP_WAIT, WAIT
 # that are not yet counted lane by lane. Of the launch: warp instructions so far, their limit, how many to run before
 # Python is asked again, stores so far, barriers that lanes wait at, whether Python has changed program counters, how
 # many products are pending (`pending_products`), whether a block reached a barrier after some of its threads had
-# exited, and whether somebody watches memory, so that Python runs mbarriers.
+# exited, whether somebody watches memory, so that Python runs mbarriers, and how many of the warps go on to the next
+# step: all, but for those that a wait puts to sleep.
 STATUS, IS_SCHEDULED, PC, SLICE_END, WARP_COUNT, IS_CONVERGED, PENDING_SLICES = range(7)
-TOTAL, LIMIT, BUDGET, PROGRESS, BARRIERS_IN_USE, IS_STALE, PENDING_PRODUCTS, IS_LATE, IS_WATCHED = range(7, 16)
-STATE_WORDS = 16
+TOTAL, LIMIT, BUDGET, PROGRESS, BARRIERS_IN_USE, IS_STALE, PENDING_PRODUCTS, IS_LATE = range(7, 15)
+IS_WATCHED, RUN_WARPS = range(15, 17)
+STATE_WORDS = 17
 # Statuses: why the scheduler returned to Python; the last is that it need not.
 NEEDS_INTERPRETER, NONE_RUNNABLE, FAULT, OUT_OF_BUDGET, NEEDS_FLUSH, NEEDS_NOTHING = range(6)
 ALL_LANES = np.uint32(0xFFFFFFFF)
