@@ -145,7 +145,8 @@ LIBRARY = ("matrix", "t_mm_tf32_80", "t_pointwise_80", "t_att_90", "t_mm_fp8_90"
 
 def ptx_library(size: int, *, renumbered: bool) -> str:
     """A PTX file of a size: kernels of nvcc and Triton, over and over, with other names or other registers too."""
-    parts = [".version 8.7\n.target sm_90a\n.address_size 64\n"]
+    shared = "".join(f".extern .shared .align 128 .b8 {name}[];\n" for name in ("global_smem", "memory"))
+    parts = [f".version 8.7\n.target sm_90a\n.address_size 64\n{shared}"]
     with zipfile.ZipFile(PTX) as archive:
         kernels = [archive.read(f"{name}.ptx").decode() for name in LIBRARY]
     for copy in count():

@@ -6,7 +6,6 @@ blocks by a function, not by a table.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor, wait
 from operator import itemgetter
 from threading import Lock
 from typing import TYPE_CHECKING, TypeAlias
@@ -198,6 +197,8 @@ class Work:
             if self.failure is None:
                 self.run(waves, progress)
             return
+        from concurrent.futures import ThreadPoolExecutor, wait  # which import a good deal more
+
         parts = [Work(self.program, self.config, self.memory.fork(), self.compiled) for _ in range(threads)]
         before = self.done
         try:
