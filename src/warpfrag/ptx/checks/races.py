@@ -120,9 +120,9 @@ class RaceCheck(SyncFollower):
         )  # fmt: skip
 
     def by_agents(self, access: AccessGroup, names: list[Hashable]) -> AccessGroup:
-        """The same accesses, made by agents of the threads."""
+        """The same accesses, made by agents of the threads; or all by one agent."""
         own = [self.ordering.agent_entity(self.ordering.agent(name)) for name in names]
-        return access._replace(entities=np.array(own, np.int64))
+        return access._replace(entities=np.broadcast_to(np.array(own, np.int64), access.entities.shape))
 
     def read(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers) -> None:
         """ld, ldmatrix, wmma.load, and the source of cp.async."""
@@ -182,7 +182,7 @@ class RaceCheck(SyncFollower):
         access = self.accesses(buffer, offsets, size, np.full(len(offsets), thread), ASYNC_PROXY)
         if access is None:
             return
-        access = self.by_agents(access, [("bulk read", thread)] * len(offsets))
+        access = self.by_agents(access, [("bulk read", thread)])
         self.compare_with_write(access)
         if not getattr(self.step.action, "tells_mbarrier", True):
             self.bulk_copies.issue(thread, self.ordering.now)
@@ -205,7 +205,7 @@ class RaceCheck(SyncFollower):
             self.bulk_copies.issue(thread, self.ordering.now)
         else:
             self.issued[name] = self.ordering.now, self.state.memory.step, thread
-        access = self.by_agents(access, [name] * len(offsets))
+        access = self.by_agents(access, [name])
         self.compare_with_write(access)
         self.compare_with_reads(access)
         self.note_write(access)
@@ -217,7 +217,7 @@ class RaceCheck(SyncFollower):
         )
         if access is None:
             return
-        access = self.by_agents(access, [("wgmma", warp)] * len(offsets))
+        access = self.by_agents(access, [("wgmma", warp)])
         self.compare_with_write(access)
         self.note_read(access)
 
