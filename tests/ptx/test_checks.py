@@ -570,6 +570,14 @@ def test_memory_of_a_valid_mbarrier_is_not_used_again(name, reuse):
         assert f"initialised at line {born}" in finding.text
 
 
+@pytest.mark.parametrize("name", ["bulk", "phases"])
+def test_mbarriers_are_followed_in_a_kernel_that_is_compiled(name):
+    text = text_of(name).replace(TAIL, f"\nbar.sync 0;\n@%p1 {INIT}" + TAIL)
+    kernel, arrays = wf.ptx.load(text)["k"], [np.zeros(256, np.uint32) for _ in range(2)]
+    kernel.launch(1, 64, arrays, engine="compiled")
+    assert [finding.kind for finding in kernel.launch(1, 64, arrays, checks="barriers").findings] == ["barrier"]
+
+
 def test_a_marked_array_is_unwritten():
     text = text_of("unwritten register").replace("add.u32 %r10, %r30, 1;", "ld.global.u32 %r10, [%rd5];")
     kernel, out = wf.ptx.load(text)["k"], np.zeros(64, np.uint32)
