@@ -167,9 +167,7 @@ SASS_RULES = {
     "rem.u32 %r5, 7, %r3;": True,
     "abs.s32 %r4, %r0; sub.cc.s32 %r4, %r1, %r4; subc.s32 %r5, %r2, %r1;": False,
     "add.rn.f16x2 %r4, %r0, %r1; cvt.rn.relu.tf32.f32 %r5, %r4;": False,
-    "add.rn.f16x2 %r4, %r0, %r1; cvt.rn.relu.tf32.f32 %r5, %r4; st.global.b32 [%in], %r4;": True,
     "ld.global.u16 %r4, [%in]; mov.b32 {_, %h1}, %r4; cvt.u32.u16 %r5, %h1;": False,
-    "ld.global.u16 %r4, [%in]; mov.b32 {_, %h1}, %r4; cvt.u32.u16 %r5, %h1; st.global.b32 [%in], %r4;": True,
     "ld.global.u16 %r4, [%in]; mov.b32 {%h0, %h1}, %r4; cvt.u32.u16 %r5, %h1; cvt.u32.u16 %r6, %h0;"
     " st.global.b32 [%in], %r6;": True,
     "cvt.u64.u32 %d4, %r0; mov.b64 {%h0, %h1, %h2, %h3}, %d4; cvt.rn.f16x2.e4m3x2 %r5, %h3;": False,

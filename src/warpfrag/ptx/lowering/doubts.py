@@ -124,11 +124,10 @@ def _repeats(writers: list[DecodedInstruction], step: DecodedInstruction, place:
 
 
 def _is_upper_only(step: DecodedInstruction, table: ValueTable, at: int) -> bool:
-    """Whether nothing reads the first half of what a step unpacks, nor the whole."""
+    """Whether nothing reads the first half of what a step unpacks."""
     vector = step.results[0]
     lowest = vector.items[0] if isinstance(vector, VectorOperand) else None
-    is_lower_read = isinstance(lowest, Register) and table.is_read_behind(at, lowest)
-    return not is_lower_read and not table.has_other_reader(at, step.sources[0])
+    return not isinstance(lowest, Register) or not table.is_read_behind(at, lowest)
 
 
 def _is_beside_guard(step: DecodedInstruction, table: ValueTable, at: int) -> bool:

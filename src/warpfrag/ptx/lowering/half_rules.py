@@ -168,18 +168,26 @@ def joined_conversions(kernel: KernelLowering, step: DecodedInstruction, values:
 
 
 def packed_tf32(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
-    """Doubt a conversion to tf32 of a result of two halves that nothing else reads: the upper one is lost."""
-    attributes = step.attributes
+    """Doubt a conversion to tf32 of a result of two halves; where nothing else reads that, the upper one is lost."""
+    attributes, action = step.attributes, step.action
     if attributes.opcode != "cvt" or attributes.types[0].name != "tf32" or attributes.rounding == "rna":
         return False
     definition = table.definition(values[0])
     kinds = definition[0].attributes.types if definition is not None else ()
-    if not kinds or kinds[0].parts != 2:
+    if not kinds or kinds[0].parts != 2 or not isinstance(action, LaneOp):
         return False
     at = next(index for index, other in enumerate(table.steps) if other is step)
     if not table.has_other_reader(at, step.sources[0]):
         step.doubt = DEPARTURES["tf32 of a packed sum"].compiler
         note(kernel, step, "tf32 of a packed sum")
+        return True
+    function = action.function
+
+    def run(a: Codes) -> Codes:
+        result = function(a & np.uint32(0xFFFF))
+        return result[0] if isinstance(result, tuple) else result
+
+    doubt(step, "tf32 of a packed sum", run)
     return True
 
 

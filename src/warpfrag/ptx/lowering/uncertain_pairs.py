@@ -52,7 +52,7 @@ class UncertainPair(NamedTuple):
     is_far: bool = False  # only where another block wrote it
     is_repeated: bool = False  # only where the one that wrote is the same instruction with the same factors
     is_only_use: bool = False  # only where nothing else reads the result
-    is_upper_only: bool = False  # only where of the lower word of what is unpacked nothing but the upper half is read
+    is_upper_only: bool = False  # only where nothing reads the first half of what is unpacked
     is_beside_guard: bool = False  # only where a guarded step wrote the other half of what is packed
     other: Callable[[LaneOp, list[int]], LaneFunction] | None = None  # what may be computed instead, of those operands
     versions: tuple[str, ...] = VERSIONS
@@ -108,21 +108,29 @@ def _loads_beside(step: DecodedInstruction) -> bool:
 
 def _unpacks_halves(step: DecodedInstruction) -> bool:
     action, result = step.action, step.results[0] if step.results else None
-    is_unpacked = isinstance(action, Move) and isinstance(result, VectorOperand)
-    return is_unpacked and action.type.bits == 16 * len(result.items)
+    return isinstance(action, Move) and isinstance(result, VectorOperand) and action.type.bits == 32
 
 
-def _loads_quarter(step: DecodedInstruction) -> bool:
-    """Whether a step alone loads a few bits into a register of 32 or 64 bits, of which nothing knows the rest."""
+def _loads_few(step: DecodedInstruction, bits: int) -> bool:
+    """Whether a step loads 16 bits or fewer into a register of so many."""
     action = step.action
     if not isinstance(action, MemoryLoad) or action.type.bits > 16 or step.guard is not None:
         return False
+    return any(register.bits == bits for result in step.results for register in registers_of(result))
+
+
+def _loads_half(step: DecodedInstruction) -> bool:
+    return _loads_few(step, 32) and isinstance(step.action, MemoryLoad) and step.action.count == 1
+
+
+def _loads_quarter(step: DecodedInstruction) -> bool:
+    """Whether a step alone loads a few bits into a register of 64 bits, of which the second quarter is the first."""
+    action = step.action
+    if not isinstance(action, MemoryLoad) or not _loads_few(step, 64):
+        return False
     if action.type.kind == "s":
-        is_plain = action.type.bits == 16 and action.count == 1 and action.space not in BANKED
-    else:
-        is_plain = action.count == 1 or action.space in BANKED
-    widths = {register.bits for result in step.results for register in registers_of(result)}
-    return (is_plain and 64 in widths) or (action.count == 1 and 32 in widths)
+        return action.type.bits == 16 and action.count == 1 and action.space not in BANKED
+    return action.count == 1 or action.space in BANKED
 
 
 def _loads_signed_bytes(step: DecodedInstruction) -> bool:
@@ -314,8 +322,12 @@ PAIRS = (
         "of a half that was loaded into a wider register, the upper bits may be those of its neighbour",
     ),
     UncertainPair(
-        _unpacks_halves, _loads_quarter,
-        "of a few bits that were loaded into a register, the second half of its lower word may be the first",
+        _unpacks_quarters, _loads_quarter,
+        "of a few bits that were loaded into a register of 64 bits, the second quarter may be the first",
+    ),
+    UncertainPair(
+        _unpacks_halves, _loads_half,
+        "of a few bits that were loaded into a register of 32 bits, the second half may be the first",
         is_upper_only=True,
     ),
     UncertainPair(

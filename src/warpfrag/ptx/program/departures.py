@@ -160,7 +160,7 @@ DEPARTURES = {
         Departure(
             "tf32 of a packed sum", VERSIONS,
             "cvt reads 32 bits",
-            "of a result of two halves that nothing else reads, cvt.rn and cvt.rz to tf32 read the lower half alone",
+            "of a result of two halves, cvt.rn and cvt.rz to tf32 may read the lower half alone",
             READ,
         ),
         Departure(
