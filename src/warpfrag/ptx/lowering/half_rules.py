@@ -294,7 +294,8 @@ def zero_quarter(kernel: KernelLowering, step: DecodedInstruction, values: Value
     kept = [index for index, item in enumerate(vector.items) if isinstance(item, Register)]
     at = next(index for index, other in enumerate(table.steps) if other is source)
     before = table.last_writer(at, whole)
-    if before is not None and kept[position] == QUARTERS - 1 and _knows_upper_word(before):
+    is_upper = 0 <= position < len(kept) and kept[position] == QUARTERS - 1
+    if before is not None and is_upper and _knows_upper_word(before):
         step.doubt = DEPARTURES["fp8 of a known quarter"].compiler
         note(kernel, step, "fp8 of a known quarter")
     return True
