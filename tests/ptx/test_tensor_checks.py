@@ -11,7 +11,7 @@ from warpfrag import ptx
 from warpfrag.emission.tensor_probe import probe_module, vector, whole
 from warpfrag.execution.tensor_images import image_columns, shared_parts
 
-pytestmark = pytest.mark.one_engine  # checks run in the interpreter, whichever engine is asked for
+pytestmark = pytest.mark.one_engine  # checks of tensor memory run in the interpreter, whichever engine is asked for
 MMA = "tcgen05.mma"
 PRODUCTS = {
     "f16": (f"{MMA}.cta_group::1.kind::f16", {"m": 128, "n": 16, "a": "f16", "d": "f32"}),
