@@ -276,7 +276,8 @@ def surface() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "TensorMap.im2col": (
             wf.ptx.TensorMap.im2col,
             {"array": np.zeros((2, 8, 8, 16), np.float16), "lower": (0, 0), "upper": (0, 0), "channels": 16,
-             "pixels": 8, "swizzle": 32, "element_strides": (1, 1, 1, 1), "fill": "zero", "dtype": "float16"},
+             "pixels": 8, "swizzle": 32, "element_strides": (1, 1, 1, 1), "fill": "zero", "dtype": "float16",
+             "dims": (2, 8, 8, 16), "strides": (2048, 256, 32, 2), "interleave": 0},
         ),
         "TensorMap memory": (wf.ptx.TensorMap(np.zeros((8, 64), np.float16), (8, 64), 128).memory, {"start": 0}),
         "TensorMap descriptor": (

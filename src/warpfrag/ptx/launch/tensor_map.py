@@ -119,7 +119,8 @@ class TensorMap:
         `interleave` one slice of channels of each.
         """
         host = array.array if isinstance(array, DeviceArray) else as_host_array(array, "the array of a tensor map")
-        axes = 0 if host is None else host.ndim - (interleave in INTERLEAVES[1:])
+        _check_choice("interleave", interleave, INTERLEAVES)
+        axes = 0 if host is None else host.ndim - (interleave > 0)
         rank = axes if not isinstance(dims, Sequence) else len(dims)
         self = cls(array, [1] * rank, swizzle, dims, strides, element_strides, fill, dtype, interleave)
         corners = [_numbers(name, value, max(0, rank - 2)) for name, value in (("lower", lower), ("upper", upper))]
