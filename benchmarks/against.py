@@ -3,6 +3,8 @@
 Both sides run the same jobs by the same worker, each in its own process, two threads; who is first changes with
 every round. The least counts: of 15 rounds, or of as many more as take some seconds, because one short job is soon
 disturbed. More than 1 is slower than before. Interpreter and dependencies are the same for both.
+
+`--cpu` takes one thread and its CPU time instead, for a machine that is shared. Labels after it select jobs.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ JOBS = {
 }
 
 
-def least_of(old: Side, new: Side, job: tuple[str, str, int]) -> tuple[float, float]:
+def least_of(old: Side, new: Side, job: tuple[str, str, int], clock: str) -> tuple[float, float]:
     """The least seconds of each side."""
     least = {old: math.inf, new: math.inf}
     spent = 0.0
@@ -38,7 +40,7 @@ def least_of(old: Side, new: Side, job: tuple[str, str, int]) -> tuple[float, fl
         if turn >= LEAST_ROUNDS and spent >= SECONDS:
             break
         for side in (old, new) if turn % 2 else (new, old):
-            seconds = side.run(*job)["seconds"]
+            seconds = side.run(*job)[clock]
             least[side] = min(least[side], seconds)
             spent += seconds
     return least[old], least[new]
@@ -49,10 +51,17 @@ def main() -> None:
     new_source = HERE.parent / "src"
     kernels = [sys.executable, "-m", "warpfrag.arithmetic.kernels"]  # compiled before anything is measured
     subprocess.run(kernels, check=True, stdout=subprocess.DEVNULL, cwd=new_source)  # noqa: S603 (our own)
-    old, new = Side(sys.executable, str(Path(sys.argv[1]).resolve())), Side(sys.executable, str(new_source))
+    source, *options = sys.argv[1:]
+    clock, threads, wanted = "seconds", 2, options
+    if options[:1] == ["--cpu"]:
+        clock, threads, wanted = "cpu", 1, options[1:]
+    old = Side(sys.executable, str(Path(source).resolve()), threads)
+    new = Side(sys.executable, str(new_source), threads)
     slowest = 0.0
     for label, job in JOBS.items():
-        before, after = least_of(old, new, job)
+        if wanted and label not in wanted:
+            continue
+        before, after = least_of(old, new, job, clock)
         slowest = max(slowest, after / before)
         say(f"  {label:<17} {before * 1e3:9.3f} ms before   {after * 1e3:9.3f} ms now   {after / before:.3f}")
     say(f"slowest against before: {slowest:.3f}")

@@ -84,12 +84,12 @@ def integer_sums(rule: IntegerSum, operands: ProductOperands) -> Codes:
     """D's codes of some tiles."""
     kind, formats = exact_floats_of_blas(), (FORMATS[rule.a], FORMATS[rule.b])
     depth, (*tiles, height, width) = operands.b.shape[-2], operands.c.shape
-    stored, part = operands.a.shape[-1], min(height, ROWS_AT_ONCE)
+    stored, row_count = operands.a.shape[-1], min(height, ROWS_AT_ONCE)
     a_rows, b, products, parts = allocate(
-        ((*tiles, part, stored), kind),
+        ((*tiles, row_count, stored), kind),
         (operands.b.shape, kind),
-        ((*tiles, part, width), kind),
-        ((*tiles, part, width), np.int32),
+        ((*tiles, row_count, width), kind),
+        ((*tiles, row_count, width), np.int32),
     )
     decode_into(b, formats[1], operands.b)
     total = operands.c.astype(np.uint32).view(np.int32)

@@ -88,9 +88,9 @@ def record_arguments() -> dict[str, tuple[jit.KernelEntry[...], tuple[object, ..
 
     def record(entry: jit.KernelEntry[...]) -> Any:  # noqa: ANN401 (it stands for any loops)
         def run(*arguments: object) -> None:
-            kinds = list(objects.kinds_of(arguments))
+            kinds = objects.kinds_of(arguments)
             first = seen.setdefault(entry.name, (entry, arguments))
-            if list(objects.kinds_of(first[1])) != kinds:
+            if objects.kinds_of(first[1]) != kinds:
                 msg = f"{entry.name} is called with {kinds} and with other types"
                 raise TypeError(msg)
 
@@ -121,7 +121,7 @@ def emit_nothing() -> None:
 
 
 def read_words(context: Any, builder: ir.IRBuilder, kind: Any, words: Iterator[ir.Value]) -> ir.Value:  # noqa: ANN401 (numba's)
-    """An argument of a type, from the words that `objects.words_of` makes of it."""
+    """An argument of a type, from the words that `objects.collect` makes of it."""
     if isinstance(kind, types.Array):
         array = context.make_array(kind)(context, builder)
         address = next(words)
@@ -173,8 +173,8 @@ def lower(name: str, entry: jit.KernelEntry[...], arguments: tuple[object, ...])
     return str(library.get_llvm_str())
 
 
-def make_object(texts: dict[str, str], target: ObjectTarget) -> bytes:
-    """One ELF file of the code of all entries, in which only they have names."""
+def optimize(texts: dict[str, str], target: ObjectTarget) -> tuple[llvm.ModuleRef, llvm.TargetMachine]:
+    """The code of all entries as one module, in which only they have names, and what emits it for the target."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     machine = llvm.Target.from_triple(target.triple).create_target_machine(
@@ -202,8 +202,7 @@ def make_object(texts: dict[str, str], target: ObjectTarget) -> bytes:
     if not needed <= MAY_CALL:
         msg = f"objects may call {sorted(MAY_CALL)}; the loops call {sorted(needed - MAY_CALL)}"
         raise ValueError(msg)
-    code: bytes = machine.emit_object(whole)
-    return code
+    return whole, machine
 
 
 def packed(
@@ -214,8 +213,9 @@ def packed(
     for name, (entry, arguments) in sorted(calls.items()):
         with global_compiler_lock:
             texts[name] = lower(name, entry, arguments)
-    kinds = {name: list(objects.kinds_of(arguments)) for name, (_entry, arguments) in calls.items()}
-    return objects.pack(make_object(texts, target), source, target.name, kinds)
+    kinds = {name: objects.kinds_of(arguments) for name, (_entry, arguments) in calls.items()}
+    module, machine = optimize(texts, target)
+    return objects.pack(machine.emit_object(module), source, target.name, kinds)
 
 
 def build(target: ObjectTarget, folder: Path) -> None:
@@ -227,7 +227,7 @@ def build(target: ObjectTarget, folder: Path) -> None:
 def numbas_processor(target: ObjectTarget) -> dict[str, str]:
     """What numba is told of the processor: the target's, or on a machine of another kind one with vectors of 128 bits.
 
-    numba optimizes for a processor of this machine's kind only; `make_object` does so again for the target.
+    numba optimizes for a processor of this machine's kind only; `optimize` does so again for the target.
     """
     host = MACHINES.get(platform.machine().lower())
     if target.machine == host:

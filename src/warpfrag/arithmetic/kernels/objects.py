@@ -16,10 +16,11 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import json
+import struct
 import warnings
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from llvmlite import binding as llvm
@@ -28,12 +29,13 @@ from warpfrag.arithmetic.kernels.target import targets_for_host
 from warpfrag.errors import SlowArithmetic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from warpfrag.arithmetic.kernels.target import ObjectTarget
 
 FOLDER = Path(__file__).parent / "objects"
 SUFFIX = ".wfo"
+addressof, byte_at = ctypes.addressof, ctypes.c_char.from_buffer
 
 
 @lru_cache(256)
@@ -42,33 +44,43 @@ def kind_of_array(dtype: np.dtype[Any], rank: int) -> str:
     return f"{dtype.str}[{rank}]"
 
 
-def kinds_of(arguments: Iterable[object]) -> Iterator[str]:
-    """What the arguments are, as an object states it for each of its functions.
+def collect(arguments: Iterable[Any], kinds: list[str], words: list[int]) -> None:
+    """Append what the arguments are, as an object states it for each of its functions, and the words that it takes.
 
     An array that is not contiguous, not aligned or read-only, and a number that 64 bits do not hold, have kinds that no
-    function takes.
+    function takes. One tile is one call, of which this takes a third: hence one pass, and no generators.
     """
     for argument in arguments:
         if isinstance(argument, np.ndarray):
-            yield kind_of_array(argument.dtype, argument.ndim) if argument.flags.carray else "not plain"
+            if not argument.flags.carray:
+                kinds.append("not plain")
+                continue
+            shape = argument.shape
+            kinds.append(kind_of_array(argument.dtype, len(shape)))
+            # `from_buffer` is the quickest; it takes no array without elements
+            words.append(addressof(byte_at(argument)) if 0 not in shape else 0)
+            words.extend(shape)
         elif isinstance(argument, tuple):
-            yield from kinds_of(argument)
+            collect(argument, kinds, words)
         elif isinstance(argument, int) and not -(1 << 63) <= argument < 1 << 63:
-            yield "too large"
+            kinds.append("too large")
         else:
-            yield type(argument).__name__
+            kinds.append(type(argument).__name__)
+            if isinstance(argument, (int, np.integer, np.bool_)):
+                words.append(int(argument))
 
 
-def words_of(arguments: Iterable[Any]) -> Iterator[int]:
-    """Arguments as the functions of an object take them."""
-    for argument in arguments:
-        if isinstance(argument, np.ndarray):  # `from_buffer` is the quickest; it takes no array without elements
-            yield ctypes.addressof(ctypes.c_char.from_buffer(cast("Any", argument))) if argument.size else 0
-            yield from argument.shape
-        elif isinstance(argument, tuple):
-            yield from words_of(argument)
-        else:
-            yield int(argument)
+def kinds_of(arguments: Iterable[object]) -> list[str]:
+    """What the arguments are."""
+    kinds: list[str] = []
+    collect(arguments, kinds, [])
+    return kinds
+
+
+@cache
+def packer(count: int) -> Callable[..., bytes]:
+    """What makes bytes of so many words: an array of ctypes takes six times as long."""
+    return struct.Struct(f"={count}q").pack
 
 
 class ObjectFunction:
@@ -76,23 +88,28 @@ class ObjectFunction:
 
     def __init__(self, address: int, kinds: list[str]) -> None:
         """ctypes lets other threads run during a call."""
-        self.call = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(address)
+        self.call = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_char_p)(address)
         self.kinds = kinds
 
     def run(self, arguments: tuple[object, ...]) -> bool:
         """Run the loops, if it was made for arguments of these types; False, and nothing is run, if not."""
-        if self.kinds != list(kinds_of(arguments)):
+        kinds: list[str] = []
+        words: list[int] = []
+        collect(arguments, kinds, words)
+        if kinds != self.kinds:
             return False
-        self.bound(arguments)()
+        if self.call(packer(len(words))(*words)):
+            raise MemoryError
         return True
 
     def bound(self, arguments: tuple[object, ...]) -> Callable[[], None]:
         """A function that runs the loops on arguments of these types, which it keeps alive."""
-        words = list(words_of(arguments))
-        call, array = self.call, (ctypes.c_int64 * len(words))(*words)
+        words: list[int] = []
+        collect(arguments, [], words)
+        call, packed = self.call, packer(len(words))(*words)
 
         def run(_kept: tuple[object, ...] = arguments) -> None:
-            if call(array):
+            if call(packed):
                 raise MemoryError
 
         return run

@@ -121,8 +121,8 @@ def add_products_sparse(
 ) -> None:
     """The same for a sparse A. Rows share no line of B, so few rows pass together, with as many columns as there are.
 
-    Four vectors of sums, in two pairs of neighbours: of one row, or, where vectors are long, of two. `kind` is as in
-    `strip.add_products`.
+    Four vectors of sums, in two pairs of neighbours: of one row, or, where vectors are long, of two. `kind` is
+    WIDE_START or GENERAL_START.
     """
     for first in range(ROW0, np.uintp(STRIP), SPARSE_ROWS):
         second = first + SPARSE_ROWS - U1

@@ -103,8 +103,8 @@ NO_BITS = np.uint64(0)
 LINE_F64 = np.uintp(8)  # elements of a line of the cache
 PITCH2 = np.uintp(2 * BLOCK)
 PITCH3 = np.uintp(3 * BLOCK)
-# How sums start: without branches (`SumStart.is_fast`), or in any case.
-FAST_START, GENERAL_START = 0, 1
+# How sums start: without branches (`SumStart.is_fast`), where no lower bound of exponents is reached, or in any case.
+FAST_START, WIDE_START, GENERAL_START = 0, 1, 2
 ROW0, ROW1, ROW2, ROW3 = np.uintp(0), np.uintp(1), np.uintp(2), np.uintp(3)
 
 
