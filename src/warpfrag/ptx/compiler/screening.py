@@ -162,8 +162,13 @@ class ProgramScreen:
 
     @cached_property
     def has_whole_barriers(self) -> bool:
-        """Whether all barriers are of the whole block."""
-        return all(is_whole_barrier(step) for step in self.steps if isinstance(step.action, Barrier))
+        """Whether all barriers are of the whole block, and nobody waits for what others store or arrive at."""
+        has_polling = bool(self.compiled.program.polling) or any(
+            isinstance(step.action, MemoryBarrier) for step in self.steps
+        )
+        return not has_polling and all(
+            is_whole_barrier(step) for step in self.steps if isinstance(step.action, Barrier)
+        )
 
     @cached_property
     def is_asynchronous(self) -> bool:
