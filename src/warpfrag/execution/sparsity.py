@@ -78,7 +78,8 @@ def _bits_of(flags: NDArray[np.bool_]) -> NDArray[Any]:
     count = flags.shape[-1]
     words = np.ascontiguousarray(flags).view(f"<u{count}")[..., 0]
     highest = 8 * (count - 1)
-    return words * words.dtype.type(sum(1 << (highest - 7 * place) for place in range(count))) >> highest
+    bits: NDArray[Any] = words * words.dtype.type(sum(1 << (highest - 7 * place) for place in range(count))) >> highest
+    return bits
 
 
 def _columns_of(rule: Pattern, metadata: NDArray[Any]) -> NDArray[np.int64]:

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parent / "objects"
 SUFFIX = ".wfo"
-addressof, byte_at = ctypes.addressof, ctypes.c_char.from_buffer
+addressof = ctypes.addressof
+byte_at: Callable[[Any], ctypes.c_char] = ctypes.c_char.from_buffer  # of an array, which is a buffer
 
 
 @lru_cache(256)

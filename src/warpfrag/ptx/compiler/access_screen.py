@@ -20,8 +20,9 @@ import numpy as np
 from llvmlite import ir
 from numba import cfunc, types
 
-from warpfrag.arithmetic.kernels.jit import Array, Flag, Int, entry, inner, say_uncached
+from warpfrag.arithmetic.kernels.jit import Array, Flag, Int, entry, inner
 from warpfrag.arithmetic.kernels.llvm import typed_intrinsic
+from warpfrag.arithmetic.kernels.objects import say_uncached
 from warpfrag.core.coordinates import LANES
 from warpfrag.ptx.compiler import access_hook, context, screen_state
 from warpfrag.ptx.compiler.access_hook import COPY_GROUPS, LOCAL_BUFFER, SHARED_BUFFER
