@@ -15,7 +15,7 @@ from warpfrag.ptx.lowering.uncertain_pairs import PAIRS, UNIFORM_MATRIX, Uncerta
 from warpfrag.ptx.lowering.values import Constant
 from warpfrag.ptx.opcodes.integer import by_parts
 from warpfrag.ptx.program.actions import Alternative, LaneOp, MatrixOp, Move
-from warpfrag.ptx.program.program import Register, VectorOperand, registers_of
+from warpfrag.ptx.program.program import Immediate, Register, VectorOperand, registers_of
 from warpfrag.ptx.semantics import floats
 
 if TYPE_CHECKING:
@@ -210,23 +210,40 @@ def doubt_text(step: DecodedInstruction, *, has_calls: bool) -> None:
 
 
 def doubt_copies(steps: Sequence[DecodedInstruction]) -> None:
-    """Doubt wgmma that overwrites a register of which mov made a copy before: the copy may change too."""
+    """Doubt wgmma that overwrites a register of which mov made a copy before: the copy may change too.
+
+    Copies of a constant do not count: ptxas makes the constant anew. (Triton starts its accumulators so.)
+    """
     copied: dict[int, int] = {}  # the register that another is a copy of
+    constant: set[int] = set()
     for step in steps:
         written = {register.index for register in written_registers(step)}
         is_changed = any(copy not in written for copy, register in copied.items() if register in written)
         if isinstance(step.action, MatrixOp) and step.action.operation == "wgmma" and is_changed:
             step.doubt = "a copy of a register that wgmma writes may be made behind it"
         copied = {copy: register for copy, register in copied.items() if not {copy, register} & written}
-        if isinstance(step.action, Move) and step.guard is None:
-            pairs = zip(map(_items, step.results), map(_items, step.sources), strict=False)
-            for targets, sources in pairs:
-                if len(targets) == len(sources):
-                    copied.update(
-                        (target.index, source.index)
-                        for target, source in zip(targets, sources, strict=True)
-                        if isinstance(target, Register) and isinstance(source, Register) and source.index not in written
-                    )
+        moved = _moved(step)
+        still = {target for target, source in moved if isinstance(source, Immediate) or source.index in constant}
+        constant = (constant - written) | still
+        copied |= {
+            target: source.index
+            for target, source in moved
+            if target not in still and isinstance(source, Register) and source.index not in written
+        }
+
+
+def _moved(step: DecodedInstruction) -> list[tuple[int, Register | Immediate]]:
+    """What mov without a guard copies: the register that is written, and what it gets."""
+    if not isinstance(step.action, Move) or step.guard is not None:
+        return []
+    pairs = zip(map(_items, step.results), map(_items, step.sources), strict=False)
+    return [
+        (target.index, source)
+        for targets, sources in pairs
+        if len(targets) == len(sources)
+        for target, source in zip(targets, sources, strict=True)
+        if isinstance(target, Register) and isinstance(source, Register | Immediate)
+    ]
 
 
 def _items(operand: PtxOperand) -> tuple[PtxOperand, ...]:
