@@ -193,7 +193,7 @@ DOUBTS = {
     "sign of 16 bits extended": ({"%h0": 0x8000, "%h1": 11}, {"%h0": 0x7FFF}, "%r4"),
     "negation of a negation": ({"%r0": 0x7F800001}, {"%r0": 1}, "%r5"),
     "comparison of a positive number with 0": ({"%r0": 0x7FC00000}, {"%r0": 0x3F800000}, "%p2"),
-    "flush of a joined comparison": ({"%r0": 1, "%r1": 2, "%p0": 1}, {"%r0": 0x3F800000}, "%r4"),
+    "flush of a joined comparison": ({"%r0": 1, "%r1": 2, "%p0": 1}, {"%r0": 0x3F800000}, "%r1"),
 }
 
 
