@@ -183,7 +183,8 @@ def test_a_known_kernel_starts_without_numba(tmp_path):
         ).stdout.split()
         for _ in range(2)
     ]
-    assert said == [["True", "True"], ["True", "False"]]
+    assert said[0][0] == "True"  # with numba, unless another process of the same tests has compiled the loops
+    assert said[1] == ["True", "False"]
 
 
 def test_a_kernels_code_is_held_to_its_digest(tmp_path, monkeypatch):

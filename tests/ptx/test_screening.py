@@ -98,7 +98,7 @@ def test_a_mistake_with_tensor_memory_is_judged_the_same(both, monkeypatch, mist
 PROVED = {
     "t_layernorm_90": "all", "t_mm_f16acc_80": "all", "t_softmax_90": "all", "votes": "all",
     "histogram": "uninitialised", "wgmma_bf16": "uninitialised", "wgmma_narrow": "barriers",
-    "t_atomics_80": ("barriers", "async"),
+    "t_atomics_80": "async",
 }  # fmt: skip
 
 

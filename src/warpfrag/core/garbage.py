@@ -12,14 +12,11 @@ if TYPE_CHECKING:
 
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """Search nothing meanwhile; what was made counts as old afterwards, as if it had survived some searches."""
+    """Search nothing meanwhile."""
     collects = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if collects:
-            if not gc.get_freeze_count():  # else the program has its own plans
-                gc.freeze()
-                gc.unfreeze()  # into the oldest generation
             gc.enable()
