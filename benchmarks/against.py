@@ -10,12 +10,11 @@ disturbed. More than 1 is slower than before. Interpreter and dependencies are t
 from __future__ import annotations
 
 import math
-import subprocess
 import sys
 from itertools import count
 from pathlib import Path
 
-from run import HERE, PRODUCTS, Side, say
+from run import HERE, PRODUCTS, Side, compile_kernels, say
 
 LEAST_ROUNDS = 15
 SECONDS = 5.0  # at least, for each job
@@ -49,8 +48,7 @@ def least_of(old: Side, new: Side, job: tuple[str, str, int], clock: str) -> tup
 def main() -> None:
     """Measure, and print as it goes."""
     new_source = HERE.parent / "src"
-    kernels = [sys.executable, "-m", "warpfrag.arithmetic.kernels"]  # compiled before anything is measured
-    subprocess.run(kernels, check=True, stdout=subprocess.DEVNULL, cwd=new_source)  # noqa: S603 (our own)
+    compile_kernels(new_source)
     source, *options = sys.argv[1:]
     clock, threads, wanted = "seconds", 2, options
     if options[:1] == ["--cpu"]:

@@ -79,6 +79,12 @@ def best(runs: list[tuple[Side, tuple[str, str, int]]], rounds: int = ROUNDS, me
     return [min(column) for column in zip(*seconds, strict=True)]
 
 
+def compile_kernels(source: Path | None = None) -> None:
+    """Compile every loop of what is installed, or of a source tree: products run in numpy until compiling has paid."""
+    command = [sys.executable, "-m", "warpfrag.arithmetic.kernels"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=source)  # noqa: S603 (our own)
+
+
 def mmasim_python() -> str | None:
     """An interpreter that can import mmasim."""
     for python in (os.environ.get("MMASIM_PYTHON"), sys.executable):
@@ -117,7 +123,7 @@ def say(text: str) -> None:
 
 def main() -> None:
     """Measure, and print as it goes."""
-    subprocess.run([sys.executable, "-m", "warpfrag.arithmetic.kernels"], check=True, stdout=subprocess.DEVNULL)
+    compile_kernels()
     ours, numpy_side = Side(sys.executable), Side(sys.executable)
     python = mmasim_python()
     mmasim = Side(python) if python else None
