@@ -14,6 +14,7 @@ from ptx.mutations import failure, mutated
 from warpfrag.ptx.compiler.liveness import is_written_whole, live_after, reads_of
 from warpfrag.ptx.launch.grid import Permutation
 from warpfrag.ptx.lowering.passes import lower
+from warpfrag.ptx.opcodes.table import ROWS
 from warpfrag.ptx.program.actions import Branch, DirectCall, Return
 from warpfrag.ptx.program.program import registers_of
 from warpfrag.ptx.reader.parser import parse
@@ -153,6 +154,24 @@ REFUSED = [
 def test_what_no_gpu_runs_is_refused_with_its_line(body, before, message):
     with pytest.raises(wf.ptx.PtxError, match=message):
         launch(body, before)
+
+
+@pytest.mark.one_engine
+@pytest.mark.parametrize("types", ["", ".s16", ".f32", ".global.bf16", ".s16.s16.s16"])
+def test_refused_instructions_that_do_not_run_are_no_error(types):
+    lines = {number: f"{opcode}{types} %r1, %r1;" for number, opcode in enumerate(sorted(ROWS), 12)}
+    count = len(lines)
+    while True:
+        body = "\n".join(lines.get(number, "") for number in range(12, 12 + count))
+        try:
+            kernel = wf.ptx.load(entry(f"exit;\n{body}\nmul.wide.s16 %r1, %h0, %h0; neg.f32 %r1, %r1;"))["k"]
+            break
+        except wf.ptx.PtxError as error:  # some are refused when a kernel is read
+            del lines[error.line]
+    run = kernel.launch(1, 32, [np.zeros(1, np.uint32)])
+
+    assert run.counts.instructions > 0
+    assert len(lines) > count // 2
 
 
 def test_a_function_without_parameters_may_call_itself():

@@ -96,7 +96,9 @@ def _accesses(
 def _doubt_live(steps: list[DecodedInstruction], read: dict[int, list[int]], ends: Sequence[int]) -> None:
     """Doubt sums of a product that is read behind its block, where ptxas makes many blocks, or moves steps of loops."""
     is_expanded = any(isinstance(step.action, MatrixOp) and step.action.form.a in EXPANDED for step in steps)
-    has_division = any(step.attributes.opcode == "rem" and step.attributes.types[0].bits == 16 for step in steps)
+    has_division = any(
+        step.attributes.opcode == "rem" and any(kind.bits == 16 for kind in step.attributes.types[:1]) for step in steps
+    )
     if not is_expanded and not (has_division and any(goes_back(at, step) for at, step in enumerate(steps))):
         return
     for at, step in enumerate(steps):

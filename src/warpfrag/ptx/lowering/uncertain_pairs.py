@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from warpfrag.ptx.program.actions import Atomic, LaneOp, MatrixOp, MemoryLoad, Move
+from warpfrag.ptx.program.actions import Atomic, LaneOp, MatrixOp, MemoryLoad, Move, Refused
 from warpfrag.ptx.program.departures import OLDER, VERSIONS
 from warpfrag.ptx.program.program import Immediate, MemoryOperand, VectorOperand, registers_of
 from warpfrag.ptx.program.types import TYPES
@@ -59,7 +59,7 @@ class UncertainPair(NamedTuple):
 
 
 def _opcode(step: DecodedInstruction, *names: str) -> bool:
-    return step.attributes.opcode in names
+    return step.attributes.opcode in names and not isinstance(step.action, Refused)
 
 
 def _first_bits(step: DecodedInstruction) -> int:
