@@ -68,8 +68,10 @@ def box_drawing(described: str, fields: TensorMapFields, cut: Cut) -> Drawing:
         raise InvalidOperand(msg)
     figure = BoxFigure(fields)
     extents = " x ".join(map(str, fields.box_shape[::-1]))
-    notes = [f"A box is {extents} of {fields.element.name}: the barrier is told {fields.box_bytes} bytes."]
-    swizzle = f"units are moved by swizzle {fields.swizzle}" if fields.swizzle else "without swizzle"
+    notes = [f"A box is {extents} of {fields.element.name}: a copy completes {fields.box_bytes} bytes of its mbarrier."]
+    swizzle = (
+        f"16-byte units are permuted by the {fields.swizzle}-byte swizzle" if fields.swizzle else "without swizzle"
+    )
     gap = f", rows lie {fields.shared_pitch} bytes apart" if fields.shared_pitch > figure.row_bytes else ""
     notes.append(f"Byte 0 is where the box begins, at a multiple of 1024; {swizzle}{gap}.")
     if fields.interleave:

@@ -11,7 +11,7 @@ elements are neighbours. So does this file. `ptx.launch.tensor_map.TensorMap`, w
 
 **Outside.** Elements of a box that lie outside the tensor are filled when they are loaded, and not stored; but of the
 innermost axis whole units of 16 bytes are stored, so what lies behind the tensor's end in its last unit is overwritten
-(measured on an H200). The bytes that a barrier is told of are those of the whole box, filled or not.
+(measured on an H200). A copy completes the bytes of the whole box at its mbarrier, filled or not.
 
 **im2col.** The tensor is a batch of images (channels innermost, then width, height, depth, then the image). A column of
 pixels begins at the pixel of the coordinates and goes on along the width, the height and the batch, inside the bounding
@@ -188,7 +188,7 @@ class TensorMapFields:
 
     @property
     def box_bytes(self) -> int:
-        """The bytes of a box in shared memory, which are those that a barrier is told of."""
+        """The bytes of a box in shared memory, which a copy completes at its mbarrier."""
         total = self.element.bytes
         for extent in self.box_shape:
             total *= extent

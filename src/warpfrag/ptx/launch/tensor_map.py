@@ -171,7 +171,7 @@ class TensorMap:
 
     @property
     def box_bytes(self) -> int:
-        """The bytes that a copy moves, as a barrier is told: those of the whole box."""
+        """The bytes that a copy completes at its mbarrier: those of the whole box."""
         return self.fields.box_bytes
 
     def problems(self) -> list[str]:
