@@ -17,7 +17,8 @@ import numpy as np
 
 from tools.arguments import report_parser
 from warpfrag.arithmetic import matmul, plan
-from warpfrag.arithmetic.backends.cuda import Cuda, cupy
+from warpfrag.arithmetic.backends.cuda import Cuda
+from warpfrag.arithmetic.backends.device_kernel import cupy
 from warpfrag.arithmetic.protocol import ProductOperands
 from warpfrag.catalog.registry import find, get
 from warpfrag.errors import NotModelled, WarpfragError

@@ -17,7 +17,7 @@ import warpfrag as wf
 from oracle.toolkit import find_nvcc
 from tools.products import SPANS, operands
 from warpfrag.arithmetic import plan, reference
-from warpfrag.arithmetic.backends import cuda
+from warpfrag.arithmetic.backends import cuda, device_kernel
 from warpfrag.arithmetic.protocol import ProductOperands
 from warpfrag.products import tensor_core
 
@@ -89,12 +89,12 @@ class Function:
 @pytest.fixture
 def on_the_machine(tmp_path, monkeypatch):
     """The backend with the PTX machine for a GPU."""
-    remembered = (cuda.kernel_of, tensor_core._kernel_of, cuda._sums)
+    remembered = (cuda.kernel_of, tensor_core._kernel_of, device_kernel._sums)
     for one in remembered:
         one.cache_clear()
     stand_in = Cupy(tmp_path)
-    monkeypatch.setattr(cuda, "cupy", lambda: stand_in)
-    monkeypatch.setattr(tensor_core, "cupy", lambda: stand_in)
+    for module in (cuda, device_kernel, tensor_core):
+        monkeypatch.setattr(module, "cupy", lambda: stand_in)
     monkeypatch.setattr(cuda.FusedDevice, "rows_per_thread", 2)  # a body of fewer instructions compiles sooner
     monkeypatch.setattr(cuda.FusedDevice, "columns_per_thread", 2)
     yield stand_in
@@ -114,7 +114,8 @@ def test_a_rule_on_the_device_gives_the_reference(which, on_the_machine):
         given = operands(random, rule, (depth, *extents), span)
         if rule.c != "s32":
             given.c[0, 0, :2] = 0, (1 << 8 * given.c.itemsize - 1)  # zeros of both signs
-        found = cuda.on_device(kernel, ProductOperands(*(None if one is None else one.copy() for one in given)))
+        copies = ProductOperands(*(None if one is None else one.copy() for one in given))
+        found = device_kernel.on_device(kernel, copies)
         assert np.array_equal(found.astype(np.uint64), reference.matmul(rule, given).astype(np.uint64)), span
 
 
@@ -126,15 +127,16 @@ def test_the_first_kernel_says_what_it_does_and_equal_rules_are_one_text(monkeyp
         asked.append((code, options, backend))
         return SimpleNamespace(get_function=lambda _name: None)
 
-    monkeypatch.setattr(cuda, "cupy", lambda: SimpleNamespace(RawModule=compiled, cuda=Cupy.cuda))
+    for module in (cuda, device_kernel):
+        monkeypatch.setattr(module, "cupy", lambda: SimpleNamespace(RawModule=compiled, cuda=Cupy.cuda))
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("CUPY_CACHE_DIR", "kernels-here")
-    cuda._say_loading.cache_clear()
+    device_kernel._say_loading.cache_clear()
     form = wf.get("mma.m16n8k16.f32.f16.f16.f32").form
     for arch in ("sm_80", "sm_80", "sm_90"):
         rule = plan(form, arch).rule
         _ = cuda.KERNELS[type(rule)](rule).module
-    cuda._say_loading.cache_clear()
+    device_kernel._say_loading.cache_clear()
 
     first, again, other = asked
     assert first == again
@@ -151,9 +153,9 @@ def test_k_and_the_outputs_are_cut_where_they_do_not_fit_the_room(on_the_machine
     rule = plan(wf.get(name).form, arch).rule
     kernel = cuda.KERNELS[type(rule)](rule)
     given = operands(np.random.default_rng(4), rule, (6, 18, 9, 3), "near 1")
-    monkeypatch.setattr(cuda, "SCRATCH_BYTES", 1)
-    monkeypatch.setattr(cuda, "MIN_DEPTH", 8)
-    monkeypatch.setattr(cuda.DeviceKernel, "max_lines", 8)
+    monkeypatch.setattr(device_kernel, "SCRATCH_BYTES", 1)
+    monkeypatch.setattr(device_kernel, "MIN_DEPTH", 8)
+    monkeypatch.setattr(device_kernel.DeviceKernel, "max_lines", 8)
     launched = []
     launch = kernel.launch
 
@@ -179,7 +181,7 @@ OnGpu.__module__ = "cupy"
 def test_a_product_runs_on_the_gpu_that_has_its_operands(backend, on_the_machine, monkeypatch):
     """Kernels, and what is copied for them, are made for each GPU by itself."""
     name = "mma.m16n8k8.f32.f16.f16.f32"
-    launched, made, launch = set(), set(), cuda.DeviceKernel.launch
+    launched, made, launch = set(), set(), device_kernel.DeviceKernel.launch
 
     def noted(kernel, *rest, **more):
         launched.add((kernel, Gpu.current[-1]))
@@ -188,7 +190,7 @@ def test_a_product_runs_on_the_gpu_that_has_its_operands(backend, on_the_machine
     def making(make):
         return lambda *shape: made.add(Gpu.current[-1]) or make(*shape)
 
-    monkeypatch.setattr(cuda.DeviceKernel, "launch", noted)
+    monkeypatch.setattr(device_kernel.DeviceKernel, "launch", noted)
     for name_of_maker in ("asarray", "empty", "empty_like"):
         monkeypatch.setattr(on_the_machine, name_of_maker, making(getattr(np, name_of_maker)), raising=False)
     random = np.random.default_rng(2)
@@ -221,4 +223,4 @@ def test_the_real_instruction_along_k(name, on_the_machine):
 
 def test_sums_are_added_with_their_subnormals(on_the_machine):
     sums = np.array([2.0**-149, 1.5, -(2.0**-127)], np.float32)
-    assert np.array_equal(cuda.add_floats(sums, sums), sums + sums)
+    assert np.array_equal(device_kernel.add_floats(sums, sums), sums + sums)

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from warpfrag.arithmetic.backends import cuda
+from warpfrag.arithmetic.backends import cuda, device_kernel
 from warpfrag.errors import InvalidOperand, NoGpu, NotModelled, OutOfMemory
-from warpfrag.products import backend
+from warpfrag.products import backend, tensor_core
 from warpfrag.products.array_kinds import HOST, ArrayKind, common_kind, kind_of
 
 F16 = "mma.m16n8k16.f32.f16.f16.f32"
@@ -29,8 +29,8 @@ def no_gpu(monkeypatch):
         msg = "CuPy is not installed: pip install 'warpfrag[gpu]'"
         raise NoGpu(msg)
 
-    monkeypatch.setattr(cuda, "cupy", absent)
-    monkeypatch.setattr("warpfrag.products.tensor_core.cupy", absent)
+    for module in (cuda, device_kernel, tensor_core):
+        monkeypatch.setattr(module, "cupy", absent)
 
 
 @pytest.mark.parametrize("backend", ["cuda", "native"])
@@ -60,9 +60,9 @@ def test_a_gpu_that_cannot_be_used_says_why(monkeypatch):
             raise RuntimeError(msg)
 
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(Device=Device)))
-    cuda.cupy.cache_clear()
+    device_kernel.cupy.cache_clear()
     with pytest.raises(NoGpu, match="no NVIDIA GPU can be used: cudaErrorNoDevice"):
-        cuda.cupy()
+        device_kernel.cupy()
 
 
 @pytest.mark.parametrize("backend", ["gpu", "CUDA", "", None, 3])

@@ -124,7 +124,7 @@ def device_of(kind: ArrayKind) -> Iterator[None]:
     if not kind.on_gpu:
         yield
         return
-    from warpfrag.arithmetic.backends.cuda import cupy
+    from warpfrag.arithmetic.backends.device_kernel import cupy
 
     with cupy().cuda.Device(int(kind.device.removeprefix("cuda:"))):
         yield
@@ -168,7 +168,7 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor:
 
 def device_bits(array: torch.Tensor | cupy.ndarray, kind: ArrayKind) -> cupy.ndarray:
     """An array of a GPU as unsigned integers, which CuPy handles, whatever its dtype."""
-    from warpfrag.arithmetic.backends.cuda import cupy
+    from warpfrag.arithmetic.backends.device_kernel import cupy
 
     cp = cupy()
     size = dtype_of(array).itemsize
@@ -182,7 +182,7 @@ def device_bits(array: torch.Tensor | cupy.ndarray, kind: ArrayKind) -> cupy.nda
 
 def on_gpu(array: NDArray[Any]) -> cupy.ndarray:
     """A copy in the memory of the GPU."""
-    from warpfrag.arithmetic.backends.cuda import cupy
+    from warpfrag.arithmetic.backends.device_kernel import cupy
 
     return cupy().asarray(array)
 
@@ -190,7 +190,7 @@ def on_gpu(array: NDArray[Any]) -> cupy.ndarray:
 def to_caller_kind(array: NDArray[Any] | cupy.ndarray, kind: ArrayKind) -> Array | torch.Tensor | cupy.ndarray:
     """A result, which is numpy's or CuPy's, as the kind that was given."""
     if kind.library == "cupy":
-        from warpfrag.arithmetic.backends.cuda import cupy
+        from warpfrag.arithmetic.backends.device_kernel import cupy
 
         return cupy().asarray(array)
     if kind.library != "torch":

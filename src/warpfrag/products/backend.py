@@ -66,7 +66,7 @@ def memory_of_gpu() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        from warpfrag.arithmetic.backends.cuda import out_of_memory_errors
+        from warpfrag.arithmetic.backends.device_kernel import out_of_memory_errors
 
         if not isinstance(error, out_of_memory_errors()):
             raise
@@ -97,7 +97,8 @@ def machine_of(backend: str, form: Form, arch: str, *, work: int, threads: int |
 
 def cuda() -> Machine:
     """A GPU that emulates; NoGpu where there is none."""
-    from warpfrag.arithmetic.backends.cuda import Cuda, cupy
+    from warpfrag.arithmetic.backends.cuda import Cuda
+    from warpfrag.arithmetic.backends.device_kernel import cupy
 
     cupy()
     return Cuda()

@@ -183,7 +183,7 @@ def read_sums(rule: Rule, codes: Codes) -> Sums:
 def _plus(total: Sums, part: Sums) -> Sums:
     if isinstance(total, np.ndarray) or total.dtype != np.float32:
         return total + part
-    from warpfrag.arithmetic.backends.cuda import add_floats
+    from warpfrag.arithmetic.backends.device_kernel import add_floats
 
     result: Sums = add_floats(total, part)
     return result

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.arithmetic.backends.cuda import (
+from warpfrag.arithmetic.backends.device_kernel import (
     INT,
     THREADS,
     DeviceKernel,

@@ -18,7 +18,7 @@ except ImportError as error:  # pragma: no cover (tests of this module need torc
     msg = "warpfrag.torch needs PyTorch: pip install 'warpfrag[torch]'"
     raise ImportError(msg) from error
 
-from warpfrag.arithmetic.backends.cuda import cupy
+from warpfrag.arithmetic.backends.device_kernel import cupy
 from warpfrag.core.coordinates import check_flag
 from warpfrag.errors import InvalidOperand, NoGpu, NotEmulated, NotModelled, quote
 from warpfrag.isa.legality import arithmetic_arch, form_of
