@@ -65,10 +65,11 @@ if TYPE_CHECKING:
     from warpfrag.numerics.epilogue import Epilogue
     from warpfrag.numerics.formats import FORMATS, Format
     from warpfrag.numerics.quantize import quantize
-    from warpfrag.prediction.error_report import ErrorReport, Errors, error_report
+    from warpfrag.prediction.error_report import ErrorReport, Errors
     from warpfrag.prediction.explain import Explanation, explain
     from warpfrag.prediction.find_order import find_order
     from warpfrag.prediction.invariance import Invariance, invariance
+    from warpfrag.prediction.measure_errors import error_report
     from warpfrag.prediction.predict import Prediction, predict
     from warpfrag.prediction.predict_order import PredictedOrder, predict_order
     from warpfrag.products.gemm import gemm
@@ -133,7 +134,7 @@ _EXPORTS = {
     "diagnose": "debug.diagnose",
     "draw": "drawing",
     "emit": "emission",
-    "error_report": "prediction.error_report",
+    "error_report": "prediction.measure_errors",
     "execute": "catalog.execute",
     "explain": "prediction.explain",
     "find": "catalog.registry",

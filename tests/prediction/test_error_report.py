@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import sys
 from fractions import Fraction
 
 import ml_dtypes
@@ -14,6 +13,7 @@ import pytest
 
 import warpfrag as wf
 from warpfrag.numerics.exact import exact_numbers, exact_product
+from warpfrag.prediction import measure_errors
 
 F16 = "mma.m16n8k16.f32.f16.f16.f32"
 TF32 = "mma.m16n8k8.f32.tf32.tf32.f32"
@@ -120,7 +120,7 @@ def test_rows_are_compared_some_at_a_time(monkeypatch):
     C = np.random.default_rng(1).standard_normal((5, 6)).astype(np.float16)
     names = {"instruction": "mma.m16n8k16.f16.f16.f16.f16", "arch": ["sm_80", "sm_90"]}
     whole = wf.error_report(A, B, C, **names)
-    monkeypatch.setattr(sys.modules["warpfrag.prediction.error_report"], "MAX_OUTPUTS", 12)
+    monkeypatch.setattr(measure_errors, "MAX_OUTPUTS", 12)
     told = []
     parts = wf.error_report(A, B, C, **names, report=lambda *step: told.append(step), backend="auto")
 

@@ -85,7 +85,7 @@ def command(
     A and B are .npy files of any extents. The exact result is computed in integers. Errors are in ulps, relative to
     each result, to |A||B| + |C| (the size of what is added), and to the root mean square of the results.
     """
-    from warpfrag.prediction.error_report import error_report
+    from warpfrag.prediction.measure_errors import error_report
 
     name = get(instruction).name
     archs = [*arch, *more] or ["sm_90"]

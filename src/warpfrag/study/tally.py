@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpfrag.numerics.exact import exact_numbers, exact_product
-from warpfrag.prediction.error_report import Figures, Summary, magnitude
+from warpfrag.prediction.error_figures import Figures, magnitude
+from warpfrag.prediction.error_report import Summary
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
