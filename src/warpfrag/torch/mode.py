@@ -32,6 +32,7 @@ from warpfrag.products.array_kinds import ArrayKind, to_caller_kind
 from warpfrag.products.backend import check_backend
 from warpfrag.products.gemm import gemm
 from warpfrag.products.order import Order
+from warpfrag.torch.operations import OPERATIONS, PLAIN_PRODUCTS, TorchProduct, has_numbers
 from warpfrag.torch.process import ProcessSwitch, ProductHooks
 
 if TYPE_CHECKING:
@@ -42,41 +43,6 @@ if TYPE_CHECKING:
 ASCENDING = Order()
 TensorScale: TypeAlias = float | Literal["amax"]
 """The scale of a whole tensor."""
-
-
-class TorchProduct(NamedTuple):
-    """A product as PyTorch asks for it: alpha * (A B) + beta * C."""
-
-    name: str
-    A: torch.Tensor
-    B: torch.Tensor
-    C: torch.Tensor | None = None
-    alpha: float = 1.0
-    beta: float = 1.0
-    dtype: torch.dtype | None = None
-    """Of the result, if not that of A."""
-    out: torch.Tensor | None = None
-    """What the result is written to."""
-
-    @property
-    def result(self) -> torch.dtype:
-        """The dtype of the result."""
-        return self.dtype or self.A.dtype
-
-    def check(self) -> None:
-        """Refuse what PyTorch refuses too, or what is no dense matrix in memory."""
-        tensors = {"A": self.A, "B": self.B, **({} if self.C is None else {"C": self.C})}
-        for name, tensor in tensors.items():
-            if tensor.layout != torch.strided or tensor.is_quantized:
-                msg = f"{self.name}: {name} is a tensor of layout {tensor.layout}; only plain ones are emulated"
-                raise InvalidOperand(msg)
-        of_result = {"C": self.A} if self.C is not None and self.C.dtype == self.dtype else {}
-        for what in ("dtype", "device"):
-            kinds = {name: getattr(of_result.get(name, tensor), what) for name, tensor in tensors.items()}
-            if len(set(kinds.values())) > 1:
-                listed = ", ".join(f"{name} {kind}" for name, kind in kinds.items())
-                msg = f"{self.name}: expected operands of one {what}, got {listed}"
-                raise InvalidOperand(msg)
 
 
 @dataclass(frozen=True)
@@ -108,81 +74,6 @@ class ProductChoice(NamedTuple):
     order: Order
     lost: int = 0
     prediction: PredictedOrder | None = None
-
-
-def _plain(name: str) -> Callable[..., TorchProduct]:
-    def read(
-        A: torch.Tensor, B: torch.Tensor, out_dtype: torch.dtype | None = None, *, out: torch.Tensor | None = None
-    ) -> TorchProduct:
-        return TorchProduct(name, A, B, dtype=out_dtype, out=out)
-
-    return read
-
-
-def _added(name: str, *, in_place: bool = False) -> Callable[..., TorchProduct]:
-    def read(
-        C: torch.Tensor,
-        A: torch.Tensor,
-        B: torch.Tensor,
-        out_dtype: torch.dtype | None = None,
-        *,
-        beta: float = 1,
-        alpha: float = 1,
-        out: torch.Tensor | None = None,
-    ) -> TorchProduct:
-        into = C if in_place else out
-        return TorchProduct(name, A, B, C if beta != 0 else None, float(alpha), float(beta), out_dtype, into)
-
-    return read
-
-
-def _linear(
-    A: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, *, out: torch.Tensor | None = None
-) -> TorchProduct:
-    return TorchProduct("linear", A, weight.t(), bias, out=out)
-
-
-def _operations() -> dict[Any, Callable[..., TorchProduct]]:
-    """How each overload of each product is read."""
-    aten = torch.ops.aten
-    readers = {name: _plain(name) for name in ("mm", "bmm")}
-    readers |= {name: _added(name) for name in ("addmm", "baddbmm")}
-    readers |= {f"{name}_": _added(name, in_place=True) for name in ("addmm", "baddbmm")}
-    readers["linear"] = _linear
-    packets = {name: getattr(aten, name) for name in readers}
-    return {
-        getattr(packet, overload): readers[name] for name, packet in packets.items() for overload in packet.overloads()
-    }
-
-
-OPERATIONS = _operations()
-ATTENTION = ("flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention")
-NOT_EMULATED = (
-    *("mv", "addmv", "addmv_", "dot", "vdot", "_trilinear", "_cdist_forward", "_addmm_activation"),
-    *("convolution", "convolution_backward", "convolution_overrideable", "conv1d", "conv2d", "conv3d", "conv_tbc"),
-    *("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
-    *("mkldnn_rnn_layer", "mkldnn_rnn_layer_backward", "_cudnn_rnn", "_cudnn_rnn_backward", "miopen_rnn"),
-    *("_scaled_mm", "_scaled_grouped_mm", "_grouped_mm", "_sparse_addmm", "_weight_int4pack_mm", "_weight_int8pack_mm"),
-    *("mkldnn_linear", "_native_multi_head_attention", "_transformer_encoder_layer_fwd"),
-    *(f"_scaled_dot_product_{name}" for name in ATTENTION),
-    *(f"_scaled_dot_product_{name}_backward" for name in ATTENTION),
-)
-"""Operations with sums of products that stay PyTorch's own: GPUs compute them without tensor cores, or in kernels whose
-order of additions is not modelled. (einsum, matmul, addbmm and others are made of products that are emulated.)"""
-
-
-def _plain_products() -> dict[Any, str]:
-    """Every overload of the operations that are not emulated, as far as this PyTorch has them."""
-    packets = [getattr(torch.ops.aten, name, None) for name in NOT_EMULATED]
-    return {
-        getattr(packet, overload): packet.__name__
-        for packet in packets
-        if packet is not None
-        for overload in packet.overloads()
-    }
-
-
-PLAIN_PRODUCTS = _plain_products()
 
 
 class _Inside(local):
@@ -224,7 +115,7 @@ def _emulation_here(name: str) -> Emulation | None:
 
 def _run_anywhere(func: Any, plain: Callable[..., Any], args: Any, kwargs: Any) -> Any:  # noqa: ANN401 (torch's)
     """An operation that no mode has taken, in whatever thread it is."""
-    is_ours = OPEN and not COMPUTING.depth and _has_numbers(args)
+    is_ours = OPEN and not COMPUTING.depth and has_numbers(args)
     emulation = _emulation_here(func.overloadpacket.__name__) if is_ours else None
     return plain(*args, **kwargs) if emulation is None else emulation.run(func, plain, args, kwargs)
 
@@ -328,7 +219,7 @@ class Emulation(TorchDispatchMode):
     ) -> Any:  # fmt: skip  # noqa: ANN401
         """An operation: a product as the instruction computes it, anything else as `plain` does."""
         if func in PLAIN_PRODUCTS:
-            if _has_numbers(args):
+            if has_numbers(args):
                 self.warn_once(
                     PLAIN_PRODUCTS[func], f"{PLAIN_PRODUCTS[func]} is not emulated: it is PyTorch's own here"
                 )
@@ -373,7 +264,7 @@ class Emulation(TorchDispatchMode):
         product = self._product(A, B, scaled, self.arch, choice)
         result = product.to(device=operation.A.device, dtype=operation.result)
         record = replace(self._record(scaled, A, B, product, choice), prediction=choice.prediction)
-        output = result if operation.out is None else _written(operation, result)
+        output = operation.written(result)
         with self._lock:
             self.records.append(replace(record, number=len(self.records)))
             if self._keep:
@@ -489,12 +380,6 @@ class Emulation(TorchDispatchMode):
         return "\n".join(lines) + (f"\n(last column:{against})" if against else "")
 
 
-def _has_numbers(args: Any) -> bool:  # noqa: ANN401 (the arguments of any operation)
-    """Whether real or complex numbers go into an operation, rather than integers or shapes alone."""
-    tensors = [entry for entry in args if isinstance(entry, torch.Tensor)]
-    return any((tensor.is_floating_point() or tensor.is_complex()) and not tensor.is_meta for tensor in tensors)
-
-
 def _factor(tensor: torch.Tensor, name: str, scale: TensorScale) -> float:
     """What a tensor is divided by before it is rounded: a number, or what brings its largest to the format's."""
     if scale != "amax":
@@ -511,16 +396,6 @@ def _check_scale(name: str, scale: object) -> TensorScale:
         return float(scale)
     msg = f"{name}: expected a positive number, or 'amax' for the largest of each tensor; got {quote(scale)}"
     raise InvalidOperand(msg)
-
-
-def _written(operation: TorchProduct, result: torch.Tensor) -> torch.Tensor:
-    """What a result is written to: of its dtype and shape, or empty."""
-    out = operation.out
-    if out is None or out.dtype != result.dtype or (out.shape != result.shape and out.numel()):
-        got = None if out is None else f"{out.dtype} of shape {tuple(out.shape)}"
-        msg = f"{operation.name}: expected to write {result.dtype} of shape {tuple(result.shape)}, got {got}"
-        raise InvalidOperand(msg)
-    return out.resize_(result.shape).copy_(result)
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:

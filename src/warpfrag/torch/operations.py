@@ -1,0 +1,144 @@
+"""Which operations of PyTorch are products, and how their arguments are read.
+
+A product reaches the dispatcher as one of a few operations of ATen, each with several overloads: `OPERATIONS` has for
+every overload how its arguments become a `TorchProduct`. `PLAIN_PRODUCTS` are those that sum products too, and are not
+emulated.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from warpfrag.errors import InvalidOperand
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class TorchProduct(NamedTuple):
+    """A product as PyTorch asks for it: alpha * (A B) + beta * C."""
+
+    name: str
+    A: torch.Tensor
+    B: torch.Tensor
+    C: torch.Tensor | None = None
+    alpha: float = 1.0
+    beta: float = 1.0
+    dtype: torch.dtype | None = None
+    """Of the result, if not that of A."""
+    out: torch.Tensor | None = None
+    """What the result is written to."""
+
+    @property
+    def result(self) -> torch.dtype:
+        """The dtype of the result."""
+        return self.dtype or self.A.dtype
+
+    def check(self) -> None:
+        """Refuse what PyTorch refuses too, or what is no dense matrix in memory."""
+        tensors = {"A": self.A, "B": self.B, **({} if self.C is None else {"C": self.C})}
+        for name, tensor in tensors.items():
+            if tensor.layout != torch.strided or tensor.is_quantized:
+                msg = f"{self.name}: {name} is a tensor of layout {tensor.layout}; only plain ones are emulated"
+                raise InvalidOperand(msg)
+        of_result = {"C": self.A} if self.C is not None and self.C.dtype == self.dtype else {}
+        for what in ("dtype", "device"):
+            kinds = {name: getattr(of_result.get(name, tensor), what) for name, tensor in tensors.items()}
+            if len(set(kinds.values())) > 1:
+                listed = ", ".join(f"{name} {kind}" for name, kind in kinds.items())
+                msg = f"{self.name}: expected operands of one {what}, got {listed}"
+                raise InvalidOperand(msg)
+
+    def written(self, result: torch.Tensor) -> torch.Tensor:
+        """The result, or what it is written to: of its dtype and shape, or empty."""
+        out = self.out
+        if out is None:
+            return result
+        if out.dtype != result.dtype or (out.shape != result.shape and out.numel()):
+            got = f"{out.dtype} of shape {tuple(out.shape)}"
+            msg = f"{self.name}: expected to write {result.dtype} of shape {tuple(result.shape)}, got {got}"
+            raise InvalidOperand(msg)
+        return out.resize_(result.shape).copy_(result)
+
+
+def _plain(name: str) -> Callable[..., TorchProduct]:
+    def read(
+        A: torch.Tensor, B: torch.Tensor, out_dtype: torch.dtype | None = None, *, out: torch.Tensor | None = None
+    ) -> TorchProduct:
+        return TorchProduct(name, A, B, dtype=out_dtype, out=out)
+
+    return read
+
+
+def _added(name: str, *, in_place: bool = False) -> Callable[..., TorchProduct]:
+    def read(
+        C: torch.Tensor,
+        A: torch.Tensor,
+        B: torch.Tensor,
+        out_dtype: torch.dtype | None = None,
+        *,
+        beta: float = 1,
+        alpha: float = 1,
+        out: torch.Tensor | None = None,
+    ) -> TorchProduct:
+        into = C if in_place else out
+        return TorchProduct(name, A, B, C if beta != 0 else None, float(alpha), float(beta), out_dtype, into)
+
+    return read
+
+
+def _linear(
+    A: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, *, out: torch.Tensor | None = None
+) -> TorchProduct:
+    return TorchProduct("linear", A, weight.t(), bias, out=out)
+
+
+def _operations() -> dict[Any, Callable[..., TorchProduct]]:
+    """How each overload of each product is read."""
+    aten = torch.ops.aten
+    readers = {name: _plain(name) for name in ("mm", "bmm")}
+    readers |= {name: _added(name) for name in ("addmm", "baddbmm")}
+    readers |= {f"{name}_": _added(name, in_place=True) for name in ("addmm", "baddbmm")}
+    readers["linear"] = _linear
+    packets = {name: getattr(aten, name) for name in readers}
+    return {
+        getattr(packet, overload): readers[name] for name, packet in packets.items() for overload in packet.overloads()
+    }
+
+
+OPERATIONS = _operations()
+ATTENTION = ("flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention")
+NOT_EMULATED = (
+    *("mv", "addmv", "addmv_", "dot", "vdot", "_trilinear", "_cdist_forward", "_addmm_activation"),
+    *("convolution", "convolution_backward", "convolution_overrideable", "conv1d", "conv2d", "conv3d", "conv_tbc"),
+    *("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
+    *("mkldnn_rnn_layer", "mkldnn_rnn_layer_backward", "_cudnn_rnn", "_cudnn_rnn_backward", "miopen_rnn"),
+    *("_scaled_mm", "_scaled_grouped_mm", "_grouped_mm", "_sparse_addmm", "_weight_int4pack_mm", "_weight_int8pack_mm"),
+    *("mkldnn_linear", "_native_multi_head_attention", "_transformer_encoder_layer_fwd"),
+    *(f"_scaled_dot_product_{name}" for name in ATTENTION),
+    *(f"_scaled_dot_product_{name}_backward" for name in ATTENTION),
+)
+"""Operations with sums of products that stay PyTorch's own: GPUs compute them without tensor cores, or in kernels whose
+order of additions is not modelled. (einsum, matmul, addbmm and others are made of products that are emulated.)"""
+
+
+def _plain_products() -> dict[Any, str]:
+    """Every overload of the operations that are not emulated, as far as this PyTorch has them."""
+    packets = [getattr(torch.ops.aten, name, None) for name in NOT_EMULATED]
+    return {
+        getattr(packet, overload): packet.__name__
+        for packet in packets
+        if packet is not None
+        for overload in packet.overloads()
+    }
+
+
+PLAIN_PRODUCTS = _plain_products()
+
+
+def has_numbers(args: Any) -> bool:  # noqa: ANN401 (the arguments of any operation)
+    """Whether real or complex numbers go into an operation, rather than integers or shapes alone."""
+    tensors = [entry for entry in args if isinstance(entry, torch.Tensor)]
+    return any((tensor.is_floating_point() or tensor.is_complex()) and not tensor.is_meta for tensor in tensors)
