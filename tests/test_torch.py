@@ -20,7 +20,7 @@ if os.environ.get("WARPFRAG_REQUIRE_TORCH") != "1":
     pytest.importorskip("torch", reason="needs the extra torch")
 import torch
 
-from warpfrag.torch import mode
+from warpfrag.torch import mode, rounding
 
 F16 = "mma.m16n8k16.f32.f16.f16.f32"
 BF16 = "mma.m16n8k16.f32.bf16.bf16.f32"
@@ -142,13 +142,13 @@ def test_a_gpu_rounds_its_tensors_as_the_host_does(name: str, dtype: torch.dtype
     wide = dtype == torch.float32
     codes = torch.arange(-(1 << 31), 1 << 31, 0xFFFE) if wide else torch.arange(-(1 << 15), 1 << 15)
     tensor = codes.to(torch.int32 if wide else torch.int16).view(dtype)
-    found, expected = mode.rounded_there(tensor, name), mode._rounded(tensor, name)
+    found, expected = rounding.rounded_there(tensor, name), rounding.rounded(tensor, name)
     assert found is not None
     assert found.dtype == expected.dtype
     same = found == expected
     signs = found.signbit() == expected.signbit()
     assert (same & signs | found.isnan() & expected.isnan()).all()
-    assert mode.rounded_there(tensor.double(), name) is None  # PyTorch rounds those twice
+    assert rounding.rounded_there(tensor.double(), name) is None  # PyTorch rounds those twice
 
 
 def test_tensors_of_a_gpu_stay_there_where_a_backend_is(monkeypatch: pytest.MonkeyPatch):

@@ -7,9 +7,7 @@ import warnings
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from threading import Lock, current_thread, get_ident, local
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 try:
     import torch
@@ -23,17 +21,17 @@ from warpfrag.core.coordinates import check_flag
 from warpfrag.errors import InvalidOperand, NoGpu, NotEmulated, NotModelled, quote
 from warpfrag.isa.legality import arithmetic_arch, form_of
 from warpfrag.isa.names import spell
-from warpfrag.numerics.codes import as_read, from_codes, natural_dtype, to_codes
+from warpfrag.numerics.codes import natural_dtype
 from warpfrag.numerics.epilogue import Epilogue, finish
 from warpfrag.numerics.formats import FORMATS
 from warpfrag.prediction.libraries import instruction_for
 from warpfrag.prediction.predict_order import PredictedOrder, find_product_order, product_kind
-from warpfrag.products.array_kinds import ArrayKind, to_caller_kind
 from warpfrag.products.backend import check_backend
 from warpfrag.products.gemm import gemm
 from warpfrag.products.order import Order
 from warpfrag.torch.operations import OPERATIONS, PLAIN_PRODUCTS, TorchProduct, has_numbers
 from warpfrag.torch.process import ProcessSwitch, ProductHooks
+from warpfrag.torch.rounding import TensorScale, check_scale, rounded, scale_factor, widened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,8 +39,6 @@ if TYPE_CHECKING:
     from warpfrag.isa.words import HasForm
 
 ASCENDING = Order()
-TensorScale: TypeAlias = float | Literal["amax"]
-"""The scale of a whole tensor."""
 
 
 @dataclass(frozen=True)
@@ -255,9 +251,9 @@ class Emulation(TorchDispatchMode):
         choice = self._choice(operation)
         form, device = form_of(choice.instruction), self._device(operation.A)
         wide = [tensor.detach().resolve_neg().to(device) for tensor in (operation.A, operation.B)]
-        factors = [_factor(*part) for part in zip(wide, (form.a, form.b), self.scales, strict=True)]
+        factors = [scale_factor(*part) for part in zip(wide, (form.a, form.b), self.scales, strict=True)]
         A, B = (
-            _rounded(tensor if factor == 1 else _wide(tensor) / factor, name)
+            rounded(tensor if factor == 1 else widened(tensor) / factor, name)
             for tensor, name, factor in zip(wide, (form.a, form.b), factors, strict=True)
         )
         scaled = operation._replace(alpha=operation.alpha * factors[0] * factors[1])
@@ -324,7 +320,7 @@ class Emulation(TorchDispatchMode):
                 raise InvalidOperand(msg) from None
             if sums.is_cuda and operation.alpha == operation.beta == 1 and c.dtype != torch.float64:
                 return sums + c.float()  # one addition, rounded once
-        numbers = None if c is None else _wide(c).cpu().numpy()
+        numbers = None if c is None else widened(c).cpu().numpy()
         finished = finish(Epilogue(operation.alpha, operation.beta), sums.cpu().numpy(), numbers)
         return torch.from_numpy(finished).to(sums.device)
 
@@ -378,56 +374,6 @@ class Emulation(TorchDispatchMode):
                 f"{shape:24}  error {record.error:.3g}{unlike}"
             )
         return "\n".join(lines) + (f"\n(last column:{against})" if against else "")
-
-
-def _factor(tensor: torch.Tensor, name: str, scale: TensorScale) -> float:
-    """What a tensor is divided by before it is rounded: a number, or what brings its largest to the format's."""
-    if scale != "amax":
-        return float(scale)
-    largest = float(tensor.abs().max()) if tensor.numel() else 0.0
-    return float(np.float32(largest / float(FORMATS[name].max))) if np.isfinite(largest) and largest else 1.0
-
-
-def _check_scale(name: str, scale: object) -> TensorScale:
-    """Refuse what is no scale of a tensor."""
-    if scale == "amax":
-        return "amax"
-    if isinstance(scale, int | float) and not isinstance(scale, bool) and 0 < scale < float("inf"):
-        return float(scale)
-    msg = f"{name}: expected a positive number, or 'amax' for the largest of each tensor; got {quote(scale)}"
-    raise InvalidOperand(msg)
-
-
-def _wide(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor of a dtype that numpy knows."""
-    return tensor if tensor.dtype in (torch.float16, torch.float32, torch.float64) else tensor.float()
-
-
-def _rounded(tensor: torch.Tensor, name: str) -> torch.Tensor:
-    """Numbers as the instruction takes them: its format's own dtype where PyTorch has it, else float32."""
-    if tensor.is_cuda and (on_gpu := rounded_there(tensor, name)) is not None:
-        return on_gpu
-    row = FORMATS[name]
-    numbers = from_codes(row, as_read(row, to_codes(row, _wide(tensor).cpu().numpy(), rounding="rne")))
-    rounded: torch.Tensor = to_caller_kind(
-        numbers if hasattr(torch, row.dtype) else numbers.astype(np.float32), ArrayKind("torch", str(tensor.device))
-    )
-    return rounded
-
-
-def rounded_there(tensor: torch.Tensor, name: str) -> torch.Tensor | None:
-    """The same by PyTorch, where the tensor is; None where that may round twice, or refuses nothing."""
-    if tensor.dtype not in (torch.float16, torch.bfloat16, torch.float32):
-        return None
-    if name in ("f16", "bf16"):
-        return tensor.to(getattr(torch, FORMATS[name].dtype))
-    if name != "tf32":
-        return None
-    unused = FORMATS[name].unused
-    bits = tensor.float().contiguous().view(torch.int32)
-    even = (bits >> unused) & 1
-    nearest = (bits + even + (1 << unused - 1) - 1) >> unused << unused
-    return torch.where(tensor.isnan(), torch.nan, torch.where(tensor.isinf(), bits, nearest).view(torch.float32))
 
 
 def emulate(
@@ -487,7 +433,7 @@ def emulate(
         raise InvalidOperand(msg)
     order.chains(0, form.shape.k, FORMATS[form.a].bits)  # refuses lengths that do not fit the instruction
     check_backend(backend)
-    scales = (_check_scale("scale_a", scale_a), _check_scale("scale_b", scale_b))
+    scales = (check_scale("scale_a", scale_a), check_scale("scale_b", scale_b))
     if library is not None and scales != (1.0, 1.0):
         msg = "scale_a and scale_b go with an instruction: the library's scaled products are wf.predict's"
         raise InvalidOperand(msg)
