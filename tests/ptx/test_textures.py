@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from tools.textures import experiments, kept, machine_result, read_kept
+from tools.textures.groups import experiments
+from tools.textures.results import kept, machine_result, read_kept
 
 MEASURED = Path(__file__).parents[1] / "data" / "ptx" / "textures_h200.npz"
 HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
