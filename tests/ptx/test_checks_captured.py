@@ -11,7 +11,15 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from ptx import hopper_kernels, hopper_launches, litmus, test_checks, test_hopper, test_kernels, test_stored_kernels
+from ptx import (
+    hopper_kernels,
+    hopper_launches,
+    litmus,
+    planted_mistakes,
+    test_hopper,
+    test_kernels,
+    test_stored_kernels,
+)
 
 pytestmark = pytest.mark.one_engine
 
@@ -110,9 +118,9 @@ def test_the_barrier_of_a_grid_orders_blocks():
 
 def test_the_report_has_the_counts():
     page = (Path(__file__).parents[2] / "docs" / "evidence" / "checks.md").read_text(encoding="utf-8")
-    planted = [row for row in test_checks.PLANTED if row[3]]
+    planted = [row for row in planted_mistakes.PLANTED if row[3]]
     launches = len(HOPPER) + len({*test_stored_kernels.CASES, *test_hopper.CAPTURED, *test_kernels.CASES})
-    counts = f"{len(planted)} mistakes planted in {len(test_checks.KERNELS)} correct kernels"
+    counts = f"{len(planted)} mistakes planted in {len(planted_mistakes.KERNELS)} correct kernels"
 
     assert f"{counts}, {len(litmus.ROWS)} litmus tests of the memory model and {launches} launches" in page
     for kind in ("race", "lockstep", "async", "fence", "uninitialised", "barrier", "deadlock"):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from ptx import litmus, test_checks, test_litmus, test_stored_kernels, test_tensor_checks
+from ptx import litmus, planted_mistakes, test_litmus, test_stored_kernels, test_tensor_checks
 from warpfrag.ptx.checks.findings import CHECKS
 from warpfrag.ptx.compiler.definite_assignment import maybe_unassigned
 from warpfrag.ptx.compiler.engine import CompiledProgram
@@ -43,7 +43,7 @@ def both(monkeypatch):
 
 
 def launches(text, name, checks, engine="compiled"):
-    """A launch of a kernel of `test_checks`, and its memory."""
+    """A launch of a kernel of `planted_mistakes`, and its memory."""
     kernel = wf.ptx.load(text)["k"]
     grid = 2 if name in {"blocks", "counter", "neighbours", "sum of the last block"} else 1
     block = 128 if name.startswith("wgmma") else 64
@@ -55,17 +55,17 @@ def launches(text, name, checks, engine="compiled"):
     return launch
 
 
-@pytest.mark.parametrize("name", test_checks.KERNELS)
+@pytest.mark.parametrize("name", planted_mistakes.KERNELS)
 def test_a_correct_kernel_is_judged_the_same(both, name):
     for checks in (*CHECKS, CHECKS):
-        run = both(launches(test_checks.text_of(name), name, checks))
+        run = both(launches(planted_mistakes.text_of(name), name, checks))
         assert run.verdict == "clean"
 
 
-@pytest.mark.parametrize(("name", "mark", "instead", "kind", "place"), test_checks.PLANTED)
+@pytest.mark.parametrize(("name", "mark", "instead", "kind", "place"), planted_mistakes.PLANTED)
 def test_a_planted_mistake_is_judged_the_same(both, name, mark, instead, kind, place):
     del place
-    text = test_checks.text_of(name, mark, instead)
+    text = planted_mistakes.text_of(name, mark, instead)
     for checks in CHECKS:
         both(launches(text, name, checks))
     found = {finding.kind for finding in both(launches(text, name, "all")).findings}
@@ -150,7 +150,7 @@ RIGHT = {
 def test_a_masked_load_is_followed_through_registers(both, mark, instead, is_proved):
     words = RIGHT | {mark: instead}
     body = MASKED.format(**words)
-    run = both(launches(test_checks.HEAD + body + test_checks.TAIL, "masked", "uninitialised"))
+    run = both(launches(planted_mistakes.HEAD + body + planted_mistakes.TAIL, "masked", "uninitialised"))
 
     assert (run.engine == "compiled") == is_proved
     assert run.verdict == ("clean" if is_proved else "findings")
@@ -158,7 +158,7 @@ def test_a_masked_load_is_followed_through_registers(both, mark, instead, is_pro
 
 def test_what_compiled_code_does_not_follow_is_left_to_the_checks(both):
     body = MASKED.format(**RIGHT | {"store": "st.shared.u32 [%r5], %r11;"})  # of which only the first word is loaded
-    run = both(launches(test_checks.HEAD + body + test_checks.TAIL, "masked", "uninitialised"))
+    run = both(launches(planted_mistakes.HEAD + body + planted_mistakes.TAIL, "masked", "uninitialised"))
 
     assert (run.verdict, run.engine) == ("clean", "reference")
 
@@ -166,7 +166,7 @@ def test_what_compiled_code_does_not_follow_is_left_to_the_checks(both):
 @pytest.mark.parametrize("name", ["cp.async", "cp.async twice", "cp.async source"])
 @pytest.mark.parametrize("checks", ["races", "async"])
 def test_copies_that_are_waited_for_are_proved(name, checks):
-    run, _ = launches(test_checks.text_of(name), name, checks)()
+    run, _ = launches(planted_mistakes.text_of(name), name, checks)()
 
     assert (run.verdict, run.engine) == ("clean", "compiled" if name != "cp.async source" else "reference")
 
@@ -191,7 +191,7 @@ SAME = "and.b32 %r12, %r1, 7;\nshl.b32 %r13, %r12, 2;\nadd.u32 %r13, %r3, %r13;\
     ],
 )
 def test_threads_of_a_block_may_store_the_same(both, body, engine, kinds):
-    run = both(launches(test_checks.HEAD + SAME + body + test_checks.TAIL, "same", "races"))
+    run = both(launches(planted_mistakes.HEAD + SAME + body + planted_mistakes.TAIL, "same", "races"))
 
     assert (run.engine, {finding.kind for finding in run.findings}) == (engine, kinds)
 
@@ -211,7 +211,7 @@ def test_threads_of_a_block_may_store_the_same(both, body, engine, kinds):
     ],
 )
 def test_registers_that_may_be_read_unwritten_are_known(body, names):
-    kernel = wf.ptx.load(test_checks.HEAD + body + test_checks.TAIL)["k"]
+    kernel = wf.ptx.load(planted_mistakes.HEAD + body + planted_mistakes.TAIL)["k"]
     steps = kernel.program.steps
     named = {
         item.index: item.name
@@ -225,11 +225,11 @@ def test_registers_that_may_be_read_unwritten_are_known(body, names):
 
 
 def test_a_long_launch_is_compiled_while_it_is_followed(both, monkeypatch):
-    text = test_checks.text_of("sum")
+    text = planted_mistakes.text_of("sum")
     monkeypatch.setattr(CompiledProgram, "is_worthwhile", lambda self: self.interpreted_steps >= 5)
     run, _ = launches(text, "sum", "all", engine="auto")()
     assert (run.verdict, run.engine) == ("clean", "compiled")
 
-    broken = test_checks.text_of("sum", "sync", "")
+    broken = planted_mistakes.text_of("sum", "sync", "")
     kinds = {finding.kind for finding in both(launches(broken, "sum", "all", engine="auto")).findings}
     assert kinds == {"race"}
