@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from warpfrag.ptx.compiler import context
 from warpfrag.ptx.compiler.access_hook import screen_call
+from warpfrag.ptx.compiler.ir_builder import next_lane_lines, splat_lines
 from warpfrag.ptx.program.state_spaces import SPACES
 
 COPY_PARAMETERS = "ptr %context, i64 %row, i32 %mask, ptr %addresses, ptr %items, ptr %src_bytes, i64 %step"
@@ -50,8 +51,7 @@ group:
   %first = call i32 @llvm.cttz.i32(i32 %left, i1 true)
   %count_at = getelementptr i32, ptr %src_bytes, i32 %first
   %count = load i32, ptr %count_at
-  %count_first = insertelement <32 x i32> poison, i32 %count, i64 0
-  %count_all = shufflevector <32 x i32> %count_first, <32 x i32> poison, <32 x i32> zeroinitializer
+{splat_lines("count_all", "%count", 32)}
   %same = icmp eq <32 x i32> %counts, %count_all
   %same_bits = bitcast <32 x i1> %same to i32
   %part = and i32 %left, %same_bits
@@ -69,16 +69,12 @@ request:
   %is_all = icmp eq i32 %count, {size}
   br label %lanes
 lanes:
-  %lanes_left = phi i32 [%part, %request], [%lanes_after, %whole], [%lanes_after, %bytes_loop]
+  %lanes_left = phi i32 [%part, %request], [%lanes_left_after, %whole], [%lanes_left_after, %bytes_loop]
   %home = phi ptr [null, %request], [%home_now, %whole], [%home_now, %bytes_loop]
   %any = icmp ne i32 %lanes_left, 0
   br i1 %any, label %next_lane, label %groups
 next_lane:
-  %lane = call i32 @llvm.cttz.i32(i32 %lanes_left, i1 true)
-  %less = sub i32 %lanes_left, 1
-  %lanes_after = and i32 %lanes_left, %less
-  %address_at = getelementptr i64, ptr %addresses, i32 %lane
-  %address = load i64, ptr %address_at
+{next_lane_lines("lanes_left", "addresses", "address")}
   %known = icmp ne ptr %home, null
   br i1 %known, label %look, label %search
 look:

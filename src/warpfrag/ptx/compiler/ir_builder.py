@@ -324,10 +324,19 @@ class IRBuilder:
         return IntLanes(self.assign(f"call {result.type} @{name}({argument})"), result.bits)
 
 
-def splat_lines(name: str, scalar: str, bits: int = 64) -> str:
+def splat_lines(name: str, scalar: str, bits: int = 64, count: int = LANES) -> str:
     """Two lines of assembly that put a scalar into every lane of %name, for functions that are written as text."""
-    kind = f"<{LANES} x i{bits}>"
+    kind = f"<{count} x i{bits}>"
     return (
         f"  %{name}_first = insertelement {kind} poison, i{bits} {scalar}, i64 0\n"
-        f"  %{name} = shufflevector {kind} %{name}_first, {kind} poison, <{LANES} x i32> zeroinitializer"
+        f"  %{name} = shufflevector {kind} %{name}_first, {kind} poison, <{count} x i32> zeroinitializer"
     )
+
+
+def next_lane_lines(left: str, values: str, value: str, prefix: str = "") -> str:
+    """Lines that take the first %lane of a mask, leave the others in %..._after, and load its value of an i64 array."""
+    return f"""  %{prefix}lane = call i32 @llvm.cttz.i32(i32 %{left}, i1 true)
+  %{prefix}less = sub i32 %{left}, 1
+  %{left}_after = and i32 %{left}, %{prefix}less
+  %{value}_at = getelementptr i64, ptr %{values}, i32 %{prefix}lane
+  %{value} = load i64, ptr %{value}_at"""

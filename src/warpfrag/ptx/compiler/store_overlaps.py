@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from warpfrag.core.coordinates import LANES
 from warpfrag.ptx.compiler import context
-from warpfrag.ptx.compiler.ir_builder import splat_lines
+from warpfrag.ptx.compiler.ir_builder import next_lane_lines, splat_lines
 from warpfrag.ptx.interpreter.store_tags import (
     BLOCK_FIELD,
     INTERVAL_SHIFT,
@@ -92,15 +92,6 @@ def store_order(size: int) -> list[int]:
     return [lane ^ (together - 1) for lane in range(LANES)]
 
 
-def spread(name: str, scalar: str, count: int) -> str:
-    """Lines that put a scalar into every element of %name, of so many."""
-    kind = f"<{count} x i64>"
-    return (
-        f"  %{name}_only = insertelement {kind} poison, i64 {scalar}, i64 0\n"
-        f"  %{name} = shufflevector {kind} %{name}_only, {kind} poison, <{count} x i32> zeroinitializer"
-    )
-
-
 def tagged_text(bits: int, count: int, cause: InexactCause) -> str:
     """The functions of a tagged store; the mover is in the same module.
 
@@ -112,7 +103,11 @@ def tagged_text(bits: int, count: int, cause: InexactCause) -> str:
     line_words = LANES * size // WORD
     width = min(line_words, LANES)
     vectors = range(line_words // width)
-    widths = sorted({words, width})
+    splats = "\n".join(
+        splat_lines(f"{name}{tags}", scalar, count=tags)
+        for tags in sorted({words, width})
+        for name, scalar in {"mines": "%mine", "fields": "%across", "owns": "%own"}.items()
+    )
     checks = "\n".join(
         f"""  %line_at{index} = getelementptr i64, ptr %line_tags, i64 {index * width}
   %line_before{index} = load <{width} x i64>, ptr %line_at{index}, align 8
@@ -125,8 +120,7 @@ def tagged_text(bits: int, count: int, cause: InexactCause) -> str:
 define internal void @tagged_{bits}_{count}({PARAMETERS}) {{
 entry:
   %own = or i64 %mine, {WORD_BYTES}
-{chr(10).join(spread(f"mines{n}", "%mine", n) + chr(10) + spread(f"fields{n}", "%across", n) for n in widths)}
-{chr(10).join(spread(f"owns{n}", "%own", n) for n in widths)}
+{splats}
   %all = load <32 x i64>, ptr %places, align 8
   %begin = load i64, ptr %places
 {splat_lines("begins", "%begin")}
@@ -169,11 +163,7 @@ lanes:
   %more = icmp ne i32 %left, 0
   br i1 %more, label %next_lane, label %move
 next_lane:
-  %lane = call i32 @llvm.cttz.i32(i32 %left, i1 true)
-  %less = sub i32 %left, 1
-  %left_after = and i32 %left, %less
-  %place_at = getelementptr i64, ptr %places, i32 %lane
-  %place = load i64, ptr %place_at
+{next_lane_lines("left", "places", "place")}
   %word = and i64 %place, -4
   %twice = shl i64 %word, 1
   %address = add i64 %shadow, %twice
@@ -195,16 +185,12 @@ move:
   call void @store_{bits}_{count}(i32 %part, ptr %places, i64 %delta, ptr %items)
   br i1 %may_repeat, label %again, label %done
 again:
-  %again_left = phi i32 [%part, %move], [%again_after, %next_again]
+  %again_left = phi i32 [%part, %move], [%again_left_after, %next_again]
   %again_seen = phi i{bits} [0, %move], [%again_any, %next_again]
   %again_more = icmp ne i32 %again_left, 0
   br i1 %again_more, label %next_again, label %seen
 next_again:
-  %again_lane = call i32 @llvm.cttz.i32(i32 %again_left, i1 true)
-  %again_less = sub i32 %again_left, 1
-  %again_after = and i32 %again_left, %again_less
-  %again_place_at = getelementptr i64, ptr %places, i32 %again_lane
-  %again_place = load i64, ptr %again_place_at
+{next_lane_lines("again_left", "places", "again_place", prefix="again_")}
   %again_start = add i64 %again_place, %delta
 {read_again(bits, count)}
   br label %again

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from warpfrag.core.coordinates import LANES
 from warpfrag.memory.shared_memory import BANK_BYTES, BANKS
-from warpfrag.ptx.compiler.ir_builder import splat_lines
+from warpfrag.ptx.compiler.ir_builder import next_lane_lines, splat_lines
 from warpfrag.ptx.interpreter.memory import SECTOR
 
 LOW_HALF = (1 << 32) - 1
@@ -145,8 +145,8 @@ MATRIX_WAVEFRONTS = (
 )
 
 # The largest number of different units that fall into one slot; in the upper half how many there are in all.
-COUNT_DISTINCT = """
-define i64 @different(i32 %mask, ptr %addresses, i64 %unit, i64 %slots) noinline {
+COUNT_DISTINCT = f"""
+define i64 @different(i32 %mask, ptr %addresses, i64 %unit, i64 %slots) noinline {{
 entry:
   %counts = alloca [32 x i64], align 64
   %kept = alloca [32 x i64], align 64
@@ -163,11 +163,7 @@ done:
   %packed = or i64 %all, %max
   ret i64 %packed
 next_lane:
-  %lane = call i32 @llvm.cttz.i32(i32 %left, i1 true)
-  %less = sub i32 %left, 1
-  %left_after = and i32 %left, %less
-  %address_at = getelementptr i64, ptr %addresses, i32 %lane
-  %address = load i64, ptr %address_at
+{next_lane_lines("left", "addresses", "address")}
   %piece = udiv i64 %address, %unit
   br label %look
 look:
@@ -197,4 +193,4 @@ next:
   %known_after = phi i64 [%known, %compare], [%known_more, %new]
   %max_after = phi i64 [%max, %compare], [%max_now, %new]
   br label %loop
-}"""
+}}"""
