@@ -85,9 +85,7 @@ class TensorVectorMaker(VectorMaker):
     ) -> VectorGroup:
         """Store matrices of codes and run them. A sparse A is full without metadata codes, else stored."""
         t = self.product
-        codes = dict(codes)
-        if "metadata" in t.operands and "metadata" not in codes:
-            codes["a"], codes["metadata"] = t.compress(codes["a"], raw=True)
+        codes = self._compressed(codes)
         words: dict[str, Words] = {}
         descriptors = []
         for axis, (role, part) in enumerate(zip("ab", shared_parts(t.form), strict=True)):

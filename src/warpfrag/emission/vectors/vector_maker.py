@@ -99,10 +99,8 @@ class VectorMaker:
     def pack(self, codes: dict[str, NDArray[Any]], choice: Immediates) -> dict[str, NDArray[np.uint32]]:
         """Registers of matrices of codes; what is missing of metadata and scales is made up."""
         instruction = self.instruction
-        codes = dict(codes)
+        codes = self._compressed(codes)
         cases = len(codes["b"])
-        if "metadata" in instruction.operands and "metadata" not in codes:
-            codes["a"], codes["metadata"] = instruction.compress(codes["a"], raw=True)
         matrices = (instruction.a, instruction.b, instruction.c)
         words = {operand.role: operand.pack(codes[operand.role], raw=True) for operand in matrices}
         for role in instruction.operands.selected_layouts:
@@ -112,6 +110,13 @@ class VectorMaker:
                 scales = codes[role] if role in codes else self.scales(role, cases, unit=True)
                 words[role] = self._scale_words(role, scales, **choice.of(role))
         return words
+
+    def _compressed(self, codes: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """Codes with metadata, where the instruction takes any: without it, a sparse A is full and is compressed."""
+        if "metadata" in codes or "metadata" not in self.instruction.operands:
+            return codes
+        stored, metadata = self.instruction.compress(codes["a"], raw=True)
+        return {**codes, "a": stored, "metadata": metadata}
 
     def _metadata_words(self, fields: NDArray[Any], selector: int) -> NDArray[np.uint32]:
         metadata = self.instruction.metadata

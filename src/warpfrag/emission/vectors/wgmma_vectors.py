@@ -66,9 +66,7 @@ class WgmmaVectorMaker(VectorMaker):
     ) -> VectorGroup:
         """Store and pack matrices of codes and run them. A sparse A is full without metadata codes, else stored."""
         instruction = self.instruction
-        codes = dict(codes)
-        if is_sparse(instruction) and "metadata" not in codes:
-            codes["a"], codes["metadata"] = instruction.compress(codes["a"], raw=True)
+        codes = self._compressed(codes)
         cases = len(codes["b"])
         words = {"c": instruction.c.pack(codes["c"], raw=True)}
         if is_sparse(instruction):
