@@ -45,7 +45,7 @@ def test_a_missing_table_is_an_error():
 
 def test_an_empty_table_is_an_error(tmp_path, monkeypatch):
     (tmp_path / "empty.toml").write_text("# nothing\n", encoding="utf-8")
-    monkeypatch.setattr("warpfrag.tables.__file__", str(tmp_path / "__init__.py"))
+    monkeypatch.setattr("warpfrag.tables.__path__", [str(tmp_path)])
     with pytest.raises(ValueError, match="table empty is empty"):
         read_table("empty")
 

@@ -12,7 +12,6 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from warpfrag.catalog.instruction import Instruction, interned
-from warpfrag.catalog.tensor_kinds import tensor_kind
 from warpfrag.isa.immediates import Immediates
 from warpfrag.isa.tcgen05.products import TensorForm
 
@@ -268,6 +267,8 @@ BLOCK_SCALED: dict[type[Instruction], type[Instruction]] = {Mma: BlockScaledMma,
 def instruction_of(form: Form, arch: str) -> Instruction:
     """The one object that stands for a form with the wmma fragments of an architecture, of the kind that it is."""
     if isinstance(form, TensorForm):
+        from warpfrag.catalog.tensor_kinds import tensor_kind
+
         return interned(tensor_kind(form), form, "")
     kind = KINDS[form.op]
     return interned(BLOCK_SCALED[kind] if form.block_scale else kind, form, arch)

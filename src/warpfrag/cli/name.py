@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -50,7 +51,7 @@ def command(*, name: str, as_json: bool) -> int:
         return _print_target(name, gpu, as_json=as_json)
     if called := nickname(name):
         return _print_type(name, called.types, called.lists, as_json=as_json)
-    if layout := PLAIN_LAYOUT.search(name):
+    if layout := re.search(PLAIN_LAYOUT, name):
         return _print_layout(name, layout[1], as_json=as_json)
     try:
         meant, forms = _meant(name)

@@ -319,7 +319,6 @@ class SparseOperand(Operand):
     pattern: Pattern
 
 
-@dataclass(frozen=True, repr=False)
 class SelectedWord(Registers):
     """One word per lane, of which an instruction reads the part that its immediates choose."""
 
@@ -372,7 +371,6 @@ class SelectedWord(Registers):
         return self._check_words(words, self.threads)
 
 
-@dataclass(frozen=True, repr=False)
 class Metadata(SelectedWord):
     """The metadata word: a 4-bit code per row and chunk of A. The sparsity selector says which lanes are read."""
 
@@ -401,7 +399,6 @@ class Metadata(SelectedWord):
         return self._element(thread_of(warp, lane), slot, {"selector": selector})
 
 
-@dataclass(frozen=True, repr=False)
 class Scale(SelectedWord):
     """The scale word of A or B: one byte per scale factor. byte_id and thread_id say which bytes and lanes are read."""
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, ClassVar, SupportsIndex
 
 from warpfrag.core.coordinates import check_flag
 from warpfrag.errors import InvalidOperand, quote
-from warpfrag.memory.descriptor import TURNABLE, Descriptor, compact
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
+    from warpfrag.memory.descriptor import Descriptor
     from warpfrag.memory.shared_memory import Memory
     from warpfrag.numerics.arrays import Array, Bytes
     from warpfrag.numerics.formats import Format, Rounding
@@ -38,7 +38,6 @@ class InShared:
     """What an operand of wgmma can do that may lie in shared memory; its role, format, shape and codes are its own."""
 
     staged: bool
-    turnable: ClassVar[tuple[int, ...]] = (TURNABLE,)
     descriptor_kind: ClassVar[str] = "wgmma"
 
     if TYPE_CHECKING:
@@ -61,6 +60,13 @@ class InShared:
 
         def codes(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> Array:
             """The unsigned codes of a matrix."""
+
+    @property
+    def turnable(self) -> tuple[int, ...]:
+        """The bits of the types that may be MN-major."""
+        from warpfrag.memory.descriptor import TURNABLE
+
+        return (TURNABLE,)
 
     def addresses(self, desc: Descriptor | int, trans: bool = False) -> NDArray[np.int64]:  # noqa: FBT001, FBT002 (promised so)
         """The byte at which each element lies that a descriptor reads; of b1 the byte that holds it."""
@@ -87,6 +93,8 @@ class InShared:
         The tile has `k` columns of A or rows of B, by default those of one instruction. The second descriptor less
         the first is how far to advance. Without a `swizzle` the widest is taken that the lines of the tile fill.
         """
+        from warpfrag.memory.descriptor import compact
+
         self.memory(0, trans=trans)  # refuses a type that cannot be turned
         return compact(self, trans=trans, swizzle=swizzle, k=k, start=start)
 
@@ -136,6 +144,8 @@ class InShared:
 
 def as_descriptor(desc: object, kind: str = "wgmma") -> Descriptor:
     """A descriptor, or the one that a word is."""
+    from warpfrag.memory.descriptor import Descriptor
+
     if isinstance(desc, Descriptor):
         return desc
     try:

@@ -126,8 +126,12 @@ class InTensorShared(Operand):
     4- and 6-bit types of kinds with f8f6f4 are padded: 16 elements, packed, begin each 16 bytes along k.
     """
 
-    turnable: ClassVar[tuple[int, ...]] = (8, 16, 32)
     descriptor_kind: ClassVar[str] = "tcgen05"
+
+    @property
+    def turnable(self) -> tuple[int, ...]:
+        """The bits of the types that may be MN-major."""
+        return (8, 16, 32)
 
     @property
     def stored_bits(self) -> int:

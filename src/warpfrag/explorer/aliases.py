@@ -36,8 +36,8 @@ def framework_vocabulary() -> dict[str, Any]:
     """What the page needs to read names of frameworks: regular expressions that JavaScript takes too, and types."""
     kinds = zip(FRAMEWORKS, frameworks.FRAMEWORKS, strict=True)
     return {
-        "names": [[kind, framework.pattern.pattern] for kind, framework in kinds],
-        "patterns": {name: pattern.pattern for name, pattern in PATTERNS.items()},
+        "names": [[kind, framework.pattern] for kind, framework in kinds],
+        "patterns": PATTERNS,
         "types": frameworks.TYPES,
         "families": frameworks.FAMILIES,
     }

@@ -330,9 +330,9 @@ def nearest(text: str, target: str | None = None) -> tuple[str, ...]:
     wanted = _pieces(words)
     scored = []
     is_sparse = any(word == "sp" or word.startswith("sp::") for word in words)
-    for order, (form, pieces) in enumerate(_form_pieces().items()):
+    for order, (form, pieces) in enumerate(_form_pieces(operation).items()):
         shared = sum((wanted & pieces).values())
-        if shared and form.op.split(".")[0] == operation and (target is None or target in legal_targets(form)):
+        if shared and (target is None or target in legal_targets(form)):
             # a dense kernel has no use for a sparse instruction, however many words they share
             rest = sum(pieces.values()) - shared
             # among equals, most kernels accumulate in f32
@@ -359,8 +359,8 @@ def _in_space(form: Form, words: list[str]) -> Form:
 
 
 @cache
-def _form_pieces() -> dict[Form, Counter[str]]:
-    return {form: _pieces(spell(form).split(".")) for form in forms()}
+def _form_pieces(operation: str) -> dict[Form, Counter[str]]:
+    return {form: _pieces(spell(form).split(".")) for form in forms(operation)}
 
 
 def _pieces(words: list[str]) -> Counter[str]:

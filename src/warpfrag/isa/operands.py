@@ -127,11 +127,10 @@ def _container(form: Form, role: str, number_format: Format) -> tuple[int, int]:
 
 
 @cache
-def _mma_layouts(role: str) -> dict[tuple[tuple[int, int], int], Layout]:
-    """The layouts of dense operands, by extents and elements per register."""
+def _mma_rows(role: str) -> dict[tuple[tuple[int, ...], int], dict[str, Any]]:
+    """The rows of dense operands, by extents and elements per register: each basis of a slot is a bit."""
     rows = read_table("layouts")["mma"]["c" if role == "d" else role]
-    layouts = [_layout(MATRIX, tuple(row["extents"]), row) for row in rows]
-    by_shape = {((layout.shape[0], layout.shape[1]), layout.slots): layout for layout in layouts}
+    by_shape = {(tuple(row["extents"]), 1 << len(row["slot"].split())): row for row in rows}
     if len(by_shape) != len(rows):
         msg = f"layouts of mma {role}: two rows with the same extents and slots"
         raise ValueError(msg)
@@ -140,14 +139,15 @@ def _mma_layouts(role: str) -> dict[tuple[tuple[int, int], int], Layout]:
 
 def mma_layouts(role: str) -> tuple[Layout, ...]:
     """Every layout of an operand of mma, whatever its instruction."""
-    return tuple(_mma_layouts(role).values())
+    return tuple(_layout(MATRIX, shape, row) for (shape, _), row in _mma_rows(role).items())
 
 
 def _dense(form: Form, role: str) -> OperandSpec:
     number_format = FORMATS[getattr(form, role)]
     container, low = _container(form, role, number_format)
     slots = max(REGISTER_BITS, container) // container
-    layout = _mma_layouts(role)[extents(form, role), slots]
+    shape = extents(form, role)
+    layout = _layout(MATRIX, shape, _mma_rows(role)[shape, slots])
     return OperandSpec(role, number_format, layout, container, low, read_table("layouts")["mma"]["source"])
 
 

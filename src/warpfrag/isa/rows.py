@@ -147,9 +147,14 @@ def forms_of(op: str) -> dict[Form, tuple[Family, ...]]:
 
 
 @cache
-def forms() -> dict[Form, tuple[Family, ...]]:
-    """Every form, in the order of the table, with its families."""
-    pairs = [(number, op) for number, family in enumerate(families()) for op in family.ops]
+def forms(first: str = "") -> dict[Form, tuple[Family, ...]]:
+    """Every form, in the order of the table, with its families; or those whose names begin with this word."""
+    pairs = [
+        (number, op)
+        for number, family in enumerate(families())
+        for op in family.ops
+        if first in ("", op.partition(".")[0])
+    ]
     return {form: forms_of(op)[form] for number, op in pairs for form in _forms_in(number, op)}
 
 

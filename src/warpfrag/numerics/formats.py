@@ -17,15 +17,15 @@ from __future__ import annotations
 
 import math
 import operator
-import struct
 from dataclasses import dataclass
-from decimal import Decimal
-from fractions import Fraction
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.tables import read_table
+
+if TYPE_CHECKING:
+    from fractions import Fraction  # not at run time: a look-up needs no numbers, and this imports decimal
 
 FormatKind = Literal["float", "integer", "bits"]
 NanRule = Literal["ieee", "ones", "none"]
@@ -145,6 +145,8 @@ class Format:
         if not self.is_float:
             return code - self.codes if code & self.sign_bit else code
         if self.bits == 64:
+            import struct
+
             value: float = struct.unpack("<d", struct.pack("<Q", code))[0]  # by bits: arithmetic might flush it to zero
             return value
         sign = -1.0 if code & self.sign_bit else 1.0
@@ -167,6 +169,8 @@ class Format:
 
         Too large a value becomes an infinity where the format has one and is refused where it has none.
         """
+        from fractions import Fraction
+
         check_rounding(rounding)
         value = self._plain_number(value)
         if isinstance(value, float) and not math.isfinite(value):
@@ -187,6 +191,9 @@ class Format:
 
     def _plain_number(self, value: float | Fraction) -> float | Fraction:
         """A value as Python's own number: a numpy scalar is exact in one, and what is no real number is refused."""
+        from decimal import Decimal
+        from fractions import Fraction
+
         plain = value.item() if hasattr(value, "item") and getattr(value, "shape", None) == () else value
         if isinstance(plain, float | int | Fraction):
             return plain
@@ -202,6 +209,8 @@ class Format:
         return double
 
     def _encode_magnitude(self, exact: Fraction, value: float | Fraction, rounding: Rounding) -> int:
+        from fractions import Fraction
+
         exponent = self.emin
         if exact:
             floor_log2 = exact.numerator.bit_length() - exact.denominator.bit_length()

@@ -17,7 +17,6 @@ from warpfrag.cli.support.output import shape_text
 from warpfrag.core.coordinates import LANES, check_index
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.execution.operand import Metadata, Operand, Scale, SparseOperand
-from warpfrag.execution.tensor_operand import TensorScale
 from warpfrag.isa.tcgen05.layouts import copies_in_words, scaled_lines
 from warpfrag.isa.tcgen05.products import TensorForm
 
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from warpfrag.core.coordinates import Place
     from warpfrag.core.layout import Layout
     from warpfrag.execution.operand import Registers
+    from warpfrag.execution.tensor_operand import TensorScale
 
 Record = dict[str, int]
 ADDRESSES = "addresses"
@@ -96,6 +96,8 @@ class OperandView:
     @property
     def matrix_registers(self) -> Metadata | Scale | Operand | TensorScale:
         """The registers of an operand that is a matrix; addresses are refused."""
+        from warpfrag.execution.tensor_operand import TensorScale
+
         if not isinstance(self.registers, Metadata | Scale | Operand | TensorScale):
             msg = f"addresses of {self.instruction} are no matrix; `warpfrag at` and `warpfrag where` show them"
             raise InvalidOperand(msg)

@@ -17,17 +17,13 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
 
-from warpfrag.isa.aliases import frameworks, mlir
-from warpfrag.isa.aliases import machine_code as sass
-from warpfrag.isa.aliases.atoms import ATOM, atoms
-from warpfrag.isa.aliases.spelling import Notation, all_names_of, named
-
 if TYPE_CHECKING:
+    from warpfrag.isa.aliases.spelling import Notation
     from warpfrag.isa.words import Form
 
-INTRINSIC = re.compile(r"(?<![\w.])llvm\.nvvm\.\w+(?:\.\w+)*", re.ASCII)
+INTRINSIC = r"(?a)(?<![\w.])llvm\.nvvm\.\w+(?:\.\w+)*"
 LONGEST = 1 << 13  # characters in which to look for a name
-POINTER = re.compile(r"\.p\d+$")  # LLVM tells the address space of an overloaded intrinsic
+POINTER = r"\.p\d+$"  # LLVM tells the address space of an overloaded intrinsic
 CALLED = {
     "cute": "CuTe atom",
     "sass": "machine code (SASS)",
@@ -76,6 +72,9 @@ class Meaning:
 
 def aliases_of(form: Form) -> Aliases:
     """What an instruction is called elsewhere."""
+    from warpfrag.isa.aliases import machine_code as sass
+    from warpfrag.isa.aliases.spelling import all_names_of
+
     names = {notation: all_names_of(form, notation) for notation in _NOTATIONS}
     first = {notation: next((entry.name for entry in rows if not entry.how), None) for notation, rows in names.items()}
     rest = (entry.name for rows in names.values() for entry in rows if entry.name not in first.values())
@@ -96,20 +95,25 @@ def meaning(text: str) -> Meaning | None:
 
     A name of the right make that is nobody's has no forms.
     """
+    from warpfrag.isa.aliases import frameworks, mlir
+    from warpfrag.isa.aliases import machine_code as sass
+    from warpfrag.isa.aliases.atoms import ATOM, atoms
+    from warpfrag.isa.aliases.spelling import named
+
     text = text[:LONGEST]
-    if match := INTRINSIC.search(text):
-        name = POINTER.sub("", match[0])
+    if match := re.search(INTRINSIC, text):
+        name = re.sub(POINTER, "", match[0])
         return Meaning("nvvm", name, tuple(entry.form for entry in named("nvvm").get(name.lower(), ())))
     if kind := frameworks.find(text):
         framework, name = kind
         return Meaning(framework.notation, name, frameworks.forms_of(text), how=framework.how)
-    if match := mlir.OPERATION.search(text):
+    if match := re.search(mlir.OPERATION, text):
         return Meaning("mlir", match[0], mlir.forms_of(text))
-    if match := ATOM.search(text):
+    if match := re.search(ATOM, text):
         entries = atoms(text)
         how = entries[0].how if entries else ""
         return Meaning("cute", match[0], tuple(dict.fromkeys(entry.form for entry in entries)), how=how)
-    if match := sass.OPCODE.search(text):
+    if match := re.search(sass.OPCODE, text):
         alone, among = sass.forms_of(match[0])
         return Meaning("sass", match[0], alone or among, among if alone else ())
     return None
@@ -118,6 +122,9 @@ def meaning(text: str) -> Meaning | None:
 def near(name: str, notation: str) -> tuple[Form, ...]:
     """The instructions whose names in a notation are nearest to one that is nobody's."""
     from difflib import get_close_matches
+
+    from warpfrag.isa.aliases import machine_code as sass
+    from warpfrag.isa.aliases.spelling import named
 
     if notation == "sass":
         known = {opcode: alone or among for opcode, (alone, among) in sass.users().items()}

@@ -9,17 +9,17 @@ from warpfrag.isa.aliases.spelling import Named, all_names_of
 from warpfrag.isa.rows import forms
 from warpfrag.tables import read_table
 
-SHAPE = re.compile(r"\d+x\d+x\d+")
-ATOM = re.compile(r"(?<![\w.])(?:\w+::)*(?:SM\d+_\w+|G?MMA_\d+x\d+x\d+_\w+)(?:\s*<[^<>]*>)?", re.IGNORECASE | re.ASCII)
+SHAPE = r"\d+x\d+x\d+"
+ATOM = r"(?ia)(?<![\w.])(?:\w+::)*(?:SM\d+_\w+|G?MMA_\d+x\d+x\d+_\w+)(?:\s*<[^<>]*>)?"
 
 
 def atoms(text: str) -> tuple[Named, ...]:
     """What the first atom in a text wraps: several instructions where it leaves an argument open."""
-    match = ATOM.search(text)
+    match = re.search(ATOM, text)
     if match is None:
         return ()
     name, arguments = _parts(match[0])
-    shape = SHAPE.search(name)
+    shape = re.search(SHAPE, name)
     known = _known(shape[0] if shape else "").get(name, ())
     types = {_bare(entry) for entry in read_table("names")["cute"]["types"].values()}
     wanted = [entry if entry in types or entry.isdigit() else "" for entry in arguments]

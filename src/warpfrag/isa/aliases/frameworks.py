@@ -49,18 +49,18 @@ TYPES = {
 }
 """Element types as C++ and MLIR call them."""
 FAMILIES = {"hmma": "f16", "imma": "", "bmma": "b1", "dmma": "f64", "mma_bf16": "bf16", "mma_tf32": "tf32"}
-BUILTIN = re.compile(
+BUILTIN = (
     r"\b__(hmma|imma|bmma|dmma|mma_bf16|mma_tf32)_(m\d+n\d+k\d+)_(mma|ld_a|ld_b|ld_c|st_c)(?:_(?:xor|and)_popc)?_?(\w*)"
 )
-FRAGMENT = re.compile(r"fragment<\s*(?:\w+::)*matrix_([ab])\s*,\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*,\s*(?:\w+::)*(\w+)")
-ACCUMULATOR = re.compile(r"fragment<\s*(?:\w+::)*accumulator\s*,\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*,\s*(?:\w+::)*(\w+)")
-CUTLASS_SHAPE = re.compile(r"GemmShape<\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*>\s*,\s*\d+\s*,\s*(.*)", re.DOTALL)
-MLIR_SHAPE = re.compile(r"m\s*=\s*(\d+)\s*,\s*n\s*=\s*(\d+)\s*,\s*k\s*=\s*(\d+)")
-MLIR_SIDES = re.compile(r"\b([ABD])\s*\[\s*(?:#nvvm\.wgmma_type)?<\s*(\w+)\s*>")
-MEMREF = re.compile(r"memref<(?:\d+x)+(\w+)")
-VERSION = re.compile(r"versionMajor\s*=\s*(\d)")
-SHAPE = re.compile(r"instrShape\s*=\s*\[([\d,\s]+)\]")
-K_WIDTH = re.compile(r"kWidth\s*=\s*(\d+)")
+FRAGMENT = r"fragment<\s*(?:\w+::)*matrix_([ab])\s*,\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*,\s*(?:\w+::)*(\w+)"
+ACCUMULATOR = r"fragment<\s*(?:\w+::)*accumulator\s*,\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*,\s*(?:\w+::)*(\w+)"
+CUTLASS_SHAPE = r"GemmShape<\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*>\s*,\s*\d+\s*,\s*([\s\S]*)"
+MLIR_SHAPE = r"m\s*=\s*(\d+)\s*,\s*n\s*=\s*(\d+)\s*,\s*k\s*=\s*(\d+)"
+MLIR_SIDES = r"\b([ABD])\s*\[\s*(?:#nvvm\.wgmma_type)?<\s*(\w+)\s*>"
+MEMREF = r"memref<(?:\d+x)+(\w+)"
+VERSION = r"versionMajor\s*=\s*(\d)"
+SHAPE = r"instrShape\s*=\s*\[([\d,\s]+)\]"
+K_WIDTH = r"kWidth\s*=\s*(\d+)"
 WORD_BITS = 32
 TRITON_OPS = {"1": ("mma", "m8n8k4"), "2": ("mma", ""), "3": ("wgmma.mma_async", "")}
 
@@ -70,13 +70,13 @@ class Framework:
     """A kind of name: where it stands in a text, what it is called, and the words that it says."""
 
     notation: str
-    pattern: re.Pattern[str]
+    pattern: str
     read: Callable[[str], Words]
     how: str
 
 
 def _of_builtin(text: str) -> Words:
-    match = BUILTIN.search(text)
+    match = re.search(BUILTIN, text)
     if match is None:
         return {}
     family, shape, operation, types = match.groups()
@@ -92,16 +92,16 @@ def _of_builtin(text: str) -> Words:
 
 def _of_wmma(text: str) -> Words:
     words: dict[str, object] = {"op": "wmma.mma"}
-    if match := ACCUMULATOR.search(text):
+    if match := re.search(ACCUMULATOR, text):
         words |= {"shape": "m{}n{}k{}".format(*match.groups()), "d": TYPES.get(match[4], match[4])}
-    for role, m, n, k, name in FRAGMENT.findall(text):
+    for role, m, n, k, name in re.findall(FRAGMENT, text):
         words |= {"shape": f"m{m}n{n}k{k}", role: TYPES.get(name, name)}
     return words
 
 
 def _of_cutlass(text: str) -> Words:
     words: dict[str, object] = {"op": "mma"}
-    match = CUTLASS_SHAPE.search(text)
+    match = re.search(CUTLASS_SHAPE, text)
     if match is None:
         return words
     words["shape"] = "m{}n{}k{}".format(*match.groups())
@@ -113,58 +113,58 @@ def _of_cutlass(text: str) -> Words:
 
 def _of_warpgroup(text: str) -> Words:
     words: dict[str, object] = {"op": "wgmma.mma_async"}
-    if match := MLIR_SHAPE.search(text):
+    if match := re.search(MLIR_SHAPE, text):
         words["shape"] = "m{}n{}k{}".format(*match.groups())
-    words |= {side.lower(): TYPES.get(name, name) for side, name in MLIR_SIDES.findall(text)}
-    types = [TYPES.get(name, name) for name in MEMREF.findall(text)]
+    words |= {side.lower(): TYPES.get(name, name) for side, name in re.findall(MLIR_SIDES, text)}
+    types = [TYPES.get(name, name) for name in re.findall(MEMREF, text)]
     if "a" not in words and types:
         words |= dict(zip("ab", ["tf32" if name == "f32" else name for name in types[:2]], strict=False))
     return words
 
 
 def _of_triton(text: str) -> Words:
-    match = VERSION.search(text)
+    match = re.search(VERSION, text)
     version = "2" if match is None else match[1]
     if version not in TRITON_OPS:
         return {}
     op, shape = TRITON_OPS[version]
     words: dict[str, object] = {"op": op, **({"shape": shape} if shape else {"m": 16 if version == "2" else 64})}
-    if match := SHAPE.search(text):
+    if match := re.search(SHAPE, text):
         extents = [int(extent) for extent in match[1].replace(" ", "").split(",") if extent]
         if version == "2" and len(extents) >= 2:
             words |= {"m": extents[-2], "n": extents[-1]}
         elif version == "3" and len(extents) == 3:
             words |= {"n": extents[1], "k": extents[2]}
-    if match := K_WIDTH.search(text):
+    if match := re.search(K_WIDTH, text):
         words["bits"] = WORD_BITS // int(match[1]) if int(match[1]) else 0
     return words
 
 
 FRAMEWORKS = (
     Framework("cuda", BUILTIN, _of_builtin, "a builtin function of CUDA C++ that these implement"),
-    Framework("cuda", re.compile(r"\bwmma::(?:mma_sync|bmma_sync)\b"), _of_wmma, "a function of CUDA C++ for these"),
-    Framework("cutlass", re.compile(r"\bcutlass::arch::Mma\b"), _of_cutlass, "a template of CUTLASS that wraps these"),
+    Framework("cuda", r"\bwmma::(?:mma_sync|bmma_sync)\b", _of_wmma, "a function of CUDA C++ for these"),
+    Framework("cutlass", r"\bcutlass::arch::Mma\b", _of_cutlass, "a template of CUTLASS that wraps these"),
     Framework(
         "mlir",
-        re.compile(r"(?<![\w.])(?:nvgpu\.warpgroup\.mma|nvvm\.wgmma\.mma_async)(?![\w.])"),
+        r"(?<![\w.])(?:nvgpu\.warpgroup\.mma|nvvm\.wgmma\.mma_async)(?![\w.])",
         _of_warpgroup,
         "an MLIR operation that becomes these",
     ),
     Framework(
         "triton",
-        re.compile(r"#?(?:ttg|triton_gpu)\.(?:nvidia_mma|dot_op)\b|#?nvidia_mma\b"),
+        r"#?(?:ttg|triton_gpu)\.(?:nvidia_mma|dot_op)\b|#?nvidia_mma\b",
         _of_triton,
         "a layout of Triton, that of the operands of these",
     ),
 )
-PLAIN_LAYOUT = re.compile(r"#?(?:ttg|triton_gpu)\.(blocked|linear|slice|shared|swizzled_shared|nvmma_shared)\b")
+PLAIN_LAYOUT = r"#?(?:ttg|triton_gpu)\.(blocked|linear|slice|shared|swizzled_shared|nvmma_shared)\b"
 """Layouts of Triton that belong to no instruction."""
 
 
 def find(text: str) -> tuple[Framework, str] | None:
     """The kind of name that a text has in it, and the name."""
     for framework in FRAMEWORKS:
-        if match := framework.pattern.search(text):
+        if match := re.search(framework.pattern, text):
             return framework, match[0]
     return None
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Users = tuple[tuple["Form", ...], tuple["Form", ...]]
 """The forms that an opcode is the whole of, and those that it is a part of."""
 
-OPCODE = re.compile(r"(?<![\w.])(?:[HIBDQO]MMA|[HIBQ]GMMA|LDSM|STSM|MOVM)(?:\.\w+)*(?!\w)", re.IGNORECASE | re.ASCII)
+OPCODE = r"(?ia)(?<![\w.])(?:[HIBDQO]MMA|[HIBQ]GMMA|LDSM|STSM|MOVM)(?:\.\w+)*(?!\w)"
 
 
 def machine_code(form: Form) -> dict[str, str]:
@@ -45,7 +45,7 @@ def _order(target: str) -> int:
 
 def opcodes(code: str) -> tuple[str, ...]:
     """The different instructions of a sequence."""
-    return tuple(OPCODE.findall(code))
+    return tuple(re.findall(OPCODE, code))
 
 
 @lru_cache(maxsize=1024)

@@ -16,13 +16,13 @@ from warpfrag.isa.rows import forms
 if TYPE_CHECKING:
     from warpfrag.isa.words import Form
 
-OPERATION = re.compile(
+OPERATION = (
     r"(?<![\w.])(?:nvgpu\.mma\.sync"
     r"|nvvm\.(?:mma\.(?:sp\.)?(?:sync|block_scale)|wmma\.(?:mma|load|store)|ldmatrix|stmatrix))(?![\w.])"
 )
-ATTRIBUTE = re.compile(r"(\w+)\s*=\s*(?:(?:#[\w.]+)?<([^>]*)>|(\[[^\]]*\]|[^<>{},]+))")
-TYPES = re.compile(r"\}\s*:|\s:\s*(?=\()")
-REGISTERS = re.compile(r"\b[A-Za-z]*\[[^\]]*\]")
+ATTRIBUTE = r"(\w+)\s*=\s*(?:(?:#[\w.]+)?<([^>]*)>|(\[[^\]]*\]|[^<>{},]+))"
+TYPES = r"\}\s*:|\s:\s*(?=\()"
+REGISTERS = r"\b[A-Za-z]*\[[^\]]*\]"
 
 FLAGS = ("ordered", "kind", "tf32")  # absent means false
 
@@ -31,13 +31,13 @@ Facts = dict[str, str]
 
 def facts(text: str) -> Facts:
     """What an operation says: its name, its attributes, the types of its operands."""
-    operation = OPERATION.search(text)
+    operation = re.search(OPERATION, text)
     if operation is None:
         return {}
-    rest = REGISTERS.sub(" ", text[operation.end() :])
+    rest = re.sub(REGISTERS, " ", text[operation.end() :])
     stated = {"operation": operation[0]}
-    attributes, types = (*TYPES.split(rest, maxsplit=1), "")[:2]
-    for name, bracketed, bare in ATTRIBUTE.findall(attributes):
+    attributes, types = (*re.split(TYPES, rest, maxsplit=1), "")[:2]
+    for name, bracketed, bare in re.findall(ATTRIBUTE, attributes):
         stated[name.replace("_", "").lower()] = re.sub(r"\s+|:\s*i32", "", bracketed or bare)
     if "ordered" in attributes.lower():
         stated["ordered"] = "yes"

@@ -17,10 +17,10 @@ from warpfrag.tables import read_table
 
 LONGEST_WORD = 40  # characters in which a first word ends
 MAX_SOURCE = 1 << 14  # characters; a statement has hundreds
-COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|$)", re.DOTALL)
-LITERAL = re.compile(rf'R"\w*\((.*?)\)\w*"|"((?:[^"\\]|\\.)*)(?:"|$)|{COMMENT.pattern}', re.DOTALL)
-ESCAPE = re.compile(r"\\(?:[nrtfv]|\r?\n)")  # a newline ends a comment, so all become one
-OPERANDS = re.compile(r"[:(){}\[\]]")
+COMMENT = r"//[^\n]*|/\*[\s\S]*?(?:\*/|$)"
+LITERAL = rf'R"\w*\(([\s\S]*?)\)\w*"|"((?:[^"\\]|\\[\s\S])*)(?:"|$)|{COMMENT}'
+ESCAPE = r"\\(?:[nrtfv]|\r?\n)"  # a newline ends a comment, so all become one
+OPERANDS = r"[:(){}\[\]]"
 
 
 def is_plain(text: str) -> bool:
@@ -52,8 +52,8 @@ def statements(text: str) -> tuple[str, ...]:
     text = text[:MAX_SOURCE]
     names: list[str] = []
     if '"' in text:
-        names = _instruction().findall(COMMENT.sub(" ", ESCAPE.sub("\n", _joined(text))))
-    names = names or _instruction().findall(COMMENT.sub(" ", text))
+        names = _instruction().findall(re.sub(COMMENT, " ", re.sub(ESCAPE, "\n", _joined(text))))
+    names = names or _instruction().findall(re.sub(COMMENT, " ", text))
     return tuple(dict.fromkeys(name.rstrip(".:") for name in names))
 
 
@@ -61,14 +61,14 @@ def _joined(text: str) -> str:
     """The string literals of a text, joined where only space and comments are between them."""
     pieces: list[str] = []
     end = 0
-    for literal in LITERAL.finditer(text):
+    for literal in re.finditer(LITERAL, text):
         raw, plain = literal.groups()
         if raw is None and plain is None:  # a comment
             text = text[: literal.start()] + " " * len(literal[0]) + text[literal.end() :]
             continue
         between = text[end : literal.start()].replace("\\\n", "")
         if pieces and between.strip():
-            pieces.append(" " if OPERANDS.search(between) else "?")
+            pieces.append(" " if re.search(OPERANDS, between) else "?")
         pieces.append(plain if raw is None else raw)
         end = literal.end()
     return "".join(pieces)

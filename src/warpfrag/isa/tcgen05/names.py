@@ -125,7 +125,7 @@ def _by_name() -> dict[str, tuple[TensorSpelling, ...]]:
     return {name: tuple(spellings) for name, spellings in result.items()}
 
 
-ELSEWHERE = re.compile(r"(?:cute::)?(?:sm100_(?:mma|tmem|utccp)|(?:llvm\.)?nvvm\.tcgen05|utc|ldtm|sttm)", re.IGNORECASE)
+ELSEWHERE = r"(?i)(?:cute::)?(?:sm100_(?:mma|tmem|utccp)|(?:llvm\.)?nvvm\.tcgen05|utc|ldtm|sttm)"
 
 
 def forms_named(text: str) -> tuple[TensorForm, ...] | None:
@@ -135,6 +135,6 @@ def forms_named(text: str) -> tuple[TensorForm, ...] | None:
     ['tcgen05.ld.sync.aligned.16x256b.x8.b32']
     """
     name = re.split(r"[<\s(;]", text.strip(), maxsplit=1)[0]
-    if not ELSEWHERE.match(name):
+    if not re.match(ELSEWHERE, name):
         return None
     return tuple(untyped(spelling) for spelling in _by_name().get(name.lower().removeprefix("cute::"), ()))

@@ -29,7 +29,7 @@ REGISTERS_PER_REPEAT = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "1
 SMALLEST_ALLOCATION, LARGEST_ALLOCATION, LARGEST_EXCLUSIVE = 32, 512, 576
 LARGEST_SCALE = 15
 METADATA_COLUMNS = 32  # columns whose metadata, two bits for each, fill a register of ld.spcompress
-OPERAND = re.compile(r"\{[^{}]*\}|\[[^\[\]]*\]|[^,\s{}\[\]]+")
+OPERAND = r"\{[^{}]*\}|\[[^\[\]]*\]|[^,\s{}\[\]]+"
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ def read_spelling(text: str) -> TensorSpelling:
     spelling = read_words(words[1:])
     if not operands.strip():
         return spelling
-    facts = operand_facts(spelling, OPERAND.findall(operands))
+    facts = operand_facts(spelling, re.findall(OPERAND, operands))
     return TensorSpelling(spelling.op, spelling.words, tuple(facts.items()))
 
 

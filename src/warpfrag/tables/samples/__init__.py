@@ -6,7 +6,6 @@ Wherever warpfrag reads a file, `sample:NAME` is one of these. `warpfrag samples
 from __future__ import annotations
 
 from errno import ENOENT
-from importlib.resources import files
 
 PREFIX = "sample:"
 
@@ -28,4 +27,6 @@ def read_sample(name: str) -> bytes:
     if name not in SAMPLES:
         msg = f"there is no such sample: expected one of {', '.join(SAMPLES)}"
         raise OSError(ENOENT, msg, PREFIX + name)
+    from importlib.resources import files  # it costs more than many look-ups
+
     return files(__name__).joinpath(name).read_bytes()
