@@ -8,22 +8,21 @@ from typing import TYPE_CHECKING
 from warpfrag.catalog.instruction import Instruction
 from warpfrag.catalog.kinds import instruction_of
 from warpfrag.errors import IllegalInstruction, quote
-from warpfrag.isa.aliases import Aliases, aliases_of
 from warpfrag.isa.aliases.source import MAX_SOURCE, is_plain
 from warpfrag.isa.legality import check_selector, is_tensor_text, resolve
 from warpfrag.isa.names import head
-from warpfrag.isa.nicknames import ROLES, nickname
 from warpfrag.isa.operands import measured_architectures
 from warpfrag.isa.rows import forms, legal_targets
 from warpfrag.isa.targets import read_target, targets
-from warpfrag.isa.tcgen05.names import cute_names, mlir_name, nvvm_names, sass_name
 from warpfrag.isa.tcgen05.products import TensorForm, listed_forms
 from warpfrag.isa.tcgen05.spelling import PREFIX
 from warpfrag.isa.words import Form, Shape
+from warpfrag.tables import read_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from warpfrag.isa.aliases import Aliases
 
 LARGEST_EXTENT = 1 << 12
 MAX_LISTED = 60  # choices that an error names; of more, only those that are near
@@ -92,6 +91,9 @@ def aliases(instruction: str | Instruction) -> Aliases:
     >>> names["cute"], names["sass"]["sm_90"], names["nvvm"]
     ('SM80_16x8x16_F32F16F16F32_TN', 'HMMA.16816.F32', 'llvm.nvvm.mma.m16n8k16.row.col.f32.f32')
     """
+    from warpfrag.isa.aliases import aliases_of
+    from warpfrag.isa.tcgen05.names import cute_names, mlir_name, nvvm_names, sass_name
+
     form = get(instruction).form
     if isinstance(form, TensorForm):
         atoms, intrinsics = cute_names(form.spelling), nvvm_names(form.spelling)
@@ -123,12 +125,17 @@ def find(
     Element types may have their nicknames: `fp8` finds e4m3 and e5m2, `nvfp4` what has ue4m3 scales besides e2m1.
     tcgen05 has fifteen thousand products: they are listed where something is asked, and `op="tcgen05"` asks for all.
     """
+    from warpfrag.isa.nicknames import ROLES, nickname
+
     wanted = {"op": op, "shape": _shape_text(shape), "a": a, "b": b, "c": c, "d": d, "kind": kind}
     asked = {field: choice for field, choice in wanted.items() if choice is not None}
     nicknamed = {role: called for role in ROLES if (called := nickname(asked.get(role)))}
     asked = {field: choice for field, choice in asked.items() if field not in nicknamed}
+    if target is not None:
+        target = read_target(target, f"find(target={quote(target)})").name
     everything: list[Form] = [*forms()]
-    if any(choice is not None for choice in (*wanted.values(), target, sparse)):
+    is_asked = any(choice is not None for choice in (*wanted.values(), target, sparse))
+    if is_asked and (asked or target is None or target in read_table("tcgen05")["targets"]["all"]):
         everything += listed_forms()
     if isinstance(asked.get("op"), str) and asked["op"] == PREFIX:
         everything = [form for form in everything if form.op.startswith(f"{PREFIX}.")]
@@ -138,8 +145,6 @@ def find(
     if not (sparse is None or isinstance(sparse, bool)):
         question = f"find(sparse={quote(sparse)})"
         raise IllegalInstruction(question, "sparse is True, False or None")
-    if target is not None:
-        target = read_target(target, f"find(target={quote(target)})").name
     return [
         instruction_of(form, _fragment_arch(form, target))
         for form in everything

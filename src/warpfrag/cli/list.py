@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from warpfrag.catalog.registry import find
 from warpfrag.cli.support.options import json_option, target_option_with_help, type_option
 from warpfrag.cli.support.output import NO, echo, echo_error, print_json, print_table
 from warpfrag.cli.support.verbs import verb
@@ -44,16 +43,21 @@ def command(*, target: str | None, sparse: bool | None, is_long: bool, as_json: 
 
     The exit status is 1 if no instruction matches.
     """
-    is_asked = target is not None or sparse is not None or any(answer is not None for answer in asked.values())
-    everything = [*find(), *(find(op="tcgen05") if is_asked else [])]
-    for question, answer in asked.items():
-        if answer is not None:
-            _check(question, answer, everything)
+    from warpfrag.catalog.registry import find
+
+    answers = {question: answer for question, answer in asked.items() if answer is not None}
+    listed = find(target=target, sparse=sparse)
+    if answers and target is None and sparse is None:
+        listed += find(op="tcgen05")
     matches = [
         instruction
-        for instruction in (everything if target is None and sparse is None else find(target=target, sparse=sparse))
-        if all(answer is None or _answers(instruction, question, answer) for question, answer in asked.items())
+        for instruction in listed
+        if all(_answers(instruction, question, answer) for question, answer in answers.items())
     ]
+    if answers and not matches:
+        everything = [*find(), *find(op="tcgen05")]
+        for question, answer in answers.items():
+            _check(question, answer, everything)
     if as_json:
         print_json("list", {"count": len(matches), "instructions": [_json(instruction) for instruction in matches]})
     elif is_long and matches:
