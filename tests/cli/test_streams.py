@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from warpfrag.cli import main, table
+from warpfrag.cli import main
 from warpfrag.cli.support.output import STATUSES, ProgressLine, printable
 
 NAME = "mma.m16n8k16.f32.f16.f16.f32"
@@ -113,7 +113,7 @@ def test_what_nobody_foresaw_is_one_line(run, monkeypatch, error, status, senten
     def fail(*_):
         raise error
 
-    monkeypatch.setattr(table, "operand_view", fail)
+    monkeypatch.setattr("warpfrag.cli.support.operand_view.operand_view", fail)
     monkeypatch.delenv("WARPFRAG_TRACEBACK", raising=False)
     answer = run("table", NAME, "a")
 

@@ -10,6 +10,7 @@ A verb's module becomes an attribute of this one when it is loaded, so the built
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from contextlib import suppress
@@ -35,10 +36,13 @@ from warpfrag.cli.support.output import (
     print_error,
 )
 from warpfrag.cli.support.verbs import PipeSafeCommand, print_and_exit
+from warpfrag.core.garbage import no_garbage_collection
 from warpfrag.errors import IllegalInstruction, WarpfragError, quote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from click.shell_completion import CompletionItem
 
 VERBS = {
     "list": "The instructions, filtered by target, type and shape.",
@@ -94,8 +98,16 @@ class VerbGroup(PipeSafeCommand, click.Group):
         """The command of a verb."""
         if cmd_name not in VERBS:
             return None
-        command: click.Command = import_module(f"warpfrag.cli.{cmd_name}").command
+        with no_garbage_collection():
+            command: click.Command = import_module(f"warpfrag.cli.{cmd_name}").command
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The verbs that begin so, without importing them, and the options."""
+        from click.shell_completion import CompletionItem
+
+        verbs = [CompletionItem(verb, help=text) for verb, text in VERBS.items() if verb.startswith(incomplete)]
+        return [*verbs, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -153,6 +165,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return ERROR
     finally:
         _forget_unwritten()
+        if arguments is None:
+            gc.freeze()  # the process ends, and all of its memory with it: Python need not search that for garbage
 
 
 def _status(words: list[str], *, as_json: bool) -> int:

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from warpfrag.catalog.registry import get
-from warpfrag.cli.support.operand_view import Load, OperandView, Record, operand_view
 from warpfrag.cli.support.options import (
     instruction_argument,
     integer,
@@ -22,6 +20,7 @@ from warpfrag.cli.support.verbs import verb
 from warpfrag.core.coordinates import check_index, place
 
 if TYPE_CHECKING:
+    from warpfrag.cli.support.operand_view import OperandView, Record
     from warpfrag.core.coordinates import Place
 
 
@@ -64,6 +63,9 @@ def command(
     warps: --warp selects one; default: all. Of tensor memory, LANE is its lane and REG its column; with
     --through it is what the registers of four warps hold after a tcgen05.ld of the operand.
     """
+    from warpfrag.catalog.registry import get
+    from warpfrag.cli.support.operand_view import Load, operand_view
+
     view = operand_view(get(name, target), operand, Load(through, column, base_lane))
     layout = view.layout
     if view.in_tensor_memory:

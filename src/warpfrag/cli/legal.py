@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import click
 
-from warpfrag.catalog.registry import get
-from warpfrag.cli.info import ptx_versions
 from warpfrag.cli.support.options import instruction_argument, integer, json_option, target_option_with_help
 from warpfrag.cli.support.output import NO, echo, print_heading, print_illegal, print_json, wrapped
 from warpfrag.cli.support.verbs import verb
 from warpfrag.errors import IllegalInstruction
-from warpfrag.isa.legality import advice, left_out
 from warpfrag.isa.targets import targets
 
 
@@ -27,6 +24,10 @@ def command(*, name: str, target: str | None, selector: int | None, as_json: boo
 
     The exit status is 0 for yes and 1 for no.
     """
+    from warpfrag.catalog.registry import get
+    from warpfrag.cli.info import ptx_versions
+    from warpfrag.isa.legality import advice, left_out
+
     asked = {"asked": name, "target": target, "selector": selector}
     try:
         instruction = get(name, target, selector)

@@ -16,7 +16,6 @@ from warpfrag.cli.support.options import complete_file, file_option, integer, js
 from warpfrag.cli.support.output import ProgressLine, echo, echo_error, print_json, print_notes, print_table
 from warpfrag.cli.support.verbs import verb
 from warpfrag.errors import InvalidOperand, NoGpu, StoreWarning, UnusableFile
-from warpfrag.prediction.error_report import Summary
 from warpfrag.render.files import check_writable, write_atomically
 from warpfrag.render.plots import bar_page
 
@@ -104,6 +103,8 @@ def command(
 
 def _csv(outcomes: list[Outcome]) -> str:
     """A line for each case: what it is, and its figures; empty where it could not be computed."""
+    from warpfrag.prediction.error_report import Summary
+
     names = [field.name for field in fields(outcomes[0].case)]
     figures = [field.name for field in fields(Summary)]
     text = StringIO()

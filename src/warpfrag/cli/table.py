@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from warpfrag.catalog.registry import get
-from warpfrag.cli.support.operand_view import Load, numbering_notes, operand_view
 from warpfrag.cli.support.options import (
     choice_options,
     instruction_argument,
@@ -84,6 +82,9 @@ def command(
     numbered as in PTX, through the registers of a lane. Where a side is longer than 16 elements, the neighbours that
     share a register share a cell. With --to, the whole layout in the notation of another tool.
     """
+    from warpfrag.catalog.registry import get
+    from warpfrag.cli.support.operand_view import Load, numbering_notes, operand_view
+
     view = operand_view(get(name, target), operand, Load(through, column, base_lane))
     text = view.written(notation) if notation else None
     if text and notation and not (as_json or style == "json"):

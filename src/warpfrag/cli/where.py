@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from warpfrag.catalog.registry import get
-from warpfrag.cli.descriptor import read_word
-from warpfrag.cli.support.operand_view import Load, LogicalColumns, OperandView, Record, operand_view
 from warpfrag.cli.support.options import (
     choice_options,
     file_option,
@@ -25,13 +22,13 @@ from warpfrag.cli.support.output import echo, print_heading, print_json, print_n
 from warpfrag.cli.support.verbs import verb
 from warpfrag.core.coordinates import check_index
 from warpfrag.errors import InvalidOperand, quote
-from warpfrag.execution.operand import Operand, SparseOperand
-from warpfrag.execution.tensor_operand import PADDED, InTensorShared
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from warpfrag.catalog.instruction import Instruction
+    from warpfrag.cli.support.operand_view import LogicalColumns, OperandView, Record
+    from warpfrag.execution.operand import SparseOperand
 
 ELEMENT = re.compile(r"(\w+)\[ ?(\d{1,9}) ?(?:, ?|\]\[)(\d{1,9}) ?\]")  # A[9, 3] or A[9][3]
 
@@ -84,6 +81,9 @@ def command(
     B of wgmma lies in shared memory, and A may: its byte is that of a --descriptor, or of a tile without gaps.
     Of tensor memory the answer is lane and column; with --through, warp, lane and register after a tcgen05.ld.
     """
+    from warpfrag.catalog.registry import get
+    from warpfrag.cli.support.operand_view import Load, operand_view
+
     operand, row, col = _element(operand, row, col)
     instruction = get(name, target)
     load = Load(through, column, base_lane)
@@ -150,6 +150,10 @@ def _print_address(
     as_json: bool,
 ) -> None:
     """At which byte of shared memory an element lies."""
+    from warpfrag.cli.descriptor import read_word
+    from warpfrag.execution.operand import Operand
+    from warpfrag.execution.tensor_operand import PADDED, InTensorShared
+
     operand = instruction.operands.get(name.lower())
     if not (isinstance(operand, Operand) and operand.staged):
         msg = f"--descriptor and --trans are for A and B of wgmma and tcgen05, not for {quote(name)} of {instruction}"
@@ -197,6 +201,8 @@ def _texts(facts: Mapping[str, list[int] | list[str]]) -> list[str]:
 
 def _sparse(view: OperandView, position: list[int]) -> SparseOperand:
     """The sparse A that the question is about, its coordinates checked."""
+    from warpfrag.execution.operand import SparseOperand
+
     sparse = view.registers
     if not isinstance(sparse, SparseOperand):
         msg = f"--logical and --codes are for A of a sparse instruction, not for {view.name} of {view.instruction}"
@@ -212,6 +218,7 @@ def _sparse(view: OperandView, position: list[int]) -> SparseOperand:
 def _exact(view: OperandView, sparse: SparseOperand, position: list[int], file: str) -> list[Holder]:
     """The holder of an element of the full A under the metadata codes of a file; none where it is not stored."""
     from warpfrag.cli.support.matrix_files import read_codes
+    from warpfrag.cli.support.operand_view import LogicalColumns
 
     metadata = view.instruction.metadata
     codes = read_codes(file, metadata.format, metadata.shape, raw=True)

@@ -74,9 +74,12 @@ def target(text: str) -> str:
 
 def complete_instruction(_context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
     """The names that begin so, in full, or as people shorten them: what a shell offers."""
-    from warpfrag.catalog.registry import find
+    from warpfrag.isa.names import spell
+    from warpfrag.isa.ops import OPS
+    from warpfrag.isa.rows import forms
 
-    names = [instruction.name for instruction in find()]
+    operations = dict.fromkeys(op.partition(".")[0] for op in OPS)
+    names = [spell(form) for first in _beginning(operations, start.partition(".")[0]) for form in forms(first)]
     return _beginning(names, start) or _beginning((name.replace(".sync.aligned", "") for name in names), start)
 
 
