@@ -268,6 +268,76 @@ def test_compiled_code_is_tied_to_the_text_of_every_kernel():
     assert not fresh.is_cached
 
 
+KEPT = {
+    "f16": (F16, ((2, 16, 16), (2, 16, 8))),
+    "fp8": (C_LAST, ((2, 16, 32), (2, 32, 8))),
+    "sparse": (rule_of(instruction("mma.sp", "m16n8k32", "f32.f16.f16.f32"), "sm_90"), ((2, 16, 16), (2, 32, 8))),
+    "scaled": (
+        rule_of(
+            instruction("mma", "m16n8k32", "f32.e4m3.e4m3.f32", kind="mxf8f6f4", scale_vec="1X"),
+            "sm_120a",
+        ),
+        ((2, 16, 32), (2, 32, 8)),
+    ),
+}
+"""Rules with the shapes of A and B: what each adds to the memory that is kept."""
+
+
+def random_product(rule, shape_a, shape_b, seed):
+    """Random finite codes, and metadata and scale factors where the rule has them."""
+    draw = np.random.default_rng(seed)
+    bits = 8 if rule.a == "e4m3" else 16
+    a, b = (draw.integers(0, 3 << bits - 2, shape, f"u{bits // 8}") for shape in (shape_a, shape_b))
+    c = draw.standard_normal((2, 16, 8)).astype(np.float32).view(np.uint32)
+    named = {}
+    if rule.is_sparse:
+        chosen = np.array([[0, 1], [0, 2], [0, 3], [1, 2], [1, 3], [2, 3]])[draw.integers(0, 6, (2, 16, 8))]
+        named["columns"] = (chosen + 4 * np.arange(8)[:, None]).reshape(shape_a).astype(np.int32)
+    if rule.scales:
+        named = {
+            name: draw.integers(120, 134, shape, np.uint8)
+            for name, shape in (("scale_a", (2, 16, rule.scales)), ("scale_b", (2, rule.scales, 8)))
+        }
+    return ProductOperands(a, b, c, **named)
+
+
+@pytest.mark.parametrize("kind", KEPT)
+def test_a_product_in_memory_that_was_kept_leaves_nothing_of_the_last(kind):
+    rule, shapes = KEPT[kind]
+    kernel, products = Compiled().compile(rule), [random_product(rule, *KEPT[kind][1], seed) for seed in range(3)]
+    expected = [reference.matmul(rule, operands) for operands in products]
+    assert not np.array_equal(expected[0], expected[1])
+    codes = [kernel.run_whole(operands) for operands in products]
+    assert len(kernel.idle(*shapes)) == 1  # all three had the same memory
+    assert all(map(np.array_equal, codes, expected))  # and a result is not overwritten by the next
+
+
+def test_memory_that_is_in_use_is_not_taken_again():
+    """Another thread, or a signal's handler, multiplies while the loops of a product run."""
+    rule, shapes = KEPT["f16"]
+    kernel, products = Compiled().compile(rule), [random_product(rule, *shapes, seed) for seed in range(2)]
+    expected = [reference.matmul(rule, operands) for operands in products]
+    kernel.run_whole(products[0])
+    (workspace,) = idle = kernel.idle(*shapes)
+    between = []
+
+    def interrupted():
+        between.append(kernel.run_whole(products[1]))
+        workspace.run()
+
+    idle[:] = [workspace._replace(run=interrupted)]
+    assert np.array_equal(kernel.run_whole(products[0]), expected[0])
+    assert np.array_equal(between[0], expected[1])
+    assert len(idle) == 2
+
+
+def test_the_memory_of_a_large_product_is_not_kept():
+    kernel, shape = Compiled().compile(F16), (1, 80, 80)
+    zeros = np.zeros(shape, np.uint16)
+    kernel.run_whole(ProductOperands(zeros, zeros, np.zeros(shape, np.uint32)))
+    assert kernel.idle.cache_info().currsize == 0
+
+
 def test_every_kernel_can_be_compiled_ahead():
     rules = rules_by_loops()
     assert set(rules) == {f"{rule.__name__}, {part}" for rule in KERNELS for part in ("whole tiles", "parts of a tile")}

@@ -110,6 +110,23 @@ def test_every_call_is_held_to_the_types_it_was_made_for(what, built, fresh):
     assert len(compiled) == 2
 
 
+@pytest.mark.parametrize("what", [None, *OTHERS])
+def test_bound_arguments_are_held_to_the_types_too(what, built, fresh):
+    path = built / objects.path_of(HOST[-1]).name
+    (fresh / path.name).write_bytes(path.read_bytes())
+    compiled, entry = [], jit.KernelEntry.__new__(jit.KernelEntry)
+    entry.name, entry.compiled = "popcount_block", lambda *arguments: compiled.append(arguments)
+    entry.run = entry._run_first
+    a, b, sums, is_xor, bounds = operands()
+    taken = OTHERS[what](sums) if what else sums
+    run = entry.bound(a, b, taken, is_xor, bounds)
+    b[:] = a[:, :4, :1]  # after its words were made: they hold the address, and not what is there
+    run()
+    assert [call[2] is taken for call in compiled] == ([True] if what else [])
+    if what is None:
+        assert np.array_equal(sums, np.bitwise_count(a[..., None] ^ b[:, None]).sum(axis=2, dtype=np.int32))
+
+
 def remade(data, **changes):
     """A file with another head, and its digest right."""
     line, _, code = data.partition(b"\n")

@@ -119,7 +119,7 @@ class FieldReader:
         layout, row = operand.layout, operand.row
         selected = tuple(immediate_coordinates(layout, immediates.of(operand.role)).values())
         places = fragment.first_places(layout).reshape(layout.shape)[selected]
-        self.threads = operand.threads
+        self.axes, self.threads = len(operand.threads), prod(operand.threads)
         self.lanes = places // layout.slots
         self.shifts = (places % layout.slots * row.container + row.low).astype(WORD)
         self.mask = WORD.type(operand.format.codes - 1)
@@ -127,7 +127,7 @@ class FieldReader:
 
     def read(self, words: NDArray[np.uint32]) -> NDArray[np.uint32]:
         """Codes [..., rows, cols]."""
-        flat = words.reshape(*words.shape[: words.ndim - len(self.threads)], prod(self.threads))
+        flat = words.reshape(*words.shape[: words.ndim - self.axes], self.threads)
         codes: NDArray[np.uint32] = (flat.take(self.lanes, axis=-1) >> self.shifts) & self.mask
         return codes
 
@@ -147,7 +147,7 @@ class MetadataDecoder:
     def columns_of(self, fields: NDArray[np.uint32]) -> NDArray[np.int32]:
         """Logical columns [..., rows, stored] by metadata codes [..., rows, chunks]; an illegal code is refused."""
         columns = self.columns.take(fields + self.first_codes, axis=0)
-        if columns.size and columns.min() < 0:
+        if np.minimum.reduce(columns, axis=None, initial=0) < 0:
             logical_columns(self.pattern, fields)  # which says what is wrong
         return columns.reshape(*fields.shape[:-1], fields.shape[-1] * columns.shape[-1])
 
@@ -202,9 +202,9 @@ class PreparedInstruction:
 
     def readers_of(self, immediates: Immediates) -> dict[str, FieldReader]:
         """A reader for each metadata or scale word; immediates that the form does not have are refused."""
-        ids = (immediates.byte_id, immediates.thread_id)
-        is_exact = type(immediates.selector) is int and all(type(pair) is tuple for pair in ids)
-        is_exact = is_exact and all(type(number) is int for pair in ids for number in pair)
+        byte_id, thread_id = immediates.byte_id, immediates.thread_id
+        is_exact = type(byte_id) is type(thread_id) is tuple
+        is_exact = is_exact and set(map(type, (immediates.selector, *byte_id, *thread_id))) == {int}
         readers = self.readers.get(immediates) if is_exact else None  # True is equal to 1, and no selector
         if readers is None:
             check_immediates(self.form, immediates, self.selected)

@@ -47,6 +47,10 @@ PREPARED_BYTES = 12
 """Of each element: a float64, and at most 32 bits for its exponent."""
 MIN_DEPTH = 1 << 10
 """K is not cut into smaller parts than this."""
+MAX_KEPT = 1 << 14
+"""Elements of A, B and C up to which the memory of a product is kept for the next of its shape."""
+KEPT_SHAPES = 8
+"""Shapes of each rule for which it is."""
 LINE = 512
 """Columns of a block for the loops that are not fused: whole lines of the caches."""
 _NONE = np.empty((0, 0, 0), np.int32)
@@ -222,6 +226,15 @@ class FusedArguments(NamedTuple):
     out: NDArray[np.uint32]
 
 
+class Workspace(NamedTuple):
+    """Memory for one small product, and the loops that run on it: what they take is found out once."""
+
+    memory: tuple[Codes, ...]
+    """Of the operands, in the order of `FusedArguments`."""
+    out: Codes
+    run: Callable[[], None]
+
+
 class PreparedTile(NamedTuple):
     """What `kernels.fused.fused_block` takes before the part to compute: one tile, its operands prepared."""
 
@@ -246,7 +259,10 @@ class FusedKernel:
         self.constants = fused_constants(rule)
         self.numbers = flatten(self.constants)
         self.converts = rule.multiplicands != (rule.a, rule.b)
+        self.is_plain = not (self.converts or rule.is_sparse or rule.scales)
         self.order = lru_cache(8)(partial(_orders, rule))
+        self.idle: Callable[..., list[Workspace]] = lru_cache(KEPT_SHAPES)(lambda *_shapes: [])
+        """Workspaces that no thread uses, by the shapes of A and B."""
 
     @cached_property
     def tables(self) -> list[NDArray[np.uint32]]:
@@ -261,22 +277,31 @@ class FusedKernel:
         depth = max(MIN_DEPTH, MAX_PREPARED_BYTES // (padded * PREPARED_BYTES))
         return max(1, depth // self.rule.k) * self.rule.k
 
-    def load(self, operands: ProductOperands) -> FusedArguments:
-        """The operands of a product as the loops take them."""
+    def words(self, operands: ProductOperands) -> tuple[Codes, ...]:
+        """What the loops take of the operands, in the order of their arguments."""
         a, b, c, columns, scale_a, scale_b = operands
         if self.converts:
             table_a, table_b = self.tables
             a, b = table_a.take(a), table_b.take(b)
+        if columns is None:
+            columns = _NONE
+        if scale_a is None or scale_b is None:
+            return a, b, c, columns, _NONE, _NONE
+        return a, b, c, columns, powers_of_two(scale_a), powers_of_two(scale_b)
+
+    def load(self, operands: ProductOperands) -> FusedArguments:
+        """The operands of a product as the loops take them."""
+        a, b, c, columns, scale_a, scale_b = self.words(operands)
         return FusedArguments(
             _plain(a, np.uint32),
             _plain(b, np.uint32),
             _plain(c, np.uint32),
-            _NONE if columns is None else _plain(columns, np.int32),
-            _NONE if scale_a is None else powers_of_two(scale_a),
-            _NONE if scale_b is None else powers_of_two(scale_b),
-            self.order(b.shape[1]),
+            _plain(columns, np.int32),
+            _plain(scale_a, np.int32),
+            _plain(scale_b, np.int32),
+            self.order(operands.b.shape[1]),
             self.numbers,
-            np.empty(c.shape, np.uint32),
+            np.empty(operands.c.shape, np.uint32),
         )
 
     def start(self, operands: ProductOperands) -> Job:
@@ -285,9 +310,30 @@ class FusedKernel:
 
     def run_whole(self, operands: ProductOperands) -> Codes:
         """Load the operands, and run whole tiles, one after the other."""
-        arguments = self.load(operands)
-        self.entry.run(*arguments, whole_of(operands.c.shape))
-        return arguments.out
+        a, b, c, *_ = operands
+        if a.size + b.size + c.size > MAX_KEPT:
+            arguments = self.load(operands)
+            self.entry.run(*arguments, whole_of(c.shape))
+            return arguments.out
+        idle = self.idle(a.shape, b.shape)
+        try:
+            workspace = idle.pop()  # which no other thread has, nor a signal's handler
+        except IndexError:
+            workspace = self.workspace(operands)
+        memory, out, run = workspace
+        for place, array in zip(memory, (a, b, c) if self.is_plain else self.words(operands), strict=False):
+            place[...] = array
+        run()
+        codes = out.copy()
+        idle.append(workspace)
+        return codes
+
+    def workspace(self, operands: ProductOperands) -> Workspace:
+        """Memory of its own, for operands of these shapes."""
+        loaded = self.load(operands)
+        memory = tuple(np.copy(array) for array in loaded[:6])
+        arguments = FusedArguments._make((*memory, *loaded[6:]))
+        return Workspace(memory, loaded.out, self.entry.bound(*arguments, whole_of(loaded.out.shape)))
 
 
 class FusedJob:

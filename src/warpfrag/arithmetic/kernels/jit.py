@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar
 
@@ -90,6 +91,13 @@ class KernelEntry(Generic[Parameters]):
             return True
         folder, name = self.compiled.stats.cache_path, self.compiled.py_func.__qualname__
         return bool(self.compiled.signatures) or (folder is not None and any(Path(folder).glob(f"*{name}-*.nbi")))
+
+    def bound(self, *args: Parameters.args, **options: Parameters.kwargs) -> Callable[[], None]:
+        """`run` with these arguments, which it keeps alive: of an object, their words are made once for all calls."""
+        ready = objects.function_of(self.name, SOURCE_DIGEST)
+        if options or ready is None or not ready.takes(args):
+            return partial(self.run, *args, **options)
+        return ready.bound(args)
 
     def _run_first(self, *args: Parameters.args, **options: Parameters.kwargs) -> None:
         """Load or compile it, then run it; from then on nothing stands between a call and the compiled code."""

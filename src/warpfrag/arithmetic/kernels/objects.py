@@ -103,6 +103,10 @@ class ObjectFunction:
             raise MemoryError
         return True
 
+    def takes(self, arguments: tuple[object, ...]) -> bool:
+        """Whether it was made for arguments of these types."""
+        return kinds_of(arguments) == self.kinds
+
     def bound(self, arguments: tuple[object, ...]) -> Callable[[], None]:
         """A function that runs the loops on arguments of these types, which it keeps alive."""
         words: list[int] = []
