@@ -48,8 +48,9 @@ def least_of(old: Side, new: Side, job: tuple[str, str, int], clock: str) -> tup
 def main() -> None:
     """Measure, and print as it goes."""
     new_source = HERE.parent / "src"
-    compile_kernels(new_source)
     source, *options = sys.argv[1:]
+    for each in (Path(source).resolve(), new_source):
+        compile_kernels(each)
     clock, threads, wanted = "seconds", 2, options
     if options[:1] == ["--cpu"]:
         clock, threads, wanted = "cpu", 1, options[1:]
