@@ -180,14 +180,17 @@ def _copy_words(code: PtxBuilder, lane: str, pointer: str, operand: Registers, c
             guard = f"@{inside} "
         else:
             guard = ""
-        if to_shared:
-            code.emit(f"{guard}ld.global.b32 {word}, [{place} + {start}]")
-            code.emit(f"{guard}st.shared.b32 [{shared} + {start}], {word}")
-        else:
-            code.emit(f"{guard}ld.shared.b32 {word}, [{shared} + {start}]")
-            code.emit(f"{guard}st.global.b32 [{place} + {start}], {word}")
+        _copy_word(code, word, f"{place} + {start}", f"{shared} + {start}", to_shared=to_shared, guard=guard)
     if to_shared:
         code.emit(WARP_BARRIER)
+
+
+def _copy_word(code: PtxBuilder, word: str, place: str, shared: str, *, to_shared: bool, guard: str = "") -> None:
+    """A word from global to shared memory, or back."""
+    ends = (("global", place), ("shared", shared))
+    (source, at), (target, to) = ends if to_shared else ends[::-1]
+    code.emit(f"{guard}ld.{source}.b32 {word}, [{at}]")
+    code.emit(f"{guard}st.{target}.b32 [{to}], {word}")
 
 
 def _line_address(code: PtxBuilder, lane: str, copy: SharedCopy, operand: Registers) -> str:
@@ -265,12 +268,7 @@ def _copy_bytes(code: PtxBuilder, lane: str, memory: str, tile: str, count: str,
     code.emit(f"@{outside} bra {done}")
     shared = code.compute("shared", "add.u32", tile, at)
     place = code.compute("global", "mad.wide.u32", at, 1, memory)
-    if to_shared:
-        code.emit(f"ld.global.b32 {word}, [{place}]")
-        code.emit(f"st.shared.b32 [{shared}], {word}")
-    else:
-        code.emit(f"ld.shared.b32 {word}, [{shared}]")
-        code.emit(f"st.global.b32 [{place}], {word}")
+    _copy_word(code, word, place, shared, to_shared=to_shared)
     code.emit(f"add.u32 {at}, {at}, 128")
     code.emit(f"bra {again}")
     code.label(done)
