@@ -11,7 +11,7 @@ import numpy as np
 
 from warpfrag.ptx.checks.barriers import BarrierCheck
 from warpfrag.ptx.checks.descriptors import DescriptorCheck
-from warpfrag.ptx.checks.findings import FindingCollector
+from warpfrag.ptx.checks.findings import ORDER_CHECKS, FindingCollector
 from warpfrag.ptx.checks.mbarrier_lifetimes import MbarrierLifetimes
 from warpfrag.ptx.checks.observers import ObserverGroup
 from warpfrag.ptx.checks.ordering import LaunchOrder
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from warpfrag.ptx.interpreter.memory import DeviceMemory
     from warpfrag.ptx.interpreter.warp_state import LaunchPart
     from warpfrag.ptx.reader.source_lines import SourceLine
-
-ORDER_CHECKS = {"races", "async"}
-BATCH_THREADS = 2048  # that run at once where their order is followed
 
 
 class LaunchChecks:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 Verdict = Literal["clean", "findings", "incomplete"]
 Check = Literal["memory", "races", "uninitialised", "barriers", "async"]
 CHECKS: tuple[Check, ...] = ("memory", "races", "uninitialised", "barriers", "async")
+ORDER_CHECKS: set[Check] = {"races", "async"}
+"""Those for which accesses are compared with what orders them."""
+BATCH_THREADS = 2048  # that run at once where their order is followed
 KINDS: dict[str, Check] = {
     "bounds": "memory", "misaligned": "memory", "readonly": "memory", "freed": "memory",
     "race": "races", "lockstep": "races",

@@ -206,7 +206,8 @@ class TensorMemoryCheck(StepObserver):
 
     def finish(self) -> None:
         """Report allocations that are left; the launch does not end with an error then."""
-        for block, live in sorted(self.state.tensor_memories.live.items()):
+        memories = self.state.tensor_memories
+        for block, live in sorted(memories.live.items()) if memories is not None else ():
             for item in live:
                 place = self.state.blocks[block]
                 text = f"{item.columns} columns of tensor memory are allocated here and never freed"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from warpfrag.ptx.program.actions import Branch, DirectCall, LaneOp, MatrixOp, MemoryLoad, Move, Return
-from warpfrag.ptx.program.program import DecodedInstruction, MemoryOperand, PtxOperand, registers_of
+from warpfrag.ptx.program.program import DecodedInstruction, MemoryOperand, PtxOperand, Register, registers_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -28,6 +28,9 @@ def indices_of(operands: Iterable[PtxOperand]) -> set[int]:
     """The registers of operands, those of addresses among them."""
     registers: set[int] = set()
     for operand in operands:
+        if isinstance(operand, Register):  # most are
+            registers.add(operand.index)
+            continue
         registers.update(register.index for register in registers_of(operand))
         if isinstance(operand, MemoryOperand) and operand.base is not None:
             registers.add(operand.base.index)

@@ -27,10 +27,15 @@ if TYPE_CHECKING:
 NOBODY = "0"
 
 
-def is_followed(program: Program) -> bool:
-    """Whether all registers that may be read unwritten are known: not beyond calls, or in a program too large."""
+def _unwritten(program: Program) -> set[int] | None:
+    """The registers that may be read unwritten; None beyond calls, or in a program too large."""
     calls = any(isinstance(step.action, DirectCall | IndirectCall) for step in program.steps)
-    return not calls and maybe_unassigned(program) is not None
+    return None if calls else maybe_unassigned(program)
+
+
+def is_followed(program: Program) -> bool:
+    """Whether all registers that may be read unwritten are known."""
+    return _unwritten(program) is not None
 
 
 def passes_marks(step: DecodedInstruction) -> bool:
@@ -40,7 +45,7 @@ def passes_marks(step: DecodedInstruction) -> bool:
 
 def marked_registers(program: Program) -> set[int]:
     """The registers that may be read unwritten, and those computed from them; none where that is not followed."""
-    marked = (maybe_unassigned(program) or set()) if is_followed(program) else set()
+    marked = _unwritten(program) or set()
     results: dict[int, set[int]] = defaultdict(set)
     for step in program.steps if marked else ():
         if passes_marks(step):

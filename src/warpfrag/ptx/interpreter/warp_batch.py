@@ -31,7 +31,6 @@ from warpfrag.ptx.interpreter.memory_instructions import (
 )
 from warpfrag.ptx.interpreter.standstill import Standstill
 from warpfrag.ptx.interpreter.system_calls import run_system
-from warpfrag.ptx.interpreter.tensor_memory import TensorMemories, run_tensor
 from warpfrag.ptx.interpreter.texture_instructions import (
     run_fetch,
     run_surface_load,
@@ -76,6 +75,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from warpfrag.ptx.interpreter.tensor_memory import TensorMemories
     from warpfrag.ptx.program.program import (
         DecodedInstruction,
     )
@@ -101,7 +101,7 @@ class WarpBatch(WarpState):
         self.barriers = BlockBarriers(self)
         self.cluster_barriers = ClusterBarriers(self)
         self.mbarriers = self._new_mbarriers()
-        self.tensor_memories = TensorMemories(self, self.mbarriers)
+        self.tensor_memories: TensorMemories | None = None  # made at the first instruction of tcgen05
         self.calls = CallStacks(self)
         self.standstill = Standstill(self)
         self.random: np.random.Generator | None = None  # chooses who runs next, where a seed says so
@@ -366,6 +366,10 @@ class WarpBatch(WarpState):
 
     def tensor_op(self, step: DecodedInstruction, action: TensorThreadOp, group: LaneGroup) -> None:
         """tcgen05, on the tensor memories of the blocks."""
+        from warpfrag.ptx.interpreter.tensor_memory import TensorMemories, run_tensor
+
+        if self.tensor_memories is None:
+            self.tensor_memories = TensorMemories(self, self.mbarriers)
         run_tensor(self.tensor_memories, step, action, group)
 
     def memory_barrier(self, step: DecodedInstruction, action: MemoryBarrier, group: LaneGroup) -> None:

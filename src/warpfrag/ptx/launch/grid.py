@@ -172,7 +172,8 @@ class Work:
             try:
                 with np.errstate(all="ignore"):
                     batch.run()
-                    batch.tensor_memories.check_freed()
+                    if batch.tensor_memories is not None:
+                        batch.tensor_memories.check_freed()
             except WarpfragError as error:
                 self.failure = number, error
                 waves.clear()

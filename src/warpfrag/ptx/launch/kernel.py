@@ -18,17 +18,13 @@ from warpfrag.core.deprecation import renamed_attributes
 from warpfrag.errors import CompilerDeparture, InvalidOperand, NotModelled, UnusableFile, quote
 from warpfrag.memory.tensor_map import MAP_ALIGN, MAP_BYTES
 from warpfrag.numerics.float_environment import exact_floats
-from warpfrag.ptx.checks.checked_batch import BATCH_THREADS, ORDER_CHECKS
+from warpfrag.ptx.checks.findings import BATCH_THREADS, ORDER_CHECKS
 from warpfrag.ptx.compiler.engine import CompiledProgram
-from warpfrag.ptx.compiler.screening import ProgramScreen
 from warpfrag.ptx.interpreter.memory import Allocation, DeviceMemory
 from warpfrag.ptx.launch.arguments import Arguments
 from warpfrag.ptx.launch.clusters import declared_shape
 from warpfrag.ptx.launch.device_array import ADDRESSES
 from warpfrag.ptx.launch.evidence import launch_arch, step_evidence, unknown_layout
-from warpfrag.ptx.launch.exploration import Exploration
-from warpfrag.ptx.launch.exploration import explore as explore_launch
-from warpfrag.ptx.launch.followed import FollowedLaunch
 from warpfrag.ptx.launch.grid import Progress, Waves, Work, is_alone, is_ordered, warps_at_once
 from warpfrag.ptx.launch.names import matching, readable, resolve
 from warpfrag.ptx.launch.options import ENGINES, LIMIT, Engine, check_choice, check_explore, checks_of, launch_config
@@ -53,8 +49,10 @@ from warpfrag.render.files import read_bytes
 if TYPE_CHECKING:
     from warpfrag.catalog.evidence import Evidence
     from warpfrag.ptx.checks.findings import Check
+    from warpfrag.ptx.compiler.screening import ProgramScreen
     from warpfrag.ptx.debugger.debugger import Debugger
     from warpfrag.ptx.interpreter.warp_state import LaunchConfig
+    from warpfrag.ptx.launch.exploration import Exploration
     from warpfrag.ptx.lowering.fragment_flow import LayoutUse
     from warpfrag.ptx.program.program import Parameter, Program
     from warpfrag.ptx.reader.syntax import ModuleSyntax
@@ -278,6 +276,8 @@ class Kernel:
     @cached_property
     def _screen(self) -> ProgramScreen:
         """Which checks may be decided in compiled code."""
+        from warpfrag.ptx.compiler.screening import ProgramScreen
+
         return ProgramScreen(self.compiled)
 
     @cached_property
@@ -387,6 +387,8 @@ class Kernel:
         if set(named) <= {"memory"}:
             work = (work.run_checked if named else work.run_waves)(waves, threads, progress)
         else:
+            from warpfrag.ptx.launch.followed import FollowedLaunch
+
             config = replace(config, interleaving=None if seed is None else int(seed))
             screen = None if compiled is None else self._screen
             followed = FollowedLaunch(self.program, config, memory, named, self.module.sources, screen)
@@ -404,6 +406,7 @@ class Kernel:
         self, memory: DeviceMemory, before: list[np.ndarray[Any, Any]], config: LaunchConfig, runs: int
     ) -> Exploration:
         """Run other interleavings, from the memory before the launch."""
+        from warpfrag.ptx.launch.exploration import explore as explore_launch
 
         def run(seed: int) -> str:
             memory.tags.forget()

@@ -7,7 +7,6 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from warpfrag.ptx.launch.profile import Profile
-from warpfrag.render import html
 
 if TYPE_CHECKING:
     from warpfrag.catalog.evidence import Evidence
@@ -163,6 +162,8 @@ class Run:
 
     def _repr_html_(self) -> str:
         """A card for notebooks: the summary, the opcodes that ran most with their evidence, and the findings."""
+        from warpfrag.render import html
+
         ranking = sorted(self.counts.opcodes.items(), key=itemgetter(1), reverse=True)
         rows = [
             (name, f"{count:,}", self.evidence[name].level if name in self.evidence else "")
