@@ -188,6 +188,33 @@ def test_doubts_follow_the_code_of_ptxas(lines: str) -> None:
     assert run.exact == SASS_RULES[lines]
 
 
+FUNCTION = "tanh.approx.f16 %h4, %h0;"
+LOW_BYTES = {
+    f"{FUNCTION} cvt.s64.s8 %d5, %h4;": ("%d5", 0x60, True),
+    f"{FUNCTION} cvt.s8.u8 %d5, %h4;": ("%d5", 0x60, True),
+    f"{FUNCTION} cvt.u8.s8 %d5, %h4;": ("%d5", 0x960, True),
+    f"{FUNCTION} cvt.u8.s16 %h5, %h4;": ("%h5", 0x960, True),
+    f"{FUNCTION} cvt.s64.u8 %d5, %h4;": ("%d5", 0x960, True),
+    f"{FUNCTION} cvt.sat.u8.u16 %h5, %h4;": ("%h5", 0xFF, True),
+    f"{FUNCTION} cvt.rn.f16.u8 %h5, %h4;": ("%h5", 0x5600, True),
+    f"{FUNCTION} cvt.u32.u16 %r5, %h4; cvt.u8.u32 %r6, %r5;": ("%r6", 0x60, False),
+    f"{FUNCTION} cvt.u32.u16 %r5, %h4; and.b32 %r6, 255, %r5;": ("%r6", 0x60, False),
+    f"{FUNCTION} cvt.s32.s16 %r5, %h4; and.b32 %r6, %r5, 255;": ("%r6", 0x60, True),
+    "mov.b32 %r4, {%h0, %h0}; tanh.approx.f16x2 %r4, %r4; mov.b32 {_, %h4}, %r4; cvt.u8.u16 %h5, %h4;": (
+        "%h5", 0x60, False,
+    ),
+    "mov.b16 %h4, %h1; @%p0 tanh.approx.f16 %h4, %h0; cvt.u8.s16 %h5, %h4;": ("%h5", 0x60, False),
+}  # fmt: skip
+"""What lines take of 0x0960 where they mean its low byte, as the code of ptxas 13.0 shows; whether it is certain."""
+
+
+@pytest.mark.parametrize("lines", LOW_BYTES)
+def test_the_low_byte_of_a_function_of_f16_is_all_of_it_where_ptxas_drops_a_mask(lines: str) -> None:
+    register, expected, is_exact = LOW_BYTES[lines]
+    left, run = run_lines(lines, {"%h0": 0x960, "%h1": 0x1234, "%p0": 1}, register)
+    assert (left, run.exact) == (expected, is_exact)
+
+
 DOUBTS = {
     "sign before a selection": ({"%r0": 0x7F800001, "%r1": 0, "%p0": 1}, {"%r0": 0x3F800000}, "%r5"),
     "sign of 16 bits extended": ({"%h0": 0x8000, "%h1": 11}, {"%h0": 0x7FFF}, "%r4"),

@@ -17,6 +17,7 @@ from warpfrag.ptx.lowering.replaced_steps import (
     first,
     note,
     replace_where_seen,
+    second,
 )
 from warpfrag.ptx.lowering.uncertain_pairs import PAIRS_OF_FP8, QUARTERS
 from warpfrag.ptx.lowering.values import Constant, ValueTable
@@ -36,10 +37,10 @@ from warpfrag.ptx.semantics import conversions, floats
 
 if TYPE_CHECKING:
     from warpfrag.ptx.lowering.statements import KernelLowering
-    from warpfrag.ptx.lowering.values import Values
+    from warpfrag.ptx.lowering.values import Value, Values
     from warpfrag.ptx.program.actions import LaneFunction
     from warpfrag.ptx.program.program import DecodedInstruction
-    from warpfrag.ptx.program.types import Codes
+    from warpfrag.ptx.program.types import Codes, Type
 
 
 def adds_halves(action: Atomic) -> bool:
@@ -123,33 +124,75 @@ def packed_abs(kernel: KernelLowering, step: DecodedInstruction, values: Values,
 
 
 def low_byte(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
-    """The low byte of ex2 or tanh of f16, by a conversion from u8 or a mask."""
+    """The low byte of ex2 or tanh of f16, by a conversion from or to u8 or a mask."""
     attributes, action = step.attributes, step.action
-    is_mask = attributes.opcode == "and" and attributes.types[0].bits == 16
-    if not isinstance(action, LaneOp) or not (is_mask or action.sources in {(TYPES["u8"],), (TYPES["s8"],)}):
+    if not isinstance(action, LaneOp) or not (_masks(step, values) or _takes_byte(step)):
         return False
-    definitions = [item for item in map(table.definition, values) if item is not None]
-    if not any(
-        item[0].attributes.opcode in {"ex2", "tanh"} and item[0].attributes.types == (F16,) and item[0].guard is None
-        for item in definitions
-    ):
+    sure = [_is_sure_function(item) for item in map(table.definition, values)]
+    if not any(sure) and not any(_may_be_function(value, table) for value in values):
         return False
     name = "low byte of a function of f16"
-    if is_mask:
-        if any(isinstance(value, Constant) for value in values):
-            doubt(step, name, first)
+    if attributes.opcode == "and":
+        place = next(at for at, value in enumerate(values) if not isinstance(value, Constant))
+        doubt(step, name, second if place else first)
         return True
     target = action.results[0]
-    if target.is_float or attributes.sat:
+    if target.is_float:
         step.doubt = DEPARTURES[name].compiler
         return True
-    register = step.results[0]
+    register, source = step.results[0], step.sources[0]
     kind = TYPES[f"b{register.bits}"] if isinstance(register, Register) else target
-    step.action = replace(
-        action, sources=(B16,), results=(kind,), replaces=name, function=lambda a: a.astype(kind.dtype)
-    )
+    whole = TYPES[f"b{source.bits}"] if isinstance(source, Register) else B16
+    bound = replace(action, sources=(whole,), results=(kind,))
+    if any(sure):
+        step.action = replace(bound, replaces=name, function=lambda a: a.astype(kind.dtype))
+    else:
+        step.action = replace(bound, function=lambda a: (a & a.dtype.type(0xFF)).astype(kind.dtype))
+        doubt(step, name, lambda a: a.astype(kind.dtype))
     note(kernel, step, name)
     return True
+
+
+def _masks(step: DecodedInstruction, values: Values) -> bool:
+    """Whether a step keeps some of 32 bits or fewer, which a constant says."""
+    is_mask = step.attributes.opcode == "and" and step.attributes.types[0].bits in {16, 32}
+    return is_mask and sum(isinstance(value, Constant) for value in values) == 1
+
+
+def _takes_byte(step: DecodedInstruction) -> bool:
+    """Whether ptxas masks the low byte for a conversion: from u8, unless an s8 is made of it, and to u8."""
+    attributes, action = step.attributes, step.action
+    if attributes.opcode != "cvt" or not isinstance(action, LaneOp) or len(action.sources) != 1:
+        return False
+    target, source = action.results[0].name, action.sources[0]
+    if source is None or source.is_float or (attributes.sat and not action.results[0].is_float):
+        return False
+    return target == "u8" or (source.name == "u8" and target not in {"s8", "f16", "f64"})
+
+
+def _is_sure_function(definition: tuple[DecodedInstruction, int] | None) -> bool:
+    """Whether ptxas knows that ex2 or tanh of f16 left a value."""
+    return definition is not None and definition[0].guard is None and _is_function(definition[0], F16)
+
+
+def _is_function(step: DecodedInstruction, kind: Type) -> bool:
+    return step.attributes.opcode in {"ex2", "tanh"} and step.attributes.types == (kind,)
+
+
+def _may_be_function(value: Value | None, table: ValueTable) -> bool:
+    """Whether ex2 or tanh of f16 may have left a value: under a guard, in a loop, as one of two halves, or extended."""
+    for writer in table.writers(value, is_carried=True):
+        if _is_function(writer, F16):
+            return True
+        kinds = [kind.name for kind in writer.attributes.types]
+        is_extension = writer.attributes.opcode == "cvt" and kinds in (["u32", "u16"], ["u64", "u16"], ["s64", "u16"])
+        source = writer.sources[0] if writer.sources else None
+        if not (is_extension or isinstance(writer.action, Move)) or not isinstance(source, Register):
+            continue
+        before = table.last_writer(table.steps.index(writer), source)
+        if before is not None and _is_function(before, F16 if is_extension else TYPES["f16x2"]):
+            return True
+    return False
 
 
 def joined_conversions(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:

@@ -130,8 +130,8 @@ DEPARTURES = {
         ),
         Departure(
             "low byte of a function of f16", VERSIONS,
-            "a conversion from u8 reads 8 bits",
-            "of the result of ex2 or tanh of f16 it reads all 16, and a mask that keeps the low byte keeps all", READ,
+            "a conversion from or to u8 takes 8 bits",
+            "of the result of ex2 or tanh of f16 it takes all 16, and a mask that keeps the low byte keeps all", READ,
         ),
         Departure(
             "sign of 16 bits extended", OLDER,
