@@ -215,6 +215,41 @@ def test_the_low_byte_of_a_function_of_f16_is_all_of_it_where_ptxas_drops_a_mask
     assert (left, run.exact) == (expected, is_exact)
 
 
+IN_A = {
+    "cnot.b32 %r2, %r2;": ("-1", True),
+    "cnot.b32 %r2, %r2; ": ("1", False),
+    "neg.s32 %r2, %r2;": ("-1", False),
+    "mov.b64 {%r4, %r2}, %d0; st.global.b64 [%out], %d0;": ("1", True),
+    "mov.b64 {_, %r5}, %d0; mov.b32 %r2, %r5; st.global.b64 [%out], %d0;": ("1", True),
+    "shr.u64 %d1, %d0, 32; cvt.u32.u64 %r2, %d1; st.global.b64 [%out], %d0;": ("1", True),
+    "mov.b64 {%r4, %r2}, %d0; st.global.b32 [%out], %r4;": ("1", False),
+    "mov.b64 {%r2, %r4}, %d0; st.global.b64 [%out], %d0;": ("1", False),
+}
+"""What left a register of A, and the sign of A: whether ptxas 13.0 takes something else, as its code shows."""
+
+
+@pytest.mark.one_engine
+@pytest.mark.parametrize("lines", IN_A)
+def test_registers_of_a_are_in_doubt_where_ptxas_takes_others(lines: str) -> None:
+    sign, is_doubted = IN_A[lines]
+    text = f""".version 8.7
+.target sm_90a
+.address_size 64
+.visible .entry k(.param .u64 a, .param .u64 b) {{
+  .reg .b64 %d<4>, %in, %out; .reg .b32 %r<20>; .reg .pred %p<2>;
+  ld.param.u64 %in, [a]; ld.param.u64 %out, [b]; ld.global.v4.b32 {{%r0, %r1, %r2, %r3}}, [%in];
+  ld.global.b64 %d0, [%in]; ld.global.b64 %d3, [%in+8];
+  {lines} setp.ne.u32 %p0, %r0, 0;
+  wgmma.fence.sync.aligned;
+  wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16
+    {{%r8, %r9, %r10, %r11}}, {{%r0, %r1, %r2, %r3}}, %d3, %p0, {sign}, 1, 0;
+  wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0; st.global.b32 [%out+8], %r8;
+  ret;
+}}"""
+    doubts = [step.doubt for step in wf.ptx.load(text)["k"].program.steps if step.name.startswith("wgmma.mma")]
+    assert [bool(item) for item in doubts] == [is_doubted]
+
+
 DOUBTS = {
     "sign before a selection": ({"%r0": 0x7F800001, "%r1": 0, "%p0": 1}, {"%r0": 0x3F800000}, "%r5"),
     "sign of 16 bits extended": ({"%h0": 0x8000, "%h1": 11}, {"%h0": 0x7FFF}, "%r4"),

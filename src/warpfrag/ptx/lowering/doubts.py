@@ -5,6 +5,7 @@ A step is doubted as soon as it runs, or it gets an alternative: it is inexact w
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from warpfrag.ptx.lowering.values import Constant
 from warpfrag.ptx.opcodes.integer import by_parts
 from warpfrag.ptx.program.actions import Alternative, LaneOp, MatrixOp, Move
 from warpfrag.ptx.program.program import Immediate, Register, VectorOperand, registers_of
+from warpfrag.ptx.program.types import F64, TYPES
 from warpfrag.ptx.semantics import floats
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from warpfrag.ptx.program.types import Codes
 
 MIN_NORMAL_F32 = 0x00800000
+MINUS_1 = 0xFFFFFFFF
 
 
 def _doubt_upper(step: DecodedInstruction, reason: str) -> None:
@@ -207,6 +210,59 @@ def doubt_text(step: DecodedInstruction, *, has_calls: bool) -> None:
         registers = [register.index for register in registers_of(step.sources[0])]
         if len(set(registers)) != len(registers):
             step.doubt = "of a register that is in A twice, ptxas may take another"
+
+
+def doubt_registers_of_a(steps: Sequence[DecodedInstruction]) -> None:
+    """Doubt wgmma with A in registers, where ptxas takes another word or another sign for what left one of them."""
+    if not any(_reads_a(step) for step in steps):
+        return
+    last: dict[int, tuple[DecodedInstruction, Register]] = {}  # what left a register, and the one that mov copied
+    read = Counter(index for step in steps for index in {item.index for item in _wide_sources(step)})
+    for step in steps:
+        for item in registers_of(step.sources[0]) if _reads_a(step) else ():
+            writer, register = last.get(item.index, (None, item))
+            whole = _upper_word_of(writer, register, last) if writer is not None else None
+            if writer is not None and writer.attributes.opcode == "cnot" and _negates_a(step):
+                step.doubt = "with a result of cnot in A, the sign of A may be changed as that of integers"
+            elif whole is not None and read[whole.index] > 1:
+                step.doubt = "of the upper word of 64 bits that are in use, A may take the lower word"
+        for register in written_registers(step):
+            source = step.sources[0] if isinstance(step.action, Move) and len(step.sources) == 1 else None
+            is_copy = isinstance(source, Register) and source.bits == register.bits
+            before = last.get(source.index) if is_copy and isinstance(source, Register) else None
+            last[register.index] = before or (step, register)
+
+
+def _reads_a(step: DecodedInstruction) -> bool:
+    """Whether a step is wgmma with A in registers."""
+    is_wgmma = isinstance(step.action, MatrixOp) and step.action.operation == "wgmma"
+    return is_wgmma and isinstance(step.sources[0], VectorOperand)
+
+
+def _negates_a(step: DecodedInstruction) -> bool:
+    """Whether wgmma is told to change the sign of A, by the number behind its predicate."""
+    pairs = zip(step.sources, step.sources[1:], strict=False)
+    behind = [second for first, second in pairs if isinstance(first, Register) and first.bits == 1]
+    return any(isinstance(item, Immediate) and item.code(TYPES["s32"]) == MINUS_1 for item in behind)
+
+
+def _wide_sources(step: DecodedInstruction) -> list[Register]:
+    return [item for source in step.sources for item in registers_of(source) if item.bits == F64.bits]
+
+
+def _upper_word_of(
+    step: DecodedInstruction, register: Register, last: dict[int, tuple[DecodedInstruction, Register]]
+) -> Register | None:
+    """The 64-bit register whose upper word a step left in another: by mov into two, or as cvt of what shr left."""
+    target, source = step.results[0], step.sources[0] if step.sources else None
+    if not isinstance(source, Register) or source.bits != F64.bits:
+        return None
+    if isinstance(target, VectorOperand):
+        return source if len(target.items) == 2 and target.items[1] == register else None
+    shifted, _ = last.get(source.index, (None, None))
+    if step.attributes.opcode != "cvt" or shifted is None or shifted.attributes.opcode != "shr":
+        return None
+    return next(iter(_wide_sources(shifted)), None)
 
 
 def doubt_copies(steps: Sequence[DecodedInstruction]) -> None:

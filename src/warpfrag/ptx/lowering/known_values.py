@@ -27,6 +27,7 @@ from warpfrag.ptx.lowering.doubts import (
     doubt_constants,
     doubt_copies,
     doubt_pairs,
+    doubt_registers_of_a,
     doubt_text,
     relevant_pairs,
 )
@@ -104,6 +105,7 @@ def fold_values(kernel: KernelLowering) -> None:
     for step in kernel.steps:
         doubt_text(step, has_calls=has_calls)
     doubt_copies(kernel.steps)
+    doubt_registers_of_a(kernel.steps)
     has_library = any(calls_library(step) or goes_back(at, step) for at, step in enumerate(kernel.steps))
     pairs = relevant_pairs(kernel.steps, kernel.compiler, has_library=has_library)
     ruled = {at for at, step in enumerate(kernel.steps) if _wants_values(step)}
