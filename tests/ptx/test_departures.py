@@ -177,6 +177,15 @@ SASS_RULES = {
     "setp.lt.and.ftz.f32 %p2, %r2, %r0, %p0; @%p2 exit; mov.b32 %r5, 1;": True,
     "mov.pred %p2, 1; @%p0 bra DONE; setp.eq.ftz.f32 %p2, %r2, %r3; DONE: selp.b32 %r5, 1, 0, %p2;": False,
     "setp.eq.ftz.f32 %p2, %r2, %r3; selp.b32 %r5, 1, 0, %p2;": True,
+    "set.neu.ftz.u32.f32 %r4, %r2, %r3; setp.ne.u32 %p2, %r4, 0; selp.b32 %r5, 1, 0, %p2;": False,
+    "set.neu.ftz.s32.f32 %r4, %r2, %r3; cnot.b32 %r5, %r4;": False,
+    "set.neu.ftz.u32.f32 %r4, %r2, %r3; rem.u32 %r5, %r0, %r4;": False,
+    "set.neu.ftz.u32.f32 %r4, %r2, %r3; min.u32 %r5, %r4, 1;": True,
+    "set.neu.ftz.f32.f32 %r4, %r2, %r3; cnot.b32 %r5, %r4;": True,
+    "set.neu.ftz.u32.f32 %r4, %r0, %r3; cnot.b32 %r5, %r4;": True,
+    "elect.sync %r4|%p2, 1; vote.sync.all.pred %p1, !%p2, 1; selp.b32 %r5, 1, 0, %p1;": False,
+    "elect.sync %r4|%p2, 1; not.pred %p2, %p2; vote.sync.any.pred %p1, %p2, 1; selp.b32 %r5, 1, 0, %p1;": False,
+    "elect.sync %r4|%p2, 1; vote.sync.any.pred %p1, %p0, 1; selp.b32 %r5, 1, 0, %p1;": True,
 }
 """Lines, and whether ptxas 13.0 leaves them as they are, as its code shows; %r3 is 0."""
 

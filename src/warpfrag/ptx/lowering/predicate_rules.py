@@ -12,7 +12,7 @@ from warpfrag.ptx.lowering.liveness import readers_behind, written_registers
 from warpfrag.ptx.lowering.replaced_steps import doubt, goes_back, note
 from warpfrag.ptx.program.actions import Branch, LaneOp, Return
 from warpfrag.ptx.program.program import Immediate, Register, block_ends
-from warpfrag.ptx.program.types import BF16, F16, F32
+from warpfrag.ptx.program.types import BF16, F16, F32, PRED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from warpfrag.ptx.lowering.statements import KernelLowering
     from warpfrag.ptx.program.program import DecodedInstruction
 
+LOGICAL = {"and", "or", "xor", "not", "mov"}
 VOTED_AGAIN = "a vote or election before a loop may be held again in it, among the threads that are there"
 GUARD_CHANGED = "of a guarded step before a branch on its guard, the guard may be taken as that branch leaves it"
 
@@ -28,13 +29,20 @@ def doubt_predicates(kernel: KernelLowering) -> None:
     """Doubt steps whose predicates ptxas may compute differently."""
     steps = kernel.steps
     before: dict[int, DecodedInstruction] = {}  # what wrote a predicate last
+    elected: set[int] = set()  # predicates that elect left
     for at, step in enumerate(steps):
         if step.attributes.opcode == "setp" and step.attributes.ftz and step.attributes.types == (F32,):
             _lost_flush(kernel, at, step, before)
+        elif step.attributes.opcode == "set" and step.attributes.ftz:
+            _lost_flush_of_set(kernel, at, step)
         elif step.attributes.opcode in {"elect", "vote"}:
             _vote_again(steps, at, step)
+            if step.attributes.opcode == "vote" and _reads_any(step, elected):
+                step.doubt = "a vote on what elect left may be computed differently"
+        is_elected = _leaves_elected(step, elected)
         for register in written_registers(step):
             before[register.index] = step
+            (elected.add if is_elected and register.bits == 1 else elected.discard)(register.index)
     _changed_guards(kernel)
 
 
@@ -56,6 +64,39 @@ def _lost_flush(
         if isinstance(other, LaneOp):
             doubt(step, "flush of a joined comparison", other.function)
             note(kernel, step, "flush of a joined comparison")
+
+
+def _leaves_elected(step: DecodedInstruction, elected: set[int]) -> bool:
+    """Whether a step is elect, or a logical operation on what elect left."""
+    is_logical = step.attributes.opcode in LOGICAL and step.attributes.types == (PRED,)
+    return step.attributes.opcode == "elect" or (is_logical and _reads_any(step, elected))
+
+
+def _reads_any(step: DecodedInstruction, registers: set[int]) -> bool:
+    return any(isinstance(source, Register) and source.index in registers for source in step.sources)
+
+
+def _lost_flush_of_set(kernel: KernelLowering, at: int, step: DecodedInstruction) -> None:
+    """The integer that set.ftz left is compared with 0 by comparing its operands again, which no longer flushes."""
+    result, action, row = step.results[0], step.action, step.row
+    kinds = [kind.name for kind in step.attributes.types]
+    if kinds not in (["u32", "f32"], ["s32", "f32"]) or not isinstance(result, Register) or row is None:
+        return
+    readers = (kernel.steps[place] for place in readers_behind(kernel.steps, at, result))
+    if isinstance(action, LaneOp) and any(_compares_with_0(reader, result) for reader in readers):
+        other = row.bind(replace(step.attributes, ftz=False))
+        if isinstance(other, LaneOp) and len(other.sources) == len(action.sources):
+            doubt(step, "flush of a joined comparison", other.function)
+            note(kernel, step, "flush of a joined comparison")
+
+
+def _compares_with_0(step: DecodedInstruction, register: Register) -> bool:
+    """Whether a step asks if an integer is 0: it is compared with a constant, or divides."""
+    opcode = step.attributes.opcode
+    if opcode in {"div", "rem"}:
+        return isinstance(step.sources[1], Register) and step.sources[1].index == register.index
+    is_comparison = opcode in {"setp", "set"} and not step.attributes.types[-1].is_float
+    return opcode == "cnot" or (is_comparison and any(isinstance(source, Immediate) for source in step.sources))
 
 
 def _guarded(steps: Sequence[DecodedInstruction], at: int, predicate: Register) -> Iterator[DecodedInstruction]:

@@ -377,10 +377,6 @@ PAIRS = (
         "a comparison of the result of set may be computed differently",
     ),
     UncertainPair(
-        lambda step: _opcode(step, "vote"), lambda step: _opcode(step, "elect"),
-        "a vote on what elect left may be computed differently",
-    ),
-    UncertainPair(
         lambda step: _opcode(step, "mul") and _types(step)[-1:] == ["f64"] and _has_constant(step),
         lambda step: _opcode(step, "neg"), "a negation before a product with a constant may change the sign of a NaN",
     ),

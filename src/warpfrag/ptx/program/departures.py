@@ -187,9 +187,10 @@ DEPARTURES = {
         ),
         Departure(
             "flush of a joined comparison", VERSIONS,
-            "with .ftz, setp compares subnormal numbers as 0",
+            "with .ftz, setp and set compare subnormal numbers as 0",
             "setp.and.ftz.f32 that decides a branch or an exit, and setp.ftz.f32 in a block that may be skipped, behind"
-            " a predicate that is a constant: subnormal numbers are compared as they are", READ,
+            " a predicate that is a constant, and a comparison with 0 of what set.ftz left: subnormal numbers are"
+            " compared as they are", READ,
         ),
         Departure(
             "predicate of a loop", OLDER,
