@@ -259,6 +259,40 @@ def test_registers_of_a_are_in_doubt_where_ptxas_takes_others(lines: str) -> Non
     assert [bool(item) for item in doubts] == [is_doubted]
 
 
+TRANSPOSED = {
+    "redux.sync.xor.b32 %r4, %r0, -1;": True,
+    "redux.sync.xor.b32 %r4, %r0, -1; xor.b32 %r4, %r4, 99;": True,
+    "vote.sync.ballot.b32 %r4, %p0, -1;": True,
+    "mov.u32 %r4, %ctaid.x; mad.lo.u32 %r4, %r4, 17, 5;": True,
+    "shfl.sync.idx.b32 %r4, %r0, 0, 31, -1;": True,
+    "ld.shared.b32 %r4, [memory];": True,
+    "match.any.sync.b32 %r4, %r0, -1;": False,
+    "redux.sync.xor.b32 %r4, %r0, -1; add.u32 %r4, %r4, %r0;": False,
+    "redux.sync.xor.b32 %r4, %r0, -1; @%p0 mov.b32 %r4, %r0;": False,
+    "mov.b32 %r4, %r0;": False,
+}
+"""What left a word: whether ptxas 13.0 branches on the transposed word as if it were the same in every thread."""
+
+
+@pytest.mark.one_engine
+@pytest.mark.parametrize("lines", TRANSPOSED)
+def test_a_transposed_word_is_in_doubt_where_ptxas_takes_it_as_the_same_in_every_thread(lines: str) -> None:
+    text = f""".version 8.7
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 a) {{
+  .reg .b64 %in; .reg .b32 %r<8>; .reg .pred %p<2>; .shared .align 4 .b32 memory;
+  mov.u32 %r1, %tid.x; ld.param.u64 %in, [a]; mad.wide.u32 %in, %r1, 4, %in; ld.global.b32 %r0, [%in];
+  setp.lt.s32 %p0, %r0, 4;
+  {lines}
+  movmatrix.sync.aligned.m8n8.trans.b16 %r5, %r4;
+  st.global.b32 [%in], %r5;
+  ret;
+}}"""
+    doubts = [step.doubt for step in wf.ptx.load(text)["k"].program.steps if step.name.startswith("movmatrix")]
+    assert [bool(item) for item in doubts] == [TRANSPOSED[lines]]
+
+
 DOUBTS = {
     "sign before a selection": ({"%r0": 0x7F800001, "%r1": 0, "%p0": 1}, {"%r0": 0x3F800000}, "%r5"),
     "sign of 16 bits extended": ({"%h0": 0x8000, "%h1": 11}, {"%h0": 0x7FFF}, "%r4"),

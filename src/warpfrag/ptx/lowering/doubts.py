@@ -15,8 +15,15 @@ from warpfrag.ptx.lowering.liveness import written_registers
 from warpfrag.ptx.lowering.uncertain_pairs import PAIRS, UNIFORM_MATRIX, UncertainPair
 from warpfrag.ptx.lowering.values import Constant
 from warpfrag.ptx.opcodes.integer import by_parts
-from warpfrag.ptx.program.actions import Alternative, LaneOp, MatrixOp, Move
-from warpfrag.ptx.program.program import Immediate, Register, VectorOperand, registers_of
+from warpfrag.ptx.program.actions import Alternative, LaneOp, MatrixOp, MemoryLoad, Move
+from warpfrag.ptx.program.program import (
+    Immediate,
+    MemoryOperand,
+    Register,
+    SpecialRegister,
+    VectorOperand,
+    registers_of,
+)
 from warpfrag.ptx.program.types import F64, TYPES
 from warpfrag.ptx.semantics import floats
 
@@ -29,6 +36,8 @@ if TYPE_CHECKING:
 
 MIN_NORMAL_F32 = 0x00800000
 MINUS_1 = 0xFFFFFFFF
+SAME_IN_WARP = {"redux", "vote", "activemask", "elect"}
+OF_A_THREAD = ("%tid", "%laneid", "%lanemask")
 
 
 def _doubt_upper(step: DecodedInstruction, reason: str) -> None:
@@ -263,6 +272,44 @@ def _upper_word_of(
     if step.attributes.opcode != "cvt" or shifted is None or shifted.attributes.opcode != "shr":
         return None
     return next(iter(_wide_sources(shifted)), None)
+
+
+def doubt_transposed(steps: Sequence[DecodedInstruction]) -> None:
+    """Doubt movmatrix of a word that is the same in every thread: ptxas takes its result as the same, too.
+
+    It then branches on the result as if all threads went one way, and does not wait for those that go another.
+    """
+    if not any(step.attributes.opcode == "movmatrix" for step in steps):
+        return
+    uniform: set[int] = set()
+    for step in steps:
+        if step.attributes.opcode == "movmatrix" and any(item.index in uniform for item in _registers_read(step)):
+            step.doubt = UNIFORM_MATRIX
+        is_uniform = step.guard is None and _leaves_uniform(step, uniform)
+        for register in written_registers(step):
+            (uniform.add if is_uniform else uniform.discard)(register.index)
+
+
+def _registers_read(step: DecodedInstruction) -> list[Register]:
+    bases = [source.base for source in step.sources if isinstance(source, MemoryOperand)]
+    direct = [item for source in step.sources for item in registers_of(source)]
+    return [*direct, *(base for base in bases if isinstance(base, Register))]
+
+
+def _leaves_uniform(step: DecodedInstruction, uniform: set[int]) -> bool:
+    """Whether ptxas takes a result as the same in every thread of a warp, by the registers of which it does so."""
+    opcode = step.attributes.opcode
+    if opcode in SAME_IN_WARP or (opcode == "match" and ".all" in step.name):
+        return True
+    if opcode == "shfl":
+        return ".idx" in step.name and all(isinstance(source, Immediate) for source in step.sources[1:2])
+    special = [source.name for source in step.sources if isinstance(source, SpecialRegister)]
+    if any(name.startswith(OF_A_THREAD) for name in special):
+        return False
+    if isinstance(step.action, MemoryLoad) and step.action.space == "local":
+        return False
+    is_read = isinstance(step.action, LaneOp | Move | MemoryLoad)
+    return is_read and all(item.index in uniform for item in _registers_read(step))
 
 
 def doubt_copies(steps: Sequence[DecodedInstruction]) -> None:

@@ -29,6 +29,7 @@ from warpfrag.ptx.lowering.doubts import (
     doubt_pairs,
     doubt_registers_of_a,
     doubt_text,
+    doubt_transposed,
     relevant_pairs,
 )
 from warpfrag.ptx.lowering.half_rules import (
@@ -106,6 +107,7 @@ def fold_values(kernel: KernelLowering) -> None:
         doubt_text(step, has_calls=has_calls)
     doubt_copies(kernel.steps)
     doubt_registers_of_a(kernel.steps)
+    doubt_transposed(kernel.steps)
     has_library = any(calls_library(step) or goes_back(at, step) for at, step in enumerate(kernel.steps))
     pairs = relevant_pairs(kernel.steps, kernel.compiler, has_library=has_library)
     ruled = {at for at, step in enumerate(kernel.steps) if _wants_values(step)}
