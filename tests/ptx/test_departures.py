@@ -293,6 +293,27 @@ def test_a_transposed_word_is_in_doubt_where_ptxas_takes_it_as_the_same_in_every
     assert [bool(item) for item in doubts] == [TRANSPOSED[lines]]
 
 
+POSITIVE = "add.sat.f32 %r4, %r0, %r1; mov.b32 {%h4, %h5}, %r4;"
+HALVES_OF_POSITIVE = {
+    f"{POSITIVE} abs.f16 %h6, %h4;": ("%h6", 0xC591, False),
+    f"{POSITIVE} abs.ftz.f16 %h6, %h4;": ("%h6", 0xC591, False),
+    f"{POSITIVE} abs.bf16 %h6, %h4;": ("%h6", 0xC591, False),
+    f"{POSITIVE} abs.f16 %h6, %h5;": ("%h6", 0x3B00, True),
+    f"{POSITIVE} mov.b32 %r5, {{%h4, %h0}}; abs.f16x2 %r5, %r5;": ("%r5", 0x45914591, False),
+    f"{POSITIVE} mov.b32 %r5, {{%h0, %h0}}; abs.f16x2 %r5, %r5;": ("%r5", 0x45914591, True),
+    "add.f32 %r4, %r0, %r1; mov.b32 {%h4, %h5}, %r4; abs.f16 %h6, %h4;": ("%h6", 0x4591, True),
+    "add.sat.f32 %r4, %r0, %r1; cvt.u16.u32 %h4, %r4; abs.f16 %h6, %h4;": ("%h6", 0xC591, False),
+}
+"""abs of a half of 0x3B00C591: what ptxas 13.0 leaves or may leave, as its code shows, and whether it is certain."""
+
+
+@pytest.mark.parametrize("lines", HALVES_OF_POSITIVE)
+def test_abs_of_a_half_of_a_positive_number_may_keep_its_sign(lines: str) -> None:
+    register, expected, is_exact = HALVES_OF_POSITIVE[lines]
+    left, run = run_lines(lines, {"%r0": 0x3B00C591, "%r1": 0, "%h0": 0xC591}, register)
+    assert (left, run.exact) == (expected, is_exact)
+
+
 DOUBTS = {
     "sign before a selection": ({"%r0": 0x7F800001, "%r1": 0, "%p0": 1}, {"%r0": 0x3F800000}, "%r5"),
     "sign of 16 bits extended": ({"%h0": 0x8000, "%h1": 11}, {"%h0": 0x7FFF}, "%r4"),

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from warpfrag.ptx.lowering.statements import KernelLowering
     from warpfrag.ptx.lowering.values import Value, Values
     from warpfrag.ptx.program.actions import LaneFunction
-    from warpfrag.ptx.program.program import DecodedInstruction
+    from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
     from warpfrag.ptx.program.types import Codes, Type
 
 
@@ -104,9 +104,13 @@ def _merge_half(word: Codes, whole: Codes) -> Codes:
 def packed_abs(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
     """abs of two halves in a word that ptxas knows as an f32 without a sign."""
     attributes = step.attributes
-    if attributes.opcode != "abs" or attributes.types[0].parts != 2:
+    if attributes.opcode != "abs" or not attributes.types[0].is_float or attributes.types[0] in {F32, F64}:
         return False
     definition = table.definition(values[0])
+    if attributes.types[0].parts != 2:
+        return _half_abs(kernel, step, table)
+    if definition is not None and _doubt_packed_abs(step, definition[0], table):
+        return True
     if definition is None or definition[0].guard is not None or F32 not in definition[0].attributes.types[:1]:
         return False
     source = definition[0].attributes
@@ -121,6 +125,53 @@ def packed_abs(kernel: KernelLowering, step: DecodedInstruction, values: Values,
     if is_square or source.opcode in {"sqrt", "rsqrt", "set", "cos", "sin", "cvt"}:
         doubt(step, "abs of halves of a positive number", first)
     return False
+
+
+def _half_abs(kernel: KernelLowering, step: DecodedInstruction, table: ValueTable) -> bool:
+    """abs of a half of a word that ptxas knows as an f32 without a sign."""
+    kind, at = step.attributes.types[0], table.place(step)
+    if not _is_half_of_positive(step.sources[0], at, table):
+        return False
+
+    def keep(a: Codes) -> Codes:
+        return floats.quiet(floats.flush(a, kind.element), kind.element) if step.attributes.ftz else a
+
+    replace_where_seen(kernel, step, "abs of halves of a positive number", keep, is_sure=False)
+    return True
+
+
+def _doubt_packed_abs(step: DecodedInstruction, packed: DecodedInstruction, table: ValueTable) -> bool:
+    """Doubt abs of two halves that mov packed, if one of them was a half of an f32 without a sign."""
+    source, action = packed.sources[0] if packed.sources else None, step.action
+    is_packed = isinstance(packed.action, Move) and isinstance(source, VectorOperand) and len(source.items) == 2
+    if not is_packed or not isinstance(source, VectorOperand) or not isinstance(action, LaneOp):
+        return False
+    at = table.place(packed)
+    kept = sum(0x8000 << 16 * half for half in (0, 1) if _is_half_of_positive(source.items[half], at, table))
+    function = action.function
+
+    def run(a: Codes) -> Codes:
+        result = function(a)
+        return (result[0] if isinstance(result, tuple) else result) | a & a.dtype.type(kept)
+
+    if kept:
+        doubt(step, "abs of halves of a positive number", run)
+    return bool(kept)
+
+
+def _is_half_of_positive(half: PtxOperand, at: int, table: ValueTable) -> bool:
+    """Whether a register holds a half of what an instruction on f32 left that is never negative."""
+    writer = table.last_writer(at, half) if isinstance(half, Register) else None
+    if writer is None or not writer.sources or not isinstance(writer.sources[0], Register):
+        return False
+    kinds = [kind.name for kind in writer.attributes.types]
+    is_half = isinstance(writer.action, Move) and isinstance(writer.results[0], VectorOperand)
+    if not is_half and not (writer.attributes.opcode == "cvt" and kinds in (["u16", "u32"], ["s16", "u32"])):
+        return False
+    word = table.last_writer(table.place(writer), writer.sources[0])
+    if word is None or F32 not in word.attributes.types[:1] or word.guard is not None:
+        return False
+    return word.attributes.sat or word.attributes.opcode in {"ex2", "abs"}
 
 
 def low_byte(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:

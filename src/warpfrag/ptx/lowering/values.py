@@ -93,6 +93,10 @@ class ValueTable:
         """The step that a value is the result of, and which result."""
         return (self.steps[value.step], value.position) if isinstance(value, Result) else None
 
+    def place(self, step: DecodedInstruction) -> int:
+        """Where a step is."""
+        return next(index for index, other in enumerate(self.steps) if other is step)
+
     def is_near(self, value: Value | None, step: DecodedInstruction) -> bool:
         """Whether a value was computed in the block of a step."""
         at = next(index for index, other in enumerate(self.steps) if other is step)
