@@ -21,7 +21,7 @@ from warpfrag.ptx.lowering.half_rules import changes_flushed_sign
 from warpfrag.ptx.lowering.known_values import calls_library, fold_values
 from warpfrag.ptx.lowering.liveness import written_registers
 from warpfrag.ptx.lowering.predicate_rules import doubt_predicates
-from warpfrag.ptx.lowering.replaced_steps import goes_back, note, replace_function
+from warpfrag.ptx.lowering.replaced_steps import goes_back, note, replace_function, replace_where_seen
 from warpfrag.ptx.opcodes.integer import by_parts
 from warpfrag.ptx.program.actions import (
     AsyncCopy,
@@ -127,12 +127,17 @@ def _long_shift(kernel: KernelLowering) -> None:
 
 
 def _guarded_sign(kernel: KernelLowering) -> None:
+    looked: set[int] = set()  # predicates of branches before: where one leads to a step, its guard may be left out
     for step in kernel.steps:
         attributes = step.attributes
+        if isinstance(step.action, Branch) and step.guard is not None:
+            looked.add(step.guard.index)
+        looked.difference_update(register.index for register in written_registers(step))
         if step.guard is None or attributes.opcode not in {"abs", "neg"} or attributes.types != (F32,):
             continue
         if not attributes.ftz and isinstance(step.sources[0], Register):
-            replace_function(kernel, step, "guarded abs and neg", _sign_bits(attributes.opcode, F32))
+            function, is_sure = _sign_bits(attributes.opcode, F32), step.guard.index not in looked
+            replace_where_seen(kernel, step, "guarded abs and neg", function, is_sure=is_sure)
 
 
 def _sign_bits(opcode: str, kind: Type) -> LaneFunction:

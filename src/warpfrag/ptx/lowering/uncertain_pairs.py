@@ -263,6 +263,21 @@ def _without_nan(action: LaneOp, places: list[int]) -> LaneFunction:
     return run
 
 
+def _without_sign(action: LaneOp, places: list[int]) -> LaneFunction:
+    """What a step computes if the sign of some operands is 0."""
+    function = action.function
+
+    def run(*codes: Codes) -> Codes | tuple[Codes, ...]:
+        return function(
+            *(
+                code & ~(code.dtype.type(1) << code.dtype.type(8 * code.itemsize - 1)) if place in places else code
+                for place, code in enumerate(codes)
+            )
+        )
+
+    return run
+
+
 PAIRS = (
     UncertainPair(
         _is_high_sum, _is_high_sum, "of several mad.hi that add the same product to their result, one may be left out",
@@ -290,6 +305,12 @@ PAIRS = (
     UncertainPair(
         lambda step: _opcode(step, "vadd4", "vsub4"), lambda step: _opcode(step, "copysign"),
         "of a result of copysign, vadd4 and vsub4 may read another sign",
+    ),
+    UncertainPair(
+        lambda step: _opcode(step, "and", "or", "xor") and _first_bits(step) >= 32,
+        lambda step: _opcode(step, "copysign") and step.sources[0] == step.sources[1],
+        "of the sign of a number with its own sign, a logical operation with that number may read 0",
+        shares=True, other=_without_sign,
     ),
     UncertainPair(
         _packs, lambda step: _makes_fp8(step) and _types(step)[1:] == ["f32"],
