@@ -356,6 +356,23 @@ def test_different_nans_in_f64_are_named() -> None:
         assert run_lines(line, {**values, "%d0": other}, "%d4")[1].exact
 
 
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("mul.f64 %d4, 0d7FF0000000000001, 0d7FF8000000000000;", 0x7FF8000000000000),
+        ("mul.f64 %d4, 0d7FF8000000000000, 0d7FF0000000000001;", 0x7FF8000000000000),
+        ("mul.f64 %d4, 0d7FF0000000000001, 0d7FF8000000000005;", 0x7FF8000000000005),
+        ("mul.rn.f64 %d4, 0d7FF4000000000000, 0d7FF8000000000000;", 0x7FFC000000000000),
+        ("sub.f64 %d4, 0d7FF0000000000001, 0d7FF8000000000000;", 0xFFF8000000000000),
+        ("sub.f64 %d4, 0d7FF8000000000000, 0d7FF0000000000001;", 0x7FF8000000000000),
+        ("sub.f64 %d4, 0d7FF0000000000001, 0d7FF8000000000005;", 0xFFF8000000000005),
+    ],
+)
+def test_of_two_nans_that_are_written_the_operand_that_ptxas_makes_b_stays(line: str, expected: int) -> None:
+    left, run = run_lines(line, {"%d0": 0}, "%d4")
+    assert (left, run.exact) == (expected, True)
+
+
 def test_generic_sums_in_shared_memory_do_not_flush() -> None:
     code = "mov.u64 %d4, memory; cvta.shared.u64 %d4, %d4; st.shared.b32 [memory], 0; red.add.f32 [%d4], %r0;"
     assert run_lines(f"{code} ld.shared.b32 %r4, [memory];", {"%r0": 1}, "%r4")[0] == 1

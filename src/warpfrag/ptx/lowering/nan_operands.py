@@ -3,7 +3,8 @@
 The hardware takes the NaN of its operand B, then C, then A. Which operand of PTX becomes which is up to ptxas, unless
 they are equal or one is a constant: that sits in B (as an addend in C), and a zero, which is a register of its own, in
 A. An instruction holds the upper word of a constant alone: one with other bits is in a register again, and ptxas may
-choose. (Read from the code of ptxas 12.9, 13.0 and 13.4 for sm_90; measured on an H200.)
+choose. Of two constants the first sits in B, unless it is one that an instruction cannot hold. (Read from the code of
+ptxas 12.9, 13.0 and 13.4 for sm_90; measured on an H200.)
 """
 
 from __future__ import annotations
@@ -33,13 +34,8 @@ def place_constants(
     is_division = step.attributes.opcode == "div"
     if len(registers) == 1 and not constants:
         return replace(action, nan_choice=fixed_choice(choice.order)), sources
-    if len(constants) == len(sources) == 2 and step.attributes.opcode == "mul":  # the sign is that of both
-        sign = (_code(sources[0]) ^ _code(sources[1])) & SIGN
-        moved = tuple(Immediate(_code(source) & ~SIGN | sign) for source in sources)
-        has_nan = any(_code(source) & ~SIGN > INFINITY for source in sources)
-        return replace(action, nan_choice=fixed_choice((0, 1))), moved if has_nan else sources
-    if len(constants) == len(sources) == 2 and step.attributes.opcode == "sub":
-        constants = [1]
+    if len(constants) == len(sources) == 2 and step.attributes.opcode in {"mul", "sub"}:
+        return _place_pair(step, action)
     if len(constants) != 1 or is_division:
         return action, sources
     constant = constants[0]
@@ -54,6 +50,21 @@ def place_constants(
         sources = (sources[0], Immediate(code ^ SIGN))  # ptxas adds the constant with the other sign
     is_encoded = code & LOW_WORD == 0  # else it is in a register, which may be any operand
     return replace(action, nan_choice=NanChoice(order, is_fixed=is_encoded)), sources
+
+
+def _place_pair(step: DecodedInstruction, action: LaneOp) -> tuple[LaneOp, tuple[PtxOperand, ...]]:
+    """mul and sub of two constants: the first is operand B if an instruction can hold it, else the second is."""
+    codes = [_code(source) for source in step.sources]
+    order = (0, 1) if codes[0] & LOW_WORD == 0 else (1, 0)
+    if step.attributes.opcode == "mul":  # the sign is that of both
+        sign = (codes[0] ^ codes[1]) & SIGN
+        moved = [code & ~SIGN | sign for code in codes]
+        is_moved = any(code & ~SIGN > INFINITY for code in codes)
+    else:  # ptxas adds a NaN with the other sign
+        moved = [codes[0], codes[1] ^ SIGN]
+        is_moved = action.fused is None and codes[1] & ~SIGN > INFINITY
+    sources = tuple(Immediate(code) for code in moved) if is_moved else step.sources
+    return replace(action, nan_choice=fixed_choice(order)), sources
 
 
 def fixed_choice(order: tuple[int, ...]) -> NanChoice:
