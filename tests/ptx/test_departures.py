@@ -183,6 +183,8 @@ SASS_RULES = {
     "neg.f32 %r6, %r0; copysign.f32 %r4, %r0, %r6; xor.b32 %r5, %r6, %r4;": True,
     "or.b32 %r4, %r0, 0x7F800001; setp.eq.u32 %p2, %r3, 0; @%p2 neg.f32 %r5, %r4;": True,
     "or.b32 %r4, %r0, 0x7F800001; setp.eq.u32 %p2, %r3, 0; @!%p2 bra DONE; @%p2 neg.f32 %r5, %r4; DONE:": False,
+    "cvt.rn.satfinite.e4m3x2.f16x2 %h3, %r0; mov.b32 %r4, {%h3, %h1}; set.ls.s32.u16 %r5, %h1, %h2;": False,
+    "cvt.rn.satfinite.e4m3x2.f16x2 %h3, %r0; mov.b32 %r4, {%h3, %h1}; set.ls.s32.u16 %r5, %h0, %h2;": True,
     "set.neu.ftz.u32.f32 %r4, %r2, %r3; setp.ne.u32 %p2, %r4, 0; selp.b32 %r5, 1, 0, %p2;": False,
     "set.neu.ftz.s32.f32 %r4, %r2, %r3; cnot.b32 %r5, %r4;": False,
     "set.neu.ftz.u32.f32 %r4, %r2, %r3; rem.u32 %r5, %r0, %r4;": False,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.ptx.lowering.liveness import written_registers
+from warpfrag.ptx.lowering.liveness import readers_behind, written_registers
 from warpfrag.ptx.lowering.uncertain_pairs import PAIRS, UNIFORM_MATRIX, UncertainPair
 from warpfrag.ptx.lowering.values import Constant
 from warpfrag.ptx.opcodes.integer import by_parts
@@ -24,7 +24,7 @@ from warpfrag.ptx.program.program import (
     VectorOperand,
     registers_of,
 )
-from warpfrag.ptx.program.types import F64, TYPES
+from warpfrag.ptx.program.types import F64, TYPES, U16
 from warpfrag.ptx.semantics import floats
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 MIN_NORMAL_F32 = 0x00800000
 MINUS_1 = 0xFFFFFFFF
+S16 = TYPES["s16"]
 SAME_IN_WARP = {"redux", "vote", "activemask", "elect"}
 OF_A_THREAD = ("%tid", "%laneid", "%lanemask")
 
@@ -92,6 +93,18 @@ def doubt_pairs(
             _add_alternative(pair, step, places)
         elif places or any(_matches(pair, writer, table) for writer in _packed_writers(step, table, at)):
             step.doubt = pair.compiler
+            if pair.is_merged:
+                _doubt_other_half(step, at, table, pair.compiler)
+
+
+def _doubt_other_half(step: DecodedInstruction, at: int, table: ValueTable, reason: str) -> None:
+    """Doubt what extends a register that a step packs as an upper half."""
+    vector = step.sources[0]
+    upper = vector.items[1::2] if isinstance(vector, VectorOperand) else ()
+    for item in (item for item in upper if isinstance(item, Register)):
+        for other in (table.steps[place] for place in readers_behind(table.steps, at, item)):
+            if isinstance(other.action, LaneOp) and not {S16, U16}.isdisjoint(other.action.sources):
+                other.doubt = other.doubt or reason
 
 
 def _is_such_a_place(

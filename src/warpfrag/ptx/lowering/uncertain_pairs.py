@@ -56,6 +56,7 @@ class UncertainPair(NamedTuple):
     is_beside_guard: bool = False  # only where a guarded step wrote the other half of what is packed
     other: Callable[[LaneOp, list[int]], LaneFunction] | None = None  # what may be computed instead, of those operands
     versions: tuple[str, ...] = VERSIONS
+    is_merged: bool = False  # also what extends the other half of what is packed: its register is no longer its own
 
 
 def _opcode(step: DecodedInstruction, *names: str) -> bool:
@@ -336,7 +337,7 @@ PAIRS = (
     ),
     UncertainPair(
         _packs, lambda step: _makes_fp8(step) and _types(step)[1:] == ["f16x2"],
-        "a pair of fp8 that mov packs may be packed with bits of its operand",
+        "a pair of fp8 that mov packs may be packed with bits of its operand", is_merged=True,
     ),
     UncertainPair(
         _reads_halves, _loads_beside,
