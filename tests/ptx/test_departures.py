@@ -156,6 +156,9 @@ def test_a_store_converts_a_float_of_the_block_that_ptxas_sees(line: str) -> Non
     assert ("narrow store of a float" in departures) == BETWEEN[line]
 
 
+JOINED = "setp.ne.u32 %p0, %r0, 0; setp.gt.and.ftz.f32 %p2, %r2, %r3, %p0;"
+LOOP = """setp.ne.u32 %p0, %r0, 0; setp.ne.u32 %p1, %r1, 0; setp.ne.u32 %p2, %r1, 0; @!%p0 bra DONE;
+MORE: WRITES sub.u32 %r2, %r2, 1; setp.ne.u32 %p3, %r2, 0; @%p3 bra MORE; DONE: selp.b32 %r5, 1, 0, %p0;"""
 SASS_RULES = {
     "rcp.approx.ftz.f32 %r4, %r0; rcp.approx.ftz.f32 %r5, %r4;": False,
     "ex2.approx.ftz.f32 %r4, %r0; rcp.approx.ftz.f32 %r5, %r4;": False,
@@ -185,6 +188,11 @@ SASS_RULES = {
     "or.b32 %r4, %r0, 0x7F800001; setp.eq.u32 %p2, %r3, 0; @!%p2 bra DONE; @%p2 neg.f32 %r5, %r4; DONE:": False,
     "cvt.rn.satfinite.e4m3x2.f16x2 %h3, %r0; mov.b32 %r4, {%h3, %h1}; set.ls.s32.u16 %r5, %h1, %h2;": False,
     "cvt.rn.satfinite.e4m3x2.f16x2 %h3, %r0; mov.b32 %r4, {%h3, %h1}; set.ls.s32.u16 %r5, %h0, %h2;": True,
+    f"{JOINED} and.pred %p1, %p2, %p2; @%p1 bra DONE; mov.b32 %r5, 1; DONE:": False,
+    f"{JOINED} not.pred %p1, %p2; @!%p1 bra DONE; mov.b32 %r5, 1; DONE:": False,
+    f"{JOINED} not.pred %p1, %p2; @%p1 bra DONE; mov.b32 %r5, 1; DONE:": True,
+    LOOP.replace("WRITES", "@%p1 setp.lt.s32 %p0, %r2, %r0; setp.lt.s32 %p1, %r2, %r1;"): False,
+    LOOP.replace("WRITES", "@%p2 setp.lt.s32 %p0, %r2, %r0; setp.lt.s32 %p1, %r2, %r1;"): True,
     "set.neu.ftz.u32.f32 %r4, %r2, %r3; setp.ne.u32 %p2, %r4, 0; selp.b32 %r5, 1, 0, %p2;": False,
     "set.neu.ftz.s32.f32 %r4, %r2, %r3; cnot.b32 %r5, %r4;": False,
     "set.neu.ftz.u32.f32 %r4, %r2, %r3; rem.u32 %r5, %r0, %r4;": False,

@@ -349,7 +349,9 @@ def _loop_predicate(kernel: KernelLowering) -> None:
                 inner.doubt = DEPARTURES["predicate of a loop"].compiler
             results = {register.index for operand in inner.results for register in registers_of(operand)}
             sources = {source.index for source in inner.sources if isinstance(source, Register) and source.bits == 1}
-            if _is_logical(inner) and looked & results & sources:
+            guard = inner.guard.index if inner.guard is not None else None
+            kept = results - {guard} if guard in written else set()  # where the guard is false, which it may become
+            if looked & kept or (_is_logical(inner) and looked & results & sources):
                 inner.doubt = DEPARTURES["predicate of a loop"].compiler
                 note(kernel, inner, "predicate of a loop")
 

@@ -15,7 +15,7 @@ from warpfrag.ptx.program.program import Immediate, Register, block_ends
 from warpfrag.ptx.program.types import BF16, F16, F32, PRED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from warpfrag.ptx.lowering.statements import KernelLowering
     from warpfrag.ptx.program.program import DecodedInstruction
@@ -57,8 +57,7 @@ def _lost_flush(
         last = before.get(result.index)
         is_lost = last is not None and _is_constant(last)
     else:
-        jumps = (use for use in _guarded(kernel.steps, at, result) if isinstance(use.action, Branch | Return))
-        is_lost = step.attributes.combine == "and" and any(use.guard and not use.guard.negated for use in jumps)
+        is_lost = step.attributes.combine == "and" and _decides_jump(kernel.steps, at, result)
     if is_lost:
         other = step.row.bind(replace(step.attributes, ftz=False))
         if isinstance(other, LaneOp):
@@ -99,13 +98,35 @@ def _compares_with_0(step: DecodedInstruction, register: Register) -> bool:
     return opcode == "cnot" or (is_comparison and any(isinstance(source, Immediate) for source in step.sources))
 
 
-def _guarded(steps: Sequence[DecodedInstruction], at: int, predicate: Register) -> Iterator[DecodedInstruction]:
-    """The steps that a result guards, until the text writes it again."""
+def _decides_jump(steps: Sequence[DecodedInstruction], at: int, predicate: Register) -> bool:
+    """Whether a branch or an exit is taken where a result holds, or a copy of it, until the text writes it again."""
+    copies = {predicate.index: False}  # whether it is the negation
     for step in steps[at + 1 :]:
-        if step.guard is not None and step.guard.index == predicate.index:
-            yield step
-        if any(register.index == predicate.index for register in written_registers(step)):
-            return
+        guard = step.guard
+        is_jump = isinstance(step.action, Branch | Return)
+        if is_jump and guard is not None and copies.get(guard.index) == guard.negated:
+            return True
+        copied = _copied(step, copies)
+        for register in written_registers(step):
+            copies.pop(register.index, None)
+            if copied is not None and register.bits == 1:
+                copies[register.index] = copied
+        if not copies:
+            break
+    return False
+
+
+def _copied(step: DecodedInstruction, copies: dict[int, bool]) -> bool | None:
+    """Whether a step copies one of some predicates, and if so, whether it is negated then."""
+    if step.attributes.opcode not in LOGICAL - {"xor"} or step.attributes.types != (PRED,):
+        return None
+    sources = {source for source in step.sources if isinstance(source, Register)}
+    if len(sources) != 1 or not all(isinstance(source, Register) for source in step.sources):
+        return None
+    source = sources.pop()
+    if source.index not in copies:
+        return None
+    return copies[source.index] ^ source.negated ^ (step.attributes.opcode == "not")
 
 
 def _is_constant(step: DecodedInstruction) -> bool:
