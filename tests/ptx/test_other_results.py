@@ -47,6 +47,11 @@ def test_a_doubted_result_that_is_stored_stays_in_doubt(doubted: str, stored: st
     assert [line.line for line in run.inexact_lines]
 
 
+def test_a_rest_may_be_the_same_for_no_bits_all_bits_and_changed_bits() -> None:
+    run, _ = launch(f"add.u32 %r0, %r0, 0x800000; {TWICE} rem.u32 %r2, %r2, 3; {STORED_WORD}")  # of 4.0
+    assert not run.exact
+
+
 @pytest.mark.parametrize(
     "body",
     [

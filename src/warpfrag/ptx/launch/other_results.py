@@ -6,7 +6,8 @@ runs again from the memory before it, once for each of their other results. A do
 same memory is none.
 
 Where the other result is known, it is taken (`LaneOp.alternative`, the NaN of another operand). Where only the doubt
-is known, three results stand for all: no bits, all bits, and every bit changed.
+is known, four results stand for all: no bits, all bits, every bit changed, and the next number. (The first three and
+0 leave the same rest if they are divided by 3.)
 """
 
 from __future__ import annotations
@@ -44,7 +45,12 @@ if TYPE_CHECKING:
 MAX_STEPS = 60_000  # of all runs together, of as many warps at once as run: some seconds
 MAX_BYTES = 1 << 24  # of memory, which is copied before the launch
 LIMIT_FACTOR = 4  # so much longer a run may be than the launch: another result may count a loop
-CHANGES: tuple[Change, ...] = (np.invert, np.zeros_like, lambda codes: ~np.zeros_like(codes))
+CHANGES: tuple[Change, ...] = (
+    np.invert,
+    np.zeros_like,
+    lambda codes: ~np.zeros_like(codes),
+    lambda codes: codes + codes.dtype.type(1),
+)
 """What stands for a result that is not known."""
 CHANGEABLE = LaneOp | Move | MemoryLoad | WarpCollective | MatrixOp
 
