@@ -170,6 +170,8 @@ SASS_RULES = {
     "rem.u32 %r5, 7, %r3;": True,
     "abs.s32 %r4, %r0; sub.cc.s32 %r4, %r1, %r4; subc.s32 %r5, %r2, %r1;": False,
     "add.rn.f16x2 %r4, %r0, %r1; cvt.rn.relu.tf32.f32 %r5, %r4;": False,
+    "set.ge.s32.f16x2 %r4, %r0, %r1; cvt.rn.tf32.f32 %r5, %r4;": False,
+    "set.ge.s32.f32 %r4, %r0, %r1; cvt.rn.tf32.f32 %r5, %r4;": True,
     "ld.global.u16 %r4, [%in]; mov.b32 {_, %h1}, %r4; cvt.u32.u16 %r5, %h1;": False,
     "ld.global.u16 %r4, [%in]; mov.b32 {%h0, %h1}, %r4; cvt.u32.u16 %r5, %h1; cvt.u32.u16 %r6, %h0;"
     " st.global.b32 [%in], %r6;": True,

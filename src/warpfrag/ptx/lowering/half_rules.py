@@ -267,8 +267,7 @@ def packed_tf32(kernel: KernelLowering, step: DecodedInstruction, values: Values
     if attributes.opcode != "cvt" or attributes.types[0].name != "tf32" or attributes.rounding == "rna":
         return False
     definition = table.definition(values[0])
-    kinds = definition[0].attributes.types if definition is not None else ()
-    if not kinds or kinds[0].parts != 2 or not isinstance(action, LaneOp):
+    if definition is None or not _leaves_two_halves(definition[0]) or not isinstance(action, LaneOp):
         return False
     at = next(index for index, other in enumerate(table.steps) if other is step)
     if not table.has_other_reader(at, step.sources[0]):
@@ -283,6 +282,12 @@ def packed_tf32(kernel: KernelLowering, step: DecodedInstruction, values: Values
 
     doubt(step, "tf32 of a packed sum", run)
     return True
+
+
+def _leaves_two_halves(step: DecodedInstruction) -> bool:
+    """Whether a result is two halves: set of two halves leaves them as an integer too."""
+    kinds = step.attributes.types
+    return any(kind.parts == 2 for kind in (kinds if step.attributes.opcode == "set" else kinds[:1]))
 
 
 def doubled_truth(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
