@@ -168,6 +168,13 @@ SASS_RULES = {
     "sub.u32 %r4, %r0, %r1; add.sat.s32 %r5, %r4, %r1;": False,
     "sub.u32 %r4, %r0, %r1; add.sat.s32 %r5, %r4, %r2;": True,
     "rem.u32 %r5, 7, %r3;": True,
+    "lop3.b32 %r4, %r0, %r0, %r1, 0x7C; xor.b32 %r5, %r4, %r0;": False,
+    "lop3.b32 %r4, %r0, %r0, %r1, 0x7C; not.b32 %r4, %r4; and.b32 %r5, %r1, %r4;": False,
+    "ld.global.b32 %r6, [%in]; ld.global.b32 %r7, [%in]; lop3.b32 %r4, %r1, %r6, %r7, 0x7C; xor.b32 %r4, 0, %r4;"
+    " xor.b32 %r5, %r4, %r1;": False,
+    "lop3.b32 %r4, %r0, %r0, %r1, 0x7C; xor.b32 %r5, %r4, %r2;": True,
+    "lop3.b32 %r4, %r0, %r2, %r1, 0x7C; xor.b32 %r5, %r4, %r0;": True,
+    "lop3.b32 %r4, %r0, %r0, %r1, 0x7C; lop3.b32 %r5, %r4, %r0, %r1, 0x1E;": True,
     "abs.s32 %r4, %r0; sub.cc.s32 %r4, %r1, %r4; subc.s32 %r5, %r2, %r1;": False,
     "add.rn.f16x2 %r4, %r0, %r1; cvt.rn.relu.tf32.f32 %r5, %r4;": False,
     "set.ge.s32.f16x2 %r4, %r0, %r1; cvt.rn.tf32.f32 %r5, %r4;": False,

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import combinations, permutations
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from warpfrag.ptx.lowering.liveness import readers_behind, written_registers
 from warpfrag.ptx.lowering.uncertain_pairs import PAIRS, UNIFORM_MATRIX, UncertainPair
-from warpfrag.ptx.lowering.values import Constant
+from warpfrag.ptx.lowering.values import Constant, Joined, Result
 from warpfrag.ptx.opcodes.integer import by_parts
 from warpfrag.ptx.program.actions import Alternative, LaneOp, MatrixOp, MemoryLoad, Move
 from warpfrag.ptx.program.program import (
@@ -30,7 +31,7 @@ from warpfrag.ptx.semantics import floats
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from warpfrag.ptx.lowering.values import Values, ValueTable
+    from warpfrag.ptx.lowering.values import Value, Values, ValueTable
     from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
     from warpfrag.ptx.program.types import Codes
 
@@ -68,6 +69,10 @@ def doubt_pairs(
     """Doubt a step whose operand one of the rows names."""
     for pair in pairs:
         if step.doubt or not pair.reads(step):
+            continue
+        if pair.is_joined:
+            if _is_joined(pair, values, table):
+                step.doubt = pair.compiler
             continue
         matched = {
             place: writers
@@ -146,6 +151,39 @@ def _repeats(writers: list[DecodedInstruction], step: DecodedInstruction, place:
     """Whether one of some steps does the same as a step that adds its result."""
     same = [item for item in writers if item.name == step.name and item.sources[:2] == step.sources[:2]]
     return place == 2 and any(item is not step or table.is_same_loop(item, step) for item in same)
+
+
+def _is_joined(pair: UncertainPair, values: Values, table: ValueTable) -> bool:
+    """Whether one of two values was left by a step that reads a register twice, and that reads the other value too."""
+    plain = [_unchanged(value, table) for value in values]
+    for value, other in permutations(plain, 2):
+        if not isinstance(value, Result) or not pair.wrote(table.steps[value.step]):
+            continue
+        read = [_unchanged(item, table) for item in table.operands(value.step)]
+        is_repeated = any(_is_same(a, b, table) for a, b in combinations(read, 2))
+        if is_repeated and any(_is_same(item, other, table) for item in read):
+            return True
+    return False
+
+
+def _unchanged(value: Value | None, table: ValueTable) -> Value | None:
+    """What a value is, or the negation of: of an operation with 0, the other operand."""
+    while isinstance(value, Result) and table.steps[value.step].attributes.opcode in {"or", "xor", "not"}:
+        others = [item for item in table.operands(value.step) if item != Constant(0)]
+        if len(others) != 1 or table.steps[value.step].guard is not None:
+            break
+        value = others[0]
+    return value
+
+
+def _is_same(a: Value | None, b: Value | None, table: ValueTable) -> bool:
+    """Whether two values in registers are equal, or loads of the same address left them."""
+    if isinstance(a, Result) and isinstance(b, Result) and a.position == b.position:
+        first, second = table.steps[a.step], table.steps[b.step]
+        return first is second or (
+            isinstance(first.action, MemoryLoad) and first.name == second.name and first.sources == second.sources
+        )
+    return a == b and isinstance(a, Joined)
 
 
 def _is_upper_only(step: DecodedInstruction, table: ValueTable, at: int) -> bool:

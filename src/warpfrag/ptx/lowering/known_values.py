@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from warpfrag.ptx.program.program import DecodedInstruction
     from warpfrag.ptx.program.types import Codes
 
-READERS = {"abs", "neg", "min", "max", "bfe", "bfi", "slct", "cvt", "selp", "setp", "set", "and"}
+READERS = {"abs", "neg", "min", "max", "bfe", "bfi", "slct", "cvt", "selp", "setp", "set", "and", "lop3"}
 """Opcodes of which a rule looks at the values of the operands."""
 
 

@@ -31,6 +31,7 @@ HALVES = {"b16", "u16"}
 QUARTERS = 4
 BOUNDED = {"tanh", "sin", "cos"}  # whose results lie within -1 and 1
 CLAMPED = {"add", "sub", "mad", "mad24"}
+LOGICAL = {"and", "or", "xor", "not"}
 MAX_AMOUNT = 255  # of a shift that is written as a number
 
 
@@ -53,6 +54,7 @@ class UncertainPair(NamedTuple):
     is_repeated: bool = False  # only where the one that wrote is the same instruction with the same factors
     is_only_use: bool = False  # only where nothing else reads the result
     is_upper_only: bool = False  # only where nothing reads the first half of what is unpacked
+    is_joined: bool = False  # only where one that wrote reads a register twice, and one of its operands is read too
     is_beside_guard: bool = False  # only where a guarded step wrote the other half of what is packed
     other: Callable[[LaneOp, list[int]], LaneFunction] | None = None  # what may be computed instead, of those operands
     versions: tuple[str, ...] = VERSIONS
@@ -280,6 +282,11 @@ def _without_sign(action: LaneOp, places: list[int]) -> LaneFunction:
 
 
 PAIRS = (
+    UncertainPair(
+        lambda step: _opcode(step, *LOGICAL) and _first_bits(step) == 32, lambda step: _opcode(step, "lop3"),
+        "joined with lop3 that reads a register twice, that may read 0 or another operand in place of the second",
+        is_joined=True, versions=OLDER,
+    ),
     UncertainPair(
         _is_high_sum, _is_high_sum, "of several mad.hi that add the same product to their result, one may be left out",
         is_carried=True, is_repeated=True, other=lambda _action, _places: _third, versions=OLDER,
