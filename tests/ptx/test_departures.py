@@ -366,6 +366,16 @@ def test_a_flushed_half_is_rounded_to_nearest() -> None:
     assert run_lines(code.replace(".ftz", ""), {"%h0": 0xBE00}, "%r4")[0] == 1
 
 
+@pytest.mark.parametrize("divisor", ["0f71194D20", "%r3"])
+@pytest.mark.parametrize("division", ["div.approx", "div.full"])
+def test_a_reciprocal_of_a_constant_is_that_of_the_compiler_in_a_fused_quotient_too(
+    division: str, divisor: str
+) -> None:
+    code = f"mov.b32 %r3, 0f71194D20; {division}.f32 %r4, %r0, {divisor}; add.f32 %r5, %r4, %r1;"
+    left, run = run_lines(code, {"%r0": 0x3F800000, "%r1": 0}, "%r5")
+    assert (left, run.exact) == (0x0DD5BFC1, True)  # the constant of FFMA; the special function unit leaves ..C2
+
+
 def test_different_nans_in_f64_are_named() -> None:
     values = {"%d0": 0x7FF8000000000001, "%d1": 0xFFF8000000000002}
     line = "add.rn.f64 %d4, %d0, %d1;"

@@ -164,6 +164,27 @@ def test_a_product_with_a_constant_is_fused_in_other_blocks(between, factor):
     assert any(isinstance(step.action, LaneOp) and step.action.fused is not None for step in steps)
 
 
+@pytest.mark.parametrize(
+    ("product", "is_fused"),
+    [
+        ("mul.f32 %f3, 0f3DCCCCCD, 0f40400000;", False),
+        ("mul.f32 %f3, %f7, %f7;", False),
+        ("div.approx.f32 %f3, 0f645DFF20, 0f71194D20;", False),
+        ("div.full.f32 %f3, %f7, 0f71194D20;", False),
+        ("rcp.approx.f32 %f3, 0f71194D20;", False),
+        ("div.full.f32 %f3, %f1, %f7;", True),
+        ("@%p1 mov.f32 %f7, 0f40400000; mul.f32 %f3, %f7, %f7;", True),
+    ],
+)
+def test_what_ptxas_computes_is_not_fused(product, is_fused):
+    """As in the code that ptxas 13.0 makes for sm_90, and in a random kernel on an H200."""
+    text = kernel(f"mov.f32 %f7, 0f40400000;\n{product}\nadd.f32 %f4, %f3, %f5;\nst.global.f32 [%rd3], %f4;")
+
+    steps = wf.ptx.load(text)["k"].program.steps
+
+    assert any(isinstance(step.action, LaneOp) and step.action.fused is not None for step in steps) == is_fused
+
+
 @pytest.mark.parametrize("is_read", [False, True])
 def test_a_product_is_fused_if_no_block_reads_it_before_it_is_overwritten(is_read):
     store = "st.global.f32 [%rd3], %f3;"

@@ -3,9 +3,10 @@
 The assembler may fuse an unqualified mul with the unqualified add or sub that uses it. Which it fuses was read from
 the code it makes (ptxas 13.0 for sm_90): both in one block, the same .ftz, and every use of the product such a sum; of
 a sum of two products the first that can be fused is. A product with a constant or a parameter is fused in other blocks
-too, also in loops. The last multiplication of div.full, div.approx and rcp.approx
-counts as a product. Guarded accesses and barriers, fences, and divisions and roots with a slow path end a block; a
-barrier without a guard and a jump to the next step do not. (78 small kernels on an H200, and 190 public ones.)
+too, also in loops. The last multiplication of div.full, div.approx and rcp.approx counts as a product; the reciprocal
+of a constant is computed by the compiler, and so are products of f32 and f64 of which all factors are constants: they
+are not fused. Guarded accesses and barriers, fences, and divisions and roots with a slow path end a block; a barrier
+without a guard and a jump to the next step do not. (78 small kernels on an H200, and 190 public ones.)
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from warpfrag.ptx.opcodes.floating import NAN_CHOICES
 from warpfrag.ptx.opcodes.integer import by_parts
 from warpfrag.ptx.program.actions import Barrier, FusedProduct, LaneOp, MatrixOp, MemoryLoad, MemoryStore, Move, NoOp
 from warpfrag.ptx.program.program import DecodedInstruction, Immediate, MemoryOperand, Register, registers_of
-from warpfrag.ptx.program.types import F32
-from warpfrag.ptx.semantics import approximate_functions, floats
+from warpfrag.ptx.program.types import F32, F64
+from warpfrag.ptx.semantics import approximate_functions, floats, folded_functions, special_functions
 from warpfrag.ptx.semantics.floats import FloatModifiers
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from warpfrag.ptx.program.program import PtxOperand
     from warpfrag.ptx.program.types import Codes, Type
+    from warpfrag.ptx.semantics.approximate_functions import FunctionUnit
 
 OVERWRITTEN = "an assembler may fuse a product with this sum although its factors have been overwritten since"
 LIVE = "an assembler may fuse a product with this sum although another block reads the product"
@@ -44,10 +46,11 @@ def contract(instructions: Sequence[DecodedInstruction], ends: Sequence[int]) ->
     written, read = _accesses(steps, ends)
     _doubt_live(steps, read, ends)
     ends = _split_ends(steps, ends)
+    folded = {at: _folded_factors(steps, at, written, ends) for at, step in enumerate(steps) if is_product(step)}
     candidates: dict[int, Register] = {}  # products that could be fused on their own
     uses_of: dict[int, list[int]] = {}
     for at, step in enumerate(steps):
-        result = step.results[0] if is_product(step) else None
+        result = step.results[0] if at in folded and not _is_folded(step, folded[at]) else None
         if not isinstance(result, Register):
             continue
         uses = uses_of[at] = _uses(steps, at, written[result.index], read[result.index], ends[at])
@@ -70,7 +73,7 @@ def contract(instructions: Sequence[DecodedInstruction], ends: Sequence[int]) ->
         if all(use not in done and takes_product(steps[use], step, result, products) for use in uses):
             done.update(uses)
             for use in uses:
-                steps[use] = fused(steps[use], step, result)
+                steps[use] = fused(steps[use], step, result, has_constant_divisor=folded[at][-1])
             steps[at] = replace(step, action=NoOp(), results=(), sources=())
     return steps
 
@@ -154,6 +157,25 @@ def _has_constant(steps: Sequence[DecodedInstruction], at: int, written: dict[in
         if len(writers) == 1 and _is_constant(steps[writers[0]]):
             return True
     return False
+
+
+def _folded_factors(
+    steps: Sequence[DecodedInstruction], at: int, written: dict[int, list[int]], ends: Sequence[int]
+) -> list[bool]:
+    """Which factors of a product are constants: numbers, or registers that mov gave one in the same block."""
+    folded = []
+    for factor in steps[at].sources:
+        before = [place for place in written[factor.index] if place < at] if isinstance(factor, Register) else []
+        is_near = bool(before) and (at < ends[before[-1]] or len(written[factor.index]) == 1)
+        writer = steps[before[-1]] if is_near else None
+        is_moved = writer is not None and isinstance(writer.action, Move) and _is_constant(writer)
+        folded.append(isinstance(factor, Immediate) or is_moved)
+    return folded
+
+
+def _is_folded(product: DecodedInstruction, folded: list[bool]) -> bool:
+    """Whether ptxas computes a product: of halves it computes none."""
+    return all(folded) and product.attributes.types[-1] in {F32, F64}
 
 
 def _is_constant(step: DecodedInstruction) -> bool:
@@ -273,7 +295,9 @@ def takes_product(step: DecodedInstruction, product: DecodedInstruction, result:
     return same and len(used) == 1 and not is_second
 
 
-def fused(step: DecodedInstruction, product: DecodedInstruction, result: Register) -> DecodedInstruction:
+def fused(
+    step: DecodedInstruction, product: DecodedInstruction, result: Register, *, has_constant_divisor: bool = False
+) -> DecodedInstruction:
     """A sum with the product in it."""
     action = step.action
     if not isinstance(action, LaneOp):
@@ -285,7 +309,7 @@ def fused(step: DecodedInstruction, product: DecodedInstruction, result: Registe
     is_difference = attributes.opcode == "sub"
     parts = FusedProduct(product.attributes.opcode, is_difference and not first, is_difference and first)
     add_up = partial(_add_up, kind, FloatModifiers(ftz=attributes.ftz, sat=attributes.sat), parts)
-    factors = _factors(product)
+    factors = _factors(product, folded_functions if has_constant_divisor else special_functions)
 
     def run(*codes: Codes) -> Codes:
         return add_up(*factors(*codes[:-1]), codes[-1])
@@ -304,12 +328,12 @@ def fused(step: DecodedInstruction, product: DecodedInstruction, result: Registe
     )
 
 
-def _factors(product: DecodedInstruction) -> Callable[..., tuple[Codes, Codes]]:
-    """The two factors of a product."""
+def _factors(product: DecodedInstruction, unit: FunctionUnit) -> Callable[..., tuple[Codes, Codes]]:
+    """The two factors of a product, of which a unit computes the reciprocal."""
     attributes = product.attributes
     if attributes.opcode == "div":
         full = attributes.accuracy == "full"
-        return partial(approximate_functions.quotient_factors, full=full, ftz=attributes.ftz)
+        return partial(approximate_functions.quotient_factors, full=full, ftz=attributes.ftz, unit=unit)
     if attributes.opcode == "rcp":
         return approximate_functions.reciprocal_factors
     return lambda a, b: (a, b)
