@@ -159,6 +159,7 @@ def test_a_store_converts_a_float_of_the_block_that_ptxas_sees(line: str) -> Non
 JOINED = "setp.ne.u32 %p0, %r0, 0; setp.gt.and.ftz.f32 %p2, %r2, %r3, %p0;"
 LOOP = """setp.ne.u32 %p0, %r0, 0; setp.ne.u32 %p1, %r1, 0; setp.ne.u32 %p2, %r1, 0; @!%p0 bra DONE;
 MORE: WRITES sub.u32 %r2, %r2, 1; setp.ne.u32 %p3, %r2, 0; @%p3 bra MORE; DONE: selp.b32 %r5, 1, 0, %p0;"""
+QUOTIENT = "setp.lt.u32 %p0, %r2, %r0; div.rz.f32 %r4, %r0, %r1; st.global.b32 [%in], %r4;"
 SASS_RULES = {
     "rcp.approx.ftz.f32 %r4, %r0; rcp.approx.ftz.f32 %r5, %r4;": False,
     "ex2.approx.ftz.f32 %r4, %r0; rcp.approx.ftz.f32 %r5, %r4;": False,
@@ -168,6 +169,14 @@ SASS_RULES = {
     "sub.u32 %r4, %r0, %r1; add.sat.s32 %r5, %r4, %r1;": False,
     "sub.u32 %r4, %r0, %r1; add.sat.s32 %r5, %r4, %r2;": True,
     "rem.u32 %r5, 7, %r3;": True,
+    f"{QUOTIENT} selp.b32 %r4, 1, 0, %p0; cvt.rn.f16.f32 %h1, %r4; cvt.u32.u16 %r5, %h1;": False,
+    f"{QUOTIENT} slct.b32.s32 %r4, 1, 0, %r2; cvt.rzi.s32.f32 %r5, %r4;": False,
+    f"{QUOTIENT} selp.b32 %r4, 1, 0, %p0; neg.f32 %r5, %r4;": False,
+    f"{QUOTIENT} selp.b32 %r4, 2, 0, %p0; cvt.rn.f16.f32 %h1, %r4; cvt.u32.u16 %r5, %h1;": True,
+    f"{QUOTIENT} selp.b32 %r4, 1, 0, %p0; cvt.rn.tf32.f32 %r5, %r4;": True,
+    "setp.lt.u32 %p0, %r2, %r0; selp.b32 %r4, 1, 0, %p0; cvt.rzi.s32.f32 %r5, %r4;": True,
+    f"{QUOTIENT} mov.b32 {{%h0, %h1}}, %r0; set.eq.bf16.f16 %h2, %h0, %h0; cvt.rn.f16.s16 %h3, %h2;"
+    " st.global.b16 [%in], %h2; cvt.u32.u16 %r5, %h3;": False,
     "lop3.b32 %r4, %r0, %r0, %r1, 0x7C; xor.b32 %r5, %r4, %r0;": False,
     "lop3.b32 %r4, %r0, %r0, %r1, 0x7C; not.b32 %r4, %r4; and.b32 %r5, %r1, %r4;": False,
     "ld.global.b32 %r6, [%in]; ld.global.b32 %r7, [%in]; lop3.b32 %r4, %r1, %r6, %r7, 0x7C; xor.b32 %r4, 0, %r4;"

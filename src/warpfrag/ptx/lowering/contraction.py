@@ -165,8 +165,9 @@ def _folded_factors(
     """Which factors of a product are constants: numbers, or registers that mov gave one in the same block."""
     folded = []
     for factor in steps[at].sources:
-        before = [place for place in written[factor.index] if place < at] if isinstance(factor, Register) else []
-        is_near = bool(before) and (at < ends[before[-1]] or len(written[factor.index]) == 1)
+        writers = written[factor.index] if isinstance(factor, Register) else []
+        before = [place for place in writers if place < at]
+        is_near = bool(before) and (at < ends[before[-1]] or len(writers) == 1)
         writer = steps[before[-1]] if is_near else None
         is_moved = writer is not None and isinstance(writer.action, Move) and _is_constant(writer)
         folded.append(isinstance(factor, Immediate) or is_moved)

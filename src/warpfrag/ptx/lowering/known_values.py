@@ -58,6 +58,7 @@ from warpfrag.ptx.lowering.sign_rules import (
     selection_by_power,
     sign_before,
 )
+from warpfrag.ptx.lowering.uncertain_pairs import selects_truth
 from warpfrag.ptx.lowering.values import Constant, ValueTable
 from warpfrag.ptx.program.actions import (
     Atomic,
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
     from warpfrag.ptx.program.program import DecodedInstruction
     from warpfrag.ptx.program.types import Codes
 
+DIRECTED = {"rz", "rm", "rp"}
 READERS = {"abs", "neg", "min", "max", "bfe", "bfi", "slct", "cvt", "selp", "setp", "set", "and", "lop3"}
 """Opcodes of which a rule looks at the values of the operands."""
 
@@ -116,6 +118,7 @@ def fold_values(kernel: KernelLowering) -> None:
         return
     ends = block_ends(kernel.steps, kernel.leaders)
     table = ValueTable(kernel.steps, kernel.leaders, ends, wanted, fold_constants)
+    has_quotient = any(map(_rounds_quotient, kernel.steps))
     table.has_functions = any(map(calls_library, kernel.steps))
     for at in sorted(wanted):
         step = kernel.steps[at]
@@ -128,7 +131,7 @@ def fold_values(kernel: KernelLowering) -> None:
             if kernel.compiler in DEPARTURES[name].versions and rule(kernel, step, values, table):
                 break
         else:
-            _truth_value(step, values, table, has_library=has_library)
+            _truth_value(step, values, table, has_library=has_library, has_quotient=has_quotient)
             _name_constants(step, values)
 
 
@@ -163,15 +166,29 @@ def calls_library(step: DecodedInstruction) -> bool:
     return attributes.opcode in {"sqrt", "div", "rcp"} and attributes.types == (F64,) and attributes.accuracy is None
 
 
-def _truth_value(step: DecodedInstruction, values: Values, table: ValueTable, *, has_library: bool) -> None:
-    """cvt of the result of cnot, or of set to f32: the number 1 may be read where the bits are meant."""
+def _rounds_quotient(step: DecodedInstruction) -> bool:
+    """Whether a step is a quotient of f32 that is not rounded to nearest: that is a function too."""
+    attributes = step.attributes
+    if attributes.accuracy is not None:
+        return False
+    return attributes.opcode in {"div", "rcp"} and attributes.types == (F32,) and attributes.rounding in DIRECTED
+
+
+def _truth_value(
+    step: DecodedInstruction, values: Values, table: ValueTable, *, has_library: bool, has_quotient: bool
+) -> None:
+    """cvt of a 0 or 1 of cnot or selp, or of set to f32: the number 1 may be read where the bits are meant."""
     attributes, action = step.attributes, step.action
     if attributes.opcode != "cvt" or not isinstance(action, LaneOp) or len(values) != 1 or action.replaces:
         return
     definition, kind = table.definition(values[0]), action.sources[0]
     writers = table.writers(values[0], is_carried=True)
-    is_cnot = any(writer.attributes.opcode == "cnot" for writer in writers)
-    truths = {F32, F16, BF16} if table.has_functions else {F32}
+    is_cnot = any(
+        writer.attributes.opcode == "cnot"
+        or ((has_library or has_quotient) and selects_truth(writer) and _is_scalar_float(step))
+        for writer in writers
+    )
+    truths = {F32, F16, BF16} if table.has_functions or has_quotient else {F32}
     sets = [w for w in writers if w.attributes.opcode == "set" and w.attributes.types[0] in truths and not is_cnot]
     is_set = bool(sets)
     set_code = CODES_OF_1[sets[0].attributes.types[0].element] if sets else 0
@@ -190,13 +207,19 @@ def _truth_value(step: DecodedInstruction, values: Values, table: ValueTable, *,
 
     is_half = is_set and sets[0].attributes.types[0] != F32
     at = next(index for index, other in enumerate(table.steps) if other is step)
-    if is_half and table.has_other_reader(at, step.sources[0]):
+    if is_half and table.has_other_reader(at, step.sources[0]) and not has_quotient:
         return
     if definition is not None and (has_library or (is_cnot and not kind.is_float)) and not is_half:
         step.action = replace(action, function=run, replaces="conversion of a truth value")
         doubt(step, "conversion of a truth value", function)
     else:
         doubt(step, "conversion of a truth value", run)
+
+
+def _is_scalar_float(step: DecodedInstruction) -> bool:
+    """Whether a step converts one float of f16 or f32, to a format of which ptxas knows the number 1."""
+    target, source = step.attributes.types[0], step.attributes.types[-1]
+    return source in {F16, F32} and target.parts == 1 and target.name != "tf32"
 
 
 VALUE_RULES: dict[str, Callable[..., bool]] = {

@@ -189,6 +189,12 @@ def _is_reciprocal(step: DecodedInstruction) -> bool:
     return _is_flushed(step, "rcp", "div")
 
 
+def selects_truth(step: DecodedInstruction) -> bool:
+    """Whether a step selects between the numbers 0 and 1 that are written."""
+    codes = [source.code(TYPES["u32"]) for source in step.sources[:2] if isinstance(source, Immediate)]
+    return _opcode(step, "selp", "slct") and sorted(codes) == [0, 1]
+
+
 def _is_scalar_video(step: DecodedInstruction) -> bool:
     return _opcode(step, "vadd", "vsub", "vabsdiff", "vmin", "vmax", "vshl", "vshr", "vset", "vmad")
 
@@ -377,6 +383,10 @@ PAIRS = (
     UncertainPair(
         lambda step: _opcode(step, "neg", "abs", "shl", "shr"), lambda step: _opcode(step, "cnot"),
         "the result of cnot may be read as the number 1", is_late=True, code=1,
+    ),
+    UncertainPair(
+        lambda step: _opcode(step, "neg") and _is_float(step), selects_truth,
+        "a selected number 1 may be negated as an integer", code=1,
     ),
     UncertainPair(
         lambda step: _opcode(step, "neg") and not _is_float(step),

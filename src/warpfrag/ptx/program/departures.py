@@ -111,7 +111,8 @@ DEPARTURES = {
         Departure(
             "conversion of a truth value", VERSIONS,
             "cvt reads the bits of its operand",
-            "of the result of cnot, or of set to f32, cvt to or from another kind of number may read the number 1",
+            "of the result of cnot, of a selected 0 or 1, or of set to f32, cvt to or from another kind of number may"
+            " read the number 1",
             READ, warns=False,
         ),
         Departure(
