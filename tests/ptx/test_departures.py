@@ -169,6 +169,10 @@ SASS_RULES = {
     "sub.u32 %r4, %r0, %r1; add.sat.s32 %r5, %r4, %r1;": False,
     "sub.u32 %r4, %r0, %r1; add.sat.s32 %r5, %r4, %r2;": True,
     "rem.u32 %r5, 7, %r3;": True,
+    "elect.sync %r4|%p0, -1; setp.lt.u32 %p1, %r0, %r2; @%p1 bra DONE; @%p0 st.global.b32 [%in], %r2;"
+    " DONE: mov.b32 %r5, 1;": False,
+    "elect.sync %r4|%p0, -1; setp.lt.u32 %p1, %r0, %r2; @%p1 bra DONE; @%p0 st.global.b32 [%in], %r2;"
+    " DONE: selp.b32 %r5, 1, 0, %p0;": True,
     f"{QUOTIENT} selp.b32 %r4, 1, 0, %p0; cvt.rn.f16.f32 %h1, %r4; cvt.u32.u16 %r5, %h1;": False,
     f"{QUOTIENT} slct.b32.s32 %r4, 1, 0, %r2; cvt.rzi.s32.f32 %r5, %r4;": False,
     f"{QUOTIENT} selp.b32 %r4, 1, 0, %p0; neg.f32 %r5, %r4;": False,

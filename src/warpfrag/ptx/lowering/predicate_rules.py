@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 LOGICAL = {"and", "or", "xor", "not", "mov"}
 VOTED_AGAIN = "a vote or election before a loop may be held again in it, among the threads that are there"
+VOTED_LATER = (
+    "a vote or election that only steps behind a branch look at may be held there, among the threads that come"
+)
 GUARD_CHANGED = "of a guarded step before a branch on its guard, the guard may be taken as that branch leaves it"
 
 
@@ -37,6 +40,7 @@ def doubt_predicates(kernel: KernelLowering) -> None:
             _lost_flush_of_set(kernel, at, step)
         elif step.attributes.opcode in {"elect", "vote"}:
             _vote_again(steps, at, step)
+            _vote_later(steps, at, step)
             if step.attributes.opcode == "vote" and _reads_any(step, elected):
                 step.doubt = "a vote on what elect left may be computed differently"
         is_elected = _leaves_elected(step, elected)
@@ -141,6 +145,17 @@ def _vote_again(steps: Sequence[DecodedInstruction], at: int, step: DecodedInstr
         uses = list(readers_behind(steps, at, predicate)) if inside else []
         if len(uses) == 1 and isinstance(steps[uses[0]].action, Branch) and uses[0] in inside:
             steps[uses[0]].doubt = VOTED_AGAIN
+
+
+def _vote_later(steps: Sequence[DecodedInstruction], at: int, step: DecodedInstruction) -> None:
+    """Doubt a vote whose result no step looks at but those that a branch behind it may skip."""
+    for predicate in (item for item in written_registers(step) if item.bits == 1):
+        uses = list(readers_behind(steps, at, predicate))
+        if uses and any(
+            isinstance(other.action, Branch) and other.guard is not None and min(other.targets) > max(uses)
+            for other in steps[at + 1 : min(uses)]
+        ):
+            step.doubt = VOTED_LATER
 
 
 def _changed_guards(kernel: KernelLowering) -> None:
