@@ -26,7 +26,7 @@ from warpfrag.ptx.launch.exploration import explore
 from warpfrag.ptx.launch.grid import MAX_WARPS, Work
 from warpfrag.ptx.program.actions import LaneOp, MatrixOp, MemoryLoad, Move, NanChoice, WarpCollective
 from warpfrag.ptx.program.inexact import InexactCause
-from warpfrag.ptx.program.program import registers_of
+from warpfrag.ptx.program.program import Misreading, registers_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -117,15 +117,24 @@ def _that_differ(
 
 
 class OtherStep:
-    """A step with another result: another action, or a change of what its own leaves."""
+    """A step with another result: another action, or a change of what it reads or of what its own leaves."""
 
-    def __init__(self, step: DecodedInstruction, change: Change | None = None) -> None:
-        """Note the step that runs, and what is done to its results."""
-        self.step, self.change = step, change
+    def __init__(
+        self, step: DecodedInstruction, change: Change | None = None, misreading: Misreading | None = None
+    ) -> None:
+        """Note the step that runs, what is done to its results, and how it reads registers."""
+        self.step, self.change, self.misreading = step, change, misreading
 
     def run(self, batch: WarpBatch, group: LaneGroup) -> None:
         """Run it for some lanes."""
+        results = {item.index for operand in self.step.results for item in registers_of(operand)}
+        kept = {}
+        for register in self.misreading.registers if self.misreading is not None else ():
+            kept[register.index] = codes = batch.registers[register.index]
+            group.write(register, self.misreading.change(group.of(codes)))
         WarpBatch.execute(batch, self.step, group)
+        for index in kept.keys() - results:
+            batch.registers[index] = kept[index]
         if self.change is not None:
             for register in (item for operand in self.step.results for item in registers_of(operand)):
                 group.write(register, self.change(group.of(batch.registers[register.index])))
@@ -152,7 +161,12 @@ def _other_steps(step: DecodedInstruction, causes: int) -> Iterator[OtherStep]:
     """A step with each of its other results; none where one of its doubts cannot be looked into."""
     if step.doubt and not _can_change(step):
         return
-    if _can_change(step):
+    if step.misreading is not None:
+        registers, change = step.misreading
+        yield from (OtherStep(step, misreading=Misreading((register,), change)) for register in registers)
+        if len(registers) > 1:
+            yield OtherStep(step, misreading=step.misreading)
+    elif _can_change(step):
         yield from (OtherStep(step, change) for change in CHANGES)
     for action in _other_actions(step, causes):
         yield OtherStep(replace(step, action=action))

@@ -20,6 +20,7 @@ from warpfrag.ptx.program.actions import Alternative, LaneOp, MatrixOp, MemoryLo
 from warpfrag.ptx.program.program import (
     Immediate,
     MemoryOperand,
+    Misreading,
     Register,
     SpecialRegister,
     VectorOperand,
@@ -96,10 +97,24 @@ def doubt_pairs(
                 _doubt_upper(writer, pair.compiler)
         elif pair.code is not None or pair.other is not None:
             _add_alternative(pair, step, places)
-        elif places or any(_matches(pair, writer, table) for writer in _packed_writers(step, table, at)):
-            step.doubt = pair.compiler
-            if pair.is_merged:
-                _doubt_other_half(step, at, table, pair.compiler)
+        else:
+            _doubt_operands(pair, step, table, at, places)
+
+
+def _doubt_operands(
+    pair: UncertainPair, step: DecodedInstruction, table: ValueTable, at: int, places: list[int]
+) -> None:
+    """Doubt a step that reads what a row names at some places, or in its vectors."""
+    packed = [item for item, writer in _packed_writers(step, table, at) if _matches(pair, writer, table)]
+    if not places and not packed:
+        return
+    step.doubt = pair.compiler
+    if pair.is_merged:
+        _doubt_other_half(step, at, table, pair.compiler)
+    if pair.misread is not None:
+        read = [item for place in places for item in registers_of(step.sources[place])]
+        registers = {item.index: item for item in (*read, *packed)}
+        step.misreading = Misreading(tuple(registers.values()), pair.misread)
 
 
 def _doubt_other_half(step: DecodedInstruction, at: int, table: ValueTable, reason: str) -> None:
@@ -187,10 +202,11 @@ def _is_same(a: Value | None, b: Value | None, table: ValueTable) -> bool:
 
 
 def _is_upper_only(step: DecodedInstruction, table: ValueTable, at: int) -> bool:
-    """Whether nothing reads the first half of what a step unpacks."""
+    """Whether nothing reads the first part of what a step unpacks, in that or in the whole."""
     vector = step.results[0]
     lowest = vector.items[0] if isinstance(vector, VectorOperand) else None
-    return not isinstance(lowest, Register) or not table.is_read_behind(at, lowest)
+    is_read = isinstance(lowest, Register) and table.is_read_behind(at, lowest, is_whole=True)
+    return not is_read and not table.has_other_reader(at, step.sources[0], is_whole=True)
 
 
 def _is_beside_guard(step: DecodedInstruction, table: ValueTable, at: int) -> bool:
@@ -205,15 +221,17 @@ def _shares(writers: list[DecodedInstruction], step: DecodedInstruction) -> bool
     return any(writer.sources[1] in step.sources for writer in writers)
 
 
-def _packed_writers(step: DecodedInstruction, table: ValueTable, at: int) -> Iterator[DecodedInstruction]:
-    """What wrote the registers of the vectors that a step reads."""
+def _packed_writers(
+    step: DecodedInstruction, table: ValueTable, at: int
+) -> Iterator[tuple[Register, DecodedInstruction]]:
+    """The registers of the vectors that a step reads, and what wrote them."""
     items_of = _even_items if isinstance(step.action, Move) else registers_of
     factors = step.sources[:2] if isinstance(step.action, MatrixOp) else step.sources
     for source in factors:
         for item in items_of(source) if isinstance(source, VectorOperand) else ():
             writer = table.last_writer(at, item) if isinstance(item, Register) else None
             if writer is not None:
-                yield writer
+                yield item, writer
 
 
 def _doubt_code(step: DecodedInstruction, places: list[int], code: int, reason: str) -> None:

@@ -53,10 +53,11 @@ class UncertainPair(NamedTuple):
     is_far: bool = False  # only where another block wrote it
     is_repeated: bool = False  # only where the one that wrote is the same instruction with the same factors
     is_only_use: bool = False  # only where nothing else reads the result
-    is_upper_only: bool = False  # only where nothing reads the first half of what is unpacked
+    is_upper_only: bool = False  # only where nothing reads the first part of what is unpacked
     is_joined: bool = False  # only where one that wrote reads a register twice, and one of its operands is read too
     is_beside_guard: bool = False  # only where a guarded step wrote the other half of what is packed
     other: Callable[[LaneOp, list[int]], LaneFunction] | None = None  # what may be computed instead, of those operands
+    misread: Callable[[Codes], Codes] | None = None  # as what the operand may be read
     versions: tuple[str, ...] = VERSIONS
     is_merged: bool = False  # also what extends the other half of what is packed: its register is no longer its own
 
@@ -132,7 +133,7 @@ def _loads_quarter(step: DecodedInstruction) -> bool:
     if not isinstance(action, MemoryLoad) or not _loads_few(step, 64):
         return False
     if action.type.kind == "s":
-        return action.type.bits == 16 and action.count == 1 and action.space not in BANKED
+        return action.count == 1 and action.space not in BANKED
     return action.count == 1 or action.space in BANKED
 
 
@@ -241,6 +242,12 @@ def _is_sum_with_constant(step: DecodedInstruction) -> bool:
     return _opcode(step, "add", "sub", "addc", "subc") and _has_constant(step)
 
 
+def _first_half_twice(codes: Codes) -> Codes:
+    """Words whose second half is their first."""
+    first, upper = codes.dtype.type(0xFFFF), codes.dtype.type(0xFFFF0000)
+    return (codes & ~upper) | ((codes & first) << codes.dtype.type(16))
+
+
 def _third(_a: Codes, _b: Codes, c: Codes) -> Codes:
     return c
 
@@ -338,11 +345,12 @@ PAIRS = (
     UncertainPair(
         _multiplies_fp8, _is_uniform,
         "of a word that is the same in every thread, a product of fp8 may read the lower half twice",
+        misread=_first_half_twice,
     ),
     UncertainPair(
         _multiplies_fp8, lambda step: isinstance(step.action, Move),
         "of a word that is the same in every thread, a product of fp8 may read the lower half twice",
-        source=_is_uniform,
+        source=_is_uniform, misread=_first_half_twice,
     ),
     UncertainPair(
         lambda step: _opcode(step, "movmatrix"), _is_uniform,
@@ -359,11 +367,12 @@ PAIRS = (
     UncertainPair(
         _unpacks_quarters, _loads_quarter,
         "of a few bits that were loaded into a register of 64 bits, the second quarter may be the first",
+        is_upper_only=True, misread=_first_half_twice,
     ),
     UncertainPair(
         _unpacks_halves, _loads_half,
         "of a few bits that were loaded into a register of 32 bits, the second half may be the first",
-        is_upper_only=True,
+        is_upper_only=True, misread=_first_half_twice,
     ),
     UncertainPair(
         _converts_word, _loads_signed_bytes, "bytes that were loaded together may be converted with their sign",

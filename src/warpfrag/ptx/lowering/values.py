@@ -135,7 +135,7 @@ class ValueTable:
                 return other
         return None
 
-    def has_other_reader(self, at: int, operand: PtxOperand) -> bool:
+    def has_other_reader(self, at: int, operand: PtxOperand, *, is_whole: bool = False) -> bool:
         """Whether a step that ptxas keeps reads a register too, before or after this one, with the same value."""
         if not isinstance(operand, Register):
             return False
@@ -143,14 +143,20 @@ class ValueTable:
             other = self.steps[place]
             if any(item.index == operand.index for item in written_registers(other)):
                 break
-            if _reads(other, operand) and place in self.kept:
+            if _reads(other, operand) and self._counts(place, is_whole=is_whole):
                 return True
         is_kept = all(item.index != operand.index for item in written_registers(self.steps[at]))
-        return is_kept and self.is_read_behind(at, operand)
+        return is_kept and self.is_read_behind(at, operand, is_whole=is_whole)
 
-    def is_read_behind(self, at: int, operand: Register) -> bool:
-        """Whether a step that ptxas keeps reads what a register holds behind a step."""
-        return any(place in self.kept for place in readers_behind(self.steps, at, operand))
+    def is_read_behind(self, at: int, operand: Register, *, is_whole: bool = False) -> bool:
+        """Whether a step that ptxas keeps reads what a register holds behind a step; `is_whole`: surely all of it."""
+        return any(self._counts(place, is_whole=is_whole) for place in readers_behind(self.steps, at, operand))
+
+    def _counts(self, place: int, *, is_whole: bool) -> bool:
+        """Whether ptxas keeps a step; if it must read all bits: and it is no mov, and has no constant that may mask."""
+        step = self.steps[place]
+        is_partial = isinstance(step.action, Move) or any(isinstance(source, Immediate) for source in step.sources)
+        return place in self.kept and not (is_whole and is_partial)
 
     def is_packed(self, step: DecodedInstruction) -> bool:
         """Whether the first source of a step was packed of several registers, as its last definition before it."""

@@ -18,11 +18,11 @@ import numpy as np
 from warpfrag.ptx.program.actions import Action, Atomic, MemoryBarrier, MemoryLoad, NoOp, Unbound
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from warpfrag.ptx.program.attributes import Attributes
     from warpfrag.ptx.program.opcode import DecodedOpcode, OpcodeRow
-    from warpfrag.ptx.program.types import Type
+    from warpfrag.ptx.program.types import Codes, Type
     from warpfrag.ptx.reader.syntax import FloatLiteral
 
 
@@ -104,6 +104,13 @@ class Copy(NamedTuple):
     size: int
 
 
+class Misreading(NamedTuple):
+    """Registers that a step may read otherwise than they are, and as what."""
+
+    registers: tuple[Register, ...]
+    change: Callable[[Codes], Codes]
+
+
 UNBOUND = Unbound()
 
 
@@ -124,6 +131,7 @@ class DecodedInstruction:
     deepens: bool = False  # a call that may come back to its caller: it gets local memory of its own
     text: str = ""
     doubt: str = ""  # why a GPU may leave another result as soon as it runs
+    misreading: Misreading | None = None  # what such a doubt is about, where that is known
 
     @property
     def name(self) -> str:
