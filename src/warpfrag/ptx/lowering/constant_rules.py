@@ -188,7 +188,7 @@ def function_of_constant(kernel: KernelLowering, step: DecodedInstruction, value
         writers = table.writers(values[-1], is_carried=True)
         if isinstance(values[-1], Joined):
             writers = [writer for writer in writers if table.is_same_loop(writer, step)]
-        if any(_may_be_constant(writer, table) for writer in writers):
+        if any(_may_be_constant(writer, table) and not _is_selected(writer, table) for writer in writers):
             doubt(step, "function of a constant", function)
         return False
     if step.attributes.opcode != "div" and fold_constants(step, step.action, (values[-1].code,)) is None:
@@ -217,6 +217,19 @@ def _may_be_constant(step: DecodedInstruction, table: ValueTable) -> bool:
         if writer is None or not (is_constant or (is_sum and is_bounded and len(unknown) < len(step.sources))):
             return False
     return True
+
+
+def _is_selected(step: DecodedInstruction, table: ValueTable) -> bool:
+    """Whether a guard that is not known decides on a step: ptxas selects, and computes nothing of the selection."""
+    at = next(index for index, other in enumerate(table.steps) if other is step)
+    guard = table.last_writer(at, step.guard) if step.guard is not None else None
+    sources = [item for item in guard.sources if isinstance(item, Register)] if guard is not None else []
+    writers = [table.last_writer(at, source) for source in sources]
+    return any(writer is not None and not _is_known(writer) for writer in writers)
+
+
+def _is_known(step: DecodedInstruction) -> bool:
+    return bool(step.sources) and all(isinstance(source, Immediate) for source in step.sources)
 
 
 def _loads_constant(step: DecodedInstruction, table: ValueTable) -> bool:

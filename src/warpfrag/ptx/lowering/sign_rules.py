@@ -5,6 +5,7 @@ The rules are those of `known_values`: given a step, the values of its sources a
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,11 +14,13 @@ from warpfrag.ptx.lowering.replaced_steps import (
     doubt,
     first,
     note,
+    replace_function,
     replace_where_seen,
 )
 from warpfrag.ptx.lowering.values import Constant, ValueTable
 from warpfrag.ptx.opcodes.integer import by_parts
 from warpfrag.ptx.program.actions import (
+    Alternative,
     LaneOp,
     MatrixOp,
 )
@@ -34,24 +37,39 @@ if TYPE_CHECKING:
 
 
 def selection_by_power(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
-    """slct by a number that ptxas knows as positive."""
-    if step.attributes.opcode != "slct" or step.attributes.types[1] != F32:
+    """slct by a number that ptxas knows as positive; one with .ftz compares it all the same."""
+    if step.attributes.opcode != "slct" or step.attributes.types[1] != F32 or step.attributes.ftz:
         return False
     definition = table.definition(values[2])
-    source = definition[0] if definition is not None else None
-    writers = table.writers(values[2], is_carried=True)
-    if source is None and any(writer.attributes.opcode in {"ex2", "abs"} for writer in writers):
-        doubt(step, "selection by a power of 2", first)
+    writers = [item for item in table.writers(values[2], is_carried=True) if F32 in item.attributes.types[:1]]
+    if any(map(_is_positive, writers)):
+        if definition is None or writers[0].guard is not None:
+            doubt(step, "selection by a power of 2", first)
+        else:
+            is_near = table.is_near(values[2], step)
+            replace_where_seen(kernel, step, "selection by a power of 2", first, is_sure=is_near)
         return True
-    if source is None or source.guard is not None or F32 not in source.attributes.types[:1]:
+    roots = [writer for writer in writers if writer.attributes.opcode in {"sqrt", "rsqrt"} and writer.attributes.ftz]
+    if not roots or not isinstance(step.action, LaneOp):
         return False
-    if source.attributes.opcode in {"ex2", "abs"} and not step.attributes.ftz:
-        replace_where_seen(kernel, step, "selection by a power of 2", first, is_sure=table.is_near(values[2], step))
-        return True
-    if source.attributes.opcode in {"ex2", "abs", "sqrt", "rsqrt"}:
-        doubt(step, "selection by a power of 2", first)
-        return True
-    return False
+    function, is_inverse = step.action.function, roots[0].attributes.opcode == "rsqrt"
+
+    def run(a: Codes, b: Codes, c: Codes) -> Codes:
+        held = function(a, b, c)
+        code = held[0] if isinstance(held, tuple) else held
+        if is_inverse:
+            return np.where(c == np.uint32(0xFF800000), a, code)
+        return np.where(c == np.uint32(0x80000000), b, code)
+
+    reason = "where c is the result of sqrt.ftz or rsqrt.ftz, slct may compare their operand"
+    step.action = replace(step.action, alternative=Alternative(run, reason))
+    return True
+
+
+def _is_positive(step: DecodedInstruction) -> bool:
+    """Whether ptxas knows the result of a step on f32 as positive: that of abs.ftz, it does not."""
+    attributes = step.attributes
+    return attributes.opcode == "ex2" or (attributes.opcode == "abs" and not attributes.ftz)
 
 
 def sign_before(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
@@ -129,17 +147,19 @@ def overwritten_sign(kernel: KernelLowering, step: DecodedInstruction, values: V
 
 
 def double_negation(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
-    """Doubtful where the result is a NaN."""
-    del kernel
+    """neg of neg is the operand, unless one of them flushes; doubtful where that is not at hand and a NaN."""
     attributes, action = step.attributes, step.action
-    if attributes.opcode != "neg" or not isinstance(action, LaneOp) or not attributes.types[0].is_float:
+    if not _is_plain_negation(step) or not isinstance(action, LaneOp) or attributes.types[0].name == "bf16x2":
         return False
     writers = table.writers(values[0], is_carried=True)
-    if not any(
-        writer.attributes.opcode == "neg" and any(kind.is_float for kind in writer.attributes.types)
-        for writer in writers
-    ):
+    if not any(_is_plain_negation(writer) and writer.attributes.types == attributes.types for writer in writers):
         return False
+    before, operand = writers[0], writers[0].sources[0]
+    is_sure = table.definition(values[0]) is not None and before.guard is None and isinstance(operand, Register)
+    if is_sure and table.is_unchanged(before, step, operand):
+        step.sources = (operand,)
+        replace_function(kernel, step, "negation of a negation", first)
+        return True
     kind, function = attributes.types[0], action.function
     another = by_parts(kind, lambda a: floats.another_nan(a, kind.element))
 
@@ -149,6 +169,12 @@ def double_negation(kernel: KernelLowering, step: DecodedInstruction, values: Va
 
     doubt(step, "negation of a negation", run)
     return True
+
+
+def _is_plain_negation(step: DecodedInstruction) -> bool:
+    """Whether a step negates floats and does not flush them."""
+    attributes = step.attributes
+    return attributes.opcode == "neg" and attributes.types[0].is_float and not attributes.ftz
 
 
 def positive_comparison(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:

@@ -103,12 +103,38 @@ class ValueTable:
         return isinstance(value, Result) and value.step < at < self.ends[value.step]
 
     def writers(self, value: Value | None, *, is_carried: bool) -> list[DecodedInstruction]:
-        """The steps that left a value; if it `is_carried`, all that write a register of which several values meet."""
+        """The steps that left a value; if it `is_carried`, all that may have, where several values meet."""
         if is_carried and isinstance(value, Joined):
-            register = value.register
-            return [step for step in self.steps if any(item.index == register for item in written_registers(step))]
+            return [self.steps[at] for at in self._reaching(value)]
         definition = self.definition(value)
         return [] if definition is None else [definition[0]]
+
+    def _reaching(self, value: Joined) -> list[int]:
+        """The places of the steps whose result a register may hold at the start of a block, or anywhere at all."""
+        places = [at for at, items in enumerate(self.written) if any(item.index == value.register for item in items)]
+        if value.block < 0:
+            return places
+        reaching, pending, seen = set[int](), list(self.predecessors[value.block]), set[int]()
+        while pending:
+            block = pending.pop()
+            if block in seen:
+                continue
+            seen.add(block)
+            inside = [at for at in places if block <= at < self.ends[block]]
+            last = max((at for at in inside if self.steps[at].guard is None), default=-1)
+            reaching.update(at for at in inside if at >= last)
+            if last < 0:
+                pending += self.predecessors[block]
+        return sorted(reaching)
+
+    @cached_property
+    def predecessors(self) -> dict[int, list[int]]:
+        """The blocks from which each block is entered, by where they begin."""
+        before: dict[int, list[int]] = defaultdict(list)
+        for block in (leader for leader in self.leaders if leader < len(self.steps)):
+            for after in successors(self.steps[self.ends[block] - 1], self.ends[block]):
+                before[after].append(block)
+        return before
 
     def is_same_loop(self, writer: DecodedInstruction, reader: DecodedInstruction) -> bool:
         """Whether a loop has two steps."""
