@@ -128,8 +128,9 @@ def equal_operands(kernel: KernelLowering, step: DecodedInstruction, values: Val
     sources = [table.definition(value) for value in values]
     if sources[0] is None or sources[1] is None:
         return False
-    left, right = (item[0] for item in sources if item is not None)
-    if left.name == right.name and left.sources == right.sources:  # equal, if ptxas sees it
+    (left, place), (right, other_place) = sources
+    is_same_place = left is not right and place == other_place  # of one step, different results are no copies
+    if is_same_place and left.name == right.name and left.sources == right.sources:  # equal, if ptxas sees it
         doubt(step, "min and max of equal operands", first)
         return True
     is_loaded = attributes.types[0] == F64 and any(_is_loaded(item) for item in (left, right))

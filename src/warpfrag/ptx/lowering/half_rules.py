@@ -270,6 +270,8 @@ def packed_tf32(kernel: KernelLowering, step: DecodedInstruction, values: Values
     if definition is None or not _leaves_two_halves(definition[0]) or not isinstance(action, LaneOp):
         return False
     at = next(index for index, other in enumerate(table.steps) if other is step)
+    if table.has_other_reader(at, step.sources[0], is_whole=True):
+        return True
     if not table.has_other_reader(at, step.sources[0]):
         step.doubt = DEPARTURES["tf32 of a packed sum"].compiler
         note(kernel, step, "tf32 of a packed sum")

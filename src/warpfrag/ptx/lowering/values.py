@@ -179,9 +179,10 @@ class ValueTable:
         return any(self._counts(place, is_whole=is_whole) for place in readers_behind(self.steps, at, operand))
 
     def _counts(self, place: int, *, is_whole: bool) -> bool:
-        """Whether ptxas keeps a step; if it must read all bits: and it is no mov, and has no constant that may mask."""
+        """Whether ptxas keeps a step; if all bits are to be read: and it is no mov or cvt, and has no constant."""
         step = self.steps[place]
-        is_partial = isinstance(step.action, Move) or any(isinstance(source, Immediate) for source in step.sources)
+        is_moved = isinstance(step.action, Move) or step.attributes.opcode == "cvt"
+        is_partial = is_moved or any(isinstance(source, Immediate) for source in step.sources)
         return place in self.kept and not (is_whole and is_partial)
 
     def is_packed(self, step: DecodedInstruction) -> bool:
