@@ -64,6 +64,8 @@ PATIENCE = 30  # how often each step is interpreted, on average, before its mach
 STEPS_PER_LINE = 3  # interpreted steps that cost what LLVM takes for a line of its text: 0.2 ms and 70 us were measured
 MIN_STEPS = 2000  # that are interpreted before any program is compiled
 BUDGET = 1_000_000  # warp instructions after which the scheduler lets Python look for an interrupt
+POLLING_BUDGET = 64  # the same of each warp at first, where lanes may wait for memory that nobody changes
+WATCHED_LEVELS = 4  # quanta of time slices in which the interpreter looks for a standstill
 LANE_BITS = np.uint32(1) << np.arange(LANES, dtype=np.uint32)
 BUFFER_ALIGN = 64
 MATRIX_ROW_BYTES = 16  # of ldmatrix and stmatrix
@@ -333,7 +335,9 @@ class CompiledWarpBatch(WarpBatch):
             self.memory.step_wavefronts,
         )
         is_watched = self.memory.observer is not None or self.memory.accesses is not None
-        schedule[sched.LIMIT], schedule[sched.BUDGET], schedule[sched.IS_STALE] = self.launch.limit, BUDGET, 1
+        schedule[sched.LIMIT], schedule[sched.IS_STALE] = self.launch.limit, 1
+        budget = min(BUDGET, POLLING_BUDGET * self.warps) if self.standstill.is_judged else BUDGET
+        schedule[sched.BUDGET], last_progress = self.tally.total + budget, self.progress
         schedule[sched.IS_WATCHED] = is_watched
         run = run_scheduler.bound(table, schedule, *args)
         while True:
@@ -357,6 +361,20 @@ class CompiledWarpBatch(WarpBatch):
                     return
                 self.release_waiting()
                 schedule[sched.IS_STALE] = 1
+            elif status == sched.OUT_OF_BUDGET:
+                if self.standstill.is_judged and self.progress == last_progress:
+                    self.watch_standstill()
+                budget = min(BUDGET, 2 * budget)
+                schedule[sched.BUDGET], last_progress = self.tally.total + budget, self.progress
+
+    def watch_standstill(self) -> None:
+        """Interpret some time slices: nobody has stored for a while, and the interpreter sees whether anybody will."""
+        progress = self.progress
+        is_running = self.schedule_next()
+        last_level = self.standstill.level + WATCHED_LEVELS
+        while is_running and self.progress == progress and self.standstill.level < last_level:
+            is_running = self.schedule_next()
+        self.schedule[sched.IS_STALE] = 1
 
     def interpret(self, at: int) -> None:
         """Run a step, or several mma, of the lanes that have the time slice."""

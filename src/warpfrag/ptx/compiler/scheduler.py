@@ -153,8 +153,11 @@ def end_slice(state: Array, flags: Array, numbers: Array, lists: Array) -> None:
 
 @inner
 def jump(target: Int, table: Array, state: Array, flags: Array, numbers: Array, lists: Array) -> None:
-    """Send all lanes of this time slice to one step: while they are converged, without writing it down."""
-    if state[IS_CONVERGED]:
+    """Send all lanes of this time slice to one step: while they are converged, without writing it down.
+
+    When Python is to be asked, it is written down: Python may let other lanes run.
+    """
+    if state[IS_CONVERGED] and state[TOTAL] <= state[BUDGET]:
         state[PC] = target
         state[SLICE_END] = table[target, BLOCK_END]
         state[PENDING_SLICES] += table[target, WEIGHT]
@@ -354,11 +357,10 @@ def run_scheduler(
     shared memory, those that were `written` last and that are `live`, what lanes sleep for (`awaited`), whose waits
     have `expired`, and room to `undo` arrivals; `step_written` and `step_wavefronts` are counts by step.
     """
-    budget = state[TOTAL] + state[BUDGET]
     if state[IS_STALE]:
         refresh(state, flags, numbers, lists)
     while True:
-        if state[TOTAL] > budget:
+        if state[TOTAL] > state[BUDGET] and not state[IS_SCHEDULED]:
             state[STATUS] = OUT_OF_BUDGET
             return
         if not state[IS_SCHEDULED] and not schedule_next(table, state, flags, numbers, lists):

@@ -18,7 +18,7 @@ INTERPRETED, SEGMENT, WHOLE_WARP_SEGMENT, BRANCH, BARRIER, EXIT, WARP_WAIT, WAIT
 
 # Words of the state. Of the lanes that have the time slice: whether there are any, the step they are at, the end of
 # their block, how many warps they are of, whether they are all lanes that are alive (converged), and then the slices
-# that are not yet counted lane by lane. Of the launch: warp instructions so far, their limit, how many to run before
+# that are not yet counted lane by lane. Of the launch: warp instructions so far, their limit, after how many of them
 # Python is asked again, stores so far, barriers that lanes wait at, whether Python has changed program counters, how
 # many products are pending (`pending_products`), whether a block reached a barrier after some of its threads had
 # exited, whether somebody watches memory, so that Python runs mbarriers, and how many of the warps go on to the next
