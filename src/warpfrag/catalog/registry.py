@@ -12,7 +12,7 @@ from warpfrag.isa.aliases.source import MAX_SOURCE, is_plain
 from warpfrag.isa.legality import check_selector, is_tensor_text, resolve
 from warpfrag.isa.names import head
 from warpfrag.isa.operands import measured_architectures
-from warpfrag.isa.rows import forms, legal_targets
+from warpfrag.isa.rows import forms, is_legal
 from warpfrag.isa.targets import read_target, targets
 from warpfrag.isa.tcgen05.products import TensorForm, listed_forms
 from warpfrag.isa.tcgen05.spelling import PREFIX
@@ -151,7 +151,7 @@ def find(
         if all(str(getattr(form, field)) == choice for field, choice in asked.items())
         and all(called.fits(form, role) for role, called in nicknamed.items())
         and (sparse is None or ("metadata" in form.operation.homes) == sparse)
-        and (target is None or target in legal_targets(form))
+        and (target is None or is_legal(form, target))
     ]
 
 

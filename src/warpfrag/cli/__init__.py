@@ -85,6 +85,7 @@ EXAMPLE = """\
   warpfrag --help                                       # every verb; each has its own --help"""
 
 TRACEBACK = "WARPFRAG_TRACEBACK"
+MADE = 20_000  # objects between two searches for garbage: more than a look-up makes
 
 
 class VerbGroup(PipeSafeCommand, click.Group):
@@ -155,6 +156,8 @@ def commands(context: click.Context) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status."""
     words = [*(sys.argv[1:] if arguments is None else arguments)]
+    if arguments is None:
+        gc.set_threshold(MADE)
     as_json = "--json" in words or "--format=json" in words or ("--format", "json") in pairwise(words)
     try:
         return _status(words, as_json=as_json)

@@ -16,7 +16,7 @@ from warpfrag.isa.aliases import meaning, near
 from warpfrag.isa.aliases.source import is_plain, names_in
 from warpfrag.isa.names import LONGEST, ParsedName, head, read, spell, tokens
 from warpfrag.isa.ops import OPS
-from warpfrag.isa.rows import families_of, fits, forms, forms_of, legal_targets
+from warpfrag.isa.rows import families_of, fits, forms, forms_of, is_legal, legal_targets
 from warpfrag.isa.targets import architectures, read_target, targets
 from warpfrag.isa.tcgen05.names import forms_named
 from warpfrag.isa.tcgen05.products import TensorForm, read_form
@@ -332,7 +332,7 @@ def nearest(text: str, target: str | None = None) -> tuple[str, ...]:
     is_sparse = any(word == "sp" or word.startswith("sp::") for word in words)
     for order, (form, pieces) in enumerate(_form_pieces(operation).items()):
         shared = sum((wanted & pieces).values())
-        if shared and (target is None or target in legal_targets(form)):
+        if shared and (target is None or is_legal(form, target)):
             # a dense kernel has no use for a sparse instruction, however many words they share
             rest = sum(pieces.values()) - shared
             # among equals, most kernels accumulate in f32

@@ -185,6 +185,14 @@ def legal_targets(form: Form) -> tuple[str, ...]:
     return tuple(name for name, target in targets().items() if any(row.accepted_by(target) for row in rows))
 
 
+def is_legal(form: Form, target: str) -> bool:
+    """Whether the assembler of a target accepts a form."""
+    if isinstance(form, TensorForm):
+        return target in form.targets
+    accepting = targets()[target]
+    return any(row.accepted_by(accepting) for row in families_of(form))
+
+
 def fits(row: Mapping[str, Any], form: Form) -> bool:
     """Whether the fields of a form are in the lists of a row; what is no list is no condition."""
     return all(str(getattr(form, name)) in words for name, words in row.items() if isinstance(words, list))
