@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import warpfrag as wf
 from instructions import each_of, every
+from warpfrag.execution.sparsity import compress_to_columns, logical_columns
 from warpfrag.numerics.codes import from_codes
 
 SPARSE = [one for one in every() if one.form.is_sparse and not one.form.satfinite]
@@ -41,6 +42,10 @@ def test_expand_inverts_compress(instruction: wf.Instruction):
     assert codes.shape == (2, 3, *instruction.metadata.shape)
     assert codes.dtype == np.uint8
     assert np.array_equal(instruction.expand(stored, codes, raw=True), full)
+    again, columns = compress_to_columns(instruction.pattern, full)
+    assert np.array_equal(again, stored)
+    assert np.array_equal(columns, logical_columns(instruction.pattern, codes))
+    assert np.array_equal(np.take_along_axis(full, columns.astype(np.int64), -1), stored)
 
 
 @each_of(SPARSE)

@@ -101,7 +101,7 @@ def check_operands(rule: Rule, operands: ProductOperands) -> None:
 
 def _check_columns(columns: Codes) -> None:
     """Refuse columns that lie nowhere near their elements: whatever the pattern, four elements share eight columns."""
-    astray = columns >> 3 != np.arange(columns.shape[-1]) >> 2
+    astray = columns >> 3 != np.arange(columns.shape[-1], dtype=np.int32) >> 2
     if astray.any():
         tile, row, place = (int(index) for index in np.argwhere(astray)[0])
         first = 8 * (place // 4)

@@ -10,7 +10,7 @@ from warpfrag.arithmetic import matmul, plan
 from warpfrag.errors import InvalidOperand
 from warpfrag.execution.operand import operands_of
 from warpfrag.execution.prepared import batch_of, tiles_of
-from warpfrag.execution.sparsity import compress, logical_columns
+from warpfrag.execution.sparsity import compress_to_columns
 from warpfrag.isa.legality import arithmetic_arch
 from warpfrag.isa.names import spell
 from warpfrag.numerics.codes import code_dtype, from_codes
@@ -71,5 +71,5 @@ def _full_a(
     """Codes of A; of a sparse one the stored codes, and their logical columns."""
     if operand.pattern is None:
         return operand.codes(A, raw=raw, rounding=rounding), {}
-    stored, fields = compress(operand.pattern, operand.full_codes(A, raw=raw, rounding=rounding))
-    return stored, {"columns": logical_columns(operand.pattern, fields)}
+    stored, columns = compress_to_columns(operand.pattern, operand.full_codes(A, raw=raw, rounding=rounding))
+    return stored, {"columns": columns}

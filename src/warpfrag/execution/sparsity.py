@@ -22,9 +22,9 @@ CODES = 16  # a metadata code has four bits
 
 
 @cache
-def _columns(rule: Pattern) -> NDArray[np.int64]:
-    """The columns that each code keeps, -1 where the code is not legal: int64[16, kept]."""
-    table = np.full((CODES, rule.kept), -1, np.int64)
+def _columns(rule: Pattern) -> NDArray[np.int32]:
+    """The columns that each code keeps, -1 where the code is not legal: int32[16, kept]."""
+    table = np.full((CODES, rule.kept), -1, np.int32)
     for code, kept in rule.columns.items():
         table[code] = kept
     return table
@@ -52,6 +52,26 @@ def compress(rule: Pattern, codes: NDArray[Any]) -> tuple[NDArray[Any], NDArray[
 
     Keeps every element whose code is not 0 (so a negative zero is kept) and fills free places lowest first.
     """
+    metadata = _metadata_of(rule, codes)
+    return _stored(codes, _columns_of(rule, metadata)), metadata.astype(np.uint8)
+
+
+def compress_to_columns(rule: Pattern, codes: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int32]]:
+    """The same stored elements, and the logical column of each."""
+    columns = _columns_of(rule, _metadata_of(rule, codes))
+    return _stored(codes, columns), columns
+
+
+def _stored(codes: NDArray[Any], columns: NDArray[np.int32]) -> NDArray[Any]:
+    """The elements of some columns of each row."""
+    cols = codes.shape[-1]
+    firsts = np.arange(0, codes.size, cols).reshape(*codes.shape[:-1], 1) if cols else 0
+    stored: NDArray[Any] = codes.take(columns + firsts)
+    return stored
+
+
+def _metadata_of(rule: Pattern, codes: NDArray[Any]) -> NDArray[np.int16]:
+    """The metadata codes of a matrix of codes, which is refused where it is not pruned."""
     cols = codes.shape[-1]
     units = (codes != 0).reshape(*codes.shape[:-1], cols // rule.chunk, rule.chunk // rule.unit, rule.unit)
     units = units[..., 0] if rule.unit == 1 else units.any(axis=-1)
@@ -66,8 +86,7 @@ def compress(rule: Pattern, codes: NDArray[Any]) -> tuple[NDArray[Any], NDArray[
             f"{_kept_text(rule)} may differ from zero, but columns {', '.join(map(str, columns))} do"
         )
         raise InvalidSparsity(msg)
-    firsts = np.arange(0, codes.size, cols).reshape(*codes.shape[:-1], 1) if cols else 0
-    return codes.take(_columns_of(rule, metadata) + firsts), metadata.astype(np.uint8)
+    return metadata
 
 
 def _bits_of(flags: NDArray[np.bool_]) -> NDArray[Any]:
@@ -82,11 +101,11 @@ def _bits_of(flags: NDArray[np.bool_]) -> NDArray[Any]:
     return bits
 
 
-def _columns_of(rule: Pattern, metadata: NDArray[Any]) -> NDArray[np.int64]:
+def _columns_of(rule: Pattern, metadata: NDArray[Any]) -> NDArray[np.int32]:
     """The logical columns that legal codes keep. Rows are added whole: an axis of two elements takes much longer."""
     chunks = metadata.shape[-1]
     kept = _columns(rule).take(metadata, axis=0).reshape(*metadata.shape[:-1], chunks * rule.kept)
-    columns: NDArray[np.int64] = kept + np.repeat(rule.chunk * np.arange(chunks), rule.kept)
+    columns: NDArray[np.int32] = kept + np.repeat(rule.chunk * np.arange(chunks, dtype=np.int32), rule.kept)
     return columns
 
 
@@ -95,7 +114,7 @@ def _kept_text(rule: Pattern) -> str:
     return f"{count}" if rule.unit == 1 else f"{count} pairs"
 
 
-def logical_columns(rule: Pattern, metadata: NDArray[Any]) -> NDArray[np.int64]:
+def logical_columns(rule: Pattern, metadata: NDArray[Any]) -> NDArray[np.int32]:
     """The logical column of every stored element, [..., rows, cols/2]; an illegal code is refused."""
     codes = np.asarray(metadata)
     if codes.dtype.kind not in "iu" or (codes.size and not 0 <= int(codes.min()) <= int(codes.max()) < CODES):

@@ -12,7 +12,7 @@ from warpfrag.arithmetic.protocol import ProductOperands
 from warpfrag.arithmetic.reference import NAN_F16, NAN_F32
 from warpfrag.arithmetic.rules import Fused, IntegerSum
 from warpfrag.errors import InvalidOperand
-from warpfrag.execution.sparsity import compress, logical_columns
+from warpfrag.execution.sparsity import compress_to_columns
 from warpfrag.numerics.codes import code_dtype
 from warpfrag.numerics.float_environment import exact_floats
 from warpfrag.numerics.formats import FORMATS
@@ -102,8 +102,7 @@ def sum_chain(rule: Rule, operands: Multiplicands, chain: Chain, c: Codes | None
     columns = scale_a = scale_b = None
     if operands.pattern is not None:
         host = a if isinstance(a, np.ndarray) else a.get()
-        stored, fields = compress(operands.pattern, host)
-        a, columns = (np.asarray(part, like=a) for part in (stored, logical_columns(operands.pattern, fields)))
+        a, columns = (np.asarray(part, like=a) for part in compress_to_columns(operands.pattern, host))
     if operands.scale_a is not None and operands.scale_b is not None:
         first, last = chain[0].first // rule.k, -(-max(chain[-1].last, 1) // rule.k)
         blocks = slice(first * rule.scales, last * rule.scales)

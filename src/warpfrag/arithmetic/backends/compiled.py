@@ -350,7 +350,9 @@ class FusedJob:
         """Make the buffers of a tile; the tasks fill them with its rows of A and its blocks of columns of B."""
         a, b, c, columns, scale_a, scale_b, orders, numbers, out = self.arguments
         order_a, order_b, places = np.split(orders, [a.shape[2], a.shape[2] + b.shape[1]])
-        rows = columns[tile].take(order_a, axis=1) if len(columns) else columns.reshape(0, 0)
+        rows = columns[tile] if len(columns) else columns.reshape(0, 0)
+        if len(columns) and not np.array_equal(order_a, np.arange(order_a.size)):
+            rows = rows.take(order_a, axis=1)
         scales = (scale[tile] if len(scale) else scale.reshape(0, 0) for scale in (scale_a, scale_b))
         source = SourceOperands(a[tile], b[tile], order_a, order_b, places, rows, *scales)
         height, width = out.shape[1:]

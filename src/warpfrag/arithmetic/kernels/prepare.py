@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from warpfrag.arithmetic.encodings import NAN_SCALE
-from warpfrag.arithmetic.kernels.jit import Array, Flag, Int, inlined, inner
+from warpfrag.arithmetic.kernels.jit import Array, Int, inlined, inner
 from warpfrag.arithmetic.kernels.llvm import f32_of_bits
 from warpfrag.arithmetic.kernels.scalar import power_of_two
 from warpfrag.arithmetic.kernels.vector import (
@@ -216,16 +216,50 @@ def some_bits(words: ElementPointer, first: Int, count: Int) -> Int:
 
 
 @inner
-def bits_met(
-    words: ElementPointer, met: tuple[ElementPointer, ElementPointer], at_row: Int, first: Int, count: Int
-) -> Int:
-    """The same for a sparse A: each bit in the place of the element of B that its element is multiplied with."""
+def meet_b(
+    lines: ElementPointer,
+    signs: tuple[ElementPointer, ElementPointer],
+    met: tuple[ElementPointer, ElementPointer],
+    at_row: Int,
+    first: Int,
+    count: Int,
+) -> tuple[Int, Int]:
+    """`signs_of_group` for a sparse A: each bit in the place of the element of B that its element is multiplied with.
+
+    Where the lines of these elements begin is written to `lines`.
+    """
+    negative_bits, positive_bits = signs
     rows, b_places = met
-    bits = np.uint64(0)
+    negative = nonzero = np.uint64(0)
     for index in range(first, first + count):
-        place = np.uintp(b_places[np.uintp(rows[at_row + index])]) - (first + first)
-        bits |= ((words[index // BITS] >> np.uint64(index % BITS)) & np.uint64(1)) << np.uint64(place)
-    return bits
+        line = np.uintp(b_places[np.uintp(rows[at_row + index])])
+        lines[at_row + index] = np.uint32(line) * np.uint32(BLOCK)
+        word, shift, place = index // BITS, np.uint64(index % BITS), np.uint64(line - (first + first))
+        is_negative = (negative_bits[word] >> shift) & np.uint64(1)
+        negative |= is_negative << place
+        nonzero |= (is_negative | ((positive_bits[word] >> shift) & np.uint64(1))) << place
+    return negative, nonzero
+
+
+@inner
+def signs_of_group(
+    lines: ElementPointer,
+    signs: tuple[ElementPointer, ElementPointer],
+    met: tuple[ElementPointer, ElementPointer],
+    at_row: Int,
+    first: Int,
+    count: Int,
+    is_sparse: Int,
+) -> tuple[Int, Int]:
+    """Bits for the elements of a group that are below zero, and for those that are not 0.
+
+    `signs` are the negative and the positive bits of a row, `met` are `rows` and `b_places` of a `SourceOperands`.
+    """
+    if is_sparse:
+        return meet_b(lines, signs, met, at_row, first, count)
+    negative_bits, positive_bits = signs
+    negative = some_bits(negative_bits, first, count)
+    return negative, negative | some_bits(positive_bits, first, count)
 
 
 @inner
@@ -235,19 +269,6 @@ def largest_of_fours(exponents: Lanes) -> Lanes:
     return vmax(of_two, swap_lanes(of_two, 2))
 
 
-@inner
-def bits_of_group(
-    words: ElementPointer,
-    met: tuple[ElementPointer, ElementPointer],
-    at_row: Int,
-    first: Int,
-    count: Int,
-    is_sparse: Int,
-) -> Int:
-    """The bits of a group; `met` are `rows` and `b_places` of a `SourceOperands`."""
-    return bits_met(words, met, at_row, first, count) if is_sparse else some_bits(words, first, count)
-
-
 @inlined
 def shorten_row(group_bytes: ElementPointer, groups: ElementPointer, first: Int, last: Int, size: Int) -> None:
     """Write groups of A as bytes, for a rule with short steps: they have one word of signs."""
@@ -255,17 +276,6 @@ def shorten_row(group_bytes: ElementPointer, groups: ElementPointer, first: Int,
         group_bytes[at + MAX_EXPONENT] = four_times(np.int32(groups[at + MAX_EXPONENT] + TO_BIASED))
         group_bytes[at + SIGNS] = four_times(groups[at + SIGNS])
         group_bytes[at + SIGNS + U1] = four_times(groups[at + SIGNS + U1])
-
-
-@inlined
-def write_lines(
-    lines: ElementPointer, met: tuple[ElementPointer, ElementPointer], at_row: Int, stored: Int, is_sparse: Flag
-) -> None:
-    """Write where the lines of B begin that the elements of a row are multiplied with, if A is sparse."""
-    if is_sparse:
-        rows, places = met
-        for at in range(at_row, at_row + stored):
-            lines[at] = np.uint32(places[np.uintp(rows[at])]) * np.uint32(BLOCK)
 
 
 @inner
@@ -287,7 +297,7 @@ def prepare_a(
     positive_lanes = bitcast_address(positive_bits, LANE_BITS)
     a, order, met = address(source.a), address(source.order), (address(source.rows), address(source.b_places))
     ready_values, relatives = address(ready.values), address(ready.relatives)
-    groups, group_bytes = address(ready.groups), address(ready.group_bytes)
+    groups, group_bytes, lines = address(ready.groups), address(ready.group_bytes), address(ready.lines)
     zero = splat(np.int32(0), COLUMNS)
     for row in range(np.uintp(first), np.uintp(last)):
         at_row = row * stored
@@ -309,8 +319,8 @@ def prepare_a(
                 store(group_max, index, splat(max_exponent, 4))
             at_group = (row * steps + step) * size
             groups[at_group] = max_exponent
-            negative = bits_of_group(negative_bits, met, at_row, start, length, constants.is_sparse)
-            nonzero = negative | bits_of_group(positive_bits, met, at_row, start, length, constants.is_sparse)
+            signs = (negative_bits, positive_bits)
+            negative, nonzero = signs_of_group(lines, signs, met, at_row, start, length, constants.is_sparse)
             for at_word in range(at_group + SIGNS, at_group + size, U1 + U1):
                 groups[at_word] = np.int32(negative)
                 groups[at_word + U1] = np.int32(nonzero)
@@ -323,7 +333,6 @@ def prepare_a(
             relative = max(np.int32(np.int32(exponents[index] - group_max[index]) + RELATIVE_BIAS), np.int32(0))
             relative = RELATIVE_OF_ZERO if exponents[index] == EXPONENT_OF_ZERO else relative
             relatives[at_row + index] = four_times(relative)
-        write_lines(address(ready.lines), met, at_row, stored, constants.is_sparse)
         if source.scale_a.size > 0:
             scale_row(source.scale_a, ready, constants, row)
 
