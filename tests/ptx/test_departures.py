@@ -160,6 +160,8 @@ JOINED = "setp.ne.u32 %p0, %r0, 0; setp.gt.and.ftz.f32 %p2, %r2, %r3, %p0;"
 LOOP = """setp.ne.u32 %p0, %r0, 0; setp.ne.u32 %p1, %r1, 0; setp.ne.u32 %p2, %r1, 0; @!%p0 bra DONE;
 MORE: WRITES sub.u32 %r2, %r2, 1; setp.ne.u32 %p3, %r2, 0; @%p3 bra MORE; DONE: selp.b32 %r5, 1, 0, %p0;"""
 QUOTIENT = "setp.lt.u32 %p0, %r2, %r0; div.rz.f32 %r4, %r0, %r1; st.global.b32 [%in], %r4;"
+PLAIN_LOOP = LOOP.replace("WRITES", "").replace("%r5", "%r6")
+NAN = "rcp.approx.f32 %r6, %r3; cos.approx.f32 %r4, %r6;"
 SASS_RULES = {
     "rcp.approx.ftz.f32 %r4, %r0; rcp.approx.ftz.f32 %r5, %r4;": False,
     "ex2.approx.ftz.f32 %r4, %r0; rcp.approx.ftz.f32 %r5, %r4;": False,
@@ -215,6 +217,15 @@ SASS_RULES = {
     f"{JOINED} not.pred %p1, %p2; @%p1 bra DONE; mov.b32 %r5, 1; DONE:": True,
     LOOP.replace("WRITES", "@%p1 setp.lt.s32 %p0, %r2, %r0; setp.lt.s32 %p1, %r2, %r1;"): False,
     LOOP.replace("WRITES", "@%p2 setp.lt.s32 %p0, %r2, %r0; setp.lt.s32 %p1, %r2, %r1;"): True,
+    f"{NAN} sub.ftz.f32 %r5, %r4, 0f5A40CCC5;": False,
+    f"{NAN} sub.rn.ftz.f32 %r5, %r4, 0f5A40CCC5;": True,
+    f"{NAN} neg.f32 %r4, %r4; sub.f32 %r5, 0f5A40CCC5, %r4;": False,
+    f"{NAN} setp.lt.f32 %p2, %r4, 0f5A40CCC5; selp.b32 %r5, 1, 0, %p2;": False,
+    f"{NAN} setp.ltu.f32 %p2, %r4, 0f5A40CCC5; selp.b32 %r5, 1, 0, %p2;": True,
+    f"{NAN} setp.lt.f32 %p2, %r4, 0f3F000000; selp.b32 %r5, 1, 0, %p2;": True,
+    "cos.approx.f32 %r4, %r0; setp.lt.f32 %p2, %r4, 0f5A40CCC5; selp.b32 %r5, 1, 0, %p2;": True,
+    f"set.eq.f16.f16 %h1, %h0, %h0; cvt.u32.u16 %r5, %h1; {PLAIN_LOOP}": False,
+    "set.eq.f16.f16 %h1, %h0, %h0; cvt.u32.u16 %r5, %h1;": True,
     "set.neu.ftz.u32.f32 %r4, %r2, %r3; setp.ne.u32 %p2, %r4, 0; selp.b32 %r5, 1, 0, %p2;": False,
     "set.neu.ftz.s32.f32 %r4, %r2, %r3; cnot.b32 %r5, %r4;": False,
     "set.neu.ftz.u32.f32 %r4, %r2, %r3; rem.u32 %r5, %r0, %r4;": False,

@@ -323,8 +323,8 @@ def doubled_truth(kernel: KernelLowering, step: DecodedInstruction, values: Valu
 
     if is_wide or is_extended:
         is_near = all(table.is_near(values[place], step) for place in places)
-        is_sure = is_near and not table.has_functions  # with which set may become a selection, of one half
-        replace_where_seen(kernel, step, name, extended, is_sure=is_sure)
+        is_late = table.has_functions or table.has_loops  # with which set may become a selection, of one half
+        replace_where_seen(kernel, step, name, extended, is_sure=is_near and not is_late)
     else:
         doubt(step, name, changed)
     return True

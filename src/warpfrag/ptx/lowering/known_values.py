@@ -110,7 +110,8 @@ def fold_values(kernel: KernelLowering) -> None:
     doubt_copies(kernel.steps)
     doubt_registers_of_a(kernel.steps)
     doubt_transposed(kernel.steps)
-    has_library = any(calls_library(step) or goes_back(at, step) for at, step in enumerate(kernel.steps))
+    has_loops = any(goes_back(at, step) for at, step in enumerate(kernel.steps))
+    has_library = has_loops or any(map(calls_library, kernel.steps))
     pairs = relevant_pairs(kernel.steps, kernel.compiler, has_library=has_library)
     ruled = {at for at, step in enumerate(kernel.steps) if _wants_values(step)}
     wanted = ruled | {at for at, step in enumerate(kernel.steps) if any(pair.reads(step) for pair in pairs)}
@@ -119,7 +120,7 @@ def fold_values(kernel: KernelLowering) -> None:
     ends = block_ends(kernel.steps, kernel.leaders)
     table = ValueTable(kernel.steps, kernel.leaders, ends, wanted, fold_constants)
     has_quotient = any(map(_rounds_quotient, kernel.steps))
-    table.has_functions = any(map(calls_library, kernel.steps))
+    table.has_functions, table.has_loops = any(map(calls_library, kernel.steps)), has_loops
     for at in sorted(wanted):
         step = kernel.steps[at]
         values = table.operands(at)

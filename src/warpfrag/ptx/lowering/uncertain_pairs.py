@@ -30,6 +30,7 @@ BANKED = {"param", "const"}  # state spaces of which ptxas reads whole words
 HALVES = {"b16", "u16"}
 QUARTERS = 4
 BOUNDED = {"tanh", "sin", "cos"}  # whose results lie within -1 and 1
+ORDERED = {"lt", "le", "gt", "ge"}
 CLAMPED = {"add", "sub", "mad", "mad24"}
 LOGICAL = {"and", "or", "xor", "not"}
 MAX_AMOUNT = 255  # of a shift that is written as a number
@@ -229,9 +230,25 @@ def _has_zero(step: DecodedInstruction) -> bool:
 
 
 def _is_plain_f32(step: DecodedInstruction) -> bool:
-    """Whether a step of f32 says nothing about its rounding and keeps subnormal numbers."""
-    attributes = step.attributes
-    return _types(step) == ["f32"] and attributes.rounding is None and not attributes.ftz
+    """Whether a step of f32 says nothing about its rounding."""
+    return _types(step) == ["f32"] and step.attributes.rounding is None
+
+
+def _is_bounded(step: DecodedInstruction) -> bool:
+    """Whether ptxas knows that a result of f32 lies within -1 and 1."""
+    return _types(step)[:1] == ["f32"] and (_opcode(step, *BOUNDED) or step.attributes.sat)
+
+
+def _has_constant_beyond(step: DecodedInstruction) -> bool:
+    """Whether a step compares an f32 with a constant that is not between -1 and 1."""
+    return any(code >= CODE_OF_1["f32"] for code in _sizes_compared(step))
+
+
+def _sizes_compared(step: DecodedInstruction) -> list[int]:
+    """The constants that setp compares an f32 with, without their signs, if a NaN decides against it."""
+    if not _opcode(step, "setp") or step.attributes.comparison not in ORDERED or _types(step) != ["f32"]:
+        return []
+    return [item.code(TYPES["f32"]) & 0x7FFFFFFF for item in step.sources[:2] if isinstance(item, Immediate)]
 
 
 def _is_constant(step: DecodedInstruction) -> bool:
@@ -311,8 +328,22 @@ PAIRS = (
     ),
     UncertainPair(
         lambda step: _opcode(step, "add", "sub", "min", "max") and _is_plain_f32(step) and _has_constant(step),
-        lambda step: _opcode(step, *BOUNDED) or (step.attributes.sat and _types(step)[:1] == ["f32"]),
+        _is_bounded,
         "a sum of a constant and what lies within -1 and 1 may be computed as if that were no NaN", other=_without_nan,
+    ),
+    UncertainPair(
+        lambda step: _opcode(step, "add", "sub") and _is_plain_f32(step) and _has_constant(step),
+        lambda step: _opcode(step, "neg", "abs") and _types(step) == ["f32"],
+        "a sum of a constant and what lies within -1 and 1 may be computed as if that were no NaN", other=_without_nan,
+        source=_is_bounded,
+    ),
+    UncertainPair(
+        _has_constant_beyond, _is_bounded,
+        "a comparison that every number within -1 and 1 decides may be decided for a NaN", other=_without_nan,
+    ),
+    UncertainPair(
+        lambda step: 0 in _sizes_compared(step), lambda step: step.attributes.sat and _is_bounded(step),
+        "a comparison that every number within 0 and 1 decides may be decided for a NaN", other=_without_nan,
     ),
     UncertainPair(
         lambda step: _opcode(step, "neg") and _is_float(step), lambda step: _opcode(step, "set") and _is_float(step),

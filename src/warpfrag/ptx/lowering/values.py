@@ -57,6 +57,7 @@ class ValueTable:
     """The values of a program's registers; `operands(at)` are those of the sources of a step that was asked for."""
 
     has_functions = False  # of f64 in the code, after which ptxas optimises once more
+    has_loops = False  # which ptxas may unroll, and optimise once more
 
     def __init__(
         self,
