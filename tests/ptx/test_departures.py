@@ -171,6 +171,9 @@ SASS_RULES = {
     "sub.u32 %r4, %r0, %r1; add.sat.s32 %r5, %r4, %r1;": False,
     "sub.u32 %r4, %r0, %r1; add.sat.s32 %r5, %r4, %r2;": True,
     "rem.u32 %r5, 7, %r3;": True,
+    "ld.param.v2.u8 {%r4, %r6}, [a]; mov.b32 {_, %h1}, %r6; cvt.u32.u16 %r5, %h1;": False,
+    "ld.param.v2.s8 {%r4, %r6}, [a]; mov.b32 {_, %h1}, %r6; cvt.u32.u16 %r5, %h1;": True,
+    "ld.global.v2.u8 {%r4, %r6}, [%in]; mov.b32 {_, %h1}, %r6; cvt.u32.u16 %r5, %h1;": True,
     "elect.sync %r4|%p0, -1; setp.lt.u32 %p1, %r0, %r2; @%p1 bra DONE; @%p0 st.global.b32 [%in], %r2;"
     " DONE: mov.b32 %r5, 1;": False,
     "elect.sync %r4|%p0, -1; setp.lt.u32 %p1, %r0, %r2; @%p1 bra DONE; @%p0 st.global.b32 [%in], %r2;"
@@ -398,6 +401,23 @@ def test_a_reciprocal_of_a_constant_is_that_of_the_compiler_in_a_fused_quotient_
     code = f"mov.b32 %r3, 0f71194D20; {division}.f32 %r4, %r0, {divisor}; add.f32 %r5, %r4, %r1;"
     left, run = run_lines(code, {"%r0": 0x3F800000, "%r1": 0}, "%r5")
     assert (left, run.exact) == (0x0DD5BFC1, True)  # the constant of FFMA; the special function unit leaves ..C2
+
+
+MINIMA = {
+    "min.f64 %d4, %d0, %d1; bar.sync 0; st.global.b16 [%in], %d4;": False,
+    "max.f64 %d4, 0dBFF0000000005678, %d1; bar.sync 0; cvt.u32.u64 %r4, %d4; st.global.b32 [%in], %r4;": False,
+    "min.f64 %d4, %d0, %d1; bar.sync 0; st.global.b64 [%in], %d4;": True,
+    "min.f64 %d4, %d2, %d1; bar.sync 0; st.global.b16 [%in], %d4;": True,
+}
+"""Whether the lower word of what a line leaves is known, beside a quotient of f64; %d2 is %d1."""
+
+
+@pytest.mark.parametrize("lines", MINIMA)
+def test_the_lower_word_of_a_minimum_is_doubted_where_nothing_else_is_read(lines: str) -> None:
+    values = {"%d0": 0xC000000000001234, "%d1": 0x3FF0000000009ABC, "%d2": 0x3FF0000000009ABC}
+    quotient = "div.rn.f64 %d5, %d0, %d1; st.global.b64 [%in+8], %d5;"
+    assert run_lines(f"{lines} {quotient}", values, "%d5")[1].exact == MINIMA[lines]
+    assert run_lines(lines, values, "%d0")[1].exact
 
 
 def test_different_nans_in_f64_are_named() -> None:

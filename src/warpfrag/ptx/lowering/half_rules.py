@@ -28,6 +28,7 @@ from warpfrag.ptx.program.actions import (
     DirectCall,
     LaneOp,
     MemoryLoad,
+    MemoryStore,
     Move,
 )
 from warpfrag.ptx.program.departures import DEPARTURES
@@ -419,31 +420,42 @@ def _knows_upper_word(step: DecodedInstruction) -> bool:
 
 
 def lower_extremum(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
-    """Doubt min and max of f64 in a function of which nothing but the lower word is read, where ptxas sees it late."""
+    """Doubt min and max of f64 of which nothing but the lower word is read, where ptxas sees it late."""
     action, attributes = step.action, step.attributes
     if attributes.opcode not in {"min", "max"} or attributes.types != (F64,) or not isinstance(action, LaneOp):
         return False
     at, result = next(index for index, other in enumerate(table.steps) if other is step), step.results[0]
-    starts = {target for other in table.steps if isinstance(other.action, DirectCall) for target in other.targets}
-    start = max((place for place in starts if place <= at), default=len(table.steps))
-    end = min((place for place in starts if place > at), default=len(table.steps))
-    has_branch = any(_may_be_skipped(table, place) for place in range(start, end) if _is_extremum(table.steps[place]))
-    has_division = start <= at and any(map(_divides, table.steps[min(starts) :]))
-    is_constant = any(isinstance(value, Constant) and value.code << 1 & (1 << 64) - 1 for value in values)
-    if not isinstance(result, Register) or not (has_branch or has_division) or is_constant:
+    if not isinstance(result, Register) or not _is_seen_late(table, at) or not _is_lower_word(table, at, result):
         return False
-    readers = [table.steps[place] for place in readers_behind(table.steps, at, result) if place in table.kept]
-    if not all(isinstance(other.action, Move) or _takes_lower_word(other) for other in readers):
-        return False
+    is_first = isinstance(values[0], Constant)  # which ptxas makes the second operand
 
     def run(a: Codes, b: Codes) -> Codes:
         held = action.function(a, b)
         code, low = held[0] if isinstance(held, tuple) else held, np.uint64(0xFFFFFFFF)
-        return (code & ~low) | (np.where(a << np.uint64(1) == 0, a, b) & low)
+        compared, other = (b, a) if is_first else (a, b)
+        return (code & ~low) | (np.where(compared << np.uint64(1) == 0, compared, other) & low)
 
     doubt(step, "lower word of a minimum", run)
     note(kernel, step, "lower word of a minimum")
     return True
+
+
+def _is_seen_late(table: ValueTable, at: int) -> bool:
+    """Whether the code has what lets ptxas look again: a quotient of f64, or in a function a branch or a guard."""
+    starts = {target for other in table.steps if isinstance(other.action, DirectCall) for target in other.targets}
+    start = max((place for place in starts if place <= at), default=None)
+    if start is None:
+        return any(map(_divides, table.steps))
+    end = min((place for place in starts if place > at), default=len(table.steps))
+    places = [place for place in range(start, end) if _is_extremum(table.steps[place])]
+    has_branch = any(table.steps[place].guard is not None or _may_be_skipped(table, place) for place in places)
+    return has_branch or any(map(_divides, table.steps[min(starts) :]))
+
+
+def _is_lower_word(table: ValueTable, at: int, result: Register) -> bool:
+    """Whether nothing but the lower word of a result is read."""
+    readers = [table.steps[place] for place in readers_behind(table.steps, at, result) if place in table.kept]
+    return all(isinstance(other.action, Move) or _takes_lower_word(other) for other in readers)
 
 
 def _is_extremum(step: DecodedInstruction) -> bool:
@@ -463,4 +475,6 @@ def _may_be_skipped(table: ValueTable, at: int) -> bool:
 
 
 def _takes_lower_word(step: DecodedInstruction) -> bool:
+    if isinstance(step.action, MemoryStore):
+        return step.action.type.bits <= TYPES["b32"].bits
     return step.attributes.opcode == "cvt" and step.attributes.types[0].bits <= 32

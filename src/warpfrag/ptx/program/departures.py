@@ -183,8 +183,8 @@ DEPARTURES = {
         Departure(
             "lower word of a minimum", OLDER,
             "min and max of f64 compare their operands",
-            "in a function, where nothing but the lower word of the result is read, they may leave that of b, unless a"
-            " is 0", READ,
+            "where nothing but the lower word of the result is read, they may leave that of b, or of a constant, unless"
+            " the other operand is 0", READ,
         ),
         Departure(
             "flush of a joined comparison", VERSIONS,
