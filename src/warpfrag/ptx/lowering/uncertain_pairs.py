@@ -125,7 +125,10 @@ def _loads_few(step: DecodedInstruction, bits: int) -> bool:
 
 
 def _loads_half(step: DecodedInstruction) -> bool:
-    return _loads_few(step, 32) and isinstance(step.action, MemoryLoad) and step.action.count == 1
+    action = step.action
+    if not isinstance(action, MemoryLoad) or not _loads_few(step, 32):
+        return False
+    return action.count == 1 or (action.space in BANKED and action.type.kind != "s")
 
 
 def _loads_quarter(step: DecodedInstruction) -> bool:
