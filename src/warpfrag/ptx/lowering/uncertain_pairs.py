@@ -469,6 +469,7 @@ PAIRS = (
     ),
     UncertainPair(
         _adds_shared_halves, _is_scalar_video, "the atomic sum of halves may add another half", is_upper=True,
+        is_carried=True,
     ),
     UncertainPair(
         _adds_shared_halves, lambda step: _opcode(step, "cnot"),
