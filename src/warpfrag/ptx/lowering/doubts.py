@@ -83,6 +83,7 @@ def doubt_pairs(
                     item for item in table.writers(value, is_carried=pair.is_carried) if _matches(pair, item, table)
                 ]
             )
+            and (pair.position is None or not isinstance(value, Result) or pair.position(writers[0], value.position))
             and (not pair.is_far or not table.is_near(value, step))
             and (not pair.shares or _shares(writers, step))
             and (not pair.is_repeated or _repeats(writers, step, place, table))

@@ -13,7 +13,7 @@ import numpy as np
 
 from warpfrag.ptx.program.actions import Atomic, LaneOp, MatrixOp, MemoryLoad, Move, Refused
 from warpfrag.ptx.program.departures import OLDER, VERSIONS
-from warpfrag.ptx.program.program import Immediate, MemoryOperand, VectorOperand, registers_of
+from warpfrag.ptx.program.program import Immediate, MemoryOperand, Register, VectorOperand, registers_of
 from warpfrag.ptx.program.types import TYPES
 from warpfrag.ptx.semantics import floats
 from warpfrag.ptx.semantics.floats import CODE_OF_1
@@ -58,6 +58,7 @@ class UncertainPair(NamedTuple):
     is_joined: bool = False  # only where one that wrote reads a register twice, and one of its operands is read too
     is_beside_guard: bool = False  # only where a guarded step wrote the other half of what is packed
     other: Callable[[LaneOp, list[int]], LaneFunction] | None = None  # what may be computed instead, of those operands
+    position: Callable[[DecodedInstruction, int], bool] | None = None  # which of several results it may be
     misread: Callable[[Codes], Codes] | None = None  # as what the operand may be read
     versions: tuple[str, ...] = VERSIONS
     is_merged: bool = False  # also what extends the other half of what is packed: its register is no longer its own
@@ -95,20 +96,29 @@ def _packs(step: DecodedInstruction) -> bool:
 
 
 def _reads_halves(step: DecodedInstruction) -> bool:
-    is_packed = any(kind.parts == 2 for kind in step.attributes.types)
+    is_packed = bool(step.attributes.types) and step.attributes.types[-1].parts == 2
     is_unpacked = isinstance(step.action, Move) and bool(step.results) and isinstance(step.results[0], VectorOperand)
     return (isinstance(step.action, LaneOp) and is_packed) or is_unpacked
 
 
 def _loads_beside(step: DecodedInstruction) -> bool:
-    """Whether a step reads the upper half of an aligned word of a bank into a register of 32 bits."""
+    """Whether a step loads halves of a bank into registers of 32 bits."""
     action, place = step.action, step.sources[0] if step.sources else None
     if not isinstance(action, MemoryLoad) or action.space not in BANKED or action.type.name not in HALVES:
         return False
     if step.guard is not None or not isinstance(place, MemoryOperand) or place.base is not None:
         return False
-    items = [item for result in step.results for item in registers_of(result)]
-    return any(item.bits == 32 and (place.offset + 2 * at) % 4 == 2 for at, item in enumerate(items))
+    return any(item.bits == 32 for result in step.results for item in registers_of(result))
+
+
+def _is_beside(step: DecodedInstruction, position: int) -> bool:
+    """Whether a half that a step loads is the upper one of an aligned word, or alone."""
+    place, result = step.sources[0], step.results[0]
+    items = result.items if isinstance(result, VectorOperand) else (result,)
+    kept = [at for at, item in enumerate(items) if isinstance(item, Register)]
+    if not isinstance(place, MemoryOperand) or not 0 <= position < len(kept):
+        return True
+    return len(kept) == 1 or (place.offset + 2 * kept[position]) % 4 == 2
 
 
 def _unpacks_halves(step: DecodedInstruction) -> bool:
@@ -397,6 +407,7 @@ PAIRS = (
     UncertainPair(
         _reads_halves, _loads_beside,
         "of a half that was loaded into a wider register, the upper bits may be those of its neighbour",
+        position=_is_beside,
     ),
     UncertainPair(
         _unpacks_quarters, _loads_quarter,
