@@ -238,7 +238,9 @@ SASS_RULES = {
     "set.neu.ftz.f32.f32 %r4, %r2, %r3; cnot.b32 %r5, %r4;": True,
     "set.neu.ftz.u32.f32 %r4, %r0, %r3; cnot.b32 %r5, %r4;": True,
     "elect.sync %r4|%p2, 1; vote.sync.all.pred %p1, !%p2, 1; selp.b32 %r5, 1, 0, %p1;": False,
-    "elect.sync %r4|%p2, 1; not.pred %p2, %p2; vote.sync.any.pred %p1, %p2, 1; selp.b32 %r5, 1, 0, %p1;": False,
+    "elect.sync %r4|%p2, 1; not.pred %p2, %p2; vote.sync.all.pred %p1, %p2, 1; selp.b32 %r5, 1, 0, %p1;": False,
+    "elect.sync %r4|%p2, 1; vote.sync.any.pred %p1, %p2, 1; selp.b32 %r5, 1, 0, %p1;": True,
+    "elect.sync %r4|%p2, 1; vote.sync.all.pred %p1, %p2, 1; selp.b32 %r5, 1, 0, %p1;": True,
     "elect.sync %r4|%p2, 1; vote.sync.any.pred %p1, %p0, 1; selp.b32 %r5, 1, 0, %p1;": True,
 }
 """Lines, and whether ptxas 13.0 leaves them as they are, as its code shows; %r3 is 0."""
@@ -340,7 +342,8 @@ def test_a_transposed_word_is_in_doubt_where_ptxas_takes_it_as_the_same_in_every
   setp.lt.s32 %p0, %r0, 4;
   {lines}
   movmatrix.sync.aligned.m8n8.trans.b16 %r5, %r4;
-  st.global.b32 [%in], %r5;
+  and.b32 %r6, %r5, 7; setp.eq.u32 %p1, %r6, 0; @%p1 bra DONE;
+  st.global.b32 [%in], %r5; DONE:
   ret;
 }}"""
     doubts = [step.doubt for step in wf.ptx.load(text)["k"].program.steps if step.name.startswith("movmatrix")]

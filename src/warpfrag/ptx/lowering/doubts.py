@@ -16,7 +16,7 @@ from warpfrag.ptx.lowering.liveness import readers_behind, written_registers
 from warpfrag.ptx.lowering.uncertain_pairs import PAIRS, UNIFORM_MATRIX, UncertainPair
 from warpfrag.ptx.lowering.values import Constant, Joined, Result
 from warpfrag.ptx.opcodes.integer import by_parts
-from warpfrag.ptx.program.actions import Alternative, LaneOp, MatrixOp, MemoryLoad, Move
+from warpfrag.ptx.program.actions import Alternative, Branch, LaneOp, MatrixOp, MemoryLoad, Move
 from warpfrag.ptx.program.program import (
     Immediate,
     MemoryOperand,
@@ -347,17 +347,29 @@ def _upper_word_of(
 def doubt_transposed(steps: Sequence[DecodedInstruction]) -> None:
     """Doubt movmatrix of a word that is the same in every thread: ptxas takes its result as the same, too.
 
-    It then branches on the result as if all threads went one way, and does not wait for those that go another.
+    It then branches on the result as if all threads went one way, and does not wait for those that go another. Other
+    uses are not doubted here.
     """
     if not any(step.attributes.opcode == "movmatrix" for step in steps):
         return
     uniform: set[int] = set()
-    for step in steps:
-        if step.attributes.opcode == "movmatrix" and any(item.index in uniform for item in _registers_read(step)):
-            step.doubt = UNIFORM_MATRIX
+    derived: dict[int, set[int]] = {}  # by register: the places of the movmatrix that its value comes from
+    for at, step in enumerate(steps):
+        read = _registers_read(step)
+        places = {place for item in (*read, *_guard_of(step)) for place in derived.get(item.index, ())}
+        if step.attributes.opcode == "movmatrix" and any(item.index in uniform for item in read):
+            places.add(at)
+        if isinstance(step.action, Branch):
+            for place in places:
+                steps[place].doubt = UNIFORM_MATRIX
         is_uniform = step.guard is None and _leaves_uniform(step, uniform)
         for register in written_registers(step):
             (uniform.add if is_uniform else uniform.discard)(register.index)
+            derived[register.index] = places
+
+
+def _guard_of(step: DecodedInstruction) -> tuple[Register, ...]:
+    return () if step.guard is None else (step.guard,)
 
 
 def _registers_read(step: DecodedInstruction) -> list[Register]:

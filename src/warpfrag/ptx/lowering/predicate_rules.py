@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from warpfrag.ptx.lowering.statements import KernelLowering
-    from warpfrag.ptx.program.program import DecodedInstruction
+    from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
 
 LOGICAL = {"and", "or", "xor", "not", "mov"}
 VOTED_AGAIN = "a vote or election before a loop may be held again in it, among the threads that are there"
 VOTED_LATER = (
     "a vote or election that only steps behind a branch look at may be held there, among the threads that come"
 )
+NOT_ELECTED = "that no thread of a warp is the elected one may be taken as true"
 GUARD_CHANGED = "of a guarded step before a branch on its guard, the guard may be taken as that branch leaves it"
 
 
@@ -32,7 +33,7 @@ def doubt_predicates(kernel: KernelLowering) -> None:
     """Doubt steps whose predicates ptxas may compute differently."""
     steps = kernel.steps
     before: dict[int, DecodedInstruction] = {}  # what wrote a predicate last
-    elected: set[int] = set()  # predicates that elect left
+    elected: dict[int, bool] = {}  # predicates that elect left, or copies: whether one is the negation
     for at, step in enumerate(steps):
         if step.attributes.opcode == "setp" and step.attributes.ftz and step.attributes.types == (F32,):
             _lost_flush(kernel, at, step, before)
@@ -41,12 +42,14 @@ def doubt_predicates(kernel: KernelLowering) -> None:
         elif step.attributes.opcode in {"elect", "vote"}:
             _vote_again(steps, at, step)
             _vote_later(steps, at, step)
-            if step.attributes.opcode == "vote" and _reads_any(step, elected):
-                step.doubt = "a vote on what elect left may be computed differently"
-        is_elected = _leaves_elected(step, elected)
+            if ".all" in step.name and any(_is_negation(item, elected) for item in step.sources):
+                step.doubt = NOT_ELECTED
+        copied = False if step.attributes.opcode == "elect" else _copied(step, elected)
         for register in written_registers(step):
             before[register.index] = step
-            (elected.add if is_elected and register.bits == 1 else elected.discard)(register.index)
+            elected.pop(register.index, None)
+            if copied is not None and register.bits == 1:
+                elected[register.index] = copied
     _changed_guards(kernel)
 
 
@@ -69,14 +72,9 @@ def _lost_flush(
             note(kernel, step, "flush of a joined comparison")
 
 
-def _leaves_elected(step: DecodedInstruction, elected: set[int]) -> bool:
-    """Whether a step is elect, or a logical operation on what elect left."""
-    is_logical = step.attributes.opcode in LOGICAL and step.attributes.types == (PRED,)
-    return step.attributes.opcode == "elect" or (is_logical and _reads_any(step, elected))
-
-
-def _reads_any(step: DecodedInstruction, registers: set[int]) -> bool:
-    return any(isinstance(source, Register) and source.index in registers for source in step.sources)
+def _is_negation(operand: PtxOperand, copies: dict[int, bool]) -> bool:
+    """Whether an operand is the negation of what some predicates are copies of."""
+    return isinstance(operand, Register) and operand.index in copies and copies[operand.index] != operand.negated
 
 
 def _lost_flush_of_set(kernel: KernelLowering, at: int, step: DecodedInstruction) -> None:
