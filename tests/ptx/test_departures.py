@@ -162,6 +162,11 @@ MORE: WRITES sub.u32 %r2, %r2, 1; setp.ne.u32 %p3, %r2, 0; @%p3 bra MORE; DONE: 
 QUOTIENT = "setp.lt.u32 %p0, %r2, %r0; div.rz.f32 %r4, %r0, %r1; st.global.b32 [%in], %r4;"
 PLAIN_LOOP = LOOP.replace("WRITES", "").replace("%r5", "%r6")
 NAN = "rcp.approx.f32 %r6, %r3; cos.approx.f32 %r4, %r6;"
+CHANGED_GUARD = (
+    "setp.lt.u32 %p0, %r2, %r0; setp.lt.u32 %p1, %r0, %r2; mov.b32 %r5, 1; LOOP: or.pred %p2, %p0, %p1;"
+    " @%p2 bra LEFT; bra LOOP; LEFT: @%p0 mov.b32 %r5, 16; @%p1 bra DONE; mov.pred %p0, %p1; DONE:"
+    " selp.b32 %r6, 1, 0, %p0; st.global.b32 [%in], %r6;"
+)
 SASS_RULES = {
     "rcp.approx.ftz.f32 %r4, %r0; rcp.approx.ftz.f32 %r5, %r4;": False,
     "ex2.approx.ftz.f32 %r4, %r0; rcp.approx.ftz.f32 %r5, %r4;": False,
@@ -171,6 +176,8 @@ SASS_RULES = {
     "sub.u32 %r4, %r0, %r1; add.sat.s32 %r5, %r4, %r1;": False,
     "sub.u32 %r4, %r0, %r1; add.sat.s32 %r5, %r4, %r2;": True,
     "rem.u32 %r5, 7, %r3;": True,
+    f"{CHANGED_GUARD} div.rp.f32 %r4, %r0, %r1; st.global.b32 [%in+4], %r4;": False,
+    CHANGED_GUARD: True,
     "vset.u32.u32.lt.max %r5, %r0, %r1, %r1; st.shared.b32 [memory], 0; LOOP: red.shared.add.noftz.f16x2 [memory], %r5;"
     " ld.shared.b32 %r5, [memory]; setp.gt.u32 %p1, %r3, 0; @%p1 bra LOOP;": False,
     "ld.param.v2.u8 {%r4, %r6}, [a]; mov.b32 {_, %h1}, %r6; cvt.u32.u16 %r5, %h1;": False,

@@ -24,6 +24,7 @@ from warpfrag.ptx.interpreter.lane_instructions import as_tuple
 from warpfrag.ptx.interpreter.warp_batch import WarpBatch
 from warpfrag.ptx.launch.exploration import explore
 from warpfrag.ptx.launch.grid import MAX_WARPS, Work
+from warpfrag.ptx.lowering.predicate_rules import GUARDS
 from warpfrag.ptx.program.actions import LaneOp, MatrixOp, MemoryLoad, Move, NanChoice, WarpCollective
 from warpfrag.ptx.program.inexact import InexactCause
 from warpfrag.ptx.program.program import Misreading, registers_of
@@ -176,7 +177,8 @@ def _can_change(step: DecodedInstruction) -> bool:
     """Whether a step is in doubt, and all that it does is to write registers."""
     action = step.action
     is_later = isinstance(action, MatrixOp) and action.operation == "wgmma"
-    return bool(step.doubt and step.results) and isinstance(action, CHANGEABLE) and not is_later
+    is_known = bool(step.doubt and step.results) and step.doubt not in GUARDS
+    return is_known and isinstance(action, CHANGEABLE) and not is_later
 
 
 def _other_actions(step: DecodedInstruction, causes: int) -> list[LaneOp]:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from warpfrag.ptx.lowering.liveness import readers_behind, written_registers
 from warpfrag.ptx.lowering.replaced_steps import doubt, goes_back, note
-from warpfrag.ptx.program.actions import Branch, LaneOp, Return
+from warpfrag.ptx.program.actions import Branch, LaneOp, Move, Return
 from warpfrag.ptx.program.program import Immediate, Register, block_ends
-from warpfrag.ptx.program.types import BF16, F16, F32, PRED
+from warpfrag.ptx.program.types import BF16, F16, F32, F64, PRED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +27,10 @@ VOTED_LATER = (
 )
 NOT_ELECTED = "that no thread of a warp is the elected one may be taken as true"
 GUARD_CHANGED = "of a guarded step before a branch on its guard, the guard may be taken as that branch leaves it"
+
+GUARD_CHANGED_LATER = "of a guarded step behind a loop, the guard may be taken as a block behind the step leaves it"
+GUARDS = {GUARD_CHANGED, GUARD_CHANGED_LATER}
+"""Doubts about which threads run a step: those that do not may have another result too."""
 
 
 def doubt_predicates(kernel: KernelLowering) -> None:
@@ -51,6 +55,7 @@ def doubt_predicates(kernel: KernelLowering) -> None:
             if copied is not None and register.bits == 1:
                 elected[register.index] = copied
     _changed_guards(kernel)
+    _changed_later(kernel)
 
 
 def _lost_flush(
@@ -172,6 +177,44 @@ def _changed_guards(kernel: KernelLowering) -> None:
                 break
             if other.guard is not None and other.guard.index == predicate and _leaves_half(other):
                 other.doubt = GUARD_CHANGED
+
+
+def _changed_later(kernel: KernelLowering) -> None:
+    """Doubt steps whose guard a loop before them joins with others, and a block behind them changes.
+
+    ptxas moves the selection behind that block where the code has quotients or roots with a slow path.
+    """
+    steps = kernel.steps
+    if not any(map(_has_slow_path, steps)):
+        return
+    loops = [(min(step.targets), at) for at, step in enumerate(steps) if goes_back(at, step)]
+    joined = {  # predicates, and where the loop that joins them ends
+        source.index: end
+        for start, end in reversed(loops)
+        for step in steps[start:end]
+        if _joins_predicates(step)
+        for source in step.sources
+        if isinstance(source, Register)
+    }
+    ends = block_ends(steps, kernel.leaders) if joined else []
+    for at, step in enumerate(steps):
+        guard = step.guard
+        if guard is None or joined.get(guard.index, at) >= at or not isinstance(step.action, LaneOp | Move):
+            continue
+        after = next((place for place in range(at + 1, len(steps)) if guard.index in _written(steps[place])), at)
+        if after >= ends[at] and steps[after].guard is None and list(readers_behind(steps, after, guard)):
+            step.doubt = GUARD_CHANGED_LATER
+
+
+def _has_slow_path(step: DecodedInstruction) -> bool:
+    attributes = step.attributes
+    is_slow = attributes.opcode in {"div", "rcp", "sqrt"} and attributes.accuracy is None
+    return is_slow and attributes.types in {(F32,), (F64,)}
+
+
+def _joins_predicates(step: DecodedInstruction) -> bool:
+    is_logical = step.attributes.opcode in {"and", "or", "xor"} and step.attributes.types == (PRED,)
+    return is_logical and step.guard is None and len(set(step.sources)) > 1
 
 
 def _leaves_half(step: DecodedInstruction) -> bool:
