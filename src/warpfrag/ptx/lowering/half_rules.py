@@ -425,7 +425,10 @@ def lower_extremum(kernel: KernelLowering, step: DecodedInstruction, values: Val
     if attributes.opcode not in {"min", "max"} or attributes.types != (F64,) or not isinstance(action, LaneOp):
         return False
     at, result = next(index for index, other in enumerate(table.steps) if other is step), step.results[0]
-    if not isinstance(result, Register) or not _is_seen_late(table, at) or not _is_lower_word(table, at, result):
+    has_constant = any(isinstance(value, Constant) for value in values)
+    if not isinstance(result, Register) or not _is_seen_late(table, at, has_constant=has_constant):
+        return False
+    if not _is_lower_word(table, at, result):
         return False
     is_first = isinstance(values[0], Constant)  # which ptxas makes the second operand
 
@@ -440,15 +443,15 @@ def lower_extremum(kernel: KernelLowering, step: DecodedInstruction, values: Val
     return True
 
 
-def _is_seen_late(table: ValueTable, at: int) -> bool:
+def _is_seen_late(table: ValueTable, at: int, *, has_constant: bool) -> bool:
     """Whether the code has what lets ptxas look again: a quotient of f64, or in a function a branch or a guard."""
     starts = {target for other in table.steps if isinstance(other.action, DirectCall) for target in other.targets}
     start = max((place for place in starts if place <= at), default=None)
     if start is None:
-        return any(map(_divides, table.steps))
+        return has_constant and any(map(_divides, table.steps))
     end = min((place for place in starts if place > at), default=len(table.steps))
     places = [place for place in range(start, end) if _is_extremum(table.steps[place])]
-    has_branch = any(table.steps[place].guard is not None or _may_be_skipped(table, place) for place in places)
+    has_branch = table.steps[at].guard is not None or any(_may_be_skipped(table, place) for place in places)
     return has_branch or any(map(_divides, table.steps[min(starts) :]))
 
 

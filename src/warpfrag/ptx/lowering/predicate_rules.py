@@ -151,13 +151,14 @@ def _vote_again(steps: Sequence[DecodedInstruction], at: int, step: DecodedInstr
 
 
 def _vote_later(steps: Sequence[DecodedInstruction], at: int, step: DecodedInstruction) -> None:
-    """Doubt a vote whose result no step looks at but those that a branch behind it may skip."""
+    """Doubt a vote whose result a single step looks at, which the next branch may skip."""
+    place = next((place for place in range(at, len(steps)) if isinstance(steps[place].action, Branch)), at)
+    branch = steps[place]
+    if branch.guard is None or not branch.targets:
+        return
     for predicate in (item for item in written_registers(step) if item.bits == 1):
         uses = list(readers_behind(steps, at, predicate))
-        if uses and any(
-            isinstance(other.action, Branch) and other.guard is not None and min(other.targets) > max(uses)
-            for other in steps[at + 1 : min(uses)]
-        ):
+        if len(uses) == 1 and place < uses[0] < min(branch.targets):
             step.doubt = VOTED_LATER
 
 
@@ -191,8 +192,8 @@ def _changed_later(kernel: KernelLowering) -> None:
     joined = {  # predicates, and where the loop that joins them ends
         source.index: end
         for start, end in reversed(loops)
-        for step in steps[start:end]
-        if _joins_predicates(step)
+        for at, step in enumerate(steps[start:end], start)
+        if _joins_predicates(step) and _decides_branch(steps[at:end], step)
         for source in step.sources
         if isinstance(source, Register)
     }
@@ -215,6 +216,12 @@ def _has_slow_path(step: DecodedInstruction) -> bool:
 def _joins_predicates(step: DecodedInstruction) -> bool:
     is_logical = step.attributes.opcode in {"and", "or", "xor"} and step.attributes.types == (PRED,)
     return is_logical and step.guard is None and len(set(step.sources)) > 1
+
+
+def _decides_branch(steps: Sequence[DecodedInstruction], step: DecodedInstruction) -> bool:
+    """Whether a branch among some steps looks at the result of one."""
+    written = _written(step)
+    return any(isinstance(other.action, Branch) and other.guard and other.guard.index in written for other in steps)
 
 
 def _leaves_half(step: DecodedInstruction) -> bool:
