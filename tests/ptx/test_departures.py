@@ -181,6 +181,7 @@ SASS_RULES = {
     "vset.u32.u32.lt.max %r5, %r0, %r1, %r1; st.shared.b32 [memory], 0; LOOP: red.shared.add.noftz.f16x2 [memory], %r5;"
     " ld.shared.b32 %r5, [memory]; setp.gt.u32 %p1, %r3, 0; @%p1 bra LOOP;": False,
     "ld.param.v2.u8 {%r4, %r6}, [a]; mov.b32 {_, %h1}, %r6; cvt.u32.u16 %r5, %h1;": False,
+    "ld.param.v2.u8 {%r6, %r4}, [a]; mov.b32 {_, %h1}, %r6; cvt.u32.u16 %r5, %h1;": True,
     "ld.param.v2.s8 {%r4, %r6}, [a]; mov.b32 {_, %h1}, %r6; cvt.u32.u16 %r5, %h1;": True,
     "ld.global.v2.u8 {%r4, %r6}, [%in]; mov.b32 {_, %h1}, %r6; cvt.u32.u16 %r5, %h1;": True,
     "elect.sync %r4|%p0, -1; setp.lt.u32 %p1, %r0, %r2; @%p1 bra DONE; @%p0 st.global.b32 [%in], %r2;"
@@ -192,6 +193,7 @@ SASS_RULES = {
     f"{QUOTIENT} selp.b32 %r4, 1, 0, %p0; neg.f32 %r5, %r4;": False,
     f"{QUOTIENT} selp.b32 %r4, 2, 0, %p0; cvt.rn.f16.f32 %h1, %r4; cvt.u32.u16 %r5, %h1;": True,
     f"{QUOTIENT} selp.b32 %r4, 1, 0, %p0; cvt.rn.tf32.f32 %r5, %r4;": True,
+    f"{QUOTIENT} selp.b32 %r4, 1, 0, %p0; cvt.rn.relu.bf16.f32 %h1, %r4; cvt.u32.u16 %r5, %h1;": True,
     "setp.lt.u32 %p0, %r2, %r0; selp.b32 %r4, 1, 0, %p0; cvt.rzi.s32.f32 %r5, %r4;": True,
     f"{QUOTIENT} mov.b32 {{%h0, %h1}}, %r0; set.eq.bf16.f16 %h2, %h0, %h0; cvt.rn.f16.s16 %h3, %h2;"
     " st.global.b16 [%in], %h2; cvt.u32.u16 %r5, %h3;": False,

@@ -86,6 +86,7 @@ def doubt_pairs(
             and (pair.position is None or not isinstance(value, Result) or pair.position(writers[0], value.position))
             and (not pair.is_far or not table.is_near(value, step))
             and (not pair.shares or _shares(writers, step))
+            and (not pair.is_upper_only or not _is_first_part(value, writers))
             and (not pair.is_repeated or _repeats(writers, step, place, table))
         }
         places = list(matched)
@@ -167,6 +168,12 @@ def _repeats(writers: list[DecodedInstruction], step: DecodedInstruction, place:
     """Whether one of some steps does the same as a step that adds its result."""
     same = [item for item in writers if item.name == step.name and item.sources[:2] == step.sources[:2]]
     return place == 2 and any(item is not step or table.is_same_loop(item, step) for item in same)
+
+
+def _is_first_part(value: Value | None, writers: list[DecodedInstruction]) -> bool:
+    """Whether a value is the first of several that were loaded together."""
+    is_first = isinstance(value, Result) and value.position == 0
+    return is_first and all(isinstance(item.action, MemoryLoad) and item.action.count > 1 for item in writers)
 
 
 def _is_joined(pair: UncertainPair, values: Values, table: ValueTable) -> bool:

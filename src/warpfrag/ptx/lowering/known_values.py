@@ -220,7 +220,8 @@ def _truth_value(
 def _is_scalar_float(step: DecodedInstruction) -> bool:
     """Whether a step converts one float of f16 or f32, to a format of which ptxas knows the number 1."""
     target, source = step.attributes.types[0], step.attributes.types[-1]
-    return source in {F16, F32} and target.parts == 1 and target.name != "tf32"
+    is_plain = not step.attributes.relu and not step.attributes.sat
+    return is_plain and source in {F16, F32} and target.parts == 1 and target.name != "tf32"
 
 
 VALUE_RULES: dict[str, Callable[..., bool]] = {
