@@ -208,7 +208,19 @@ SASS_RULES = {
     "add.rn.f16x2 %r4, %r0, %r1; cvt.rn.relu.tf32.f32 %r5, %r4;": False,
     "set.ge.s32.f16x2 %r4, %r0, %r1; cvt.rn.tf32.f32 %r5, %r4;": False,
     "set.ge.s32.f32 %r4, %r0, %r1; cvt.rn.tf32.f32 %r5, %r4;": True,
-    "ld.global.u16 %r4, [%in]; mov.b32 {_, %h1}, %r4; cvt.u32.u16 %r5, %h1;": False,
+    "ld.global.u16 %r4, [%in+2]; mov.b32 {_, %h1}, %r4; cvt.u32.u16 %r5, %h1;": False,
+    "ld.global.s8 %d4, [%in+2]; mov.b64 {%h0, %h1, %h2, %h3}, %d4; cvt.u32.u16 %r5, %h1;": False,
+    "ld.global.u16 %d4, [%in+2]; mov.b64 {%h0, %h1, %h2, %h3}, %d4; cvt.u32.u16 %r5, %h1;": False,
+    "ld.global.u16 %d4, [%in+2]; mov.b64 {%h0, %h1, %h2, %h3}, %d4; cvt.u32.u16 %r5, %h1;"
+    " st.global.u16 [%in+2], %h0;": True,
+    "ld.global.u16 %d4, [%in+2]; mov.b64 {%h0, %h1, %h2, %h3}, %d4; cvt.u32.u16 %r5, %h1;"
+    " mul.lo.s64 %d5, %d4, %d4; st.global.u64 [%in], %d5;": True,
+    "add.rn.f16x2 %r4, %r0, %r1; cvt.rn.relu.tf32.f32 %r5, %r4; st.global.b32 [%in], %r4;": True,
+    "add.sat.s32 %r4, %r0, %r1; cvt.sat.f32.f32 %r5, %r4;": False,
+    "add.sat.s32 %r4, %r0, %r1; cvt.ftz.sat.f32.f32 %r5, %r4;": True,
+    "add.sat.s32 %r4, %r0, %r1; cvt.rni.sat.f32.f32 %r5, %r4;": True,
+    "add.sat.s32 %r4, %r0, %r1; cvt.rzi.sat.u32.f32 %r5, %r4;": True,
+    "setp.lt.u32 %p2, %r0, %r2; @%p2 popc.b32 %r0, 7; sin.approx.ftz.f32 %r5, %r0;": True,
     "ld.global.u16 %r4, [%in]; mov.b32 {%h0, %h1}, %r4; cvt.u32.u16 %r5, %h1; cvt.u32.u16 %r6, %h0;"
     " st.global.b32 [%in], %r6;": True,
     "cvt.u64.u32 %d4, %r0; mov.b64 {%h0, %h1, %h2, %h3}, %d4; cvt.rn.f16x2.e4m3x2 %r5, %h3;": False,
@@ -383,7 +395,6 @@ def test_abs_of_a_half_of_a_positive_number_may_keep_its_sign(lines: str) -> Non
 DOUBTS = {
     "sign before a selection": ({"%r0": 0x7F800001, "%r1": 0, "%p0": 1}, {"%r0": 0x3F800000}, "%r5"),
     "sign of 16 bits extended": ({"%h0": 0x8000, "%h1": 11}, {"%h0": 0x7FFF}, "%r4"),
-    "negation of a negation": ({"%r0": 0x7F800001}, {"%r0": 1}, "%r5"),
     "comparison of a positive number with 0": ({"%r0": 0x7FC00000}, {"%r0": 0x3F800000}, "%p2"),
     "flush of a joined comparison": ({"%r0": 1, "%r1": 2, "%p0": 1}, {"%r0": 0x3F800000}, "%r1"),
 }
@@ -397,6 +408,36 @@ def test_doubts_are_named_only_where_the_values_make_a_difference(name: str) -> 
     assert not run.exact
     assert DEPARTURES[name].compiler in run.inexact_lines[0].reason
     assert run_lines(code, {**values, **harmless}, register)[1].exact
+
+
+NEGATIONS = {
+    "neg.f32 %r4, %r0; neg.f32 %r5, %r4;": 0x7F800001,
+    "neg.f32 %r4, %r0; neg.ftz.f32 %r5, %r4;": 0x7FFFFFFF,
+    "neg.ftz.f32 %r4, %r0; neg.f32 %r5, %r4;": 0x7FFFFFFF,
+}
+"""What is left of a NaN."""
+
+
+@pytest.mark.parametrize("lines", NEGATIONS)
+def test_two_negations_are_none_unless_they_flush(lines: str) -> None:
+    left, run = run_lines(lines, {"%r0": 0x7F800001}, "%r5")
+    assert left == NEGATIONS[lines]
+    assert run.exact
+
+
+SELECTIONS = {
+    "abs.f32 %r4, %r0; slct.b32.f32 %r5, %r1, %r2, %r4;": 7,
+    "abs.f32 %r4, %r0; slct.ftz.b32.f32 %r5, %r1, %r2, %r4;": 9,
+    "abs.ftz.f32 %r4, %r0; slct.b32.f32 %r5, %r1, %r2, %r4;": 9,
+}
+"""What is selected by the size of a NaN."""
+
+
+@pytest.mark.parametrize("lines", SELECTIONS)
+def test_a_size_is_compared_where_one_flushes(lines: str) -> None:
+    left, run = run_lines(lines, {"%r0": 0x7FC00000, "%r1": 7, "%r2": 9}, "%r5")
+    assert left == SELECTIONS[lines]
+    assert run.exact
 
 
 def test_a_flushed_half_is_rounded_to_nearest() -> None:

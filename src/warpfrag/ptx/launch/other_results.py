@@ -27,7 +27,7 @@ from warpfrag.ptx.launch.grid import MAX_WARPS, Work
 from warpfrag.ptx.lowering.predicate_rules import GUARDS
 from warpfrag.ptx.program.actions import LaneOp, MatrixOp, MemoryLoad, Move, NanChoice, WarpCollective
 from warpfrag.ptx.program.inexact import InexactCause
-from warpfrag.ptx.program.program import Misreading, registers_of
+from warpfrag.ptx.program.program import OtherReading, registers_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -121,7 +121,7 @@ class OtherStep:
     """A step with another result: another action, or a change of what it reads or of what its own leaves."""
 
     def __init__(
-        self, step: DecodedInstruction, change: Change | None = None, misreading: Misreading | None = None
+        self, step: DecodedInstruction, change: Change | None = None, misreading: OtherReading | None = None
     ) -> None:
         """Note the step that runs, what is done to its results, and how it reads registers."""
         self.step, self.change, self.misreading = step, change, misreading
@@ -130,9 +130,10 @@ class OtherStep:
         """Run it for some lanes."""
         results = {item.index for operand in self.step.results for item in registers_of(operand)}
         kept = {}
-        for register in self.misreading.registers if self.misreading is not None else ():
-            kept[register.index] = codes = batch.registers[register.index]
-            group.write(register, self.misreading.change(group.of(codes)))
+        if self.misreading is not None:
+            for register in self.misreading.registers:
+                kept[register.index] = codes = batch.registers[register.index]
+                group.write(register, self.misreading.change(group.of(codes)))
         WarpBatch.execute(batch, self.step, group)
         for index in kept.keys() - results:
             batch.registers[index] = kept[index]
@@ -164,7 +165,7 @@ def _other_steps(step: DecodedInstruction, causes: int) -> Iterator[OtherStep]:
         return
     if step.misreading is not None:
         registers, change = step.misreading
-        yield from (OtherStep(step, misreading=Misreading((register,), change)) for register in registers)
+        yield from (OtherStep(step, misreading=OtherReading((register,), change)) for register in registers)
         if len(registers) > 1:
             yield OtherStep(step, misreading=step.misreading)
     elif _can_change(step):

@@ -125,10 +125,10 @@ def equal_operands(kernel: KernelLowering, step: DecodedInstruction, values: Val
     if values[0] == values[1]:
         replace_function(kernel, step, "min and max of equal operands", first)
         return True
-    sources = [table.definition(value) for value in values]
-    if sources[0] is None or sources[1] is None:
+    first_source, second_source = (table.definition(value) for value in values)
+    if first_source is None or second_source is None:
         return False
-    (left, place), (right, other_place) = sources
+    (left, place), (right, other_place) = first_source, second_source
     is_same_place = left is not right and place == other_place  # of one step, different results are no copies
     if is_same_place and left.name == right.name and left.sources == right.sources:  # equal, if ptxas sees it
         doubt(step, "min and max of equal operands", first)

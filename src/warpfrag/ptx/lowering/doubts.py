@@ -20,7 +20,7 @@ from warpfrag.ptx.program.actions import Alternative, Branch, LaneOp, MatrixOp, 
 from warpfrag.ptx.program.program import (
     Immediate,
     MemoryOperand,
-    Misreading,
+    OtherReading,
     Register,
     SpecialRegister,
     VectorOperand,
@@ -116,7 +116,7 @@ def _doubt_operands(
     if pair.misread is not None:
         read = [item for place in places for item in registers_of(step.sources[place])]
         registers = {item.index: item for item in (*read, *packed)}
-        step.misreading = Misreading(tuple(registers.values()), pair.misread)
+        step.misreading = OtherReading(tuple(registers.values()), pair.misread)
 
 
 def _doubt_other_half(step: DecodedInstruction, at: int, table: ValueTable, reason: str) -> None:
@@ -237,8 +237,7 @@ def _packed_writers(
     factors = step.sources[:2] if isinstance(step.action, MatrixOp) else step.sources
     for source in factors:
         for item in items_of(source) if isinstance(source, VectorOperand) else ():
-            writer = table.last_writer(at, item) if isinstance(item, Register) else None
-            if writer is not None:
+            if isinstance(item, Register) and (writer := table.last_writer(at, item)) is not None:
                 yield item, writer
 
 

@@ -155,8 +155,8 @@ def double_negation(kernel: KernelLowering, step: DecodedInstruction, values: Va
     if not any(_is_plain_negation(writer) and writer.attributes.types == attributes.types for writer in writers):
         return False
     before, operand = writers[0], writers[0].sources[0]
-    is_sure = table.definition(values[0]) is not None and before.guard is None and isinstance(operand, Register)
-    if is_sure and table.is_unchanged(before, step, operand):
+    is_sure = table.definition(values[0]) is not None and before.guard is None
+    if is_sure and isinstance(operand, Register) and table.is_unchanged(before, step, operand):
         step.sources = (operand,)
         replace_function(kernel, step, "negation of a negation", first)
         return True

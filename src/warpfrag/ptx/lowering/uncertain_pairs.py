@@ -165,6 +165,15 @@ def _clamps_integer(step: DecodedInstruction) -> bool:
     return _opcode(step, *CLAMPED) and step.attributes.sat and _types(step)[:1] not in (["f32"], ["f16"], ["f16x2"])
 
 
+def _clamps_float(step: DecodedInstruction) -> bool:
+    """Whether a step converts a float to a float and does nothing besides but clamp it."""
+    attributes = step.attributes
+    if not _opcode(step, "cvt") or not attributes.sat or attributes.integral or len(attributes.types) != 2:
+        return False
+    is_kept = attributes.rounding in {"rz", "rm", "rp"} or (attributes.ftz and _types(step) == ["f32", "f32"])
+    return _is_float(step) and _types(step)[1] in {"f16", "f32", "f64"} and not is_kept
+
+
 def _shifts_far(step: DecodedInstruction) -> bool:
     amount = step.sources[-1] if step.sources else None
     is_far = isinstance(amount, Immediate) and amount.code(TYPES["u32"]) > MAX_AMOUNT
@@ -291,6 +300,20 @@ def _negated_truth(action: LaneOp, places: list[int]) -> LaneFunction:
         code = result[0] if isinstance(result, tuple) else result
         changed = np.where(codes[place] == CODE_OF_1["bf16"], ~code, code)
         return np.where(codes[place] == 0, code.dtype.type(0), changed)
+
+    return run
+
+
+def _unclamped(action: LaneOp, places: list[int]) -> LaneFunction:
+    """Another result than that of a step where its operand lies outside of 0 and 1."""
+    function, element = action.function, action.sources[places[0]].element if action.sources[places[0]] else "f32"
+
+    def run(a: Codes) -> Codes:
+        result = function(a)
+        code = result[0] if isinstance(result, tuple) else result
+        last = np.full_like(a, CODE_OF_1[element])
+        is_inside = floats.compare(element, "ge", a, np.zeros_like(a)) & floats.compare(element, "le", a, last)
+        return np.where(is_inside, code, ~code)
 
     return run
 
@@ -423,8 +446,8 @@ PAIRS = (
         _converts_word, _loads_signed_bytes, "bytes that were loaded together may be converted with their sign",
     ),
     UncertainPair(
-        lambda step: _opcode(step, "cvt") and step.attributes.sat and _types(step)[-1:] in (["f16"], ["f32"], ["f64"]),
-        _clamps_integer, "a result of an instruction with .sat may be taken as clamped to 0..1",
+        _clamps_float, _clamps_integer, "a result of an instruction with .sat may be taken as clamped to 0..1",
+        other=_unclamped,
     ),
     UncertainPair(
         _is_reciprocal, lambda step: _is_flushed(step, "rcp"),
@@ -446,11 +469,6 @@ PAIRS = (
         lambda step: _opcode(step, "neg") and not _is_float(step),
         lambda step: _opcode(step, "set") and "bf16" in _types(step)[:1],
         "the result of set may be read as the number 1", is_late=True, code=0x3F80,
-    ),
-    UncertainPair(
-        lambda step: _opcode(step, "bfe", "bfi") and _first_bits(step) == 64,
-        lambda step: _opcode(step, "set") and _types(step)[:1] == ["f32"],
-        "of a position or length that set left, all bits may count", code=0x3F800000,
     ),
     UncertainPair(
         lambda step: _opcode(step, "add") and step.attributes.sat and "s32" in _types(step),

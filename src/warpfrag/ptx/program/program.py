@@ -104,7 +104,7 @@ class Copy(NamedTuple):
     size: int
 
 
-class Misreading(NamedTuple):
+class OtherReading(NamedTuple):
     """Registers that a step may read otherwise than they are, and as what."""
 
     registers: tuple[Register, ...]
@@ -131,7 +131,7 @@ class DecodedInstruction:
     deepens: bool = False  # a call that may come back to its caller: it gets local memory of its own
     text: str = ""
     doubt: str = ""  # why a GPU may leave another result as soon as it runs
-    misreading: Misreading | None = None  # what such a doubt is about, where that is known
+    misreading: OtherReading | None = None  # what such a doubt is about, where that is known
 
     @property
     def name(self) -> str:
