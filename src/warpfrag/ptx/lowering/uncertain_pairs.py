@@ -306,7 +306,8 @@ def _negated_truth(action: LaneOp, places: list[int]) -> LaneFunction:
 
 def _unclamped(action: LaneOp, places: list[int]) -> LaneFunction:
     """Another result than that of a step where its operand lies outside of 0 and 1."""
-    function, element = action.function, action.sources[places[0]].element if action.sources[places[0]] else "f32"
+    function, kind = action.function, action.sources[places[0]]
+    element = kind.element if kind is not None else "f32"
 
     def run(a: Codes) -> Codes:
         result = function(a)
