@@ -180,7 +180,7 @@ SASS_RULES = {
     CHANGED_GUARD: True,
     "vset.u32.u32.lt.max %r5, %r0, %r1, %r1; st.shared.b32 [memory], 0; LOOP: red.shared.add.noftz.f16x2 [memory], %r5;"
     " ld.shared.b32 %r5, [memory]; setp.gt.u32 %p1, %r3, 0; @%p1 bra LOOP;": False,
-    "ld.param.v2.u8 {%r4, %r6}, [a]; mov.b32 {_, %h1}, %r6; cvt.u32.u16 %r5, %h1;": False,
+    "ld.param.v2.u8 {%r4, %r6}, [a+4]; mov.b32 {_, %h1}, %r6; cvt.u32.u16 %r5, %h1;": False,
     "ld.param.v2.u8 {%r6, %r4}, [a]; mov.b32 {_, %h1}, %r6; cvt.u32.u16 %r5, %h1;": True,
     "ld.param.v2.s8 {%r4, %r6}, [a]; mov.b32 {_, %h1}, %r6; cvt.u32.u16 %r5, %h1;": True,
     "ld.global.v2.u8 {%r4, %r6}, [%in]; mov.b32 {_, %h1}, %r6; cvt.u32.u16 %r5, %h1;": True,
