@@ -241,7 +241,10 @@ def numbas_processor(target: ObjectTarget) -> dict[str, str]:
 
 def main(module: str, build: Callable[[ObjectTarget, Path], None]) -> None:
     """Build each target in a process of its own that runs the module: numba makes code for one processor only."""
-    folder, names = Path(sys.argv[1]), sys.argv[2:] or [target.name for target in TARGETS]
+    targets = {target.name: target for target in TARGETS}
+    folder, names = Path(sys.argv[1]), sys.argv[2:] or list(targets)
+    if not targets.keys() >= set(names):
+        sys.exit(f"expected targets among {', '.join(targets)}, got {', '.join(names)}")
     folder.mkdir(parents=True, exist_ok=True)
     target = named_target()
     if target is not None and names == [target.name]:
@@ -249,8 +252,7 @@ def main(module: str, build: Callable[[ObjectTarget, Path], None]) -> None:
         sys.stdout.write(f"{module}: {target.name}, {time.process_time():.0f} s of CPU\n")
         return
     for name in names:
-        target = next(target for target in TARGETS if target.name == name)
-        settings = {VARIABLE: name, **numbas_processor(target)}
+        settings = {VARIABLE: name, **numbas_processor(targets[name])}
         command = [sys.executable, "-m", module, str(folder), name]
         subprocess.run(command, check=True, env={**os.environ, **settings})  # noqa: S603 (our own command)
 
