@@ -142,8 +142,7 @@ def test_kernels_with_descriptors_and_specialized_warps(name):
             assert arrays[place].tobytes() == expected.tobytes()
     assert left[0] == left[1]
     measured = MEASURED[name]
-    assert measured["ptx"] == plain(launch.ptx) or triton.__version__ != MEASURED["triton"]
-    if measured["ptx"] == plain(launch.ptx):
+    if triton.__version__ == MEASURED["triton"]:  # it does not always order shared memory alike: the PTX may differ
         assert hashlib.sha256(left[0]).hexdigest()[:16] == measured["memory"]
 
 
