@@ -199,7 +199,7 @@ def row_scratch(elements: Int) -> RowScratch:
     vectors = (elements + COLUMNS - 1) // COLUMNS
     return RowScratch(
         codes=np.zeros(vectors * COLUMNS, np.uint32),
-        values=np.empty(vectors * COLUMNS, np.float32),
+        values=np.zeros(vectors * COLUMNS, np.float32),
         exponents=np.empty(vectors * COLUMNS, np.int32),
         group_max=np.empty(vectors * COLUMNS, np.int32),
         negative_bits=np.zeros(vectors * COLUMNS // 64 + 2, np.uint64),
