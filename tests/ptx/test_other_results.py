@@ -68,6 +68,14 @@ def test_a_doubt_that_cannot_reach_memory_is_none(body: str) -> None:
     assert out[1:].tolist() == [1, 2, 3]  # what other runs stored is gone
 
 
+@pytest.mark.parametrize("other", ["%d2", "%d3"])
+def test_another_result_may_bring_a_doubt_that_the_launch_has_not(other: str) -> None:
+    run, _ = launch(f"{SUM} mul.f64 %d4, %d4, {other}; {STORED}")  # a NaN times itself, or times the other
+    assert not run.exact
+    run, _ = launch(f"{SUM} mul.f64 %d5, %d4, {other}; mov.b64 %d4, 7; {STORED}")
+    assert run.exact
+
+
 def test_of_two_doubts_the_one_that_matters_is_left() -> None:
     run, _ = launch(f"{TWICE} {SUM} {STORED}")
     assert [line.source for line in run.inexact_lines] == [SUM.rstrip(";")]

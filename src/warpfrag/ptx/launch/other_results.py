@@ -26,7 +26,7 @@ from warpfrag.ptx.launch.exploration import explore
 from warpfrag.ptx.launch.grid import MAX_WARPS, Work
 from warpfrag.ptx.lowering.predicate_rules import GUARDS
 from warpfrag.ptx.program.actions import LaneOp, MatrixOp, MemoryLoad, Move, NanChoice, WarpCollective
-from warpfrag.ptx.program.inexact import InexactCause
+from warpfrag.ptx.program.inexact import LOOKED_INTO, InexactCause
 from warpfrag.ptx.program.program import OtherReading, registers_of
 
 if TYPE_CHECKING:
@@ -73,25 +73,33 @@ def fits(memory: DeviceMemory) -> bool:
 
 def harmless_steps(work: Work, before: list[NDArray[np.generic]], waves: Callable[[], Waves]) -> frozenset[int]:
     """The steps of a launch that are in doubt although no other result of theirs changes memory."""
-    others = {
-        at: results
-        for at, (step, count, bits) in enumerate(
-            zip(work.program.steps, work.tally.steps, work.tally.causes, strict=True)
-        )
-        if count and (results := list(_other_steps(step, int(bits))))
-    }
+    others = {at: results for at, results in _doubts(work).items() if results}
     alone = [{at: other} for at, results in others.items() for other in results]
     instructions = int(work.tally.steps.sum())
     warps = min(MAX_WARPS, work.config.warps * math.prod(work.config.grid))
     if not alone or instructions // warps * (len(alone) + 1) > MAX_STEPS:
         return frozenset()
-    limit = LIMIT_FACTOR * instructions
-    left = set(others) - {at for steps in _that_differ(work, before, waves, alone, limit) for at in steps}
-    longest = max((len(others[at]) for at in left), default=0)
-    together = [{at: others[at][index % len(others[at])] for at in left} for index in range(longest)]
-    if len(left) > 1 and _that_differ(work, before, waves, together, limit):
+    again = partial(_that_differ, work, before, waves, runs=MAX_STEPS // max(1, instructions // warps))
+    left = set(others) - {at for steps in again(alone) for at in steps}
+    if len(left) > 1 and again(_at_once({at: others[at] for at in left})):
         return frozenset()
     return frozenset(left)
+
+
+def _doubts(work: Work) -> dict[int, list[OtherStep]]:
+    """The steps of a launch that ran and were in doubt, with their other results."""
+    ran = enumerate(zip(work.program.steps, work.tally.steps, work.tally.causes, strict=True))
+    return {
+        at: list(_other_steps(step, int(bits)))
+        for at, (step, count, bits) in ran
+        if count and (step.doubt or int(bits) & LOOKED_INTO)
+    }
+
+
+def _at_once(others: dict[int, list[OtherStep]]) -> list[dict[int, OtherStep]]:
+    """Rounds in which all of some steps have another result, and each of its other results in some round."""
+    longest = max(map(len, others.values()), default=0)
+    return [{at: results[index % len(results)] for at, results in others.items()} for index in range(longest)]
 
 
 def _that_differ(
@@ -99,22 +107,44 @@ def _that_differ(
     before: list[NDArray[np.generic]],
     waves: Callable[[], Waves],
     rounds: Sequence[dict[int, OtherStep]],
-    limit: int,
+    runs: int,
 ) -> list[dict[int, OtherStep]]:
-    """The rounds that leave other memory, print something else, or end with an error."""
-    failed: set[int] = set()
+    """The rounds that leave other memory, print something else, or end with an error.
 
-    def run(index: int) -> str:
-        batch_of = partial(OtherResultBatch, steps=rounds[index])
-        again = Work(work.program, replace(work.config, limit=limit), work.memory.fork(), None, batch_of=batch_of)
-        again.memory.tags.forget()
-        again.run_waves(waves(), 1, None)
-        if again.failure is not None or again.tally.printed != work.tally.printed:
-            failed.add(index)
-        return ""
+    Another result may bring a doubt that the launch itself has not: a NaN meets a NaN that it was equal to before. The
+    round is followed by rounds in which the steps of such doubts have other results too. One that needs more than so
+    many runs counts as different.
+    """
+    limit = LIMIT_FACTOR * int(work.tally.steps.sum())
+    known = _doubts(work)
+    differing: set[int] = set()
+    pending = list(enumerate(rounds))
+    while pending:
+        if len(pending) > runs:
+            differing |= {origin for origin, _ in pending}
+            break
+        runs -= len(pending)
+        failed: set[int] = set()
+        following: list[tuple[int, dict[int, OtherStep]]] = []
 
-    compared = explore(work.memory, before, len(rounds), run)
-    return [rounds[index] for index in failed | set(compared.seeds)]
+        def run(index: int) -> str:
+            origin, steps = pending[index]  # noqa: B023 (called before the next round)
+            batch_of = partial(OtherResultBatch, steps=steps)
+            again = Work(work.program, replace(work.config, limit=limit), work.memory.fork(), None, batch_of=batch_of)
+            again.memory.tags.forget()
+            again.run_waves(waves(), 1, None)
+            more = {at: results for at, results in _doubts(again).items() if at not in known and at not in steps}
+            is_unknown = not all(more.values())
+            if again.failure is not None or again.tally.printed != work.tally.printed or is_unknown:
+                failed.add(index)  # noqa: B023
+            else:
+                following.extend((origin, steps | others) for others in _at_once(more))  # noqa: B023
+            return ""
+
+        compared = explore(work.memory, before, len(pending), run)
+        differing |= {pending[index][0] for index in failed | set(compared.seeds)}
+        pending = [(origin, steps) for origin, steps in following if origin not in differing]
+    return [rounds[index] for index in sorted(differing)]
 
 
 class OtherStep:
