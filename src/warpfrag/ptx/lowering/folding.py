@@ -54,6 +54,8 @@ def _is_conversion_left(step: DecodedInstruction, action: LaneOp, code: int) -> 
         number = _number(code, source)
         is_rounded = attributes.integral in {"rni", "rzi"} or _is_clamped(number, target)
         return math.isnan(number) or not is_rounded or target.name not in FOLDED_TARGETS
+    if source.is_float and attributes.integral is not None and math.isnan(_number(code, source)):
+        return True
     is_packed = target.name not in {"f16", "bf16", "f32", "f64", "f16x2"}
     return target.is_float and attributes.rounding == "rn" and (attributes.satfinite or is_packed)
 

@@ -256,6 +256,9 @@ class ValueTable:
         equal = values[0] if len(values) > 1 and values[0] == values[1] else None
         if equal is not None and (step.attributes.opcode in {"selp", "slct"} or _is_extremum(step)):
             return [equal]
+        selected = _selected(step, action, values)
+        if isinstance(selected, Constant):
+            return [selected]
         if None in action.sources or not all(isinstance(value, Constant) for value in values):
             return own
         codes = [value.code for value in values if isinstance(value, Constant)]
@@ -326,6 +329,16 @@ def _absorbing(step: DecodedInstruction) -> int | None:
     if bits > 1 and (attributes.opcode == "or" or (attributes.opcode == "max" and is_unsigned)):
         return (1 << bits) - 1
     return 0 if bits > 1 and (attributes.opcode == "and" or (attributes.opcode == "min" and is_unsigned)) else None
+
+
+def _selected(step: DecodedInstruction, action: LaneOp, values: list[Value | None]) -> Value | None:
+    """What slct takes by a constant; that of s32 by s32 is read in another manner."""
+    selector = values[-1]
+    if step.attributes.opcode != "slct" or not isinstance(selector, Constant):
+        return None
+    if {kind.name for kind in step.attributes.types} == {"s32"}:
+        return None
+    return values[0] if evaluate(action, (1, 0, selector.code)) else values[1]
 
 
 def typed_sources(step: DecodedInstruction) -> Iterator[tuple[PtxOperand, Type | None]]:
