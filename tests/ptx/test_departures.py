@@ -501,6 +501,37 @@ def test_of_two_nans_that_are_written_the_operand_that_ptxas_makes_b_stays(line:
     assert (left, run.exact) == (expected, True)
 
 
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("cvt.rpi.f64.f64 %d5, 0d7FF8000000000000;", 0x7FF8000000000000),  # which ptxas leaves to the hardware
+        ("cvt.f64.f32 %d5, 0f7FC00000;", 0xFFF8000000000000),
+        ("slct.b64.f32 %d5, 0x7FF8000000000000, %d0, 0f00000001;", 0xFFF8000000000000),
+        ("slct.b64.f32 %d5, %d0, 0x7FF8000000000000, 0fBF800000;", 0xFFF8000000000000),
+        ("mov.b64 %d6, 0x7FF8000000000000; slct.b64.f32 %d5, %d6, %d0, %r0;", 0x7FF8000000000000),
+    ],
+)
+def test_a_nan_that_ptxas_knows_is_added_with_the_other_sign(lines: str, expected: int) -> None:
+    left, run = run_lines(f"{lines} sub.f64 %d4, %d0, %d5;", {"%d0": 0, "%r0": 1}, "%d4")
+    assert (left, run.exact) == (expected, True)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("mul.ftz.sat.f32 %r4, 0f7F800000, 0f000000FF;", 0x3F800000),
+        ("mul.ftz.sat.f32 %r4, 0f807FFFFF, 0f7F800000;", 0),
+        ("mul.ftz.f32 %r4, %r0, 0f7F800000;", 0x7FFFFFFF),
+        ("mul.rn.ftz.f32 %r4, 0f7F800000, 0f000000FF;", 0x7FFFFFFF),
+        ("mul.ftz.f32 %r4, 0f7F000000, 0f000000FF;", 0),
+        ("mul.ftz.f32 %r5, 0f7F800000, 0f000000FF; add.ftz.f32 %r4, %r5, %r0;", 0x7F800000),
+    ],
+)
+def test_an_infinity_times_a_subnormal_is_infinite_where_both_are_constants(line: str, expected: int) -> None:
+    left, run = run_lines(line, {"%r0": 1}, "%r4")
+    assert (left, run.exact) == (expected, True)
+
+
 def test_generic_sums_in_shared_memory_do_not_flush() -> None:
     code = "mov.u64 %d4, memory; cvta.shared.u64 %d4, %d4; st.shared.b32 [memory], 0; red.add.f32 [%d4], %r0;"
     assert run_lines(f"{code} ld.shared.b32 %r4, [memory];", {"%r0": 1}, "%r4")[0] == 1

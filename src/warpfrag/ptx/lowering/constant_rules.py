@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 FOLDED = {"sin", "cos", "ex2", "lg2", "rsqrt", "rcp", "sqrt"}
 EQUAL_OPERANDS = {"f16", "f32", "f64"}
+INFINITE_F32 = 0x7F800000
 WHOLE_BYTES = {8, 16, 24}
 CODES_OF_1 = {"f16": 0x3C00, "bf16": 0x3F80, "f32": 0x3F800000, "f64": 0x3FF0000000000000}
 
@@ -176,6 +177,30 @@ def product_with_1(kernel: KernelLowering, step: DecodedInstruction, values: Val
             replace_function(kernel, step, "product with 1", function)
             return True
     return False
+
+
+def infinite_product(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:
+    """A product of constants, an infinity and a subnormal, that .ftz would make a NaN; a quotient is a product too."""
+    del table
+    attributes, codes = step.attributes, constants(values)
+    is_quotient = attributes.opcode == "div" and attributes.accuracy is not None
+    if codes is None or attributes.types != (F32,) or not attributes.ftz or attributes.rounding is not None:
+        return False
+    if is_quotient:
+        arrays = [np.full((1, 1), code, np.uint32) for code in codes]
+        full = attributes.accuracy == "full"
+        factors = approximate_functions.quotient_factors(*arrays, full=full, ftz=True, unit=folded_functions)
+        codes = [int(factor.item()) for factor in factors]
+    elif attributes.opcode != "mul":
+        return False
+    small, large = sorted(code & 0x7FFFFFFF for code in codes)
+    if not 0 < small < MIN_NORMAL_F32 or large != INFINITE_F32:
+        return False
+    sign = (codes[0] ^ codes[1]) & 0x80000000
+    clamped = 0 if sign else CODES_OF_1["f32"]
+    code = np.uint32(clamped if attributes.sat else sign | INFINITE_F32)
+    replace_function(kernel, step, "infinity times a subnormal", lambda a, _: np.full(a.shape, code, np.uint32))
+    return True
 
 
 def function_of_constant(kernel: KernelLowering, step: DecodedInstruction, values: Values, table: ValueTable) -> bool:

@@ -98,6 +98,11 @@ DEPARTURES = {
             READ, warns=False,
         ),
         Departure(
+            "infinity times a subnormal", VERSIONS,
+            ".ftz takes a subnormal factor as 0, which makes a NaN with an infinity",
+            "where both are constants, mul and div.approx that say nothing about rounding leave out .ftz", READ,
+        ),
+        Departure(
             "function of a constant", VERSIONS,
             "approximate functions are those of the hardware",
             "of a constant they are computed by the compiler, rounded to nearest", READ, warns=False,
