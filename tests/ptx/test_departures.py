@@ -517,6 +517,20 @@ def test_a_nan_that_ptxas_knows_is_added_with_the_other_sign(lines: str, expecte
 
 
 @pytest.mark.parametrize(
+    ("lines", "is_exact"),
+    [
+        ("bfi.b64 %d5, 1, 0x7FFFFFFFFFFFFFFF, 170, 34;", False),
+        ("and.b64 %d6, 0x7FFFFFFFFFFFFFFF, -2; slct.b64.f32 %d5, %d6, %d0, 0f00000001;", False),
+        ("bfi.b64 %d5, 1, 0x3FFFFFFFFFFFFFFF, 170, 34;", True),
+        ("mov.b64 %d6, 0x7FFFFFFFFFFFFFFF; and.b64 %d5, %d6, %d1;", True),
+    ],
+)
+def test_the_sign_of_a_nan_that_ptxas_knows_late_is_doubted(lines: str, is_exact: bool) -> None:
+    _, run = run_lines(f"{lines} sub.f64 %d4, %d0, %d5;", {"%d0": 0, "%d1": 0xFFFFFFFFFFFFFFFF}, "%d4")
+    assert run.exact == is_exact
+
+
+@pytest.mark.parametrize(
     ("line", "expected"),
     [
         ("mul.ftz.sat.f32 %r4, 0f7F800000, 0f000000FF;", 0x3F800000),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from warpfrag.ptx.lowering.doubts import MIN_NORMAL_F32
-from warpfrag.ptx.lowering.folding import is_left_to_hardware
+from warpfrag.ptx.lowering.folding import is_left_to_hardware, is_split
 from warpfrag.ptx.lowering.replaced_steps import (
     doubt,
     first,
@@ -48,11 +48,13 @@ WHOLE_BYTES = {8, 16, 24}
 CODES_OF_1 = {"f16": 0x3C00, "bf16": 0x3F80, "f32": 0x3F800000, "f64": 0x3FF0000000000000}
 
 
-def fold_constants(step: DecodedInstruction, action: LaneOp, codes: tuple[int, ...]) -> int | None:
+def fold_constants(
+    step: DecodedInstruction, action: LaneOp, codes: tuple[int, ...], *, is_late: bool = False
+) -> int | None:
     """What ptxas computes of constants when it compiles: all but NaNs and what only hardware has."""
     attributes = step.attributes
     kind = action.results[0]
-    if is_left_to_hardware(step, action, codes):
+    if is_left_to_hardware(step, action, codes) and not (is_late and is_split(step, action)):
         return None
     if attributes.accuracy is not None:
         function = _folded_function(step)

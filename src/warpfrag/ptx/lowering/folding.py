@@ -41,7 +41,13 @@ def is_left_to_hardware(step: DecodedInstruction, action: LaneOp, codes: tuple[i
         is_clamped = attributes.ftz and attributes.sat
         return opcode == "mad" or (opcode in SUMS and (is_directed or is_exact_sum or is_clamped))
     is_high = attributes.half == "hi" and (is_wide or (opcode == "mad" and kind.bits == 32))
-    return is_high or (opcode in NARROW_ONLY and is_wide)
+    return is_high or is_split(step, action)
+
+
+def is_split(step: DecodedInstruction, action: LaneOp) -> bool:
+    """Whether a step becomes two instructions: ptxas computes them of constants, but later than others."""
+    kind = action.results[0]
+    return step.attributes.opcode in NARROW_ONLY and kind.bits == 64 and not kind.is_float
 
 
 def _is_conversion_left(step: DecodedInstruction, action: LaneOp, code: int) -> bool:

@@ -7,6 +7,7 @@ where those come from; it changes the step, or lets it be, and says whether it w
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,6 +34,7 @@ from warpfrag.ptx.lowering.doubts import (
     doubt_transposed,
     relevant_pairs,
 )
+from warpfrag.ptx.lowering.folding import is_split
 from warpfrag.ptx.lowering.half_rules import (
     adds_halves,
     doubled_truth,
@@ -45,7 +47,7 @@ from warpfrag.ptx.lowering.half_rules import (
     unpacked_half,
     zero_quarter,
 )
-from warpfrag.ptx.lowering.nan_operands import INFINITY, SIGN
+from warpfrag.ptx.lowering.nan_operands import INFINITY, SIGN, doubt_sign
 from warpfrag.ptx.lowering.replaced_steps import (
     doubt,
     goes_back,
@@ -135,6 +137,29 @@ def fold_values(kernel: KernelLowering) -> None:
         else:
             _truth_value(step, values, table, has_library=has_library, has_quotient=has_quotient)
             _name_constants(step, values)
+    _doubt_late_constants(kernel, ends, ruled)
+
+
+def _doubt_late_constants(kernel: KernelLowering, ends: list[int], ruled: set[int]) -> None:
+    """A difference of f64 with a NaN that ptxas computes of constants, but not at once."""
+    differences = {at for at in ruled if _subtracts_register(kernel.steps[at])}
+    if not differences or not any(map(_is_late, kernel.steps)):
+        return
+    table = ValueTable(kernel.steps, kernel.leaders, ends, differences, partial(fold_constants, is_late=True))
+    for at in differences:
+        step, value = kernel.steps[at], table.operands(at)[1]
+        if isinstance(value, Constant) and isinstance(step.action, LaneOp) and value.code & ~SIGN > INFINITY:
+            doubt_sign(step, step.action)
+
+
+def _subtracts_register(step: DecodedInstruction) -> bool:
+    is_plain = isinstance(step.action, LaneOp) and step.action.nan_choice is not None and step.action.fused is None
+    return is_plain and step.attributes.opcode == "sub" and not isinstance(step.sources[1], Immediate)
+
+
+def _is_late(step: DecodedInstruction) -> bool:
+    has_constants = any(isinstance(source, Immediate) for source in step.sources)
+    return has_constants and isinstance(step.action, LaneOp) and is_split(step, step.action)
 
 
 def _name_constants(step: DecodedInstruction, values: Values) -> None:

@@ -12,16 +12,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from warpfrag.ptx.program.actions import NanChoice
+import numpy as np
+
+from warpfrag.ptx.program.actions import Alternative, NanChoice
 from warpfrag.ptx.program.program import Immediate, Register
 from warpfrag.ptx.program.types import F64
 
 if TYPE_CHECKING:
     from warpfrag.ptx.program.actions import LaneOp
     from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
+    from warpfrag.ptx.program.types import Codes
 
 SIGN, INFINITY = 1 << 63, 0x7FF0000000000000
+QUIET, ALL = 1 << 51, (1 << 64) - 1
 LOW_WORD = 0xFFFFFFFF
+LATE_CONSTANT = (
+    "a constant NaN is added with the other sign: whether ptxas knows this constant depends on the code around it"
+)
 
 
 def place_constants(
@@ -65,6 +72,19 @@ def _place_pair(step: DecodedInstruction, action: LaneOp) -> tuple[LaneOp, tuple
         is_moved = action.fused is None and codes[1] & ~SIGN > INFINITY
     sources = tuple(Immediate(code) for code in moved) if is_moved else step.sources
     return replace(action, nan_choice=fixed_choice(order)), sources
+
+
+def doubt_sign(step: DecodedInstruction, action: LaneOp) -> None:
+    """A difference whose b ptxas may know to be a constant, or not: if so, it adds a NaN with the other sign."""
+    function = action.function
+
+    def run(a: Codes, b: Codes) -> Codes:
+        result = function(a, b)
+        is_nan = b & np.uint64(~SIGN & ALL) > np.uint64(INFINITY)
+        values = result[0] if isinstance(result, tuple) else result
+        return np.where(is_nan, (b | np.uint64(QUIET)) ^ np.uint64(SIGN), values)
+
+    step.action = replace(action, alternative=Alternative(run, LATE_CONSTANT))
 
 
 def fixed_choice(order: tuple[int, ...]) -> NanChoice:
