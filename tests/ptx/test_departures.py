@@ -546,6 +546,21 @@ def test_an_infinity_times_a_subnormal_is_infinite_where_both_are_constants(line
     assert (left, run.exact) == (expected, True)
 
 
+@pytest.mark.parametrize(
+    ("line", "is_exact"),
+    [
+        ("min.f32 %r4, 0f67177390, %r5;", False),
+        ("max.f32 %r4, %r5, 0f80000000;", False),
+        ("min.f32 %r4, 0f3F7FFFFF, %r5;", True),
+        ("max.f32 %r4, %r5, 0f3F800000;", True),
+        ("min.NaN.f32 %r4, 0f67177390, %r5;", True),
+    ],
+)
+def test_a_bound_of_a_clamped_integer_is_doubted_if_it_is_none_for_0_to_1(line: str, is_exact: bool) -> None:
+    _, run = run_lines(f"add.sat.s32 %r5, %r0, %r1; {line}", {"%r0": 0x6B000000, "%r1": 5}, "%r4")
+    assert run.exact == is_exact
+
+
 def test_generic_sums_in_shared_memory_do_not_flush() -> None:
     code = "mov.u64 %d4, memory; cvta.shared.u64 %d4, %d4; st.shared.b32 [memory], 0; red.add.f32 [%d4], %r0;"
     assert run_lines(f"{code} ld.shared.b32 %r4, [memory];", {"%r0": 1}, "%r4")[0] == 1

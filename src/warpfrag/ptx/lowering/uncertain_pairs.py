@@ -33,6 +33,7 @@ BOUNDED = {"tanh", "sin", "cos"}  # whose results lie within -1 and 1
 ORDERED = {"lt", "le", "gt", "ge"}
 CLAMPED = {"add", "sub", "mad", "mad24"}
 LOGICAL = {"and", "or", "xor", "not"}
+INFINITE = 0x7F800000  # of f32
 MAX_AMOUNT = 255  # of a shift that is written as a number
 
 
@@ -172,6 +173,15 @@ def _clamps_float(step: DecodedInstruction) -> bool:
         return False
     is_kept = attributes.rounding in {"rz", "rm", "rp"} or (attributes.ftz and _types(step) == ["f32", "f32"])
     return _is_float(step) and _types(step)[1] in {"f16", "f32", "f64"} and not is_kept
+
+
+def _bounds_clamped(step: DecodedInstruction) -> bool:
+    """Whether a step is a minimum with a constant of 1 or more, or a maximum with one of 0 or less."""
+    if not _opcode(step, "min", "max") or _types(step) != ["f32"] or step.attributes.nan:
+        return False
+    codes = [int(source.code(TYPES["f32"])) for source in step.sources if isinstance(source, Immediate)]
+    is_minimum = step.attributes.opcode == "min"
+    return any(CODE_OF_1["f32"] <= code <= INFINITE if is_minimum else code == 0 or code >> 31 for code in codes)
 
 
 def _shifts_far(step: DecodedInstruction) -> bool:
@@ -449,6 +459,9 @@ PAIRS = (
     UncertainPair(
         _clamps_float, _clamps_integer, "a result of an instruction with .sat may be taken as clamped to 0..1",
         other=_unclamped,
+    ),
+    UncertainPair(
+        _bounds_clamped, _clamps_integer, "a result of an instruction with .sat may be taken as clamped to 0..1",
     ),
     UncertainPair(
         _is_reciprocal, lambda step: _is_flushed(step, "rcp"),
