@@ -183,6 +183,11 @@ SASS_RULES = {
     "ld.param.v2.u8 {%r4, %r6}, [a+4]; mov.b32 {_, %h1}, %r6; cvt.u32.u16 %r5, %h1;": False,
     "ld.param.v2.u8 {%r6, %r4}, [a]; mov.b32 {_, %h1}, %r6; cvt.u32.u16 %r5, %h1;": True,
     "ld.param.v2.s8 {%r4, %r6}, [a]; mov.b32 {_, %h1}, %r6; cvt.u32.u16 %r5, %h1;": True,
+    "ld.param.b16 %d4, [a+4]; mov.b64 {%h0, %h1, %h2, %h3}, %d4; st.global.b16 [%in], %h0; cvt.u32.u16 %r5, %h1;": True,
+    "ld.param.b16 %d4, [a+4]; mov.b64 {%h0, %h1, %h2, %h3}, %d4; st.global.b16 [%in], %h0; setp.gt.u32 %p1, %r3, 0;"
+    " @%p1 bra NEXT; st.global.b32 [%in+4], %r0; NEXT: cvt.u32.u16 %r5, %h1;": False,
+    "ld.param.b16 %d4, [a+4]; mov.b64 {%h0, %h1, %h2, %h3}, %d4; setp.gt.u32 %p1, %r3, 0; @%p1 mov.b16 %h0, %h2;"
+    " st.global.b16 [%in], %h0; cvt.u32.u16 %r5, %h1;": False,
     "ld.global.v2.u8 {%r4, %r6}, [%in]; mov.b32 {_, %h1}, %r6; cvt.u32.u16 %r5, %h1;": True,
     "elect.sync %r4|%p0, -1; setp.lt.u32 %p1, %r0, %r2; @%p1 bra DONE; @%p0 st.global.b32 [%in], %r2;"
     " DONE: mov.b32 %r5, 1;": False,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from warpfrag.ptx.lowering.liveness import readers_behind, written_registers
-from warpfrag.ptx.lowering.uncertain_pairs import PAIRS, UNIFORM_MATRIX, UncertainPair
+from warpfrag.ptx.lowering.uncertain_pairs import PAIRS, UNIFORM_MATRIX, UncertainPair, is_banked
 from warpfrag.ptx.lowering.values import Constant, Joined, Result
 from warpfrag.ptx.opcodes.integer import by_parts
 from warpfrag.ptx.program.actions import Alternative, Branch, LaneOp, MatrixOp, MemoryLoad, Move
@@ -210,11 +210,21 @@ def _is_same(a: Value | None, b: Value | None, table: ValueTable) -> bool:
 
 
 def _is_upper_only(step: DecodedInstruction, table: ValueTable, at: int) -> bool:
-    """Whether nothing reads the first part of what a step unpacks, in that or in the whole."""
-    vector = step.results[0]
-    lowest = vector.items[0] if isinstance(vector, VectorOperand) else None
+    """Whether nothing reads the first part of what a step unpacks, in that or in the whole.
+
+    What lies in a bank may be loaded anew in a block that reads the second part: there something has to read the first.
+    """
+    vector, source = step.results[0], step.sources[0]
+    lowest, second = vector.items[:2] if isinstance(vector, VectorOperand) else (None, None)
+    writer = table.last_writer(at, source) if isinstance(source, Register) else None
+    if writer is not None and is_banked(writer) and isinstance(second, Register):
+        first = [
+            table.blocks_behind(at, item, is_whole=True) for item in (lowest, source) if isinstance(item, Register)
+        ]
+        if table.blocks_behind(at, second).difference(*first):
+            return True
     is_read = isinstance(lowest, Register) and table.is_read_behind(at, lowest, is_whole=True)
-    return not is_read and not table.has_other_reader(at, step.sources[0], is_whole=True)
+    return not is_read and not table.has_other_reader(at, source, is_whole=True)
 
 
 def _is_beside_guard(step: DecodedInstruction, table: ValueTable, at: int) -> bool:

@@ -190,7 +190,8 @@ def _shifts_far(step: DecodedInstruction) -> bool:
     return _opcode(step, "shl", "shr") and _first_bits(step) == 64 and is_far
 
 
-def _is_banked(step: DecodedInstruction) -> bool:
+def is_banked(step: DecodedInstruction) -> bool:
+    """Whether a step loads from a bank."""
     return isinstance(step.action, MemoryLoad) and step.action.space in BANKED
 
 
@@ -418,7 +419,7 @@ PAIRS = (
     UncertainPair(
         _reads_fp8, _unpacks_quarters,
         "of a quarter of 64 bits that mov unpacked, the conversion from fp8 may read another quarter",
-        source=lambda step: _is_banked(step) or _is_uniform(step) or _has_empty_word(step),
+        source=lambda step: is_banked(step) or _is_uniform(step) or _has_empty_word(step),
     ),
     UncertainPair(
         _multiplies_fp8, _is_uniform,

@@ -170,21 +170,41 @@ class ValueTable:
             other = self.steps[place]
             if any(item.index == operand.index for item in written_registers(other)):
                 break
-            if _reads(other, operand) and self._counts(place, is_whole=is_whole):
+            if _reads(other, operand) and self._counts(place, operand if is_whole else None):
                 return True
         is_kept = all(item.index != operand.index for item in written_registers(self.steps[at]))
         return is_kept and self.is_read_behind(at, operand, is_whole=is_whole)
 
     def is_read_behind(self, at: int, operand: Register, *, is_whole: bool = False) -> bool:
         """Whether a step that ptxas keeps reads what a register holds behind a step; `is_whole`: surely all of it."""
-        return any(self._counts(place, is_whole=is_whole) for place in readers_behind(self.steps, at, operand))
+        whole = operand if is_whole else None
+        return any(self._counts(place, whole) for place in readers_behind(self.steps, at, operand))
 
-    def _counts(self, place: int, *, is_whole: bool) -> bool:
-        """Whether ptxas keeps a step; if all bits are to be read: and it is no mov or cvt, and has no constant."""
+    def blocks_behind(self, at: int, operand: PtxOperand, *, is_whole: bool = False) -> set[int]:
+        """The blocks behind that of a step in which one that ptxas keeps reads what a register holds."""
+        if not isinstance(operand, Register):
+            return set()
+        places = [place for place in readers_behind(self.steps, at, operand) if not at < place < self.ends[at]]
+        return {self.ends[place] for place in places if self._counts(place, operand if is_whole else None)}
+
+    def _counts(self, place: int, whole: Register | None) -> bool:
+        """Whether ptxas keeps a step; of a register that is to be read whole: and it surely reads that, and all of it.
+
+        It may not where it is a mov or cvt or has a constant, and where another step may have written the register.
+        """
+        if place not in self.kept or whole is None:
+            return place in self.kept
         step = self.steps[place]
         is_moved = isinstance(step.action, Move) or step.attributes.opcode == "cvt"
         is_partial = is_moved or any(isinstance(source, Immediate) for source in step.sources)
-        return place in self.kept and not (is_whole and is_partial)
+        return not is_partial and not self._is_met(place, whole)
+
+    def _is_met(self, place: int, register: Register) -> bool:
+        """Whether a step may read what several steps left in a register."""
+        if register.index not in self.several:
+            return False
+        writers = [at for at, items in enumerate(self.written) if any(item.index == register.index for item in items)]
+        return sum(place in readers_behind(self.steps, at, register) for at in writers) > 1
 
     def is_packed(self, step: DecodedInstruction) -> bool:
         """Whether the first source of a step was packed of several registers, as its last definition before it."""
