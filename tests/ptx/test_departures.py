@@ -167,6 +167,8 @@ CHANGED_GUARD = (
     " @%p2 bra LEFT; bra LOOP; LEFT: @%p0 mov.b32 %r5, 16; @%p1 bra DONE; mov.pred %p0, %p1; DONE:"
     " selp.b32 %r6, 1, 0, %p0; st.global.b32 [%in], %r6;"
 )
+COUNTED = "LOOP: sub.u32 %r2, %r2, 1; setp.ne.u32 %p1, %r2, 0; @%p1 bra LOOP;"
+MATCHED = "match.all.sync.b32 %r4|%p0, 0, -1; mov.b32 %r5, 1; selp.b32 %r6, 1, 0, %p0;"
 SASS_RULES = {
     "rcp.approx.ftz.f32 %r4, %r0; rcp.approx.ftz.f32 %r5, %r4;": False,
     "ex2.approx.ftz.f32 %r4, %r0; rcp.approx.ftz.f32 %r5, %r4;": False,
@@ -183,6 +185,9 @@ SASS_RULES = {
     "ld.param.v2.u8 {%r4, %r6}, [a+4]; mov.b32 {_, %h1}, %r6; cvt.u32.u16 %r5, %h1;": False,
     "ld.param.v2.u8 {%r6, %r4}, [a]; mov.b32 {_, %h1}, %r6; cvt.u32.u16 %r5, %h1;": True,
     "ld.param.v2.s8 {%r4, %r6}, [a]; mov.b32 {_, %h1}, %r6; cvt.u32.u16 %r5, %h1;": True,
+    f"{MATCHED} @!%p0 add.u32 %r5, %r0, %r1; add.u32 %r5, %r5, %r6;": True,
+    f"{COUNTED} {MATCHED} @!%p0 add.u32 %r5, %r0, %r1; add.u32 %r5, %r5, %r6;": False,
+    f"{COUNTED} {MATCHED} @%p0 add.u32 %r5, %r0, %r1; add.u32 %r5, %r5, %r6;": True,
     "ld.param.b16 %d4, [a+4]; mov.b64 {%h0, %h1, %h2, %h3}, %d4; st.global.b16 [%in], %h0; cvt.u32.u16 %r5, %h1;": True,
     "ld.param.b16 %d4, [a+4]; mov.b64 {%h0, %h1, %h2, %h3}, %d4; st.global.b16 [%in], %h0; setp.gt.u32 %p1, %r3, 0;"
     " @%p1 bra NEXT; st.global.b32 [%in+4], %r0; NEXT: cvt.u32.u16 %r5, %h1;": False,

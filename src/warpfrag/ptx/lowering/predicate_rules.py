@@ -25,6 +25,7 @@ VOTED_AGAIN = "a vote or election before a loop may be held again in it, among t
 VOTED_LATER = (
     "a vote or election that only steps behind a branch look at may be held there, among the threads that come"
 )
+MATCHED = "behind a loop, a step may run although its guard says that match.all matched what is always the same"
 NOT_ELECTED = "that no thread of a warp is the elected one may be taken as true"
 GUARD_CHANGED = "of a guarded step before a branch on its guard, the guard may be taken as that branch leaves it"
 
@@ -48,6 +49,8 @@ def doubt_predicates(kernel: KernelLowering) -> None:
             _vote_later(steps, at, step)
             if ".all" in step.name and any(_is_negation(item, elected) for item in step.sources):
                 step.doubt = NOT_ELECTED
+        elif step.attributes.opcode == "match" and ".all" in step.name:
+            _matched(steps, at, step)
         copied = False if step.attributes.opcode == "elect" else _copied(step, elected)
         for register in written_registers(step):
             before[register.index] = step
@@ -160,6 +163,22 @@ def _vote_later(steps: Sequence[DecodedInstruction], at: int, step: DecodedInstr
         uses = list(readers_behind(steps, at, predicate))
         if len(uses) == 1 and place < uses[0] < min(branch.targets):
             step.doubt = VOTED_LATER
+
+
+def _matched(steps: Sequence[DecodedInstruction], at: int, step: DecodedInstruction) -> None:
+    """Doubt match.all behind a loop whose predicate keeps a step from running, and is an operand too."""
+    if not any(goes_back(place, other) for place, other in enumerate(steps[:at])):
+        return
+    for predicate in (item for item in written_registers(step) if item.bits == 1):
+        readers = [steps[place] for place in readers_behind(steps, at, predicate)]
+        guards = [reader.guard for reader in readers if reader.guard and reader.guard.index == predicate.index]
+        is_operand = any(
+            isinstance(item, Register) and item.index == predicate.index
+            for reader in readers
+            for item in reader.sources
+        )
+        if is_operand and any(guard.negated for guard in guards):
+            step.doubt = MATCHED
 
 
 def _changed_guards(kernel: KernelLowering) -> None:
