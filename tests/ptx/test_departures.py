@@ -187,6 +187,7 @@ SASS_RULES = {
     "ld.param.v2.s8 {%r4, %r6}, [a]; mov.b32 {_, %h1}, %r6; cvt.u32.u16 %r5, %h1;": True,
     f"{MATCHED} @!%p0 add.u32 %r5, %r0, %r1; add.u32 %r5, %r5, %r6;": True,
     f"{COUNTED} {MATCHED} @!%p0 add.u32 %r5, %r0, %r1; add.u32 %r5, %r5, %r6;": False,
+    f"{COUNTED} {MATCHED.replace('b32 %r4|%p0, 0', 'b32 %r4|%p0, %r3')} @!%p0 add.u32 %r5, %r0, %r1;": True,
     f"{COUNTED} {MATCHED} @%p0 add.u32 %r5, %r0, %r1; add.u32 %r5, %r5, %r6;": True,
     "ld.param.b16 %d4, [a+4]; mov.b64 {%h0, %h1, %h2, %h3}, %d4; st.global.b16 [%in], %h0; cvt.u32.u16 %r5, %h1;": True,
     "ld.param.b16 %d4, [a+4]; mov.b64 {%h0, %h1, %h2, %h3}, %d4; st.global.b16 [%in], %h0; setp.gt.u32 %p1, %r3, 0;"

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from warpfrag.ptx.lowering.liveness import readers_behind, written_registers
 from warpfrag.ptx.lowering.replaced_steps import doubt, goes_back, note
+from warpfrag.ptx.lowering.uncertain_pairs import has_empty_word, is_banked
 from warpfrag.ptx.program.actions import Branch, LaneOp, Move, Return
 from warpfrag.ptx.program.program import Immediate, Register, block_ends
-from warpfrag.ptx.program.types import BF16, F16, F32, F64, PRED
+from warpfrag.ptx.program.types import BF16, F16, F32, F64, PRED, TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -167,7 +168,8 @@ def _vote_later(steps: Sequence[DecodedInstruction], at: int, step: DecodedInstr
 
 def _matched(steps: Sequence[DecodedInstruction], at: int, step: DecodedInstruction) -> None:
     """Doubt match.all behind a loop whose predicate keeps a step from running, and is an operand too."""
-    if not any(goes_back(place, other) for place, other in enumerate(steps[:at])):
+    is_behind = any(goes_back(place, other) for place, other in enumerate(steps[:at]))
+    if not is_behind or not _is_same_in_warp(steps, at, step.sources[0]):
         return
     for predicate in (item for item in written_registers(step) if item.bits == 1):
         readers = [steps[place] for place in readers_behind(steps, at, predicate)]
@@ -179,6 +181,23 @@ def _matched(steps: Sequence[DecodedInstruction], at: int, step: DecodedInstruct
         )
         if is_operand and any(guard.negated for guard in guards):
             step.doubt = MATCHED
+
+
+def _is_same_in_warp(steps: Sequence[DecodedInstruction], at: int, operand: PtxOperand) -> bool:
+    """Whether ptxas may know an operand as the same in all threads: of constants, banks, or an empty lower word."""
+    if not isinstance(operand, Register):
+        return isinstance(operand, Immediate)
+    place = next((place for place in range(at - 1, -1, -1) if operand.index in _written(steps[place])), None)
+    if place is None or steps[place].guard is not None:
+        return False
+    step = steps[place]
+    is_0 = step.attributes.opcode == "and" and any(
+        isinstance(item, Immediate) and item.code(TYPES["u32"]) == 0 for item in step.sources
+    )
+    if is_0 or is_banked(step) or has_empty_word(step):
+        return True
+    is_computed = isinstance(step.action, LaneOp | Move) and bool(step.sources)
+    return is_computed and all(_is_same_in_warp(steps, place, item) for item in step.sources)
 
 
 def _changed_guards(kernel: KernelLowering) -> None:

@@ -203,7 +203,7 @@ def _is_uniform(step: DecodedInstruction) -> bool:
     return _is_constant(step) or (is_shared_by_all and is_fixed and step.guard is None)
 
 
-def _has_empty_word(step: DecodedInstruction) -> bool:
+def has_empty_word(step: DecodedInstruction) -> bool:
     """Whether the lower word of the result is always 0: functions of the upper words of f64."""
     return _opcode(step, "rcp", "rsqrt") and step.attributes.accuracy == "approx" and step.attributes.ftz
 
@@ -419,7 +419,7 @@ PAIRS = (
     UncertainPair(
         _reads_fp8, _unpacks_quarters,
         "of a quarter of 64 bits that mov unpacked, the conversion from fp8 may read another quarter",
-        source=lambda step: is_banked(step) or _is_uniform(step) or _has_empty_word(step),
+        source=lambda step: is_banked(step) or _is_uniform(step) or has_empty_word(step),
     ),
     UncertainPair(
         _multiplies_fp8, _is_uniform,
