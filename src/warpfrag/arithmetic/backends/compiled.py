@@ -331,9 +331,18 @@ class FusedKernel:
     def workspace(self, operands: ProductOperands) -> Workspace:
         """Memory of its own, for operands of these shapes."""
         loaded = self.load(operands)
-        memory = tuple(np.copy(array) for array in loaded[:6])
-        arguments = FusedArguments._make((*memory, *loaded[6:]))
-        return Workspace(memory, loaded.out, self.entry.bound(*arguments, whole_of(loaded.out.shape)))
+        arguments = FusedArguments(
+            np.copy(loaded.a),
+            np.copy(loaded.b),
+            np.copy(loaded.c),
+            np.copy(loaded.columns),
+            np.copy(loaded.scale_a),
+            np.copy(loaded.scale_b),
+            loaded.orders,
+            loaded.numbers,
+            loaded.out,
+        )
+        return Workspace(arguments[:6], loaded.out, self.entry.bound(*arguments, whole_of(loaded.out.shape)))
 
 
 class FusedJob:
