@@ -167,18 +167,19 @@ def test_the_public_functions_too(caller):
 
     usual = ask()
     for bits in ENVIRONMENTS.values():
-        answers_as_usual(ask, usual, bits, caller)
+        answers, before, after = asked_in(bits, ask, caller)
+        assert after == before
+        assert all(map(np.array_equal, answers, usual))
 
 
-def answers_as_usual(ask, usual, bits, caller):
-    """In an environment of the caller's the same answers, and the environment is left as it was."""
+def asked_in(bits, ask, caller):
+    """The answers in an environment of the caller's, and the environment before and after them."""
     caller(bits)
     before = control_word()
-    found = ask()
+    answers = ask()
     after = control_word()
     caller(0)
-    assert after == before
-    assert all(map(np.array_equal, found, usual))
+    return answers, before, after
 
 
 @pytest.mark.parametrize("bits", ENVIRONMENTS.values(), ids=ENVIRONMENTS)
@@ -196,7 +197,10 @@ def test_values_become_the_same_codes(bits, caller):
         converted = [convert_codes("f32", name, numbers.view(np.uint32)) for name in ("f16", "bf16", "e4m3", "s8")]
         return [*rounded, *converted]
 
-    answers_as_usual(ask, ask(), bits, caller)
+    usual = ask()
+    answers, before, after = asked_in(bits, ask, caller)
+    assert after == before
+    assert all(map(np.array_equal, answers, usual))
 
 
 def test_the_canary_hears_every_environment(caller):

@@ -91,13 +91,19 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("what", OTHERS)
-def test_every_call_is_held_to_the_types_it_was_made_for(what, built, fresh):
+def entry_of_object(built, fresh):
+    """An entry that finds the object of this machine, and the calls that it leaves to what was compiled."""
     path = built / objects.path_of(HOST[-1]).name
     (fresh / path.name).write_bytes(path.read_bytes())
     compiled, entry = [], jit.KernelEntry.__new__(jit.KernelEntry)
     entry.name, entry.compiled = "popcount_block", lambda *arguments: compiled.append(arguments)
     entry.run = entry._run_first
+    return entry, compiled
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_every_call_is_held_to_the_types_it_was_made_for(what, built, fresh):
+    entry, compiled = entry_of_object(built, fresh)
     a, b, sums, is_xor, bounds = operands()
     entry.run(a, b, sums, is_xor, bounds)
     assert (sums.any(), compiled) == (True, [])  # the object ran
@@ -112,11 +118,7 @@ def test_every_call_is_held_to_the_types_it_was_made_for(what, built, fresh):
 
 @pytest.mark.parametrize("what", [None, *OTHERS])
 def test_bound_arguments_are_held_to_the_types_too(what, built, fresh):
-    path = built / objects.path_of(HOST[-1]).name
-    (fresh / path.name).write_bytes(path.read_bytes())
-    compiled, entry = [], jit.KernelEntry.__new__(jit.KernelEntry)
-    entry.name, entry.compiled = "popcount_block", lambda *arguments: compiled.append(arguments)
-    entry.run = entry._run_first
+    entry, compiled = entry_of_object(built, fresh)
     a, b, sums, is_xor, bounds = operands()
     taken = OTHERS[what](sums) if what else sums
     run = entry.bound(a, b, taken, is_xor, bounds)

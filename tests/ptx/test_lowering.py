@@ -119,6 +119,12 @@ def test_contraction_reads_attributes(steps):
     assert next(step for step in steps if step.attributes.opcode == "nanosleep").action == NoOp(pauses=True)
 
 
+def has_fused_sum(text: str) -> bool:
+    """Whether a sum of a kernel is fused with its product."""
+    steps = wf.ptx.load(text)["k"].program.steps
+    return any(isinstance(step.action, LaneOp) and step.action.fused is not None for step in steps)
+
+
 @pytest.mark.parametrize(
     ("between", "is_fused"),
     [
@@ -140,9 +146,7 @@ def test_contraction_sees_the_blocks_of_the_assembler(between, is_fused):
     """As in the code that ptxas 13.0 makes for sm_90; BlackScholes of NVIDIA's samples has a division there."""
     text = kernel(f"mul.f32 %f3, %f1, %f2;\n{between}\nadd.f32 %f4, %f3, %f5;\nst.global.f32 [%rd3], %f4;")
 
-    steps = wf.ptx.load(text)["k"].program.steps
-
-    assert any(isinstance(step.action, LaneOp) and step.action.fused is not None for step in steps) == is_fused
+    assert has_fused_sum(text) == is_fused
 
 
 @pytest.mark.parametrize(
@@ -159,9 +163,7 @@ def test_a_product_with_a_constant_is_fused_in_other_blocks(between, factor):
     """As in the code that ptxas 12.9 and 13.4 make for sm_90, and in a random kernel on an H200."""
     sums = f"mul.f32 %f3, %f1, {factor};\n{between}\nadd.f32 %f4, %f3, %f5;\nst.global.f32 [%rd3], %f4;"
 
-    steps = wf.ptx.load(kernel(f"mov.f32 %f7, 0f40400000;\n{sums}"))["k"].program.steps
-
-    assert any(isinstance(step.action, LaneOp) and step.action.fused is not None for step in steps)
+    assert has_fused_sum(kernel(f"mov.f32 %f7, 0f40400000;\n{sums}"))
 
 
 @pytest.mark.parametrize(
@@ -180,9 +182,7 @@ def test_what_ptxas_computes_is_not_fused(product, is_fused):
     """As in the code that ptxas 13.0 makes for sm_90, and in a random kernel on an H200."""
     text = kernel(f"mov.f32 %f7, 0f40400000;\n{product}\nadd.f32 %f4, %f3, %f5;\nst.global.f32 [%rd3], %f4;")
 
-    steps = wf.ptx.load(text)["k"].program.steps
-
-    assert any(isinstance(step.action, LaneOp) and step.action.fused is not None for step in steps) == is_fused
+    assert has_fused_sum(text) == is_fused
 
 
 @pytest.mark.parametrize("is_read", [False, True])
@@ -193,9 +193,7 @@ def test_a_product_is_fused_if_no_block_reads_it_before_it_is_overwritten(is_rea
         f"add.u32 %r5, %r6, 1;\nNEXT:\n{store if is_read else ''}\nmov.f32 %f3, 0f00000000;\n{store}"
     )
 
-    steps = wf.ptx.load(text)["k"].program.steps
-
-    assert any(isinstance(step.action, LaneOp) and step.action.fused is not None for step in steps) != is_read
+    assert has_fused_sum(text) != is_read
 
 
 def test_a_product_that_has_other_uses_leaves_the_sum_to_the_second():

@@ -331,7 +331,10 @@ def test_lop3_is_the_same_in_both():
     for number, table in enumerate((0, 255, *(1 << bit for bit in range(8)), 0x96, 0xE8, 0xCA, 0x35)):
         lines += [f"lop3.b32 %r4, %r1, %r2, %r3, {table};", f"st.global.b32 [%out+{8 * LANES * number}], %r4;"]
 
-    both("\n".join(lines), 14, [codes(seed) for seed in range(3)])
+    left, _ = both("\n".join(lines), 14, [codes(seed) for seed in range(3)])
+
+    assert not left[0].any()  # the table without a one
+    assert (left[2:10] != 0).any(axis=1).all()
 
 
 def test_every_space_holds_what_was_stored():

@@ -12,6 +12,7 @@ Text, and not llvmlite's objects, because it is several times quicker to make, a
 from __future__ import annotations
 
 import struct
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -24,16 +25,16 @@ FLOAT_TYPES = {16: "half", 32: "float", 64: "double"}
 
 
 @dataclass(frozen=True)
-class LaneVector:
+class LaneVector(ABC):
     """An element for every lane: an SSA name or a constant expression, and the bits of each element."""
 
     name: str
     bits: int
 
     @property
+    @abstractmethod
     def type(self) -> str:
         """The LLVM type, such as <32 x i32>."""
-        raise NotImplementedError
 
     def __str__(self) -> str:
         """Type and name, as most instructions spell an operand."""
