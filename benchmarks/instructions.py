@@ -30,7 +30,7 @@ from warpfrag.arithmetic.kernels.short_steps import StepPanel, run_short_steps
 from warpfrag.arithmetic.kernels.sparse_steps import add_products_sparse, find_max_exponents_sparse
 from warpfrag.arithmetic.kernels.strip import (
     FAST_START,
-    WIDE_START,
+    WORD_START,
     BlockGeometry,
     Scratch,
     add_products,
@@ -44,7 +44,7 @@ from warpfrag.arithmetic.kernels.vector import ElementPointer, address
 
 K_AT_ONCE = 2
 """`four_rows.add_lines` and `sparse_steps.add_lines_sparse` pass two k in an iteration."""
-SHOWN = ("aarch64", "x86-64-avx2", "x86-64-avx512-vnni")
+SHOWN = ("aarch64", "x86-64-avx2", "x86-64-avx512-icelake")
 REGISTERS = {"xmm": 128, "ymm": 256, "zmm": 512, ".2d": 128, ".16b": 128}
 """Bits of a register, by what names it in assembly."""
 
@@ -117,7 +117,7 @@ def products_sparse(operands: Operands, scratch: Scratch[Array], numbers: Array,
     constants = constants_of(numbers, 1)
     strip = strip_of(geometry, geometry.first_row, geometry.all_steps, geometry.first_group)
     start, kept = start_of(constants, constants.products), kept_bits(constants.round_to)
-    add_products_sparse(at.accumulators, at.max_exponents, at_a, at_b, start, kept, strip, WIDE_START)
+    add_products_sparse(at.accumulators, at.max_exponents, at_a, at_b, start, kept, strip, WORD_START)
 
 
 @entry

@@ -24,7 +24,7 @@ from warpfrag.arithmetic.kernels.four_rows import STRIP, add_lines
 from warpfrag.arithmetic.kernels.jit import Array, Flag, Float, Int, inlined, inner
 from warpfrag.arithmetic.kernels.prepare import PITCH, U1, VECTOR_LANES, PreparedA, PreparedB
 from warpfrag.arithmetic.kernels.scalar import power_of_two
-from warpfrag.arithmetic.kernels.sparse_steps import PAIR, SPARSE_COLUMNS, SPARSE_ROWS, add_lines_sparse
+from warpfrag.arithmetic.kernels.sparse_steps import SECOND_PAIR, SPARSE_COLUMNS, SPARSE_ROWS, add_lines_sparse
 from warpfrag.arithmetic.kernels.strip import (
     PITCH2,
     PITCH3,
@@ -90,21 +90,20 @@ def run_exact_sparse(
         second = first + SPARSE_ROWS - U1
         at1, at2 = strip.at_partials + first * PITCH, strip.at_partials + second * PITCH
         for j in range(np.uintp(0), strip.geometry.width, SPARSE_COLUMNS):
-            right = j + SPARSE_COLUMNS - PAIR
-            line1, line2 = strip.geometry.at_lines + j, strip.geometry.at_lines + right
+            second_pair, at_lines = j + SECOND_PAIR, strip.geometry.at_lines + j
             row1, row2 = group_of(strip, first) * products, group_of(strip, second) * products
             total0 = total1 = total2 = total3 = zero
             for _ in range(steps):
                 totals = (total0 + start, total1 + start, total2 + start, total3 + start)
-                total0, total1, total2, total3 = add_lines_sparse(totals, a, row1, row2, b, line1, line2, products)
+                total0, total1, total2, total3 = add_lines_sparse(totals, a, row1, row2, b, at_lines, products)
                 total0, total1 = truncate(total0 - start, kept), truncate(total1 - start, kept)
                 total2, total3 = truncate(total2 - start, kept), truncate(total3 - start, kept)
                 row1, row2 = row1 + products, row2 + products
             for at, total in (
                 (at1 + j, total0),
                 (at1 + j + VECTOR_LANES, total1),
-                (at2 + right, total2),
-                (at2 + right + VECTOR_LANES, total3),
+                (at2 + second_pair, total2),
+                (at2 + second_pair + VECTOR_LANES, total3),
             ):
                 store(accumulators, at, finish_exact(load(accumulators, at, COLUMNS), total))
 

@@ -49,7 +49,7 @@ from warpfrag.arithmetic.kernels.strip import (
     GENERAL_START,
     MAX_PAIR_EXPONENT,
     MIN_PAIR_EXPONENT,
-    WIDE_START,
+    WORD_START,
     BlockGeometry,
     Scratch,
     Strip,
@@ -126,10 +126,10 @@ def run_step(
         save_exceptional_rows(scratch.saved, exceptional, partials, strip)
     prefetch_elements(a, strip, constants.is_sparse)
     kept = kept_bits(constants.round_to)
-    if constants.is_sparse and start.is_narrow:
-        add_products_sparse(partials, max_exponents, a, b, start, kept, strip, GENERAL_START)
+    if constants.is_sparse and start.has_word:
+        add_products_sparse(partials, max_exponents, a, b, start, kept, strip, WORD_START)
     elif constants.is_sparse:
-        add_products_sparse(partials, max_exponents, a, b, start, kept, strip, WIDE_START)
+        add_products_sparse(partials, max_exponents, a, b, start, kept, strip, GENERAL_START)
     elif start.is_fast:
         add_products(partials, max_exponents, a, b, start, kept, strip, FAST_START)
     else:

@@ -67,19 +67,6 @@ def count_ones(_typing_context: TypingContext, word: types.Integer) -> Lowering:
     return word(word), emit
 
 
-@typed_intrinsic
-def opaque(_typing_context: TypingContext, number: types.Integer) -> Lowering:
-    """The same integer, of which LLVM does not know where it comes from: a load of it stays where it is."""
-
-    def emit(
-        _context: BaseContext, builder: ir.IRBuilder, _signature: Signature, arguments: Sequence[ir.Value]
-    ) -> ir.Value:
-        kind = arguments[0].type
-        return builder.asm(ir.FunctionType(kind, [kind]), "", "=r,0", arguments, side_effect=True)
-
-    return number(number), emit
-
-
 def _first_elements(_typing_context: TypingContext, array: types.Array, count: types.IntegerLiteral) -> Lowering:
     """See `first_elements`."""
 

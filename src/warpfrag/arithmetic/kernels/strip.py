@@ -42,6 +42,7 @@ from typing import Generic, NamedTuple
 import numpy as np
 
 from warpfrag.arithmetic.encodings import TO_E8M13_RZ, TO_F16_RN
+from warpfrag.arithmetic.kernels import target
 from warpfrag.arithmetic.kernels.constants import IS_F16, Constants
 from warpfrag.arithmetic.kernels.four_rows import STRIP, Four, FourSums, add_lines
 from warpfrag.arithmetic.kernels.jit import Flag, Float, Int, inlined, inner
@@ -103,8 +104,10 @@ NO_BITS = np.uint64(0)
 LINE_F64 = np.uintp(8)  # elements of a line of the cache
 PITCH2 = np.uintp(2 * BLOCK)
 PITCH3 = np.uintp(3 * BLOCK)
-# How sums start: without branches (`SumStart.is_fast`), where no lower bound of exponents is reached, or in any case.
-FAST_START, WIDE_START, GENERAL_START = 0, 1, 2
+# How sums start: where one word holds the signs of products and of C, and no lower bound of exponents is reached; where
+# one holds those of products, and no bound is reached; or in any case. Only the last has branches.
+FAST_START, WORD_START, GENERAL_START = 0, 1, 2
+PREFETCHES = target.machine() == "arm"
 ROW0, ROW1, ROW2, ROW3 = np.uintp(0), np.uintp(1), np.uintp(2), np.uintp(3)
 
 
@@ -180,7 +183,12 @@ def elements_of(strip: Strip) -> Four:
 
 @inlined
 def prefetch_elements(a: PreparedA[ElementPointer], strip: Strip, is_sparse: Int) -> None:
-    """Have the elements of the next strip brought near: with all rows of A, they do not stay in the second cache."""
+    """Have the elements of the next strip brought near: with all rows of A, they do not stay in the second cache.
+
+    x86 processors do so by themselves, and then these instructions take a tenth of the time of a step.
+    """
+    if not PREFETCHES:
+        return
     first = strip.row + np.uintp(STRIP)
     for row in range(first, first + np.uintp(STRIP)):
         elements = (min(row, strip.geometry.last_row) * strip.geometry.all_steps + strip.step) * strip.geometry.products
@@ -257,6 +265,7 @@ class SumStart(NamedTuple):
     min_common_exponent: Lanes  # common exponent at least
     is_narrow: Flag  # whether any of the two is ever reached
     is_fast: Flag  # not so, and the word of signs has a bit left for C's
+    has_word: Flag  # not so, and there is one word of signs
     to_start: Lanes  # from a common exponent to the upper word of the sum's start
 
 
@@ -271,6 +280,7 @@ def start_of(constants: Constants, group_rows: Int) -> SumStart:
         min_common_exponent=splat(np.int32(np.int32(constants.zero_exponent + BIAS) << np.int32(20)), COLUMNS),
         is_narrow=is_narrow,
         is_fast=not is_narrow and group_rows < WORD,
+        has_word=not is_narrow and group_rows <= WORD,
         to_start=splat(np.uint32(((52 - constants.fraction_bits) << 20) + HALF), COLUMNS),
     )
 
@@ -364,7 +374,7 @@ def start_sums(
         negative_count = popcount(signs | (upper_c & splat(UPPER_SIGN, COLUMNS)))
     else:
         negative_count = popcount(signs) + (upper_c >> splat(np.uint32(31), COLUMNS))
-        if strip.geometry.sign_words > U1:
+        if kind == GENERAL_START and strip.geometry.sign_words > U1:
             negative_count = negative_count + popcount(
                 below_zero(a.groups, at_word + U1 + U1, b.groups, at_signs + PITCH)
             )

@@ -35,7 +35,14 @@ AVX2: Final = ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
 AVX512: Final = ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 X86: Final = "x86_64-unknown-linux-gnu-elf"
 TARGETS: Final = (  # the best first
-    ObjectTarget("x86-64-avx512-vnni", "x86", (*AVX2, *AVX512, "avx512vnni"), X86, "x86-64-v4", "+avx512vnni"),
+    ObjectTarget(
+        "x86-64-avx512-icelake",
+        "x86",
+        (*AVX2, *AVX512, "avx512vnni", "avx512vpopcntdq"),
+        X86,
+        "x86-64-v4",
+        "+avx512vnni,+avx512vpopcntdq",
+    ),
     ObjectTarget("x86-64-avx512", "x86", (*AVX2, *AVX512), X86, "x86-64-v4"),
     ObjectTarget("x86-64-avx2", "x86", AVX2, X86, "x86-64-v3"),
     ObjectTarget("x86-64-fma", "x86", ("fma",), X86, "x86-64-v2", "+fma"),

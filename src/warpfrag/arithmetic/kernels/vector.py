@@ -164,6 +164,24 @@ def bitcast_address(_context: TypingContext, start: types.CPointer, like: types.
     return result(start, like), _emits_as("bitcast", result)
 
 
+@address_intrinsic
+def element_address(_context: TypingContext, start: types.CPointer, at: types.Integer) -> Lowering:
+    """The address of an element, in a register of its own, of which LLVM does not know where it comes from.
+
+    So it is computed where it is asked for, and loads from it need no index beside it: with an index, x86 processors
+    split a multiply-add that loads in two.
+    """
+
+    def emit(
+        context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: Sequence[ir.Value]
+    ) -> ir.Value:
+        index = context.cast(builder, arguments[1], signature.args[1], types.uintp)
+        place = builder.gep(arguments[0], [index])
+        return builder.asm(ir.FunctionType(place.type, [place.type]), "", "=r,0", [place], side_effect=True)
+
+    return start(start, at), emit
+
+
 def _vector_at(
     context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: Sequence[ir.Value], kind: VectorType
 ) -> ir.Value:
