@@ -6,6 +6,7 @@ codes, `expand` applies them; both work on arrays of any dtype, because they onl
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -47,46 +48,53 @@ def _best_codes(rule: Pattern) -> NDArray[np.int16]:
     return best
 
 
+@cache
+def _best_columns(rule: Pattern) -> NDArray[Any]:
+    """The columns that each of these codes keeps, all of a code in one element: numpy takes those faster than rows."""
+    codes = _best_codes(rule)
+    columns = np.where(codes[:, None] < 0, np.int32(-1), _columns(rule).take(codes, axis=0))
+    return np.ascontiguousarray(columns).view(f"V{columns.itemsize * rule.kept}")[:, 0]
+
+
 def compress(rule: Pattern, codes: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.uint8]]:
     """Stored elements [..., rows, cols/2] and metadata codes [..., rows, chunks] of a pruned matrix of codes.
 
     Keeps every element whose code is not 0 (so a negative zero is kept) and fills free places lowest first.
     """
-    metadata = _metadata_of(rule, codes)
-    return _stored(codes, _columns_of(rule, metadata)), metadata.astype(np.uint8)
+    stored, _ = compress_to_columns(rule, codes)
+    return stored, _best_codes(rule).take(_bits_of(_units(rule, codes))).astype(np.uint8)
 
 
 def compress_to_columns(rule: Pattern, codes: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int32]]:
-    """The same stored elements, and the logical column of each."""
-    columns = _columns_of(rule, _metadata_of(rule, codes))
-    return _stored(codes, columns), columns
+    """The same stored elements, and the logical column of each; refused where the matrix is not pruned."""
+    units = _units(rule, codes)
+    kept = _best_columns(rule).take(_bits_of(units)).view(np.int32)
+    if kept.size and kept.min() < 0:
+        raise InvalidSparsity(_not_pruned(rule, units, kept.reshape(*units.shape[:-1], rule.kept)[..., 0] < 0))
+    columns = _in_rows(rule, kept.reshape(*codes.shape[:-1], units.shape[-2] * rule.kept))
+    index_kind = np.int32 if codes.size <= np.iinfo(np.int32).max else np.int64
+    rows = np.arange(math.prod(codes.shape[:-1]), dtype=index_kind).reshape(*codes.shape[:-1], 1)
+    stored: NDArray[Any] = codes.take(columns + codes.shape[-1] * rows)
+    return stored, columns
 
 
-def _stored(codes: NDArray[Any], columns: NDArray[np.int32]) -> NDArray[Any]:
-    """The elements of some columns of each row."""
-    cols = codes.shape[-1]
-    firsts = np.arange(0, codes.size, cols).reshape(*codes.shape[:-1], 1) if cols else 0
-    stored: NDArray[Any] = codes.take(columns + firsts)
-    return stored
+def _units(rule: Pattern, codes: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which units of each chunk are not zero."""
+    chunks = codes.shape[-1] // rule.chunk
+    units = (codes != 0).reshape(*codes.shape[:-1], chunks, rule.chunk // rule.unit, rule.unit)
+    any_element: NDArray[np.bool_] = units[..., 0] if rule.unit == 1 else units.any(axis=-1)
+    return any_element
 
 
-def _metadata_of(rule: Pattern, codes: NDArray[Any]) -> NDArray[np.int16]:
-    """The metadata codes of a matrix of codes, which is refused where it is not pruned."""
-    cols = codes.shape[-1]
-    units = (codes != 0).reshape(*codes.shape[:-1], cols // rule.chunk, rule.chunk // rule.unit, rule.unit)
-    units = units[..., 0] if rule.unit == 1 else units.any(axis=-1)
-    needed = _bits_of(units)
-    metadata = _best_codes(rule).take(needed)
-    if (metadata < 0).any():
-        *_, row, chunk = (int(i) for i in np.argwhere(metadata < 0)[0])
-        first = chunk * rule.chunk
-        columns = [first + int(unit) * rule.unit for unit in np.flatnonzero(units[tuple(np.argwhere(metadata < 0)[0])])]
-        msg = (
-            f"row {row} is not {rule.name} sparse: of columns {first}..{first + rule.chunk - 1} at most "
-            f"{_kept_text(rule)} may differ from zero, but columns {', '.join(map(str, columns))} do"
-        )
-        raise InvalidSparsity(msg)
-    return metadata
+def _not_pruned(rule: Pattern, units: NDArray[np.bool_], is_full: NDArray[np.bool_]) -> str:
+    """The error for a matrix with too many elements in some chunks."""
+    *_, row, chunk = place = tuple(int(i) for i in np.argwhere(is_full)[0])
+    first = chunk * rule.chunk
+    columns = [first + int(unit) * rule.unit for unit in np.flatnonzero(units[place])]
+    return (
+        f"row {row} is not {rule.name} sparse: of columns {first}..{first + rule.chunk - 1} at most "
+        f"{_kept_text(rule)} may differ from zero, but columns {', '.join(map(str, columns))} do"
+    )
 
 
 def _bits_of(flags: NDArray[np.bool_]) -> NDArray[Any]:
@@ -101,11 +109,10 @@ def _bits_of(flags: NDArray[np.bool_]) -> NDArray[Any]:
     return bits
 
 
-def _columns_of(rule: Pattern, metadata: NDArray[Any]) -> NDArray[np.int32]:
-    """The logical columns that legal codes keep. Rows are added whole: an axis of two elements takes much longer."""
-    chunks = metadata.shape[-1]
-    kept = _columns(rule).take(metadata, axis=0).reshape(*metadata.shape[:-1], chunks * rule.kept)
-    columns: NDArray[np.int32] = kept + np.repeat(rule.chunk * np.arange(chunks, dtype=np.int32), rule.kept)
+def _in_rows(rule: Pattern, kept: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Columns of chunks as columns of rows. Rows are added whole: an axis of two elements takes much longer."""
+    firsts = rule.chunk * np.arange(kept.shape[-1] // rule.kept, dtype=np.int32)
+    columns: NDArray[np.int32] = kept + np.repeat(firsts, rule.kept)
     return columns
 
 
@@ -136,7 +143,7 @@ def logical_columns(rule: Pattern, metadata: NDArray[Any]) -> NDArray[np.int32]:
             f"legal codes are {legal}"
         )
         raise InvalidSparsity(msg)
-    return _columns_of(rule, codes)
+    return _in_rows(rule, table.take(codes, axis=0).reshape(*codes.shape[:-1], codes.shape[-1] * rule.kept))
 
 
 def expand(rule: Pattern, stored: NDArray[Any], metadata: NDArray[Any]) -> NDArray[Any]:
