@@ -34,17 +34,22 @@ def codes_module() -> ModuleType:
         return import_module("warpfrag.codes")
 
 
-def warpfrag_gemm(name: str, n: int, arch: str = "sm_90") -> Job:
-    """A whole emulated product."""
+def warpfrag_gemm(name: str, n: int, arch: str = "sm_90", k: int | None = None) -> Job:
+    """A whole emulated product, n x n x n unless k is another."""
     import numpy as np
 
     import warpfrag as wf
 
     mma = wf.get(name)
-    A, B = operands(mma.a.format.name, n, 0), operands(mma.b.format.name, n, 1)
+    A, B = np.ascontiguousarray(operands(mma.a.format.name, n, 0)[:, :k]), operands(mma.b.format.name, n, 1)[:k]
     if mma.pattern is not None:
         A = np.where(np.arange(n) % mma.pattern.chunk < mma.pattern.kept, A, A.dtype.type(0))
     return lambda: wf.gemm(A, B, instruction=mma, arch=arch, threads=THREADS)
+
+
+def warpfrag_stored(name: str, n: int) -> Job:
+    """A dense product with as many multiply-adds as a sparse one of n x n x n, which stores half of A."""
+    return warpfrag_gemm(name, n, k=n // 2)
 
 
 def warpfrag_tile(name: str, n: int) -> Job:  # noqa: ARG001 (a tile has its own size)
@@ -220,6 +225,7 @@ def torch_operands(dtype: Any, n: int) -> Any:  # noqa: ANN401
 
 KINDS = {
     "warpfrag gemm": warpfrag_gemm,
+    "warpfrag gemm of half the k": warpfrag_stored,
     "warpfrag gemm on sm_100": partial(warpfrag_gemm, arch="sm_100"),
     "warpfrag tile": warpfrag_tile,
     "mmasim gemm": mmasim_gemm,
