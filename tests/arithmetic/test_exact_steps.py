@@ -1,4 +1,4 @@
-"""Steps that truncate no product run in loops of their own: which blocks do, and every code around that limit."""
+"""Steps that truncate no product have loops of their own, and BLAS: which blocks do, every code around that limit."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 from arithmetic_cases import TWINS, code_type, instruction, operand_shapes, rule_of, stored_columns
 
 from warpfrag.arithmetic.backends.compiled import Compiled
+from warpfrag.arithmetic.backends.float_steps import Factors
 from warpfrag.arithmetic.kernels.prepare import BLOCK
 from warpfrag.arithmetic.protocol import OutputBlock, ProductOperands
 from warpfrag.arithmetic.schedule import run_split
@@ -40,6 +41,13 @@ def drawn(rule, centre, random):
     return operands
 
 
+def truncated(rule, operands):
+    """Every code by steps that truncate products, in numpy."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Factors, "has_exact_steps", lambda _factors, _rule: False)
+        return TWINS["portable"](rule, **operands)
+
+
 def started(rule, operands):
     """A job with its tile prepared."""
     job = Compiled().compile(rule).start(ProductOperands(**operands))
@@ -54,7 +62,15 @@ def is_exact(rule, operands):
     groups = job.tile.b.groups.reshape(-1, job.tile.a.groups.shape[2] // 2 + 1, BLOCK)
     groups[:, 1:] = ~groups[:, 1:]
     job.run(OutputBlock(0, 1, 0, HEIGHT, 0, WIDTH))
-    return np.array_equal(job.out, TWINS["portable"](rule, **operands))
+    return np.array_equal(job.out, truncated(rule, operands))
+
+
+def check_both(rule, operands):
+    """Compare the loops, and BLAS, with steps that truncate."""
+    expected = truncated(rule, operands)
+    found = run_split(Compiled().compile(rule), ProductOperands(**operands), threads=1)
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(TWINS["portable"](rule, **operands), expected)
 
 
 @pytest.mark.parametrize("centre", range(-12, 13, 2))
@@ -62,8 +78,7 @@ def is_exact(rule, operands):
 def test_every_code_around_where_steps_begin_to_truncate(rule, centre):
     random = np.random.default_rng(centre + 50)
     operands = drawn(rule, centre, random)
-    found = run_split(Compiled().compile(rule), ProductOperands(**operands), threads=1)
-    np.testing.assert_array_equal(found, TWINS["portable"](rule, **operands))
+    check_both(rule, operands)
 
 
 @pytest.mark.parametrize("rule", [RULES[1], SPARSE], ids=str)
@@ -72,14 +87,23 @@ def test_small_products_of_e4m3_are_not_truncated_and_large_ones_are(rule):
     assert found == [True, True, False]
 
 
+@pytest.mark.parametrize(("centre", "expected"), [(-6, [True]), (-2, [True]), (8, [False])])
+def test_numpy_leaves_the_same_products_to_blas(centre, expected, monkeypatch):
+    answers, asked = [], Factors.has_exact_steps
+    monkeypatch.setattr(
+        Factors, "has_exact_steps", lambda factors, rule: answers.append(asked(factors, rule)) or answers[-1]
+    )
+    TWINS["portable"](RULES[1], **drawn(RULES[1], centre, np.random.default_rng(3)))
+    assert answers == expected
+
+
 def test_an_infinite_or_large_c_goes_the_general_way():
     rule = RULES[1]
     operands = drawn(rule, 0, np.random.default_rng(5))
     operands["c"][0, ::2, ::3] = FORMATS["f32"].encode(float("inf"))
     operands["c"][0, 1::2, 1::3] = FORMATS["f32"].encode(float("nan"))
     operands["c"][0, :, 2::3] = FORMATS["f32"].encode(FORMATS["f32"].max)
-    found = run_split(Compiled().compile(rule), ProductOperands(**operands), threads=1)
-    np.testing.assert_array_equal(found, TWINS["portable"](rule, **operands))
+    check_both(rule, operands)
     assert not is_exact(rule, operands)
 
 
@@ -89,11 +113,11 @@ def test_the_first_step_at_the_limit_and_the_least_products_in_the_second(larges
     rule = RULES[1]
     shapes = operand_shapes(rule, HEIGHT, WIDTH, 1)
     values = {operand: np.zeros(shape) for operand, (_, shape) in shapes.items()}
-    values["a"][..., :16], values["b"][:, :16] = 2.0, largest
-    values["a"][..., 16:], values["b"][:, 16:] = 2.0**-9, 2.0**-9
+    first, second = (list(step) for step in rule.steps)
+    values["a"][..., first], values["b"][:, first] = 2.0, largest
+    values["a"][..., second], values["b"][:, second] = 2.0**-9, 2.0**-9
     operands = {}
     for operand, (name, _) in shapes.items():
         encode = np.vectorize(FORMATS[name].encode, otypes=[code_type(name)])
         operands[operand] = encode(values[operand])
-    found = run_split(Compiled().compile(rule), ProductOperands(**operands), threads=1)
-    np.testing.assert_array_equal(found, TWINS["portable"](rule, **operands))
+    check_both(rule, operands)

@@ -7,7 +7,8 @@ sums of int16. That is six passes of numpy over arrays that stay in the second c
 product: several products of 1024 cubed are there before the loops that could do them quicker are compiled.
 
 Where exponents are small (`NARROW`), as those of f16 and fp8 always are, products are float32 and their sums int32:
-half the memory. Else both are float64.
+half the memory. Else both are float64. Where no step truncates a product, which `kernels.exact_steps` explains, BLAS
+sums the products of a step: float64 holds them, in any order.
 
 Infinities, NaNs and sums that leave the range of their format are not covered: `run` returns None, and the caller
 computes the block again by integers.
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 PRODUCTS_AT_ONCE = 1 << 17
 """Of a step: their float32 and int16 about fit a second cache of 1 MB."""
+ARRAYS_OF_EXACT = 4
+"""Float64 of each output that a step without truncated products keeps near, in place of its products."""
 COLUMNS_AT_ONCE = 512
 ZERO = np.int16(-12000)
 """The exponent of a 0: with any other, or twice, far below every exponent that counts."""
@@ -164,6 +167,16 @@ class Factors(NamedTuple):
         a, b = (part._replace(value=part.value.astype(np.float32)) for part in (self.a, self.b))
         return self._replace(a=a, b=b)
 
+    def has_exact_steps(self, rule: Fused) -> bool:
+        """Whether no step of a rule that adds C last truncates a product, nor what the step before has summed."""
+        how, (first, *others) = rule.sum, rule.steps
+        if not rule.adds_c_last or how.rounding != "RZ-FP32" or self.met is not None or len(others) > 1 or rule.scales:
+            return False
+        unit = sum(FORMATS[name].emin - FORMATS[name].fraction for name in (rule.a, rule.b))
+        groups = np.abs(self.a.value).reshape(*self.a.value.shape[:-1], -1, len(first)).sum(axis=-1)
+        largest = groups.max(initial=0.0) * np.abs(self.b.value).max(initial=0.0)
+        return float(largest) < 2.0 ** (how.fraction_bits + 1 + unit)
+
     def part(self, rows: slice, columns: slice) -> Factors:
         """Those of some rows and columns of D."""
         return Factors(
@@ -206,6 +219,15 @@ def products_of(factors: Factors, places: slice) -> tuple[NDArray[Any], Exponent
         exponents += a.exponent[..., places, None]
         products *= a.value[..., places, None]
     return products, exponents.max(axis=-2)
+
+
+def exact_step(how: AlignedSum, factors: Factors, places: slice, partial: Values) -> Values:
+    """One step of products none of which is truncated, onto what the step before has summed."""
+    total: Values = np.matmul(factors.a.value[..., places], factors.b.value[:, places])
+    total += partial
+    bits = total.view(np.int64)
+    bits &= TRUNCATIONS[how.rounding]
+    return total
 
 
 def wide_step(how: AlignedSum, products: Values, largest: Exponents, c: Values, smallest: int) -> Values:
@@ -257,14 +279,15 @@ def sum_of_step(how: AlignedSum, factors: Factors, places: slice, c: Values, sma
 class Accumulator:
     """C of some outputs from instruction to instruction: as values, or as codes where D is not the next C as it is."""
 
-    def __init__(self, rule: Fused, convert: Conversions, bound: float) -> None:
-        """`bound` is what no sum exceeds, where it is finite."""
+    def __init__(self, rule: Fused, convert: Conversions, bound: float, *, is_exact: bool) -> None:
+        """`bound` is what no sum exceeds, where it is finite; with `is_exact`, no step truncates a product."""
         self.rule = rule
         self.convert = convert
         self.stays = rule.c_read_as == rule.c == rule.d == rule.sum.accumulator and not rule.adds_c_last
         self.code_type: type[np.floating[Any]] = np.float16 if rule.sum.accumulator == "f16" else np.float32
         self.limit = float(np.finfo(self.code_type).max)
         self.must_check = not bound < self.limit / 2
+        self.is_exact = is_exact
 
     def instruction(self, factors: Factors, first: int, c: Values) -> Values | None:
         """The steps of one instruction, whose stored elements begin at `first`; None where a sum overflows."""
@@ -273,7 +296,10 @@ class Accumulator:
         smallest = FORMATS[how.accumulator if self.rule.adds_c_last else self.rule.c_read_as].emin
         for step in self.rule.steps:
             places = slice(first, first + len(step))
-            value = sum_of_step(how, factors, places, value, smallest)
+            if self.is_exact:
+                value = exact_step(how, factors, places, value)
+            else:
+                value = sum_of_step(how, factors, places, value, smallest)
             first, smallest = places.stop, FORMATS[how.accumulator].emin
             if self.must_check and not (np.abs(value) <= self.limit).all():
                 return None
@@ -313,14 +339,15 @@ def run(rule: Fused, operands: ProductOperands, a: Codes, b: Codes, convert: Con
     bound = factors.largest_product * b.shape[1] + largest_c
     if not np.isfinite(bound):
         return None
+    is_exact = factors.has_exact_steps(rule)
     longest = max(len(step) for step in rule.steps)
     fits = longest << (rule.sum.fraction_bits + 2) <= 1 << 31  # a product is less than four units of 2**fraction_bits
-    if fits and rule.sum.rounding in TRUNCATIONS and factors.is_narrow:
+    if fits and not is_exact and rule.sum.rounding in TRUNCATIONS and factors.is_narrow:
         factors = factors.in_float32()
     tiles, height, width = operands.c.shape
     columns = min(width, COLUMNS_AT_ONCE)
-    rows = max(1, PRODUCTS_AT_ONCE // (tiles * columns * longest))
-    accumulator = Accumulator(rule, convert, bound)
+    rows = max(1, PRODUCTS_AT_ONCE // (tiles * columns * (ARRAYS_OF_EXACT if is_exact else longest)))
+    accumulator = Accumulator(rule, convert, bound, is_exact=is_exact)
     out = np.empty(operands.c.shape, np.uint32)
     for first_column in range(0, width, columns):
         for first_row in range(0, height, rows):
