@@ -25,7 +25,7 @@ unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 .DELETE_ON_ERROR:
 .PHONY: run test format lint types bench docs dist lock clean help
 
-run: $(INSTALLED)  ## a tour of ninety seconds
+run: $(INSTALLED)  ## a tour of some seconds
 	@$(BIN)/python examples/tour.py
 
 # Kernels and tests are compiled once, beside mypy: test processes that start without them would each compile their own.

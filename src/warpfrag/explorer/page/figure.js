@@ -43,7 +43,8 @@ function cornerFormulas({ operands: { a, b, d } }) {
   const rows = [a, b, d].map(
     ({ letter, layout }) => `<b>${letter}</b>${code(layout.element_formulas, "forth")}${code(layout.place_formulas, "back")}`,
   );
-  return `<div class="corner-formulas">${rows.join("")}</div>`;
+  const index = "<p>i is the number of an element in its lane: a5 has i = 5.</p>";
+  return `<div class="corner-formulas">${rows.join("")}${index}</div>`;
 }
 
 function equationText(instruction) {
@@ -73,7 +74,7 @@ function productFigure(instruction, state) {
   const known = [a, others.b, d].every((operand) => !operand.unknown);
   const note = legend(
     instruction,
-    `${cellText(instruction)} D[i][j] is row i of A times column j of B.`,
+    `${cellText(instruction)} D[r][c] is row r of A times column c of B.`,
     hasCorner && known ? cornerFormulas(instruction) : "",
   );
   const [above, inside] = a.parts > 1 ? [note, ""] : ["", note]; // a single product has room for it above A
