@@ -95,9 +95,10 @@ class KernelEntry(Generic[Parameters]):
     def bound(self, *args: Parameters.args, **options: Parameters.kwargs) -> Callable[[], None]:
         """`run` with these arguments, which it keeps alive: of an object, their words are made once for all calls."""
         ready = objects.function_of(self.name, SOURCE_DIGEST)
-        if options or ready is None or not ready.takes(args):
+        kinds, words = objects.words_of(args)
+        if options or ready is None or ready.kinds != kinds:
             return partial(self.run, *args, **options)
-        return ready.bound(args)
+        return ready.bound(words, args)
 
     def _run_first(self, *args: Parameters.args, **options: Parameters.kwargs) -> None:
         """Load or compile it, then run it; from then on nothing stands between a call and the compiled code."""

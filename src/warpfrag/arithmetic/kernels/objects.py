@@ -71,11 +71,17 @@ def collect(arguments: Iterable[Any], kinds: list[str], words: list[int]) -> Non
                 words.append(int(argument))
 
 
+def words_of(arguments: Iterable[object]) -> tuple[list[str], list[int]]:
+    """What the arguments are, and their words."""
+    kinds: list[str] = []
+    words: list[int] = []
+    collect(arguments, kinds, words)
+    return kinds, words
+
+
 def kinds_of(arguments: Iterable[object]) -> list[str]:
     """What the arguments are."""
-    kinds: list[str] = []
-    collect(arguments, kinds, [])
-    return kinds
+    return words_of(arguments)[0]
 
 
 @cache
@@ -94,23 +100,19 @@ class ObjectFunction:
 
     def run(self, arguments: tuple[object, ...]) -> bool:
         """Run the loops, if it was made for arguments of these types; False, and nothing is run, if not."""
-        kinds: list[str] = []
-        words: list[int] = []
-        collect(arguments, kinds, words)
+        kinds, words = words_of(arguments)
         if kinds != self.kinds:
             return False
-        if self.call(packer(len(words))(*words)):
-            raise MemoryError
+        self.run_words(words)
         return True
 
-    def takes(self, arguments: tuple[object, ...]) -> bool:
-        """Whether it was made for arguments of these types."""
-        return kinds_of(arguments) == self.kinds
+    def run_words(self, words: list[int]) -> None:
+        """Run the loops on the words of arguments of its types."""
+        if self.call(packer(len(words))(*words)):
+            raise MemoryError
 
-    def bound(self, arguments: tuple[object, ...]) -> Callable[[], None]:
-        """A function that runs the loops on arguments of these types, which it keeps alive."""
-        words: list[int] = []
-        collect(arguments, [], words)
+    def bound(self, words: list[int], arguments: tuple[object, ...]) -> Callable[[], None]:
+        """A function that runs the loops on the words of arguments of its types, which it keeps alive."""
         call, packed = self.call, packer(len(words))(*words)
 
         def run(_kept: tuple[object, ...] = arguments) -> None:

@@ -76,17 +76,26 @@ class Loop:
 
     def run(self, *arguments: object) -> None:
         """Run it."""
-        self.bound(*arguments)()
+        kinds, words = objects.words_of(arguments)
+        function = self._function(tuple(kinds), arguments)
+        if function is None:
+            self.entry.run(*arguments)
+        else:
+            function.run_words(words)
 
     def bound(self, *arguments: object) -> Callable[[], None]:
         """A function that runs it with these arguments, as often as it is called."""
-        kinds = tuple(objects.kinds_of(arguments))
+        kinds, words = objects.words_of(arguments)
+        function = self._function(tuple(kinds), arguments)
+        return partial(self.entry.run, *arguments) if function is None else function.bound(words, arguments)
+
+    def _function(self, kinds: tuple[str, ...], arguments: tuple[object, ...]) -> objects.ObjectFunction | None:
+        """The code for some kinds of arguments, looked for once; None where numba has to run it."""
         if kinds not in self.loaded:
             with LOCK:  # one thread builds, and others wait for it
                 if kinds not in self.loaded:
                     self.loaded[kinds] = self._find(kinds, arguments)
-        function = self.loaded[kinds]
-        return partial(self.entry.run, *arguments) if function is None else function.bound(arguments)
+        return self.loaded[kinds]
 
     def _find(self, kinds: tuple[str, ...], arguments: tuple[object, ...]) -> objects.ObjectFunction | None:
         """The code for some kinds of arguments; None where numba has to run it."""
