@@ -80,6 +80,7 @@ class CompiledProgram:
         self.layout = RegisterLayout.of(program)
         self.segments: dict[int, Segment] = {}
         self.covered: set[int] = set()  # steps that have machine code
+        self.opcodes: set[str] = set()  # of these steps
         self.products = products(program)
         runs = {start: program.steps[start : ends[-1]] for start, ends in self.products.items()}
         runs |= {at: [step] for at, step in enumerate(program.steps) if is_joinable(step)}
@@ -123,6 +124,7 @@ class CompiledProgram:
         self._code = MachineCode(*texts, [segment.name for segment in segments])
         self.segments = {segment.start: segment for segment in segments}
         self.covered = {at for segment in segments for at in range(segment.start, segment.end)}
+        self.opcodes = {self.program.steps[at].name for at in self.covered}
         self.tables: dict[str, NDArray[np.int64]] = {}
 
     def table(self, arch: str) -> NDArray[np.int64]:
@@ -167,11 +169,6 @@ class CompiledProgram:
     def chains(self) -> set[int]:
         """The runs of mma that may be one product along K."""
         return chains(self.program, self.products)
-
-    @property
-    def opcodes(self) -> set[str]:
-        """The opcodes that have machine code."""
-        return {self.program.steps[at].name for at in self.covered}
 
 
 def has_instruction(action: Action, arch: str) -> bool:

@@ -10,10 +10,14 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from warpfrag.ptx.program.actions import MatrixOp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from warpfrag.ptx.program.program import DecodedInstruction
     from warpfrag.ptx.reader.source_lines import SourceLine
@@ -177,10 +181,10 @@ def tensor_operations(step: DecodedInstruction) -> int:
     return 2 * m * n * k * products // (WARPGROUP if action.operation == "wgmma" else 1)
 
 
-def by_line(steps: Iterable[DecodedInstruction], counts: Iterable[int]) -> dict[int, int]:
+def by_line(steps: Sequence[DecodedInstruction], counts: NDArray[np.int64]) -> dict[int, int]:
     """Counts of steps, added up by line."""
     lines: dict[int, int] = {}
-    for step, count in zip(steps, counts, strict=True):
-        if count:
-            lines[step.line] = lines.get(step.line, 0) + int(count)
+    for at in np.flatnonzero(counts).tolist():
+        line = steps[at].line
+        lines[line] = lines.get(line, 0) + int(counts[at])
     return lines

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from warpfrag.catalog.evidence import Evidence
 from warpfrag.errors import PtxError, WarpfragError
 from warpfrag.ptx.checks.findings import KINDS, Check, FindingCollector, KernelFinding
@@ -32,18 +34,18 @@ def summarise(
     opcodes: Counter[str] = Counter()
     lines: Counter[int] = Counter()
     known: dict[str, Evidence] = {}
-    for step, count in zip(program.steps, tally.steps, strict=True):
-        if count:
-            opcodes[step.name] += int(count)
-            lines[step.line] += int(count)
-            if step.name not in known:
-                known[step.name] = step_evidence(step, config.arch)
+    steps, operations = program.steps, np.zeros(len(program.steps), np.int64)
+    for at in np.flatnonzero(tally.steps).tolist():
+        step, count = steps[at], int(tally.steps[at])
+        opcodes[step.name] += count
+        lines[step.line] += count
+        operations[at] = tensor_operations(step) * count
+        if step.name not in known:
+            known[step.name] = step_evidence(step, config.arch)
     known |= launch_evidence(program, config.arch, address_size)
     doubts = inexact_lines(program, tally, config.arch)
     for register in sorted(tally.inexact):
         known[register] = Evidence("approximate", "a value of this machine: a GPU has another")
-    steps = program.steps
-    operations = [tensor_operations(step) * int(count) for step, count in zip(steps, tally.steps, strict=True)]
     counts = Counts(
         dict(opcodes), dict(lines), dict(memory.read_bytes), dict(memory.written_bytes), dict(memory.wavefronts),
         by_line(steps, memory.step_wavefronts), by_line(steps, memory.step_conflicts),
@@ -73,9 +75,12 @@ def inexact_lines(
     """
     doubts: dict[InexactLine, None] = {}
     of_arch = step_doubts(program, arch)
-    for at, (step, count, bits) in enumerate(zip(program.steps, tally.steps, tally.causes, strict=True)):
+    ran, causes = tally.steps.tolist(), tally.causes.tolist()
+    for at, (step, count, bits) in enumerate(zip(program.steps, ran, causes, strict=True)):
+        if not (bits or step.doubt or at in of_arch or at in tally.doubts):
+            continue
         is_harmless = at in harmless
-        left = int(bits) & ~LOOKED_INTO if is_harmless else int(bits)
+        left = bits & ~LOOKED_INTO if is_harmless else bits
         reasons = [reason_of(step, cause) for cause in causes_of(step, left, arch)]
         reasons += tally.doubts.get(at, {})
         if count:
