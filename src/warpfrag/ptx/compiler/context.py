@@ -15,7 +15,8 @@ SHARED_TAGS, WRITERS, BLOCK_WARPS = range(STEP_CAUSES + 1, STEP_CAUSES + 4)  # `
 STEP_READ, STEP_WRITTEN, STEP_CONFLICTS = range(BLOCK_WARPS + 1, BLOCK_WARPS + 4)  # addresses of counts by step
 SCREEN, SCREEN_STATE, SUSPICIONS = range(STEP_CONFLICTS + 1, STEP_CONFLICTS + 4)
 """The function that is told of every access, 0 for none; what it works on (`access_screen`); lanes that it doubts."""
-CONTEXT_WORDS = 73
+CLUSTER_WARPS = SUSPICIONS + 1
+CONTEXT_WORDS = CLUSTER_WARPS + 1
 ALLOCATION_WORDS = 5  # of an allocation: start, end, data, writable, tags
 NO_FAULT = (1 << 62) - 1
 """What FAULT_STEP holds while no access has been a fault."""

@@ -282,6 +282,7 @@ class CompiledWarpBatch(WarpBatch):
         words[word.SHARED_TAGS] = memory.tags.of_shared.ctypes.data
         words[word.WRITERS] = self.writers.ctypes.data
         words[word.BLOCK_WARPS] = self.launch.warps
+        words[word.CLUSTER_WARPS] = self.launch.warps * self.launch.cluster_blocks
         words[word.FAULT_STEP] = word.NO_FAULT
         return words
 

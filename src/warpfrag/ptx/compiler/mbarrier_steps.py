@@ -21,7 +21,14 @@ from warpfrag.ptx.compiler.batch_loops import (
     TX_SHIFT,
     TX_SIGN,
 )
-from warpfrag.ptx.compiler.context import SHARED_END, SHARED_STRIDE, WAVEFRONTS, WRITTEN_BYTES
+from warpfrag.ptx.compiler.context import (
+    BLOCK_WARPS,
+    CLUSTER_WARPS,
+    SHARED_END,
+    SHARED_STRIDE,
+    WAVEFRONTS,
+    WRITTEN_BYTES,
+)
 from warpfrag.ptx.compiler.lane_masks import guarded_mask, priority_of, set_pc
 from warpfrag.ptx.compiler.scheduler_state import (
     ADDRESS,
@@ -47,54 +54,71 @@ ADDRESS_BITS = np.int64((1 << 32) - 1)
 
 
 @inner
-def number_of_lane(at: Int, column: Int, row: Int, lane: Int, table: Array, registers: Array) -> Int:
-    """A number of 32 bits of a lane, and what is added to it: two columns of the table."""
-    if table[at, column] < 0:
-        return table[at, column + 1]
-    words = registers[row].view(np.uint32)
-    return np.int64(words[(table[at, column] >> 2) + lane]) + table[at, column + 1]
-
-
-@inner
-def cell_of(at: Int, row: Int, lane: Int, table: Array, registers: Array, blocks: Array, context: Array) -> Int:
-    """The place of a lane's mbarrier among the words of shared memory; -1 where there is none."""
-    address = number_of_lane(at, ADDRESS, row, lane, table, registers) & ADDRESS_BITS
-    if address % OBJECT_BYTES or address < SHARED_START or address + OBJECT_BYTES > context[SHARED_END]:
-        return np.int64(-1)
-    return (blocks[row] * context[SHARED_STRIDE] + address) // OBJECT_BYTES
-
-
-@inner
 def is_in(mask: Int, lane: Int) -> Flag:
     """Whether a mask has a lane."""
     return mask >> np.uint32(lane) & np.uint32(1) != np.uint32(0)
 
 
 @inner
-def awaited_cell(
-    at: Int, row: Int, mask: Int, table: Array, registers: Array, blocks: Array, context: Array, live: Array,
-    expired: Array,
-) -> Int:  # fmt: skip
-    """The mbarrier that lanes of a warp wait for; -1 where they differ, where there is none, or time is over."""
-    cell, number = np.int64(-1), np.int64(-1)
-    for lane in range(LANES):
-        if not is_in(mask, lane):
-            continue
-        own = cell_of(at, row, lane, table, registers, blocks, context)
-        own_number = number_of_lane(at, NUMBER, row, lane, table, registers)
-        cell, number = (own, own_number) if cell < 0 else (cell, number)
-        if own < 0 or own != cell or own_number != number or not live[own] or expired[row, lane]:
-            return np.int64(-1)
-    return cell
-
-
-@inner
-def is_over(at: Int, row: Int, mask: Int, cell: Int, table: Array, registers: Array, words: Array) -> Flag:
-    """Whether the phase is over that lanes of a warp wait for."""
+def first_lane(mask: Int) -> Int:
+    """The first lane of a mask, which has some."""
     lane = 0
     while not is_in(mask, lane):
         lane += 1
-    number = number_of_lane(at, NUMBER, row, lane, table, registers)
+    return lane
+
+
+@inner
+def number_of_lane(at: Int, column: Int, row: Int, lane: Int, table: Array, codes: Array) -> Int:
+    """A number of 32 bits of a lane, and what is added to it: two columns of the table.
+
+    `codes` are the registers in words of 32 bits.
+    """
+    if table[at, column] < 0:
+        return table[at, column + 1]
+    return np.int64(codes[row, (table[at, column] >> 2) + lane]) + table[at, column + 1]
+
+
+@inner
+def is_uniform(at: Int, column: Int, row: Int, mask: Int, table: Array, codes: Array) -> Flag:
+    """Whether lanes of a warp have the same number."""
+    if table[at, column] < 0:
+        return True
+    place = table[at, column] >> 2
+    first, differences = codes[row, place + first_lane(mask)], np.uint32(0)
+    for lane in range(LANES):
+        differences |= codes[row, place + lane] ^ first if is_in(mask, lane) else np.uint32(0)
+    return differences == np.uint32(0)
+
+
+@inner
+def cell_of(at: Int, row: Int, lane: Int, table: Array, codes: Array, blocks: Array, context: Array) -> Int:
+    """The place of a lane's mbarrier among the words of shared memory; -1 where there is none."""
+    address = number_of_lane(at, ADDRESS, row, lane, table, codes) & ADDRESS_BITS
+    if address % OBJECT_BYTES or address < SHARED_START or address + OBJECT_BYTES > context[SHARED_END]:
+        return np.int64(-1)
+    return (blocks[row] * context[SHARED_STRIDE] + address) // OBJECT_BYTES
+
+
+@inner
+def awaited_cell(
+    at: Int, row: Int, mask: Int, table: Array, codes: Array, blocks: Array, context: Array, live: Array,
+    expired: Array,
+) -> Int:  # fmt: skip
+    """The mbarrier that lanes of a warp wait for; -1 where they differ, where there is none, or time is over."""
+    if not is_uniform(at, ADDRESS, row, mask, table, codes) or not is_uniform(at, NUMBER, row, mask, table, codes):
+        return np.int64(-1)
+    is_late = False
+    for lane in range(LANES):
+        is_late |= expired[row, lane] and is_in(mask, lane)
+    cell = cell_of(at, row, first_lane(mask), table, codes, blocks, context)
+    return np.int64(-1) if is_late or cell < 0 or not live[cell] else cell
+
+
+@inner
+def is_over(at: Int, row: Int, mask: Int, cell: Int, table: Array, codes: Array, words: Array) -> Flag:
+    """Whether the phase is over that lanes of a warp wait for."""
+    number = number_of_lane(at, NUMBER, row, first_lane(mask), table, codes)
     return (np.int64(words[cell]) < 0) != (number & 1 != 0)
 
 
@@ -109,7 +133,7 @@ def count_access(at: Int, lanes: Int, context: Array, step_written: Array, step_
 
 @inner
 def find_waits(
-    at: Int, table: Array, state: Array, registers: Array, lists: Array, blocks: Array, context: Array, words: Array,
+    at: Int, table: Array, state: Array, codes: Array, lists: Array, blocks: Array, context: Array, words: Array,
     live: Array, expired: Array, undo: Array,
 ) -> Flag:  # fmt: skip
     """Find the mbarriers that warps wait for, into `undo`, and how many of them go on; False where Python has to.
@@ -119,10 +143,10 @@ def find_waits(
     masks, ready = lists[2].view(np.uint32), 0
     for i in range(state[WARP_COUNT]):
         row, mask = lists[1, i], masks[i]
-        cell = awaited_cell(at, row, mask, table, registers, blocks, context, live, expired)
+        cell = awaited_cell(at, row, mask, table, codes, blocks, context, live, expired)
         if cell < 0:
             return False
-        undo[0, i], undo[1, i] = cell, is_over(at, row, mask, cell, table, registers, words)
+        undo[0, i], undo[1, i] = cell, is_over(at, row, mask, cell, table, codes, words)
         ready += undo[1, i]
     state[RUN_WARPS] = ready
     return True
@@ -145,9 +169,8 @@ def end_waits(
         count_access(at, lanes, context, step_written, step_wavefronts)
         if undo[1, i] and blocks[row] != last:
             last = blocks[row]
-            for other in range(blocks.size):
-                if blocks[other] == last:
-                    writers[other] += NEXT_INTERVAL
+            for other in range(last * context[BLOCK_WARPS], (last + 1) * context[BLOCK_WARPS]):
+                writers[other] += NEXT_INTERVAL
 
 
 @inner
@@ -186,8 +209,8 @@ def word_after(word: Int, arrivals: Int, owed: Int) -> Int:
 
 @inner
 def arrive_lanes(
-    at: Int, table: Array, state: Array, registers: Array, lists: Array, blocks: Array, context: Array, words: Array,
-    live: Array, undo: Array,
+    at: Int, table: Array, state: Array, registers: Array, codes: Array, lists: Array, blocks: Array, context: Array,
+    words: Array, live: Array, undo: Array,
 ) -> Int:  # fmt: skip
     """Let lanes arrive one after the other: how many did, or -1, with nothing changed, where Python has to.
 
@@ -201,12 +224,12 @@ def arrive_lanes(
         for lane in range(LANES):
             if not is_right or not is_in(mask, lane):
                 continue
-            cell = cell_of(at, row, lane, table, registers, blocks, context)
+            cell = cell_of(at, row, lane, table, codes, blocks, context)
             first = cell if first < 0 else first
             if cell < 0 or cell != first or not live[cell]:
                 is_right = False
                 continue
-            number = number_of_lane(at, NUMBER, row, lane, table, registers)
+            number = number_of_lane(at, NUMBER, row, lane, table, codes)
             arrivals, owed = (np.int64(1), number) if table[at, IS_TRANSACTION] else (number, np.int64(0))
             word = np.int64(words[cell])
             after = word_after(word, arrivals, owed)
@@ -231,7 +254,7 @@ def end_arrivals(
     for i in range(count):
         written[undo[0, i]] = words[undo[0, i]]
         if undo[2, i]:
-            wake(undo[0, i], awaited, flags, numbers, lists)
+            wake(undo[0, i], context, awaited, flags, numbers, lists)
     masks = lists[2].view(np.uint32)
     for i in range(state[WARP_COUNT]):
         mask = guarded_mask(registers, lists[1, i], masks[i], table[at, GUARD], table[at, NEGATED])
@@ -243,9 +266,11 @@ def end_arrivals(
 
 
 @inner
-def wake(cell: Int, awaited: Array, flags: Array, numbers: Array, lists: Array) -> None:
-    """Let the lanes that sleep for an mbarrier look at it again."""
-    for row in range(awaited.shape[0]):
+def wake(cell: Int, context: Array, awaited: Array, flags: Array, numbers: Array, lists: Array) -> None:
+    """Let the lanes that sleep for an mbarrier look at it again: they are of its cluster."""
+    block = cell * OBJECT_BYTES // context[SHARED_STRIDE]
+    first = block * context[BLOCK_WARPS] // context[CLUSTER_WARPS] * context[CLUSTER_WARPS]
+    for row in range(first, first + context[CLUSTER_WARPS]):
         sleepers = 0
         for lane in range(LANES):
             sleepers += awaited[row, lane] == cell
@@ -260,17 +285,17 @@ def wake(cell: Int, awaited: Array, flags: Array, numbers: Array, lists: Array) 
 
 @inner
 def run_mbarrier(
-    at: Int, table: Array, state: Array, context: Array, registers: Array, flags: Array, numbers: Array, lists: Array,
-    blocks: Array, writers: Array, words: Array, written: Array, live: Array, awaited: Array, expired: Array,
-    undo: Array, step_written: Array, step_wavefronts: Array,
+    at: Int, table: Array, state: Array, context: Array, registers: Array, codes: Array, flags: Array, numbers: Array,
+    lists: Array, blocks: Array, writers: Array, words: Array, written: Array, live: Array, awaited: Array,
+    expired: Array, undo: Array, step_written: Array, step_wavefronts: Array,
 ) -> Flag:  # fmt: skip
     """Run a wait or an arrival; False, with nothing changed, where Python has to."""
     if table[at, KIND] == WAITS:
-        if not find_waits(at, table, state, registers, lists, blocks, context, words, live, expired, undo):
+        if not find_waits(at, table, state, codes, lists, blocks, context, words, live, expired, undo):
             return False
         end_waits(at, table, state, registers, lists, blocks, context, writers, undo, step_written, step_wavefronts)
         return True
-    count = arrive_lanes(at, table, state, registers, lists, blocks, context, words, live, undo)
+    count = arrive_lanes(at, table, state, registers, codes, lists, blocks, context, words, live, undo)
     if count < 0:
         return False
     state[PROGRESS] += count > 0

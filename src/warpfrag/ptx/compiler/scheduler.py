@@ -272,16 +272,16 @@ def needs_of(table: Array, state: Array, flags: Array, lists: Array, blocks: Arr
 
 @inner
 def begin_step(
-    at: Int, table: Array, state: Array, context: Array, registers: Array, flags: Array, numbers: Array, lists: Array,
-    blocks: Array, writers: Array, words: Array, written: Array, live: Array, awaited: Array, expired: Array,
-    undo: Array, step_written: Array, step_wavefronts: Array,
+    at: Int, table: Array, state: Array, context: Array, registers: Array, codes: Array, flags: Array, numbers: Array,
+    lists: Array, blocks: Array, writers: Array, words: Array, written: Array, live: Array, awaited: Array,
+    expired: Array, undo: Array, step_written: Array, step_wavefronts: Array,
 ) -> Int:  # fmt: skip
     """What the step of this time slice needs Python for, as a status; an mbarrier that needs nothing is run here."""
     status = needs_of(table, state, flags, lists, blocks)
     state[RUN_WARPS] = state[WARP_COUNT]
     if status == NEEDS_NOTHING and table[at, KIND] in (WAITS, ARRIVES):
         is_done = run_mbarrier(
-            at, table, state, context, registers, flags, numbers, lists, blocks, writers, words, written, live,
+            at, table, state, context, registers, codes, flags, numbers, lists, blocks, writers, words, written, live,
             awaited, expired, undo, step_written, step_wavefronts,
         )  # fmt: skip
         return NEEDS_NOTHING if is_done else NEEDS_INTERPRETER
@@ -357,6 +357,7 @@ def run_scheduler(
     shared memory, those that were `written` last and that are `live`, what lanes sleep for (`awaited`), whose waits
     have `expired`, and room to `undo` arrivals; `step_written` and `step_wavefronts` are counts by step.
     """
+    codes = registers.view(np.uint32)
     if state[IS_STALE]:
         refresh(state, flags, numbers, lists)
     while True:
@@ -372,7 +373,7 @@ def run_scheduler(
             continue
         kind, steps = table[at, KIND], table[at, END] - at
         state[STATUS] = begin_step(
-            at, table, state, context, registers, flags, numbers, lists, blocks, writers, words, written, live,
+            at, table, state, context, registers, codes, flags, numbers, lists, blocks, writers, words, written, live,
             awaited, expired, undo, step_written, step_wavefronts,
         )  # fmt: skip
         if state[STATUS] != NEEDS_NOTHING:
