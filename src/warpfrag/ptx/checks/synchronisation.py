@@ -243,7 +243,7 @@ class SyncFollower(StepObserver):
 
     def threads_of(self, group: LaneGroup) -> Numbers:
         """The threads of a group, as numbers in the batch."""
-        return group.of(self.state.lane_number)[group.mask].astype(np.int64)
+        return group.pick(self.state.lane_number).astype(np.int64)
 
     def sync_lanes(self, step: DecodedInstruction, group: LaneGroup) -> None:
         """bar.warp.sync: the lanes that name each other."""

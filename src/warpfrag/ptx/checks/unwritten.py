@@ -457,7 +457,7 @@ class UnwrittenCheck(StepObserver):
             return
         kind = action.type
         size = kind.dtype.itemsize
-        threads = group.of(self.state.lane_number)[group.mask]
+        threads = group.pick(self.state.lane_number)
         data = np.zeros((len(threads), size * action.count), np.uint8)
         for marks, owners, _ in self.loaded:  # bytes without marks are not there
             data[np.searchsorted(threads, owners)] = marks

@@ -67,7 +67,7 @@ class LaneCopies:
 
     def numbers(self, operand: PtxOperand) -> list[int]:
         """A number of 32 bits of each lane."""
-        return self.group.read(operand, U32)[self.group.mask].tolist()
+        return self.group.values(operand, U32).tolist()
 
     def owner(self, lane: int) -> Owners:
         """Whose memory a lane means; no wavefronts are counted."""
@@ -399,7 +399,7 @@ def run_async_store(
     copies = LaneCopies(state, mbarriers, group)
     place, value, barrier = step.sources
     kind = action.type
-    codes = np.stack([group.read(item, kind)[group.mask] for item in items_of(value)], axis=1)
+    codes = np.stack([group.values(item, kind) for item in items_of(value)], axis=1)
     size = kind.dtype.itemsize * action.count
     if action.is_ordered:
         state.tally.causes[state.memory.step] |= InexactCause.OVERLAPPING_STORES
@@ -424,7 +424,7 @@ def run_map_replace(
     copies = LaneCopies(state, mbarriers, group)
     place, *numbers = step.sources
     axes = copies.numbers(numbers[0]) if action.has_axis else [0] * copies.count
-    values = group.read(numbers[-1], B64)[group.mask].tolist()
+    values = group.values(numbers[-1], B64).tolist()
     for lane, address in enumerate(group.addresses(place).tolist()):
         _check(lane, address, MAP_BYTES, "the address of a tensor map")
         buffer, first = copies.span_at(action.space, address, lane)

@@ -111,7 +111,7 @@ def bytes_of(group: LaneGroup, source: PtxOperand, size: int) -> NDArray[np.uint
     if isinstance(source, VectorOperand):
         part = size // len(source.items)
         return np.concatenate([bytes_of(group, item, part) for item in source.items], axis=1)
-    codes = group.read(source, KINDS[size])[group.mask]
+    codes = group.values(source, KINDS[size])
     return np.ascontiguousarray(codes).view(np.uint8).reshape(len(codes), size)
 
 

@@ -36,12 +36,13 @@ if TYPE_CHECKING:
 class LaneGroup:
     """Some lanes of some warps: `rows` are the warps (None for all of the batch), `mask` the lanes of each."""
 
-    __slots__ = ("is_whole", "mask", "rows", "state")
+    __slots__ = ("_places", "is_whole", "mask", "rows", "state")
 
     def __init__(self, state: WarpState, rows: NDArray[np.int64] | None, mask: Mask) -> None:
         """Note whether all lanes of the warps are in it: most groups are such."""
         self.state, self.rows, self.mask = state, rows, mask
         self.is_whole = bool(mask.all())
+        self._places: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
 
     @property
     def warps(self) -> int:
@@ -65,6 +66,15 @@ class LaneGroup:
     def of(self, everyone: Codes) -> Codes:
         """The rows of these warps, of an array over all warps."""
         return everyone if self.rows is None else everyone[self.rows]
+
+    def pick(self, everyone: Codes) -> Codes:
+        """What these lanes have, one after the other, of an array over all warps."""
+        if self.is_whole:
+            return self.of(everyone).flatten()
+        if self._places is None:
+            warps, lanes = np.divmod(np.flatnonzero(self.mask), LANES)
+            self._places = warps if self.rows is None else self.rows[warps], lanes
+        return everyone[self._places]
 
     def put(self, everyone: Codes, values: Codes | int) -> None:
         """Set these lanes of an array over all warps, in place."""
@@ -94,6 +104,12 @@ class LaneGroup:
         msg = f"expected a register or a number, got {operand}"
         raise PtxError(self.state.line, msg)
 
+    def values(self, operand: PtxOperand, kind: Type) -> Codes:
+        """The codes of an operand in these lanes, one after the other."""
+        if type(operand) is Register and not operand.negated:
+            return self.pick(self.state.registers[operand.index]).astype(kind.dtype, copy=False)
+        return self.read(operand, kind)[self.mask]
+
     def write(self, operand: PtxOperand, codes: Codes, kind: Type | None = None) -> None:
         """Give a register new codes in these lanes; `kind` extends them to its width."""
         if type(operand) is not Register:
@@ -120,7 +136,7 @@ class LaneGroup:
         offset = np.uint64(place.offset & ((1 << 64) - 1))
         if place.base is None:
             return np.full(int(self.mask.sum()), offset, np.uint64)
-        codes = self.of(self.state.registers[place.base.index])[self.mask]
+        codes = self.pick(self.state.registers[place.base.index])
         if place.base.bits == 64:
             return codes + offset
         return (codes.astype(np.uint64) + offset) & np.uint64(0xFFFFFFFF)
@@ -129,8 +145,8 @@ class LaneGroup:
     def owners(self) -> Owners:
         """Whose shared and local memory these lanes use."""
         state = self.state
-        threads = self.of(state.lane_number)[self.mask]
-        return Owners(self.of(state.lane_block)[self.mask], threads, threads // LANES)
+        threads = self.pick(state.lane_number)
+        return Owners(self.pick(state.lane_block), threads, threads // LANES)
 
     def scatter(self, values: Codes) -> Codes:
         """Values of these lanes in an array over all lanes of the warps; zero elsewhere."""

@@ -224,7 +224,7 @@ class Mbarriers:
         state = self.state
         cells, done = self.ended_phases(step, action, group)
         self._tell_waited(cells, done, group)
-        answered = done | group.of(self.expired)[group.mask]
+        answered = done | group.pick(self.expired)
         if action.name == "test_wait":
             answered |= ~self._polls(at, group)
         ready = group if answered.all() else group.part(group.scatter(answered))
@@ -321,7 +321,7 @@ def number_of(group: LaneGroup, operands: tuple[PtxOperand, ...], action: Memory
     wide = action.name in {"test_wait", "try_wait"} and not action.parity
     if isinstance(operands[0], Immediate):
         return np.full(int(group.mask.sum()), operands[0].code(B64), np.uint64)
-    return group.read(operands[0], B64 if wide else U32)[group.mask].astype(np.uint64)
+    return group.values(operands[0], B64 if wide else U32).astype(np.uint64)
 
 
 def _advance(barrier: MbarrierState, action: MemoryBarrier, number: int) -> int:

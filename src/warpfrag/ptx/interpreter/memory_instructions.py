@@ -40,10 +40,10 @@ def run_store(state: WarpState, step: DecodedInstruction, action: MemoryStore, g
     """st: each lane writes one or more elements."""
     items = items_of(step.sources[1])
     if action.converts is None:
-        codes = np.stack([group.read(item, action.type)[group.mask] for item in items], axis=1)
+        codes = np.stack([group.values(item, action.type) for item in items], axis=1)
     else:
         kind, convert = action.converts
-        codes = np.stack([convert(group.read(item, kind)[group.mask]) for item in items], axis=1)
+        codes = np.stack([convert(group.values(item, kind)) for item in items], axis=1)
     state.progress += state.memory.store(action.space, group.addresses(step.sources[0]), codes, group.owners)
 
 
@@ -52,11 +52,11 @@ def run_atomic(state: WarpState, step: DecodedInstruction, action: Atomic, group
     kind = action.type
     addresses, owners = group.addresses(step.sources[0]), group.owners
     operands = [
-        np.stack([group.read(item, kind)[group.mask] for item in items_of(operand)], axis=1)
+        np.stack([group.values(item, kind) for item in items_of(operand)], axis=1)
         for operand in step.sources[1 : 3 if action.name == "cas" else 2]
     ]
     if action.merges is not None:
-        operands = [action.merges(operands[0], group.read(step.sources[2], B64)[group.mask][:, None])]
+        operands = [action.merges(operands[0], group.values(step.sources[2], B64)[:, None])]
     with state.memory.lock:
         old = exchange(state, action, addresses, owners, operands)
     state.progress += 1

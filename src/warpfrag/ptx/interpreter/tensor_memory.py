@@ -221,12 +221,12 @@ def _number(group: LaneGroup, operand: PtxOperand, kind: Type = U32) -> int:
     """The number of the first thread."""
     if isinstance(operand, MemoryOperand):
         return int(group.addresses(operand)[0])
-    return int(group.read(operand, kind)[group.mask][0])
+    return int(group.values(operand, kind)[0])
 
 
 def _uniform(group: LaneGroup, operand: PtxOperand) -> int:
     """An address that is the same in all threads of a warp."""
-    addresses = group.addresses(operand) if isinstance(operand, MemoryOperand) else group.read(operand, U32)[group.mask]
+    addresses = group.addresses(operand) if isinstance(operand, MemoryOperand) else group.values(operand, U32)
     if (addresses != addresses[0]).any():
         lane = int((addresses != addresses[0]).argmax())
         text = f"expected the same in all threads of a warp, got {int(addresses[0]):#x} and {int(addresses[lane]):#x}"

@@ -54,7 +54,7 @@ def _coordinates(step: DecodedInstruction, group: LaneGroup, geometry: Geometry)
     count = AXES[geometry] + geometry.startswith("a")
     if not count <= len(items) <= MAX_COORDINATES:
         raise PtxError(step.line, f"expected {count} coordinates in {step.text}")
-    codes = [group.read(item, B32)[group.mask] for item in items]
+    codes = [group.values(item, B32) for item in items]
     layers = codes.pop(0) if geometry.startswith("a") else np.zeros(int(group.mask.sum()), np.uint32)
     return layers, codes[: AXES[geometry]]
 
@@ -167,7 +167,7 @@ def run_surface_store(state: WarpState, step: DecodedInstruction, action: Surfac
     """sust: nothing outside, or the nearest element, or a fault."""
     dtype, size = action.type.dtype, action.type.dtype.itemsize
     items = _items(step, step.sources[2:], action.count)
-    codes = np.stack([group.read(item, action.type)[group.mask] for item in items], axis=1)
+    codes = np.stack([group.values(item, action.type) for item in items], axis=1)
     for which, surface, places, inside in _places(state, step, group, action, size * action.count):
         index, values = places[inside, None] // size + np.arange(action.count), codes[which][inside]
         _elements(surface, dtype)[index] = values
@@ -189,7 +189,7 @@ def run_surface_reduction(
 ) -> None:
     """sured: lane after lane, in the order of warps and lanes; no order can be seen."""
     dtype, size = action.type.dtype, action.type.dtype.itemsize
-    codes = group.read(_items(step, step.sources[2:], 1)[0], action.type)[group.mask]
+    codes = group.values(_items(step, step.sources[2:], 1)[0], action.type)
     for which, surface, places, inside in _places(state, step, group, action, size):
         cells = _elements(surface, dtype)
         with state.memory.lock:
