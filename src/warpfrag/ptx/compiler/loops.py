@@ -35,7 +35,6 @@ DEPENDS_ON = (
             "context",
             "gather",
             "batch_loops",
-            "operand_groups",
             "lane_masks",
             "mbarrier_steps",
         )
@@ -149,8 +148,8 @@ run_scheduler = Loop(
 take = Loop("gather", "take", *_each("{}[2] <i8[1] <i8[1] {}[2]", *ELEMENTS))
 take_tiles = Loop("gather", "take_tiles", *_each("{}[1] <i8[2] <i8[2] {}[2]", *ELEMENTS[1:]))
 put_tiles = Loop("gather", "put_tiles", *_each("{}[1] <i8[2] <i8[2] {}[2]", *ELEMENTS[1:]))
-find_equal = Loop("gather", "find_equal", "<u8[2] <i8[1] <i8[1] <u8[1] <i8[1]")
-take_planned = Loop("gather", "take_planned", *_each("{0}[1] <i8[1] <i8[2] <i8[1] {0}[2]", *ELEMENTS))
+find_equal = Loop("gather", "find_equal", "<u8[1] <i8[1] <i8[2] <i8[1] <i8[1] <u8[1]")
+take_units = Loop("gather", "take_units", "<u8[1] <i8[1] <i8[2] <i8[1] <u8[2]")
 copy_units = Loop(
     "batch_loops",
     "copy_units",
@@ -160,5 +159,5 @@ advance_mbarriers = Loop(
     "batch_loops", "advance_mbarriers", "<u8[1] <u8[1] <i8[1] <i8[1] <i8[1] bool <u8[1] |b1[1] <i8[1]"
 )
 LOOPS: tuple[Loop, ...] = (
-    run_scheduler, take, take_tiles, put_tiles, find_equal, take_planned, copy_units, advance_mbarriers,
+    run_scheduler, take, take_tiles, put_tiles, find_equal, take_units, copy_units, advance_mbarriers,
 )  # fmt: skip

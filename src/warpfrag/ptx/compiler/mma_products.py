@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from warpfrag.core.coordinates import LANES
 from warpfrag.execution.prepared import PreparedInstruction, prepare
 from warpfrag.isa.legality import form_of
-from warpfrag.ptx.compiler.pending_products import OperandCodes, PendingProduct, TilePlaces, number_different
+from warpfrag.ptx.compiler.pending_products import UNIT_WORDS, OperandCodes, OperandUnits, PendingProduct, TilePlaces
 from warpfrag.ptx.interpreter.matrix_instructions import matrix_name
 from warpfrag.ptx.program.program import Register, VectorOperand
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
     Index = NDArray[np.int64]
 
+UNITS_OF_REGISTER = np.arange(0, LANES * 4 // 8, UNIT_WORDS)  # the words at which those of 32 bits begin
+
 
 @dataclass(frozen=True)
 class RegisterTile:
@@ -36,7 +39,7 @@ class RegisterTile:
 
     dtype: np.dtype[Any]
     index: Index
-    registers: Index  # the 64-bit word at which each begins
+    units: Index  # of 16 bytes, all of them: the 64-bit words at which they begin, [1, units]
 
     def read(self, buffer: NDArray[np.uint8], rows: Index) -> NDArray[Any]:
         """Gather the codes of some warps, [warps, rows, cols]."""
@@ -46,18 +49,11 @@ class RegisterTile:
         take.run(buffer.view(self.dtype), rows, self.index.reshape(-1), out.reshape(len(rows), -1))
         return out
 
-    def read_different(self, buffer: NDArray[np.uint8], rows: Index) -> OperandCodes:
-        """Gather the different codes of some warps, and who has which."""
-        different, which = number_different(self.first_equal(buffer, rows))
-        return OperandCodes(self.read(buffer, rows[different]), which)
-
-    def first_equal(self, buffer: NDArray[np.uint8], rows: Index) -> Index:
-        """For every warp the first one whose registers hold the same codes."""
-        from warpfrag.ptx.compiler.loops import find_equal
-
-        first = np.empty(len(rows), np.int64)
-        find_equal.run(buffer.view(np.uint64), rows, self.registers, np.empty(len(rows), np.uint64), first)
-        return first
+    def units_of(self, buffer: NDArray[np.uint8], rows: Index) -> OperandUnits:
+        """The registers of some warps that hold it."""
+        return OperandUnits(
+            buffer.reshape(-1).view(np.uint64), rows * (buffer.shape[1] // 8), self.units, np.zeros(len(rows), np.int64)
+        )
 
 
 @dataclass(frozen=True)
@@ -98,8 +94,12 @@ class Tiling:
         has_c = np.ones(len(rows), np.bool_)
         c, d = TilePlaces(self.c.index, self.c.dtype), TilePlaces(self.d.index, self.d.dtype)
         product = PendingProduct(self.runner.kernels, accumulators, rows, c, d, has_c)
-        a, b = (tile.read_different(products.buffer, rows) for tile in (self.a, self.b))
-        products.issue(product, a, b)
+        operands = []
+        for role, tile in (("a", self.a), ("b", self.b)):
+            units = tile.units_of(products.buffer, rows)
+            sharing = products.find_different(accumulators, role, units)
+            operands.append(OperandCodes(tile.read(products.buffer, rows[sharing.different]), sharing.which))
+        products.issue(product, *operands)
 
 
 def tilings_of(
@@ -132,7 +132,7 @@ def join(parts: list[RegisterTile | None], axis: int) -> RegisterTile | None:
     if len(tiles) != len(parts):
         return None
     index = np.concatenate([tile.index for tile in tiles], axis=axis)
-    return RegisterTile(tiles[0].dtype, index, np.concatenate([tile.registers for tile in tiles]))
+    return RegisterTile(tiles[0].dtype, index, np.concatenate([tile.units for tile in tiles], axis=1))
 
 
 def tile_of(port: OperandCodec, grid: list[list[PtxOperand]], layout: RegisterLayout) -> RegisterTile | None:
@@ -152,6 +152,6 @@ def tile_of(port: OperandCodec, grid: list[list[PtxOperand]], layout: RegisterLa
             lane, rest = np.divmod(np.asarray(port.first_places, np.int64), 4 // dtype.itemsize * len(items))
             word, part = np.divmod(rest, 4 // dtype.itemsize)
             blocks.append(((starts[word] + 4 * lane) // dtype.itemsize + part).reshape(port.shape))
-            used.append(starts // 8)
+            used.append((starts[:, None] // 8 + UNITS_OF_REGISTER).reshape(-1))
         lines.append(np.concatenate(blocks, axis=1))
-    return RegisterTile(dtype, np.ascontiguousarray(np.concatenate(lines, axis=0)), np.concatenate(used))
+    return RegisterTile(dtype, np.ascontiguousarray(np.concatenate(lines, axis=0)), np.concatenate(used)[None])

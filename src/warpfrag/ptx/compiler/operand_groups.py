@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 MIN_WARPS = 4
 """Of a group on average: smaller groups are slower than one product per warp."""
-PIECE_WORDS = 16
-"""Of 64 bits, which `gather.find_equal` compares: a register of 32 bits in 32 lanes."""
 
 
 @lru_cache(256)  # a loop asks for the same at every iteration

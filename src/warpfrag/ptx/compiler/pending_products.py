@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     Index = NDArray[np.int64]
 
 MAX_PENDING_BYTES = 1 << 26  # of copied operands: then they are multiplied
+UNIT_WORDS = 2  # of 64 bits: operands are compared and copied by units of 16 bytes
 
 
 class ProductSteps:
@@ -65,10 +66,47 @@ class OperandCodes(NamedTuple):
     which: Index
 
 
-def number_different(first: Index) -> tuple[NDArray[np.bool_], Index]:
-    """From the first that each is equal to: which are the first of their kind, and the number of that kind for each."""
-    different = first == np.arange(len(first))
-    return different, (np.cumsum(different) - 1)[first]
+class OperandSharing(NamedTuple):
+    """Which warps hold the same operand: for each the first one, whether that is itself, and the number of that."""
+
+    first: Index
+    different: NDArray[np.bool_]
+    which: Index
+
+    @staticmethod
+    def of(first: Index) -> OperandSharing:
+        """From the first one of each."""
+        different = first == np.arange(len(first))
+        return OperandSharing(first, different, (np.cumsum(different) - 1)[first])
+
+
+class OperandUnits(NamedTuple):
+    """Where an operand of many warps lies in memory: units of 16 bytes, at plans[which[i]] behind bases[i].
+
+    `words` is the memory, in words of 64 bits, which bases and plans count too.
+    """
+
+    words: NDArray[np.uint64]
+    bases: Index
+    plans: Index
+    which: Index
+
+    @staticmethod
+    def of(codes: NDArray[Any]) -> OperandUnits:
+        """Of an array whose rows are the operands."""
+        words = codes.reshape(-1).view(np.uint64)
+        size = len(words) // len(codes)
+        units = np.arange(0, size, UNIT_WORDS)[None]
+        return OperandUnits(words, np.arange(0, len(words), size), units, np.zeros(len(codes), np.int64))
+
+    def take(self, some: NDArray[np.bool_]) -> NDArray[np.uint64]:
+        """Copy the operands of some warps, [warps, words]."""
+        from warpfrag.ptx.compiler.loops import take_units
+
+        bases = self.bases[some]
+        out = np.empty((len(bases), UNIT_WORDS * self.plans.shape[1]), np.uint64)
+        take_units.run(self.words, bases, self.plans, self.which[some], out)
+        return out
 
 
 class TilePlaces(NamedTuple):
@@ -97,8 +135,8 @@ class PendingProduct:
             self.kernels is other.kernels
             and bool(other.has_c.all())
             and np.array_equal(self.rows, other.rows)
-            and np.array_equal(self.d.places, other.c.places)
-            and np.array_equal(self.d.places, other.d.places)
+            and are_same(self.d.places, other.c.places)
+            and are_same(self.d.places, other.d.places)
         )
 
     def conflicts(self, other: PendingProduct) -> bool:
@@ -114,6 +152,23 @@ class PendingProducts:
         self.buffer = buffer
         self.pending: list[PendingProduct] = []
         self.bytes = 0
+        self.sharing: dict[tuple[frozenset[int], str, int], OperandSharing] = {}  # by product, operand and warps
+
+    def find_different(self, accumulators: frozenset[int], role: str, units: OperandUnits) -> OperandSharing:
+        """Who has which operand. Most instructions of a loop find what the last one did: that is looked at first.
+
+        Two that are called different may be equal then, which costs time and changes nothing.
+        """
+        from warpfrag.ptx.compiler.loops import find_equal
+
+        key = accumulators, role, len(units.bases)
+        known = self.sharing.get(key) or OperandSharing.of(np.arange(len(units.bases)))
+        first = known.first.copy()
+        find_equal.run(*units, first, np.empty(len(first), np.uint64))
+        if not np.array_equal(first, known.first):
+            known = OperandSharing.of(first)
+        self.sharing[key] = known
+        return known
 
     def issue(self, product: PendingProduct, a: OperandCodes, b: OperandCodes) -> None:
         """Add one instruction to the product that it continues, or begin another."""
@@ -126,7 +181,7 @@ class PendingProducts:
         pending.a.append(a)
         pending.b.append(b)
         self.bytes += a.tiles.nbytes + b.tiles.nbytes
-        is_in_place = product.c.dtype == product.d.dtype and np.array_equal(product.c.places, product.d.places)
+        is_in_place = product.c.dtype == product.d.dtype and are_same(product.c.places, product.d.places)
         if self.bytes > MAX_PENDING_BYTES or not is_in_place:
             self.flush()
 
@@ -186,10 +241,16 @@ def code_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return dtype if dtype.itemsize > 4 else np.dtype(np.uint32)
 
 
+def are_same(places: Index, others: Index) -> bool:
+    """Whether two arrays are one, or hold the same."""
+    return places is others or np.array_equal(places, others)
+
+
 def first_of_all(parts: list[OperandCodes]) -> Index:
     """For every warp the first one that has the same codes in every part."""
-    if len(parts) == 1:
-        return np.unique(parts[0].which, return_index=True)[1][parts[0].which]
-    every = np.stack([part.which for part in parts])
+    different = [part.which for part in parts]
+    if all(are_same(which, different[0]) for which in different[1:]):
+        return np.unique(different[0], return_index=True)[1][different[0]]
+    every = np.stack(different)
     _, first, which = np.unique(every, axis=1, return_index=True, return_inverse=True)
     return np.ascontiguousarray(first[which.reshape(-1)], np.int64)

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from warpfrag.ptx.compiler.pending_products import OperandUnits
     from warpfrag.ptx.interpreter.lane_group import LaneGroup
     from warpfrag.ptx.interpreter.memory import DeviceMemory
     from warpfrag.ptx.interpreter.warp_state import LaunchConfig, LaunchPart
@@ -264,16 +265,17 @@ class ScreenedProducts(WgmmaProducts):
 
     batch: ScreenedWarpBatch
 
-    def gather(self, plan: WgmmaPlan, role: str, operand: PtxOperand, group: LaneGroup) -> NDArray[Any] | None:
-        """The codes that descriptors lead to; doubted where they have no marks."""
-        if self.batch.screen.follows_marks:
-            memory = self.batch.memory
-            shared, memory.shared = memory.shared, self.batch.shared_marks[: len(memory.shared)]
-            marks = super().gather(plan, role, operand, group)
-            memory.shared = shared
-            if marks is not None and (marks != np.iinfo(marks.dtype).max).any():
+    def shared_units(
+        self, plan: WgmmaPlan, role: str, operand: PtxOperand, group: LaneGroup
+    ) -> tuple[OperandUnits, bool] | None:
+        """The units that descriptors lead to; doubted where they have no marks."""
+        reached = super().shared_units(plan, role, operand, group)
+        if reached is not None and self.batch.screen.follows_marks:
+            units, _ = reached
+            marks = units._replace(words=self.batch.shared_marks[: len(self.batch.memory.shared)].view(np.uint64))
+            if (marks.take(np.ones(len(units.bases), np.bool_)) != np.iinfo(np.uint64).max).any():
                 self.batch.doubt()
-        return super().gather(plan, role, operand, group)
+        return reached
 
 
 class ScreenedWarpBatch(CompiledWarpBatch):

@@ -14,8 +14,7 @@ import numpy as np
 from warpfrag.core.coordinates import LANES
 from warpfrag.execution.prepared import prepare
 from warpfrag.execution.wgmma import element_places
-from warpfrag.ptx.compiler.operand_groups import PIECE_WORDS
-from warpfrag.ptx.compiler.pending_products import OperandCodes, PendingProduct, TilePlaces, number_different
+from warpfrag.ptx.compiler.pending_products import UNIT_WORDS, OperandCodes, OperandUnits, PendingProduct, TilePlaces
 from warpfrag.ptx.interpreter.matrix_instructions import words_of
 from warpfrag.ptx.program.actions import MatrixOp
 from warpfrag.ptx.program.program import Immediate, Register, VectorOperand
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     Index = NDArray[np.int64]
 
 WARPS = 4  # of a warpgroup
-CELL_BYTES = 8  # of what is gathered at once
+UNIT_BYTES = 8 * UNIT_WORDS
 SCALE_D = 2  # of the sources: A, B, scale_d, then signs and transpositions
 B64, PRED = TYPES["b64"], TYPES["pred"]
 
@@ -54,29 +53,29 @@ def is_joinable(step: DecodedInstruction) -> bool:
 
 @dataclass(frozen=True)
 class GatherPlaces:
-    """Where the codes of operands lie in shared memory, [descriptors, cells]: cells of several codes where they can be.
+    """Where operands lie in shared memory, [descriptors, units]: the words of 64 bits at which units begin.
 
-    Swizzles keep 16 bytes together, so codes that follow each other along one axis of the operand are gathered as words
-    of 64 bits. Where that is the first axis, the operand is gathered transposed.
+    `which` has the descriptor of every warpgroup. Swizzles keep 16 bytes together, so units are codes that follow each
+    other along one axis of the operand. Where that is the first axis, the operand is gathered transposed.
     """
 
-    places: Index
-    dtype: np.dtype[Any]  # of a cell
-    is_transposed: bool = False
+    units: Index
+    which: Index
+    is_transposed: bool
 
     @staticmethod
-    def of(places: Index, code_bytes: int) -> GatherPlaces:
-        """The cells of codes at some places [descriptors, rows, columns]."""
-        count = CELL_BYTES // code_bytes
+    def of(places: Index, which: Index, code_bytes: int) -> GatherPlaces | None:
+        """The units of codes at some places [descriptors, rows, columns]; None where they are scattered."""
+        count = UNIT_BYTES // code_bytes
         for is_transposed in (False, True):
             lines = places.swapaxes(1, 2) if is_transposed else places
             if lines.shape[2] % count:
                 continue
-            cells = lines.reshape(len(lines), -1, count)
-            first = cells[:, :, 0]
-            if not (first % count).any() and (cells == first[:, :, None] + np.arange(count)).all():
-                return GatherPlaces(np.ascontiguousarray(first // count), np.dtype(np.uint64), is_transposed)
-        return GatherPlaces(places.reshape(len(places), -1), np.dtype(f"u{code_bytes}"))
+            units = lines.reshape(len(lines), -1, count)
+            first = units[:, :, 0]
+            if not (first % count).any() and (units == first[:, :, None] + np.arange(count)).all():
+                return GatherPlaces(np.ascontiguousarray(first // count * UNIT_WORDS), which, is_transposed)
+        return None
 
 
 @dataclass
@@ -111,32 +110,22 @@ class WgmmaPlan:
         )
 
     def gather_places(self, role: str, descriptors: NDArray[np.uint64], arch: str, size: int) -> GatherPlaces | None:
-        """The places that descriptors lead to in shared memory; None where one is not below `size` codes."""
+        """The places that the descriptors of warpgroups lead to; None where one is not below `size` bytes."""
         key = role, descriptors.tobytes()
         if key not in self.gathers:
+            form, bits = self.prepared.form, getattr(self.prepared.operands, role).format.bits
             is_transposed = self.trans[role == "b"]
-            form = self.prepared.form
-            places = [element_places(form, arch, role, word, is_transposed) for word in descriptors.tolist()]
-            inside = [item for item in places if item is not None and int(item.max()) < size]
-            code_bytes = getattr(self.prepared.operands, role).format.bits // 8
-            self.gathers[key] = GatherPlaces.of(np.stack(inside), code_bytes) if len(inside) == len(places) else None
+            unique, which = np.unique(descriptors, return_inverse=True)
+            places = [element_places(form, arch, role, word, is_transposed) for word in unique.tolist()]
+            inside = [item for item in places if item is not None and int(item.max()) < size * 8 // bits]
+            self.gathers[key] = None
+            if len(inside) == len(places):
+                self.gathers[key] = GatherPlaces.of(np.stack(inside), which, bits // 8)
         return self.gathers[key]
 
 
 WgmmaPlans: TypeAlias = dict[tuple[int, str], WgmmaPlan | None]
 """By step and architecture."""
-
-
-def different_codes(codes: NDArray[Any]) -> OperandCodes:
-    """Copy what is different in codes [warpgroups, rows, columns]."""
-    from warpfrag.ptx.compiler.loops import find_equal
-
-    lines = codes if codes.flags.c_contiguous else codes.swapaxes(1, 2)
-    words = lines.reshape(len(codes), -1).view(np.uint64)
-    starts, first = np.arange(0, words.shape[1], PIECE_WORDS), np.empty(len(codes), np.int64)
-    find_equal.run(words, np.arange(len(codes)), starts, np.empty(len(codes), np.uint64), first)
-    different, which = number_different(first)
-    return OperandCodes(codes[different], which)
 
 
 class WgmmaProducts:
@@ -152,7 +141,6 @@ class WgmmaProducts:
     ) -> None:
         """The registers are in a buffer, as a layout says."""
         self.batch, self.products, self.layout, self.steps, self.plans = batch, products, layout, steps, plans
-        self.scratch: dict[tuple[str, int, int, str], NDArray[Any]] = {}  # what is gathered, until the next step
 
     def run(self, at: int, step: DecodedInstruction, group: LaneGroup) -> bool:
         """Issue a wgmma of whole warps; False where it has to run by itself, with nothing pending."""
@@ -162,10 +150,11 @@ class WgmmaProducts:
         if accumulators is None or plan is None or operands is None:
             self.products.flush()
             return False
+        a, b = (self.different(plan, accumulators, role, operands[role]) for role in ("a", "b"))
         rows = np.ascontiguousarray(group.warp_rows[::WARPS])
         scale_d = group.read(step.sources[SCALE_D], PRED)[::WARPS, 0]
         product = PendingProduct(plan.prepared.kernels, accumulators, rows, plan.d, plan.d, scale_d.copy())
-        self.products.issue(product, different_codes(operands[0]), different_codes(operands[1]))
+        self.products.issue(product, a, b)
         return True
 
     def plan(self, at: int, step: DecodedInstruction) -> WgmmaPlan | None:
@@ -177,50 +166,54 @@ class WgmmaProducts:
 
     def operands(
         self, plan: WgmmaPlan, step: DecodedInstruction, group: LaneGroup
-    ) -> tuple[NDArray[Any], NDArray[Any]] | None:
-        """The codes of A [warpgroups, 64, k] and B [warpgroups, k, n]; None where descriptors lead out of memory."""
-        a, b = step.sources[:SCALE_D]
-        codes_a: NDArray[Any] | None
-        if isinstance(a, VectorOperand):
-            words = words_of(group, a)
-            codes_a = plan.prepared.a.read(words.reshape(-1, WARPS, *words.shape[1:]), (group.warps // WARPS,))
-        else:
-            codes_a = self.gather(plan, "a", a, group)
-        codes_b = self.gather(plan, "b", b, group)
-        if codes_a is None or codes_b is None:
+    ) -> dict[str, tuple[OperandUnits, bool]] | None:
+        """Where A [64, k] and B [k, n] of every warpgroup lie, and whether transposed; None where out of memory.
+
+        None too where their codes are no whole bytes.
+        """
+        operands, bits = {}, plan.prepared.operands.a.format.bits
+        if bits % 8:
             return None
-        sign = 1 << (plan.prepared.operands.a.format.bits - 1)
-        return (
-            codes_a ^ codes_a.dtype.type(sign) if plan.negate[0] else codes_a,
-            codes_b ^ codes_b.dtype.type(sign) if plan.negate[1] else codes_b,
-        )
+        for role, source in zip("ab", step.sources[:SCALE_D], strict=True):
+            if isinstance(source, VectorOperand):
+                words = words_of(group, source)
+                codes = plan.prepared.a.read(words.reshape(-1, WARPS, *words.shape[1:]), (group.warps // WARPS,))
+                operands[role] = OperandUnits.of(np.ascontiguousarray(codes, f"u{bits // 8}")), False
+                continue
+            units = self.shared_units(plan, role, source, group)
+            if units is None:
+                return None
+            operands[role] = units
+        return operands
 
-    def gather(self, plan: WgmmaPlan, role: str, operand: PtxOperand, group: LaneGroup) -> NDArray[Any] | None:
-        """The codes that descriptors lead to, each in the shared memory of its block."""
-        from warpfrag.ptx.compiler.loops import take_planned
-
+    def shared_units(
+        self, plan: WgmmaPlan, role: str, operand: PtxOperand, group: LaneGroup
+    ) -> tuple[OperandUnits, bool] | None:
+        """The units that descriptors lead to, each in the shared memory of its block, and whether transposed."""
         batch = self.batch
-        place = getattr(plan.prepared.operands, role)
-        size = place.format.bits // 8 or 1
         stride = batch.memory.shared_stride
-        every = group.read(operand, B64)[::WARPS, 0]
-        descriptors, which = every[:1], np.zeros(len(every), np.int64)
-        if (every != every[0]).any():
-            descriptors, which = np.unique(every, return_inverse=True)
-        plan_places = plan.gather_places(role, descriptors, batch.launch.arch, stride // size)
-        if plan_places is None:
+        descriptors = group.read(operand, B64)[::WARPS, 0]
+        places = plan.gather_places(role, descriptors, batch.launch.arch, stride)
+        if places is None:
             return None
-        cells, places = batch.memory.shared.view(plan_places.dtype), plan_places.places
-        bases = batch.warp_block[group.warp_rows[::WARPS]] * (stride // cells.itemsize)
-        key = role, len(bases), places.shape[1], cells.dtype.str
-        if key not in self.scratch:
-            self.scratch[key] = np.empty((len(bases), places.shape[1]), cells.dtype)
-        out = self.scratch[key]
-        take_planned.run(cells, bases, places, which, out)
+        bases = batch.warp_block[group.warp_rows[::WARPS]] * (stride // 8)
+        units = OperandUnits(batch.memory.shared.view(np.uint64), bases, places.units, places.which)
+        return units, places.is_transposed
+
+    def different(
+        self, plan: WgmmaPlan, accumulators: frozenset[int], role: str, operand: tuple[OperandUnits, bool]
+    ) -> OperandCodes:
+        """The different codes of an operand [tiles, rows, columns], and who has which."""
+        units, is_transposed = operand
+        sharing = self.products.find_different(accumulators, role, units)
+        place = getattr(plan.prepared.operands, role)
+        codes: NDArray[Any] = units.take(sharing.different).view(f"u{place.format.bits // 8}")
+        if plan.negate[role == "b"]:
+            codes ^= codes.dtype.type(1 << (place.format.bits - 1))
         rows, columns = place.shape
-        if plan_places.is_transposed:
-            return out.view(f"u{size}").reshape(-1, columns, rows).swapaxes(1, 2)
-        return out.view(f"u{size}").reshape(-1, rows, columns)
+        if is_transposed:
+            return OperandCodes(codes.reshape(-1, columns, rows).swapaxes(1, 2), sharing.which)
+        return OperandCodes(codes.reshape(-1, rows, columns), sharing.which)
 
 
 def tile_places(port: OperandCodec, operand: PtxOperand, layout: RegisterLayout, row_bytes: int) -> Index | None:
