@@ -8,7 +8,8 @@ from ptx import hopper_kernels
 from warpfrag.errors import PtxError
 from warpfrag.ptx.compiler import engine as compiled_engine
 from warpfrag.ptx.compiler.batch_loops import advance_mbarriers, copy_units
-from warpfrag.ptx.compiler.box_copies import BoxCopies
+from warpfrag.ptx.compiler.box_copies import BoxCopies, UnitPlan, joined
+from warpfrag.ptx.compiler.gather import find_equal
 from warpfrag.ptx.compiler.mbarrier_batches import BatchedMbarriers
 from warpfrag.ptx.compiler.warp_ops import WARP_LOWERINGS
 from warpfrag.ptx.interpreter.mbarriers import MAX_TX, Mbarriers, MbarrierState
@@ -188,10 +189,51 @@ def test_copies_stop_at_one_that_meets_what_another_block_stored():
     tags, source, target = np.zeros(64, np.uint64), np.arange(1, 33, dtype=np.uint64), np.zeros(32, np.uint64)
     plan, which, done = np.array([[0, 2]]), np.zeros(3, np.int64), np.zeros(1, np.int64)
     bases = np.array([0, 8, 2])  # the third begins in the middle of the first
-    copy_units.run(source, bases, plan, which, target, bases, plan, which, tags, writers, False, done)
+    runs = np.array([[[0, 4]]])
+    copy_units.run(source, bases, plan, which, target, bases, plan, which, runs, tags, writers, False, done)
 
     assert done.tolist() == [2]
     assert np.nonzero(target)[0].tolist() == [0, 1, 2, 3, 8, 9, 10, 11]
+    assert np.nonzero(tags)[0].tolist() == [*range(8), *range(16, 24)]
+
+
+def test_runs_of_words_are_those_that_the_units_of_each_plan_fill():
+    plans = [UnitPlan.of(np.array(units)) for units in ([1, 0, 3, 2], [5, 0, 4, 1])]
+    units, runs = joined(plans)
+
+    assert units.tolist() == [[2, 0, 6, 4], [10, 0, 8, 2]]
+    assert runs.tolist() == [[[0, 8], [0, 0]], [[0, 4], [8, 4]]]
+    assert joined(plans[:1])[1].tolist() == [[[0, 8]]]
+
+
+# --- operands that are compared
+
+
+@pytest.mark.parametrize("answer", [[0, 1, 2, 3], [0, 0, 2, 2], [0, 1, 0, 3], [0, 0, 0, 0]])
+def test_an_answer_stays_where_it_holds_and_is_found_anew_where_not(answer):
+    tiles = np.array([[7, 8, 9, 10], [7, 8, 9, 11], [7, 8, 9, 10], [7, 8, 9, 12]], np.uint64)
+    bases, plans, first = np.arange(0, 16, 4), np.array([[0, 2]]), np.array(answer)
+    find_equal.run(tiles.reshape(-1), bases, plans, np.zeros(4, np.int64), first, np.empty(4, np.uint64))
+
+    assert first.tolist() == [0, 1, 0, 3]
+
+
+def test_an_answer_that_holds_stays_though_more_are_equal():
+    tiles, first = np.ones((4, 2), np.uint64), np.array([0, 0, 2, 2])
+    bases, plans = np.arange(0, 8, 2), np.array([[0]])
+    find_equal.run(tiles.reshape(-1), bases, plans, np.zeros(4, np.int64), first, np.empty(4, np.uint64))
+
+    assert first.tolist() == [0, 0, 2, 2]
+
+
+@pytest.mark.parametrize("answer", [[0, 1, 2, 3], [0, 0, 0, 0]])
+def test_tiles_at_other_places_are_compared_unit_by_unit(answer):
+    words = np.array([1, 2, 3, 4, 3, 4, 1, 2, 1, 2, 3, 4], np.uint64)
+    bases, plans = np.array([0, 4, 8, 8]), np.array([[0, 2], [2, 0]])
+    which, first = np.array([0, 1, 0, 1]), np.array(answer)
+    find_equal.run(words, bases, plans, which, first, np.empty(4, np.uint64))
+
+    assert first.tolist() == [0, 0, 0, 3]
 
 
 # --- mbarriers

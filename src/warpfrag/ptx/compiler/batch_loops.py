@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from warpfrag.arithmetic.kernels.jit import Array, Flag, entry
+from warpfrag.arithmetic.kernels.jit import Array, Flag, Int, entry, inner
 from warpfrag.ptx.interpreter.mbarriers import COUNT, MAX_TX, TX_BITS
 from warpfrag.ptx.interpreter.store_tags import (
     BLOCK_FIELD,
@@ -20,7 +20,20 @@ WARP_TAG, BLOCK_TAG, NO_TAG = np.uint64(WARP_FIELD), np.uint64(BLOCK_FIELD), np.
 ARRIVALS, TX_MASK = np.int64(COUNT), np.int64((1 << TX_BITS) - 1)
 COUNT_SHIFT, TX_SHIFT, PARITY = np.int64(20), np.int64(40), np.int64(-1 << 63)
 TX_SIGN, TX_MODULUS, TX_LIMIT = np.int64(1 << (TX_BITS - 1)), np.int64(1 << TX_BITS), np.int64(MAX_TX)
-U2, U4 = np.uintp(2), np.uintp(4)
+U1, U2 = np.uintp(1), np.uintp(2)
+
+
+@inner
+def meets_others(tags: Array, base: Int, runs: Array, mine: np.uint64, others: np.uint64) -> Flag:
+    """Whether a word of some runs is somebody else's, as `interpreter.store_tags` says; `others` has a bit of them."""
+    met = NO_TAG
+    for run in range(runs.shape[0]):
+        first = U2 * np.uintp(base + runs[run, 0])
+        for word in range(first, first + U2 * np.uintp(runs[run, 1])):
+            differences = tags[word] ^ mine
+            near = differences & WARP_TAG if differences < NEXT_INTERVAL else NO_TAG
+            met |= (near | (differences & others)) if tags[word] & WHOLE_WORD != NO_TAG else NO_TAG
+    return met != NO_TAG
 
 
 @entry
@@ -33,6 +46,7 @@ def copy_units(
     target_bases: Array,
     target_plans: Array,
     target_which: Array,
+    target_runs: Array,
     tags: Array,
     writers: Array,
     is_shared: Flag,
@@ -40,28 +54,22 @@ def copy_units(
 ) -> None:
     """Copy after copy, move units of 16 bytes as two plans say, and tag the words; stop at one that overlaps others.
 
-    Bases and plans count words of 64 bits, as `source` and `target` do; `done` gets how many copies were made. A word
-    is somebody else's as `interpreter.store_tags` says.
+    Bases, plans and runs count words of 64 bits, as `source` and `target` do. `target_runs` are the words that the
+    units of each plan fill, [plans, runs, 2]. `done` gets how many copies were made.
     """
-    units = source_plans.shape[1]
     for i in range(source_bases.size):
         from_base, to_base, mine = source_bases[i], target_bases[i], writers[i]
         from_plan, to_plan = source_plans[source_which[i]], target_plans[target_which[i]]
+        runs, own = target_runs[target_which[i]], mine | WHOLE_WORD
         others = NO_TAG if is_shared or mine >> WAITED != NO_TAG else BLOCK_TAG
-        foreign = False
-        for unit in range(units):
-            first = U2 * np.uintp(to_base + to_plan[unit])
-            for word in range(first, first + U4):
-                differences = tags[word] ^ mine
-                near = (differences < NEXT_INTERVAL) & (differences & WARP_TAG != NO_TAG)
-                foreign |= (near | (differences & others != NO_TAG)) & (tags[word] & WHOLE_WORD != NO_TAG)
-        if foreign:
+        if meets_others(tags, to_base, runs, mine, others):
             return
-        for unit in range(units):
+        for unit in range(from_plan.size):
             at, to = np.uintp(from_base + from_plan[unit]), np.uintp(to_base + to_plan[unit])
-            target[to], target[to + np.uintp(1)] = source[at], source[at + np.uintp(1)]
-            for word in range(U2 * to, U2 * to + U4):
-                tags[word] = mine | WHOLE_WORD
+            target[to], target[to + U1] = source[at], source[at + U1]
+        for run in range(runs.shape[0]):
+            first = U2 * np.uintp(to_base + runs[run, 0])
+            tags[first : first + U2 * np.uintp(runs[run, 1])] = own
         done[0] = i + 1
 
 

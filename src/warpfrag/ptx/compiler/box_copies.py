@@ -9,6 +9,7 @@ else there is (boxes that reach out of the tensor, im2col, reductions, faults, o
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -19,7 +20,6 @@ from warpfrag.memory.tensor_map import GRANULE, MAP_ALIGN, MAP_BYTES, SHARED_ALI
 from warpfrag.ptx.interpreter.bulk_copies import LaneCopies, run_tensor_copy
 from warpfrag.ptx.interpreter.lane_group import items_of
 from warpfrag.ptx.interpreter.mbarriers import MAX_TX, TX_BITS, TX_SHIFT
-from warpfrag.ptx.interpreter.memory import Owners
 from warpfrag.ptx.interpreter.store_tags import elements
 from warpfrag.ptx.program.types import TYPES
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from warpfrag.ptx.compiler.mbarrier_batches import BatchedMbarriers
     from warpfrag.ptx.interpreter.lane_group import LaneGroup
+    from warpfrag.ptx.interpreter.memory import Owners
     from warpfrag.ptx.interpreter.warp_state import WarpState
     from warpfrag.ptx.program.actions import TensorCopy
     from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
@@ -37,8 +38,25 @@ if TYPE_CHECKING:
     Bytes = NDArray[np.uint8]
 
 SWIZZLE_PERIOD = 1024  # bytes after which every swizzle repeats
-UNIT = np.dtype(np.uint64)  # what is moved at once: half of 16 bytes
+WORD = np.dtype(np.uint64)  # a word: what is moved at once
+GRANULE_WORDS = GRANULE // WORD.itemsize
 S32 = TYPES["s32"]
+FIRST = np.zeros(1, np.int64)  # of some lanes, the first
+
+
+class UnitPlan(NamedTuple):
+    """The units of a box behind where it begins, in words of 64 bits, and the runs of words that they fill."""
+
+    units: Index
+    runs: Index  # [runs, 2]: where each begins, and its words
+
+    @staticmethod
+    def of(units: Index) -> UnitPlan:
+        """The plan of units of 16 bytes, counted in them."""
+        ordered = np.sort(units)
+        first = np.flatnonzero(np.diff(ordered, prepend=ordered[0] - 2) != 1)
+        counts = np.diff(first, append=len(ordered))
+        return UnitPlan(GRANULE_WORDS * units, GRANULE_WORDS * np.stack([ordered[first], counts], axis=1))
 
 
 @dataclass
@@ -46,11 +64,12 @@ class BoxPlan:
     """A map, and the units of its box: behind the box's address in global memory, and in shared memory by its place."""
 
     fields: TensorMapFields
-    global_units: Index
+    in_global: UnitPlan
     overlaps: bool  # whether units of a box are the same in global memory
-    by_place: dict[int, Index] = field(default_factory=dict)
+    by_place: dict[int, UnitPlan] = field(default_factory=dict)
 
     @staticmethod
+    @lru_cache(256)  # kernels are launched again with the maps that they had
     def of(data: bytes) -> BoxPlan | None:
         """The plan of the 128 bytes of a map; None where the interpreter has to read it."""
         fields = TensorMapFields.decode(data)
@@ -58,24 +77,40 @@ class BoxPlan:
             return None
         places, _ = fields.elements((0,) * fields.rank)
         units = places[..., :: GRANULE // fields.element.bytes].reshape(-1) // GRANULE
-        return BoxPlan(fields, units, len(np.unique(units)) < len(units))
+        return BoxPlan(fields, UnitPlan.of(units), len(np.unique(units)) < len(units))
 
-    @property
+    @cached_property
     def global_bytes(self) -> int:
         """From the first byte of a box to its last, gaps included."""
-        return (int(self.global_units[-1]) + 1) * GRANULE
+        return int(self.in_global.units[-1]) * 8 + GRANULE
 
-    def shared_units(self, place: int) -> Index:
+    @cached_property
+    def shared_bytes(self) -> int:
+        """The bytes of shared memory that a box reaches over."""
+        return self.fields.shared_bytes
+
+    @cached_property
+    def box_bytes(self) -> int:
+        """The bytes that an mbarrier is told of."""
+        return self.fields.box_bytes
+
+    @cached_property
+    def last_starts(self) -> Index:
+        """The last coordinates at which a box is inside the tensor."""
+        fields = self.fields
+        extents = (np.array(fields.box_indices) - 1) * np.array(fields.steps)
+        return np.array(fields.dims, np.int64) - 1 - extents
+
+    def in_shared(self, place: int) -> UnitPlan:
         """The units in shared memory, for a box at a place in the pattern of the swizzle."""
         if place not in self.by_place:
-            self.by_place[place] = (self.fields.shared_units(place) - place) // GRANULE
+            self.by_place[place] = UnitPlan.of((self.fields.shared_units(place) - place) // GRANULE)
         return self.by_place[place]
 
     def offsets(self, starts: Index) -> Index | None:
         """Where the boxes at some coordinates [lanes, axes] begin behind the tensor; None if one is not inside."""
         fields = self.fields
-        lasts = starts + (np.array(fields.box_indices) - 1) * np.array(fields.steps)
-        if (starts < 0).any() or (lasts >= np.array(fields.dims)).any():
+        if (starts < 0).any() or (starts > self.last_starts).any():
             return None
         if (starts[:, 0] * fields.pitches[0] % GRANULE).any():
             return None
@@ -113,12 +148,11 @@ class BoxTargets(NamedTuple):
 
 
 class BoxCopies:
-    """The boxes that the lanes of a batch copy; `plans` has what was found of each map, by its bytes."""
+    """The boxes that the lanes of a batch copy."""
 
     def __init__(self, batch: WarpState, mbarriers: BatchedMbarriers) -> None:
-        """Start without plans."""
+        """Take the batch and its mbarriers."""
         self.batch, self.memory, self.mbarriers = batch, batch.memory, mbarriers
-        self.plans: dict[bytes, BoxPlan | None] = {}
 
     def run(self, step: DecodedInstruction, action: TensorCopy, group: LaneGroup) -> bool:
         """Copy the boxes of all lanes; False, with nothing done, where the interpreter has to."""
@@ -128,12 +162,12 @@ class BoxCopies:
         shared = rest.pop(0) if action.direction == "load" else rest.pop(2)
         place, vector = rest.pop(0), rest.pop(0)
         copies = LaneCopies(self.batch, self.mbarriers, group)
-        axes = [group.read(item, S32)[group.mask].view(np.int32) for item in items_of(vector)]
+        axes = [group.values(item, S32).view(np.int32) for item in items_of(vector)]
         starts, boxes, maps = np.stack(axes, axis=1).astype(np.int64), group.addresses(shared), group.addresses(place)
         try:
             jobs = [
-                self.job(int(address), np.nonzero(maps == address)[0], action, starts, boxes, copies.owners)
-                for address in np.unique(maps)
+                self.job(address, np.flatnonzero(maps == address), action, starts, boxes, copies.owners)
+                for address in dict.fromkeys(maps.tolist())
             ]
             targets = self.targets(action, group, copies, rest)
         except Fault:
@@ -157,37 +191,34 @@ class BoxCopies:
         space, inner = self.memory.space_of(address)
         if address % MAP_ALIGN or space not in {"global", "const", "param"}:
             return None
-        own = owners.at(lanes)
-        data = self.map_bytes(space, inner, own.at(np.zeros(1, np.int64)))
-        if data not in self.plans:
-            self.plans[data] = BoxPlan.of(data)
-        plan = self.plans[data]
-        offsets = None if plan is None or plan.fields.rank != action.rank else plan.offsets(starts[lanes])
-        own_boxes = boxes[lanes].astype(np.int64)
-        if plan is None or offsets is None or (own_boxes % SHARED_ALIGN).any():
+        if len(lanes) < len(boxes):
+            starts, boxes, owners = starts[lanes], boxes[lanes], owners.at(lanes)
+        plan = BoxPlan.of(self.map_bytes(space, inner, owners.at(FIRST)))
+        offsets = None if plan is None or plan.fields.rank != action.rank else plan.offsets(starts)
+        places = (boxes % SWIZZLE_PERIOD).astype(np.int64)
+        if plan is None or offsets is None or (places % SHARED_ALIGN).any():
             return None
         stores = action.direction == "store"
         if stores and plan.overlaps:
             return None
-        firsts, size = plan.fields.address + offsets, plan.fields.shared_bytes
-        tensor, in_tensor = self.reach("global", firsts, plan.global_bytes, own, writes=stores)
-        _, in_shared = self.reach("shared" if stores else "cluster", own_boxes, size, own, writes=not stores)
-        return BoxJob(plan, lanes, tensor, in_tensor, in_shared, own_boxes % SWIZZLE_PERIOD, space)
+        firsts = (plan.fields.address + offsets).astype(np.uint64)
+        tensor, in_tensor = self.reach("global", firsts, plan.global_bytes, owners, writes=stores)
+        _, in_shared = self.reach(
+            "shared" if stores else "cluster", boxes, plan.shared_bytes, owners, writes=not stores
+        )
+        return BoxJob(plan, lanes, tensor, in_tensor, in_shared, places, space)
 
     def map_bytes(self, space: str, address: int, owner: Owners) -> bytes:
         """The 128 bytes of a map."""
-        buffer, (first,) = self.reach(space, np.array([address]), MAP_BYTES, owner, writes=False)
+        buffer, (first,) = self.reach(space, np.array([address], np.uint64), MAP_BYTES, owner, writes=False)
         return buffer[first : first + MAP_BYTES].tobytes()
 
-    def reach(self, space: str, firsts: Index, size: int, owners: Owners, *, writes: bool) -> tuple[Bytes, Index]:
+    def reach(self, space: str, firsts: Codes, size: int, owners: Owners, *, writes: bool) -> tuple[Bytes, Index]:
         """The buffer of so many bytes in a row for each lane, and where they begin; a Fault unless it is one buffer."""
-        both = np.concatenate([firsts, firsts + (size - 1)]).astype(np.uint64)
-        twice = Owners(np.tile(owners.blocks, 2), np.tile(owners.threads, 2), None)
-        reached = self.memory.reach_space(space, both, 1, twice, writes=writes)
-        _, buffer, places = reached[0]
-        begins, ends = np.split(places, 2)
-        if len(reached) > 1 or (ends - begins != size - 1).any():
+        reached = self.memory.find(space, firsts, size, owners, writes=writes)
+        if len(reached) > 1:
             raise Fault(0, "boxes lie in several allocations")
+        _, buffer, begins = reached[0]
         return buffer, begins
 
     def targets(
@@ -215,10 +246,10 @@ class BoxCopies:
         if told is None:
             return True
         cells, counts = np.unique(told, return_counts=True)
-        if not self.mbarriers.live.keys() >= set(cells.tolist()):
+        if not self.mbarriers.is_live[cells].all():
             return False
         fields = (self.mbarriers.words[cells] >> np.uint64(TX_SHIFT)).astype(np.int64) & ((1 << TX_BITS) - 1)
-        owed = fields - ((fields >> (TX_BITS - 1)) << TX_BITS) - counts * job.plan.fields.box_bytes
+        owed = fields - ((fields >> (TX_BITS - 1)) << TX_BITS) - counts * job.plan.box_bytes
         return not (abs(owed) > MAX_TX).any()
 
     def copy(self, job: BoxJob, copies: LaneCopies, targets: BoxTargets) -> list[int]:
@@ -231,22 +262,36 @@ class BoxCopies:
         tags = memory.tags.of_shared if is_load else memory.tags.of_global.get(id(job.tensor))
         if tags is None:
             return lanes
-        unique, which = np.unique(job.places, return_inverse=True)
-        patterns = np.stack([plan.shared_units(place) for place in unique.tolist()])
+        places, which = job.places[:1], 0 * job.lanes
+        if (job.places != places).any():
+            places, which = np.unique(job.places, return_inverse=True)
         copy_of = np.searchsorted(job.lanes, copy_lanes)
-        moved = (blocks - copies.owners.blocks[copy_lanes]) * memory.shared_stride
+        starts = job.in_shared[copy_of] + (blocks - copies.owners.blocks[copy_lanes]) * memory.shared_stride
         mine = memory.tags.writers[copies.owners.threads[copy_lanes] // LANES]
-        in_global = elements(job.tensor, UNIT), job.in_tensor[copy_of] // 8, 2 * plan.global_units[None], 0 * copy_of
-        in_shared = elements(memory.shared, UNIT), (job.in_shared[copy_of] + moved) // 8, 2 * patterns, which[copy_of]
+        in_global = job.tensor, job.in_tensor[copy_of], *joined([plan.in_global]), 0 * copy_of
+        patterns = joined([plan.in_shared(place) for place in places.tolist()])
+        in_shared = memory.shared, starts, *patterns, which[copy_of]
         source, target = (in_global, in_shared) if is_load else (in_shared, in_global)
+        arguments: list[object] = []
+        for buffer, firsts, units, _, plan_of in (source, target):
+            arguments += elements(buffer, WORD), firsts // 8, units, plan_of
         done = np.zeros(1, np.int64)
-        copy_units.run(*source, *target, tags, mine, is_load, done)
+        copy_units.run(*arguments, target[3], tags, mine, is_load, done)
         finished = len(lanes) if done[0] == len(copy_of) else int(copy_of[done[0]])
-        in_boxes, in_tensors = plan.fields.shared_bytes * finished, plan.global_bytes * finished
+        in_boxes, in_tensors = plan.shared_bytes * finished, plan.global_bytes * finished
         memory.count_bytes(job.map_space, MAP_BYTES * finished, writes=False)
         memory.count_bytes("global", in_tensors, writes=not is_load)
         memory.count_bytes("shared", in_boxes + 8 * finished * is_load, writes=is_load)
         if cells is not None:
             told = cells[copy_of < finished]
-            self.mbarriers.advance(told, np.zeros_like(told), np.full_like(told, -plan.fields.box_bytes))
+            self.mbarriers.advance(told, np.zeros_like(told), np.full_like(told, -plan.box_bytes))
         return lanes[finished:]
+
+
+def joined(plans: list[UnitPlan]) -> tuple[Index, Index]:
+    """The units and the runs of some plans, [plans, units] and [plans, runs, 2]; empty runs fill up shorter lists."""
+    if len(plans) == 1:
+        return plans[0].units[None], plans[0].runs[None]
+    longest = max(len(plan.runs) for plan in plans)
+    runs = [np.pad(plan.runs, ((0, longest - len(plan.runs)), (0, 0))) for plan in plans]
+    return np.stack([plan.units for plan in plans]), np.stack(runs)

@@ -153,7 +153,7 @@ take_units = Loop("gather", "take_units", "<u8[1] <i8[1] <i8[2] <i8[1] <u8[2]")
 copy_units = Loop(
     "batch_loops",
     "copy_units",
-    "<u8[1] <i8[1] <i8[2] <i8[1] <u8[1] <i8[1] <i8[2] <i8[1] <u8[1] <u8[1] bool <i8[1]",
+    "<u8[1] <i8[1] <i8[2] <i8[1] <u8[1] <i8[1] <i8[2] <i8[1] <i8[3] <u8[1] <u8[1] bool <i8[1]",
 )
 advance_mbarriers = Loop(
     "batch_loops", "advance_mbarriers", "<u8[1] <u8[1] <i8[1] <i8[1] <i8[1] bool <u8[1] |b1[1] <i8[1]"

@@ -254,8 +254,14 @@ class DeviceMemory:
         self, space: str, addresses: Addresses, size: int, owners: Owners, *, writes: bool
     ) -> list[tuple[NDArray[Any], Bytes, NDArray[np.int64]]]:
         """The buffers that an access of one state space touches; nothing is counted."""
-        everyone = np.arange(len(addresses))
         self.check_alignment(addresses, size)
+        return self.find(space, addresses, size, owners, writes=writes)
+
+    def find(
+        self, space: str, addresses: Addresses, size: int, owners: Owners, *, writes: bool
+    ) -> list[tuple[NDArray[Any], Bytes, NDArray[np.int64]]]:
+        """The buffers that hold bytes of one state space, aligned or not."""
+        everyone = np.arange(len(addresses))
         if space in {"global", "const"}:
             return self._reach_global(addresses, size, writes=writes)
         if space == "cluster":
