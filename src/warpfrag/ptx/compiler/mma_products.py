@@ -63,8 +63,8 @@ class Tiling:
     runner: PreparedInstruction
     a: RegisterTile
     b: RegisterTile
-    c: RegisterTile
-    d: RegisterTile
+    c: TilePlaces
+    d: TilePlaces
 
     @staticmethod
     def of(parts: list[list[DecodedInstruction]], layout: RegisterLayout, arch: str) -> Tiling | None:
@@ -87,13 +87,16 @@ class Tiling:
         c = tile_of(runner.c, operands_of(first, is_result=False), layout)
         d = tile_of(runner.d, operands_of(last, is_result=True), layout)
         fills = runner.d.size * runner.d.container.itemsize == 4 * prod(runner.d.words)  # no code is there twice
-        return None if a is None or b is None or c is None or d is None or not fills else Tiling(runner, a, b, c, d)
+        if a is None or b is None or c is None or d is None or not fills:
+            return None
+        of_c, of_d = TilePlaces(c.index, c.dtype), TilePlaces(d.index, d.dtype)
+        is_in_place = c.dtype == d.dtype and np.array_equal(c.index, d.index)
+        return Tiling(runner, a, b, of_c, of_c if is_in_place else of_d)
 
     def issue(self, products: PendingProducts, rows: Index, accumulators: frozenset[int]) -> None:
         """Issue the product of some warps."""
         has_c = np.ones(len(rows), np.bool_)
-        c, d = TilePlaces(self.c.index, self.c.dtype), TilePlaces(self.d.index, self.d.dtype)
-        product = PendingProduct(self.runner.kernels, accumulators, rows, c, d, has_c)
+        product = PendingProduct(self.runner.kernels, accumulators, rows, self.c, self.d, has_c)
         operands = []
         for role, tile in (("a", self.a), ("b", self.b)):
             units = tile.units_of(products.buffer, rows)
