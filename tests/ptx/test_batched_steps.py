@@ -236,6 +236,26 @@ def test_tiles_at_other_places_are_compared_unit_by_unit(answer):
     assert first.tolist() == [0, 0, 0, 3]
 
 
+WGMMA_AT_32_KIB = f"""{HEAD}.extern .shared .align 128 .b8 tiles[];
+.visible .entry k(.param .u64 out)
+{{
+  .reg .f32 %f<4>; .reg .b64 %rd<2>;
+  mov.b64 %rd1, 0x0000000800010800;
+  wgmma.fence.sync.aligned;
+  wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {{%f0, %f1, %f2, %f3}}, %rd1, %rd1, 0, 1, 1, 0, 0;
+  wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;
+  ret;
+}}"""
+
+
+def test_a_descriptor_that_led_into_shared_memory_is_refused_where_a_launch_has_less():
+    product = wf.ptx.load(WGMMA_AT_32_KIB)["k"]
+    product.launch(1, 128, [np.zeros(1, np.uint32)], shared=65536, engine="compiled")
+
+    with pytest.raises(PtxError, match="reaches byte 33807 of a memory of 5120"):
+        product.launch(1, 128, [np.zeros(1, np.uint32)], shared=4096, engine="compiled")
+
+
 # --- mbarriers
 
 

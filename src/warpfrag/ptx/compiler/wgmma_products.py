@@ -6,7 +6,8 @@ each descriptor. What happens then is in `pending_products`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warpfrag.execution.prepared import OperandCodec, PreparedInstruction
+    from warpfrag.isa.words import Form
     from warpfrag.ptx.compiler.pending_products import PendingProducts, ProductSteps
     from warpfrag.ptx.compiler.warp_code import RegisterLayout
     from warpfrag.ptx.interpreter.lane_group import LaneGroup
@@ -78,19 +80,29 @@ class GatherPlaces:
         return None
 
 
-@dataclass
+@lru_cache(1024)  # kernels use few descriptors and use them often
+def gather_places(
+    form: Form, arch: str, role: str, descriptors: bytes, size: int, *, is_transposed: bool
+) -> GatherPlaces | None:
+    """The places that the descriptors of warpgroups lead to; None where one is not below `size` bytes."""
+    bits = getattr(prepare(form, arch).operands, role).format.bits
+    unique, which = np.unique(np.frombuffer(descriptors, np.uint64), return_inverse=True)
+    places = [element_places(form, arch, role, word, is_transposed) for word in unique.tolist()]
+    inside = [item for item in places if item is not None and int(item.max()) < size * 8 // bits]
+    return GatherPlaces.of(np.stack(inside), which, bits // 8) if len(inside) == len(places) else None
+
+
+@dataclass(frozen=True)
 class WgmmaPlan:
     """A wgmma of a program on an architecture: what is the same whenever it runs.
 
-    `d` are the places of D's codes behind the registers of a warpgroup's first warp; `gathers` has, by role and
-    descriptors, the places of codes in shared memory.
+    `d` are the places of D's codes behind the registers of a warpgroup's first warp.
     """
 
     prepared: PreparedInstruction
     negate: tuple[bool, bool]
     trans: tuple[bool, bool]
     d: TilePlaces
-    gathers: dict[tuple[str, bytes], GatherPlaces | None] = field(default_factory=dict)
 
     @staticmethod
     def of(step: DecodedInstruction, arch: str, layout: RegisterLayout, row_bytes: int) -> WgmmaPlan | None:
@@ -108,20 +120,6 @@ class WgmmaPlan:
         return WgmmaPlan(
             prepared, (negate[0], negate[1]), (trans[0], trans[1]), TilePlaces(places, np.dtype(prepared.d.container))
         )
-
-    def gather_places(self, role: str, descriptors: NDArray[np.uint64], arch: str, size: int) -> GatherPlaces | None:
-        """The places that the descriptors of warpgroups lead to; None where one is not below `size` bytes."""
-        key = role, descriptors.tobytes()
-        if key not in self.gathers:
-            form, bits = self.prepared.form, getattr(self.prepared.operands, role).format.bits
-            is_transposed = self.trans[role == "b"]
-            unique, which = np.unique(descriptors, return_inverse=True)
-            places = [element_places(form, arch, role, word, is_transposed) for word in unique.tolist()]
-            inside = [item for item in places if item is not None and int(item.max()) < size * 8 // bits]
-            self.gathers[key] = None
-            if len(inside) == len(places):
-                self.gathers[key] = GatherPlaces.of(np.stack(inside), which, bits // 8)
-        return self.gathers[key]
 
 
 WgmmaPlans: TypeAlias = dict[tuple[int, str], WgmmaPlan | None]
@@ -190,10 +188,11 @@ class WgmmaProducts:
         self, plan: WgmmaPlan, role: str, operand: PtxOperand, group: LaneGroup
     ) -> tuple[OperandUnits, bool] | None:
         """The units that descriptors lead to, each in the shared memory of its block, and whether transposed."""
-        batch = self.batch
+        batch, form = self.batch, plan.prepared.form
         stride = batch.memory.shared_stride
-        descriptors = group.read(operand, B64)[::WARPS, 0]
-        places = plan.gather_places(role, descriptors, batch.launch.arch, stride)
+        descriptors = group.read(operand, B64)[::WARPS, 0].tobytes()
+        is_transposed = plan.trans[role == "b"]
+        places = gather_places(form, batch.launch.arch, role, descriptors, stride, is_transposed=is_transposed)
         if places is None:
             return None
         bases = batch.warp_block[group.warp_rows[::WARPS]] * (stride // 8)
