@@ -50,6 +50,19 @@ def test_an_empty_table_is_an_error(tmp_path, monkeypatch):
         read_table("empty")
 
 
+def test_a_table_is_parsed_again_only_when_it_has_changed(tmp_path, monkeypatch):
+    monkeypatch.setattr("warpfrag.tables.__path__", [str(tmp_path)])
+    monkeypatch.setattr("sys.dont_write_bytecode", False)
+    monkeypatch.setattr("sys.pycache_prefix", None)
+    (tmp_path / "some.toml").write_text("row = {bits = 4, kinds = ['s4']}\n", encoding="utf-8")
+    assert read_table.__wrapped__("some") == {"row": {"bits": 4, "kinds": ["s4"]}}
+    with monkeypatch.context() as parsing_fails:
+        parsing_fails.delattr("tomllib.loads")
+        assert read_table.__wrapped__("some") == {"row": {"bits": 4, "kinds": ["s4"]}}
+    (tmp_path / "some.toml").write_text("row = 1\n", encoding="utf-8")
+    assert read_table.__wrapped__("some") == {"row": 1}
+
+
 def test_the_rows_that_are_expected_are_there():
     # 612 instructions behind the 688 spellings of the assembler's table, 31 movers, and those of a warpgroup
     assert len(forms()) == 643 + 1074
