@@ -10,11 +10,12 @@ fp8 on sm_90:   A, B -> f16;  previous = fused(places 0 1 4 5 ...) onto 0;
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from warpfrag.arithmetic.units import ArithmeticUnit, Level, find_unit
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import IllegalInstruction, NotModelled
 from warpfrag.isa.rows import forms_of
 from warpfrag.isa.targets import architectures
@@ -47,7 +48,7 @@ _CONDITIONS = ("op", "a", "shape", "k", "blocks", "kind", "bitop", "accumulators
 _ANSWERS = ("native", "machine", "unit", "piece", "steps", "source", "level")
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Plan:
     """How one instruction runs on one architecture: the machine code, how that is known, and the rule it follows."""
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 
 from warpfrag.arithmetic.numbers import round_code
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.numerics.formats import FORMATS
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class TraceTerm:
     """One summand of a step: a product, a scaled group of products, or C.
 
@@ -24,7 +24,7 @@ class TraceTerm:
     lost: Fraction
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class TraceStep:
     """One step of one output.
 

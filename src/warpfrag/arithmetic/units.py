@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.numerics.formats import FORMATS
 from warpfrag.tables import read_table
 
@@ -14,7 +14,7 @@ Rounding = Literal["RZ-FP32", "RZ-E8M13", "RNE-FP16"]
 Level = Literal["specified", "published", "hardware"]
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class ArithmeticUnit:
     """How one machine instruction adds up; the fields are explained at the top of the table."""
 

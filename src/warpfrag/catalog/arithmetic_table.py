@@ -10,11 +10,12 @@ The rows are read off `arithmetic.plan`, the same steps and numbers that `execut
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cache
 from typing import TYPE_CHECKING
 
 from warpfrag.arithmetic import plan
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import InvalidOperand, NotModelled, quote
 from warpfrag.isa.legality import able_architectures, form_of
 from warpfrag.isa.names import spell
@@ -58,7 +59,7 @@ EXACT = "none: exact"
 CHAIN_ROUNDING = "to nearest even, to f32, after every operation"
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Reference:
     """A publication or document; `address` is a link to it."""
 
@@ -89,7 +90,7 @@ class Reference:
         return {**{name: text for name, text in asdict(self).items() if text}, "address": self.address}
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class ArithmeticRow:
     """The arithmetic that some instructions of an architecture share.
 
@@ -156,7 +157,7 @@ class ArithmeticRow:
         return {"family": self.family, **asdict(self)}
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class ArithmeticTable:
     """The rows of one architecture, or of all; it prints as a table, and as a card in notebooks."""
 

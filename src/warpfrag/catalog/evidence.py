@@ -6,11 +6,12 @@ Two questions, two answers. Who says what it computes: the ISA, a published mode
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from warpfrag.arithmetic import plan
 from warpfrag.catalog.captures.index import evidence_rows
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import NotModelled
 from warpfrag.isa.legality import able_architectures
 from warpfrag.isa.names import spell
@@ -31,7 +32,7 @@ CAPTURED_WIDTHS = {"warpgroup": 8}
 AUTHORITIES: dict[Level, Authority] = {"specified": "specified", "published": "published", "hardware": "measured"}
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Evidence:
     """How an answer is known. It unpacks as `level, detail, cases = mma.evidence("sm_90")`.
 

@@ -7,10 +7,10 @@ Methods are one-line calls to the module that knows the subject.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, cast, overload
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.core.providers import card
 from warpfrag.errors import IllegalInstruction, InvalidSparsity
 from warpfrag.execution.operand import operands_of
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from warpfrag.numerics.formats import Rounding
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Instruction:
     """One instruction. `arch` says whose wmma fragments it has, and is empty where the ISA fixes the fragments."""
 

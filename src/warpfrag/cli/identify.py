@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from warpfrag.cli.support.matrix_files import read_source
 from warpfrag.cli.support.options import complete_file, complete_instruction, integer, json_option
 from warpfrag.cli.support.output import NO, echo, print_heading, print_json
 from warpfrag.cli.support.verbs import verb
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.core.layout import Layout
 from warpfrag.errors import InvalidOperand, WarpfragError, quote
 
@@ -30,7 +30,7 @@ SLOTS = (1, 2, 4, 8, 16, 32)
 SHAPE = re.compile(r"\d{1,6}(?:[x,]\d{1,6})*", re.ASCII)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen_dataclass(eq=False)
 class LayoutReading:
     """One reading of the text as a layout, and the operands that fit it."""
 
@@ -134,7 +134,7 @@ def _readings(
             yield LayoutReading(layout, identify(layout), order and not transposed)
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class PastedLayout:
     """A text in some notation, with the shape and the names of coordinates that it leaves out."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -22,6 +22,7 @@ from warpfrag.cli.support.options import (
 )
 from warpfrag.cli.support.output import echo, print_heading, print_json, print_table, shape_text, wrapped
 from warpfrag.cli.support.verbs import verb
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.execution.operand import Scale
 
@@ -247,7 +248,7 @@ def _run_product(
     )
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class RunOperands:
     """Codes of every matrix the instruction takes, where each comes from, and the seed; None if nothing is random."""
 

@@ -6,7 +6,6 @@ that the 256 columns of a b1 matrix become eight.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -23,6 +22,7 @@ from warpfrag.cli.support.options import (
 )
 from warpfrag.cli.support.output import echo, print_heading, print_json, print_notes, table_lines, terminal_width
 from warpfrag.cli.support.verbs import verb
+from warpfrag.core.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -122,7 +122,7 @@ def command(
         print_notes(view.notes)
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class TextGrid:
     """A table of text: what a cell means, a caption, the labels of the columns, and per line a label and cells."""
 

@@ -19,8 +19,9 @@ Statements are text; the builder indents them, closes what was opened, and numbe
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
+
+from warpfrag.core.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -41,7 +42,7 @@ class AsmOperand(NamedTuple):
     expression: str
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class RegisterArray:
     """The registers of one operand as a C++ array."""
 

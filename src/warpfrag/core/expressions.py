@@ -19,11 +19,11 @@ the tree to write PTX, and `evaluate` computes it.
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.core.digit_runs import diagonals
+from warpfrag.core.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 OPERATORS = {"*": operator.mul, "+": operator.add, ">>": operator.rshift, "&": operator.and_, "^": operator.xor}
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class IndexVariable:
     """An index, such as `lane`."""
 
@@ -45,7 +45,7 @@ class IndexVariable:
         return self.name
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class IndexConstant:
     """A number that does not depend on any index."""
 
@@ -56,7 +56,7 @@ class IndexConstant:
         return str(self.value)
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class IndexOperation:
     """Two formulas joined by one of OPERATORS."""
 

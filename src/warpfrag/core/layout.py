@@ -67,7 +67,6 @@ type, and only `core` reads its columns: others ask `at`, `where`, `steps`, `run
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, product
 from math import prod
@@ -78,6 +77,7 @@ from warpfrag.core.basis_text import read_bases, write_basis
 from warpfrag.core.coordinates import REGISTERS, Coordinate, Place, check_flag, check_index, coordinate_type
 from warpfrag.core.deprecation import renamed_parameters
 from warpfrag.core.digit_runs import diagonals
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.core.gf2 import Echelon
 from warpfrag.core.linear_map import LinearMap, check_axis
 from warpfrag.core.providers import card, converter
@@ -113,7 +113,7 @@ class Basis(NamedTuple):
     moves: Coordinate
 
 
-@dataclass(frozen=True, eq=False)
+@frozen_dataclass(eq=False)
 class Layout(LinearMap):
     """A linear map from places to elements; see the top of this file. `linear_map` has its algebra."""
 

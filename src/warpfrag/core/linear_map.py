@@ -23,7 +23,6 @@ only runs that pass through the map unmixed can be cut anew.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from math import prod
@@ -49,6 +48,7 @@ from warpfrag.core.axis_cuts import (
 )
 from warpfrag.core.coordinates import check_index, check_name
 from warpfrag.core.digit_runs import diagonals
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.core.gf2 import Echelon
 from warpfrag.errors import InvalidOperand, quote
 
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     Boundaries = Mapping[str, set[int]]  # of some axes: the weights at which a digit has to start
 
 
-@dataclass(frozen=True, eq=False)
+@frozen_dataclass(eq=False)
 class LinearMap:
     """A linear map from input axes to output axes; see the top of this file.
 

@@ -7,9 +7,9 @@ both written from grids, so they cannot disagree. A `Cut` says which part of a m
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import InvalidOperand, quote
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class ColourKey(NamedTuple):
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class FigureGrid:
     """One picture: cells, blocks, and headings from the outside in; strokes in every row mark each `ruled` columns.
 

@@ -10,11 +10,11 @@ there. There are no CSS variables, because not every SVG renderer supports them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.core.coordinates import LANES
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.drawing.cells import ColourKey
 from warpfrag.drawing.panel import FONT, PADDING, SMALL, TITLE, CellSize, GridPanel, width_of
 from warpfrag.render import svg
@@ -60,7 +60,7 @@ class PlacedPanel(NamedTuple):
     y: int
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class PlacedScene:
     """A scene with its panels in place, from (0, 0), and the size of the free corner at the top left."""
 

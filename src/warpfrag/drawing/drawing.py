@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.drawing.composition import page
 from warpfrag.drawing.terminal import grid_text, note_text
 from warpfrag.errors import InvalidOperand, WarpfragError, quote
@@ -22,7 +23,7 @@ TEXT_WIDTH = 100  # letters in a line of text, unless asked otherwise
 PNG_ZOOM = 2  # pixels for each unit of the SVG: sharp on common screens and in print
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Drawing:
     """A figure: its title, the instruction, notes for the reader, and scenes of grids."""
 

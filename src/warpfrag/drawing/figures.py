@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.tables import read_table
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from warpfrag.drawing.cells import Range
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class FigureRow:
     """One row of the table of figures; the fields are explained at its top."""
 

@@ -8,11 +8,11 @@ their lanes and columns. `element_grid` shows single elements.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.core.coordinates import LANES
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.drawing.cells import (
     CellBlock,
     ColourKey,
@@ -55,7 +55,7 @@ class TensorRegion(NamedTuple):
     holds: Ranges
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class TensorMemoryMap:
     """An operand in tensor memory, in regions."""
 

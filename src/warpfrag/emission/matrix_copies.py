@@ -11,12 +11,12 @@ of the lane.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
 from warpfrag.catalog.registry import find
 from warpfrag.core.expressions import linear
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.emission.statement import ROLES
 from warpfrag.isa.operands import REGISTER_BITS
 from warpfrag.motion.matrix_lines import LineStart, line_starts, moved
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 ORDERS = ("row", "col")
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class SharedCopy:
     """How one matrix move copies one operand between shared memory, in row or column major order, and registers.
 

@@ -11,11 +11,11 @@ units: an element, or the eight bits of a byte.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING
 
 from warpfrag.core.expressions import IndexConstant, IndexOperation, IndexVariable
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.memory.shared_memory import ROW_OF_UNITS, SWIZZLES, UNIT
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from warpfrag.memory.shared_memory import Digit
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Stage:
     """How one operand gets into shared memory; `trans`: MN-major."""
 

@@ -9,11 +9,12 @@ Methods that need numpy import it when they are called, so that looking somethin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 from warpfrag.core.coordinates import check_flag, check_index, coordinate_type
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.core.providers import card, tensor_operand
 from warpfrag.errors import InvalidOperand, InvalidSparsity, NotModelled
 from warpfrag.execution.shared_operand import InShared
@@ -80,7 +81,7 @@ def thread_of(warp: int | None, lane: int) -> dict[str, int]:
     return {"lane": lane} if warp is None else {"warp": warp, "lane": lane}
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Registers:
     """What all operands have: a role, a format, a home and a layout."""
 
@@ -211,7 +212,7 @@ class Registers:
         return codes_of(self.format, array, raw=raw, rounding=rounding, what=self.described)
 
 
-@dataclass(frozen=True, repr=False)
+@frozen_dataclass(repr=False)
 class Operand(Registers, InShared):
     """A matrix spread over registers, or in shared memory, where a wgmma may find its A and finds its B.
 
@@ -312,7 +313,7 @@ class Operand(Registers, InShared):
         ]
 
 
-@dataclass(frozen=True, repr=False)
+@frozen_dataclass(repr=False)
 class SparseOperand(Operand):
     """A of a sparse instruction."""
 

@@ -5,10 +5,10 @@ B of wgmma always lies there, and A may; `Shared` is such a tile, with the descr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, SupportsIndex
 
 from warpfrag.core.coordinates import check_flag
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import InvalidOperand, quote
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from warpfrag.numerics.formats import Format, Rounding
 
 
-@dataclass(frozen=True, eq=False)
+@frozen_dataclass(eq=False)
 class Shared:
     """A tile in shared memory: bytes, of which leading axes are a batch; its descriptor; whether it is MN-major."""
 

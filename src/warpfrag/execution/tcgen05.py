@@ -12,7 +12,7 @@ read from one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -20,6 +20,7 @@ import numpy as np
 
 from warpfrag.arithmetic import matmul, plan
 from warpfrag.core.coordinates import check_flag
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import InvalidOperand, NotModelled, quote
 from warpfrag.execution.fragment import elements
 from warpfrag.execution.operand import operands_of
@@ -92,7 +93,7 @@ def _from_base(memory: Words, lane: int) -> Words:
     return memory if lane == 0 else memory[..., np.arange(TENSOR_LANES) ^ 16, :]
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class TensorProduct:
     """One product as a kernel calls it: where D is, where the others are in tensor memory, and its descriptor."""
 

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypedDict
+
+from warpfrag.core.frozen import frozen_dataclass
 
 
 class TensorCallRow(TypedDict):
@@ -16,7 +17,7 @@ class TensorCallRow(TypedDict):
     idesc: str
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class TensorCall:
     """The descriptors of A and B, from the start of their own tiles, and the instruction descriptor, as words."""
 

@@ -6,10 +6,11 @@ of one operand, `unpack` reads them; `through` says what a load of them leaves i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from warpfrag.core.coordinates import check_flag
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import IllegalInstruction, InvalidOperand, ParseError, quote
 from warpfrag.execution.operand import Metadata, Operand, Registers, SparseOperand
 from warpfrag.execution.shared_operand import Shared, as_descriptor
@@ -205,7 +206,7 @@ class InTensorShared(Operand):
         return codes
 
 
-@dataclass(frozen=True, repr=False)
+@frozen_dataclass(repr=False)
 class TensorOperand(_InTensorMemory, InTensorShared):
     """A matrix in tensor memory: D, and A where it is there. A may lie in shared memory instead, as A of wgmma does."""
 
@@ -232,19 +233,19 @@ class TensorOperand(_InTensorMemory, InTensorShared):
         return elements if raw else codes.from_codes(self.format, elements)
 
 
-@dataclass(frozen=True, repr=False)
+@frozen_dataclass(repr=False)
 class SharedTensorOperand(InTensorShared):
     """B, which lies in shared memory."""
 
 
-@dataclass(frozen=True, repr=False)
+@frozen_dataclass(repr=False)
 class SparseTensorOperand(TensorOperand, SparseOperand):
     """A of a sparse product in tensor memory: its stored half."""
 
     pattern: Pattern
 
 
-@dataclass(frozen=True, repr=False)
+@frozen_dataclass(repr=False)
 class TensorMetadata(_InTensorMemory, Metadata):
     """The metadata of a sparse A in tensor memory: four bits for each row and chunk.
 
@@ -263,7 +264,7 @@ class TensorMetadata(_InTensorMemory, Metadata):
         return self.layout.at(**pair, tlane=tlane, column=column, slot=slot)
 
 
-@dataclass(frozen=True, repr=False)
+@frozen_dataclass(repr=False)
 class TensorScale(_InTensorMemory):
     """Scale factors of A or B in tensor memory: a byte each. An instruction reads those from its byte id on.
 
@@ -319,7 +320,7 @@ class TensorScale(_InTensorMemory):
         return codes if check_flag("raw", raw) else from_codes(self.format, codes)
 
 
-@dataclass(frozen=True, repr=False)
+@frozen_dataclass(repr=False)
 class TensorRegisters(Registers):
     """The registers of a load or store of tensor memory: which column of which lane each holds."""
 

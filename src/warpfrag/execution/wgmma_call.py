@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
+
+from warpfrag.core.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from warpfrag.numerics.arrays import Bytes, Words
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Variant:
     """What is fixed when a kernel is assembled: where A lies, and the immediates. Pairs are for A and B."""
 
@@ -53,7 +54,7 @@ class WgmmaCallRow(TypedDict):
     scale_d: bool
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class WgmmaCall:
     """How a wgmma is called, besides its registers and the bytes of shared memory."""
 
@@ -93,7 +94,7 @@ class WgmmaCall:
         return WgmmaCases(self.variant, words, shared, self.descriptors, self.scale_d)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen_dataclass(eq=False)
 class WgmmaCases:
     """Cases of one wgmma that share a kernel, descriptors and scale-d.
 

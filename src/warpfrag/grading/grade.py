@@ -10,12 +10,13 @@ from __future__ import annotations
 import importlib.util
 import sys
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import CompilerDeparture, InvalidOperand, UnusableFile, WarpfragError, quote
 from warpfrag.grading.expressions import dtype_of, evaluate
 from warpfrag.ptx.launch.kernel import load
@@ -36,7 +37,7 @@ MAX_ARRAY = 1 << 34  # bytes of a file
 SEED = 20_260_101  # of the bytes that outputs hold before a launch
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Grade:
     """How a test went: whether it passed, and the first reason why not."""
 

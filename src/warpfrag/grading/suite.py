@@ -25,11 +25,12 @@ An argument is a table with `name` and one of `value` (a number), `expr` (an exp
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import UnusableFile, quote
 from warpfrag.render.files import read_bytes
 
@@ -40,7 +41,7 @@ TOLERANCES = ("rtol", "atol", "ulps")
 FOREIGN = (".cu", ".py")  # what is compiled or run, and so must be trusted
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class TestArgument:
     """An argument of a launch: its name, and where its value comes from."""
 
@@ -56,7 +57,7 @@ class TestArgument:
     __test__ = False  # pytest takes a name that begins with Test for its own
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Expectation:
     """What an array should hold: an expression or a file, and how far off a value may be."""
 
@@ -67,7 +68,7 @@ class Expectation:
     ulps: int = 0
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class KernelTest:
     """A launch and what it should leave."""
 

@@ -8,13 +8,14 @@ are as expected; the words themselves go into a file, from which another reading
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from warpfrag.catalog.registry import get
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.emission.tcgen05 import identifier, module
 from warpfrag.emission.tensor_probe import UNIT, probe_module, vector
 from warpfrag.hardware.tensor_memory import TensorLaunch, random_images
@@ -38,7 +39,7 @@ PROBED_COLUMNS = 64
 MMA = "tcgen05.mma"
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class OpenPoint:
     """A question, where it is discussed, the targets that can answer it, and the launch that does."""
 
@@ -49,7 +50,7 @@ class OpenPoint:
     make: Callable[[str], TensorLaunch]
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Settled:
     """What a GPU said to an open point: how many words are as expected, and the first that is not."""
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
+
+from warpfrag.core.frozen import frozen_dataclass
 
 MAX_MISMATCHES = 5  # mismatches kept per kernel: the first few tell the story
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Mismatch:
     """One word that differs: where, and both values."""
 
@@ -28,7 +30,7 @@ class Mismatch:
         )
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class KernelResult:
     """One kernel: an instruction with a selector."""
 
@@ -52,7 +54,7 @@ class KernelResult:
         return not self.trouble and not self.differing
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Report:
     """A whole comparison."""
 

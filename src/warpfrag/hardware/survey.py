@@ -7,11 +7,11 @@ searched. The file is written after every layer, so a survey that is killed can 
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import InvalidOperand, NotModelled, UnusableFile, quote
 from warpfrag.prediction.choices import MAX_M, Choice, ChoiceRun, Choices, LayerKind
 from warpfrag.prediction.cublaslt import Question, library
@@ -31,7 +31,7 @@ SAVED_EVERY = 1
 """Layers between two writes of the file."""
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class SurveyPlan:
     """What is asked: kinds of products, layers by name, and the largest m."""
 

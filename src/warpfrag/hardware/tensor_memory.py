@@ -6,12 +6,12 @@ of a pair, of the kernel that `emission.tcgen05` writes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from warpfrag.catalog.random_operands import classes
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.emission.tcgen05 import identifier, module
 from warpfrag.execution.tensor_images import image_columns, shared_parts, tensor_operands
 from warpfrag.numerics.codes import code_dtype
@@ -32,7 +32,7 @@ WIDTH = 64
 WARPS = 4
 
 
-@dataclass(frozen=True, eq=False)
+@frozen_dataclass(eq=False)
 class TensorLaunch:
     """One launch: a module, its entry, how many blocks, and an array for each parameter; `result` is written."""
 

@@ -6,11 +6,11 @@ immediates are its leading coordinates; this is the one place that says which wo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING
 
 from warpfrag.core.coordinates import check_index
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import InvalidOperand, quote
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ SELECTED_BY: dict[str, tuple[str, ...]] = {"metadata": ("selector",), **dict.fro
 WORD_BYTES = 4
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Immediates:
     """The immediates of one instruction; the ids are those of A and of B."""
 

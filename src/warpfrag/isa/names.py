@@ -6,10 +6,10 @@ A name is read and written by the rows of `words`, so the two cannot drift. Word
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import ParseError
 from warpfrag.isa.ops import OPS, Op
 from warpfrag.isa.rows import families, families_of
@@ -19,7 +19,7 @@ from warpfrag.isa.words import FIXED, SHAPE, WORDS, Form
 LONGEST = 256  # characters; the longest legal name has about half of that
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class ParsedName:
     """What a text says: its operation, and a choice for each word, in the order in which a wrong one is looked for.
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import TYPE_CHECKING
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.isa.rows import fits
 from warpfrag.tables import read_table
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 ROLES = ("a", "b", "c", "d")
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Nickname:
     """A row of the table: the types a name may mean, and what else an instruction must have."""
 

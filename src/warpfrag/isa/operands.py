@@ -5,10 +5,10 @@ The format comes from the name, the container from `tables/containers.toml`, the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.core.layout import MAY_BE_LEFT_OUT, Layout
 from warpfrag.isa.patterns import pattern_of
 from warpfrag.isa.rows import families_of
@@ -33,7 +33,7 @@ Home = Literal["warp", "warpgroup", "shared", "tensor", "immediate"]
 """Where an operand lives: registers of a warp or of a warpgroup, shared or tensor memory, the instruction itself."""
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class OperandSpec:
     """One operand. Where nobody knows the layout, `unknown` says so and `layout` only counts registers.
 

@@ -8,8 +8,10 @@ To add an operation: a row here, its families in `tables/instructions.toml`, and
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal
+
+from warpfrag.core.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +25,7 @@ Of tcgen05 `either` is shared or tensor memory.
 """
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Op:
     """An operation of the ISA, such as mma or ldmatrix, as data.
 

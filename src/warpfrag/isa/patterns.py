@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import TYPE_CHECKING
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.isa.rows import families_of
 from warpfrag.tables import read_table
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from warpfrag.isa.words import Form
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Pattern:
     """One row of the table of patterns. `rising` and `descending` map codes to the columns stored, in order.
 

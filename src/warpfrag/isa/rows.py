@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.isa.ops import OPS
 from warpfrag.isa.targets import Target, targets
 from warpfrag.isa.tcgen05.products import TensorForm
@@ -26,7 +27,7 @@ WIDTHS = re.compile(r"(m\d+n)(\d+)\.\.(\d+)(?:/(\d+))?(k\d+)")
 SAME_AS = {"b": "a", "c": "d"}  # a family that says nothing of B means A's type, and nothing of C means D's
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Family:
     """One row of the table of instructions; the fields are explained at its top. `words` are its lists."""
 

@@ -13,10 +13,11 @@ order among themselves: the types (of D, A, B, C, then of the scale factors), th
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.isa.ops import OPS
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Shape(NamedTuple):
         return f"m{self.m}n{self.n}" + (f"k{self.k}" if self.k else "")
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Form:
     """One instruction, as plain words. Words that do not apply are empty."""
 
@@ -147,7 +148,7 @@ def _as_is(entry: object) -> tuple[str, ...]:
     return (str(entry),)
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class WordSpec:
     """One kind of word.
 

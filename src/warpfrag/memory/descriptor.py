@@ -34,10 +34,11 @@ use. So does `decode`; `problems` says what is suspicious about a word.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from warpfrag.core.coordinates import check_flag
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.memory.shared_memory import SWIZZLES, UNIT, Digit, Memory, Order, is_whole, repr_of_fields
 
@@ -136,7 +137,7 @@ class StagedOperand(Protocol):
         """Whether it may lie in shared memory."""
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Descriptor:
     """One descriptor; all in bytes, but for the base offset, which counts rows of 128 bytes. See the top of this file.
 

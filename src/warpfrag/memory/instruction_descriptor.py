@@ -20,10 +20,11 @@ takes any word, and `problems` says what is suspicious about it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.isa.tcgen05.products import TensorForm, shape_rows
 from warpfrag.memory.descriptor import Explained, Problem
@@ -79,7 +80,7 @@ def _numbers(name: str, kind: str) -> dict[str, int]:
     return dict(table[kind if name in ("a", "b") else name])
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class InstructionDescriptor:
     """One instruction descriptor; see the top of this file.
 
@@ -278,7 +279,7 @@ def _differences(word: InstructionDescriptor, instruction: HasForm | None) -> It
                 yield Problem(name, f"the word says {name} {getattr(word, name)}, the instruction {entry}")
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class ZeroColumnMask:
     """Which columns of B mma.ws leaves out: runs of `zeros` columns that are zero and `used` columns that are read.
 

@@ -33,10 +33,11 @@ and two for each pass: docs/evidence.)
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from warpfrag.core.coordinates import LANES, Coordinate, check_index, coordinate_type
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import InvalidOperand, quote
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class Digit(NamedTuple):
     stride: int
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Memory:
     """How a matrix lies in shared memory, in bytes; see the top of this file.
 

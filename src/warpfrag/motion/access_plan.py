@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from warpfrag.core.coordinates import LANES
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.motion.access import Access
 from warpfrag.motion.addresses import address_sum, sum_expression, swizzle_expression
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MAX_ROWS = 8  # accesses in a card
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class AccessPlan:
     """A plan to load or store an operand: its instructions, in order, and what follows them.
 

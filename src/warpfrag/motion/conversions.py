@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import NotModelled
 from warpfrag.numerics.float_environment import exact_floats
 from warpfrag.numerics.formats import FORMATS
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Conversion:
     """One row of the table of conversions; the fields are explained at its top."""
 

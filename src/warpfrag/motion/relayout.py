@@ -14,13 +14,14 @@ A step that does nothing is left out, so that a plan which only renames register
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Literal
 
 from warpfrag.core.axes import Axis
 from warpfrag.core.deprecation import renamed_attributes
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.core.gf2 import Echelon
 from warpfrag.core.layout import Layout
 from warpfrag.errors import InvalidOperand, quote
@@ -56,7 +57,7 @@ MATRIX_BITS = 16  # of the elements that movmatrix transposes
 WARP = "warp"  # the axis of a fragment that four warps hold together
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Relayout:
     """How a matrix gets from the registers of one operand to those of another: steps, to run or to print."""
 

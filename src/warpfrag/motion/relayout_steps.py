@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from warpfrag.core.expressions import linear
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.motion.conversions import conversion
 from warpfrag.motion.shuffle_search import Select, Shuffle, Swap
 
@@ -27,7 +27,7 @@ Assembly: TypeAlias = tuple[tuple[RegisterSlot | None, ...], ...]
 """For each word that is made, the cells that it is made of; None where nothing is needed."""
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Permute:
     """Words put together from cells of `bits` bits."""
 
@@ -40,7 +40,7 @@ class Permute:
         return all(whole_word(cells) is not None for cells in self.words)
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class LanePermute:
     """Words put together from bytes of two words each, as `words` says, or as `others` where `mask` selects the lane.
 
@@ -53,7 +53,7 @@ class LanePermute:
     others: Assembly
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Convert:
     """Words put together from converted elements."""
 
@@ -62,7 +62,7 @@ class Convert:
     words: Assembly
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Transpose:
     """movmatrix on these words, which are all that are kept: 8 x 8 elements of 16 bits."""
 

@@ -7,9 +7,9 @@ in both orders, tight and with every swizzle, and the cheapest pair of a store a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.memory.shared_memory import Memory
 from warpfrag.motion.loads import loads, stores
 from warpfrag.motion.matrix_accesses import LINE
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 BARRIER = 1  # __syncwarp() between the store and the load
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class SharedMemoryRoundTrip:
     """A store and a load, and what is converted before the one or after the other."""
 

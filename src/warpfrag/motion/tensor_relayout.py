@@ -12,12 +12,13 @@ elements would change warps: that is refused.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 from warpfrag.catalog.registry import get
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.core.layout import Layout
 from warpfrag.errors import InvalidOperand, NotModelled
 from warpfrag.execution.operand import Operand
@@ -46,7 +47,7 @@ REPEATS = 128
 HALF = 16  # bits of what a load packs
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class TensorRelayout(Relayout):
     """How D of a product becomes A of another: `load`, then `registers`, then `store`, for every `columns` of D.
 

@@ -14,11 +14,12 @@ multiple of 16 fills its last chunk in part; lines still start at multiples of 1
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING
 
 from warpfrag.core.coordinates import LANES
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.memory.shared_memory import is_whole
 
@@ -35,7 +36,7 @@ TMA_SWIZZLES = {(1, 2): 32, (3, 1): 64, (7, 0): 128}
 """The masks and shifts that the swizzles of TMA and wgmma are, and their bytes: the width that they need."""
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class TileMemory:
     """How a tile lies: lines `pitch` bytes apart, chunk c of row r at c ^ (r >> shift & mask).
 

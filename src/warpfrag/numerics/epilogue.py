@@ -10,12 +10,12 @@ in it changes alpha * sum. A kernel that has an epilogue starts its sums from ze
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.numerics.arrays import as_array
 from warpfrag.numerics.codes import code_dtype, natural_dtype
@@ -33,7 +33,7 @@ MAX_INTEGER = 2.0**53
 """Integers up to this one are exact in float64."""
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Epilogue:
     """alpha * (A B) + beta * C + bias, rounded to `result`: f32, f16 or bf16.
 

@@ -6,11 +6,11 @@ exactly, a product of matrices is a few products of float64 matrices, put togeth
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.numerics.float_environment import exact_floats
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ MAX_WIDTH = 900
 """Bits from the highest to the lowest that limbs are cut from in float64, without overflow."""
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class ExactArray:
     """An array of exact numbers: units * 2**exponent, the units Python integers of any length."""
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import zipfile
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from importlib.resources import files
 from io import BytesIO
@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import InvalidOperand, NotModelled, UnusableFile, quote
 from warpfrag.render.files import write_atomically
 
@@ -92,7 +93,7 @@ class ProductKind(NamedTuple):
         return LayerKind(self.call, self.type, f"tn{np.gcd(m, step)}")
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Choices:
     """A library's choices on one GPU: `runs` of a layer, `find` for one product."""
 

@@ -19,11 +19,11 @@ import re
 import struct
 import sys
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import NoGpu
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class _NodeParams(ctypes.Structure):
     ]  # fmt: skip
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Question:
     """A product as a library is asked for it: `call` is what of PyTorch computes it."""
 

@@ -5,9 +5,10 @@ The report that users see. `measure_errors` makes it.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.products.order import Order
 from warpfrag.render import html
 from warpfrag.render.plots import error_page
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from warpfrag.render.palette import Theme
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Growth:
     """The errors of the product of the first k only.
 
@@ -34,7 +35,7 @@ class Growth:
     normwise: float
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Summary:
     """Largest, root mean square and mean error."""
 
@@ -52,7 +53,7 @@ class Summary:
     rms_to_rms: float | None = None
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Errors:
     """The errors of one architecture and order; computed minus exact, so that a negative mean is a bias downwards.
 
@@ -150,7 +151,7 @@ class Errors:
         }
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class ErrorReport:
     """The errors of one product, side by side."""
 

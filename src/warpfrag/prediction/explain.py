@@ -6,12 +6,13 @@ brings its own; for an array every architecture and order that is modelled is tr
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import InvalidOperand, NotModelled, WarpfragError, quote
 from warpfrag.isa.legality import form_of
 from warpfrag.isa.names import spell
@@ -46,7 +47,7 @@ CONTEXT = 3
 LISTED = 12
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class ResultOrigin:
     """What gives a result in every code: `order` and `arch` are None where nothing that is modelled does."""
 
@@ -66,7 +67,7 @@ class ResultOrigin:
         return f"{self.name}: {words}, on {self.arch}{lost}"
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Explanation:
     """Two results of one product: what gives each, how many codes differ, and the steps of the first that does."""
 
@@ -205,7 +206,7 @@ def explain(
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class _Work:
     """The product of which there are two results."""
 

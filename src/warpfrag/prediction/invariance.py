@@ -8,12 +8,13 @@ between these: of one layer, or of all layers of a model, with the m at which th
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.prediction.predict_order import OrderRun, order_runs, product_kind
 from warpfrag.render import html, svg
@@ -35,7 +36,7 @@ MAX_LAYERS = 10_000
 HUES = (250, 25, 145, 80, 310, 195, 50, 280, 110, 340)
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class LayerRanges:
     """One layer: its name, n and k, and the ranges of m in which each output keeps its order of additions."""
 
@@ -45,7 +46,7 @@ class LayerRanges:
     ranges: tuple[OrderRun, ...]
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Invariance:
     """The ranges of m in which layers keep their order of additions."""
 

@@ -7,7 +7,6 @@ product is compared some rows at a time, since exact numbers are large.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from warpfrag.arithmetic import trace
 from warpfrag.arithmetic.rules import Popcount
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import InvalidOperand, NotModelled, quote
 from warpfrag.execution.sparsity import compress, logical_columns
 from warpfrag.isa.names import spell
@@ -116,7 +116,7 @@ def error_report(
     return ErrorReport(spell(first.form), shape, first.rule.d, tuple(errors), against is not None)
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class MeasuredTask:
     """What is computed: which product, where, in which order."""
 

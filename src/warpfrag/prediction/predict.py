@@ -7,11 +7,11 @@ library leaves products of K out, so does the prediction, with a warning.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import InvalidOperand, LossyProduct, quote
 from warpfrag.numerics.arrays import as_array
 from warpfrag.numerics.codes import natural_dtype
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 ARCH = "sm_90"
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Prediction:
     """D as PyTorch gives it, and how that is known: `product` has the order and what it rests on."""
 

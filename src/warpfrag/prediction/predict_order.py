@@ -12,13 +12,14 @@ proved, is a guess. A choice that no rule covers is `NotModelled`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from warpfrag.core.coordinates import check_flag
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import InvalidOperand, NotModelled, quote
 from warpfrag.prediction import choice_model
 from warpfrag.prediction.choices import Choice, ProductKind, built_in, choices_of
@@ -45,7 +46,7 @@ ALIKE = {"linear": "matmul", "scaled_mm bias": "scaled_mm slow"}
 INTEGERS = "any library: integers have the same sum in every order"
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class MeasuredProduct:
     """A measured product: what was called with which operands, the kernel that ran, and the order that explains it."""
 
@@ -65,7 +66,7 @@ class MeasuredProduct:
         return self.m, self.n, self.k
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class PredictedOrder:
     """The order of additions of a product, and how it is known."""
 
@@ -125,7 +126,7 @@ class PredictedOrder:
         }
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class OrderRun:
     """A range of m in which a layer keeps its order; `order` is None where no rule covers what the library chooses."""
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import InvalidOperand, NoGpu, NotModelled, OutOfMemory, quote
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Machine(Protocol):
         """The codes of D = A B + C."""
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Cpu:
     """The cores of this machine."""
 

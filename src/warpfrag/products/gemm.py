@@ -7,13 +7,14 @@ are padded with zeros, as a kernel pads its last tile.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Required, TypedDict, Unpack, cast, overload
 
 import numpy as np
 
 from warpfrag.arithmetic import plan
 from warpfrag.arithmetic.schedule import check_threads
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.execution.operand import operands_of
 from warpfrag.isa.legality import arithmetic_arch, chained_arch, form_of
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 ASCENDING = Order()
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Product:
     """A product before it runs: the rule, the codes of A and B, and the extents that D has."""
 

@@ -17,11 +17,12 @@ parts are added in place.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
 from warpfrag.core.coordinates import check_flag
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import InvalidOperand, quote
 
 LINE = 1024
@@ -63,7 +64,7 @@ def _in_steps(chain: Chain, step: int) -> Chain:
     )
 
 
-@dataclass(frozen=True, repr=False)
+@frozen_dataclass(repr=False)
 class Order:
     """The order of additions along k; every length is counted in k.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from warpfrag.arithmetic.protocol import ProductOperands
 from warpfrag.arithmetic.reference import NAN_F16, NAN_F32
 from warpfrag.arithmetic.rules import Fused, IntegerSum
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import InvalidOperand
 from warpfrag.execution.sparsity import compress_to_columns
 from warpfrag.numerics.codes import code_dtype
@@ -36,7 +37,7 @@ SUMS = {"f16": np.float32, "f32": np.float32, "f64": np.float64, "s32": np.int64
 """What partial sums of an accumulator are added in."""
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Multiplicands:
     """Codes of A [T, M, K] and B [T, K, N], K of any length, and what else a rule takes.
 

@@ -6,12 +6,13 @@ of two orders can be put side by side: as long as they add the same k in the sam
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from warpfrag.core.coordinates import check_index
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import InvalidOperand
 from warpfrag.numerics.codes import code_dtype
 from warpfrag.numerics.epilogue import Epilogue, convert, finish
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from warpfrag.products.summation import Codes, Multiplicands, Sums
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class ProductStep:
     """One step of one output: what was done to which k, and the code that came out."""
 

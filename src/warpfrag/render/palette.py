@@ -7,9 +7,10 @@ equal lightness looks equally light; a test checks that text on it has a contras
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import cos, radians, sin
 from typing import Literal
+
+from warpfrag.core.frozen import frozen_dataclass
 
 COLOURS = 32  # beyond so many threads, as in a warpgroup, the colours of the first warp come again
 GROUP = 4  # lanes that share a hue
@@ -19,7 +20,7 @@ FIRST_HUE = 250
 Theme = Literal["auto", "light", "dark"]
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Palette:
     """The colours of one theme. `lightness` and `chroma` are those of the four lanes of a group."""
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from difflib import get_close_matches
 from functools import cache, cached_property
 from hashlib import sha256
@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 import numpy as np
 
 from warpfrag.catalog.registry import get
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import UnusableFile, WarpfragError, quote
 from warpfrag.isa.legality import form_of
 from warpfrag.isa.targets import read_target
@@ -54,7 +55,7 @@ class StudyBlock(NamedTuple):
     columns: range
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Case:
     """One product of a study."""
 
@@ -141,7 +142,7 @@ def _plain(value: object) -> object:
     return [_plain(entry) for entry in value] if isinstance(value, tuple) else value
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Study:
     """What a file asks for: every combination of these is a case."""
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warpfrag.core.coordinates import check_flag
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import InvalidOperand, StoreWarning, UnusableFile, quote
 from warpfrag.study.checksums import BlockDamage, list_damage
 from warpfrag.study.contents import (
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class StudyResults:
     """What a store has; `blocks` of D of the cases that can be computed are asked for, `done` of them are there."""
 

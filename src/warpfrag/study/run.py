@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from contextlib import closing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from warpfrag.arithmetic import plan
 from warpfrag.arithmetic.rules import Popcount
 from warpfrag.core.coordinates import check_flag, check_index
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import InvalidOperand, NotModelled, StoreWarning, UnusableFile, UnusableScheduler, quote
 from warpfrag.isa.legality import arithmetic_arch
 from warpfrag.isa.operands import operands
@@ -47,7 +47,7 @@ class BlockTask(NamedTuple):
     threads: int | None
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Outcome:
     """What became of one case: its figures, or why it cannot be computed."""
 

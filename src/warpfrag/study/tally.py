@@ -6,13 +6,14 @@ the whole product. An output is compared where everything that goes into it is f
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from fractions import Fraction
 from math import sqrt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.numerics.exact import exact_numbers, exact_product
 from warpfrag.prediction.error_figures import Figures, magnitude
 from warpfrag.prediction.error_report import Summary
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 NOTHING = Fraction(0)
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class ErrorTally:
     """What is known of some outputs; ulps and relative errors are those of the ones that were compared."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from threading import Lock, current_thread, get_ident, local
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -18,6 +18,7 @@ except ImportError as error:  # pragma: no cover (tests of this module need torc
 
 from warpfrag.arithmetic.backends.device_kernel import cupy
 from warpfrag.core.coordinates import check_flag
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import InvalidOperand, NoGpu, NotEmulated, NotModelled, quote
 from warpfrag.isa.legality import arithmetic_arch, form_of
 from warpfrag.isa.names import spell
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 ASCENDING = Order()
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Record:
     """One product that ran.
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.catalog.evidence import Evidence
 from warpfrag.core.coordinates import check_index
 from warpfrag.core.expressions import element_formulas
+from warpfrag.core.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from warpfrag.core.coordinates import Coordinate
@@ -23,7 +23,7 @@ class ElementPlace(NamedTuple):
     slot: int
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class ElementMap:
     """The map of one fragment: from `x[t, lane]` to rows and columns, and back."""
 

@@ -10,11 +10,12 @@ start of the memory that it is a view of.
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.execution.fragment import cut_slots as cut_elements
 
@@ -37,7 +38,7 @@ class ReachableMemory(NamedTuple):
     stop: int
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Pointer:
     """A place in memory; see `ptr`. Adding moves it by elements of its array, as in C."""
 
@@ -136,7 +137,7 @@ def _allocation(array: NDArray[Any]) -> NDArray[np.uint8]:
     return owner.ravel(order="K").view(np.uint8)
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Tile:
     """Some lines (rows or columns) of elements in memory, `ldm` elements from the start of one to the next."""
 

@@ -5,12 +5,12 @@ Names that Python has taken (`float`, `int`) are defined in capitals here; the p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.numerics.arrays import as_array
 from warpfrag.numerics.codes import natural_dtype
@@ -54,7 +54,7 @@ class MemoryLayout(Enum):
         return self.name
 
 
-@dataclass(frozen=True, repr=False)
+@frozen_dataclass(repr=False)
 class ElementType:
     """A type that C++ can give a fragment or its `x`.
 

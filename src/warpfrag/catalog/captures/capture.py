@@ -21,7 +21,6 @@ Those of tcgen05 are images (`execution.tensor_images`), with the cases in front
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
@@ -30,6 +29,7 @@ import numpy as np
 
 from warpfrag.catalog.captures.index import folders, whole
 from warpfrag.core.coordinates import LANES
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.execution.wgmma_call import WgmmaCall
 from warpfrag.isa.legality import resolve
 from warpfrag.isa.tcgen05.layouts import TENSOR_LANES
@@ -70,7 +70,7 @@ class About(TypedDict):
     entries: list[CaptureEntry]
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class CapturedCase:
     """One entry and class of a capture: operand registers and what the GPU gave."""
 
@@ -95,7 +95,7 @@ class CapturedCase:
                 raise ValueError(msg)
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class WgmmaCase:
     """One entry and class of a wgmma: how it was called, and what the GPU gave."""
 
@@ -119,7 +119,7 @@ class WgmmaCase:
             raise ValueError(msg)
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class TensorCase:
     """One entry and class of a product of tcgen05: images of its memories, and the columns of D that the GPU gave."""
 
@@ -149,7 +149,7 @@ def _wgmma_case(entry: CaptureEntry, kind: str, arrays: dict[str, NDArray[np.uin
     return WgmmaCase(entry["instruction"], entry["selector"], kind, call.stage(arrays), d)
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Capture:
     """An open capture file."""
 

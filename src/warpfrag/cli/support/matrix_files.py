@@ -13,12 +13,12 @@ from __future__ import annotations
 import math
 import re
 import sys
-from dataclasses import dataclass
 from fractions import Fraction
 from io import BytesIO, StringIO
 from typing import TYPE_CHECKING, Any
 
 from warpfrag.cli.support.output import shape_text, table_lines
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import InvalidOperand, UnusableFile, quote
 from warpfrag.render.files import read_bytes
 
@@ -44,7 +44,7 @@ SPECIAL = re.compile(r"([+-]?)(inf|infinity|nan)", re.IGNORECASE)
 MAX_WHOLE = 1e15  # a whole number up to here is written without a point
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class InputSource:
     """What was read: its name, as errors have it, and its bytes."""
 

@@ -6,7 +6,7 @@ and column, are arguments. Everything is a record, a dict from column to number,
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import product
 from math import prod
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from warpfrag.cli.support.options import CHOICES
 from warpfrag.cli.support.output import shape_text
 from warpfrag.core.coordinates import LANES, check_index
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.execution.operand import Metadata, Operand, Scale, SparseOperand
 from warpfrag.isa.tcgen05.layouts import copies_in_words, scaled_lines
@@ -63,7 +64,7 @@ class LogicalColumns(NamedTuple):
         return f"{self.first}..{self.last}" if self.first < self.last else f"{self.first}"
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class OperandView:
     """An operand, or the row addresses of ldmatrix and stmatrix, which are no registers."""
 

@@ -6,11 +6,11 @@ All of it is compared code by code, so it holds whether or not a mistake is foun
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.numerics.arrays import as_doubles
 from warpfrag.numerics.codes import code_dtype, from_codes
 
@@ -29,7 +29,7 @@ MIN_EQUAL = 2  # elements of which it is worth saying what they equal
 MAX_NAMED = 12  # ranges that are listed
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Agreement:
     """What is right of a wrong result: the places that are right throughout, and what the wrong elements equal.
 

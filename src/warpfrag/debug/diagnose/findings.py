@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.debug.mistakes.mistake import KINDS, Misreading, Mistake, likelihood
 from warpfrag.render import html
 
@@ -23,7 +24,7 @@ Candidate: TypeAlias = tuple[Suspect, ...]
 MAX_LISTED = 3  # findings in a repr
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Finding:
     """A mistake that explains what was observed. `operand` is the one it is made with; `second` the other of a pair."""
 

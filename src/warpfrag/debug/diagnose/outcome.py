@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from warpfrag.arithmetic import matmul, plan
 from warpfrag.arithmetic.protocol import ProductOperands
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.debug.mistakes import suspects
 from warpfrag.debug.mistakes.mistake import Misreading, Mistake
 from warpfrag.debug.mistakes.of_descriptors import suspects_in_memory
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     Words = NDArray[Any]  # registers, or of an operand in shared memory its bytes
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class SuspectProduct:
     """What should have run: the instruction, on an architecture, with these immediates.
 

@@ -7,7 +7,6 @@ few wrong outputs are computed for all of them at once; what gives those is comp
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from warpfrag.arithmetic import plan
 from warpfrag.arithmetic.rules import IntegerSum, Popcount
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.debug.diagnose.agreement import agreement
 from warpfrag.debug.diagnose.findings import Diagnosis, diagnosis
 from warpfrag.debug.diagnose.near_misses import RoundingBound, leftovers, rounding, shift
@@ -56,7 +56,7 @@ class BlockTile(NamedTuple):
     k: int
 
 
-@dataclass(frozen=True, eq=False)
+@frozen_dataclass(eq=False)
 class Suspicion:
     """A mistake in a kernel: what it makes of some lines of a matrix: rows of A, C and D, columns of B."""
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from warpfrag.core.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,7 +40,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 """The likeliest first."""
 
 
-@dataclass(frozen=True, eq=False)
+@frozen_dataclass(eq=False)
 class Mistake:
     """One mistake. `change` takes and gives the registers of the operand, uint32[..., lanes, words].
 
@@ -58,7 +60,7 @@ class Mistake:
         return f"{self.operand}: {self.text}"
 
 
-@dataclass(frozen=True, eq=False)
+@frozen_dataclass(eq=False)
 class Misreading:
     """The right registers, but something else runs on them: other words of the name, another architecture.
 

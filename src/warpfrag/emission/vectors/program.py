@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from warpfrag.codegen.cuda import CudaBuilder
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.emission import cuda, cuda_kernels, cuda_wgmma, tcgen05, wgmma_variants
 from warpfrag.emission.statement import ROLES, identifier, raw_name, threads
 from warpfrag.errors import InvalidOperand, quote
@@ -199,7 +199,7 @@ int main() {
 """
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class ProgramScope:
     """What differs in C++ between products of a warp, a warpgroup and a block.
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.emission.vectors.groups import warp_groups
 from warpfrag.emission.vectors.self_check import self_check
 from warpfrag.emission.vectors.tensor_vectors import self_check_tensor, tensor_groups
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from warpfrag.emission.vectors.vector_group import VectorGroup
 
 
-@dataclass(frozen=True, eq=False)
+@frozen_dataclass(eq=False)
 class VectorSet:
     """The test vectors of one instruction, with the arithmetic of one architecture."""
 

@@ -6,13 +6,14 @@ groups come those of its own: every byte of scale factors, every order and swizz
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.debug.mistakes.of_descriptors import swizzle_text, wrong_descriptors
 from warpfrag.emission.vectors.groups import (
     MISPLACED,
@@ -51,7 +52,7 @@ UNIT = 16  # bytes that an image is a multiple of
 NOISE = 0xA5  # what lies beyond the image of a tile, for mistakes that reach there
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class TilePlacement:
     """How A and B lie in shared memory, and fields of the instruction descriptor; swizzle None is a tight tile's."""
 

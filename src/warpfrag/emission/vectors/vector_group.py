@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from warpfrag.catalog.execute import execute_registers
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.execution.tensor_call import TensorCall
 from warpfrag.execution.tensor_images import run_images
 from warpfrag.execution.wgmma import run_wgmma_cases
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from warpfrag.execution.wgmma_call import WgmmaCall
 
 
-@dataclass(frozen=True, eq=False)
+@frozen_dataclass(eq=False)
 class VectorGroup:
     """Test vectors of one kind. `words` holds the registers of each role, `d` what must come out.
 

@@ -6,12 +6,13 @@ tiles of each swizzle, K-major and MN-major, of which the instruction reads a pa
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.debug.mistakes.of_descriptors import swizzle_text, wrong_descriptors
 from warpfrag.emission.vectors.groups import common_groups, warpgroup_positions
 from warpfrag.emission.vectors.vector_group import VectorGroup, run
@@ -38,7 +39,7 @@ STEPS = 4  # instructions along k that a tile of a swizzle group serves, at most
 NOISE = 0xA5  # what lies beyond the memory of a group, for mistakes that reach there
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class OperandPlacement:
     """How the operands of a group lie: where A is, the order, and the swizzle; None is the widest of a tight tile."""
 

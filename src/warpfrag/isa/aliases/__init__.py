@@ -14,8 +14,9 @@ patterns, so the facts are rows (`tables/names.toml`, `tables/machine_code.toml`
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
+
+from warpfrag.core.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from warpfrag.isa.aliases.spelling import Notation
@@ -49,7 +50,7 @@ class Aliases(TypedDict):
     also: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Meaning:
     """What a text in another notation means.
 

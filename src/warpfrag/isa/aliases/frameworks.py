@@ -10,9 +10,9 @@ A pattern finds a name in a text, and a reader takes the words that stand in it 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.isa.rows import forms
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ WORD_BITS = 32
 TRITON_OPS = {"1": ("mma", "m8n8k4"), "2": ("mma", ""), "3": ("wgmma.mma_async", "")}
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Framework:
     """A kind of name: where it stands in a text, what it is called, and the words that it says."""
 

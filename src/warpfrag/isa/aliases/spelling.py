@@ -7,10 +7,10 @@ cannot drift apart.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.isa.operands import measured_architectures, operands
 from warpfrag.isa.rows import fits, forms
 from warpfrag.numerics.formats import FORMATS
@@ -26,7 +26,7 @@ PLACE = re.compile(r"\{([._]|)((?:c\+\+|->|::?|%|\*|)[A-Za-z0-9_.]+)\}")
 WIDTH = 32  # bits of a register that LLVM has no better type for than i32
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Named:
     """A name of something that is one instruction, or is made of it: then `how` says what it is."""
 

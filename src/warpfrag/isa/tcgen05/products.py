@@ -10,11 +10,12 @@ Shapes are rows of `tables/tcgen05.toml`: one block, a pair of blocks and .ws, e
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cache, cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import IllegalInstruction, ParseError, quote
 from warpfrag.isa.ops import Op
 from warpfrag.isa.tcgen05.spelling import PREFIX, TensorSpelling, in_full, read_spelling, read_words
@@ -124,7 +125,7 @@ def _operation(op: str, *, is_sparse: bool) -> Op:
     return Op(f"{PREFIX}.{op}", does, roles, (), dict.fromkeys(roles, "registers"), "block")  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class TensorForm(Form):
     """An instruction of tcgen05: its spelling, and of a product with shape and types those too."""
 

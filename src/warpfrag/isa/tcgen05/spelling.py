@@ -14,10 +14,10 @@ Words and rules are rows of `tables/tcgen05.toml`; a rule that refuses says why.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import ParseError
 from warpfrag.tables import read_table
 
@@ -32,7 +32,7 @@ METADATA_COLUMNS = 32  # columns whose metadata, two bits for each, fill a regis
 OPERAND = r"\{[^{}]*\}|\[[^\[\]]*\]|[^,\s{}\[\]]+"
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class TensorSpelling:
     """One spelling: its operation, its words by group, and what its operands say where the text has any."""
 

@@ -6,8 +6,10 @@ counted. A verdict says what all findings of a launch amount to.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Literal
+
+from warpfrag.core.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +32,7 @@ KINDS: dict[str, Check] = {
 """Every kind of finding, and the check that searches for it."""
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class KernelAccess:
     """One side of a finding: what was done, at which line, by which thread; `stack` has the lines of the calls."""
 
@@ -48,7 +50,7 @@ class KernelAccess:
         return f"{self.what} at {where} by thread {self.thread} of block {self.block}"
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class KernelFinding:
     """A mistake of a kernel: its kind, where it shows, and the access that it does not fit with (`other`).
 

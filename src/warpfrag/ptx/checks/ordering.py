@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from warpfrag.core.coordinates import LANES
+from warpfrag.core.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -70,7 +71,7 @@ class Snapshot:
         )  # fmt: skip
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class ScFences:
     """What a thread knows of fence.sc: what was known at those before it, and what it learns at its next one.
 
@@ -82,7 +83,7 @@ class ScFences:
     promised: Snapshot | None = None
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class LaunchBlocks:
     """The blocks of a batch, by their numbers in the grid."""
 

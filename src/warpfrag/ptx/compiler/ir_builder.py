@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import struct
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from warpfrag.core.coordinates import LANES
+from warpfrag.core.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 FLOAT_TYPES = {16: "half", 32: "float", 64: "double"}
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class LaneVector(ABC):
     """An element for every lane: an SSA name or a constant expression, and the bits of each element."""
 

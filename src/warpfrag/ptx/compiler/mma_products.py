@@ -7,13 +7,13 @@ happens then is in `pending_products`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from warpfrag.core.coordinates import LANES
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.execution.prepared import PreparedInstruction, prepare
 from warpfrag.isa.legality import form_of
 from warpfrag.ptx.compiler.pending_products import UNIT_WORDS, OperandCodes, OperandUnits, PendingProduct, TilePlaces
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 UNITS_OF_REGISTER = np.arange(0, LANES * 4 // 8, UNIT_WORDS)  # the words at which those of 32 bits begin
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class RegisterTile:
     """Where the codes of an operand of a warp's product lie in its registers, [rows, cols]."""
 
@@ -56,7 +56,7 @@ class RegisterTile:
         )
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Tiling:
     """Several mma as the tiles of one product."""
 

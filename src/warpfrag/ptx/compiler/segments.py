@@ -6,9 +6,9 @@ each other's stores as in the interpreter, step by step: so a store starts a seg
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.ptx.compiler.liveness import indices_of, live_after
 from warpfrag.ptx.compiler.memory_access import DECLARED, Helper, declaration, helper_texts
 from warpfrag.ptx.compiler.warp_code import RegisterLayout, UnsupportedStep, WarpCode
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from warpfrag.ptx.program.program import Program
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Segment:
     """Steps that run as one function; `stores` counts them, `is_whole` asks for all lanes of each warp."""
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from warpfrag.core.coordinates import LANES
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.ptx.compiler import context
 from warpfrag.ptx.compiler.ir_builder import IntLanes, IRBuilder, splat
 from warpfrag.ptx.compiler.lane_ops import LOWERINGS, choose_nan, is_nan, lower_contracted, lower_lop3
@@ -53,7 +54,7 @@ MAX_ACCESS_BITS = 128  # of a lane
 COPY_SIZES = {4, 8, 16}  # bytes of cp.async
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class RegisterLayout:
     """Where the registers of a warp lie in its part of the buffer: the byte at which the lanes of each begin.
 

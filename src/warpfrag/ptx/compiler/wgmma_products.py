@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from warpfrag.core.coordinates import LANES
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.execution.prepared import prepare
 from warpfrag.execution.wgmma import element_places
 from warpfrag.ptx.compiler.pending_products import UNIT_WORDS, OperandCodes, OperandUnits, PendingProduct, TilePlaces
@@ -53,7 +54,7 @@ def is_joinable(step: DecodedInstruction) -> bool:
     return all(isinstance(operand, Immediate) for operand in step.sources[SCALE_D + 1 :])
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class GatherPlaces:
     """Where operands lie in shared memory, [descriptors, units]: the words of 64 bits at which units begin.
 

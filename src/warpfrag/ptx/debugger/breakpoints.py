@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from warpfrag.core.frozen import frozen_dataclass
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -75,7 +77,7 @@ class ThreadAt(NamedTuple):
         return f"block {self.block}, warp {self.warp}, lane {self.lane}"
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Stop:
     """Where a kernel stands still: before the instruction of `line`, or, at a watchpoint, behind it.
 

@@ -6,11 +6,11 @@ as the type that the instruction takes them for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.ptx.debugger.operand_view import matrix_action, operand_matrix, operands_at, ptx_operands
 from warpfrag.ptx.interpreter.lane_group import LaneGroup, items_of
 from warpfrag.ptx.program.actions import LaneOp, MatrixOp, MemoryLoad, MemoryStore, Move, WarpCollective
@@ -29,7 +29,7 @@ B64 = TYPES["b64"]
 FLOATS = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class OperandValues:
     """An operand: as a matrix, with its role and format, or as the values of 32 lanes."""
 
@@ -45,7 +45,7 @@ class OperandValues:
         return self.values.ndim > 1
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class InstructionView:
     """An instruction in one warp: where it is, which lanes run it, and all its operands; `instruction` is its name."""
 

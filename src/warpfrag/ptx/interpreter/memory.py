@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import Fault
 from warpfrag.memory.shared_memory import BANK_BYTES, BANKS
 from warpfrag.ptx.interpreter.heap import Heap
@@ -410,7 +411,7 @@ def count_wavefronts(
     return total, total - int((-(-by_slot.sum(axis=1) // slots)).sum())
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Owners:
     """Whose shared and local memory lanes mean: their block and their thread in the batch, and their request.
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from warpfrag.core.coordinates import LANES
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.ptx.interpreter.special_registers import INEXACT, special
 from warpfrag.ptx.interpreter.store_tags import first_tags, next_interval
 from warpfrag.ptx.program import state_spaces
@@ -41,7 +42,7 @@ class RegisterFile(Protocol):
         """Give a register new codes."""
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class LaunchConfig:
     """How a kernel is launched: its extents, dynamic shared memory, architecture and limit of warp instructions."""
 

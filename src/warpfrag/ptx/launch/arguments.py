@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.memory.tensor_map import MAP_ALIGN
 from warpfrag.ptx.interpreter.memory import Allocation
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 HANDLE_STEP = 64  # between the handles of two textures
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Unwritten:
     """An array argument whose contents mean nothing, as those of `np.empty`: the check "uninitialised" marks it.
 

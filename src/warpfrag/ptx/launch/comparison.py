@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import InvalidOperand, PtxError, WarpfragError, quote
 from warpfrag.numerics.float_environment import exact_floats
 from warpfrag.ptx.debugger.breakpoints import ThreadAt
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 MAX_TRACE = 12  # steps of a trace that are printed
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class OutputDifference:
     """An argument that the two runs leave different: how many elements, and the first with both values."""
 
@@ -59,7 +60,7 @@ class OutputDifference:
         return f"{text}: {self.values[0]} and {self.values[1]}"
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class TracedStep:
     """A step of the way from the origin of a difference to the output: who ran it, and what it left on both sides.
 
@@ -84,7 +85,7 @@ class TracedStep:
         return f"line {self.line}{where}: {self.text}{changed}; {self.thread}, visit {self.visit}: {values}"
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Comparison:
     """What two runs of a launch left: the outputs that differ, and the way back to where they first differ."""
 

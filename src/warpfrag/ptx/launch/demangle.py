@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import struct
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
+
+from warpfrag.core.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,7 +48,7 @@ SPECIAL_NAMES = {"TV": "vtable", "TI": "typeinfo", "TS": "typeinfo name", "GV": 
 QUALIFIERS = {"r": " restrict", "V": " volatile", "K": " const"}
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class CxxName:
     """A name of C++: `text` with return type and parameters, and shorter forms."""
 

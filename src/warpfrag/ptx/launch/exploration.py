@@ -7,10 +7,11 @@ agree proves nothing: the check "races" looks at what is ordered, not at what ha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from warpfrag.core.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from warpfrag.ptx.interpreter.memory import DeviceMemory
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Exploration:
     """What other interleavings of a launch left: how many ran, and the seeds and arrays that differ."""
 

@@ -7,11 +7,12 @@ notebook, and a page (`warpfrag ptx profile -o page.html`).
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.ptx.program.actions import MatrixOp
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ WARPGROUP = 4  # warps, each of which counts a wgmma
 QUAD_PAIRS = 4  # products of mma.m8n8k4 with f16
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class LineProfile:
     """What a line executed: warp instructions, bytes, wavefronts, bank conflicts, operations of tensor cores."""
 
@@ -53,7 +54,7 @@ HEADINGS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, repr=False)
+@frozen_dataclass(repr=False)
 class Profile:
     """The counts of a launch: `lines` of the PTX that ran, in order; `by_source` the same by line of the source."""
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.ptx.launch.profile import Profile
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ MAX_ROWS = 12  # of a table in a notebook
 MAX_NAMES = 3  # in a sentence
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Counts:
     """What a launch executed: warp instructions by opcode and by line, bytes and wavefronts by state space.
 
@@ -47,7 +48,7 @@ class Counts:
         return sum(self.opcodes.values())
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class InexactLine:
     """A line whose result may differ on a GPU, and why."""
 
@@ -56,7 +57,7 @@ class InexactLine:
     reason: str
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class DepartedLine:
     """A line that ptxas compiles to other code than the manual says: what it does, and which versions do it."""
 
@@ -66,7 +67,7 @@ class DepartedLine:
     versions: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Run:
     """What a launch left besides memory: how well its result is known, what it executed, what the checks saw."""
 

@@ -16,9 +16,10 @@ warp may run is not uniform; a block with a matrix instruction is run by whole w
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.isa.operands import operands
 from warpfrag.ptx.program.actions import (
     Action,
@@ -56,14 +57,14 @@ MET = "a register holds an element of a fragment or something else, as the path 
 VISIBLE = "it shows which lane and register has which element of a fragment"
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Uniform:
     """A value that is the same in all lanes of a warp."""
 
     number: int
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class FragmentElement:
     """What every lane computed of the element that it has in one register of a fragment; `slot` is a part of it."""
 
@@ -77,7 +78,7 @@ class Varying:
     """A value that differs between lanes, and does not come from a fragment."""
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Dependent:
     """A value that depends on the layout: since which step, and why. It may not be seen."""
 

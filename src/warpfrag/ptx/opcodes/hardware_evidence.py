@@ -7,14 +7,15 @@ each; the others are the spellings. It is the one place of this fact; docs/evide
 from __future__ import annotations
 
 import gzip
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+
+from warpfrag.core.frozen import frozen_dataclass
 
 TABLE = Path(__file__).parent / "compared.txt.gz"
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Compared:
     """Spellings that were compared, every result equal."""
 

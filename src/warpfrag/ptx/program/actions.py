@@ -6,8 +6,10 @@ operands in order; what a `LaneOp` computes is a function of arrays of codes, la
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, TypeAlias
+
+from warpfrag.core.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +26,7 @@ LaneFunction: TypeAlias = "Callable[..., Codes | tuple[Codes, ...]]"
 """The same for several results: a CodeFunction is one."""
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Action:
     """The root of all actions."""
 
@@ -54,7 +56,7 @@ class Alternative(NamedTuple):
     reason: str
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class LaneOp(Action):
     """Registers to registers, each lane for itself. A source of None is an immediate, passed as an int.
 
@@ -71,21 +73,21 @@ class LaneOp(Action):
     alternative: Alternative | None = None
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Move(Action):
     """mov: a copy, a pack of a vector into one register, or its parts into a vector."""
 
     type: Type
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class NoOp(Action):
     """What has no effect that the machine shows: hints, fences, pauses."""
 
     pauses: bool = False  # nanosleep: whoever waits lets others run
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class MemoryLoad(Action):
     """ld, ldu and ld.global.nc."""
 
@@ -95,7 +97,7 @@ class MemoryLoad(Action):
     polls: bool = False  # volatile, relaxed or acquire: somebody may wait for a change
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class MemoryStore(Action):
     """st: registers to memory; `converts` has the type that its register is read as, and what is stored of that."""
 
@@ -105,12 +107,12 @@ class MemoryStore(Action):
     converts: tuple[Type, CodeFunction] | None = None
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Allocate(Action):
     """alloca: a part of the thread's stack, from its size, its alignment, what is taken and where the stack starts."""
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Atomic(Action):
     """atom and red: `function(old, b, c)` is the new value; `returns` says whether the old one is wanted.
 
@@ -129,7 +131,7 @@ class Atomic(Action):
     merges: CodeFunction | None = None
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class TextureFetch(Action):
     """tex and tld4: four elements of a texture; tld4 gathers one channel of the four texels around a place."""
 
@@ -139,7 +141,7 @@ class TextureFetch(Action):
     channel: Literal["r", "g", "b", "a"] | None = None
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class SurfaceLoad(Action):
     """suld.b: elements of a surface, x counted in bytes."""
 
@@ -149,7 +151,7 @@ class SurfaceLoad(Action):
     boundary: Boundary
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class SurfaceStore(Action):
     """sust.b: registers to a surface, x counted in bytes."""
 
@@ -159,7 +161,7 @@ class SurfaceStore(Action):
     boundary: Boundary
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class SurfaceReduction(Action):
     """sured.b: `function(old, b)` is the new element of a surface, x counted in bytes."""
 
@@ -169,7 +171,7 @@ class SurfaceReduction(Action):
     function: CodeFunction
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class AsyncCopy(Action):
     """cp.async: global to shared, zeros after the bytes of the source."""
 
@@ -177,7 +179,7 @@ class AsyncCopy(Action):
     operands: int
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class BulkCopy(Action):
     """cp.async.bulk and cp.reduce.async.bulk: bytes in a row, each lane for itself.
 
@@ -192,7 +194,7 @@ class BulkCopy(Action):
     function: CodeFunction | None = None
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class TensorCopy(Action):
     """cp.async.bulk.tensor and cp.reduce.async.bulk.tensor: a box of a tensor map, each lane for itself.
 
@@ -211,7 +213,7 @@ class TensorCopy(Action):
         return self.direction == "load"
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class AsyncStore(Action):
     """st.async and red.async: registers to the shared memory of a block of the cluster, reported to an mbarrier."""
 
@@ -221,7 +223,7 @@ class AsyncStore(Action):
     is_ordered: bool = False  # what stays depends on which comes first
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class TensorMapReplace(Action):
     """tensormap.replace: a field of a tensor map in memory."""
 
@@ -230,14 +232,14 @@ class TensorMapReplace(Action):
     has_axis: bool
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class TensorMapCopy(Action):
     """tensormap.cp_fenceproxy: a tensor map from shared to global memory, by a whole warp."""
 
     is_collective: ClassVar[bool] = True
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class ClusterBarrier(Action):
     """barrier.cluster: threads of all blocks of a cluster arrive, and wait for each other."""
 
@@ -245,7 +247,7 @@ class ClusterBarrier(Action):
     waits: bool
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Branch(Action):
     """bra and brx.idx."""
 
@@ -253,14 +255,14 @@ class Branch(Action):
     indexed: bool = False
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class DirectCall(Action):
     """call of a function by its name."""
 
     ends_block: ClassVar[bool] = True
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class IndirectCall(Action):
     """call by an address: those of the functions it may reach; the targets of the step are a call of each."""
 
@@ -283,14 +285,14 @@ SYSTEM_FUNCTIONS = {
 }
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class SystemCall(Action):
     """call of a function that the driver brings."""
 
     name: str
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Return(Action):
     """ret and exit."""
 
@@ -298,12 +300,12 @@ class Return(Action):
     whole_thread: bool = False
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Trap(Action):
     """trap and brkpt: the launch ends."""
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Barrier(Action):
     """bar and barrier: wait for the block, or for some of its threads."""
 
@@ -313,14 +315,14 @@ class Barrier(Action):
     aligned: bool = True
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class WarpWait(Action):
     """bar.warp.sync: wait for lanes of the warp."""
 
     is_collective: ClassVar[bool] = True
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class WarpCollective(Action):
     """Shuffles, votes, matches, reductions: `function(mask, *codes)` sees the 32 lanes of every warp.
 
@@ -336,7 +338,7 @@ class WarpCollective(Action):
     by_members: bool = True
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class MemoryBarrier(Action):
     """mbarrier: an object of 64 bits in shared memory."""
 
@@ -350,7 +352,7 @@ class MemoryBarrier(Action):
     completes: bool = True
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class MatrixOp(Action):
     """mma, wmma, ldmatrix, stmatrix, movmatrix: warpfrag's own instruction of this name."""
 
@@ -363,26 +365,26 @@ class MatrixOp(Action):
     reread: str = ""  # which of "abc" are read again before each part
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class TensorThreadOp(Action):
     """What a thread does with tensor memory: tcgen05's mma, cp, shift, commit, and the fences."""
 
     spelling: TensorSpelling
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class TensorWarpOp(TensorThreadOp):
     """What a whole warp does with tensor memory: tcgen05's ld, st, their waits, and what allocates."""
 
     is_collective: ClassVar[bool] = True
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Unbound(Action):
     """An instruction whose opcode is not bound yet: no engine sees one."""
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Refused(Action):
     """An instruction that cannot be run, and why; it is an error only when it would run."""
 

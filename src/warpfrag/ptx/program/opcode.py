@@ -7,10 +7,11 @@ modifier is named after the field of `Attributes` that it sets; those in `HINTS`
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.ptx.program.actions import Action, Refused
 from warpfrag.ptx.program.attributes import Attributes
 from warpfrag.ptx.program.types import Type
@@ -38,7 +39,7 @@ class Modifier(NamedTuple):
     is_required: bool
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class OpcodeRow:
     """One opcode, or one family of its types."""
 
@@ -63,7 +64,7 @@ class OpcodeRow:
             raise ValueError(msg)
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class DecodedOpcode:
     """An opcode with its words read; what it does is bound once its attributes are final."""
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.ptx.program.actions import Action, Atomic, MemoryBarrier, MemoryLoad, NoOp, Unbound
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ class DecodedInstruction:
         return (*places, *arguments)
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Parameter:
     """A parameter of an entry: where it lies among the bytes of all."""
 
@@ -172,7 +173,7 @@ class Parameter:
     is_array: bool
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class ModuleVariable:
     """A variable in global or constant memory: its address, its declaration, and the bytes that it starts with."""
 

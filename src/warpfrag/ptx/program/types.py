@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
+
+from warpfrag.core.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -16,7 +17,7 @@ Codes: TypeAlias = "NDArray[Any]"
 """An array of codes: unsigned integers as wide as their type, bools for predicates."""
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class Type:
     """One type: `element` is the format of each of its `parts`, low bits first."""
 

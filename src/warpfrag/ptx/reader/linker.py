@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import PtxError
 from warpfrag.ptx.reader.syntax import (
     Address,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 Declaration: TypeAlias = "VariableDecl | FunctionDecl"
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class LinkInput:
     """A module on its way into another: its name for messages, and how many lines it has."""
 

@@ -7,11 +7,11 @@ integers of Python where float64 cannot hold the pieces.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.numerics.formats import FORMATS
 from warpfrag.ptx.semantics.rounding import (
     ExactNumbers,
@@ -39,7 +39,7 @@ QUIET = np.uint64(1 << 51)
 SAFE = 2.0**-400, 2.0**400  # factors and sums within: nothing that fma64 splits can overflow or vanish
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class FloatModifiers:
     """The modifiers of an instruction that change its result, as PTX spells them."""
 

@@ -7,12 +7,12 @@ A sum of two floats reaches that form as `high + low`, where `low` is what float
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import isqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.numerics.formats import FORMATS
 from warpfrag.ptx.program.types import Codes, container
 
@@ -25,7 +25,7 @@ FRACTION = np.uint64((1 << 52) - 1)
 HIDDEN = np.uint64(1 << 52)
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class ExactNumbers:
     """Numbers that are not zero: (-1)**negative * significand * 2**(exponent - 63)."""
 
