@@ -87,12 +87,12 @@ def test_evidence_of_every_width_of_wgmma_is_that_of_the_least():
 
 
 def test_the_index_says_what_the_data_hold():
-    written = json.loads((HERE / INDEX).read_text(encoding="utf-8"))
-    assert written == count(HERE)
+    written = json.loads((Path(HERE) / INDEX).read_text(encoding="utf-8"))
+    assert written == count(Path(HERE))
 
 
 def test_the_data_stay_small():
-    assert sum(path.stat().st_size for path in HERE.iterdir() if path.is_file()) < 6_000_000
+    assert sum(path.stat().st_size for path in Path(HERE).iterdir() if path.is_file()) < 6_000_000
 
 
 def test_load_cases_finds_every_spelling_of_an_instruction():

@@ -12,7 +12,7 @@ from warpfrag.isa.aliases.source import MAX_SOURCE, is_plain
 from warpfrag.isa.legality import check_selector, is_tensor_text, resolve
 from warpfrag.isa.names import head
 from warpfrag.isa.operands import measured_architectures
-from warpfrag.isa.rows import forms, is_legal
+from warpfrag.isa.rows import forms, forms_on, is_legal
 from warpfrag.isa.targets import read_target, targets
 from warpfrag.isa.tcgen05.products import TensorForm, listed_forms
 from warpfrag.isa.tcgen05.spelling import PREFIX
@@ -133,7 +133,7 @@ def find(
     asked = {field: choice for field, choice in asked.items() if field not in nicknamed}
     if target is not None:
         target = read_target(target, f"find(target={quote(target)})").name
-    everything: list[Form] = [*forms()]
+    everything: list[Form] = [*(forms() if asked or target is None else forms_on(target))]
     is_asked = any(choice is not None for choice in (*wanted.values(), target, sparse))
     if is_asked and (asked or target is None or target in read_table("tcgen05")["targets"]["all"]):
         everything += listed_forms()

@@ -10,7 +10,6 @@ A verb's module becomes an attribute of this one when it is loaded, so the built
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from contextlib import suppress
@@ -85,7 +84,6 @@ EXAMPLE = """\
   warpfrag --help                                       # every verb; each has its own --help"""
 
 TRACEBACK = "WARPFRAG_TRACEBACK"
-MADE = 20_000  # objects between two searches for garbage: more than a look-up makes
 
 
 class VerbGroup(PipeSafeCommand, click.Group):
@@ -156,8 +154,6 @@ def commands(context: click.Context) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status."""
     words = [*(sys.argv[1:] if arguments is None else arguments)]
-    if arguments is None:
-        gc.set_threshold(MADE)
     as_json = "--json" in words or "--format=json" in words or ("--format", "json") in pairwise(words)
     try:
         return _status(words, as_json=as_json)
@@ -168,8 +164,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return ERROR
     finally:
         _forget_unwritten()
-        if arguments is None:
-            gc.freeze()  # the process ends, and all of its memory with it: Python need not search that for garbage
 
 
 def _status(words: list[str], *, as_json: bool) -> int:

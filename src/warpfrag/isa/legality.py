@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from functools import cache, lru_cache, partial
 from operator import index
 from typing import TYPE_CHECKING, cast
@@ -21,7 +20,7 @@ from warpfrag.isa.targets import architectures, read_target, targets
 from warpfrag.isa.tcgen05.names import forms_named
 from warpfrag.isa.tcgen05.products import TensorForm, read_form
 from warpfrag.isa.tcgen05.spelling import PREFIX, read_spelling
-from warpfrag.isa.words import SHAPE, WORDS, Form, HasForm
+from warpfrag.isa.words import FIXED, SHAPE, WORDS, Form, HasForm
 from warpfrag.tables import read_table
 
 if TYPE_CHECKING:
@@ -217,8 +216,9 @@ def out_of_scope(text: str) -> str:
         words[0] = words[0].removeprefix("cute::")
     for row in read_table("scope")["out"]:
         for name in row["names"]:
-            asked = ".".join(words if "*" in name else words[: name.count(".") + 1])
-            if asked == name or ("*" in name and fnmatchcase(asked, name)):
+            first, any_characters, last = name.partition("*")
+            asked = ".".join(words if any_characters else words[: name.count(".") + 1])
+            if asked == name or (any_characters and asked.startswith(first) and asked.endswith(last)):
                 return f"{asked} is {row['is']}"
     return ""
 
@@ -331,10 +331,10 @@ def nearest(text: str, target: str | None = None) -> tuple[str, ...]:
     scored = []
     is_sparse = any(word == "sp" or word.startswith("sp::") for word in words)
     for order, (form, pieces) in enumerate(_form_pieces(operation).items()):
-        shared = sum((wanted & pieces).values())
+        shared = sum(min(count, pieces[piece]) for piece, count in wanted.items() if piece in pieces)
         if shared and (target is None or is_legal(form, target)):
             # a dense kernel has no use for a sparse instruction, however many words they share
-            rest = sum(pieces.values()) - shared
+            rest = pieces.total() - shared
             # among equals, most kernels accumulate in f32
             scored.append((form.is_sparse != is_sparse, -shared, rest, form.d == "f16", order, form))
     best = [form for *_, form in sorted(scored, key=lambda row: row[:-1])[:NEAREST]]
@@ -343,13 +343,13 @@ def nearest(text: str, target: str | None = None) -> tuple[str, ...]:
 
 def _nearest_operation(word: str) -> str:
     """The operations that a first word is one of, or is mistyped for; nothing where it is neither."""
-    from difflib import get_close_matches
-
     known = list(dict.fromkeys(op.split(".")[0] for op in OPS))
     if word in known:
         return word
     if SHAPE.fullmatch(word) or word in WORDS:
         return "mma"  # a name without its operation
+    from difflib import get_close_matches
+
     return next(iter(get_close_matches(word[:20], known, n=1)), "")
 
 
@@ -364,13 +364,16 @@ def _form_pieces(operation: str) -> dict[Form, Counter[str]]:
 
 
 def _pieces(words: list[str]) -> Counter[str]:
-    """Words to compare, a shape cut into m, n and k, so that a near shape counts as near."""
-    pieces: Counter[str] = Counter()
-    for place, word in enumerate(words):
-        shape = SHAPE.fullmatch(word)
-        if shape:
-            pieces.update(f"{axis}{extent}" for axis, extent in zip("mnk", shape.groups(), strict=True) if extent)
-        elif word not in {"sync", "aligned"}:
-            # The operation itself weighs more than any one type: an mma is not near to an ldmatrix.
-            pieces[word.lower()] += 3 if place == 0 else 1
-    return pieces
+    """Words to compare, with their weights: an operation weighs more than any one type, an mma is no ldmatrix."""
+    pieces = [piece for word in words for piece in _cut(word)]
+    operation = words[0].lower()
+    return Counter(pieces + 2 * [operation] if operation in pieces else pieces)
+
+
+@lru_cache(MAX_FORMS)
+def _cut(word: str) -> tuple[str, ...]:
+    """A shape as m, n and k, so that a near shape counts as near; nothing of what every name has."""
+    shape = SHAPE.fullmatch(word)
+    if shape:
+        return tuple(f"{axis}{extent}" for axis, extent in zip("mnk", shape.groups(), strict=True) if extent)
+    return () if word in FIXED else (word.lower(),)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import field, fields
+from dataclasses import field
 from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -65,18 +65,19 @@ class Family:
 
     def forms(self, op: str) -> Iterator[Form]:
         """Every combination of the lists, less the holes, for one of its operations."""
+        operation = OPS[op]
+        unsaid = [word for word in SAME_AS if word in operation.roles and word not in self.words]
         for choice in product(*self.words.values()):
             words = dict(zip(self.words, choice, strict=True))
-            for word, other in SAME_AS.items():
-                if word in OPS[op].roles and word not in words:
-                    words[word] = words[other]
+            for word in unsaid:
+                words[word] = words[SAME_AS[word]]
             if not any(all(words[word] in types for word, types in hole.items()) for hole in self.holes):
-                yield Form(op=op, space=OPS[op].usual_space, **words)
+                yield Form(op=op, space=operation.usual_space, **words)
 
 
 def _family(source: str, op: str, row: dict[str, Any]) -> Family:
     """Sort the entries of a row into words and facts; one that is neither is refused by Family."""
-    words = {known.name: _choices(known.name, row[known.name]) for known in fields(Form) if known.name in row}
+    words = {name: _choices(name, row[name]) for name in Form.__dataclass_fields__ if name in row}
     facts = {name: tuple(row[name]) if isinstance(row[name], list) else row[name] for name in row.keys() - words}
     return Family(source=source, words=words, **({"ops": (op,)} | facts))
 
@@ -159,6 +160,14 @@ def forms(first: str = "") -> dict[Form, tuple[Family, ...]]:
     return {form: forms_of(op)[form] for number, op in pairs for form in _forms_in(number, op)}
 
 
+@cache
+def forms_on(target: str) -> dict[Form, None]:
+    """The forms that the assembler of a target accepts, in the order of the table. They are keys, to be looked up."""
+    accepting = targets()[target]
+    accepted = [(number, family) for number, family in enumerate(families()) if family.accepted_by(accepting)]
+    return dict.fromkeys(form for number, family in accepted for op in family.ops for form in _forms_in(number, op))
+
+
 def families_of(form: Form) -> tuple[Family, ...]:
     """The families of a form, whatever state space it names."""
     if isinstance(form, TensorForm):
@@ -190,8 +199,7 @@ def is_legal(form: Form, target: str) -> bool:
     """Whether the assembler of a target accepts a form."""
     if isinstance(form, TensorForm):
         return target in form.targets
-    accepting = targets()[target]
-    return any(row.accepted_by(accepting) for row in families_of(form))
+    return form.listed in forms_on(target)
 
 
 def fits(row: Mapping[str, Any], form: Form) -> bool:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from dataclasses import fields, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from warpfrag.core.frozen import frozen_dataclass
@@ -77,11 +78,11 @@ class Form:
 
     @cached_property
     def _hash(self) -> int:
-        return hash(tuple(getattr(self, word) for word in _WORDS_OF_A_FORM))
+        return hash(_words_of(self))
 
     def __getstate__(self) -> dict[str, object]:
         """The words alone: the hash of a text is another in every process."""
-        return {word: getattr(self, word) for word in _WORDS_OF_A_FORM}
+        return dict(zip(_WORDS_OF_A_FORM, _words_of(self), strict=True))
 
     @property
     def operation(self) -> Op:
@@ -131,6 +132,7 @@ class Form:
 
 
 _WORDS_OF_A_FORM = tuple(word.name for word in fields(Form))
+_words_of = attrgetter(*_WORDS_OF_A_FORM)
 
 
 class HasForm(Protocol):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
-from pathlib import Path
 from stat import S_IMODE
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from warpfrag.tables.samples import PREFIX, read_sample
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from os import PathLike
+    from pathlib import Path
 
 PART = ".warpfrag-"
 """How the name of a file begins that is being written: a process that is killed leaves it behind."""
@@ -30,6 +30,8 @@ def write_atomically(path: str | PathLike[str], data: bytes | str) -> None:
     A link stays a link: what it points at is replaced. Permissions are those of the old file, or the usual ones of a
     new file. What is no regular file (a terminal, a pipe, `/dev/stdout`) is written to directly.
     """
+    from pathlib import Path
+
     with _refusals("write", path):
         _write(Path(path), data.encode("utf-8") if isinstance(data, str) else data)
 
@@ -39,7 +41,7 @@ def read_bytes(path: str | PathLike[str], max_bytes: int) -> bytes:
     with _refusals("read", path):
         if str(path).startswith(PREFIX):
             return read_sample(str(path).removeprefix(PREFIX))
-        with Path(path).open("rb") as file:
+        with open(path, "rb") as file:  # noqa: PTH123 (a look-up does not import pathlib)
             content = file.read(max_bytes + 1)
     if len(content) > max_bytes:
         msg = f"cannot read {quote(str(path))}: it has more than {max_bytes} bytes"
@@ -49,6 +51,8 @@ def read_bytes(path: str | PathLike[str], max_bytes: int) -> bytes:
 
 def check_writable(path: str | PathLike[str]) -> None:
     """Refuse a path that cannot be written, before the work whose result would go there; nothing is left behind."""
+    from pathlib import Path
+
     with _refusals("write", path):
         target = Path(path).resolve()
         if target.exists():

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from io import BytesIO
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from warpfrag.render.files import read_bytes
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-FILE = HERE / "addresses" / "h200.npz"
+FILE = Path(HERE) / "addresses" / "h200.npz"
 MAX_BYTES = 1 << 24
 MEMORY = 1 << 16
 

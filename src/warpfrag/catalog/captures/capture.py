@@ -23,6 +23,7 @@ from __future__ import annotations
 import json
 from functools import lru_cache
 from io import BytesIO
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 import numpy as np
@@ -39,7 +40,6 @@ from warpfrag.render.files import read_bytes, write_atomically
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping
     from os import PathLike
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -211,7 +211,7 @@ def write_capture(
 
 def captures() -> tuple[Capture, ...]:
     """Every capture there is."""
-    return tuple(_opened(path) for folder in folders() for path in sorted(folder.glob("*.npz")))
+    return tuple(_opened(path) for folder in folders() for path in sorted(Path(folder).glob("*.npz")))
 
 
 _opened = lru_cache(maxsize=64)(open_capture)

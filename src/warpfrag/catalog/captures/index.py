@@ -9,7 +9,6 @@ import json
 import os
 from contextlib import contextmanager
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.errors import UnusableFile, quote
@@ -17,8 +16,9 @@ from warpfrag.render.files import read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
-HERE = Path(__file__).parent
+HERE = os.path.dirname(__file__)  # noqa: PTH120 (importing pathlib takes longer than reading the index)
 VARIABLE = "WARPFRAG_CAPTURED"
 INDEX = "index.json"
 MAX_BYTES = 1 << 26  # of an index: an entry has a hundred bytes
@@ -32,14 +32,14 @@ class EvidenceRow(NamedTuple):
     cases: int
 
 
-def folders() -> tuple[Path, ...]:
+def folders() -> tuple[str, ...]:
     """Where captures lie: in the package, and where the environment variable WARPFRAG_CAPTURED points."""
     extra = os.environ.get(VARIABLE)
-    return (HERE, Path(extra)) if extra else (HERE,)
+    return (HERE, extra) if extra else (HERE,)
 
 
 @contextmanager
-def whole(path: Path, what: str) -> Iterator[None]:
+def whole(path: str | Path, what: str) -> Iterator[None]:
     """Refuse a file that is not as warpfrag writes it: cut off, of another kind, or changed by hand."""
     try:
         yield
@@ -52,11 +52,11 @@ def whole(path: Path, what: str) -> Iterator[None]:
 
 
 @lru_cache(maxsize=16)
-def _rows(folder: Path) -> dict[tuple[str, str], list[EvidenceRow]]:
-    path = folder / INDEX
+def _rows(folder: str) -> dict[tuple[str, str], list[EvidenceRow]]:
+    path = f"{folder}/{INDEX}"
     command = f"python -m tools.write_capture_index {folder}"
-    if not path.exists():
-        msg = f"there is no {INDEX} among the captures in {quote(str(folder))}; `{command}` writes it"
+    if not os.path.exists(path):  # noqa: PTH110
+        msg = f"there is no {INDEX} among the captures in {quote(folder)}; `{command}` writes it"
         raise UnusableFile(msg)
     rows: dict[tuple[str, str], list[EvidenceRow]] = {}
     with whole(path, f"an index of captures, which `{command}` writes"):
