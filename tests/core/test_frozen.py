@@ -60,6 +60,14 @@ class Empty:
     """No fields."""
 
 
+@frozen_dataclass(slots=True)
+class Slotted:
+    """No dict."""
+
+    a: int
+    b: list[int] = field(default_factory=list)
+
+
 @frozen_dataclass
 class OwnEquality:  # noqa: PLW1641 (the decorator adds the hash)
     """`__eq__` of its own, and a hash of all fields."""
@@ -114,6 +122,15 @@ def test_it_cannot_be_changed():
     with pytest.raises(FrozenInstanceError, match="cannot delete field 'a'"):
         del item.a
     assert item == Ours(1)
+
+
+def test_one_with_slots_has_nothing_else_and_can_be_copied():
+    item = Slotted(1, [2])
+    assert not hasattr(item, "__dict__")
+    assert item == copy.copy(item) == copy.deepcopy(item) == pickle.loads(pickle.dumps(item))  # noqa: S301 (our own)
+    assert copy.deepcopy(item).b is not item.b
+    with pytest.raises(FrozenInstanceError, match="cannot assign to field 'a'"):
+        item.a = 2
 
 
 def test_a_class_that_inherits_has_the_fields_of_both():

@@ -16,13 +16,17 @@ from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform, overload
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from _typeshed import DataclassInstance
+
 T = TypeVar("T")
 
 
 @overload
 def frozen_dataclass(cls: type[T]) -> type[T]: ...
 @overload
-def frozen_dataclass(*, eq: bool = True, repr: bool = True, kw_only: bool = False) -> Callable[[type[T]], type[T]]: ...
+def frozen_dataclass(
+    *, eq: bool = True, repr: bool = True, kw_only: bool = False, slots: bool = False
+) -> Callable[[type[T]], type[T]]: ...
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def frozen_dataclass(
     cls: type[T] | None = None,
@@ -30,12 +34,15 @@ def frozen_dataclass(
     eq: bool = True,
     repr: bool = True,  # noqa: A002 (as in dataclass)
     kw_only: bool = False,
+    slots: bool = False,
 ) -> type[T] | Callable[[type[T]], type[T]]:
     """Make a class a frozen dataclass. A method that it defines itself stays."""
     if cls is None:
-        return partial(frozen_dataclass, eq=eq, repr=repr, kw_only=kw_only)
-    dataclass(init=False, repr=False, eq=False, kw_only=kw_only)(cls)
+        return partial(frozen_dataclass, eq=eq, repr=repr, kw_only=kw_only, slots=slots)
+    cls = dataclass(init=False, repr=False, eq=False, kw_only=kw_only, slots=slots)(cls)
     methods: dict[str, Callable[..., Any]] = {"__setattr__": _refuse, "__delattr__": _refuse}
+    if slots:
+        methods |= {"__getstate__": _state, "__setstate__": _restore}
     if "__init__" not in vars(cls):
         methods["__init__"] = _initialiser(cls)
     if repr and "__repr__" not in vars(cls):
@@ -92,7 +99,7 @@ def _getter(names: Iterable[str]) -> Callable[[object], Any]:
 
 
 @recursive_repr()
-def _representation(self: Any) -> str:  # noqa: ANN401 (any dataclass)
+def _representation(self: DataclassInstance) -> str:
     values = ", ".join(f"{item.name}={getattr(self, item.name)!r}" for item in fields(self) if item.repr)
     return f"{type(self).__qualname__}({values})"
 
@@ -101,3 +108,13 @@ def _refuse(_self: object, name: str, *values: object) -> None:
     """Both `__setattr__` and `__delattr__`."""
     msg = f"cannot {'assign to' if values else 'delete'} field {name!r}"
     raise FrozenInstanceError(msg)
+
+
+def _state(self: DataclassInstance) -> list[object]:
+    """What a copy or a pickle keeps of an object with slots: it cannot be restored by assignments."""
+    return [getattr(self, item.name) for item in fields(self)]
+
+
+def _restore(self: DataclassInstance, values: list[object]) -> None:
+    for item, value in zip(fields(self), values, strict=True):
+        object.__setattr__(self, item.name, value)

@@ -7,8 +7,9 @@ field that the instruction does not mention has its default: None, False, or the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+
+from warpfrag.core.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from warpfrag.ptx.program.state_spaces import StateSpace
@@ -29,7 +30,7 @@ Lod = Literal["base", "level", "grad"]
 MemoryOrder = Literal["weak", "relaxed", "acquire", "release", "acq_rel", "volatile"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(slots=True)
 class Attributes:
     """The attributes of one instruction; `name` is its whole opcode as it is written, for messages and counts."""
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from warpfrag.ptx.reader.syntax import FloatLiteral
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(slots=True)
 class Register:
     """A register: its place in the register file."""
 
@@ -37,7 +37,7 @@ class Register:
     negated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(slots=True)
 class Immediate:
     """A number; its code depends on the type it is read as."""
 
@@ -63,21 +63,21 @@ class Immediate:
         return self.value.code & ((1 << kind.bits) - 1)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(slots=True)
 class SpecialRegister:
     """A register that the machine fills: %tid.x."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(slots=True)
 class VectorOperand:
     """Several operands at once."""
 
     items: tuple[PtxOperand, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(slots=True)
 class MemoryOperand:
     """An address: a register, or none, plus a constant; `space` where a variable gives it."""
 
@@ -87,7 +87,7 @@ class MemoryOperand:
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(slots=True)
 class Discard:
     """The result that nobody wants: _."""
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from warpfrag.core.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(slots=True)
 class SymbolRef:
     """A register, variable, label or function, with a constant added to it."""
 
@@ -22,7 +24,7 @@ class SymbolRef:
         return f"{self.text}{self.offset:+d}" if self.offset else self.text
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(slots=True)
 class MaskedAddress:
     """Some bits of an address, as a value of a variable: 0xFF00(x)."""
 
@@ -38,7 +40,7 @@ class MaskedAddress:
         return (address & self.mask) // (self.mask & -self.mask) if self.mask else 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(slots=True)
 class IntegerLiteral:
     """An integer constant; `is_unsigned` matters only to operators of a constant expression around it."""
 
@@ -50,7 +52,7 @@ class IntegerLiteral:
         return str(self.value)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(slots=True)
 class FloatLiteral:
     """A float constant: its bits as f64, or as f32 where it is written 0f..."""
 
@@ -68,7 +70,7 @@ class FloatLiteral:
         return f"0{'f' if self.bits == 32 else 'd'}{self.code:0{self.bits // 4}X}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(slots=True)
 class NegatedPredicate:
     """A predicate that is negated: !%p."""
 
@@ -79,7 +81,7 @@ class NegatedPredicate:
         return f"!{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(slots=True)
 class NegatedRegister:
     """A source of vmad with its sign changed: -%r1.h0."""
 
@@ -90,7 +92,7 @@ class NegatedRegister:
         return f"-{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(slots=True)
 class BracedList:
     """A vector of operands: {%r1, %r2}."""
 
@@ -101,7 +103,7 @@ class BracedList:
         return f"{{{', '.join(map(str, self.items))}}}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(slots=True)
 class ArgumentList:
     """Operands of a call in parentheses: (param0, param1)."""
 
@@ -112,7 +114,7 @@ class ArgumentList:
         return f"({', '.join(map(str, self.items))})"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(slots=True)
 class ResultPair:
     """Two results with a bar between: %p|%q."""
 
@@ -124,7 +126,7 @@ class ResultPair:
         return f"{self.first}|{self.second}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(slots=True)
 class Address:
     """A place in memory: [base + offset], with coordinates after it for a tensor."""
 
@@ -169,7 +171,7 @@ class Statement(NamedTuple):
         return f"{guard}{self.opcode} {', '.join(map(str, self.operands))}".rstrip()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(slots=True)
 class Label:
     """A place in the code; a table of branch targets has some too."""
 
@@ -178,7 +180,7 @@ class Label:
     targets: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(slots=True)
 class VariableDecl:
     """A declaration: a register, a parameter or a piece of memory; with a `count` the registers name0, name1, ..."""
 
@@ -235,7 +237,7 @@ class Scope:
 ScopeItems: TypeAlias = "tuple[Statement | Label | VariableDecl | Scope, ...]"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(slots=True)
 class FunctionDecl:
     """An entry or a function; a declaration has no body."""
 
@@ -249,7 +251,7 @@ class FunctionDecl:
     body: Scope | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass(slots=True)
 class ModuleSyntax:
     """A module as it is written."""
 
