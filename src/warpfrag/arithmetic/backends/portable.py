@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from warpfrag.arithmetic import reference
 from warpfrag.arithmetic.backends import float_steps
 from warpfrag.arithmetic.backends.integer_sums import integer_sums
 from warpfrag.arithmetic.encodings import conversion
@@ -394,6 +393,8 @@ def _chain(rule: Chain, operands: ProductOperands) -> Codes:
 
 def _fma_chain(rule: Fma64, operands: ProductOperands) -> Codes:
     """numpy has no fused multiply-add, so this is the reference."""
+    from warpfrag.arithmetic import reference  # with fractions, which no other rule needs
+
     codes: Codes = reference.matmul(rule, ProductOperands(operands.a[None], operands.b[None], operands.c[None]))[0]
     return codes
 

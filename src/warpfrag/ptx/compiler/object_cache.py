@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -105,6 +104,8 @@ def find(name: str) -> bytes | None:
 
 def keep(name: str, data: bytes) -> None:
     """Keep code under a name, in the first folder that can be written."""
+    import tempfile  # a launch of known kernels keeps nothing
+
     for folder in folders():
         try:
             folder.mkdir(parents=True, exist_ok=True)

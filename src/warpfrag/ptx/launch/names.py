@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from warpfrag.errors import PtxError, quote
@@ -50,6 +49,8 @@ def resolve(wanted: object, names: Sequence[str], kind: str) -> str:
     if matches:
         msg = f"expected one of the {kind}, got {quote(wanted)}, which may be {_listed(matches, '; ')}"
         raise PtxError(0, msg)
+    from difflib import get_close_matches
+
     near = get_close_matches(str(wanted)[:100], [readable(name) for name in names], 3, 0.5)
     hint = f"; the nearest are {'; '.join(near)}" if near and len(names) > MAX_NAMES else ""
     raise PtxError(0, f"expected one of the {kind} ({_listed(names) or 'none'}), got {quote(wanted)}{hint}")
