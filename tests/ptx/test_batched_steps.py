@@ -418,9 +418,7 @@ def test_a_kernel_is_compiled_once_interpreting_has_cost_as_much(monkeypatch):
         assert launches < 1000
     assert compiled.is_weighed
     assert compiled.interpreted_steps >= compiled.patience
-    text, _ = compiled_engine.module_texts(
-        long.program, compiled.layout, compiled_engine.cut(long.program, compiled.layout)
-    )
+    text = compiled_engine.generate(long.program, compiled.layout).text
     assert compiled.patience >= compiled_engine.STEPS_PER_LINE * text.count("\n")
     assert compiled.interpreted_steps - compiled.patience <= 2 * len(long.program.steps)
 

@@ -23,7 +23,7 @@ from warpfrag.ptx.compiler.box_copies import BoxCopies
 from warpfrag.ptx.compiler.mbarrier_batches import BatchedMbarriers, mbarrier_columns
 from warpfrag.ptx.compiler.mma_products import Tiling, tilings_of
 from warpfrag.ptx.compiler.pending_products import PendingProducts, ProductSteps
-from warpfrag.ptx.compiler.segments import Segment, chains, cut, is_matrix_store, module_texts, products
+from warpfrag.ptx.compiler.segments import Segment, chains, generate, is_matrix_store, products
 from warpfrag.ptx.compiler.warp_code import RegisterLayout
 from warpfrag.ptx.compiler.wgmma_products import WARPS, WgmmaPlans, WgmmaProducts, is_joinable
 from warpfrag.ptx.interpreter.barriers import MAX_BARRIERS
@@ -99,7 +99,7 @@ class CompiledProgram:
             return False
         if not self.is_weighed:
             self.is_weighed = True
-            text, _ = module_texts(self.program, self.layout, cut(self.program, self.layout))
+            text = generate(self.program, self.layout).text
             self.patience = max(self.patience, STEPS_PER_LINE * text.count("\n"))
         return self.interpreted_steps >= self.patience
 
@@ -119,9 +119,8 @@ class CompiledProgram:
         except ImportError as error:
             self.refusal = f"llvmlite cannot be loaded ({error})"
             return
-        segments = cut(self.program, self.layout)
-        texts = module_texts(self.program, self.layout, segments)
-        self._code = MachineCode(*texts, [segment.name for segment in segments])
+        segments, text, helpers = generate(self.program, self.layout)
+        self._code = MachineCode(text, helpers, [segment.name for segment in segments])
         self.segments = {segment.start: segment for segment in segments}
         self.covered = {at for segment in segments for at in range(segment.start, segment.end)}
         self.opcodes = {self.program.steps[at].name for at in self.covered}

@@ -6,14 +6,14 @@ each other's stores as in the interpreter, step by step: so a store starts a seg
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.ptx.compiler.liveness import indices_of, live_after
 from warpfrag.ptx.compiler.memory_access import DECLARED, Helper, declaration, helper_texts
-from warpfrag.ptx.compiler.warp_code import RegisterLayout, UnsupportedStep, WarpCode
+from warpfrag.ptx.compiler.warp_code import COMPILED, RegisterLayout, UnsupportedStep, WarpCode
 from warpfrag.ptx.program.actions import Action, AsyncCopy, MatrixOp, MemoryLoad, MemoryStore
-from warpfrag.ptx.program.program import DecodedInstruction, registers_of
+from warpfrag.ptx.program.program import registers_of
 
 if TYPE_CHECKING:
     from warpfrag.ptx.program.program import Program
@@ -30,41 +30,47 @@ class Segment:
     is_whole: bool = False
 
 
-def is_supported(layout: RegisterLayout, at: int, step: DecodedInstruction) -> bool:
-    """Whether a step can be compiled: by trying."""
-    if step.action.ends_block:
-        return False
-    try:
-        WarpCode(layout).step(at, step)
-    except UnsupportedStep:
-        return False
-    return True
+class GeneratedModule(NamedTuple):
+    """Segments, the text of a module with a function for each, and the texts of the helpers that move their data."""
+
+    segments: list[Segment]
+    text: str
+    helpers: list[str]
 
 
-def cut(program: Program, layout: RegisterLayout) -> list[Segment]:
-    """Cut a program into segments: as long as steps can be compiled and stay in one block."""
-    segments: list[Segment] = []
+def cut(program: Program, layout: RegisterLayout) -> list[tuple[Segment, WarpCode]]:
+    """Cut a program into segments: as long as steps can be compiled and stay in one block. Each has its code."""
+    pieces: list[tuple[Segment, WarpCode]] = []
     ends, steps = program.ends, program.steps
-    first: int | None = None
-    stored = False
+    start, stored, code = 0, False, WarpCode(layout)
     for at, step in enumerate(steps):
         action: Action = step.action
-        fits = is_supported(layout, at, step)
-        alone = fits and action.is_collective
         stores = isinstance(action, MemoryStore | AsyncCopy) or is_matrix_store(action)
-        breaks = stores or (isinstance(action, MemoryLoad) and stored)
-        if first is not None and (not fits or alone or breaks or ends[at] != ends[first]):
-            segments.append(Segment(first, at, f"segment{first}", int(stored)))
-            first = None
-        if alone:
-            segments.append(Segment(at, at + 1, f"segment{at}", int(stores), is_whole=True))
-            continue
-        if fits and first is None:
-            first, stored = at, False
+        breaks = action.is_collective or stores or (isinstance(action, MemoryLoad) and stored)
+        if start < at and (breaks or ends[at] != ends[start]):
+            pieces.append((_segment(start, at, stores=stored), code))
+            start, stored, code = at, False, WarpCode(layout)
+        fits = isinstance(action, COMPILED) and not action.ends_block
+        try:
+            if fits:
+                code.step(at, step)
+        except UnsupportedStep:  # behind some of its code
+            fits, code = False, WarpCode(layout)
+            for earlier in range(start, at):
+                code.step(earlier, steps[earlier])
         stored = stored or (fits and stores)
-    if first is not None:
-        segments.append(Segment(first, len(steps), f"segment{first}", int(stored)))
-    return segments
+        end = at + fits
+        if not fits or action.is_collective:
+            if start < end:
+                pieces.append((_segment(start, end, stores=stored, is_whole=fits), code))
+            start, stored, code = at + 1, False, WarpCode(layout)
+    if start < len(steps):
+        pieces.append((_segment(start, len(steps), stores=stored), code))
+    return pieces
+
+
+def _segment(start: int, end: int, *, stores: bool, is_whole: bool = False) -> Segment:
+    return Segment(start, end, f"segment{start}", int(stores), is_whole)
 
 
 def is_matrix_store(action: Action) -> bool:
@@ -124,25 +130,24 @@ def chains(program: Program, runs: dict[int, tuple[int, ...]]) -> set[int]:
     return joinable
 
 
-def module_texts(program: Program, layout: RegisterLayout, segments: list[Segment]) -> tuple[str, list[str]]:
-    """The LLVM module of a program's segments, and those of the helpers that move their data."""
+def generate(program: Program, layout: RegisterLayout) -> GeneratedModule:
+    """The LLVM module of a program's segments."""
     used: set[str] = set()
     helpers: set[Helper] = set()
     functions = []
-    by_last = {segment.end - 1: segment for segment in segments}
+    pieces = cut(program, layout)
+    by_last = {segment.end - 1: (segment, code) for segment, code in pieces}
     for last, live in live_after(program):
         if last not in by_last:
             continue
-        segment = by_last[last]
-        code = WarpCode(layout)
-        for at in range(segment.start, segment.end):
-            code.step(at, program.steps[at])
+        segment, code = by_last[last]
         code.finish(live)
         used |= code.ir.declarations
         helpers |= code.helpers
         functions.append(FUNCTION.format(name=segment.name, body="\n".join(code.ir.lines)))
     parts = [*sorted(used), DECLARED, *map(declaration, sorted(helpers)), *reversed(functions)]
-    return "\n".join([*parts, '!0 = !{!"branch_weights", i32 1, i32 1000}', ""]), helper_texts(helpers)
+    text = "\n".join([*parts, '!0 = !{!"branch_weights", i32 1, i32 1000}', ""])
+    return GeneratedModule([segment for segment, _ in pieces], text, helper_texts(helpers))
 
 
 FUNCTION = """

@@ -48,6 +48,8 @@ from warpfrag.ptx.program.types import TYPES, Type, container
 if TYPE_CHECKING:
     from warpfrag.ptx.program.program import Program
 
+COMPILED = (NoOp, LaneOp, Move, MemoryLoad, MemoryStore, AsyncCopy, MatrixOp, WarpCollective)
+"""Actions of which some can be compiled."""
 WIDTHS = {1, 8, 16, 32, 64}
 REGISTER_ALIGN = 64  # bytes: a whole number of AVX-512 registers
 MAX_ACCESS_BITS = 128  # of a lane
