@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from warpfrag.core.garbage import no_garbage_collection
+from warpfrag.core.garbage import count_as_old, no_garbage_collection
 
 
 class Cycle:
@@ -50,6 +50,28 @@ def test_what_a_program_has_chosen_stays():
         frozen = gc.get_freeze_count()
         with no_garbage_collection():
             pass
+        assert gc.get_freeze_count() == frozen > 0
+    finally:
+        gc.unfreeze()
+
+
+def test_what_counts_as_old_is_searched_with_the_old():
+    gc.collect()
+    before = Cycle.found
+    with no_garbage_collection():
+        Cycle()
+        count_as_old()
+    gc.collect(0)
+    assert Cycle.found == before
+    gc.collect()
+    assert Cycle.found == before + 1
+
+
+def test_objects_that_a_program_keeps_out_of_searches_stay_out():
+    gc.freeze()
+    try:
+        frozen = gc.get_freeze_count()
+        count_as_old()
         assert gc.get_freeze_count() == frozen > 0
     finally:
         gc.unfreeze()

@@ -34,10 +34,11 @@ run: instructions with typed attributes and their actions. `reader` parses the t
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from warpfrag.core.garbage import no_garbage_collection
+from warpfrag.core.garbage import count_as_old, no_garbage_collection
 
 if TYPE_CHECKING:
     from warpfrag.errors import CompilationFailed, Fault, PtxError
@@ -127,8 +128,11 @@ def __getattr__(name: str) -> object:
     if home is None:
         msg = f"module 'warpfrag.ptx' has no attribute {name!r}"
         raise AttributeError(msg)
+    is_new = home not in sys.modules
     with no_garbage_collection():
         module = import_module(home)
+        if is_new:
+            count_as_old()
     return getattr(module, "compile_cuda" if name == "compile" else name)
 
 
