@@ -14,7 +14,7 @@ from warpfrag.isa.names import spell
 from warpfrag.isa.operands import OperandSpec, operands
 from warpfrag.isa.ops import OPS
 from warpfrag.isa.patterns import pattern
-from warpfrag.isa.rows import Family, families, forms
+from warpfrag.isa.rows import Family, families, forms, forms_on
 from warpfrag.isa.targets import targets
 from warpfrag.isa.words import FIXED, WORDS, Form, Shape
 from warpfrag.numerics.formats import Format
@@ -61,6 +61,16 @@ def test_a_table_is_parsed_again_only_when_it_has_changed(tmp_path, monkeypatch)
         assert read_table.__wrapped__("some") == {"row": {"bits": 4, "kinds": ["s4"]}}
     (tmp_path / "some.toml").write_text("row = 1\n", encoding="utf-8")
     assert read_table.__wrapped__("some") == {"row": 1}
+
+
+def test_a_name_that_is_out_of_scope_has_no_second_star():
+    assert max(name.count("*") for row in read_table("scope")["out"] for name in row["names"]) == 1
+
+
+def test_the_forms_on_a_target_are_those_that_a_family_of_theirs_is_accepted_for():
+    for name, target in targets().items():
+        expected = [form for form, rows in forms().items() if any(row.accepted_by(target) for row in rows)]
+        assert [*forms_on(name)] == expected
 
 
 def test_the_rows_that_are_expected_are_there():
