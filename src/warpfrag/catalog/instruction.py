@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, cast, overload
 from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.core.providers import card
 from warpfrag.errors import IllegalInstruction, InvalidSparsity
-from warpfrag.execution.operand import operands_of
-from warpfrag.isa import operands as isa_operands
 from warpfrag.isa.names import spell
 from warpfrag.isa.patterns import Pattern, pattern_of
 from warpfrag.isa.rows import families_of, legal_targets
@@ -94,9 +92,11 @@ class Instruction:
         rows = (*families_of(self.form), *self.operands.values())
         return tuple(dict.fromkeys(row.source for row in rows))
 
-    @property
+    @cached_property
     def operands(self) -> Operands:
         """Every register operand, by role."""
+        from warpfrag.execution.operand import operands_of  # a list of names needs none
+
         return operands_of(self.form, self.arch)
 
     # Each of these is None where the instruction has no such operand: see Operands.
@@ -139,7 +139,9 @@ class Instruction:
     @property
     def addresses(self) -> Layout:
         """Which lane gives the address of which row of which matrix: ldmatrix and stmatrix; None for others."""
-        return cast("Layout", isa_operands.addresses(self.form))
+        from warpfrag.isa.operands import addresses
+
+        return cast("Layout", addresses(self.form))
 
     @property
     def pattern(self) -> Pattern | None:

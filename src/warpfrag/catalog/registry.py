@@ -11,7 +11,6 @@ from warpfrag.errors import IllegalInstruction, quote
 from warpfrag.isa.aliases.source import MAX_SOURCE, is_plain
 from warpfrag.isa.legality import check_selector, is_tensor_text, resolve
 from warpfrag.isa.names import head
-from warpfrag.isa.operands import measured_architectures
 from warpfrag.isa.rows import forms, forms_on, is_legal
 from warpfrag.isa.targets import read_target, targets
 from warpfrag.isa.tcgen05.products import TensorForm, listed_forms
@@ -195,4 +194,8 @@ def _fragment_arch(form: Form, target: str | None) -> str:
     """Whose wmma fragments to use; nobody's where the ISA fixes them."""
     if form.operation.fragments == "fixed":
         return ""
-    return targets()[target].arch if target else measured_architectures()[0]
+    if target:
+        return targets()[target].arch
+    from warpfrag.isa.operands import measured_architectures  # only wmma asks
+
+    return measured_architectures()[0]

@@ -8,7 +8,6 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from warpfrag.catalog.registry import get
-from warpfrag.cli.support.operand_view import ADDRESSES, OperandView, numbering_notes, operand_view
 from warpfrag.cli.support.options import instruction_argument, json_option, target_option, to_option
 from warpfrag.cli.support.output import (
     TIMES,
@@ -23,11 +22,11 @@ from warpfrag.cli.support.output import (
     wrapped,
 )
 from warpfrag.cli.support.verbs import verb
-from warpfrag.core.expressions import element_formulas, place_formulas
 from warpfrag.isa.legality import able_architectures, advice, companions, first_version
 
 if TYPE_CHECKING:
     from warpfrag.catalog.instruction import Instruction
+    from warpfrag.cli.support.operand_view import OperandView
 
 Formulas = dict[str, str]
 EQUATIONS = {  # by what an operation does, and its scope
@@ -52,9 +51,10 @@ def command(*, name: str, notation: str | None, target: str | None, as_json: boo
     With --to, only the layouts of all operands, in the notation of another tool.
     """
     instruction = get(name, target)
-    texts = {view.name: view.written(notation) for view in _views(instruction)} if notation else {}
+    views = _views(instruction)
+    texts = {view.name: view.written(notation) for view in views} if notation else {}
     if as_json:
-        print_json("info", {**_json(instruction), "notation": notation, "texts": texts})
+        print_json("info", {**_json(instruction, views), "notation": notation, "texts": texts})
         return
     if notation:
         _print_texts(instruction, notation, texts)
@@ -64,19 +64,21 @@ def command(*, name: str, notation: str | None, target: str | None, as_json: boo
         echo(equation)
     echo()
     _print_operands(instruction)
-    for layout in dict.fromkeys(view.layout for view in _views(instruction)):
+    for layout in dict.fromkeys(view.layout for view in views):
         echo()
-        _print_formulas([view for view in _views(instruction) if view.layout == layout])
+        _print_formulas([view for view in views if view.layout == layout])
     reasons = [operand.row.unknown for operand in instruction.operands.values() if operand.row.unknown]
     for reason in dict.fromkeys(reasons):
         echo("\n" + wrapped(f"layout not modelled: {reason}"))
     echo()
     _print_rest(instruction)
-    print_notes(dict.fromkeys(note for view in _views(instruction) for note in view.notes))
+    print_notes(dict.fromkeys(note for view in views for note in view.notes))
 
 
 def _print_texts(instruction: Instruction, notation: str, texts: dict[str, str]) -> None:
     """The layout of each operand in another notation, on one line if it has only one."""
+    from warpfrag.cli.support.operand_view import numbering_notes
+
     print_heading(instruction.name)
     alike: dict[str, list[str]] = {}
     for name, text in texts.items():
@@ -90,6 +92,8 @@ def _print_texts(instruction: Instruction, notation: str, texts: dict[str, str])
 
 def _views(instruction: Instruction) -> list[OperandView]:
     """Every operand whose layout is known, and the addresses."""
+    from warpfrag.cli.support.operand_view import ADDRESSES, operand_view  # a name that is none needs no operands
+
     operands = instruction.operands.items()
     known = [role for role, operand in operands if not operand.row.unknown and operand.home != "shared"]
     return [operand_view(instruction, name) for name in [*known, *([ADDRESSES] if instruction.addresses else [])]]
@@ -132,6 +136,8 @@ def _print_operands(instruction: Instruction) -> None:
 
 def formulas(view: OperandView) -> tuple[Formulas, Formulas]:
     """Coordinates from lane and i, and lane, reg and slot from coordinates, as a person would write them."""
+    from warpfrag.core.expressions import element_formulas, place_formulas
+
     forth = element_formulas(view.layout)
     if not view.layout.is_onto:  # a load reaches some places of many: there is no way back from the others
         return forth, {}
@@ -218,9 +224,11 @@ def _evidence_lines(instruction: Instruction) -> list[str]:
     return [f"{words} on {' '.join(archs)}{detail}" for (words, detail), archs in together.items()]
 
 
-def _json(instruction: Instruction) -> dict[str, Any]:
+def _json(instruction: Instruction, views: list[OperandView]) -> dict[str, Any]:
+    from warpfrag.cli.support.operand_view import ADDRESSES
+
     form, rule = instruction.form, instruction.pattern
-    known = {view.name: view for view in _views(instruction)}
+    known = {view.name: view for view in views}
     operands: dict[str, dict[str, Any]] = {}
     for role, operand in instruction.operands.items():
         operands[role] = {"format": operand.format.name, "shape": operand.shape, "home": operand.home}

@@ -11,14 +11,13 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from warpfrag.core.frozen import frozen_dataclass
-from warpfrag.isa.operands import measured_architectures, operands
 from warpfrag.isa.rows import fits, forms
-from warpfrag.numerics.formats import FORMATS
 from warpfrag.tables import read_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from warpfrag.isa.operands import OperandSpec
     from warpfrag.isa.words import Form
 
 Notation = Literal["cute", "nvvm", "mlir"]
@@ -111,8 +110,15 @@ def _word(form: Form, name: str) -> str:
     return str(getattr(form, name) or "")
 
 
+def _operand(form: Form, role: str) -> OperandSpec:
+    """An operand whose registers a name counts; most names count none."""
+    from warpfrag.isa.operands import measured_architectures, operands
+
+    return operands(form, measured_architectures()[0])[role]
+
+
 def _count(form: Form, role: str) -> int:
-    return operands(form, measured_architectures()[0])[role].layout.ins["reg"]
+    return _operand(form, role).layout.ins["reg"]
 
 
 def _types(form: Form, role: str) -> str:
@@ -123,6 +129,8 @@ def _llvm_type(form: Form, role: str) -> str:
     """The type of one register: LLVM packs f16 in pairs, and everything narrow that is not f16 in an i32."""
     if not form.is_product and not form.is_wmma:
         return "i32"
+    from warpfrag.numerics.formats import FORMATS
+
     name = getattr(form, role)
     if name == "f16":
         return "vector<2xf16>"
@@ -131,7 +139,7 @@ def _llvm_type(form: Form, role: str) -> str:
 
 def _vector_type(form: Form, role: str) -> str:
     """The type of all registers together, as nvgpu has it: accumulators in pairs, others by register."""
-    row = operands(form, measured_architectures()[0])[role]
+    row = _operand(form, role)
     elements, across = row.layout.ins["reg"] * row.layout.slots, 2 if role in "cd" else row.layout.slots
     kind = f"f{row.container}" if row.format.is_float else f"i{row.format.bits}"
     return f"vector<{elements // across}x{across}x{kind}>"
