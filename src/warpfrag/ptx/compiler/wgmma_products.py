@@ -6,7 +6,6 @@ each descriptor. What happens then is in `pending_products`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -93,7 +92,7 @@ def gather_places(
     return GatherPlaces.of(np.stack(inside), which, bits // 8) if len(inside) == len(places) else None
 
 
-@dataclass(frozen=True)
+@frozen_dataclass
 class WgmmaPlan:
     """A wgmma of a program on an architecture: what is the same whenever it runs.
 
