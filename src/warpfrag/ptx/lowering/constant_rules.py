@@ -225,8 +225,15 @@ def function_of_constant(kernel: KernelLowering, step: DecodedInstruction, value
         return False  # it is left to the hardware
     if step.attributes.opcode == "div" and values[-1].code == CODES_OF_1["f32"] and not step.attributes.ftz:
         function = first
-    replace_function(kernel, step, "function of a constant", function)
+    replace_where_seen(kernel, step, "function of a constant", function, is_sure=not _is_computed_far(step, table))
     return True
+
+
+def _is_computed_far(step: DecodedInstruction, table: ValueTable) -> bool:
+    """Whether a function of another block left the constant: ptxas may know that only when it looks again."""
+    at, source = table.place(step), step.sources[-1]
+    writer = table.last_writer(at, source) if isinstance(source, Register) else None
+    return writer is not None and writer.attributes.accuracy is not None and table.ends[table.place(writer)] <= at
 
 
 def _may_be_constant(step: DecodedInstruction, table: ValueTable) -> bool:

@@ -20,7 +20,17 @@ from warpfrag.ptx.lowering.liveness import kept_steps, successors
 from warpfrag.ptx.lowering.replaced_steps import goes_back
 from warpfrag.ptx.opcodes.floating import NAN_CHOICES
 from warpfrag.ptx.opcodes.integer import by_parts
-from warpfrag.ptx.program.actions import Barrier, FusedProduct, LaneOp, MatrixOp, MemoryLoad, MemoryStore, Move, NoOp
+from warpfrag.ptx.program.actions import (
+    Alternative,
+    Barrier,
+    FusedProduct,
+    LaneOp,
+    MatrixOp,
+    MemoryLoad,
+    MemoryStore,
+    Move,
+    NoOp,
+)
 from warpfrag.ptx.program.program import DecodedInstruction, Immediate, MemoryOperand, Register, registers_of
 from warpfrag.ptx.program.types import F32, F64
 from warpfrag.ptx.semantics import approximate_functions, floats, folded_functions, special_functions
@@ -75,6 +85,11 @@ def contract(instructions: Sequence[DecodedInstruction], ends: Sequence[int]) ->
             for use in uses:
                 steps[use] = fused(steps[use], step, result, has_constant_divisor=folded[at][-1])
             steps[at] = replace(step, action=NoOp(), results=(), sources=())
+        elif len(uses) > 1:
+            _doubt_sunk(steps, at, uses, written, read, ends)
+    for at in uses_of.keys() - candidates.keys():
+        if len(uses_of[at]) > 1:
+            _doubt_sunk(steps, at, uses_of[at], written, read, ends)
     return steps
 
 
@@ -111,6 +126,107 @@ def _doubt_live(steps: list[DecodedInstruction], read: dict[int, list[int]], end
         for use in (place for place in read[result.index] if at < place < ends[at]):
             if takes_product(steps[use], step, result, set()):
                 steps[use] = replace(steps[use], doubt=LIVE)
+
+
+def _doubt_sunk(
+    steps: list[DecodedInstruction],
+    at: int,
+    uses: list[int],
+    written: dict[int, list[int]],
+    read: dict[int, list[int]],
+    ends: Sequence[int],
+) -> None:
+    """Doubt sums of a product that has other uses, where ptxas moves the sum down to what reads it.
+
+    It does so past a block that lies between the two on every path, if all operands are in use there. Where the product
+    is not, it is computed again, which makes it one that is used once.
+    """
+    product = steps[at].results[0]
+    for use in uses:
+        step = steps[use]
+        target = step.results[0] if step.results else None
+        if not isinstance(product, Register) or not isinstance(target, Register) or step.guard is not None:
+            continue
+        if not takes_product(step, steps[at], product, set()):
+            continue
+        behind = _reached(steps, use, set(read[target.index]), set(written[target.index]))
+        if not behind or any(ends[place] == ends[use] for place in behind):
+            continue
+        first = min(behind)
+        operands = (*steps[at].sources, *step.sources)
+        others = {item.index for item in operands if isinstance(item, Register)} - {product.index}
+        start = min(place for place, end in enumerate(ends) if end == ends[first])
+        is_kept = target.index not in others and not any(at < place <= use for i in others for place in written[i])
+        if is_kept and all(place <= first for place in uses) and product not in steps[at].sources:
+            behind_each = [_reached(steps, use, set(read[index]), set(written[index])) for index in others]
+            if all(max(places, default=-1) >= start for places in behind_each) and _lies_between(
+                steps, use, first, ends
+            ):
+                _doubt_fused(steps, use, at, product)
+
+
+def _doubt_fused(steps: list[DecodedInstruction], use: int, at: int, product: Register) -> None:
+    """Let a sum have the other result that it has with a product in it; which of f64 is not computed."""
+    step, other = steps[use], fused(steps[use], steps[at], product)
+    action, alternative = step.action, other.action
+    if not isinstance(action, LaneOp) or not isinstance(alternative, LaneOp) or action.nan_choice is not None:
+        steps[use] = replace(step, doubt=LIVE)
+        return
+    function, fuse, count = action.function, alternative.function, len(step.sources)
+
+    def run(*codes: Codes) -> Codes | tuple[Codes, ...]:
+        return function(*codes[:count])
+
+    def run_fused(*codes: Codes) -> Codes | tuple[Codes, ...]:
+        return fuse(*codes[count:])
+
+    steps[use] = replace(
+        step,
+        sources=(*step.sources, *other.sources),
+        action=replace(
+            action,
+            sources=(*action.sources, *alternative.sources),
+            function=run,
+            alternative=Alternative(run_fused, LIVE),
+        ),
+    )
+
+
+def _lies_between(steps: Sequence[DecodedInstruction], at: int, last: int, ends: Sequence[int]) -> bool:
+    """Whether every path from a step to another goes through a third block, which no loop begins with a test for."""
+    starts: dict[int, int] = {}
+    for place, end in enumerate(ends):
+        starts.setdefault(end, place)
+    after = {
+        start: [item for item in successors(steps[end - 1], end) if item < len(steps)] for end, start in starts.items()
+    }
+    own, target = starts[ends[at]], starts[ends[last]]
+    before: dict[int, list[int]] = defaultdict(list)
+    for start, targets in after.items():
+        for item in targets:
+            before[item].append(start)
+    pending, region = [own], set[int]()
+    while pending:
+        start = pending.pop()
+        if start not in region:
+            region.add(start)
+            pending += after[start]
+    for middle in region - {own, target}:
+        is_joined = len(before[middle]) == 1 and len(after[before[middle][0]]) == 1
+        is_test = (
+            any(item >= middle for item in before[middle]) and len(after[middle]) > 1 and middle not in after[middle]
+        )
+        if is_joined or is_test:
+            continue
+        seen, pending = {middle}, [own]
+        while pending:
+            start = pending.pop()
+            if start not in seen:
+                seen.add(start)
+                pending += after[start]
+        if target not in seen:
+            return True
+    return False
 
 
 def _uses(steps: Sequence[DecodedInstruction], at: int, written: list[int], read: list[int], end: int) -> list[int]:

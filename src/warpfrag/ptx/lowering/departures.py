@@ -35,7 +35,7 @@ from warpfrag.ptx.program.actions import (
     WarpWait,
 )
 from warpfrag.ptx.program.departures import DEPARTURES
-from warpfrag.ptx.program.program import Immediate, Register, registers_of
+from warpfrag.ptx.program.program import Immediate, MemoryOperand, Register, registers_of
 from warpfrag.ptx.program.types import B16, B32, BF16, F16, F32, F64, PRED, TYPES, container
 from warpfrag.ptx.semantics import conversions, floats
 
@@ -127,17 +127,30 @@ def _long_shift(kernel: KernelLowering) -> None:
 
 
 def _guarded_sign(kernel: KernelLowering) -> None:
-    looked: set[int] = set()  # predicates of branches before: where one leads to a step, its guard may be left out
+    looked: set[int] = set()  # predicates that may be known, so that a guard is left out: a branch before looked at
+    last: dict[int, DecodedInstruction] = {}  # them, or equal numbers were compared; what wrote a register last
     for step in kernel.steps:
         attributes = step.attributes
         if isinstance(step.action, Branch) and step.guard is not None:
             looked.add(step.guard.index)
-        looked.difference_update(register.index for register in written_registers(step))
+        written = [register.index for register in written_registers(step)]
+        (looked.update if _compares_equal(step, last) else looked.difference_update)(written)
+        last.update(dict.fromkeys(written, step))
         if step.guard is None or attributes.opcode not in {"abs", "neg"} or attributes.types != (F32,):
             continue
         if not attributes.ftz and isinstance(step.sources[0], Register):
             function, is_sure = _sign_bits(attributes.opcode, F32), step.guard.index not in looked
             replace_where_seen(kernel, step, "guarded abs and neg", function, is_sure=is_sure)
+
+
+def _compares_equal(step: DecodedInstruction, last: dict[int, DecodedInstruction]) -> bool:
+    """Whether a step compares a value with itself: one register, or what was loaded from one parameter."""
+    if step.attributes.opcode != "setp" or not all(isinstance(item, Register) for item in step.sources[:2]):
+        return False
+    loads = [last.get(item.index) for item in step.sources[:2] if isinstance(item, Register)]
+    places = [load.sources[0] for load in loads if load is not None and isinstance(load.action, MemoryLoad)]
+    is_fixed = len(places) == 2 and isinstance(places[0], MemoryOperand) and places[0].base is None
+    return step.sources[0] == step.sources[1] or (is_fixed and places[0] == places[1])
 
 
 def _sign_bits(opcode: str, kind: Type) -> LaneFunction:

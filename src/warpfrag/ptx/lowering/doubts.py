@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 MIN_NORMAL_F32 = 0x00800000
 MINUS_1 = 0xFFFFFFFF
+MINUS_0, HALF = 0x8000, 0xFFFF  # of f16 and bf16
 S16 = TYPES["s16"]
 SAME_IN_WARP = {"redux", "vote", "activemask", "elect"}
 OF_A_THREAD = ("%tid", "%laneid", "%lanemask")
@@ -221,10 +222,20 @@ def _is_upper_only(step: DecodedInstruction, table: ValueTable, at: int) -> bool
         first = [
             table.blocks_behind(at, item, is_whole=True) for item in (lowest, source) if isinstance(item, Register)
         ]
-        if table.blocks_behind(at, second).difference(*first):
+        if _blocks_of_copies(second, table, at).difference(*first):
             return True
     is_read = isinstance(lowest, Register) and table.is_read_behind(at, lowest, is_whole=True)
     return not is_read and not table.has_other_reader(at, source, is_whole=True)
+
+
+def _blocks_of_copies(register: Register, table: ValueTable, at: int) -> set[int]:
+    """The blocks behind that of a step in which a register that it wrote is read, or a copy made in the same block."""
+    blocks = table.blocks_behind(at, register)
+    for place in readers_behind(table.steps, at, register):
+        copied = _moved(table.steps[place]) if at < place < table.ends[at] else []
+        for target in (target for target, source in copied if source == register):
+            blocks |= _blocks_of_copies(target, table, place)
+    return blocks
 
 
 def _is_beside_guard(step: DecodedInstruction, table: ValueTable, at: int) -> bool:
@@ -279,6 +290,24 @@ def doubt_constants(step: DecodedInstruction, values: Values, *, has_nan: bool) 
         _doubt_nan(step, "which NaN a compiler leaves of constants is not known")
     elif attributes.opcode == "movmatrix" and codes:
         step.doubt = UNIFORM_MATRIX
+    elif attributes.opcode == "fma" and len(codes) > 1 and values[0] == values[1]:
+        _doubt_squared_zero(step, codes[0])
+
+
+def _doubt_squared_zero(step: DecodedInstruction, code: int) -> None:
+    """Doubt the square of two halves of which one is -0 and the other is not: the sign of the first -0 is lost."""
+    action = step.action
+    halves = (code & HALF, code >> 16)
+    if not isinstance(action, LaneOp) or action.results[0].parts != 2 or halves.count(MINUS_0) != 1:
+        return
+    function, sign = action.function, MINUS_0 << 16 * halves.index(MINUS_0)
+
+    def run(a: Codes, b: Codes, c: Codes) -> Codes:
+        result = function(a & ~a.dtype.type(sign), b, c)
+        return result[0] if isinstance(result, tuple) else result
+
+    reason = "of the square of a constant whose one half is -0, that half may be -0"
+    step.action = replace(action, alternative=Alternative(run, reason))
 
 
 def _doubt_nan(step: DecodedInstruction, reason: str) -> None:
@@ -305,6 +334,10 @@ def doubt_text(step: DecodedInstruction, *, has_calls: bool) -> None:
         registers = [register.index for register in registers_of(step.sources[0])]
         if len(set(registers)) != len(registers):
             step.doubt = "of a register that is in A twice, ptxas may take another"
+    is_constant = step.attributes.opcode == "setp" and all(isinstance(item, Immediate) for item in step.sources[:2])
+    written = {register.index for register in written_registers(step)}
+    if is_constant and any(isinstance(item, Register) and item.index in written for item in step.sources[2:]):
+        step.doubt = "of constants that are compared, a predicate that is read and written may be read as it is then"
 
 
 def doubt_registers_of_a(steps: Sequence[DecodedInstruction]) -> None:
@@ -415,34 +448,37 @@ def doubt_copies(steps: Sequence[DecodedInstruction]) -> None:
 
     Copies of a constant do not count: ptxas makes the constant anew. (Triton starts its accumulators so.)
     """
-    copied: dict[int, int] = {}  # the register that another is a copy of
+    copied: dict[Register, int] = {}  # the register that another is a copy of, or a part
     constant: set[int] = set()
-    for step in steps:
+    for at, step in enumerate(steps):
         written = {register.index for register in written_registers(step)}
-        is_changed = any(copy not in written for copy, register in copied.items() if register in written)
-        if isinstance(step.action, MatrixOp) and step.action.operation == "wgmma" and is_changed:
+        changed = [copy for copy, register in copied.items() if register in written and copy.index not in written]
+        is_wgmma = isinstance(step.action, MatrixOp) and step.action.operation == "wgmma"
+        if is_wgmma and any(any(readers_behind(steps, at, copy)) for copy in changed):
             step.doubt = "a copy of a register that wgmma writes may be made behind it"
-        copied = {copy: register for copy, register in copied.items() if not {copy, register} & written}
+        copied = {copy: register for copy, register in copied.items() if not {copy.index, register} & written}
         moved = _moved(step)
-        still = {target for target, source in moved if isinstance(source, Immediate) or source.index in constant}
-        constant = (constant - written) | still
+        constant -= written
+        constant |= {
+            target.index for target, source in moved if isinstance(source, Immediate) or source.index in constant
+        }
         copied |= {
             target: source.index
             for target, source in moved
-            if target not in still and isinstance(source, Register) and source.index not in written
+            if target.index not in constant and isinstance(source, Register) and source.index not in written
         }
 
 
-def _moved(step: DecodedInstruction) -> list[tuple[int, Register | Immediate]]:
-    """What mov without a guard copies: the register that is written, and what it gets."""
+def _moved(step: DecodedInstruction) -> list[tuple[Register, Register | Immediate]]:
+    """What mov without a guard copies: the register that is written, and what it gets, or a part of."""
     if not isinstance(step.action, Move) or step.guard is not None:
         return []
     pairs = zip(map(_items, step.results), map(_items, step.sources), strict=False)
     return [
-        (target.index, source)
+        (target, source)
         for targets, sources in pairs
-        if len(targets) == len(sources)
-        for target, source in zip(targets, sources, strict=True)
+        if len(targets) == len(sources) or len(sources) == 1
+        for target, source in zip(targets, sources * (len(targets) // len(sources)), strict=True)
         if isinstance(target, Register) and isinstance(source, Register | Immediate)
     ]
 

@@ -267,13 +267,14 @@ def packed_tf32(kernel: KernelLowering, step: DecodedInstruction, values: Values
     attributes, action = step.attributes, step.action
     if attributes.opcode != "cvt" or attributes.types[0].name != "tf32" or attributes.rounding == "rna":
         return False
-    definition = table.definition(values[0])
-    if definition is None or not _leaves_two_halves(definition[0]) or not isinstance(action, LaneOp):
+    halves = [item for item in table.writers(values[0], is_carried=table.has_loops) if _leaves_two_halves(item)]
+    if not halves or not isinstance(action, LaneOp):
         return False
     at = next(index for index, other in enumerate(table.steps) if other is step)
-    if table.has_other_reader(at, step.sources[0], is_whole=True):
+    is_carried = table.definition(values[0]) is None  # from another round of a loop
+    if not is_carried and table.has_other_reader(at, step.sources[0], is_whole=True):
         return True
-    if not table.has_other_reader(at, step.sources[0]):
+    if is_carried or not table.has_other_reader(at, step.sources[0]):
         step.doubt = DEPARTURES["tf32 of a packed sum"].compiler
         note(kernel, step, "tf32 of a packed sum")
         return True

@@ -102,6 +102,7 @@ def _wants_values(step: DecodedInstruction) -> bool:
         or attributes.opcode in READERS
         or not {TYPES["s16"], TYPES["u16"]}.isdisjoint(action.sources)
         or (step.row is not None and step.row.may_contract and attributes.opcode == "mul")
+        or (attributes.opcode == "fma" and step.sources[0] == step.sources[1])
     )
 
 

@@ -50,6 +50,8 @@ def doubt_predicates(kernel: KernelLowering) -> None:
             _vote_later(steps, at, step)
             if ".all" in step.name and any(_is_negation(item, elected) for item in step.sources):
                 step.doubt = NOT_ELECTED
+        elif step.attributes.opcode in {"bar", "barrier"}:
+            _vote_again(steps, at, step)
         elif step.attributes.opcode == "match" and ".all" in step.name:
             _matched(steps, at, step)
         copied = False if step.attributes.opcode == "elect" else _copied(step, elected)

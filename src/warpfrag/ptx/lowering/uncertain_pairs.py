@@ -214,6 +214,13 @@ def _multiplies_fp8(step: DecodedInstruction) -> bool:
     return is_mma and any(f".{kind}." in step.name for kind in ("e4m3", "e5m2"))
 
 
+def _leaves_zero(step: DecodedInstruction) -> bool:
+    """Whether a step shifts all bits out."""
+    amount = step.sources[-1] if _opcode(step, "shl", "shr") else None
+    is_filled = step.attributes.opcode == "shr" and _types(step) == ["s32"]
+    return isinstance(amount, Immediate) and amount.code(TYPES["u32"]) >= _first_bits(step) and not is_filled
+
+
 def _is_flushed(step: DecodedInstruction, *names: str) -> bool:
     """Whether a step is one of some approximate functions of f32 that flush."""
     attributes = step.attributes
@@ -300,6 +307,10 @@ def _first_half_twice(codes: Codes) -> Codes:
 
 def _third(_a: Codes, _b: Codes, c: Codes) -> Codes:
     return c
+
+
+def _integer_negation(a: Codes) -> Codes:
+    return np.zeros_like(a) - a
 
 
 def _negated_truth(action: LaneOp, places: list[int]) -> LaneFunction:
@@ -432,6 +443,10 @@ PAIRS = (
         source=_is_uniform, misread=_first_half_twice,
     ),
     UncertainPair(
+        _multiplies_fp8, _leaves_zero, "of a word that is always 0, a product of fp8 may read 8 in the upper half",
+        misread=lambda codes: codes | codes.dtype.type(0x80000), is_late=True,
+    ),
+    UncertainPair(
         lambda step: _opcode(step, "movmatrix"), _is_uniform,
         UNIFORM_MATRIX,
     ),
@@ -475,6 +490,20 @@ PAIRS = (
     UncertainPair(
         lambda step: _opcode(step, "neg", "abs", "shl", "shr"), lambda step: _opcode(step, "cnot"),
         "the result of cnot may be read as the number 1", is_late=True, code=1,
+    ),
+    UncertainPair(
+        lambda step: _opcode(step, "shl", "shr") and _first_bits(step) == 16, lambda step: _opcode(step, "cnot"),
+        "a shift of 16 bits by a result of cnot may be one by any number",
+    ),
+    UncertainPair(
+        lambda step: _opcode(step, "shl", "shr") and _first_bits(step) == 64,
+        lambda step: _opcode(step, "set") and _types(step)[:1] == ["f32"],
+        "the result of set may be read as the number 1", is_late=True, code=CODE_OF_1["f32"],
+    ),
+    UncertainPair(
+        lambda step: _opcode(step, "neg") and _is_float(step),
+        lambda step: _opcode(step, "set") and not _is_float(step) and _first_bits(step) == 16,
+        "what set left may be negated as an integer", is_late=True, other=lambda _action, _places: _integer_negation,
     ),
     UncertainPair(
         lambda step: _opcode(step, "neg") and _is_float(step), selects_truth,

@@ -155,9 +155,9 @@ class ValueTable:
         return None
 
     def next_writer(self, step: DecodedInstruction, register: Register) -> DecodedInstruction | None:
-        """The next step of the block that writes a register."""
+        """The next step that writes a register, in the order of the text."""
         at = next(index for index, other in enumerate(self.steps) if other is step)
-        for other in self.steps[at + 1 : self.ends[at]]:
+        for other in self.steps[at + 1 :]:
             if any(item.index == register.index for item in written_registers(other)):
                 return other
         return None
