@@ -545,6 +545,40 @@ def test_the_lower_word_of_a_minimum_is_doubted_where_nothing_else_is_read(lines
     assert run_lines(lines, values, "%d0")[1].exact
 
 
+@pytest.mark.parametrize(
+    ("quotient", "is_exact"),
+    [
+        ("@%p0 div.rm.f64 %d5, %d0, %d1; st.global.b32 [%in+8], %d5;", False),
+        ("@%p0 div.rm.f64 %d5, %d0, %d1; st.global.b64 [%in+8], %d5;", True),
+        ("div.rm.f64 %d5, %d0, %d1; st.global.b32 [%in+8], %d5;", True),
+    ],
+)
+def test_the_lower_word_of_a_maximum_is_doubted_behind_a_guarded_quotient(quotient: str, is_exact: bool) -> None:
+    values = {"%d0": 0x3FF0000000005678, "%d1": 0xC000000000001234, "%p0": 1}
+    _, run = run_lines(f"{quotient} max.f64 %d4, %d0, %d1; cvt.u32.u64 %r4, %d4;", values, "%r4")
+    assert run.exact == is_exact
+
+
+@pytest.mark.parametrize(("position", "is_exact"), [("%r4", False), ("%r5", True)])
+def test_the_lower_word_of_a_maximum_is_doubted_beside_fields_of_two_blocks(position: str, is_exact: bool) -> None:
+    text = f""".version 8.7
+.target sm_90
+.address_size 64
+.func (.param .b32 q) f(.param .b64 a) {{
+  .reg .b64 %d<2>; .reg .b32 %r<2>;
+  ld.param.b64 %d0, [a]; max.f64 %d1, %d0, 0d380FFFFFE0000000; cvt.u32.u64 %r1, %d1; st.param.b32 [q], %r1; ret;
+}}
+.visible .entry k(.param .u64 in) {{
+  .reg .b64 %in, %d0; .reg .b32 %r<8>; .reg .pred %p0;
+  ld.param.u64 %in, [in]; ld.global.b64 %d0, [%in]; ld.global.v4.b32 {{%r0, %r1, %r4, %r5}}, [%in];
+  setp.eq.u32 %p0, %r0, 5; bfe.u32 %r2, %r1, %r4, %r0; @%p0 bra NEXT; bfe.u32 %r2, %r0, {position}, %r0; NEXT:
+  {{ .param .b64 pa; .param .b32 pq; st.param.b64 [pa], %d0; call (pq), f, (pa); ld.param.b32 %r3, [pq]; }}
+  st.global.b32 [%in], %r2; st.global.b32 [%in+4], %r3; ret;
+}}"""
+    run = wf.ptx.load(text)["k"].launch(1, 1, [np.array([0x3FF0000000005678, 0], np.uint64)])
+    assert run.exact == is_exact
+
+
 def test_different_nans_in_f64_are_named() -> None:
     values = {"%d0": 0x7FF8000000000001, "%d1": 0xFFF8000000000002}
     line = "add.rn.f64 %d4, %d0, %d1;"

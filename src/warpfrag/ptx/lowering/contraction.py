@@ -3,10 +3,11 @@
 The assembler may fuse an unqualified mul with the unqualified add or sub that uses it. Which it fuses was read from
 the code it makes (ptxas 13.0 for sm_90): both in one block, the same .ftz, and every use of the product such a sum; of
 a sum of two products the first that can be fused is. A product with a constant or a parameter is fused in other blocks
-too, also in loops. The last multiplication of div.full, div.approx and rcp.approx counts as a product; the reciprocal
-of a constant is computed by the compiler, and so are products of f32 and f64 of which all factors are constants: they
-are not fused. Guarded accesses and barriers, fences, and divisions and roots with a slow path end a block; a barrier
-without a guard and a jump to the next step do not. (78 small kernels on an H200, and 190 public ones.)
+too, also in loops. A sum may move past a block, and be fused with a product that has other uses (`_doubt_sunk`, read
+from the code of 23 small kernels). The last multiplication of div.full, div.approx and rcp.approx counts as a product;
+the reciprocal of a constant is computed by the compiler, and so are products of f32 and f64 of which all factors are
+constants: they are not fused. Guarded accesses and barriers, fences, and divisions and roots with a slow path end a
+block; a barrier without a guard and a jump to the next step do not. (78 small kernels on an H200, and 190 public ones.)
 """
 
 from __future__ import annotations
@@ -149,7 +150,7 @@ def _doubt_sunk(
             continue
         if not takes_product(step, steps[at], product, set()):
             continue
-        behind = _reached(steps, use, set(read[target.index]), set(written[target.index]))
+        behind = _readers(steps, use, target.index, written, read)
         if not behind or any(ends[place] == ends[use] for place in behind):
             continue
         first = min(behind)
@@ -158,11 +159,24 @@ def _doubt_sunk(
         start = min(place for place, end in enumerate(ends) if end == ends[first])
         is_kept = target.index not in others and not any(at < place <= use for i in others for place in written[i])
         if is_kept and all(place <= first for place in uses) and product not in steps[at].sources:
-            behind_each = [_reached(steps, use, set(read[index]), set(written[index])) for index in others]
+            behind_each = [_readers(steps, use, index, written, read) for index in others]
             if all(max(places, default=-1) >= start for places in behind_each) and _lies_between(
                 steps, use, first, ends
             ):
                 _doubt_fused(steps, use, at, product)
+
+
+def _readers(
+    steps: Sequence[DecodedInstruction],
+    at: int,
+    register: int,
+    written: dict[int, list[int]],
+    read: dict[int, list[int]],
+) -> set[int]:
+    """The steps behind a step that read what a register holds there."""
+    if len(written[register]) == 1:
+        return {place for place in read[register] if place > at}
+    return _reached(steps, at, set(read[register]), set(written[register]))
 
 
 def _doubt_fused(steps: list[DecodedInstruction], use: int, at: int, product: Register) -> None:

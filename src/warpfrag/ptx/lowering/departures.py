@@ -127,6 +127,8 @@ def _long_shift(kernel: KernelLowering) -> None:
 
 
 def _guarded_sign(kernel: KernelLowering) -> None:
+    if not any(step.guard is not None and step.attributes.opcode in {"abs", "neg"} for step in kernel.steps):
+        return
     looked: set[int] = set()  # predicates that may be known, so that a guard is left out: a branch before looked at
     last: dict[int, DecodedInstruction] = {}  # them, or equal numbers were compared; what wrote a register last
     for step in kernel.steps:

@@ -445,15 +445,38 @@ def lower_extremum(kernel: KernelLowering, step: DecodedInstruction, values: Val
 
 
 def _is_seen_late(table: ValueTable, at: int, *, has_constant: bool) -> bool:
-    """Whether the code has what lets ptxas look again: a quotient of f64, or in a function a branch or a guard."""
+    """Whether the code has what lets ptxas look again: a quotient of f64, or in a function a branch or a guard.
+
+    Other quotients are those under a guard of which nothing but the lower word is read; in functions, two fields of the
+    same position in different blocks of the program count too.
+    """
     starts = {target for other in table.steps if isinstance(other.action, DirectCall) for target in other.targets}
     start = max((place for place in starts if place <= at), default=None)
     if start is None:
-        return has_constant and any(map(_divides, table.steps))
+        return any(
+            _divides(step) and (has_constant or _is_lower_quotient(table, place))
+            for place, step in enumerate(table.steps)
+        )
     end = min((place for place in starts if place > at), default=len(table.steps))
     places = [place for place in range(start, end) if _is_extremum(table.steps[place])]
     has_branch = table.steps[at].guard is not None or any(_may_be_skipped(table, place) for place in places)
-    return has_branch or any(map(_divides, table.steps[min(starts) :]))
+    return has_branch or any(map(_divides, table.steps[min(starts) :])) or _repeats_field(table)
+
+
+def _is_lower_quotient(table: ValueTable, at: int) -> bool:
+    """Whether a step is guarded and nothing but the lower word of its result is read."""
+    result = table.steps[at].results[0]
+    return table.steps[at].guard is not None and isinstance(result, Register) and _is_lower_word(table, at, result)
+
+
+def _repeats_field(table: ValueTable) -> bool:
+    """Whether bfe or bfi of 32 bits with the same register for the position are in different blocks."""
+    ends: dict[int, set[int]] = {}
+    for place, step in enumerate(table.steps):
+        position = step.sources[-2] if step.attributes.opcode in {"bfe", "bfi"} else None
+        if isinstance(position, Register) and step.attributes.types[0].bits == TYPES["b32"].bits:
+            ends.setdefault(position.index, set()).add(table.ends[place])
+    return any(len(places) > 1 for places in ends.values())
 
 
 def _is_lower_word(table: ValueTable, at: int, result: Register) -> bool:

@@ -50,7 +50,7 @@ def doubt_predicates(kernel: KernelLowering) -> None:
             _vote_later(steps, at, step)
             if ".all" in step.name and any(_is_negation(item, elected) for item in step.sources):
                 step.doubt = NOT_ELECTED
-        elif step.attributes.opcode in {"bar", "barrier"}:
+        elif step.attributes.opcode in {"bar", "barrier"} and step.results:
             _vote_again(steps, at, step)
         elif step.attributes.opcode == "match" and ".all" in step.name:
             _matched(steps, at, step)

@@ -156,11 +156,12 @@ class ValueTable:
 
     def next_writer(self, step: DecodedInstruction, register: Register) -> DecodedInstruction | None:
         """The next step that writes a register, in the order of the text."""
-        at = next(index for index, other in enumerate(self.steps) if other is step)
-        for other in self.steps[at + 1 :]:
-            if any(item.index == register.index for item in written_registers(other)):
-                return other
-        return None
+        if register.index not in self.several:
+            return None
+        places = range(self.place(step) + 1, len(self.steps))
+        after = (at for at in places if any(item.index == register.index for item in self.written[at]))
+        place = next(after, None)
+        return None if place is None else self.steps[place]
 
     def has_other_reader(self, at: int, operand: PtxOperand, *, is_whole: bool = False) -> bool:
         """Whether a step that ptxas keeps reads a register too, before or after this one, with the same value."""
