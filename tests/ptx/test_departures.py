@@ -324,8 +324,7 @@ SEEN_IN_KERNELS = {
     " @%p2 bra LOOP;": False,
     "LOOP: cvt.rz.tf32.f32 %r5, %r0; mul.rn.f32 %r0, %r1, %r1; sub.u32 %r2, %r2, 1; setp.ne.u32 %p2, %r2, 0;"
     " @%p2 bra LOOP;": True,
-    "setp.ne.and.b16 %p1|%p0, 0x175, 3, %p0; selp.b32 %r5, 1, 0, %p1;": False,
-    "setp.ne.and.b16 %p1|%p2, 0x175, 3, %p0; selp.b32 %r5, 1, 0, %p1;": True,
+    "setp.ne.and.b16 %p1|%p0, 0x175, 3, %p0; selp.b32 %r5, 1, 0, %p1;": True,
     "cos.approx.ftz.f32 %r4, 0f00000000; setp.eq.u32 %p2, %r3, 1; @%p2 bra NEXT; st.global.b32 [%in], %r0;"
     " NEXT: cos.approx.f32 %r5, %r4;": False,
     "cos.approx.ftz.f32 %r4, 0f00000000; cos.approx.f32 %r5, %r4;": True,
@@ -338,6 +337,20 @@ SEEN_IN_KERNELS = {
 def test_what_random_kernels_showed_is_doubted(lines: str) -> None:
     _, run = run_lines(lines, {"%r0": 0x3F800000, "%r1": 0x40000000, "%r2": 5, "%r3": 0, "%p0": 1}, "%r5")
     assert run.exact == SEEN_IN_KERNELS[lines]
+
+
+@pytest.mark.parametrize(("results", "is_doubted"), [("%p1|%p0", True), ("%p1|%p2", False)])
+def test_a_comparison_of_constants_that_decides_on_a_call_is_doubted(results: str, is_doubted: bool) -> None:
+    text = f""".version 8.7
+.target sm_90
+.address_size 64
+.func f() {{ ret; }}
+.visible .entry k(.param .u64 a) {{
+  .reg .b32 %r0; .reg .pred %p<3>;
+  ld.param.u32 %r0, [a]; setp.gt.u32 %p0, %r0, 3; setp.ne.and.b16 {results}, 0x175, 3, %p0; @%p1 bra NEXT; call f, ();
+NEXT: ret;
+}}"""
+    assert is_doubted == any(step.doubt for step in wf.ptx.load(text)["k"].program.steps)
 
 
 FUNCTION = "tanh.approx.f16 %h4, %h0;"

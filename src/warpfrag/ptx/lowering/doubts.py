@@ -334,12 +334,6 @@ def doubt_text(step: DecodedInstruction, *, has_calls: bool) -> None:
         registers = [register.index for register in registers_of(step.sources[0])]
         if len(set(registers)) != len(registers):
             step.doubt = "of a register that is in A twice, ptxas may take another"
-    if step.attributes.opcode == "setp" and all(isinstance(item, Immediate) for item in step.sources[:2]):
-        written = {register.index for register in written_registers(step)}
-        if any(isinstance(item, Register) and item.index in written for item in step.sources[2:]):
-            step.doubt = (
-                "of constants that are compared, a predicate that is read and written may be read as it is then"
-            )
 
 
 def doubt_registers_of_a(steps: Sequence[DecodedInstruction]) -> None:

@@ -268,10 +268,12 @@ def packed_tf32(kernel: KernelLowering, step: DecodedInstruction, values: Values
     if attributes.opcode != "cvt" or attributes.types[0].name != "tf32" or attributes.rounding == "rna":
         return False
     halves = [item for item in table.writers(values[0], is_carried=table.has_loops) if _leaves_two_halves(item)]
+    at = table.place(step)
+    is_carried = table.definition(values[0]) is None  # from another round of a loop
+    if is_carried:
+        halves = [item for item in halves if table.place(item) > at]
     if not halves or not isinstance(action, LaneOp):
         return False
-    at = next(index for index, other in enumerate(table.steps) if other is step)
-    is_carried = table.definition(values[0]) is None  # from another round of a loop
     if not is_carried and table.has_other_reader(at, step.sources[0], is_whole=True):
         return True
     if is_carried or not table.has_other_reader(at, step.sources[0]):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from warpfrag.ptx.lowering.liveness import readers_behind, written_registers
 from warpfrag.ptx.lowering.replaced_steps import doubt, goes_back, note
 from warpfrag.ptx.lowering.uncertain_pairs import has_empty_word, is_banked
-from warpfrag.ptx.program.actions import Branch, LaneOp, Move, Return
+from warpfrag.ptx.program.actions import Branch, DirectCall, LaneOp, Move, Return
 from warpfrag.ptx.program.program import Immediate, Register, block_ends
 from warpfrag.ptx.program.types import BF16, F16, F32, F64, PRED, TYPES
 
@@ -27,6 +27,7 @@ VOTED_LATER = (
     "a vote or election that only steps behind a branch look at may be held there, among the threads that come"
 )
 MATCHED = "behind a loop, a step may run although its guard says that match.all matched what is always the same"
+READ_AS_WRITTEN = "of constants that are compared, a predicate that is read and written may be read as it is then"
 NOT_ELECTED = "that no thread of a warp is the elected one may be taken as true"
 GUARD_CHANGED = "of a guarded step before a branch on its guard, the guard may be taken as that branch leaves it"
 
@@ -50,6 +51,8 @@ def doubt_predicates(kernel: KernelLowering) -> None:
             _vote_later(steps, at, step)
             if ".all" in step.name and any(_is_negation(item, elected) for item in step.sources):
                 step.doubt = NOT_ELECTED
+        elif step.attributes.opcode == "setp" and _is_constant_pair(step):
+            _read_as_written(steps, at, step)
         elif step.attributes.opcode in {"bar", "barrier"} and step.results:
             _vote_again(steps, at, step)
         elif step.attributes.opcode == "match" and ".all" in step.name:
@@ -144,6 +147,22 @@ def _copied(step: DecodedInstruction, copies: dict[int, bool]) -> bool | None:
 
 def _is_constant(step: DecodedInstruction) -> bool:
     return bool(step.sources) and all(isinstance(source, Immediate) for source in step.sources)
+
+
+def _is_constant_pair(step: DecodedInstruction) -> bool:
+    """Whether a step compares constants, and reads a predicate that it writes."""
+    written = _written(step)
+    is_read = any(isinstance(item, Register) and item.index in written for item in step.sources[2:])
+    return is_read and all(isinstance(item, Immediate) for item in step.sources[:2])
+
+
+def _read_as_written(steps: Sequence[DecodedInstruction], at: int, step: DecodedInstruction) -> None:
+    """Doubt a comparison of constants whose result decides on a call."""
+    for place, other in enumerate(steps[at + 1 :], at + 1):
+        if isinstance(other.action, Branch) and other.guard is not None and other.guard.index in _written(step):
+            if any(isinstance(inner.action, DirectCall) for inner in steps[place : max(other.targets)]):
+                step.doubt = READ_AS_WRITTEN
+            break
 
 
 def _vote_again(steps: Sequence[DecodedInstruction], at: int, step: DecodedInstruction) -> None:
