@@ -101,6 +101,18 @@ def entry_of_object(built, fresh):
     return entry, compiled
 
 
+def test_code_and_constants_are_put_into_a_block_of_memory(built, monkeypatch):
+    """Else a process ends where they lie more than 2 GB apart; which only happens on x86-64, and by chance."""
+    asked, make = [], objects.llvm.create_mcjit_compiler
+    monkeypatch.setattr(
+        objects.llvm,
+        "create_mcjit_compiler",
+        lambda *arguments, **options: asked.append(options) or make(*arguments, **options),
+    )
+    assert objects.load((built / f"{HOST[-1].name}{objects.SUFFIX}").read_bytes(), jit.SOURCE_DIGEST, HOST[-1].name)
+    assert asked == [{"use_lmm": True}]
+
+
 @pytest.mark.parametrize("what", OTHERS)
 def test_every_call_is_held_to_the_types_it_was_made_for(what, built, fresh):
     entry, compiled = entry_of_object(built, fresh)

@@ -156,12 +156,16 @@ def unpack(data: bytes, source: str, target: str) -> tuple[bytes, dict[str, list
 
 
 def load(data: bytes, source: str, target: str) -> dict[str, ObjectFunction]:
-    """The functions of a file, linked into this process."""
+    """The functions of a file, linked into this process.
+
+    llvmlite's own memory manager puts code and constants into one block. LLVM's maps each where there is room, and ends
+    the process if they lie more than 2 GB apart, as they may where a CUDA context has taken the addresses between.
+    """
     code, functions = unpack(data, source, target)
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine, use_lmm=True)
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
     _engines.append(engine)
