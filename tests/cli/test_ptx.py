@@ -47,8 +47,25 @@ def test_info_lists_parameters_and_opcodes(run):
     assert "wmma.mma.sync.aligned.row.row.m16n16k16.f32.f32" in answer.out
     facts = json.loads(run("ptx", "info", ADD, "--json").out)["entries"]
     assert [one["name"] for one in facts] == ["t_add"]
-    assert facts[0]["opcodes"]["add.f32"]["level"] == "specified"  # for sm_80: an H200 says nothing of it
     assert facts[0]["opcodes"]["ret"]["level"] == "specified"
+
+
+def test_info_is_about_the_architecture_of_a_launch(run):
+    def levels(*words):
+        answer = run("ptx", "info", "sample:softmax.ptx", "--json", *words).json
+        return answer["arch"], [
+            answer["entries"][0]["opcodes"][name]["level"] for name in ("ex2.approx.f32", "add.f32")
+        ]
+
+    assert levels() == ("sm_90", ["hardware", "hardware"])
+    assert levels("--arch", "A100") == ("sm_80", ["approximate", "specified"])  # an H200 says nothing of it
+    assert run("ptx", "info", ADD, "--arch", "sm_89").lines[0] == "PTX 8.7 for sm_80; what is known is about sm_89"
+
+
+def test_info_of_a_target_without_a_row_is_about_that_target(run, tmp_path):
+    (tmp_path / "later.ptx").write_text(Path(ADD).read_text("utf-8").replace("sm_80", "sm_130"), "utf-8")
+
+    assert run("ptx", "info", tmp_path / "later.ptx").lines[0] == "PTX 8.7 for sm_130; what is known is about sm_130"
 
 
 def test_run_leaves_arrays_in_a_file(run, files):
@@ -60,7 +77,7 @@ def test_run_leaves_arrays_in_a_file(run, files):
     with np.load("results.npz") as results:
         assert sorted(results) == ["out", "x", "y"]
         assert np.array_equal(results["out"], x + y)
-    found = json.loads(run("ptx", "run", ADD, "--grid", "4", "--block", "128", *ARGS, "--json").out)
+    found = json.loads(run("ptx", "run", ADD, "--grid", "4", *ARGS, "--json").out)  # .reqntid is 128
     assert found["exact"] is True
     assert found["counts"]["written"] == {"global": 4000}
     assert found["counts"]["wavefronts"] == {"global": 3 * 125}

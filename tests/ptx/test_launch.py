@@ -111,6 +111,7 @@ def read_only():
         ("limited", {"block": (64, 64)}, "at most 1024 threads"),
         ("limited", {"block": 64, "grid": (1, 2, 3, 4)}, "expected grid as one to three positive integers"),
         ("limited", {"block": 64, "arch": "sm_12"}, "sm_12"),
+        ("limited", {"block": 64, "arch": ""}, "unknown arch ''"),
         ("limited", {"block": 64, "checks": ("speed",)}, "expected checks of memory, races, .*, async, got 'speed'"),
         ("limited", {"block": 64, "explore": -1}, "expected explore as a number of runs, got -1"),
         ("limited", {"block": 64, "engine": "jit"}, "expected engine of auto, reference, compiled, got 'jit'"),

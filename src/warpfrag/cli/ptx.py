@@ -54,7 +54,7 @@ class LaunchOptions(TypedDict):
 
     entry: str | None
     grid: str
-    block: str
+    block: str | None
     args: tuple[str, ...]
     shared: int
     checks: tuple[Check, ...]
@@ -93,7 +93,7 @@ class LaunchOptions(TypedDict):
     help="Another module, which defines .extern names of this one.",
 )
 @click.option("--grid", metavar="X[,Y[,Z]]", default="1", show_default=True, help="Blocks.")
-@click.option("--block", metavar="X[,Y[,Z]]", default="32", show_default=True, help="Threads of a block.")
+@click.option("--block", metavar="X[,Y[,Z]]", help="Threads of a block; default: .reqntid of the kernel, else 32.")
 @click.option(
     "--arg",
     "args",
@@ -159,7 +159,7 @@ def command(*, action: str, file: str, output: str | None, as_json: bool, **opti
         file, line = at_line(file)
     module = _module([file, *options["linked"]], options["arch"])
     if action == "info":
-        _info(module, options["entry"], as_json=as_json)
+        _info(module, options["entry"], options["arch"], as_json=as_json)
         return 0
     kernel = _kernel(module, options["entry"])
     arrays: dict[str, np.ndarray[Any, Any]] = {}
@@ -170,7 +170,7 @@ def command(*, action: str, file: str, output: str | None, as_json: bool, **opti
         try:
             run = kernel.launch(
                 _extent("--grid", options["grid"]),
-                _extent("--block", options["block"]),
+                _block(kernel, options["block"]),
                 [_argument(text, arrays) for text in options["args"]],
                 shared=options["shared"],
                 arch=options["arch"],
@@ -209,7 +209,7 @@ def _look(
     """Explain an instruction, or compare two runs."""
     launch: dict[str, Any] = {
         "grid": _extent("--grid", options["grid"]),
-        "block": _extent("--block", options["block"]),
+        "block": _block(kernel, options["block"]),
         "args": [_argument(text, arrays) for text in options["args"]],
         "shared": options["shared"],
         "arch": options["arch"],
@@ -275,8 +275,11 @@ def _kernel(module: Module, entry: str | None) -> Kernel:
     return module[names[0] if entry is None else entry]
 
 
-def _info(module: Module, entry: str | None, *, as_json: bool) -> None:
+def _info(module: Module, entry: str | None, arch: str | None, *, as_json: bool) -> None:
     from warpfrag.ptx.launch.arguments import short_name
+    from warpfrag.ptx.launch.evidence import default_arch, opcode_evidence
+
+    arch = arch or default_arch(module.target)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CompilerDeparture)  # they are listed below
@@ -288,12 +291,13 @@ def _info(module: Module, entry: str | None, *, as_json: bool) -> None:
                 "action": "info",
                 "version": module.version,
                 "target": module.target,
+                "arch": arch,
                 "variables": [_variable_facts(name, item) for name, item in module.symbols.variables.items()],
-                "entries": [_facts(kernel) for kernel in kernels],
+                "entries": [_facts(kernel, arch) for kernel in kernels],
             },
         )
         return
-    echo(f"PTX {module.version} for {module.target}")
+    echo(f"PTX {module.version} for {module.target}; what is known is about {arch}")
     if module.symbols:
         facts = [_variable_facts(name, item) for name, item in module.symbols.variables.items()]
         rows = [
@@ -315,8 +319,9 @@ def _info(module: Module, entry: str | None, *, as_json: bool) -> None:
         ]
         print_table(["parameter", "type", "bytes", "at"], rows)
         echo()
-        print_table(["opcode", "known"], [[name, evidence.level] for name, evidence in sorted(kernel.opcodes.items())])
-        print_notes(evidence.detail for evidence in kernel.opcodes.values() if evidence.level == "not modelled")
+        known = opcode_evidence(kernel.program, arch)
+        print_table(["opcode", "known"], [[name, evidence.level] for name, evidence in sorted(known.items())])
+        print_notes(evidence.detail for evidence in known.values() if evidence.level == "not modelled")
         print_notes(f"line {item.line}: {item.text} (ptxas {', '.join(item.versions)})" for item in kernel.warnings)
 
 
@@ -334,7 +339,9 @@ def _variable_facts(name: str, variable: ModuleVariable) -> dict[str, object]:
     }
 
 
-def _facts(kernel: Kernel) -> dict[str, object]:
+def _facts(kernel: Kernel, arch: str) -> dict[str, object]:
+    from warpfrag.ptx.launch.evidence import opcode_evidence
+
     return {
         "name": kernel.name,
         "readable_name": kernel.readable_name,
@@ -346,7 +353,7 @@ def _facts(kernel: Kernel) -> dict[str, object]:
         ],
         "cluster": kernel.cluster,
         "tensor_maps": kernel.tensor_maps,
-        "opcodes": _evidence_json(kernel.opcodes),
+        "opcodes": _evidence_json(opcode_evidence(kernel.program, arch)),
         "warnings": [asdict(item) for item in kernel.warnings],
     }
 
@@ -361,6 +368,11 @@ def _extent(option: str, text: str) -> tuple[int, ...]:
         msg = f"{option}: expected one to three numbers such as 4,2, got {quote(text)}"
         raise click.UsageError(msg)
     return tuple(int(part) for part in re.split("[,x]", text))
+
+
+def _block(kernel: Kernel, text: str | None) -> tuple[int, ...]:
+    """The extents of a block: as asked for, else as the kernel requires."""
+    return tuple(kernel.program.directives.get("reqntid", (32,))) if text is None else _extent("--block", text)
 
 
 def _argument(text: str, arrays: dict[str, np.ndarray[Any, Any]]) -> object:

@@ -50,11 +50,14 @@ def runs_on(target: str, arch: str) -> bool:
     return (major, minor) <= (other_major, other_minor)
 
 
+def default_arch(target: str) -> str:
+    """The architecture of a launch that names none: sm_90 where the module runs there, else the module's."""
+    return MEASURED if runs_on(target, MEASURED) else target
+
+
 def launch_arch(target: str, arch: str | None) -> str:
-    """The architecture of a launch: the one asked for, else sm_90 where the module runs there, else the module's."""
-    if arch is None:
-        arch = MEASURED if runs_on(target, MEASURED) else target
-    return read_target(arch, "", "arch").name
+    """The architecture of a launch: the one asked for, or the default."""
+    return read_target(default_arch(target) if arch is None else arch, "", "arch").name
 
 
 def launch_evidence(program: Program, arch: str, address_size: int) -> dict[str, Evidence]:
@@ -95,6 +98,11 @@ def _unknown_layout(step: DecodedInstruction, arch: str) -> str:
     if not isinstance(step.action, MatrixOp) or not step.action.form.is_wmma:
         return ""
     return next(iter(operands(step.action.form, _arithmetic_of(arch)).values())).unknown
+
+
+def opcode_evidence(program: Program, arch: str) -> dict[str, Evidence]:
+    """Every opcode of a program and how well it is known on an architecture, or on that of a target."""
+    return {step.name: step_evidence(step, arch) for step in program.steps}
 
 
 def step_evidence(step: DecodedInstruction, arch: str) -> Evidence:

@@ -24,7 +24,7 @@ from warpfrag.ptx.interpreter.memory import Allocation, DeviceMemory
 from warpfrag.ptx.launch.arguments import Arguments
 from warpfrag.ptx.launch.clusters import declared_shape
 from warpfrag.ptx.launch.device_array import ADDRESSES
-from warpfrag.ptx.launch.evidence import launch_arch, step_evidence, unknown_layout
+from warpfrag.ptx.launch.evidence import launch_arch, opcode_evidence, unknown_layout
 from warpfrag.ptx.launch.grid import Progress, Waves, Work, is_alone, is_ordered, warps_at_once
 from warpfrag.ptx.launch.names import matching, readable, resolve
 from warpfrag.ptx.launch.options import ENGINES, LIMIT, Engine, check_choice, check_explore, checks_of, launch_config
@@ -257,7 +257,7 @@ class Kernel:
     @cached_property
     def opcodes(self) -> dict[str, Evidence]:
         """Every opcode of the program and how well it is known, on the architecture of the module's target."""
-        return {step.name: step_evidence(step, self.program.target) for step in self.program.steps}
+        return opcode_evidence(self.program, self.program.target)
 
     @cached_property
     def warnings(self) -> list[DepartedLine]:
