@@ -128,5 +128,6 @@ def test_missing_entries_and_files_are_named():
         MODULE["no"]
     with pytest.raises(wf.UnusableFile, match="nowhere.ptx"):
         wf.ptx.load("nowhere.ptx")
-    with pytest.raises(wf.InvalidOperand, match="expected a path or the text"):
-        wf.ptx.load(7)
+    for nothing in (7, "", " "):
+        with pytest.raises(wf.InvalidOperand, match=f"expected a path or the text of a PTX module, got {nothing!r}"):
+            wf.ptx.load(nothing)

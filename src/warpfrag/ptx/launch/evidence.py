@@ -114,7 +114,7 @@ def step_evidence(step: DecodedInstruction, arch: str) -> Evidence:
     if isinstance(step.action, TensorThreadOp) and step.action.spelling.kind:
         return _tensor_evidence(step.action.spelling, arch)
     if step.row is None:
-        return Evidence("not modelled", f"no row for {step.name}")
+        return Evidence("not modelled", f"{step.name} is not modelled")
     return _row_evidence(step, step.row, arch)
 
 

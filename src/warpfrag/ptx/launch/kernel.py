@@ -69,7 +69,7 @@ def load(source: str | Path, *, keep_state: bool = False) -> Module:
     """
     if isinstance(source, str) and ("\n" in source or MODULE_START.match(source)):
         return module_of(source, keep_state=keep_state)
-    if not isinstance(source, str | Path):
+    if not isinstance(source, str | Path) or not str(source).strip():
         msg = f"expected a path or the text of a PTX module, got {quote(source)}"
         raise InvalidOperand(msg)
     try:

@@ -45,7 +45,12 @@ def _decode(name: str, operand_count: int) -> DecodedOpcode:
     opcode = name.partition(".")[0]
     attributes = Attributes(name, opcode, operand_count=operand_count)
     if opcode not in ROWS:
-        return DecodedOpcode(None, attributes, f"{name} is not modelled: no row for {opcode}")
+        from difflib import get_close_matches
+
+        near = get_close_matches(opcode[:20], ROWS, n=1)
+        nearest = f"; nearest: {near[0]}" if near else ""
+        reason = f"{name} is not modelled: {opcode} is not an opcode of the PTX machine{nearest}"
+        return DecodedOpcode(None, attributes, reason)
     misfit = ""
     for candidate in ROWS[opcode]:
         matched = match(candidate, name, operand_count)
