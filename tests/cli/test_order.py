@@ -33,12 +33,12 @@ def test_an_order_is_named(run, operands):
 
     assert answer.code == 0
     assert answer.lines == [
-        "split-K in 3 parts of 256, k ascending in each, added in float32: as nvjet_..._splitK_... with",
-        "splitKreduce_kernel does",
+        "split-K in 3 parts of 256 (the last of 188), k ascending in each, added in float32: as",
+        "nvjet_..._splitK_... with splitKreduce_kernel does",
         "every code of 99 equal; in Python: wf.Order(split_k=3, unit=64)",
     ]
     assert wf.Order(**as_json["order"]) == wf.Order(split_k=3, unit=64)
-    assert as_json["text"] == "split-K in 3 parts of 256, k ascending in each, added in float32"
+    assert as_json["text"] == "split-K in 3 parts of 256 (the last of 188), k ascending in each, added in float32"
 
 
 def test_no_order(run, operands):

@@ -229,7 +229,10 @@ def test_a_batch_is_so_many_products():
 
 def test_orders_in_words():
     assert str(wf.Order()) == "k ascending"
-    assert wf.Order(3, 64).describe(4096) == "split-K in 3 parts of 1408, k ascending in each, added in float32"
+    assert wf.Order(2, 64).describe(4096) == "split-K in 2 parts of 2048, k ascending in each, added in float32"
+    assert wf.Order(3, 64).describe(4096) == (
+        "split-K in 3 parts of 1408 (the last of 1280), k ascending in each, added in float32"
+    )
     assert wf.Order(4, 64).describe(260) == (
         "split-K in 3 parts of 128 (the last of 4), k ascending in each, added in float32"
     )

@@ -162,7 +162,11 @@ def _shape(shape: object, own: tuple[int, int, int]) -> tuple[int, int, int]:
         msg = f"shape: expected (m, n, k) of the whole product, got {quote(shape)}"
         raise InvalidOperand(msg)
     m, n, k = map(int, extents)
-    if k != own[2] or m < own[0] or n < own[1]:
-        msg = f"shape: a product of {m} x {n} x {k} has no part of {own[0]} x {own[1]} x {own[2]}"
+    if k != own[2]:
+        msg = f"shape: k is {k}, but A has {own[2]} columns: a part of a product has all of its k"
         raise InvalidOperand(msg)
+    for name, whole, part, what in (("m", m, own[0], "rows of A"), ("n", n, own[1], "columns of B")):
+        if whole < part:
+            msg = f"shape: {name} is {whole}, but there are {part} {what}"
+            raise InvalidOperand(msg)
     return m, n, k

@@ -164,7 +164,7 @@ class Order:
         """The order in words; with the depth of K, the lengths of its parts too.
 
         >>> Order(split_k=3, unit=64).describe(4096)
-        'split-K in 3 parts of 1408, k ascending in each, added in float32'
+        'split-K in 3 parts of 1408 (the last of 1280), k ascending in each, added in float32'
         """
         _check_count("depth", depth, minimum=0, optional=True)
         words = []
@@ -191,7 +191,7 @@ class Order:
         length = part_length(depth, self.unit, self.split_k)
         count = max(1, -(-depth // length))
         rest = depth - (count - 1) * length
-        return f"split-K in {count} parts of {length}" + (f" (the last of {rest})" if 2 * rest < length else "")
+        return f"split-K in {count} parts of {length}" + (f" (the last of {rest})" if rest < length else "")
 
     @property
     def seen_in(self) -> str:
