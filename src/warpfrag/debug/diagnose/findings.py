@@ -93,7 +93,9 @@ class Diagnosis(list[Finding]):
             return "correct: this is what the instruction gives"
         if self:
             singular, plural = ("pair of mistakes", "pairs of mistakes") if self[0].second else ("mistake", "mistakes")
-            return f"1 {singular} explains it" if len(self) == 1 else f"{len(self)} {plural} explain it"
+            count = len(self)
+            which = "1" if count == 1 else f"either of {count}" if count == 2 else f"any of {count}"
+            return f"{which} {singular if count == 1 else plural} explains it"
         counts = ", ".join(f"{kind} {count}" for kind, count in self.tried.items())
         return f"nothing found: {sum(self.tried.values())} mistakes tried ({counts}) and {self.pairs} pairs of them"
 
