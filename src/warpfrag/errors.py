@@ -180,8 +180,7 @@ class IllegalInstruction(WarpfragError):
 
     def __str__(self) -> str:
         """Say the reason, then what is near."""
-        near = [name for name in self.nearest if name != self.name]  # a bad selector: the name itself is legal
-        hint = f"; nearest: {', '.join(near)}" if near else ""
+        hint = f"; nearest: {', '.join(self.nearest)}" if self.nearest else ""
         return f"{quote(self.name)}: {self.reason}{hint}"
 
     def __reduce__(self) -> tuple[type[IllegalInstruction], tuple[object, ...]]:

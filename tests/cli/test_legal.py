@@ -91,6 +91,7 @@ def test_selectors_are_checked(run, selector, legal):
     assert answer.code == (0 if legal else 1)
     assert answer.json["legal"] == legal
     assert legal or f"selector {selector}" in answer.json["reason"]
+    assert legal or answer.json["nearest"] == []  # the instruction itself is none that is near
 
 
 @pytest.mark.parametrize("name", ["SM90_TMA_LOAD", "wgmma.fence.sync.aligned"])

@@ -310,8 +310,8 @@ def check_selector(form: Form, selector: int) -> None:
         reason = f"selector {quote(selector)} is out of range"
     else:
         return
-    name, legal = spell(form), ", ".join(map(str, range(family.selectors)))
-    raise IllegalInstruction(name, f"{reason}; legal selectors are {legal}", lambda: (name,))
+    legal = ", ".join(map(str, range(family.selectors)))
+    raise IllegalInstruction(spell(form), f"{reason}; legal selectors are {legal}")
 
 
 def check_immediates(form: Form, choice: Immediates, layouts: Mapping[str, Layout]) -> None:
