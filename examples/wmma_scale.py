@@ -47,10 +47,10 @@ def main() -> None:
         c = start.copy()
         c_frag = scaled_product(a, b, c, np.float32(0.5), np.float32(2.0), arch=arch)
         try:
-            known = str(c_frag.layout().at(t=3, lane=9))
+            known = "is " + str(c_frag.layout().at(t=3, lane=9))
         except NotModelled as error:
-            known = str(error)
-        print(f"{arch}: c[2, 3] = {c.view(np.uint32)[2, 3]:#010x}; x[3, 9] is {known}")
+            known = f"is not modelled: {error}"
+        print(f"{arch}: c[2, 3] = {c.view(np.uint32)[2, 3]:#010x}; x[3, 9] {known}")
 
 
 if __name__ == "__main__":
