@@ -162,6 +162,16 @@ def test_an_unknown_instruction_is_refused_with_reason_and_what_is_near(refused)
     assert "nearest: mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32" in message
 
 
+def test_a_file_of_ptx_is_refused_with_the_verb_for_it(refused):
+    assert refused("run", "saxpy.ptx", "--seed", 1).endswith("; of a whole kernel: warpfrag ptx run saxpy.ptx")
+    assert refused("at", "saxpy.cu", "a", 1).endswith("; of a whole kernel: warpfrag ptx info saxpy.cu")
+
+
+def test_the_table_of_rules_says_what_its_cells_mean(run):
+    assert "\n8/24: 8 products per step, 24 fraction bits kept; fma: " in run("rules").out
+    assert "8/24: " not in run("rules", "sm_90").out
+
+
 @pytest.mark.parametrize("short", ["m16n8k16", "mma.m16n8k16", "mma.m16n8k16.f16", "m16n8k16.f32.f16.f16.f32"])
 def test_a_short_name_is_refused_with_a_command_that_works(run, refused, short):
     message = refused("where", short, "a", 9, 3)

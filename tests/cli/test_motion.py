@@ -172,6 +172,14 @@ def test_what_cannot_be_answered_is_refused(refused, words, message):
     assert refused(*words).startswith(message)
 
 
+@pytest.mark.parametrize(
+    ("source", "advice"), [(f"{NAME}:d", "SRC:col=2"), ("mma.m8n8k16.s32.s8.s8.s32:d", "SRC:row=2,col=2")]
+)
+def test_tiles_are_advised_as_the_command_spells_them(refused, source, advice):
+    assert refused("relayout", source, f"{NAME}:a").endswith(f"; :row=N,col=N puts tiles side by side: {advice}")
+    assert refused("relayout", f"{NAME}:a", source).endswith(f": {advice.replace('SRC', 'DST')}")
+
+
 def test_a_relayout_in_tensor_memory(run):
     name = "tcgen05.mma.cta_group::1.kind::f16.m64n64k16.f32.bf16.bf16"
     lines = run("relayout", f"{name}:d", f"{name}:a").lines

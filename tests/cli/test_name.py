@@ -94,6 +94,11 @@ def test_what_means_nothing_is_a_no_with_what_is_near(run, text, said):
     assert bool(near) == ("there is no such" in said)
 
 
+def test_missing_types_are_counted(run):
+    assert run("name", "ldmatrix").lines[1] == "expected an element type of ldmatrix, got none"
+    assert run("name", "mma.m16n8k16").lines[1] == "expected 4 element types of mma (D, A, B, C), got none"
+
+
 def test_gpus_and_types_have_names_too(run):
     assert run("name", "NVIDIA GeForce RTX 4090").out == "RTX 4090 is sm_89\n"
     assert run("name", "H200", "--json").json["target"] == "sm_90a"

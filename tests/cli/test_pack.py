@@ -213,6 +213,7 @@ def test_files_that_cannot_be_read_are_refused(refused, tmp_path):
 
     assert refused("pack", NAME, "a", missing) == f"cannot read {missing!r}: No such file or directory"
     assert refused("unpack", NAME, "a", folder) == f"cannot read {folder!r}: Is a directory"
+    assert refused("unpack", NAME, "b", "sample:A.npy") == "'sample:A.npy' is .npy, where text is expected"
 
 
 def test_an_array_of_another_shape_is_refused(refused, tmp_path):

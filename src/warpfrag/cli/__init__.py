@@ -11,6 +11,7 @@ A verb's module becomes an attribute of this one when it is loaded, so the built
 from __future__ import annotations
 
 import os
+import re
 import sys
 from contextlib import suppress
 from importlib import import_module
@@ -82,6 +83,14 @@ VERBS = {
 EXAMPLE = """\
   warpfrag where mma.m16n8k16.f32.f16.f16.f32 a 9 3     # which lane holds A[9, 3]
   warpfrag --help                                       # every verb; each has its own --help"""
+
+SPELLINGS = {  # of Python, as patterns, and of the command line
+    'rounding="rne"': "--rounding rne",
+    r"\btiled\(\) puts": ":row=N,col=N puts",
+    r"(?<=\.tiled\(row=)(\d+), ": r"\1,",
+    r"\bsource\.tiled\((.*?)\)": r"SRC:\1",
+    r"\btarget\.tiled\((.*?)\)": r"DST:\1",
+}
 
 TRACEBACK = "WARPFRAG_TRACEBACK"
 
@@ -200,22 +209,29 @@ def _answer(words: list[str], *, as_json: bool) -> int:
         print_error(error, error.format_message().rstrip(".") + where, as_json=as_json)
         return ERROR
     except (click.ClickException, WarpfragError) as error:
-        message = str(error).replace('rounding="rne"', "--rounding rne")  # as Python spells it
-        print_error(error, message + _suggestion(words, error), as_json=as_json)
+        print_error(error, _as_typed(str(error)) + _suggestion(words, error), as_json=as_json)
         return ERROR
     return status if isinstance(status, int) else DONE
 
 
+def _as_typed(message: str) -> str:
+    """A message with what it says in Python as the command line spells it."""
+    for python, typed in SPELLINGS.items():
+        message = re.sub(python, typed, message)
+    return message
+
+
 def _suggestion(words: list[str], error: Exception) -> str:
-    """The command with the nearest instruction in place of one that was refused."""
+    """The command with the nearest instruction in place of one that was refused, or with the verb for a file of PTX."""
     if not isinstance(error, IllegalInstruction) or words.count(error.name) != 1:
-        return ""
-    near = [name for name in error.nearest if name != error.name]
-    if not near:
         return ""
     import shlex
 
-    return f"; try: warpfrag {shlex.join(near[0] if word == error.name else word for word in words)}"
+    if error.name.endswith((".ptx", ".cu")):
+        return f"; of a whole kernel: warpfrag ptx {'run' if words[0] == 'run' else 'info'} {shlex.quote(error.name)}"
+    if not error.nearest:
+        return ""
+    return f"; try: warpfrag {shlex.join(error.nearest[0] if word == error.name else word for word in words)}"
 
 
 def _fault(error: Exception, *, as_json: bool) -> int:

@@ -15,7 +15,7 @@ from warpfrag.cli.support.verbs import verb
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.execution.operand import Operand
 from warpfrag.memory.descriptor import Descriptor
-from warpfrag.memory.instruction_descriptor import InstructionDescriptor, ZeroColumnMask
+from warpfrag.memory.instruction_descriptor import MASK_BITS, WORD_BITS, InstructionDescriptor, ZeroColumnMask
 from warpfrag.memory.shared_memory import SWIZZLES
 
 if TYPE_CHECKING:
@@ -26,12 +26,20 @@ WORD = re.compile(r"(?:0x)?[0-9a-f_]{1,20}", re.IGNORECASE | re.ASCII)
 
 def read_word(text: str, kind: str = "wgmma", *, decimal: bool = False) -> Descriptor:
     """The descriptor that a text names: in hex, with or without 0x, or in decimal."""
+    example = "4611686293305294848" if decimal else "0x4000004000000000"
+    return Descriptor.decode(_number("a descriptor", 64, text, example, decimal=decimal), kind=kind)
+
+
+def _number(what: str, bits: int, text: str, example: str, *, decimal: bool) -> int:
+    """The word that a text is."""
     digits = text.strip().replace("_", "")
-    if not WORD.fullmatch(text.strip()) or (decimal and not digits.isdecimal()) or not digits:
-        wanted = "64 bits in decimal such as 4611686293305294848" if decimal else "64 bits such as 0x4000004000000000"
-        msg = f"a descriptor is a word of {wanted}, got {quote(text)}"
+    is_word = WORD.fullmatch(text.strip()) and (digits.isdecimal() if decimal else digits.lower() not in ("", "0x"))
+    number = int(digits, 10 if decimal else 16) if is_word else -1
+    if not 0 <= number < 1 << bits:
+        expected = f"{bits} bits{' in decimal' if decimal else ''} such as {example}"
+        msg = f"{what} is a word of {expected}, got {quote(text)}" + (f" of {number.bit_length()}" if is_word else "")
         raise InvalidOperand(msg)
-    return Descriptor.decode(int(digits, 10 if decimal else 16), kind=kind)
+    return number
 
 
 @verb(
@@ -86,7 +94,7 @@ def command(
     idesc is built.
     """
     if operand_for is not None and operand_for[1].lower() in ("idesc", "mask"):
-        return _tensor_word(operand_for[0], operand_for[1].lower(), word, as_json=as_json)
+        return _tensor_word(operand_for[0], operand_for[1].lower(), word, decimal=decimal, as_json=as_json)
     values = {name: number for name, number in fields.items() if number is not None}
     operand = _operand(operand_for)
     if trans and operand is not None:
@@ -122,16 +130,16 @@ def command(
     return NO if any(problems) else DONE
 
 
-def _tensor_word(name: str, which: str, text: str | None, *, as_json: bool) -> int:
+def _tensor_word(name: str, which: str, text: str | None, *, decimal: bool, as_json: bool) -> int:
     """The instruction descriptor or the zero-column mask of a product of tcgen05, explained or built."""
     instruction = get(name)
     if not isinstance(instruction, TensorMma):
         msg = f"{which} is a word of products of tcgen05, not of {instruction}"
         raise InvalidOperand(msg)
-    if text is not None and not WORD.fullmatch(text.strip()):
-        msg = f"{which} is a word such as 0x8400490, got {quote(text)}"
-        raise InvalidOperand(msg)
-    number = None if text is None else int(text.strip().replace("_", ""), 0)
+    bits = MASK_BITS if which == "mask" else WORD_BITS
+    number = (
+        None if text is None else _number(which, bits, text, "138413200" if decimal else "0x8400490", decimal=decimal)
+    )
     if which == "mask":
         mask = ZeroColumnMask.decode(number if number is not None else 0)
         m, n = instruction.shape.m or 128, instruction.shape.n or 256

@@ -8,6 +8,9 @@ from warpfrag.cli.support.options import json_option
 from warpfrag.cli.support.output import echo, print_heading, print_json, print_table, wrapped
 from warpfrag.cli.support.verbs import verb
 
+CELLS = """8/24: 8 products per step, 24 fraction bits kept; fma: every product is rounded by itself; exact: integers;
+-: no such instruction, or not modelled""".replace("\n", " ")
+
 
 @verb(
     "warpfrag rules sm_90",
@@ -35,6 +38,7 @@ def command(*, arch: str | None, instruction: str | None, as_json: bool) -> int:
     if arch is None and instruction is None:
         head, *body = table.overview()
         print_table(list(head), [list(row) for row in body])
+        echo(wrapped(CELLS))
     else:
         for row in table:
             heading, *lines = str(row).splitlines()

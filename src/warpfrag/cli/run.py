@@ -50,14 +50,15 @@ ROUNDINGS = {
 
 
 @verb(
-    "warpfrag run mma.m16n8k16.f32.f16.f16.f32                     # random operands; the seed is registers_of_lanes",
+    "warpfrag run mma.m16n8k16.f32.f16.f16.f32                     # random operands; the seed is shown",
     "warpfrag run mma.m16n8k16.f32.f16.f16.f32 --seed 7 --trace 3 5   # why D[3, 5] is what it is",
     "warpfrag run mma.m16n8k16.f32.f16.f16.f32 --a A.npy --b B.npy --registers 0,5-7",
     "warpfrag run mma.m16n8k32.f32.e4m3.e4m3.f32 --arch sm_89",
-    "warpfrag run mma.m16n8k16.f32.f16.f16.f32 --arch sm_80 --arch sm_90 --seed 1     # side by side",
+    "warpfrag run mma.m16n8k16.f32.f16.f16.f32 --arch sm_80 sm_90 --seed 1     # side by side",
     "warpfrag run mma.m16n8k16.f32.f16.f16.f32 --a A.npy --b B.npy --order split_k=3,unit=64 --trace 3 5   # any M N K",
 )
 @instruction_argument
+@click.argument("more", nargs=-1, metavar="[SM]...", type=target, shell_complete=complete_target)
 @file_option(
     "--a",
     help_text="A: a matrix (sparse: full and pruned) as text or .npy, or registers as .npy, uint32 (32, words).",
@@ -70,8 +71,8 @@ ROUNDINGS = {
     "--rounding", type=click.Choice(["rne"]), help="Round values that are not exact: to nearest, ties to even."
 )
 @click.option(
-    "--arch", "archs", multiple=True, metavar="SM", type=target, shell_complete=complete_target,
-    help="The architecture whose arithmetic is used; default: sm_90. If repeated, results are printed side by side.",
+    "--arch", "archs", multiple=True, metavar="SM...", type=target, shell_complete=complete_target,
+    help="The architecture whose arithmetic is used; default: sm_90. Results of several are printed side by side.",
 )  # fmt: skip
 @click.option("--seed", type=integer(low=0), help="Seed of the random operands.")
 @click.option("--registers", metavar="LANES", help="Show the register words of lanes, such as 0,5-7 or all.")
@@ -87,6 +88,7 @@ ROUNDINGS = {
 def command(
     *,
     name: str,
+    more: tuple[str, ...],
     order: Order | None,
     rounding: Rounding,
     archs: tuple[str, ...],
@@ -106,7 +108,7 @@ def command(
     from warpfrag.catalog.kinds import instruction_of
     from warpfrag.isa.legality import arithmetic_arch
 
-    arch, *others = dict.fromkeys(archs or ("sm_90",))
+    arch, *others = dict.fromkeys((*archs, *more) or ("sm_90",))
     instruction = get(name)
     if instruction.arch:  # wmma: the fragments of the GPU that runs it
         instruction = instruction_of(instruction.form, arithmetic_arch(instruction.form, arch))
@@ -468,9 +470,12 @@ def _print_step(number: int, count: int, step: TraceStep) -> None:
     how = step.special or ROUNDINGS.get(step.rounding, step.rounding)
     echo(f"{how} -> {row} {code_text(step.result, row)} = {_writer(row)(step.result)}")
     if step.exact_sum is not None and step.nearest is not None:
-        distance = step.ulps_above_nearest or 0
-        side = "above" if distance > 0 else "below"
-        verdict = f"this is {abs(distance)} ulp {side} it" if distance else "the same"
+        distance, above = step.ulps_above_nearest or 0, row.decode(step.result) - row.decode(step.nearest)
+        ulps = (
+            row.decode(step.result) * row.decode(step.nearest) > 0
+        )  # elsewhere they count every exponent down to zero
+        side = f"{abs(distance)} ulp" if ulps else _exact_text(abs(above))
+        verdict = f"this is {side} {'above' if distance > 0 else 'below'} it" if distance else "the same"
         about = (
             "" if float(step.exact_sum) == step.exact_sum else "about "
         )  # it may need more digits than a float64 has

@@ -171,6 +171,8 @@ def _read_types(op: str, types: list[str]) -> dict[str, str]:
             raise ParseError(msg)
     if not len(wanted) <= len(types) <= len(names):
         got = repr(".".join(types)) if types else "none"
-        msg = f"expected {len(wanted)} element types of {op}, got {got}"
+        expected = f"{len(wanted)} element types" if len(wanted) > 1 else "an element type"
+        of = f" ({', '.join(map(str.upper, wanted))})" if len(wanted) > 1 else ""
+        msg = f"expected {expected} of {op}{of}, got {got}"
         raise ParseError(msg)
     return {name: WORDS[name].absent for name in names[len(types) :]} | dict(zip(names, types, strict=False))

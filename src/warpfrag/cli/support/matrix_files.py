@@ -64,7 +64,8 @@ class InputSource:
         try:
             return self.content.decode("utf-8-sig")
         except UnicodeDecodeError:
-            msg = f"{self.name} is neither text in UTF-8 nor .npy"
+            held = ".npy, where text is expected" if self.is_array else "neither text in UTF-8 nor .npy"
+            msg = f"{self.name} is {held}"
             raise UnusableFile(msg) from None
 
     def array(self, *, opaque: bool = False) -> NDArray[Any]:
