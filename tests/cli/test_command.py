@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import warpfrag
-from warpfrag.cli import VERBS, main
+from warpfrag.cli import VERB_GROUPS, VERBS, main
 from warpfrag.cli.support.output import WIDTH, table_lines
 
 NAME = "mma.m16n8k16.f32.f16.f16.f32"
@@ -87,6 +87,9 @@ def test_the_command_alone_shows_help_and_a_first_example(run):
     assert answer.code == 0
     assert "Example:\n  warpfrag where" in answer.out
     assert all(f"\n  {verb} " in answer.out for verb in VERBS)
+    headings = [f"{heading}:" for heading in VERB_GROUPS]
+    assert [line for line in answer.lines if line in headings] == headings
+    assert max(len(group) for group in VERB_GROUPS.values()) <= 10
     assert answer.out == run("--help").out == run("-h").out
 
 

@@ -7,8 +7,11 @@ import tomllib
 from importlib import import_module
 from pathlib import Path
 
+import pytest
+
 import warpfrag
 from warpfrag.cli import VERBS
+from warpfrag.isa.ops import OPS
 
 ROOT = Path(__file__).parents[2]
 CODE = re.compile(r"^(`{3,}).*?^\1$|`[^`\n]+`", re.MULTILINE | re.DOTALL)  # where kernel[grid](x) is no link
@@ -104,6 +107,13 @@ def test_what_the_readme_says_of_json_holds():
     assert f"all but {' and '.join(f'`{verb}`' for verb in silent)} also answer as JSON with `--json`" in read(
         "README.md"
     )
+
+
+@pytest.mark.parametrize("page", ["llms.txt", "skills/warpfrag/SKILL.md"])
+def test_short_descriptions_name_every_operation(page):
+    first = next(line for line in read(page).splitlines() if "NVIDIA" in line)
+
+    assert [op for op in (*OPS, "tcgen05") if op.split(".")[0] not in first] == []
 
 
 def test_the_skill_says_when_to_use_it():

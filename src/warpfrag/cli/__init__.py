@@ -1,6 +1,7 @@
 """The command `warpfrag`: one module per verb, loaded when the verb is called.
 
-To add a verb, add a line to `VERBS` and a module of that name whose `command` is made by `cli.support.verbs.verb`.
+To add a verb, add a line to `VERB_GROUPS` and a module of that name whose `command` is made by
+`cli.support.verbs.verb`.
 
 Exit statuses are `STATUSES`. An error is one sentence on stderr and, with `--json`, an object
 `{"schema": 1, "error": {...}}` on stdout.
@@ -44,42 +45,55 @@ if TYPE_CHECKING:
 
     from click.shell_completion import CompletionItem
 
-VERBS = {
-    "list": "The instructions, filtered by target, type and shape.",
-    "info": "Everything about one instruction.",
-    "name": "What it is called elsewhere: CuTe, SASS, LLVM, source.",
-    "at": "Which element a lane holds.",
-    "where": "Which lane, register and bits hold an element.",
-    "descriptor": "A shared-memory descriptor of wgmma, explained or built.",
-    "table": "A whole operand, by matrix or by lane.",
-    "identify": "Which operands have a layout of CuTe or Triton.",
-    "legal": "Whether a target accepts an instruction.",
-    "rules": "What the tensor cores of an architecture compute, with references.",
-    "products": "What is multiplied and added for one element of D.",
-    "pack": "From a matrix to hex registers.",
-    "unpack": "From a hex register dump to a matrix.",
-    "diagnose": "Which mistake gives this wrong result.",
-    "predict": "What torch.matmul gives on an H200.",
-    "order": "Which order of additions gives an observed product.",
-    "explain": "Why two results of one product differ.",
-    "survey": "Ask the cuBLAS of this machine which kernels it chooses for layers.",
-    "error": "How far a product is from the exact one.",
-    "sweep": "A study of many products, which can be resumed.",
-    "relayout": "What moves a matrix from one fragment to another.",
-    "loads": "Plans to fill an operand from shared memory.",
-    "stores": "Plans to store an operand to shared memory.",
-    "draw": "A figure, as SVG, PNG or text.",
-    "explore": "A page of every fragment, for a browser.",
-    "emit": "CUDA C++ or PTX around an instruction.",
-    "vectors": "Registers in and out that show mistakes.",
-    "run": "Execute one instruction, and trace one output.",
-    "ptx": "What a PTX file holds, and run its kernels.",
-    "test": "Run the kernels of a TOML file and compare their results.",
-    "samples": "Example files for trying the other verbs.",
-    "cache": "Where compiled code is stored, its size, and how to remove it.",
-    "check": "Compare this installation with captured results of real GPUs.",
-    "verify": "Compare with the GPU of this machine.",
+VERB_GROUPS = {
+    "Instructions and layouts": {
+        "list": "The instructions, filtered by target, type and shape.",
+        "info": "Everything about one instruction.",
+        "name": "What it is called elsewhere: CuTe, SASS, LLVM, source.",
+        "at": "Which element a lane holds.",
+        "where": "Which lane, register and bits hold an element.",
+        "table": "A whole operand, by matrix or by lane.",
+        "identify": "Which operands have a layout of CuTe or Triton.",
+        "legal": "Whether a target accepts an instruction.",
+        "draw": "A figure, as SVG, PNG or text.",
+        "explore": "A page of every fragment, for a browser.",
+    },
+    "Registers and shared memory": {
+        "pack": "From a matrix to hex registers.",
+        "unpack": "From a hex register dump to a matrix.",
+        "descriptor": "A descriptor of wgmma or tcgen05, explained or built.",
+        "relayout": "What moves a matrix from one fragment to another.",
+        "loads": "Plans to fill an operand from shared memory.",
+        "stores": "Plans to store an operand to shared memory.",
+    },
+    "Arithmetic of an instruction": {
+        "run": "Execute one instruction, and trace one output.",
+        "rules": "What the tensor cores of an architecture compute, with references.",
+        "products": "What is multiplied and added for one element of D.",
+        "diagnose": "Which mistake gives this wrong result.",
+        "vectors": "Registers in and out that show mistakes.",
+        "emit": "CUDA C++ or PTX around an instruction.",
+    },
+    "Whole products": {
+        "predict": "What torch.matmul gives on an H200.",
+        "order": "Which order of additions gives an observed product.",
+        "explain": "Why two results of one product differ.",
+        "error": "How far a product is from the exact one.",
+        "survey": "Ask the cuBLAS of this machine which kernels it chooses for layers.",
+        "sweep": "A study of many products, which can be resumed.",
+    },
+    "Kernels": {
+        "ptx": "What a PTX file holds, and run its kernels.",
+        "test": "Run the kernels of a TOML file and compare their results.",
+    },
+    "This installation": {
+        "samples": "Example files for trying the other verbs.",
+        "check": "Compare this installation with captured results of real GPUs.",
+        "verify": "Compare with the GPU of this machine.",
+        "cache": "Where compiled code is stored, its size, and how to remove it.",
+    },
 }
+VERBS = {verb: text for group in VERB_GROUPS.values() for verb, text in group.items()}
 EXAMPLE = """\
   warpfrag where mma.m16n8k16.f32.f16.f16.f32 a 9 3     # which lane holds A[9, 3]
   warpfrag --help                                       # every verb; each has its own --help"""
@@ -132,9 +146,11 @@ class VerbGroup(PipeSafeCommand, click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """The table of verbs, without importing them."""
-        with formatter.section("Verbs"):
-            formatter.write_dl([*VERBS.items()])
+        """The tables of verbs, without importing them."""
+        width = max(map(len, VERBS))
+        for heading, group in VERB_GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(verb.ljust(width), text) for verb, text in group.items()])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """A first example, and what the exit status means."""
@@ -155,7 +171,7 @@ class VerbGroup(PipeSafeCommand, click.Group):
 )
 @click.pass_context
 def commands(context: click.Context) -> None:
-    """NVIDIA's matrix instructions: which lane, register and bit holds which matrix element."""
+    """NVIDIA's matrix instructions without a GPU: layouts, arithmetic bit for bit, whole products, kernels of PTX."""
     if context.invoked_subcommand is None:
         echo(context.get_help())
 
