@@ -87,7 +87,7 @@ def test_info_shows_how_the_answer_is_known_on_each_architecture(run):
         assert known == asdict(wf.get(NAME).evidence(arch)) | {"gpus": list(wf.get(NAME).evidence(arch).gpus)}
     text = run("info", NAME).out
     assert "\nevidence  published on sm_80" in text
-    assert "\nevidence  published, compared with hardware on sm_90: NVIDIA H200" in text
+    assert "\nevidence  hardware (rule published) on sm_90: NVIDIA H200" in text
 
 
 def test_info_on_sparse_instructions(run):

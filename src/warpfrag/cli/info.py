@@ -219,7 +219,7 @@ def _evidence_lines(instruction: Instruction) -> list[str]:
     for arch, known in evidence(instruction).items():
         level, authority = known["level"], known["authority"]
         detail = "" if level == "not modelled" else f": {known['detail']}"
-        words = f"{authority}, compared with {level}" if known["cases"] else authority
+        words = level if level == authority else f"{level} (rule {authority})"
         together.setdefault((words, detail), []).append(arch)
     return [f"{words} on {' '.join(archs)}{detail}" for (words, detail), archs in together.items()]
 
