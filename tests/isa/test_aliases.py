@@ -316,6 +316,12 @@ def test_names_from_elsewhere_are_taken_wherever_an_instruction_is(name):
         ("Tesla V100-SXM2-16GB", "sm_70"),
         ("Tesla T4", "sm_75"),
         ("NVIDIA GeForce RTX 4090 Laptop GPU", "sm_89"),
+        ("4090", "sm_89"),
+        ("A6000", "sm_86"),
+        ("5090", "sm_120a"),
+        ("Orin", "sm_87"),
+        ("AGX-Thor", "sm_110a"),
+        ("thor", "sm_110a"),
         ("rtx4090", "sm_89"),
         ("RTX 3090 Ti", "sm_86"),
         ("rtx-5090", "sm_120a"),
@@ -336,10 +342,12 @@ def test_gpus_are_targets(text, target):
 
 def test_unknown_gpus_are_refused_with_what_is_near():
     assert set(gpus().values()) <= set(targets())
-    with pytest.raises(wf.IllegalInstruction, match="or the name of a GPU such as H100") as error:
+    with pytest.raises(wf.IllegalInstruction, match=r"a GPU such as H100 \(docs/reference/tables.md\)") as error:
         wf.find(target="H10O")
     assert error.value.nearest[0] == "H100"
-    assert gpu_called("RTX 6000") is None  # of two generations
+    assert [gpu_called(text) for text in ("RTX 6000", "6000", "Quadro 6000", "Titan")] == [
+        None
+    ] * 4  # of two generations, or none
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from warpfrag.tables import read_table
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+OPTIONAL = ("jetson", "rtx")  # words at the beginning of a name that may be left out
 LONGEST = 80  # characters of the name of a GPU
 WRITTEN = re.compile(r"(?:(?:sm|compute)_?)?([1-9][0-9]{1,2}[af]?)", re.IGNORECASE | re.ASCII)
 
@@ -48,11 +49,13 @@ def gpus() -> dict[str, str]:
 def gpu_called(text: str) -> str | None:
     """The GPU that a text names, as the table has it: the longest name that its words begin with.
 
-    >>> gpu_called("NVIDIA GeForce RTX 4090 Laptop GPU"), gpu_called("h100-sxm")
-    ('RTX 4090', 'H100')
+    >>> gpu_called("NVIDIA GeForce RTX 4090 Laptop GPU"), gpu_called("h100-sxm"), gpu_called("orin")
+    ('RTX 4090', 'H100', 'Jetson Orin')
     """
     words = _gpu_words(text)
-    fitting = [name for name in gpus() if words[: len(own := _gpu_words(name))] == own]
+    spelled = {name: _gpu_words(name) for name in gpus()}
+    short = {name: own[1:] for name, own in spelled.items() if own[0] in OPTIONAL}
+    fitting = [name for names in (spelled, short) for name, own in names.items() if words[: len(own)] == own]
     return max(fitting, key=len, default=None)
 
 
@@ -72,7 +75,7 @@ def read_target(text: str, asker: str | Callable[[], str], role: str = "target")
         return targets()[name]
     if isinstance(text, str) and not match and (gpu := gpu_called(text[:LONGEST])):
         return targets()[gpus()[gpu]]
-    expected = f"expected one of {', '.join(targets())}, or the name of a GPU such as H100"
+    expected = f"expected one of {', '.join(targets())}, or the name of a GPU such as H100 (docs/reference/tables.md)"
     reason = f"unknown {role} {quote(text)}; {expected}"
     raise IllegalInstruction(asker if isinstance(asker, str) else asker(), reason, lambda: _near(name))
 
