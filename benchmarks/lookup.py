@@ -37,6 +37,8 @@ COMPLETIONS = {
     "a verb": ["whe"],
     "an option": ["where", "--"],
     "an instruction": ["where", "mma.m16n8k"],
+    "a short name": ["where", "mma.m16n8k16.f32.f"],
+    "a sample": ["predict", "sample:"],
     "a target": ["list", "--target", "sm_"],
 }
 

@@ -11,7 +11,9 @@ import sys
 
 import pytest
 
+import warpfrag
 from warpfrag.cli import main
+from warpfrag.cli.support.options import complete_file, complete_instruction
 from warpfrag.cli.support.output import STATUSES, ProgressLine, printable
 
 NAME = "mma.m16n8k16.f32.f16.f16.f32"
@@ -214,6 +216,14 @@ def test_progress_elsewhere_is_a_line_per_step_if_it_is_worth_one(capsys):
     [
         ("warpfrag whe", 1, {"where"}),
         ("warpfrag at mma.m16n8k16.row.col.f32.f16", 2, {"mma.m16n8k16.row.col.f32.f16.f16.f32"}),
+        ("warpfrag at mma.m16n8k16.f32.f", 2, {"mma.m16n8k16.f32.f16.f16.f32"}),
+        ("warpfrag at mma.m8n8k4.r", 2, {"mma.m8n8k4.row.col.f32.f16.f16.f32", "mma.m8n8k4.row.row.f32.f16.f16.f32"}),
+        ("warpfrag unpack x b sample:A", 4, {"sample:A.txt", "sample:A.npy"}),
+        ("warpfrag unpack x b sample : A", 6, {"A.txt", "A.npy"}),  # as bash cuts it
+        ("warpfrag predict sample : A.npy sample :", 6, {"A.npy", "B.npy", "softmax.ptx"}),
+        ("warpfrag unpack x b sample", 4, {"sample:A.txt"}),
+        ("warpfrag at mma.m16n8k32.kind :: f8f6f4.f32.e4m3.e4", 4, {"f8f6f4.f32.e4m3.e4m3.f32"}),
+        ("warpfrag at mma.sp :: ordered_metadata.m16n8k32.f32.f16.f16.f32 m", 5, {"metadata"}),
         ("warpfrag at mma.sync.aligned.m8n8k4.row.col.f64", 2, {"mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64"}),
         ("warpfrag at mma.sp.m16n8k32.f32.f16.f16.f32 m", 3, {"metadata"}),
         ("warpfrag at nonsense s", 3, {"scale_a", "scale_b"}),
@@ -234,8 +244,19 @@ def test_a_shell_completes_words(words, at, offered):
 
     *lines, numpy_is_loaded = done.stdout.splitlines()
     assert {line.partition(",")[2] for line in lines} >= offered
-    assert all(line.partition(",")[2].startswith(words.split()[at]) for line in lines)
+    assert all(line.partition(",")[2].startswith(words.split()[at].lstrip(":")) for line in lines)
     assert numpy_is_loaded == "False"
+
+
+def test_names_of_files_are_left_to_the_shell():
+    assert [item.type for item in complete_file(None, None, "sample_")] == ["file"]
+
+
+@pytest.mark.parametrize("start", ["mma.m", "mma.sp.m", "wmma.mma.row", "wgmma.mma_async.m", "ldmatrix.m"])
+def test_short_names_that_a_shell_offers_mean_an_instruction_each(start):
+    names = complete_instruction(None, None, start)
+
+    assert len({warpfrag.get(name) for name in names}) == len(names) > 20
 
 
 @pytest.mark.parametrize(("shell", "at"), [("zsh", "3"), ("fish", "nvf")])

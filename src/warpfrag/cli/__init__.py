@@ -106,6 +106,7 @@ SPELLINGS = {  # of Python, as patterns, and of the command line
     r"\btarget\.tiled\((.*?)\)": r"DST:\1",
 }
 
+COMPLETE = "_WARPFRAG_COMPLETE"  # set by a shell that asks what to complete a word with
 TRACEBACK = "WARPFRAG_TRACEBACK"
 
 
@@ -179,6 +180,8 @@ def commands(context: click.Context) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status."""
     words = [*(sys.argv[1:] if arguments is None else arguments)]
+    if COMPLETE in os.environ:
+        import_module("warpfrag.cli.support.bash_completion")
     as_json = "--json" in words or "--format=json" in words or ("--format", "json") in pairwise(words)
     try:
         return _status(words, as_json=as_json)

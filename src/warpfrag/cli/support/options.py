@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -22,6 +23,7 @@ Function = TypeVar("Function", bound="Callable[..., object]")
 
 INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 LARGEST = 10**18 - 1
+LAYOUTS = re.compile(r"\.(?:row|col)\.(?:row|col)\b")
 
 # The coordinates that choose among several matrices or parts of a word, and the help of each option.
 CHOICES = {
@@ -80,7 +82,10 @@ def complete_instruction(_context: click.Context, _parameter: click.Parameter, s
 
     operations = dict.fromkeys(op.partition(".")[0] for op in OPS)
     names = [spell(form) for first in _beginning(operations, start.partition(".")[0]) for form in forms(first)]
-    return _beginning(names, start) or _beginning((name.replace(".sync.aligned", "") for name in names), start)
+    short = [name.replace(".sync.aligned", "") for name in names]
+    count = Counter(LAYOUTS.sub("", name) for name in short)
+    shortest = (bare if count[bare := LAYOUTS.sub("", name)] == 1 else name for name in short)  # the only layout
+    return _beginning(names, start) or _beginning(shortest, start) or _beginning(short, start)
 
 
 def complete_operand(context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
@@ -106,10 +111,14 @@ def complete_type(_context: click.Context, _parameter: click.Parameter, start: s
 
 
 def complete_file(_context: click.Context, _parameter: click.Parameter, start: str) -> list[CompletionItem]:
-    """Names of files, completed by the shell itself."""
+    """Samples, or names of files, which the shell completes itself."""
     from click.shell_completion import CompletionItem
 
-    return [CompletionItem(start, type="file")]
+    from warpfrag.tables.samples import PREFIX, SAMPLES
+
+    samples = [PREFIX + name for name in SAMPLES] if start.startswith(PREFIX[:-1]) else []
+    offered = [CompletionItem(sample) for sample in samples if sample.startswith(start)]
+    return offered or [CompletionItem(start, type="file")]
 
 
 def _beginning(words: Iterable[str], start: str) -> list[str]:
