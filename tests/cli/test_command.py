@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -101,6 +102,8 @@ def test_every_verb_has_help_with_an_example(run, verb):
     assert answer.out.startswith(f"Usage: warpfrag {verb} ")
     assert f"\n  warpfrag {verb} " in answer.out.partition("\nExample")[2]
     assert "--json" in answer.out or verb not in QUERIES
+    comments = [example.partition("  #")[2] for example in import_module(f"warpfrag.cli.{verb}").command.examples]
+    assert [comment for comment in comments if re.search(r"\w_\w", comment)] == []  # words, not identifiers
 
 
 @pytest.fixture
