@@ -5,10 +5,13 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
+import re
 from dataclasses import FrozenInstanceError, asdict, dataclass, field, fields, replace
+from pathlib import Path
 
 import pytest
 
+import warpfrag
 from warpfrag.core.frozen import frozen_dataclass
 
 
@@ -150,3 +153,11 @@ def test_it_is_checked_copied_and_replaced_like_a_dataclass():
             assert b == "x"
         case _:
             pytest.fail("no match by place")
+
+
+def test_the_package_defines_no_other_frozen_dataclasses():
+    """One forgotten would only be slow, and nobody would see it."""
+    texts = {path: path.read_text("utf-8") for path in Path(warpfrag.__file__).parent.rglob("*.py")}
+
+    assert len(texts) > 100
+    assert [path for path, text in texts.items() if re.search(r"^@dataclass\(.*frozen=True", text, re.MULTILINE)] == []
