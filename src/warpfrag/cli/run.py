@@ -470,11 +470,9 @@ def _print_step(number: int, count: int, step: TraceStep) -> None:
     how = step.special or ROUNDINGS.get(step.rounding, step.rounding)
     echo(f"{how} -> {row} {code_text(step.result, row)} = {_writer(row)(step.result)}")
     if step.exact_sum is not None and step.nearest is not None:
-        distance, above = step.ulps_above_nearest or 0, row.decode(step.result) - row.decode(step.nearest)
-        ulps = (
-            row.decode(step.result) * row.decode(step.nearest) > 0
-        )  # elsewhere they count every exponent down to zero
-        side = f"{abs(distance)} ulp" if ulps else _exact_text(abs(above))
+        distance, result, nearest = step.ulps_above_nearest or 0, row.decode(step.result), row.decode(step.nearest)
+        shares_sign = result * nearest > 0  # across zero, ulps count every exponent down to it
+        side = f"{abs(distance)} ulp" if shares_sign else _exact_text(abs(result - nearest))
         verdict = f"this is {side} {'above' if distance > 0 else 'below'} it" if distance else "the same"
         about = (
             "" if float(step.exact_sum) == step.exact_sum else "about "
