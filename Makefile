@@ -14,7 +14,7 @@ BIN       := .venv/bin
 VENV      := .venv/created
 INSTALLED := .venv/installed
 KERNELS   := .venv/kernels
-OBJECTS   := src/warpfrag/arithmetic/kernels/objects
+OBJECTS   := src/warpfrag/tensorcore/kernels/objects
 # Folders are listed too: their time changes when a file is removed.
 SOURCES   := $(shell find src -name __pycache__ -prune -o -print) $(wildcard pyproject.toml README.md LICENSE) $(LOCK)
 
@@ -56,7 +56,7 @@ docs: $(INSTALLED)  ## build the documentation
 dist: $(INSTALLED)  ## build what a release uploads: sdist, and the wheel with compiled kernels
 	@rm -rf dist $(OBJECTS)
 	@$(BIN)/python -m build --sdist
-	@$(BIN)/python -m warpfrag.arithmetic.kernels.build_objects $(OBJECTS)
+	@$(BIN)/python -m warpfrag.tensorcore.kernels.build_objects $(OBJECTS)
 	@$(BIN)/python -m warpfrag.ptx.compiler.build_loops $(OBJECTS)
 	@$(BIN)/python -m build --wheel
 	@rm -rf $(OBJECTS)
@@ -95,5 +95,5 @@ $(INSTALLED): $(SOURCES) | $(VENV)
 
 $(KERNELS): $(INSTALLED)
 	@echo "compiling the kernels"
-	@$(BIN)/python -m warpfrag.arithmetic.kernels > $@
+	@$(BIN)/python -m warpfrag.tensorcore.kernels > $@
 	@$(BIN)/pytest --collect-only -qq > /dev/null || true  # what is wrong with a test is said when it is run

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import warpfrag as wf
-from warpfrag.catalog.random_operands import random_matrix
-from warpfrag.numerics.codes import from_codes
+from warpfrag.formats.codes import from_codes
+from warpfrag.tensorcore.random_operands import random_matrix
 
 if TYPE_CHECKING:
     from collections.abc import Callable

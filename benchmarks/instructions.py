@@ -20,15 +20,16 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numba.core.compiler_lock import global_compiler_lock
 
-from warpfrag.arithmetic.kernels import build_objects, fma64
-from warpfrag.arithmetic.kernels.constants import Constants, unflatten
-from warpfrag.arithmetic.kernels.exact_steps import run_exact_steps
-from warpfrag.arithmetic.kernels.four_rows import STRIP
-from warpfrag.arithmetic.kernels.jit import Array, KernelEntry, entry, inlined
-from warpfrag.arithmetic.kernels.prepare import BLOCK, PreparedA, PreparedB
-from warpfrag.arithmetic.kernels.short_steps import StepPanel, run_short_steps
-from warpfrag.arithmetic.kernels.sparse_steps import add_products_sparse, find_max_exponents_sparse
-from warpfrag.arithmetic.kernels.strip import (
+from warpfrag.tensorcore.kernels import build_objects, fma64
+from warpfrag.tensorcore.kernels.constants import Constants, unflatten
+from warpfrag.tensorcore.kernels.exact_steps import run_exact_steps
+from warpfrag.tensorcore.kernels.four_rows import STRIP
+from warpfrag.tensorcore.kernels.jit import Array, KernelEntry, entry, inlined
+from warpfrag.tensorcore.kernels.prepare import BLOCK, PreparedA, PreparedB
+from warpfrag.tensorcore.kernels.processor import TARGETS, VARIABLE, ObjectTarget, named_target
+from warpfrag.tensorcore.kernels.short_steps import StepPanel, run_short_steps
+from warpfrag.tensorcore.kernels.sparse_steps import add_products_sparse, find_max_exponents_sparse
+from warpfrag.tensorcore.kernels.strip import (
     FAST_START,
     WORD_START,
     BlockGeometry,
@@ -39,8 +40,7 @@ from warpfrag.arithmetic.kernels.strip import (
     start_of,
     strip_of,
 )
-from warpfrag.arithmetic.kernels.target import TARGETS, VARIABLE, ObjectTarget, named_target
-from warpfrag.arithmetic.kernels.vector import ElementPointer, address
+from warpfrag.tensorcore.kernels.vector import ElementPointer, address
 
 K_AT_ONCE = 2
 """`four_rows.add_lines` and `sparse_steps.add_lines_sparse` pass two k in an iteration."""

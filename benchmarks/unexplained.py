@@ -13,8 +13,8 @@ import sys
 import numpy as np
 
 import warpfrag as wf
-from warpfrag.catalog.random_operands import random_matrix
-from warpfrag.numerics.codes import from_codes
+from warpfrag.formats.codes import from_codes
+from warpfrag.tensorcore.random_operands import random_matrix
 
 FAMILIES = {
     "mma.m16n8k16.f32.f16.f16.f32": "sm_90",

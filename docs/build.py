@@ -29,7 +29,7 @@ def copy_sources(folder: Path) -> Path:
 
 def add_explorer(pages: Path) -> None:
     """Put the live explorer into the site, and links to it where pages have the mark."""
-    from warpfrag.explorer import build_page
+    from warpfrag.viz.explorer import build_page
 
     live = pages / "_extra" / "live" / "index.html"
     live.parent.mkdir(parents=True)

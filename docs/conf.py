@@ -36,7 +36,7 @@ highlight_language = "text"
 pygments_style = "default"
 
 # Overloads are for type checkers: the page shows the one signature that has every keyword and its default.
-gemm = ModuleAnalyzer.for_module("warpfrag.products.gemm")
+gemm = ModuleAnalyzer.for_module("warpfrag.blas.gemm")
 gemm.analyze()
 gemm.overloads.clear()
 del gemm  # Sphinx takes what is left here for settings

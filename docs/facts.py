@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from functools import cache
 
 import warpfrag as wf
-from warpfrag.catalog.captures import captures
-from warpfrag.catalog.captures.index import INDEX, evidence_rows
+from warpfrag.formats.number_formats import FORMATS
 from warpfrag.isa.legality import able_architectures
 from warpfrag.isa.targets import architectures, targets
-from warpfrag.numerics.formats import FORMATS
 from warpfrag.tables import read_table
+from warpfrag.tensorcore.captures import captures
+from warpfrag.tensorcore.captures.capture_index import INDEX, evidence_rows
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 from regions import code, markdown_table
 
 import warpfrag as wf
-from warpfrag.core.expressions import element_formulas, place_formulas
 from warpfrag.isa.targets import targets
+from warpfrag.layout.index_expressions import element_formulas, place_formulas
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from warpfrag.catalog.instruction import Instruction
-    from warpfrag.core.layout import Layout
-    from warpfrag.execution.operand import Registers
+    from warpfrag.layout.linear_layout import Layout
+    from warpfrag.tensorcore.instruction import Instruction
+    from warpfrag.tensorcore.operand import Registers
 
 HEAD = "<!-- Written by docs/family_pages.py from the tables of the package. Change those, not this page. -->\n"
 WIDTHS = (8, 64, 256)  # of wgmma

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import warpfrag as wf
-from warpfrag.drawing.order_view import draw_orders
+from warpfrag.viz.order_view import draw_orders
 
 MMA = "mma.m16n8k16.f32.f16.f16.f32"
 ORDERS = [

@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from facts import captured_gpus, evidence_by_architecture, facts
 
-from warpfrag.catalog.registry import find, get
 from warpfrag.cli import VERBS
 from warpfrag.cli.support.output import STATUSES
-from warpfrag.core.layout import Layout
-from warpfrag.debug.diagnose import diagnose
+from warpfrag.diagnosis.diagnose import diagnose
 from warpfrag.errors import WarpfragError
+from warpfrag.formats.number_formats import FORMATS, Format
 from warpfrag.isa.nicknames import nicknames
 from warpfrag.isa.targets import targets
-from warpfrag.motion.fragment_pairs import fragments, tiled_alike, warpgroup_fragments
-from warpfrag.motion.relayout import relayout
-from warpfrag.notations import NOTATIONS
-from warpfrag.numerics.formats import FORMATS, Format
+from warpfrag.layout.linear_layout import Layout
+from warpfrag.layout.notations import NOTATIONS
+from warpfrag.plans.fragment_pairs import fragments, tiled_alike, warpgroup_fragments
+from warpfrag.plans.relayout import relayout
 from warpfrag.tables import read_table
+from warpfrag.tensorcore.registry import find, get
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from warpfrag.core.axes import Axis
-from warpfrag.core.layout import Layout
+from warpfrag.layout.axes import Axis
+from warpfrag.layout.linear_layout import Layout
 
 
 @st.composite

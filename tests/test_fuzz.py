@@ -23,7 +23,7 @@ import pytest
 import warpfrag as wf
 from warpfrag.errors import NoGpu
 from warpfrag.hardware import verify
-from warpfrag.memory.shared_memory import bank_conflicts, wavefronts
+from warpfrag.smem.shared_memory import bank_conflicts, wavefronts
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 SP = "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"

@@ -20,19 +20,19 @@ import numpy as np
 
 from tools.arguments import make_parser
 from tools.tiles import compile_cuda
-from warpfrag.catalog.registry import get
 from warpfrag.errors import WarpfragError
+from warpfrag.files import write_atomically
 from warpfrag.hardware.device import Gpu, open_gpu
-from warpfrag.memory.shared_memory import Memory
-from warpfrag.motion.fragment_pairs import MAX_TILES, fragments, tiled_alike, warpgroup_fragments
-from warpfrag.motion.loads import loads, stores
-from warpfrag.motion.relayout import Relayout, relayout
-from warpfrag.render.files import write_atomically
+from warpfrag.plans.fragment_pairs import MAX_TILES, fragments, tiled_alike, warpgroup_fragments
+from warpfrag.plans.loads import loads, stores
+from warpfrag.plans.relayout import Relayout, relayout
+from warpfrag.smem.shared_memory import Memory
+from warpfrag.tensorcore.registry import get
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from warpfrag.motion.access_plan import AccessPlan
+    from warpfrag.plans.access_plan import AccessPlan
 
 CASES = 8
 REPEATS = 64

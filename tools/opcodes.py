@@ -22,6 +22,7 @@ import numpy as np
 
 from tools.arguments import CHECKOUT, report_parser
 from warpfrag.errors import WarpfragError
+from warpfrag.files import write_atomically
 from warpfrag.hardware.device import Gpu, open_gpu
 from warpfrag.ptx.launch.kernel import load
 from warpfrag.ptx.lowering.statements import SCALAR_VIDEO
@@ -30,7 +31,6 @@ from warpfrag.ptx.opcodes.rows import match
 from warpfrag.ptx.opcodes.table import ROWS
 from warpfrag.ptx.program.actions import LaneOp, WarpCollective
 from warpfrag.ptx.program.types import TYPES, Type
-from warpfrag.render.files import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

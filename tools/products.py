@@ -16,24 +16,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tools.arguments import report_parser
-from warpfrag.arithmetic import matmul, plan
-from warpfrag.arithmetic.backends.cuda import Cuda
-from warpfrag.arithmetic.backends.device_kernel import cupy
-from warpfrag.arithmetic.protocol import ProductOperands
-from warpfrag.catalog.registry import find, get
+from warpfrag.blas.gemm import gemm
 from warpfrag.errors import NotModelled, WarpfragError
+from warpfrag.files import write_atomically
+from warpfrag.formats.codes import code_dtype
+from warpfrag.formats.number_formats import FORMATS
 from warpfrag.isa.targets import targets
-from warpfrag.numerics.codes import code_dtype
-from warpfrag.numerics.formats import FORMATS
-from warpfrag.products.gemm import gemm
-from warpfrag.render.files import write_atomically
+from warpfrag.tensorcore.arithmetic import matmul, plan
+from warpfrag.tensorcore.backend_protocol import ProductOperands
+from warpfrag.tensorcore.backends.cuda_backend import Cuda
+from warpfrag.tensorcore.backends.device_kernel import cupy
+from warpfrag.tensorcore.registry import find, get
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from warpfrag.arithmetic.rules import Rule
+    from warpfrag.tensorcore.rules import Rule
 
 WIDTH = 64  # of wgmma: a width is only a size
 SPANS = {"near 1": (None, 3), "wide": (None, 12), "small": (3, 4)}

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tools.arguments import report_parser
+from warpfrag.files import write_atomically
 from warpfrag.hardware.device import Gpu, open_gpu
 from warpfrag.ptx.launch.kernel import load
-from warpfrag.render.files import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

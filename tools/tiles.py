@@ -22,30 +22,31 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tools.arguments import report_parser
-from warpfrag.catalog.execute import execute_registers
-from warpfrag.catalog.random_operands import random_words
-from warpfrag.catalog.registry import find
-from warpfrag.emission import emit, wgmma_variants
-from warpfrag.emission.matrix_copies import kernel_copies, memory_orders
-from warpfrag.emission.memory_indexing import contiguous_strides, element_bits
-from warpfrag.emission.statement import choices, raw_name, registers, shared_kernel_name, tile_name
-from warpfrag.emission.wgmma_variants import kernel_variants
+from warpfrag.codegen import wgmma_variants
+from warpfrag.codegen.emit import emit
+from warpfrag.codegen.matrix_copies import kernel_copies, memory_orders
+from warpfrag.codegen.memory_indexing import contiguous_strides, element_bits
+from warpfrag.codegen.statement import choices, raw_name, registers, shared_kernel_name, tile_name
+from warpfrag.codegen.wgmma_variants import kernel_variants
 from warpfrag.errors import InvalidOperand
-from warpfrag.execution.wgmma import run_wgmma_cases
+from warpfrag.files import write_atomically
+from warpfrag.formats.random_codes import random_codes
 from warpfrag.hardware.device import WARPGROUP, open_gpu
 from warpfrag.hardware.warpgroups import launches
-from warpfrag.numerics.random_codes import random_codes
-from warpfrag.render.files import write_atomically
+from warpfrag.tensorcore.execute import execute_registers
+from warpfrag.tensorcore.execute_wgmma import run_wgmma_cases
+from warpfrag.tensorcore.random_operands import random_words
+from warpfrag.tensorcore.registry import find
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from warpfrag.catalog.instruction import Instruction
-    from warpfrag.execution.wgmma_call import Variant
     from warpfrag.hardware.device import Gpu, LoadedModule
     from warpfrag.isa.immediates import Immediates
+    from warpfrag.tensorcore.instruction import Instruction
+    from warpfrag.tensorcore.wgmma_call import Variant
 
 WIDTHS = (8, 24, 64, 256)  # of wgmma
 UNIT = 12  # instructions in one translation unit

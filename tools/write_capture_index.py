@@ -1,6 +1,6 @@
 """Write the index of captured results from the data.
 
-    python -m tools.write_capture_index src/warpfrag/catalog/captures
+    python -m tools.write_capture_index src/warpfrag/tensorcore/captures
 
 writes `index.json` for the `.npz` files of a folder. A folder of your own counts as evidence when the environment
 variable WARPFRAG_CAPTURED names it.
@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tools.arguments import make_parser
-from warpfrag.catalog.captures.capture import open_capture
-from warpfrag.catalog.captures.index import INDEX
+from warpfrag.files import write_atomically
+from warpfrag.isa.instruction_names import spell
 from warpfrag.isa.legality import resolve
-from warpfrag.isa.names import spell
-from warpfrag.render.files import write_atomically
+from warpfrag.tensorcore.captures.capture import open_capture
+from warpfrag.tensorcore.captures.capture_index import INDEX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Write the index of the folder that the command line names."""
     parser = make_parser("write_capture_index", __doc__)
     parser.add_argument(
-        "folder", type=Path, help="the folder with the .npz files, such as src/warpfrag/catalog/captures"
+        "folder", type=Path, help="the folder with the .npz files, such as src/warpfrag/tensorcore/captures"
     )
     sys.stdout.write(f"wrote {write(parser.parse_args(argv).folder)}\n")
 

@@ -16,23 +16,23 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from warpfrag.core import providers
+from warpfrag.layout import providers
 
 if TYPE_CHECKING:
     from warpfrag import ptx, wmma
-    from warpfrag.catalog.arithmetic_table import ArithmeticRow, ArithmeticTable, Reference, references, rules
-    from warpfrag.catalog.evidence import Evidence
-    from warpfrag.catalog.execute import execute
-    from warpfrag.catalog.identify import identify
-    from warpfrag.catalog.instruction import Instruction
-    from warpfrag.catalog.registry import aliases, find, get
-    from warpfrag.core.coordinates import Coordinate, Place
-    from warpfrag.core.layout import Layout
-    from warpfrag.debug.diagnose import Agreement, Diagnosis, Finding, diagnose
-    from warpfrag.drawing import draw
-    from warpfrag.drawing.drawing import Drawing
-    from warpfrag.emission import emit
-    from warpfrag.emission.vectors import vectors
+    from warpfrag.blas.cublas.batch_invariance import Invariance, invariance
+    from warpfrag.blas.cublas.predict import Prediction, predict
+    from warpfrag.blas.cublas.predict_order import PredictedOrder, predict_order
+    from warpfrag.blas.error_report import ErrorReport, Errors
+    from warpfrag.blas.explain import Explanation, explain
+    from warpfrag.blas.find_order import find_order
+    from warpfrag.blas.gemm import gemm
+    from warpfrag.blas.measure_errors import error_report
+    from warpfrag.blas.order import Order
+    from warpfrag.blas.prune import compress, prune
+    from warpfrag.codegen.emit import emit
+    from warpfrag.codegen.vectors import vectors
+    from warpfrag.diagnosis.diagnose import Agreement, Diagnosis, Finding, diagnose
     from warpfrag.errors import (
         CannotServe,
         CompilerDeparture,
@@ -52,107 +52,107 @@ if TYPE_CHECKING:
         UnusableScheduler,
         WarpfragError,
     )
-    from warpfrag.execution.operand import Operand
-    from warpfrag.execution.shared_operand import Shared
+    from warpfrag.formats.epilogue import Epilogue
+    from warpfrag.formats.number_formats import FORMATS, Format
+    from warpfrag.formats.quantize import quantize
     from warpfrag.hardware.verify import verify
-    from warpfrag.memory.descriptor import Descriptor
-    from warpfrag.memory.instruction_descriptor import InstructionDescriptor, ZeroColumnMask
-    from warpfrag.memory.shared_memory import Memory
-    from warpfrag.motion.access_plan import AccessPlan
-    from warpfrag.motion.loads import loads, stores
-    from warpfrag.motion.relayout import Relayout
-    from warpfrag.motion.tensor_relayout import relayout
-    from warpfrag.numerics.epilogue import Epilogue
-    from warpfrag.numerics.formats import FORMATS, Format
-    from warpfrag.numerics.quantize import quantize
-    from warpfrag.prediction.error_report import ErrorReport, Errors
-    from warpfrag.prediction.explain import Explanation, explain
-    from warpfrag.prediction.find_order import find_order
-    from warpfrag.prediction.invariance import Invariance, invariance
-    from warpfrag.prediction.measure_errors import error_report
-    from warpfrag.prediction.predict import Prediction, predict
-    from warpfrag.prediction.predict_order import PredictedOrder, predict_order
-    from warpfrag.products.gemm import gemm
-    from warpfrag.products.order import Order
-    from warpfrag.products.prune import compress, prune
+    from warpfrag.layout.coordinates import Coordinate, Place
+    from warpfrag.layout.linear_layout import Layout
+    from warpfrag.plans.access_plan import AccessPlan
+    from warpfrag.plans.loads import loads, stores
+    from warpfrag.plans.relayout import Relayout
+    from warpfrag.plans.tensor_relayout import relayout
     from warpfrag.ptx.launch.run import Run
+    from warpfrag.smem.descriptor import Descriptor
+    from warpfrag.smem.instruction_descriptor import InstructionDescriptor, ZeroColumnMask
+    from warpfrag.smem.shared_memory import Memory
+    from warpfrag.tensorcore.arithmetic_table import ArithmeticRow, ArithmeticTable, Reference, references, rules
+    from warpfrag.tensorcore.evidence import Evidence
+    from warpfrag.tensorcore.execute import execute
+    from warpfrag.tensorcore.identify import identify
+    from warpfrag.tensorcore.instruction import Instruction
+    from warpfrag.tensorcore.operand import Operand
+    from warpfrag.tensorcore.registry import aliases, find, get
+    from warpfrag.tensorcore.shared_operand import Shared
+    from warpfrag.viz.draw import draw
+    from warpfrag.viz.drawing import Drawing
 
 __version__ = "0.3.0.dev0"
 
 # Public names, and where each lives. They are imported when first used, so that a look-up imports no numpy.
 _EXPORTS = {
-    "AccessPlan": "motion.access_plan",
-    "ArithmeticRow": "catalog.arithmetic_table",
-    "ArithmeticTable": "catalog.arithmetic_table",
-    "Agreement": "debug.diagnose",
+    "AccessPlan": "plans.access_plan",
+    "ArithmeticRow": "tensorcore.arithmetic_table",
+    "ArithmeticTable": "tensorcore.arithmetic_table",
+    "Agreement": "diagnosis.diagnose",
     "CannotServe": "errors",
     "CompilerDeparture": "errors",
-    "Coordinate": "core.coordinates",
-    "Descriptor": "memory.descriptor",
-    "Diagnosis": "debug.diagnose",
-    "Drawing": "drawing.drawing",
-    "Epilogue": "numerics.epilogue",
-    "ErrorReport": "prediction.error_report",
-    "Errors": "prediction.error_report",
-    "Evidence": "catalog.evidence",
-    "Explanation": "prediction.explain",
-    "FORMATS": "numerics.formats",
+    "Coordinate": "layout.coordinates",
+    "Descriptor": "smem.descriptor",
+    "Diagnosis": "diagnosis.diagnose",
+    "Drawing": "viz.drawing",
+    "Epilogue": "formats.epilogue",
+    "ErrorReport": "blas.error_report",
+    "Errors": "blas.error_report",
+    "Evidence": "tensorcore.evidence",
+    "Explanation": "blas.explain",
+    "FORMATS": "formats.number_formats",
     "Fault": "errors",
-    "Finding": "debug.diagnose",
-    "Format": "numerics.formats",
+    "Finding": "diagnosis.diagnose",
+    "Format": "formats.number_formats",
     "IllegalInstruction": "errors",
-    "Instruction": "catalog.instruction",
-    "InstructionDescriptor": "memory.instruction_descriptor",
+    "Instruction": "tensorcore.instruction",
+    "InstructionDescriptor": "smem.instruction_descriptor",
     "InvalidOperand": "errors",
     "InvalidSparsity": "errors",
-    "Invariance": "prediction.invariance",
-    "Layout": "core.layout",
+    "Invariance": "blas.cublas.batch_invariance",
+    "Layout": "layout.linear_layout",
     "LossyProduct": "errors",
-    "Memory": "memory.shared_memory",
+    "Memory": "smem.shared_memory",
     "MissingExtra": "errors",
     "NoGpu": "errors",
     "NotModelled": "errors",
-    "Operand": "execution.operand",
-    "Order": "products.order",
+    "Operand": "tensorcore.operand",
+    "Order": "blas.order",
     "OutOfMemory": "errors",
     "ParseError": "errors",
-    "Place": "core.coordinates",
-    "PredictedOrder": "prediction.predict_order",
-    "Prediction": "prediction.predict",
+    "Place": "layout.coordinates",
+    "PredictedOrder": "blas.cublas.predict_order",
+    "Prediction": "blas.cublas.predict",
     "PtxError": "errors",
-    "Reference": "catalog.arithmetic_table",
-    "Relayout": "motion.relayout",
+    "Reference": "tensorcore.arithmetic_table",
+    "Relayout": "plans.relayout",
     "Run": "ptx.launch.run",
-    "Shared": "execution.shared_operand",
+    "Shared": "tensorcore.shared_operand",
     "SlowArithmetic": "errors",
     "UnusableFile": "errors",
     "UnusableScheduler": "errors",
     "WarpfragError": "errors",
-    "ZeroColumnMask": "memory.instruction_descriptor",
-    "aliases": "catalog.registry",
-    "compress": "products.prune",
-    "diagnose": "debug.diagnose",
-    "draw": "drawing",
-    "emit": "emission",
-    "error_report": "prediction.measure_errors",
-    "execute": "catalog.execute",
-    "explain": "prediction.explain",
-    "find": "catalog.registry",
-    "find_order": "prediction.find_order",
-    "gemm": "products.gemm",
-    "get": "catalog.registry",
-    "identify": "catalog.identify",
-    "invariance": "prediction.invariance",
-    "loads": "motion.loads",
-    "predict": "prediction.predict",
-    "predict_order": "prediction.predict_order",
-    "prune": "products.prune",
-    "quantize": "numerics.quantize",
-    "references": "catalog.arithmetic_table",
-    "relayout": "motion.tensor_relayout",
-    "rules": "catalog.arithmetic_table",
-    "stores": "motion.loads",
-    "vectors": "emission.vectors",
+    "ZeroColumnMask": "smem.instruction_descriptor",
+    "aliases": "tensorcore.registry",
+    "compress": "blas.prune",
+    "diagnose": "diagnosis.diagnose",
+    "draw": "viz.draw",
+    "emit": "codegen.emit",
+    "error_report": "blas.measure_errors",
+    "execute": "tensorcore.execute",
+    "explain": "blas.explain",
+    "find": "tensorcore.registry",
+    "find_order": "blas.find_order",
+    "gemm": "blas.gemm",
+    "get": "tensorcore.registry",
+    "identify": "tensorcore.identify",
+    "invariance": "blas.cublas.batch_invariance",
+    "loads": "plans.loads",
+    "predict": "blas.cublas.predict",
+    "predict_order": "blas.cublas.predict_order",
+    "prune": "blas.prune",
+    "quantize": "formats.quantize",
+    "references": "tensorcore.arithmetic_table",
+    "relayout": "plans.tensor_relayout",
+    "rules": "tensorcore.arithmetic_table",
+    "stores": "plans.loads",
+    "vectors": "codegen.vectors",
     "verify": "hardware.verify",
 }
 
@@ -239,19 +239,19 @@ __all__ = [  # noqa: RUF022 (grouped)
 
 
 def _card_renderer() -> object:
-    from warpfrag.drawing.notebook import card
+    from warpfrag.viz.notebook import card
 
     return card
 
 
 def _converter_lookup() -> object:
-    from warpfrag.notations import converter
+    from warpfrag.layout.notations import converter
 
     return converter
 
 
 def _tensor_operands() -> object:
-    from warpfrag.execution.tensor_operand import build
+    from warpfrag.tensorcore.tensor_operand import build
 
     return build
 

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from warpfrag.explorer import build_page
+from warpfrag.viz.explorer import build_page
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 SWITCHES = [

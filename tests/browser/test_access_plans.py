@@ -9,9 +9,9 @@ import re
 import pytest
 
 import warpfrag as wf
-from warpfrag.explorer.build import PAGE
-from warpfrag.explorer.bundle import join_modules
-from warpfrag.motion.fragment_pairs import fragments, tiled_alike
+from warpfrag.plans.fragment_pairs import fragments, tiled_alike
+from warpfrag.viz.explorer.bundle import join_modules
+from warpfrag.viz.explorer.page_builder import PAGE
 
 MODULES = ["layout.js", "memory.js", "access_plans.js"]
 PITCHES = [None, None, 16, 24, 32, 48, 64, 80, 128, 128, 130, 144, 256, 272, 4096]

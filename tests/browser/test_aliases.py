@@ -10,7 +10,7 @@ import warpfrag as wf
 from instructions import of_a_warp
 from isa.test_frameworks import CASES
 from warpfrag.isa.aliases import meaning
-from warpfrag.isa.names import spell
+from warpfrag.isa.instruction_names import spell
 
 START = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 FOUND = "() => [...document.querySelectorAll('#results a')].map((link) => link.dataset.name)"

@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 import warpfrag as wf
-from warpfrag.core.expressions import element_formulas, place_formulas
+from warpfrag.layout.index_expressions import element_formulas, place_formulas
 
 NAME = "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32"
 SVG = "{http://www.w3.org/2000/svg}"

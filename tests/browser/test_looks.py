@@ -9,7 +9,7 @@ import pytest
 
 from browser.conftest import PHONE
 from browser.geometry import MEASURE, TEXTS, plain
-from drawing.contrast import READABLE, contrast, distance
+from viz.contrast import READABLE, contrast, distance
 
 FAMILIES = {
     "dense": "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 import warpfrag as wf
 from browser.geometry import MEASURE, TEXTS, plain
-from drawing.contrast import READABLE, contrast
+from viz.contrast import READABLE, contrast
 from warpfrag.cli import loads, stores
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from browser.conftest import check, open_tab
-from warpfrag.explorer import build
+from warpfrag.viz.explorer import page_builder as build
 
 START = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 

@@ -10,10 +10,10 @@ from click.testing import CliRunner
 
 import warpfrag as wf
 from browser.geometry import MEASURE, TEXTS, plain
-from drawing.contrast import READABLE, contrast
+from viz.contrast import READABLE, contrast
 from warpfrag.cli.relayout import command
-from warpfrag.motion.fragment_pairs import fragments, tiled_alike
-from warpfrag.motion.relayout_steps import cost, described
+from warpfrag.plans.fragment_pairs import fragments, tiled_alike
+from warpfrag.plans.relayout_steps import cost, described
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 F8 = "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32"

@@ -81,7 +81,7 @@ def test_an_element_is_followed_through_a_load(explorer, name, row, col, load):
 
 @pytest.mark.parametrize(("name", "role"), PLACES)
 def test_regions_say_what_the_figure_of_the_command_says(explorer, name, role):
-    from warpfrag.drawing import draw
+    from warpfrag.viz.draw import draw
 
     tab = explorer.show(i=name, operand=role)
     shown = tab.evaluate("""() => Object.fromEntries([...document.querySelectorAll("#view [data-unit]")].map(

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from warpfrag.arithmetic.kernels import objects
 from warpfrag.cli import cache
 from warpfrag.ptx.compiler import object_cache
+from warpfrag.tensorcore.kernels import objects
 
 OBJECT = "0123456789abcdef" * 2 + ".o"
 

@@ -22,13 +22,13 @@ import pytest
 
 import warpfrag as wf
 from tools.write_capture_index import write
-from warpfrag.catalog.captures import capture
 from warpfrag.cli import VERBS, cache, main
 from warpfrag.errors import NoGpu
-from warpfrag.explorer.serve import PageServer
 from warpfrag.hardware import verify
-from warpfrag.study import UnusableScheduler
-from warpfrag.study import run as study_run
+from warpfrag.sweep import UnusableScheduler
+from warpfrag.sweep import sweep_run as study_run
+from warpfrag.tensorcore.captures import capture
+from warpfrag.viz.explorer.page_server import PageServer
 
 TIMES = int(os.environ.get("WARPFRAG_FUZZ", "1"))
 COSTLY = {  # what computes or builds the page takes as long as a hundred look-ups

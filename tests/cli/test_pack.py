@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import warpfrag as wf
 from warpfrag.cli.support.matrix_files import exact_text, exact_value, short_text
-from warpfrag.numerics.codes import from_codes, natural_dtype
+from warpfrag.formats.codes import from_codes, natural_dtype
 
 NAME = "mma.m16n8k16.f32.f16.f16.f32"
 BYTES = "mma.m16n8k32.s32.s8.s8.s32"

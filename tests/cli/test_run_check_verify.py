@@ -253,9 +253,9 @@ def test_check_compares_with_captured_results(capsys: pytest.CaptureFixture[str]
 def test_check_finds_a_difference(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     import sys
 
-    from warpfrag.catalog import execute as _  # noqa: F401 (import it before it is replaced)
+    from warpfrag.tensorcore import execute as _  # noqa: F401 (import it before it is replaced)
 
-    module = sys.modules["warpfrag.catalog.execute"]
+    module = sys.modules["warpfrag.tensorcore.execute"]
     right = module.execute
     monkeypatch.setattr(module, "execute", lambda *words, **options: right(*words, **options) ^ np.uint32(1))
     assert main(["check", "--only", "m8n8k128"]) == 1

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from warpfrag.render.files import read_bytes
+from warpfrag.files import read_bytes
 from warpfrag.tables.samples import SAMPLES, read_sample
 
 MMA = "mma.m16n8k16.f32.f16.f16.f32"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from warpfrag import InvalidOperand
-from warpfrag.codegen import ptx
-from warpfrag.codegen.cuda import AsmOperand, CudaBuilder, InlineAssembly, RegisterArray, guarded
+from warpfrag.codegen import ptx_builder as ptx
+from warpfrag.codegen.builder_operations import RegisterOperations
+from warpfrag.codegen.cuda_builder import AsmOperand, CudaBuilder, InlineAssembly, RegisterArray, guarded
 from warpfrag.codegen.languages import LANGUAGES, check_function_name, check_language
-from warpfrag.codegen.operations import RegisterOperations
-from warpfrag.codegen.ptx import PtxBuilder
+from warpfrag.codegen.ptx_builder import PtxBuilder
 from warpfrag.codegen.spellings import LANE, SPELLINGS, WARPGROUP_THREAD
-from warpfrag.core.expressions import IndexConstant, IndexOperation, IndexVariable
+from warpfrag.layout.index_expressions import IndexConstant, IndexOperation, IndexVariable
 
 
 def text_of(code):

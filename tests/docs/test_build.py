@@ -18,14 +18,14 @@ import family_pages
 import pytest
 
 import warpfrag as wf
-from warpfrag.core.layout import DigitRun
-from warpfrag.execution.operand import Metadata, Operands, Scale
 from warpfrag.isa.immediates import Immediates
-from warpfrag.memory.shared_memory import Digit
-from warpfrag.motion.access import Access
+from warpfrag.layout.linear_layout import DigitRun
+from warpfrag.plans.access import Access
 from warpfrag.ptx.launch.kernel import Module
 from warpfrag.ptx.launch.run import Counts
 from warpfrag.ptx.program.program import Parameter
+from warpfrag.smem.shared_memory import Digit
+from warpfrag.tensorcore.operand import Metadata, Operands, Scale
 
 ROOT = Path(__file__).parents[2]
 NEEDED = ("sphinx", "myst_parser", "furo")

@@ -202,8 +202,8 @@ def test_open_points_are_as_the_schema_says(capsys):
 
 def test_a_survey_is_as_the_schema_says(capsys, monkeypatch, tmp_path):
     """Without a GPU: a library that always answers the same."""
+    from warpfrag.blas.cublas.cublaslt import Configuration
     from warpfrag.hardware import survey
-    from warpfrag.prediction.cublaslt import Configuration
 
     class FakeLibrary:
         gpu, version = "NVIDIA H999", "1.2.3"

@@ -16,10 +16,12 @@ import pytest
 import warpfrag as wf
 from oracle.toolkit import find_nvcc
 from tools.products import SPANS, operands
-from warpfrag.arithmetic import plan, reference
-from warpfrag.arithmetic.backends import cuda, device_kernel
-from warpfrag.arithmetic.protocol import ProductOperands
-from warpfrag.products import tensor_core
+from warpfrag.blas import native_gemm as tensor_core
+from warpfrag.tensorcore import reference
+from warpfrag.tensorcore.arithmetic import plan
+from warpfrag.tensorcore.backend_protocol import ProductOperands
+from warpfrag.tensorcore.backends import cuda_backend as cuda
+from warpfrag.tensorcore.backends import device_kernel
 
 RULES = {
     "exponents watched": ("mma.m16n8k8.f32.bf16.bf16.f32", "sm_90"),

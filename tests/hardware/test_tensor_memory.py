@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from warpfrag.catalog.captures.capture import open_capture
 from warpfrag.cli import main
 from warpfrag.cli.check import _differing_tiles
 from warpfrag.errors import NotModelled
@@ -14,6 +13,7 @@ from warpfrag.hardware import verify as verify_module
 from warpfrag.hardware.open_points import POINTS, expected_words, settle
 from warpfrag.hardware.tensor_memory import WIDTH, TensorLaunch
 from warpfrag.hardware.verify import verify
+from warpfrag.tensorcore.captures.capture import open_capture
 
 MMA = "tcgen05.mma"
 F16 = f"{MMA}.cta_group::1.kind::f16.m64n16k16.f32.f16.f16"

@@ -14,21 +14,21 @@ import pytest
 
 import warpfrag as wf
 from tools.tiles import tiles
-from warpfrag.catalog.captures.capture import open_capture
-from warpfrag.catalog.random_operands import classes, random_words
 from warpfrag.cli import main
-from warpfrag.emission import emit
-from warpfrag.emission.statement import choices, raw_name
-from warpfrag.emission.vectors import vectors
+from warpfrag.codegen.emit import emit
+from warpfrag.codegen.statement import choices, raw_name
+from warpfrag.codegen.vectors import vectors
 from warpfrag.errors import NoGpu
-from warpfrag.execution.wgmma import run_wgmma_cases
-from warpfrag.execution.wgmma_call import WgmmaCases
+from warpfrag.formats.codes import from_codes
+from warpfrag.formats.random_codes import random_codes
 from warpfrag.hardware import verify as verify_module
 from warpfrag.hardware import worker as worker_module
 from warpfrag.hardware.verify import verify
 from warpfrag.hardware.worker import Worker
-from warpfrag.numerics.codes import from_codes
-from warpfrag.numerics.random_codes import random_codes
+from warpfrag.tensorcore.captures.capture import open_capture
+from warpfrag.tensorcore.execute_wgmma import run_wgmma_cases
+from warpfrag.tensorcore.random_operands import classes, random_words
+from warpfrag.tensorcore.wgmma_call import WgmmaCases
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 SP = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
@@ -137,7 +137,7 @@ def test_what_is_not_modelled_runs_but_is_not_compared(gpu: type[Pretended], mon
         raise wf.NotModelled(reason)
 
     monkeypatch.setattr(gpu, "run", lambda _self, name, _choice, words: np.zeros_like(words["c"]))
-    monkeypatch.setattr(sys.modules["warpfrag.catalog.execute"], "execute", not_modelled)
+    monkeypatch.setattr(sys.modules["warpfrag.tensorcore.execute"], "execute", not_modelled)
     report = verify(F16, cases=8)
     assert [line.trouble for line in report.lines] == ["not modelled: nobody knows"]
     assert "nothing was compared" in report.summary()

@@ -9,12 +9,12 @@ import pytest
 
 import warpfrag as wf
 from instructions import every
-from warpfrag.emission.ptx import raw_entry, raw_module
-from warpfrag.emission.wgmma_variants import variants
-from warpfrag.execution.wgmma import run_wgmma_cases
-from warpfrag.execution.wgmma_call import Variant
+from warpfrag.codegen.ptx_wrappers import raw_entry, raw_module
+from warpfrag.codegen.wgmma_variants import variants
 from warpfrag.hardware.device import POISON, Gpu
 from warpfrag.hardware.warpgroups import MAX_BYTES, chosen_variants, launches
+from warpfrag.tensorcore.execute_wgmma import run_wgmma_cases
+from warpfrag.tensorcore.wgmma_call import Variant
 
 WGMMA = [instruction for instruction in every() if instruction.form.is_warpgroup]
 F16 = wf.get("wgmma.mma_async.sync.aligned.m64n24k16.f32.f16.f16")

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 import warpfrag as wf
+from warpfrag.isa.alias_source import is_plain, statements
+from warpfrag.isa.alias_spelling import named
 from warpfrag.isa.aliases import aliases_of
-from warpfrag.isa.aliases.machine_code import forms_of, users
-from warpfrag.isa.aliases.source import is_plain, statements
-from warpfrag.isa.aliases.spelling import named
-from warpfrag.isa.names import spell
+from warpfrag.isa.instruction_names import spell
 from warpfrag.isa.nicknames import nicknames
 from warpfrag.isa.rows import forms
+from warpfrag.isa.sass_names import forms_of, users
 from warpfrag.isa.targets import gpu_called, gpus, targets
 
 DATA = Path(__file__).parents[1] / "data"

@@ -6,7 +6,7 @@ import pytest
 
 import warpfrag as wf
 from warpfrag.isa.aliases import meaning
-from warpfrag.isa.names import spell
+from warpfrag.isa.instruction_names import spell
 
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 WGMMA = "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16"

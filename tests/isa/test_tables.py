@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from warpfrag import tables
-from warpfrag.core.layout import Layout
+from warpfrag.formats.number_formats import Format
 from warpfrag.isa import legality
-from warpfrag.isa.names import spell
+from warpfrag.isa.instruction_names import spell
 from warpfrag.isa.operands import OperandSpec, operands
 from warpfrag.isa.ops import OPS
 from warpfrag.isa.patterns import pattern
+from warpfrag.isa.qualifiers import FIXED, WORDS, Form, Shape
 from warpfrag.isa.rows import Family, families, forms, forms_on
 from warpfrag.isa.targets import targets
-from warpfrag.isa.words import FIXED, WORDS, Form, Shape
-from warpfrag.numerics.formats import Format
+from warpfrag.layout.linear_layout import Layout
 from warpfrag.tables import read_table
 
 FOLDER = Path(tables.__file__).parent

@@ -17,19 +17,19 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from oracle.toolkit import absent, find_newest_ptxas, programs
-from warpfrag.catalog.registry import find
-from warpfrag.emission import ptx
-from warpfrag.emission.ptx import header
-from warpfrag.emission.ptx_kernels import raw_kernel
-from warpfrag.isa.aliases.spelling import fill
-from warpfrag.isa.names import spell
+from warpfrag.codegen import ptx_wrappers as ptx
+from warpfrag.codegen.ptx_kernels import raw_kernel
+from warpfrag.codegen.ptx_wrappers import header
+from warpfrag.isa.alias_spelling import fill
+from warpfrag.isa.instruction_names import spell
 from warpfrag.isa.ops import OPS
+from warpfrag.tensorcore.registry import find
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from warpfrag.catalog.instruction import Instruction
-    from warpfrag.isa.words import Form
+    from warpfrag.isa.qualifiers import Form
+    from warpfrag.tensorcore.instruction import Instruction
 
 TARGETS = ("sm_75", "sm_80", "sm_89", "sm_90", "sm_90a", "sm_100a", "sm_120a")
 OLDEST = (13, 4)  # release that the table was made with

@@ -12,14 +12,17 @@ import pytest
 
 from instructions import every, of_a_warp
 from oracle.toolkit import absent, advisories, assemble, compile_cuda, find_nvcc, find_ptxas, virtual
-from warpfrag.catalog.registry import find, get
-from warpfrag.emission import cuda, emit, ptx, ptx_wgmma
-from warpfrag.emission.matrix_copies import operand_copies
-from warpfrag.emission.ptx import header
-from warpfrag.emission.ptx_kernels import raw_kernel
-from warpfrag.emission.statement import identifier
+from warpfrag.codegen import cuda_wrappers as cuda
+from warpfrag.codegen import ptx_wgmma
+from warpfrag.codegen import ptx_wrappers as ptx
+from warpfrag.codegen.emit import emit
+from warpfrag.codegen.matrix_copies import operand_copies
+from warpfrag.codegen.ptx_kernels import raw_kernel
+from warpfrag.codegen.ptx_wrappers import header
+from warpfrag.codegen.statement import identifier
 from warpfrag.isa.legality import advice, first_version
 from warpfrag.isa.targets import targets
+from warpfrag.tensorcore.registry import find, get
 
 # Targets that take the same instructions; the first of each stands for its class where time is short.
 CLASSES = ("sm_75", "sm_80", "sm_89", "sm_90", "sm_90a", "sm_100a", "sm_120f", "sm_120a")

@@ -126,7 +126,7 @@ def test_find_gives_exactly_the_known_instructions() -> None:
     """`find()` lists what the table and section 4 list, each once: the tests below miss no instruction."""
     names = (*NAMES, *(mover.name for mover in MOVERS), *ptx.UNKNOWN_MOVERS, ptx.MOVMATRIX)
     expected = {wf.get(name) for name in names}
-    found = of_a_warp()  # wgmma: tests/execution/test_wgmma.py
+    found = of_a_warp()  # wgmma: tests/tensorcore/test_wgmma.py
     assert len(found) == len(set(found))
     assert {instruction.name for instruction in found} == {instruction.name for instruction in expected}
     assert set(found) == expected

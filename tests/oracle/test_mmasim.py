@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from warpfrag.arithmetic import Plan, plan
 from warpfrag.errors import NotModelled
+from warpfrag.tensorcore.arithmetic import Plan, plan
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -36,7 +36,7 @@ def _load(path: Path) -> ModuleType:
 
 
 capture = _load(TESTS / "data" / "mmasim" / "capture.py")
-cases = _load(TESTS / "arithmetic" / "arithmetic_cases.py")
+cases = _load(TESTS / "tensorcore" / "arithmetic_cases.py")
 
 with np.load(capture.TARGET) as _stored:
     CAPTURED = {key: _stored[key] for key in _stored}

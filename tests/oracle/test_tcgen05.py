@@ -12,9 +12,9 @@ import warpfrag as wf
 from oracle import tcgen05_formulas as formulas
 from oracle.toolkit import assemble, find_newest_ptxas
 from warpfrag.errors import ParseError
-from warpfrag.isa.tcgen05.layouts import access, copied, placement
-from warpfrag.isa.tcgen05.products import listed_forms
-from warpfrag.isa.tcgen05.spelling import read_spelling
+from warpfrag.isa.tcgen05_forms import listed_forms
+from warpfrag.isa.tcgen05_spelling import read_spelling
+from warpfrag.isa.tmem_layouts import access, copied, placement
 
 VERDICTS = Path(__file__).parent.parent / "data" / "tcgen05_accepts.txt.gz"
 SHAPES = ("32x32b", "16x64b", "16x128b", "16x256b", "16x32bx2")

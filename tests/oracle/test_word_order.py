@@ -18,8 +18,8 @@ import pytest
 import warpfrag as wf
 from oracle.statements import judge, with_operands
 from oracle.toolkit import find_newest_ptxas
+from warpfrag.isa.instruction_names import tokens
 from warpfrag.isa.legality import first_version, left_out
-from warpfrag.isa.names import tokens
 
 STORED = Path(__file__).resolve().parents[1] / "data" / "ptxas_orders.csv"
 JUDGE = "sm_120a"  # the one target that takes every instruction of a warp

@@ -16,7 +16,7 @@ import pytest
 import warpfrag as wf
 from ptx import hopper_kernels, hopper_launches
 from warpfrag.errors import PtxError
-from warpfrag.memory.tensor_map import ELEMENT_TYPES
+from warpfrag.smem.tensor_map import ELEMENT_TYPES
 
 DATA = Path(__file__).parent.parent / "data" / "ptx" / "hopper"
 H200 = json.loads((DATA / "h200.json").read_text(encoding="utf-8"))

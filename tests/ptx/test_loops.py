@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from warpfrag.arithmetic.kernels import objects, target
 from warpfrag.errors import SlowArithmetic
 from warpfrag.ptx.compiler import loops, object_cache
+from warpfrag.tensorcore.kernels import objects
+from warpfrag.tensorcore.kernels import processor as target
 
 pytestmark = [
     pytest.mark.one_engine,
@@ -25,7 +26,7 @@ NAME = "take_1"
 BUILD = """
 import sys
 from pathlib import Path
-from warpfrag.arithmetic.kernels.target import named_target
+from warpfrag.tensorcore.kernels.processor import named_target
 from warpfrag.ptx.compiler import build_loops, loops
 build_loops.LOOPS = [loops.take]
 build_loops.build(named_target(), Path(sys.argv[1]))
@@ -154,7 +155,7 @@ def test_numba_runs_what_no_object_is_made_for(fresh, monkeypatch):
 
 
 def test_numba_runs_a_loop_that_cannot_be_built_alone(fresh, monkeypatch):
-    from warpfrag.arithmetic.kernels import build_objects
+    from warpfrag.tensorcore.kernels import build_objects
 
     def packed(*_arguments):
         msg = "another numba"

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from warpfrag.arithmetic.kernels import objects
 from warpfrag.errors import SlowArithmetic
 from warpfrag.ptx.compiler import object_cache
 from warpfrag.ptx.compiler.lane_ops import LOWERINGS
 from warpfrag.ptx.compiler.operand_groups import group_by_operands
 from warpfrag.ptx.opcodes.table import find
+from warpfrag.tensorcore.kernels import objects
 
 pytestmark = pytest.mark.one_engine  # each launch names its own
 

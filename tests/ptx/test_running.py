@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from warpfrag.memory.shared_memory import wavefronts
 from warpfrag.ptx.interpreter.memory import count_wavefronts
+from warpfrag.smem.shared_memory import wavefronts
 
 
 def module(parameters, body):

@@ -14,7 +14,7 @@ import warpfrag as wf
 from ptx import single_copies
 from ptx.single_copies import COPIES
 from warpfrag.errors import PtxError
-from warpfrag.memory.tensor_map import ELEMENT_TYPES
+from warpfrag.smem.tensor_map import ELEMENT_TYPES
 
 DATA = Path(__file__).parent.parent / "data" / "ptx" / "hopper"
 H200 = json.loads((DATA / "single_copies.json").read_text(encoding="utf-8"))

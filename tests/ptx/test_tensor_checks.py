@@ -8,8 +8,8 @@ import pytest
 import warpfrag as wf
 from ptx.tensor_kernels import kernel, run
 from warpfrag import ptx
-from warpfrag.emission.tensor_probe import probe_module, vector, whole
-from warpfrag.execution.tensor_images import image_columns, shared_parts
+from warpfrag.codegen.tensor_probe import probe_module, vector, whole
+from warpfrag.tensorcore.tensor_images import image_columns, shared_parts
 
 pytestmark = pytest.mark.one_engine  # checks of tensor memory run in the interpreter, whichever engine is asked for
 MMA = "tcgen05.mma"

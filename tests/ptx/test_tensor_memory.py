@@ -6,9 +6,9 @@ import pytest
 import warpfrag as wf
 from ptx.tensor_kernels import kernel, run
 from warpfrag import ptx
-from warpfrag.emission.tensor_probe import vector
-from warpfrag.execution.tcgen05 import resized
-from warpfrag.execution.tensor_images import image_columns, shared_parts
+from warpfrag.codegen.tensor_probe import vector
+from warpfrag.tensorcore.execute_tcgen05 import resized
+from warpfrag.tensorcore.tensor_images import image_columns, shared_parts
 
 RANDOM = np.random.default_rng(3)
 MMA = "tcgen05.mma"

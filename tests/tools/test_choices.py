@@ -12,8 +12,8 @@ from tools.choices import blind, confirm
 from tools.choices.answers import CHUNK, KINDS, Answers, gather, shapes
 from tools.choices.fit import FittedTree, fit_tree, pack
 from tools.libraries.cases import Case
-from warpfrag.prediction.choice_model import features, nvjet, read_trees
-from warpfrag.prediction.choices import Choice, ChoiceRun, Choices, LayerKind
+from warpfrag.blas.cublas.choice_model import features, nvjet, read_trees
+from warpfrag.blas.cublas.choices import Choice, ChoiceRun, Choices, LayerKind
 
 KIND = LayerKind("matmul", "bf16", "nt")
 OTHER = Choice(24, 0, 1, 0, 0, 32, "cutlass_75_s1688")

@@ -1,4 +1,4 @@
-"""The library's choices: how the table and the model of `warpfrag.prediction` are made, and how both are tested.
+"""The library's choices: how the table and the model of `warpfrag.blas.cublas` are made, and how both are tested.
 
     python -m tools.choices layers layers.toml    # the layers of public models; then: warpfrag survey layers.toml
     python -m tools.choices ask FOLDER            # GPU: what the library chooses for log-uniform shapes

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from warpfrag.blas.cublas.choices import Choice, LayerKind
+from warpfrag.blas.cublas.cublaslt import Question, library
+from warpfrag.blas.cublas.kernel_orders import NVJET, choice_of
 from warpfrag.errors import NotModelled
-from warpfrag.prediction.choices import Choice, LayerKind
-from warpfrag.prediction.cublaslt import Question, library
-from warpfrag.prediction.kernel_orders import NVJET, choice_of
 
 if TYPE_CHECKING:
     from pathlib import Path

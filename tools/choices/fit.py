@@ -1,4 +1,4 @@
-"""The decision trees of `warpfrag.prediction.choice_model`, fitted on the answers of the library.
+"""The decision trees of `warpfrag.blas.cublas.choice_model`, fitted on the answers of the library.
 
 For each kind there are two trees: one names the split count of nvjet, for products whose rows are all whole vectors of
 16 bytes; the other, for the remaining products and for tf32, names the whole choice. A tree is fitted on the chunks of
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tools.choices.answers import HELD_OUT, KINDS, Answers
-from warpfrag.prediction.choice_model import SIZES, features, is_vectors
-from warpfrag.prediction.choices import Choice, ProductKind
-from warpfrag.prediction.kernel_orders import LINE
+from warpfrag.blas.cublas.choice_model import SIZES, features, is_vectors
+from warpfrag.blas.cublas.choices import Choice, ProductKind
+from warpfrag.blas.cublas.kernel_orders import LINE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

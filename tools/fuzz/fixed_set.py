@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tools.arguments import CHECKOUT
 from tools.fuzz.emulation import has_nans
 from tools.fuzz.kernel import IN_BYTES
-from warpfrag.render.files import write_atomically
+from warpfrag.files import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

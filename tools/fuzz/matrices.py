@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from tools.fuzz.kernel import REGISTERS
 from tools.fuzz.writer import TILE_BYTES, Generator, Recipe
-from warpfrag.catalog.registry import find
+from warpfrag.tensorcore.registry import find
 
 if TYPE_CHECKING:
-    from warpfrag.catalog.instruction import Instruction
-    from warpfrag.execution.operand import Operand
+    from warpfrag.tensorcore.instruction import Instruction
+    from warpfrag.tensorcore.operand import Operand
 
 WARPGROUP = 128
 ARCH = "sm_90"

@@ -21,7 +21,7 @@ from tools.fuzz.matrices import braced, instructions, kind_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from warpfrag.catalog.instruction import Instruction
+    from warpfrag.tensorcore.instruction import Instruction
 
 OPERATIONS = ("mma", "mma.sp", "mma.sp::ordered_metadata", "wmma.mma")
 CONTEXTS = ("apart", "D is C", "D is C turned", "D over A", "D over B", "one C")

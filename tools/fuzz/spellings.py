@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tools.fuzz.assembler import assemble
 from tools.opcodes import CARRIES, Case, cases, pairs, register, spellings
+from warpfrag.files import write_atomically
 from warpfrag.ptx.lowering.statements import SCALAR_VIDEO
 from warpfrag.ptx.opcodes.rows import match
 from warpfrag.ptx.opcodes.table import ROWS
 from warpfrag.ptx.program.actions import LaneOp, WarpCollective
-from warpfrag.render.files import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

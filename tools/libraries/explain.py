@@ -13,17 +13,17 @@ import numpy as np
 
 from tools.libraries.cases import DTYPES, Case, operands
 from tools.libraries.measure import say
-from warpfrag.numerics.epilogue import fma
-from warpfrag.prediction.find_order import Begin, Finish, Observed, search
-from warpfrag.prediction.libraries import instruction_for
-from warpfrag.products.gemm import prepare
+from warpfrag.blas.cublas.libraries import instruction_for
+from warpfrag.blas.find_order import Begin, Finish, Observed, search
+from warpfrag.blas.gemm import prepare
+from warpfrag.formats.epilogue import fma
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
 
-    from warpfrag.products.order import Order
+    from warpfrag.blas.order import Order
 
 BIAS_FIRST = "the parts added to the bias"
 Finishes = dict[str, "Finish | None"]

@@ -11,7 +11,7 @@ import numpy as np
 
 from tools.libraries.cases import COLUMNS, ROWS, Case
 from tools.libraries.explain import BIAS_FIRST
-from warpfrag.products.order import Order
+from warpfrag.blas.order import Order
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

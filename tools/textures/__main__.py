@@ -15,7 +15,7 @@ from tools.textures.driver import TextureDriver
 from tools.textures.groups import experiments
 from tools.textures.results import machine_result, write_kept
 from warpfrag.errors import NoGpu
-from warpfrag.render.files import write_atomically
+from warpfrag.files import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -37,8 +37,8 @@ from warpfrag.cli.support.output import (
     print_error,
 )
 from warpfrag.cli.support.verbs import PipeSafeCommand, print_and_exit
-from warpfrag.core.garbage import no_garbage_collection
 from warpfrag.errors import IllegalInstruction, WarpfragError, quote
+from warpfrag.layout.garbage import no_garbage_collection
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

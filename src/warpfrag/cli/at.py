@@ -17,11 +17,11 @@ from warpfrag.cli.support.options import (
 )
 from warpfrag.cli.support.output import print_heading, print_json, print_notes, print_table
 from warpfrag.cli.support.verbs import verb
-from warpfrag.core.coordinates import check_index, place
+from warpfrag.layout.coordinates import check_index, place
 
 if TYPE_CHECKING:
     from warpfrag.cli.support.operand_view import OperandView, Record
-    from warpfrag.core.coordinates import Place
+    from warpfrag.layout.coordinates import Place
 
 
 @verb(
@@ -63,8 +63,8 @@ def command(
     warps: --warp selects one; default: all. Of tensor memory, LANE is its lane and REG its column; with
     --through it is what the registers of four warps hold after a tcgen05.ld of the operand.
     """
-    from warpfrag.catalog.registry import get
     from warpfrag.cli.support.operand_view import Load, operand_view
+    from warpfrag.tensorcore.registry import get
 
     view = operand_view(get(name, target), operand, Load(through, column, base_lane))
     layout = view.layout

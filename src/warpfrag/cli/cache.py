@@ -36,7 +36,7 @@ class CodeFolder(NamedTuple):
 
 def code_folders() -> list[CodeFolder]:
     """Every folder that compiled code is read from, in the order in which it is looked for."""
-    from warpfrag.arithmetic.backends import compiled_backend
+    from warpfrag.tensorcore.backends import compiled_backend
 
     try:
         from warpfrag.ptx.compiler import gather, object_cache
@@ -46,7 +46,7 @@ def code_folders() -> list[CodeFolder]:
     of_kernels = [CodeFolder("ptx", path, (pattern,), object_cache.MAX_BYTES) for path in object_cache.folders()]
     if compiled_backend() is None:
         return of_kernels
-    from warpfrag.arithmetic.kernels import fused, objects
+    from warpfrag.tensorcore.kernels import fused, objects
 
     kept = {entry.compiled.stats.cache_path for entry in (fused.fused_tiles, gather.take_tiles)} - {None}
     of_loops = [CodeFolder("loops", Path(folder), ("*.nbi", "*.nbc")) for folder in sorted(kept)]

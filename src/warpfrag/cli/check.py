@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from warpfrag.catalog.registry import get
 from warpfrag.cli.support.options import json_option
 from warpfrag.cli.support.output import NO, ProgressLine, echo, print_json
 from warpfrag.cli.support.verbs import verb
 from warpfrag.errors import WarpfragError, quote
 from warpfrag.isa.legality import nearest
 from warpfrag.isa.rows import Family, families_of
+from warpfrag.tensorcore.registry import get
 
 if TYPE_CHECKING:
-    from warpfrag.catalog.captures import CapturedCase, TensorCase, WgmmaCase
-    from warpfrag.isa.words import Form
+    from warpfrag.isa.qualifiers import Form
+    from warpfrag.tensorcore.captures import CapturedCase, TensorCase, WgmmaCase
 
 LABEL_WIDTH = 58
 MAPS = "wgmma addresses in shared memory, by descriptor"
@@ -28,7 +28,7 @@ MAPS = "wgmma addresses in shared memory, by descriptor"
 @json_option
 def command(only: str, *, as_json: bool) -> int:
     """Run every captured case and compare every code with the GPU's result; exit status 1 if one differs."""
-    from warpfrag.catalog.captures import captures
+    from warpfrag.tensorcore.captures import captures
 
     total = differing = 0
     lines = []
@@ -95,7 +95,7 @@ def _address_maps(only: str) -> tuple[int, int]:
     """How many address maps there are of the instructions that a text means, and how many differ."""
     import numpy as np
 
-    from warpfrag.catalog.captures.addresses import MEMORY, address_maps
+    from warpfrag.tensorcore.captures.address_captures import MEMORY, address_maps
 
     maps = address_maps().maps
     named = _named(only, {captured.instruction: get(captured.instruction).form for captured in maps})
@@ -111,11 +111,11 @@ def _address_maps(only: str) -> tuple[int, int]:
 
 
 def _differing_tiles(case: CapturedCase | WgmmaCase | TensorCase, arch: str) -> int:
-    from warpfrag.catalog.captures import TensorCase, WgmmaCase
-    from warpfrag.catalog.execute import execute
+    from warpfrag.tensorcore.captures import TensorCase, WgmmaCase
+    from warpfrag.tensorcore.execute import execute
 
     if isinstance(case, WgmmaCase):
-        from warpfrag.execution.wgmma import run_wgmma_cases
+        from warpfrag.tensorcore.execute_wgmma import run_wgmma_cases
 
         return int((run_wgmma_cases(case.instruction, case.call, arch) != case.d).any(axis=(-1, -2, -3)).sum())
     if isinstance(case, TensorCase):
@@ -137,8 +137,8 @@ def _differing_tiles(case: CapturedCase | WgmmaCase | TensorCase, arch: str) -> 
 def _differing_images(case: TensorCase, arch: str) -> int:
     import numpy as np
 
-    from warpfrag.execution.tensor_images import run_images
-    from warpfrag.isa.tcgen05.products import TensorForm
+    from warpfrag.isa.tcgen05_forms import TensorForm
+    from warpfrag.tensorcore.tensor_images import run_images
 
     form = get(case.instruction).form
     if not isinstance(form, TensorForm):

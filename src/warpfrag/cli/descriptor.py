@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from warpfrag.catalog.registry import get
-from warpfrag.catalog.tensor_kinds import TensorMma
 from warpfrag.cli.support.options import integer, json_option
 from warpfrag.cli.support.output import DONE, NO, echo, print_heading, print_json, print_table, wrapped
 from warpfrag.cli.support.verbs import verb
 from warpfrag.errors import InvalidOperand, quote
-from warpfrag.execution.operand import Operand
-from warpfrag.memory.descriptor import Descriptor
-from warpfrag.memory.instruction_descriptor import MASK_BITS, WORD_BITS, InstructionDescriptor, ZeroColumnMask
-from warpfrag.memory.shared_memory import SWIZZLES
+from warpfrag.smem.descriptor import Descriptor
+from warpfrag.smem.instruction_descriptor import MASK_BITS, WORD_BITS, InstructionDescriptor, ZeroColumnMask
+from warpfrag.smem.shared_memory import SWIZZLES
+from warpfrag.tensorcore.operand import Operand
+from warpfrag.tensorcore.registry import get
+from warpfrag.tensorcore.tcgen05_types import TensorMma
 
 if TYPE_CHECKING:
-    from warpfrag.memory.descriptor import Problem
+    from warpfrag.smem.descriptor import Problem
 
 WORD = re.compile(r"(?:0x)?[0-9a-f_]{1,20}", re.IGNORECASE | re.ASCII)
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from warpfrag.catalog.registry import get
 from warpfrag.cli.descriptor import read_word
 from warpfrag.cli.support.matrix_files import codes_of, read_source
 from warpfrag.cli.support.options import (
@@ -24,19 +23,20 @@ from warpfrag.cli.support.output import DONE, NO, echo, print_json, wrapped
 from warpfrag.cli.support.register_dumps import dump_of, parse_warps, single_warp, warps_of_group
 from warpfrag.cli.support.verbs import verb
 from warpfrag.errors import InvalidOperand
-from warpfrag.execution.operand import Operand
 from warpfrag.isa.immediates import SELECTED_BY
 from warpfrag.isa.legality import arithmetic_arch
+from warpfrag.tensorcore.operand import Operand
+from warpfrag.tensorcore.registry import get
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from warpfrag.catalog.instruction import Instruction
-    from warpfrag.debug.diagnose import Diagnosis, Finding
-    from warpfrag.execution.operand import Registers
-    from warpfrag.numerics.formats import Rounding
+    from warpfrag.diagnosis.diagnose import Diagnosis, Finding
+    from warpfrag.formats.number_formats import Rounding
+    from warpfrag.tensorcore.instruction import Instruction
+    from warpfrag.tensorcore.operand import Registers
 
 MAX_FINDINGS = 12  # findings in text; JSON has all
 SPARSE = "mma.sp.m16n8k32.f32.f16.f16.f32"
@@ -134,8 +134,8 @@ def command(
     and the answer says which rows, columns, blocks, lanes and registers are right and what the wrong elements equal.
     With --tile, FILE and the inputs are the matrices of a whole kernel, as .npy. Exit status 1 if nothing is found.
     """
-    from warpfrag.catalog.kinds import instruction_of
-    from warpfrag.debug.diagnose import diagnose
+    from warpfrag.diagnosis.diagnose import diagnose
+    from warpfrag.tensorcore.instruction_types import instruction_of
 
     instruction = get(name)
     if instruction.arch:  # wmma: the fragments of the GPU that runs it
@@ -261,7 +261,7 @@ def _stage(
     selector: int,
 ) -> None:
     """Put the operands that are read through a descriptor into shared memory."""
-    from warpfrag.debug.diagnose.inputs import left_words
+    from warpfrag.diagnosis.diagnosis_inputs import left_words
     from warpfrag.isa.immediates import Immediates
 
     for operand in (instruction.a, instruction.b):
@@ -282,7 +282,7 @@ def _is_words(path: str) -> bool:
 
 
 def _matrix(registers: Registers, shape: tuple[int, ...], path: str, rounding: Rounding) -> NDArray[Any]:
-    from warpfrag.numerics.codes import from_codes
+    from warpfrag.formats.codes import from_codes
 
     codes = codes_of(read_source(path), registers.format, shape, rounding=rounding)
     return codes if registers.role == "metadata" else from_codes(registers.format, codes)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict, Unpack, cast, get_args
 
 import click
 
-from warpfrag.catalog.registry import get
 from warpfrag.cli.descriptor import read_word
 from warpfrag.cli.support.options import (
     choice_options,
@@ -22,19 +21,20 @@ from warpfrag.cli.support.options import (
 )
 from warpfrag.cli.support.output import echo, terminal_width
 from warpfrag.cli.support.verbs import verb
-from warpfrag.drawing import draw, draw_figure
-from warpfrag.drawing.box_view import box_drawing
-from warpfrag.drawing.cells import Cut
-from warpfrag.drawing.views import VIEWS, View
 from warpfrag.errors import quote
-from warpfrag.memory.shared_memory import SWIZZLES
-from warpfrag.memory.tensor_map import ELEMENT_TYPES, INTERLEAVES, TensorMapFields
-from warpfrag.render.palette import Theme
+from warpfrag.smem.shared_memory import SWIZZLES
+from warpfrag.smem.tensor_map import ELEMENT_TYPES, INTERLEAVES, TensorMapFields
+from warpfrag.tensorcore.registry import get
+from warpfrag.viz.box_view import box_drawing
+from warpfrag.viz.cells import Cut
+from warpfrag.viz.draw import draw, draw_figure
+from warpfrag.viz.palette import Theme
+from warpfrag.viz.views import VIEWS, View
 
 if TYPE_CHECKING:
-    from warpfrag.catalog.instruction import Instruction
-    from warpfrag.drawing.cells import Range
-    from warpfrag.drawing.drawing import Drawing
+    from warpfrag.tensorcore.instruction import Instruction
+    from warpfrag.viz.cells import Range
+    from warpfrag.viz.drawing import Drawing
 
 RANGE = re.compile(r"(\d{1,9})(?:(?:-|\.\.|:)(\d{1,9}))?", re.ASCII)
 
@@ -56,7 +56,7 @@ class BoxOptions(NamedTuple):
 
 
 class DrawOptions(TypedDict, total=False):
-    """Options of a figure; `warpfrag.drawing.draw` explains each."""
+    """Options of a figure; `warpfrag.viz.draw.draw` explains each."""
 
     view: View
     rows: Range

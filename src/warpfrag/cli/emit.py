@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from warpfrag.catalog.registry import get
 from warpfrag.cli.support.options import complete_instruction, file_option, json_option, target_option_with_help
 from warpfrag.cli.support.output import echo, print_json
 from warpfrag.cli.support.verbs import verb
-from warpfrag.emission import LANGUAGES, emit
-from warpfrag.render.files import write_atomically
+from warpfrag.codegen.emit import LANGUAGES, emit
+from warpfrag.files import write_atomically
+from warpfrag.tensorcore.registry import get
 
 
 @verb(

@@ -6,7 +6,7 @@ from collections import Counter
 
 import click
 
-from warpfrag.catalog.registry import get
+from warpfrag.blas.order import Order
 from warpfrag.cli.support.array_files import array_argument, codes_option, read_array
 from warpfrag.cli.support.options import (
     backend_option,
@@ -20,8 +20,8 @@ from warpfrag.cli.support.options import (
 )
 from warpfrag.cli.support.output import ProgressLine, echo, print_json
 from warpfrag.cli.support.verbs import verb
-from warpfrag.products.order import Order
-from warpfrag.render.files import write_atomically
+from warpfrag.files import write_atomically
+from warpfrag.tensorcore.registry import get
 
 
 @verb(
@@ -85,7 +85,7 @@ def command(
     A and B are .npy files of any extents. The exact result is computed in integers. Errors are in ulps, relative to
     each result, to |A||B| + |C| (the size of what is added), and to the root mean square of the results.
     """
-    from warpfrag.prediction.measure_errors import error_report
+    from warpfrag.blas.measure_errors import error_report
 
     name = get(instruction).name
     archs = [*arch, *more] or ["sm_90"]

@@ -48,7 +48,7 @@ def command(
     A, B and the results may be some rows and columns of a product, with the whole K. Exit status 1 if a result is
     explained by nothing that is modelled.
     """
-    from warpfrag.prediction.explain import ARCHS, explain
+    from warpfrag.blas.explain import ARCHS, explain
 
     with ProgressLine() as progress:
         answer = explain(

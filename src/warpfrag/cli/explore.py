@@ -7,7 +7,7 @@ import click
 from warpfrag.cli.support.options import file_option, integer
 from warpfrag.cli.support.output import echo, flush
 from warpfrag.cli.support.verbs import verb
-from warpfrag.render.files import write_atomically
+from warpfrag.files import write_atomically
 
 
 @verb(
@@ -32,7 +32,7 @@ def command(*, output: str | None, serve: bool, port: int | None) -> None:
 
 
 def _write(output: str) -> None:
-    from warpfrag.explorer import build_page
+    from warpfrag.viz.explorer import build_page
 
     page = build_page()
     write_atomically(output, page)
@@ -40,7 +40,7 @@ def _write(output: str) -> None:
 
 
 def _serve(port: int) -> None:
-    from warpfrag.explorer.serve import PageServer
+    from warpfrag.viz.explorer.page_server import PageServer
 
     with PageServer(port) as server:
         echo(f"{server.address} shows the explorer; Ctrl-C ends it")

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from warpfrag.catalog.identify import identify
 from warpfrag.cli.support.fragment_argument import read_fragment
 from warpfrag.cli.support.matrix_files import read_source
 from warpfrag.cli.support.options import complete_file, complete_instruction, integer, json_option
 from warpfrag.cli.support.output import NO, echo, print_heading, print_json
 from warpfrag.cli.support.verbs import verb
-from warpfrag.core.frozen import frozen_dataclass
-from warpfrag.core.layout import Layout
 from warpfrag.errors import InvalidOperand, WarpfragError, quote
+from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.layout.linear_layout import Layout
+from warpfrag.tensorcore.identify import identify
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from warpfrag.catalog.identify import LoadedOperand, Match, Matches, Near, Tiled
+    from warpfrag.tensorcore.identify import LoadedOperand, Match, Matches, Near, Tiled
 
 MMA = "mma.m16n8k16.f32.f16.f16.f32"
 MAX_LINES = 12

@@ -7,7 +7,6 @@ from dataclasses import asdict
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from warpfrag.catalog.registry import get
 from warpfrag.cli.support.options import instruction_argument, json_option, target_option, to_option
 from warpfrag.cli.support.output import (
     TIMES,
@@ -23,10 +22,11 @@ from warpfrag.cli.support.output import (
 )
 from warpfrag.cli.support.verbs import verb
 from warpfrag.isa.legality import able_architectures, advice, companions, first_version
+from warpfrag.tensorcore.registry import get
 
 if TYPE_CHECKING:
-    from warpfrag.catalog.instruction import Instruction
     from warpfrag.cli.support.operand_view import OperandView
+    from warpfrag.tensorcore.instruction import Instruction
 
 Formulas = dict[str, str]
 EQUATIONS = {  # by what an operation does, and its scope
@@ -136,7 +136,7 @@ def _print_operands(instruction: Instruction) -> None:
 
 def formulas(view: OperandView) -> tuple[Formulas, Formulas]:
     """Coordinates from lane and i, and lane, reg and slot from coordinates, as a person would write them."""
-    from warpfrag.core.expressions import element_formulas, place_formulas
+    from warpfrag.layout.index_expressions import element_formulas, place_formulas
 
     forth = element_formulas(view.layout)
     if not view.layout.is_onto:  # a load reaches some places of many: there is no way back from the others

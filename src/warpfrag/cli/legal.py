@@ -24,9 +24,9 @@ def command(*, name: str, target: str | None, selector: int | None, as_json: boo
 
     The exit status is 0 for yes and 1 for no.
     """
-    from warpfrag.catalog.registry import get
     from warpfrag.cli.info import ptx_versions
     from warpfrag.isa.legality import advice, left_out
+    from warpfrag.tensorcore.registry import get
 
     asked = {"asked": name, "target": target, "selector": selector}
     try:

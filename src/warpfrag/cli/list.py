@@ -13,7 +13,7 @@ from warpfrag.errors import WarpfragError, quote
 from warpfrag.isa.nicknames import ROLES, nickname
 
 if TYPE_CHECKING:
-    from warpfrag.catalog.instruction import Instruction
+    from warpfrag.tensorcore.instruction import Instruction
 
 
 @verb(
@@ -43,7 +43,7 @@ def command(*, target: str | None, sparse: bool | None, is_long: bool, as_json: 
 
     The exit status is 1 if no instruction matches.
     """
-    from warpfrag.catalog.registry import find
+    from warpfrag.tensorcore.registry import find
 
     answers = {question: answer for question, answer in asked.items() if answer is not None}
     listed = find(target=target, sparse=sparse)

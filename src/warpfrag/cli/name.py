@@ -11,17 +11,17 @@ from warpfrag.cli.support.options import complete_instruction, json_option
 from warpfrag.cli.support.output import NO, echo, print_heading, print_illegal, print_json, print_table, wrapped
 from warpfrag.cli.support.verbs import verb
 from warpfrag.errors import IllegalInstruction
+from warpfrag.isa.alias_source import is_plain, statements
 from warpfrag.isa.aliases import Meaning, aliases_of, meaning
-from warpfrag.isa.aliases.frameworks import PLAIN_LAYOUT
-from warpfrag.isa.aliases.source import is_plain, statements
+from warpfrag.isa.framework_names import PLAIN_LAYOUT
+from warpfrag.isa.instruction_names import spell
 from warpfrag.isa.legality import resolve
-from warpfrag.isa.names import spell
 from warpfrag.isa.nicknames import nickname
 from warpfrag.isa.targets import gpu_called, gpus
 
 if TYPE_CHECKING:
     from warpfrag.isa.aliases import Aliases
-    from warpfrag.isa.words import Form
+    from warpfrag.isa.qualifiers import Form
 
 MAX_DETAILED = 4  # instructions whose names are shown, as fit on a screen
 MAX_LISTED = 12  # instructions of a list that is text; --json has them all

@@ -6,11 +6,11 @@ from dataclasses import asdict
 
 import click
 
-from warpfrag.catalog.registry import get
 from warpfrag.cli.support.array_files import array_argument, codes_option, read_array
 from warpfrag.cli.support.options import arch_option, backend_option, json_option, product_instruction_option
 from warpfrag.cli.support.output import DONE, NO, ProgressLine, echo, print_json, wrapped
 from warpfrag.cli.support.verbs import verb
+from warpfrag.tensorcore.registry import get
 
 
 @verb(
@@ -45,7 +45,7 @@ def command(
 
     A, B and D may be some rows and some columns of a product, with the whole K. Exit status 1 if no order gives D.
     """
-    from warpfrag.prediction.find_order import find_order
+    from warpfrag.blas.find_order import find_order
 
     name = None if instruction is None else get(instruction).name
     A, B = read_array(a, codes), read_array(b, codes)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from warpfrag.catalog.registry import get
 from warpfrag.cli.support.matrix_files import read_codes
 from warpfrag.cli.support.operand_view import OperandView, operand_view
 from warpfrag.cli.support.options import (
@@ -22,12 +21,13 @@ from warpfrag.cli.support.register_dumps import dump_lines
 from warpfrag.cli.support.tensor_dumps import tensor_lines
 from warpfrag.cli.support.verbs import verb
 from warpfrag.errors import InvalidOperand
-from warpfrag.execution.operand import Metadata, Scale
+from warpfrag.tensorcore.operand import Metadata, Scale
+from warpfrag.tensorcore.registry import get
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from warpfrag.numerics.formats import Rounding
+    from warpfrag.formats.number_formats import Rounding
 
 
 @verb(

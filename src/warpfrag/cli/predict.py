@@ -14,10 +14,10 @@ from warpfrag.cli.support.options import complete_file, file_option, integer, js
 from warpfrag.cli.support.output import DONE, echo, print_json, wrapped
 from warpfrag.cli.support.verbs import verb
 from warpfrag.errors import LossyProduct
-from warpfrag.render.files import write_atomically
+from warpfrag.files import write_atomically
 
 if TYPE_CHECKING:
-    from warpfrag.prediction.invariance import Invariance
+    from warpfrag.blas.cublas.batch_invariance import Invariance
 
 TYPES = ("bf16", "f16", "tf32", "e4m3", "s8")
 
@@ -97,7 +97,7 @@ def command(
     if len(operands) > 1 or (operands and operands[0] not in TYPES):
         msg = f"expected one of {', '.join(TYPES)} beside --over and --lossy, got {' '.join(operands)}"
         raise click.UsageError(msg)
-    from warpfrag.prediction.invariance import invariance
+    from warpfrag.blas.cublas.batch_invariance import invariance
 
     named: object = n
     if layers is not None:
@@ -137,7 +137,7 @@ def _predict_product(
     """D of two operands."""
     import numpy as np
 
-    from warpfrag.prediction.predict import predict
+    from warpfrag.blas.cublas.predict import predict
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LossyProduct)  # the answer says so itself

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 import click
 
-from warpfrag.catalog.registry import get
 from warpfrag.cli.support.operand_view import Record, bits_text, operand_view
 from warpfrag.cli.support.options import CHOICES, file_option, instruction_argument, integer, json_option, target_option
 from warpfrag.cli.support.output import echo, print_heading, print_json, print_notes, print_table
 from warpfrag.cli.support.verbs import verb
-from warpfrag.core.coordinates import check_index
 from warpfrag.errors import InvalidOperand
+from warpfrag.layout.coordinates import check_index
+from warpfrag.tensorcore.registry import get
 
 if TYPE_CHECKING:
-    from warpfrag.catalog.instruction import Instruction
+    from warpfrag.tensorcore.instruction import Instruction
 
 
 class ProductTerm(TypedDict):
@@ -147,7 +147,7 @@ def _read_columns(instruction: Instruction, codes: str | None) -> list[list[int]
     if codes is None or rule is None:
         return None
     from warpfrag.cli.support.matrix_files import read_codes
-    from warpfrag.execution.sparsity import logical_columns
+    from warpfrag.tensorcore.sparsity import logical_columns
 
     fields = read_codes(codes, instruction.metadata.format, instruction.metadata.shape, raw=True)
     return [list(map(int, line)) for line in logical_columns(rule, fields)]

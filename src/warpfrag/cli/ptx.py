@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from warpfrag.catalog.evidence import Evidence
     from warpfrag.ptx import Kernel, Module, Run
     from warpfrag.ptx.checks.findings import Check
     from warpfrag.ptx.program.program import ModuleVariable
+    from warpfrag.tensorcore.evidence import Evidence
 
 DTYPES = {"f16": "f2", "f32": "f4", "f64": "f8"} | {
     f"{kind}{bits}": f"{letter}{bits // 8}"
@@ -407,7 +407,7 @@ def _load(text: str) -> np.ndarray[Any, Any]:
     """The array of a file."""
     import numpy as np
 
-    from warpfrag.render.files import read_bytes
+    from warpfrag.files import read_bytes
 
     data = io.BytesIO(read_bytes(text, MAX_BYTES))
     try:
@@ -433,7 +433,7 @@ def _number(what: str, dtype: np.dtype[Any], digits: str) -> object:
 def _write(output: str, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
     import numpy as np
 
-    from warpfrag.render.files import write_atomically
+    from warpfrag.files import write_atomically
 
     data = io.BytesIO()
     np.savez_compressed(data, **arrays)  # type: ignore[arg-type] # names of arrays, as numpy means them

@@ -13,13 +13,13 @@ from warpfrag.cli.support.output import echo, print_heading, print_json, wrapped
 from warpfrag.cli.support.verbs import verb
 from warpfrag.errors import InvalidOperand
 from warpfrag.isa.targets import targets
-from warpfrag.motion.relayout_steps import cost, described
-from warpfrag.motion.tensor_relayout import TensorRelayout, relayout
+from warpfrag.plans.relayout_steps import cost, described
+from warpfrag.plans.tensor_relayout import TensorRelayout, relayout
 
 if TYPE_CHECKING:
-    from warpfrag.execution.tensor_operand import TensorOperand
-    from warpfrag.motion.relayout import Relayout
-    from warpfrag.motion.shared_memory_round_trip import SharedMemoryRoundTrip
+    from warpfrag.plans.relayout import Relayout
+    from warpfrag.plans.shared_memory_round_trip import SharedMemoryRoundTrip
+    from warpfrag.tensorcore.tensor_operand import TensorOperand
 
 TENSOR = "tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.bf16.bf16"
 ACCUMULATOR, FP8 = "mma.m16n8k16.f32.f16.f16.f32", "mma.m16n8k32.f32.e4m3.e4m3.f32"
@@ -61,7 +61,7 @@ def command(
     plan = relayout(read_fragment(source, target), read_fragment(destination, target), permute=permute)
     code = plan.emit(lang) if lang else None
     if output and not code:
-        from warpfrag.drawing import draw
+        from warpfrag.viz.draw import draw
 
         if isinstance(plan, TensorRelayout):
             msg = "a relayout in tensor memory has no figure; --emit cuda writes its code"

@@ -27,7 +27,7 @@ def command(*, arch: str | None, instruction: str | None, as_json: bool) -> int:
     Without ARCH, one table of all architectures: products per step / fraction bits kept; fma where every product is
     rounded by itself; exact for integers.
     """
-    from warpfrag.catalog.arithmetic_table import ArithmeticTable, references, rules
+    from warpfrag.tensorcore.arithmetic_table import ArithmeticTable, references, rules
 
     table = rules(arch)
     if instruction is not None:

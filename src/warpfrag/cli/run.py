@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from warpfrag.catalog.registry import get
 from warpfrag.cli.support.matrix_files import code_text, codes_of, read_source, short_text, value_text
 from warpfrag.cli.support.options import (
     choice_options,
@@ -22,9 +21,10 @@ from warpfrag.cli.support.options import (
 )
 from warpfrag.cli.support.output import echo, print_heading, print_json, print_table, shape_text, wrapped
 from warpfrag.cli.support.verbs import verb
-from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import InvalidOperand, quote
-from warpfrag.execution.operand import Scale
+from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.tensorcore.operand import Scale
+from warpfrag.tensorcore.registry import get
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from warpfrag.arithmetic.tracing import TraceStep
-    from warpfrag.catalog.instruction import Instruction
-    from warpfrag.numerics.formats import Format, Rounding
-    from warpfrag.products.order import Order
+    from warpfrag.blas.order import Order
+    from warpfrag.formats.number_formats import Format, Rounding
+    from warpfrag.tensorcore.instruction import Instruction
+    from warpfrag.tensorcore.tracing import TraceStep
 
 Source = Literal["file", "random", "zero"]
 Codes = dict[str, "NDArray[Any]"]
@@ -105,8 +105,8 @@ def command(
     operand, unless --rounding. If A and B have other extents, the product of a kernel built from the
     instruction is computed, and --trace prints a line for each instruction of an output.
     """
-    from warpfrag.catalog.kinds import instruction_of
     from warpfrag.isa.legality import arithmetic_arch
+    from warpfrag.tensorcore.instruction_types import instruction_of
 
     arch, *others = dict.fromkeys((*archs, *more) or ("sm_90",))
     instruction = get(name)
@@ -224,8 +224,8 @@ def _run_product(
     as_json: bool,
 ) -> None:
     """A whole product, and every instruction of one of its outputs."""
-    from warpfrag.products.gemm import ASCENDING, gemm
-    from warpfrag.products.trace import trace_output
+    from warpfrag.blas.gemm import ASCENDING, gemm
+    from warpfrag.blas.gemm_trace import trace_output
 
     order = order or ASCENDING
     D = gemm(A, B, instruction=instruction.name, arch=arch, order=order, rounding=rounding)
@@ -272,9 +272,9 @@ def _operands(
     """Operands from files. What no file gives is random, but a C beside files is zero, as in `execute`."""
     import numpy as np
 
-    from warpfrag.catalog.random_operands import random_matrix
+    from warpfrag.formats.codes import code_dtype
     from warpfrag.isa.legality import arithmetic_arch
-    from warpfrag.numerics.codes import code_dtype
+    from warpfrag.tensorcore.random_operands import random_matrix
 
     arithmetic_arch(instruction.form, arch)  # refuse what cannot run before operands are made
     roles = [role for role in ("a", "b", "c", "scale_a", "scale_b") if getattr(instruction, role) is not None]
@@ -388,7 +388,7 @@ def _writer(number_format: Format) -> Callable[[int], str]:
     """A writer of codes as values, with the fewest digits that tell the values of the format apart."""
     import numpy as np
 
-    from warpfrag.numerics.codes import natural_dtype
+    from warpfrag.formats.codes import natural_dtype
 
     shortest = short_text(natural_dtype(number_format))
 
@@ -415,10 +415,10 @@ def _exact_text(value: Fraction | float) -> str:
 
 def _trace(instruction: Instruction, arch: str, codes: Codes, output: tuple[int, int], mma: int) -> list[TraceStep]:
     """The steps of one output."""
-    from warpfrag.arithmetic import plan, trace
-    from warpfrag.core.coordinates import check_index
-    from warpfrag.execution.sparsity import logical_columns
     from warpfrag.isa.legality import arithmetic_arch
+    from warpfrag.layout.coordinates import check_index
+    from warpfrag.tensorcore.arithmetic import plan, trace
+    from warpfrag.tensorcore.sparsity import logical_columns
 
     row, col = output
     check_index("ROW", row, instruction.shape.m)
@@ -450,7 +450,7 @@ def _by_column(step: TraceStep, columns: list[int]) -> TraceStep:
 
 def _print_step(number: int, count: int, step: TraceStep) -> None:
     """One step: what went in, what was cut off, what came out."""
-    from warpfrag.numerics.formats import FORMATS
+    from warpfrag.formats.number_formats import FORMATS
 
     echo()
     print_heading(f"step {number + 1} of {count}: {step.rule}")

@@ -7,7 +7,7 @@ import click
 from warpfrag.cli.support.options import file_option, json_option
 from warpfrag.cli.support.output import echo, print_json, print_table
 from warpfrag.cli.support.verbs import verb
-from warpfrag.render.files import write_atomically
+from warpfrag.files import write_atomically
 from warpfrag.tables.samples import SAMPLES, read_sample
 
 

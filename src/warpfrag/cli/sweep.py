@@ -16,13 +16,13 @@ from warpfrag.cli.support.options import complete_file, file_option, integer, js
 from warpfrag.cli.support.output import ProgressLine, echo, echo_error, print_json, print_notes, print_table
 from warpfrag.cli.support.verbs import verb
 from warpfrag.errors import InvalidOperand, NoGpu, StoreWarning, UnusableFile
-from warpfrag.render.files import check_writable, write_atomically
-from warpfrag.render.plots import bar_page
+from warpfrag.files import check_writable, write_atomically
+from warpfrag.viz.plots import bar_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from warpfrag.study import Case, Outcome, Study
+    from warpfrag.sweep import Case, Outcome, Study
 
 FIGURES = ("largest_ulps", "rms_ulps", "mean_ulps", "rms_relative", "rms_to_magnitude", "rms_to_rms")
 PLOTTED = "rms_to_rms"
@@ -62,7 +62,7 @@ def command(
     to a Zarr store as they are done. If it is interrupted, the same command resumes it. Blocks that
     are missing or truncated are computed again; with --verify also those that were changed.
     """
-    from warpfrag.study import Study, UnusableScheduler, sweep
+    from warpfrag.sweep import Study, UnusableScheduler, sweep
 
     if scheduler is not None and workers is not None:
         msg = "give --scheduler, whose workers already run, or --workers, which are started; not both"
@@ -103,7 +103,7 @@ def command(
 
 def _csv(outcomes: list[Outcome]) -> str:
     """A line for each case: what it is, and its figures; empty where it could not be computed."""
-    from warpfrag.prediction.error_report import Summary
+    from warpfrag.blas.error_report import Summary
 
     names = [field.name for field in fields(outcomes[0].case)]
     figures = [field.name for field in fields(Summary)]

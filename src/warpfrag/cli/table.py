@@ -22,13 +22,13 @@ from warpfrag.cli.support.options import (
 )
 from warpfrag.cli.support.output import echo, print_heading, print_json, print_notes, table_lines, terminal_width
 from warpfrag.cli.support.verbs import verb
-from warpfrag.core.frozen import frozen_dataclass
+from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from warpfrag.cli.support.operand_view import OperandView, Record
-    from warpfrag.core.layout import Layout
+    from warpfrag.layout.linear_layout import Layout
 
 MAX_CELLS = 16  # along one side; beyond, slots share a cell
 
@@ -82,8 +82,8 @@ def command(
     numbered as in PTX, through the registers of a lane. Where a side is longer than 16 elements, the neighbours that
     share a register share a cell. With --to, the whole layout in the notation of another tool.
     """
-    from warpfrag.catalog.registry import get
     from warpfrag.cli.support.operand_view import Load, numbering_notes, operand_view
+    from warpfrag.tensorcore.registry import get
 
     view = operand_view(get(name, target), operand, Load(through, column, base_lane))
     text = view.written(notation) if notation else None

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from warpfrag.catalog.registry import get
 from warpfrag.cli.support.matrix_files import code_text, exact_text, matrix_lines, read_source, short_text
 from warpfrag.cli.support.operand_view import OperandView, operand_view
 from warpfrag.cli.support.options import (
@@ -24,8 +23,9 @@ from warpfrag.cli.support.output import echo, print_json
 from warpfrag.cli.support.register_dumps import dump_of, parse_warps, single_warp, warps_of_group
 from warpfrag.cli.support.tensor_dumps import read_tensor_dump
 from warpfrag.cli.support.verbs import verb
-from warpfrag.execution.operand import Metadata, Scale
-from warpfrag.execution.tensor_operand import TensorMetadata, TensorScale
+from warpfrag.tensorcore.operand import Metadata, Scale
+from warpfrag.tensorcore.registry import get
+from warpfrag.tensorcore.tensor_operand import TensorMetadata, TensorScale
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -35,20 +35,20 @@ def command(
     Each group says which mistakes it catches. The program runs every group on a GPU and names those that fail, with
     lane, register, expected and got. With --self-check, exit status 1 means that a mistake went unnoticed.
     """
-    from warpfrag.emission.vectors import vectors
+    from warpfrag.codegen.vectors import vectors
 
     if lang and as_json:
         msg = "--lang prints code and --json prints JSON: give one of them"
         raise click.UsageError(msg)
     if output:
-        from warpfrag.emission.vectors.vector_files import check_output
+        from warpfrag.codegen.vectors.vector_files import check_output
 
         check_output(output)
     test_vectors = vectors(name, arch=arch, seed=seed)
     if output:
         test_vectors.save(output)
     if lang:
-        from warpfrag.emission.vectors.program import as_header, as_program
+        from warpfrag.codegen.vectors.vector_program import as_header, as_program
 
         write = as_program if lang == "cuda" else as_header
         echo(write(test_vectors.instruction, arch, test_vectors.groups).rstrip("\n"))

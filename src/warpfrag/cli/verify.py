@@ -10,7 +10,7 @@ import click
 from warpfrag.cli.support.options import complete_instruction, file_option, integer, json_option
 from warpfrag.cli.support.output import NO, ProgressLine, echo, print_json
 from warpfrag.cli.support.verbs import verb
-from warpfrag.render.files import check_writable, write_atomically
+from warpfrag.files import check_writable, write_atomically
 
 if TYPE_CHECKING:
     from warpfrag.hardware.report import KernelResult

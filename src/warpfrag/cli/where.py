@@ -20,15 +20,15 @@ from warpfrag.cli.support.options import (
 )
 from warpfrag.cli.support.output import echo, print_heading, print_json, print_notes, print_table
 from warpfrag.cli.support.verbs import verb
-from warpfrag.core.coordinates import check_index
 from warpfrag.errors import InvalidOperand, quote
+from warpfrag.layout.coordinates import check_index
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from warpfrag.catalog.instruction import Instruction
     from warpfrag.cli.support.operand_view import LogicalColumns, OperandView, Record
-    from warpfrag.execution.operand import SparseOperand
+    from warpfrag.tensorcore.instruction import Instruction
+    from warpfrag.tensorcore.operand import SparseOperand
 
 ELEMENT = re.compile(r"(\w+)\[ ?(\d{1,9}) ?(?:, ?|\]\[)(\d{1,9}) ?\]")  # A[9, 3] or A[9][3]
 
@@ -81,8 +81,8 @@ def command(
     B of wgmma lies in shared memory, and A may: its byte is that of a --descriptor, or of a tile without gaps.
     Of tensor memory the answer is lane and column; with --through, warp, lane and register after a tcgen05.ld.
     """
-    from warpfrag.catalog.registry import get
     from warpfrag.cli.support.operand_view import Load, operand_view
+    from warpfrag.tensorcore.registry import get
 
     operand, row, col = _element(operand, row, col)
     instruction = get(name, target)
@@ -151,8 +151,8 @@ def _print_address(
 ) -> None:
     """At which byte of shared memory an element lies."""
     from warpfrag.cli.descriptor import read_word
-    from warpfrag.execution.operand import Operand
-    from warpfrag.execution.tensor_operand import PADDED, InTensorShared
+    from warpfrag.tensorcore.operand import Operand
+    from warpfrag.tensorcore.tensor_operand import PADDED, InTensorShared
 
     operand = instruction.operands.get(name.lower())
     if not (isinstance(operand, Operand) and operand.staged):
@@ -201,7 +201,7 @@ def _texts(facts: Mapping[str, list[int] | list[str]]) -> list[str]:
 
 def _sparse(view: OperandView, position: list[int]) -> SparseOperand:
     """The sparse A that the question is about, its coordinates checked."""
-    from warpfrag.execution.operand import SparseOperand
+    from warpfrag.tensorcore.operand import SparseOperand
 
     sparse = view.registers
     if not isinstance(sparse, SparseOperand):

@@ -4,7 +4,7 @@ A builder holds the body of one function or kernel. It declares names, takes sta
 finished lines. What the statements mean is the caller's affair: no builder depends on matrix instructions, operands or
 layouts. `emission` writes wrappers, kernels and test programs with them, `motion` its plans.
 
-    >>> from warpfrag.codegen.ptx import PtxBuilder
+    >>> from warpfrag.codegen.ptx_builder import PtxBuilder
     >>> code = PtxBuilder()
     >>> lane = code.compute("lane", "mov.u32", "%laneid")
     >>> row = code.compute("row", "shr.u32", lane, 2)

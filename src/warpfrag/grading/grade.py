@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import CompilerDeparture, InvalidOperand, UnusableFile, WarpfragError, quote
+from warpfrag.files import read_bytes
 from warpfrag.grading.expressions import dtype_of, evaluate
+from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.launch.kernel import load
 from warpfrag.ptx.launch.nvcc import compile_cuda
-from warpfrag.render.files import read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -30,9 +30,9 @@ from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import UnusableFile, quote
-from warpfrag.render.files import read_bytes
+from warpfrag.files import read_bytes
+from warpfrag.layout.frozen import frozen_dataclass
 
 MAX_BYTES = 1 << 24
 MAX_TESTS = 10_000

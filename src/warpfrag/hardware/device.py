@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol, SupportsInt
 
 import numpy as np
 
-from warpfrag.emission.ptx_wgmma import RAW_PARAMETERS
-from warpfrag.emission.statement import ROLES
-from warpfrag.emission.wgmma_variants import SWIZZLE_PERIOD
+from warpfrag.codegen.ptx_wgmma import RAW_PARAMETERS
+from warpfrag.codegen.statement import ROLES
+from warpfrag.codegen.wgmma_variants import SWIZZLE_PERIOD
 from warpfrag.errors import NoGpu
 from warpfrag.isa.targets import targets
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import CapsuleType
 
-    from warpfrag.execution.wgmma_call import WgmmaCases
+    from warpfrag.tensorcore.wgmma_call import WgmmaCases
 
     Argument = NDArray[np.uint32] | np.integer[Any] | None
 

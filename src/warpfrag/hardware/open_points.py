@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from warpfrag.catalog.registry import get
-from warpfrag.core.frozen import frozen_dataclass
-from warpfrag.emission.tcgen05 import identifier, module
-from warpfrag.emission.tensor_probe import UNIT, probe_module, vector
+from warpfrag.codegen.emit_tcgen05 import identifier, module
+from warpfrag.codegen.tensor_probe import UNIT, probe_module, vector
+from warpfrag.files import write_atomically
 from warpfrag.hardware.tensor_memory import TensorLaunch, random_images
 from warpfrag.hardware.worker import Worker
 from warpfrag.isa.immediates import Immediates
-from warpfrag.memory.descriptor import Descriptor
+from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.launch.kernel import load
-from warpfrag.render.files import write_atomically
+from warpfrag.smem.descriptor import Descriptor
+from warpfrag.tensorcore.registry import get
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from warpfrag.catalog.tensor_kinds import TensorMma
+    from warpfrag.tensorcore.tcgen05_types import TensorMma
 
     Words = NDArray[np.uint32]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, field
 
-from warpfrag.core.frozen import frozen_dataclass
+from warpfrag.layout.frozen import frozen_dataclass
 
 MAX_MISMATCHES = 5  # mismatches kept per kernel: the first few tell the story
 

@@ -11,18 +11,18 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from warpfrag.core.frozen import frozen_dataclass
+from warpfrag.blas.cublas.choices import MAX_M, Choice, ChoiceRun, Choices, LayerKind
+from warpfrag.blas.cublas.cublaslt import Question, library
+from warpfrag.blas.cublas.kernel_orders import NVJET, choice_of
+from warpfrag.blas.cublas.predict_order import product_kind
 from warpfrag.errors import InvalidOperand, NotModelled, UnusableFile, quote
-from warpfrag.prediction.choices import MAX_M, Choice, ChoiceRun, Choices, LayerKind
-from warpfrag.prediction.cublaslt import Question, library
-from warpfrag.prediction.kernel_orders import NVJET, choice_of
-from warpfrag.prediction.predict_order import product_kind
+from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from os import PathLike
 
-    from warpfrag.prediction.progress import Progress
+    from warpfrag.blas.progress import Progress
 
 DENSE, STEP = 1024, 16
 TYPES = ("bf16", "f16", "tf32", "e4m3")

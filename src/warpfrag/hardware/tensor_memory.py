@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.catalog.random_operands import classes
-from warpfrag.core.frozen import frozen_dataclass
-from warpfrag.emission.tcgen05 import identifier, module
-from warpfrag.execution.tensor_images import image_columns, shared_parts, tensor_operands
-from warpfrag.numerics.codes import code_dtype
-from warpfrag.numerics.random_codes import random_codes
+from warpfrag.codegen.emit_tcgen05 import identifier, module
+from warpfrag.formats.codes import code_dtype
+from warpfrag.formats.random_codes import random_codes
+from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.tensorcore.random_operands import classes
+from warpfrag.tensorcore.tensor_images import image_columns, shared_parts, tensor_operands
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from warpfrag.catalog.instruction import Instruction
-    from warpfrag.catalog.tensor_kinds import TensorMma
-    from warpfrag.numerics.formats import Format
+    from warpfrag.formats.number_formats import Format
+    from warpfrag.tensorcore.instruction import Instruction
+    from warpfrag.tensorcore.tcgen05_types import TensorMma
 
     Words = NDArray[np.uint32]
 

@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.catalog.captures.capture import write_capture
-from warpfrag.catalog.instruction import Instruction
-from warpfrag.catalog.random_operands import classes, random_words
-from warpfrag.catalog.registry import find, get
-from warpfrag.catalog.tensor_kinds import TensorMma
-from warpfrag.emission.statement import choices
-from warpfrag.emission.tcgen05 import product
-from warpfrag.emission.vectors import check_product, check_seed, vectors
+from warpfrag.codegen.emit_tcgen05 import product
+from warpfrag.codegen.statement import choices
+from warpfrag.codegen.vectors import check_product, check_seed, vectors
 from warpfrag.errors import InvalidOperand, NotModelled, quote
-from warpfrag.execution.tensor_images import run_images
-from warpfrag.execution.wgmma import run_wgmma_cases
-from warpfrag.execution.wgmma_call import Variant, WgmmaCases
 from warpfrag.hardware.report import MAX_MISMATCHES, KernelResult, Mismatch, Report
 from warpfrag.hardware.tensor_memory import TensorLaunch, is_chosen, tensor_launches
 from warpfrag.hardware.warpgroups import chosen_variants, launches, warp_tiles
 from warpfrag.hardware.worker import Worker
 from warpfrag.isa.immediates import Immediates
+from warpfrag.tensorcore.captures.capture import write_capture
+from warpfrag.tensorcore.execute_wgmma import run_wgmma_cases
+from warpfrag.tensorcore.instruction import Instruction
+from warpfrag.tensorcore.random_operands import classes, random_words
+from warpfrag.tensorcore.registry import find, get
+from warpfrag.tensorcore.tcgen05_types import TensorMma
+from warpfrag.tensorcore.tensor_images import run_images
+from warpfrag.tensorcore.wgmma_call import Variant, WgmmaCases
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from warpfrag.catalog.captures.capture import CaptureEntry
+    from warpfrag.tensorcore.captures.capture import CaptureEntry
 
     OperandSet = dict[str, NDArray[np.uint32]] | WgmmaCases | TensorLaunch
 
@@ -60,7 +60,7 @@ def verify(
     than 0: block-scaled instructions run with ids 0 only. What runs of wgmma, `hardware.warpgroups` says; as many cases
     as have `cases` tiles of 16 x 8, and at least one of each kind; so of tcgen05, of which n 64 runs unless `only`
     says more. With `capture`, operands and results are written
-    there in the format of `warpfrag.catalog.captures`. NoGpu if there is none. A script calls this under
+    there in the format of `warpfrag.tensorcore.captures`. NoGpu if there is none. A script calls this under
     `if __name__ == "__main__":`, because kernels run in a process of their own.
     """
     for name, number, minimum in (("cases", cases, 1), ("device", device, 0)):
@@ -171,7 +171,7 @@ def _predict(
         return run_wgmma_cases(instruction, operands, target)
     if isinstance(operands, TensorLaunch) and isinstance(instruction, TensorMma):
         return run_images(instruction.form, operands.operands, target)[None]
-    from warpfrag.catalog.execute import execute_registers
+    from warpfrag.tensorcore.execute import execute_registers
 
     if isinstance(operands, TensorLaunch):
         msg = f"expected a product of tcgen05, got {instruction}"

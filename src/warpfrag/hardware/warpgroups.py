@@ -14,22 +14,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.catalog.random_operands import classes, random_words
-from warpfrag.emission.wgmma_variants import variants
+from warpfrag.codegen.wgmma_variants import variants
 from warpfrag.errors import InvalidOperand
-from warpfrag.execution.wgmma_call import WgmmaCases
-from warpfrag.memory.descriptor import Descriptor
-from warpfrag.memory.shared_memory import SWIZZLES, UNIT
-from warpfrag.numerics.random_codes import random_bytes
+from warpfrag.formats.random_codes import random_bytes
+from warpfrag.smem.descriptor import Descriptor
+from warpfrag.smem.shared_memory import SWIZZLES, UNIT
+from warpfrag.tensorcore.random_operands import classes, random_words
+from warpfrag.tensorcore.wgmma_call import WgmmaCases
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from warpfrag.catalog.instruction import Instruction
-    from warpfrag.execution.operand import Operand
-    from warpfrag.execution.wgmma_call import Variant
+    from warpfrag.tensorcore.instruction import Instruction
+    from warpfrag.tensorcore.operand import Operand
+    from warpfrag.tensorcore.wgmma_call import Variant
 
 WIDTH = 64  # at which every combination of immediates runs
 MAX_BYTES = 47 * 1024  # of shared memory: so much needs no leave of the driver

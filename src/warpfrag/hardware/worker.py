@@ -9,12 +9,12 @@ from __future__ import annotations
 import multiprocessing
 from typing import TYPE_CHECKING, Self
 
-from warpfrag.catalog.registry import get
-from warpfrag.emission.ptx import raw_entry, raw_module
+from warpfrag.codegen.ptx_wrappers import raw_entry, raw_module
 from warpfrag.errors import NoGpu
-from warpfrag.execution.wgmma_call import WgmmaCases
 from warpfrag.hardware.device import open_gpu
 from warpfrag.hardware.tensor_memory import WARPS, TensorLaunch
+from warpfrag.tensorcore.registry import get
+from warpfrag.tensorcore.wgmma_call import WgmmaCases
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from warpfrag.execution.wgmma_call import Variant
     from warpfrag.hardware.device import Gpu, LoadedModule
     from warpfrag.isa.immediates import Immediates
+    from warpfrag.tensorcore.wgmma_call import Variant
 
     OperandSet = dict[str, NDArray[np.uint32]] | WgmmaCases | TensorLaunch
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from itertools import product
 from typing import TYPE_CHECKING
 
-from warpfrag.core.coordinates import check_index
-from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import InvalidOperand, quote
+from warpfrag.layout.coordinates import check_index
+from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping
 
-    from warpfrag.core.layout import Layout
+    from warpfrag.layout.linear_layout import Layout
 
 SIDES = ("scale_a", "scale_b")
 SELECTED_BY: dict[str, tuple[str, ...]] = {"metadata": ("selector",), **dict.fromkeys(SIDES, ("thread_id", "byte_id"))}

@@ -11,23 +11,23 @@ from operator import index
 from typing import TYPE_CHECKING, cast
 
 from warpfrag.errors import IllegalInstruction, ParseError, quote
+from warpfrag.isa.alias_source import is_plain, names_in
 from warpfrag.isa.aliases import meaning, near
-from warpfrag.isa.aliases.source import is_plain, names_in
-from warpfrag.isa.names import LONGEST, ParsedName, head, read, spell, tokens
+from warpfrag.isa.instruction_names import LONGEST, ParsedName, head, read, spell, tokens
 from warpfrag.isa.ops import OPS
+from warpfrag.isa.qualifiers import FIXED, SHAPE, WORDS, Form, HasForm
 from warpfrag.isa.rows import families_of, fits, forms, forms_of, is_legal, legal_targets
 from warpfrag.isa.targets import architectures, read_target, targets
-from warpfrag.isa.tcgen05.names import forms_named
-from warpfrag.isa.tcgen05.products import TensorForm, read_form
-from warpfrag.isa.tcgen05.spelling import PREFIX, read_spelling
-from warpfrag.isa.words import FIXED, SHAPE, WORDS, Form, HasForm
+from warpfrag.isa.tcgen05_forms import TensorForm, read_form
+from warpfrag.isa.tcgen05_names import forms_named
+from warpfrag.isa.tcgen05_spelling import PREFIX, read_spelling
 from warpfrag.tables import read_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from warpfrag.core.layout import Layout
     from warpfrag.isa.immediates import Immediates
+    from warpfrag.layout.linear_layout import Layout
 
 NEAREST = 3
 MAX_FORMS = 4096  # forms on architectures that are remembered

@@ -8,17 +8,17 @@ from __future__ import annotations
 from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from warpfrag.core.frozen import frozen_dataclass
-from warpfrag.core.layout import MAY_BE_LEFT_OUT, Layout
+from warpfrag.formats.number_formats import FORMATS, Format
+from warpfrag.isa import tmem_layouts as tensor_layouts
 from warpfrag.isa.patterns import pattern_of
 from warpfrag.isa.rows import families_of
-from warpfrag.isa.tcgen05 import layouts as tensor_layouts
-from warpfrag.isa.tcgen05.products import TensorForm
-from warpfrag.numerics.formats import FORMATS, Format
+from warpfrag.isa.tcgen05_forms import TensorForm
+from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.layout.linear_layout import MAY_BE_LEFT_OUT, Layout
 from warpfrag.tables import read_table
 
 if TYPE_CHECKING:
-    from warpfrag.isa.words import Form
+    from warpfrag.isa.qualifiers import Form
 
 REGISTER_BITS = 32
 TILE_WIDTH = 8  # columns of C that one tile of a warpgroup has

@@ -6,12 +6,12 @@ from dataclasses import field
 from functools import cache
 from typing import TYPE_CHECKING
 
-from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.isa.rows import families_of
+from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.tables import read_table
 
 if TYPE_CHECKING:
-    from warpfrag.isa.words import Form
+    from warpfrag.isa.qualifiers import Form
 
 
 @frozen_dataclass

@@ -13,11 +13,11 @@ from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.isa.ops import OPS
+from warpfrag.isa.qualifiers import WORDS, Form
 from warpfrag.isa.targets import Target, targets
-from warpfrag.isa.tcgen05.products import TensorForm
-from warpfrag.isa.words import WORDS, Form
+from warpfrag.isa.tcgen05_forms import TensorForm
+from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.tables import read_table
 
 if TYPE_CHECKING:

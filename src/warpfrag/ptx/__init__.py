@@ -38,7 +38,7 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from warpfrag.core.garbage import count_as_old, no_garbage_collection
+from warpfrag.layout.garbage import count_as_old, no_garbage_collection
 
 if TYPE_CHECKING:
     from warpfrag.errors import CompilationFailed, Fault, PtxError

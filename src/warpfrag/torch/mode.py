@@ -16,20 +16,20 @@ except ImportError as error:  # pragma: no cover (tests of this module need torc
     msg = "warpfrag.torch needs PyTorch: pip install 'warpfrag[torch]'"
     raise ImportError(msg) from error
 
-from warpfrag.arithmetic.backends.device_kernel import cupy
-from warpfrag.core.coordinates import check_flag
-from warpfrag.core.frozen import frozen_dataclass
+from warpfrag.blas.cublas.libraries import instruction_for
+from warpfrag.blas.cublas.predict_order import PredictedOrder, find_product_order, product_kind
+from warpfrag.blas.gemm import gemm
+from warpfrag.blas.gemm_backend import check_backend
+from warpfrag.blas.order import Order
 from warpfrag.errors import InvalidOperand, NoGpu, NotEmulated, NotModelled, quote
+from warpfrag.formats.codes import natural_dtype
+from warpfrag.formats.epilogue import Epilogue, finish
+from warpfrag.formats.number_formats import FORMATS
+from warpfrag.isa.instruction_names import spell
 from warpfrag.isa.legality import arithmetic_arch, form_of
-from warpfrag.isa.names import spell
-from warpfrag.numerics.codes import natural_dtype
-from warpfrag.numerics.epilogue import Epilogue, finish
-from warpfrag.numerics.formats import FORMATS
-from warpfrag.prediction.libraries import instruction_for
-from warpfrag.prediction.predict_order import PredictedOrder, find_product_order, product_kind
-from warpfrag.products.backend import check_backend
-from warpfrag.products.gemm import gemm
-from warpfrag.products.order import Order
+from warpfrag.layout.coordinates import check_flag
+from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.tensorcore.backends.device_kernel import cupy
 from warpfrag.torch.operations import OPERATIONS, PLAIN_PRODUCTS, TorchProduct, has_numbers
 from warpfrag.torch.process import ProcessSwitch, ProductHooks
 from warpfrag.torch.rounding import TensorScale, check_scale, rounded, scale_factor, widened
@@ -37,7 +37,7 @@ from warpfrag.torch.rounding import TensorScale, check_scale, rounded, scale_fac
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from warpfrag.isa.words import HasForm
+    from warpfrag.isa.qualifiers import HasForm
 
 ASCENDING = Order()
 

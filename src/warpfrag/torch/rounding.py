@@ -10,10 +10,10 @@ from typing import Literal, TypeAlias
 import numpy as np
 import torch
 
+from warpfrag.blas.array_types import ArrayKind, to_caller_kind
 from warpfrag.errors import InvalidOperand, quote
-from warpfrag.numerics.codes import as_read, from_codes, to_codes
-from warpfrag.numerics.formats import FORMATS
-from warpfrag.products.array_kinds import ArrayKind, to_caller_kind
+from warpfrag.formats.codes import as_read, from_codes, to_codes
+from warpfrag.formats.number_formats import FORMATS
 
 TensorScale: TypeAlias = float | Literal["amax"]
 """The scale of a whole tensor."""

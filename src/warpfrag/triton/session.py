@@ -10,8 +10,8 @@ from triton.runtime import driver
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction, KernelInterface
 
-from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import InvalidOperand, PtxError, quote
+from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.triton.arguments import as_tensor
 from warpfrag.triton.driver import EntryLauncher, LoadedKernel, MachineDriver, keep_ptx, name_arguments
 

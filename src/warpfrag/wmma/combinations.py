@@ -5,17 +5,17 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from warpfrag.catalog.registry import get
 from warpfrag.errors import InvalidOperand
-from warpfrag.isa.names import spell
+from warpfrag.isa.instruction_names import spell
+from warpfrag.isa.qualifiers import Form, Shape
 from warpfrag.isa.rows import forms, legal_targets
 from warpfrag.isa.targets import read_target
-from warpfrag.isa.words import Form, Shape
+from warpfrag.tensorcore.registry import get
 from warpfrag.wmma.types import BY_FORMAT, ElementType, MatrixLayout, Use
 
 if TYPE_CHECKING:
-    from warpfrag.catalog.instruction import Instruction
-    from warpfrag.execution.operand import Operand
+    from warpfrag.tensorcore.instruction import Instruction
+    from warpfrag.tensorcore.operand import Operand
 
 PRODUCT = "wmma.mma"
 LOAD = "wmma.load"

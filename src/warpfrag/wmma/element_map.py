@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from warpfrag.catalog.evidence import Evidence
-from warpfrag.core.coordinates import check_index
-from warpfrag.core.expressions import element_formulas
-from warpfrag.core.frozen import frozen_dataclass
+from warpfrag.layout.coordinates import check_index
+from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.layout.index_expressions import element_formulas
+from warpfrag.tensorcore.evidence import Evidence
 
 if TYPE_CHECKING:
-    from warpfrag.core.coordinates import Coordinate
-    from warpfrag.core.layout import Layout
-    from warpfrag.execution.operand import Operand
+    from warpfrag.layout.coordinates import Coordinate
+    from warpfrag.layout.linear_layout import Layout
+    from warpfrag.tensorcore.operand import Operand
 
 
 class ElementPlace(NamedTuple):

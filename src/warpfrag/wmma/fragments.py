@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from warpfrag.errors import InvalidOperand, quote
-from warpfrag.execution import fragment as registers
-from warpfrag.isa.words import Shape
-from warpfrag.numerics.codes import from_codes
+from warpfrag.formats.codes import from_codes
+from warpfrag.isa.qualifiers import Shape
+from warpfrag.tensorcore import fragment as registers
 from warpfrag.wmma.combinations import base_arch, find_operand
 from warpfrag.wmma.element_map import ElementMap
 from warpfrag.wmma.types import ElementType, MatrixLayout, as_real, element_type, spelling
@@ -19,7 +19,7 @@ from warpfrag.wmma.types import Use as Uses
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from warpfrag.numerics.arrays import Array, Words
+    from warpfrag.formats.arrays import Array, Words
 
 
 class Fragment:

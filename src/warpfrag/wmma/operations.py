@@ -118,7 +118,7 @@ def multiply(
     types = (d.element_type, a.element_type, c.element_type)
     instruction = find_product(a.shape, layouts, types, a.arch, saturate=saturate, bit_operation=bit_operation)
     if d.is_measured:
-        from warpfrag.catalog.execute import execute
+        from warpfrag.tensorcore.execute import execute
 
         d.words[...] = execute(instruction, a.words, b.words, c.words, arch=a.arch)
     else:

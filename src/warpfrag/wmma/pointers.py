@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import InvalidOperand, quote
-from warpfrag.execution.fragment import cut_slots as cut_elements
+from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.tensorcore.fragment import cut_slots as cut_elements
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from warpfrag.numerics.arrays import Array
+    from warpfrag.formats.arrays import Array
     from warpfrag.wmma.types import ElementType
 
 # CUDA C++ Programming Guide, load_matrix_sync: alignment of the first element, and what ldm is a multiple of

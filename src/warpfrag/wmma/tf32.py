@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
-from warpfrag.numerics.formats import FORMATS
+from warpfrag.formats.number_formats import FORMATS
 from warpfrag.wmma.types import as_real
 
 if TYPE_CHECKING:

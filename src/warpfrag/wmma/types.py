@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import InvalidOperand, quote
-from warpfrag.numerics.arrays import as_array
-from warpfrag.numerics.codes import natural_dtype
-from warpfrag.numerics.formats import FORMATS, Format
+from warpfrag.formats.arrays import as_array
+from warpfrag.formats.codes import natural_dtype
+from warpfrag.formats.number_formats import FORMATS, Format
+from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from warpfrag.numerics.formats import FORMATS
+from warpfrag.formats.number_formats import FORMATS
 
 TARGET = Path(__file__).parent / "mmasim.npz"
 DIGESTS = Path(__file__).parent / "tcgen05.csv"

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Literal, NotRequired, TypedDict, Unpack
 
 import click
 
-from warpfrag.catalog.registry import get
 from warpfrag.cli.support.fragment_argument import fragment_json, fragment_text, read_operand
 from warpfrag.cli.support.options import (
     complete_operand,
@@ -21,18 +20,19 @@ from warpfrag.cli.support.options import (
 )
 from warpfrag.cli.support.output import DONE, NO, echo, print_heading, print_json, print_notes, print_table
 from warpfrag.cli.support.verbs import verb
-from warpfrag.memory.shared_memory import MAX_BYTES, SWIZZLES, Memory
-from warpfrag.motion.addresses import address_sum, sum_expression, swizzle_expression, thread_name
-from warpfrag.motion.loads import loads, search, stores
-from warpfrag.motion.tile_search import CHUNK, search_tiles
-from warpfrag.render.files import write_atomically
+from warpfrag.files import write_atomically
+from warpfrag.plans.addresses import address_sum, sum_expression, swizzle_expression, thread_name
+from warpfrag.plans.loads import loads, search, stores
+from warpfrag.plans.tile_search import CHUNK, search_tiles
+from warpfrag.smem.shared_memory import MAX_BYTES, SWIZZLES, Memory
+from warpfrag.tensorcore.registry import get
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from warpfrag.execution.operand import Operand
-    from warpfrag.motion.access import Access, Direction
-    from warpfrag.motion.access_plan import AccessPlan
+    from warpfrag.plans.access import Access, Direction
+    from warpfrag.plans.access_plan import AccessPlan
+    from warpfrag.tensorcore.operand import Operand
 
 SWIZZLE_WORDS = [str(swizzle) for swizzle in SWIZZLES]
 IN_LINE = 8  # addresses
@@ -133,7 +133,7 @@ def answer(direction: Direction, options: AccessOptions) -> int:
     chosen = plans if options["plan_number"] is None else plans[first : first + 1]
     code = plans[first].emit(options["lang"]) if options["lang"] and plans else None
     if options["output"] and plans and not code:
-        from warpfrag.drawing import draw
+        from warpfrag.viz.draw import draw
 
         draw(plans[first]).save(options["output"])
     if options["as_json"]:

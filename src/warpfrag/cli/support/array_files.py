@@ -9,7 +9,7 @@ import click
 from warpfrag.cli.support.matrix_files import read_source
 from warpfrag.cli.support.options import complete_file
 from warpfrag.errors import InvalidOperand, UnusableFile
-from warpfrag.numerics.formats import FORMATS
+from warpfrag.formats.number_formats import FORMATS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +40,7 @@ def read_array(file: str, codes: str | None, option: str = "--codes") -> NDArray
     """The array in a file; with `codes`, the numbers of that format whose codes it holds."""
     import numpy as np
 
-    from warpfrag.numerics.codes import check_codes, code_dtype, from_codes
+    from warpfrag.formats.codes import check_codes, code_dtype, from_codes
 
     source = read_source(file, MAX_BYTES)
     if not source.is_array:

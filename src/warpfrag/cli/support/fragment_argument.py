@@ -9,13 +9,13 @@ import re
 from math import prod
 from typing import TYPE_CHECKING
 
-from warpfrag.catalog.registry import get
 from warpfrag.cli.support.output import shape_text
 from warpfrag.errors import InvalidOperand, quote
-from warpfrag.execution.operand import Operand
+from warpfrag.tensorcore.operand import Operand
+from warpfrag.tensorcore.registry import get
 
 if TYPE_CHECKING:
-    from warpfrag.catalog.instruction import Instruction
+    from warpfrag.tensorcore.instruction import Instruction
 
 # names of instructions hold pairs of colons, as in kind::mxf4: a single one ends the name
 FRAGMENT = re.compile(r"(?P<name>.+[^:]):(?P<operand>[A-Za-z_]+(?::[^:]*)?)", re.ASCII)

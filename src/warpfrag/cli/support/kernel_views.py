@@ -8,11 +8,11 @@ import click
 
 from warpfrag.cli.support.output import DONE, NO, echo, print_heading, print_json, print_table, terminal_width
 from warpfrag.errors import InvalidOperand, quote
-from warpfrag.render.files import write_atomically
+from warpfrag.files import write_atomically
 
 if TYPE_CHECKING:
-    from warpfrag.drawing.drawing import Drawing
     from warpfrag.ptx import Comparison, InstructionView, Kernel, OperandValues, Run
+    from warpfrag.viz.drawing import Drawing
 
 MAX_ROWS = 30
 
@@ -30,7 +30,7 @@ def print_profile(run: Run, *, by: str | None, output: str | None, as_json: bool
     """The profile of a launch, as text, JSON or a page."""
     profile = run.profile
     if output is not None:
-        from warpfrag.explorer.profile_page import build_profile_page
+        from warpfrag.viz.explorer.profile_page import build_profile_page
 
         if not output.endswith((".html", ".htm")):
             msg = f"profile: expected a name that ends in .html, got {quote(output)}"
@@ -129,8 +129,8 @@ def _number(item: OperandValues, lane: int) -> str:
 
 def drawing_of(view: InstructionView, visit: int) -> Drawing:
     """The operands of a matrix instruction as a figure, with their values."""
-    from warpfrag.catalog.registry import get
-    from warpfrag.drawing.value_view import draw_values
+    from warpfrag.tensorcore.registry import get
+    from warpfrag.viz.value_view import draw_values
 
     instruction = get(view.instruction, target=view.arch) if "wmma" in view.instruction[:5] else get(view.instruction)
     matrices = [

@@ -18,9 +18,9 @@ from io import BytesIO, StringIO
 from typing import TYPE_CHECKING, Any
 
 from warpfrag.cli.support.output import shape_text, table_lines
-from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import InvalidOperand, UnusableFile, quote
-from warpfrag.render.files import read_bytes
+from warpfrag.files import read_bytes
+from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from warpfrag.numerics.formats import Format, Rounding
+    from warpfrag.formats.number_formats import Format, Rounding
 
 MAX_BYTES = 1 << 24  # of an input: the largest operand, as text with every digit, is a tenth of that
 MAX_DIGITS = 4000  # of a number: an exact f64 has at most 1100, and Python reads no more than 4300
@@ -121,7 +121,7 @@ def codes_of(
     """The codes of the matrix in a source."""
     if not source.is_array:
         return _codes_of_text(source, number_format, shape, raw=raw, rounding=rounding)
-    from warpfrag.numerics.codes import check_codes, to_codes
+    from warpfrag.formats.codes import check_codes, to_codes
 
     array = source.array()
     if array.shape != shape:
@@ -137,7 +137,7 @@ def _codes_of_text(
 ) -> NDArray[Any]:
     import numpy as np
 
-    from warpfrag.numerics.codes import code_dtype
+    from warpfrag.formats.codes import code_dtype
 
     words = _words(source, shape)
     known: dict[str, int] = {}  # a matrix repeats its numbers: zeros above all

@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.cli.support.options import CHOICES
 from warpfrag.cli.support.output import shape_text
-from warpfrag.core.coordinates import LANES, check_index
-from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import InvalidOperand, quote
-from warpfrag.execution.operand import Metadata, Operand, Scale, SparseOperand
-from warpfrag.isa.tcgen05.layouts import copies_in_words, scaled_lines
-from warpfrag.isa.tcgen05.products import TensorForm
+from warpfrag.isa.tcgen05_forms import TensorForm
+from warpfrag.isa.tmem_layouts import copies_in_words, scaled_lines
+from warpfrag.layout.coordinates import LANES, check_index
+from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.tensorcore.operand import Metadata, Operand, Scale, SparseOperand
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from warpfrag.catalog.instruction import Instruction
-    from warpfrag.core.coordinates import Place
-    from warpfrag.core.layout import Layout
-    from warpfrag.execution.operand import Registers
-    from warpfrag.execution.tensor_operand import TensorScale
+    from warpfrag.layout.coordinates import Place
+    from warpfrag.layout.linear_layout import Layout
+    from warpfrag.tensorcore.instruction import Instruction
+    from warpfrag.tensorcore.operand import Registers
+    from warpfrag.tensorcore.tensor_operand import TensorScale
 
 Record = dict[str, int]
 ADDRESSES = "addresses"
@@ -97,7 +97,7 @@ class OperandView:
     @property
     def matrix_registers(self) -> Metadata | Scale | Operand | TensorScale:
         """The registers of an operand that is a matrix; addresses are refused."""
-        from warpfrag.execution.tensor_operand import TensorScale
+        from warpfrag.tensorcore.tensor_operand import TensorScale
 
         if not isinstance(self.registers, Metadata | Scale | Operand | TensorScale):
             msg = f"addresses of {self.instruction} are no matrix; `warpfrag at` and `warpfrag where` show them"
@@ -353,7 +353,7 @@ def _loaded(view: OperandView, registers: Registers, load: Load) -> OperandView:
     """The same operand after a load; the registers of a load or store themselves, at another address."""
     if load == TENSOR_MEMORY:
         return view
-    from warpfrag.execution.tensor_operand import after_load, load_layout
+    from warpfrag.tensorcore.tensor_operand import after_load, load_layout
 
     column, base_lane = load.column or 0, load.base_lane or 0
     if view.is_access and load.through is None:

@@ -10,14 +10,14 @@ import click
 
 from warpfrag.errors import IllegalInstruction, WarpfragError, quote
 from warpfrag.isa.targets import gpus, read_target, targets
-from warpfrag.notations import NOTATIONS
+from warpfrag.layout.notations import NOTATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from click.shell_completion import CompletionItem
 
-    from warpfrag.products.order import Order
+    from warpfrag.blas.order import Order
 
 Function = TypeVar("Function", bound="Callable[..., object]")
 
@@ -37,7 +37,7 @@ CHOICES = {
 
 def read_order(text: str) -> Order:
     """The type of --order: an order of additions, written as its fields, such as split_k=3,unit=64,in_place=1."""
-    from warpfrag.products.order import Order
+    from warpfrag.blas.order import Order
 
     fields: dict[str, Any] = {}
     for part in filter(None, text.replace(" ", "").split(",")):
@@ -76,7 +76,7 @@ def target(text: str) -> str:
 
 def complete_instruction(_context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
     """The names that begin so, in full, or as people shorten them: what a shell offers."""
-    from warpfrag.isa.names import spell
+    from warpfrag.isa.instruction_names import spell
     from warpfrag.isa.ops import OPS
     from warpfrag.isa.rows import forms
 
@@ -90,7 +90,7 @@ def complete_instruction(_context: click.Context, _parameter: click.Parameter, s
 
 def complete_operand(context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
     """The operands that begin so, of the instruction that stands before."""
-    from warpfrag.catalog.registry import get
+    from warpfrag.tensorcore.registry import get
 
     try:
         return _beginning(get(context.params.get("name") or "").operands, start)

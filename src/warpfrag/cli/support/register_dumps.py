@@ -17,14 +17,14 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.cli.support.matrix_files import COMMENT, MAX_DIGITS, exact_value
-from warpfrag.core.coordinates import LANES
 from warpfrag.errors import InvalidOperand, quote
+from warpfrag.layout.coordinates import LANES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from warpfrag.execution.operand import Registers
-    from warpfrag.numerics.formats import Format
+    from warpfrag.formats.number_formats import Format
+    from warpfrag.tensorcore.operand import Registers
 
 REGISTER_BITS = 32
 MASK = (1 << REGISTER_BITS) - 1

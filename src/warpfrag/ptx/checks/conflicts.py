@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from warpfrag.core.coordinates import LANES
+from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.checks.findings import KernelAccess, KernelFinding
 from warpfrag.ptx.checks.shadow import STEP_SHIFT
 

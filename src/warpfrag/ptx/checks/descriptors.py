@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warpfrag.execution.prepared import prepare
-from warpfrag.memory.descriptor import Descriptor, contradictions
 from warpfrag.ptx.checks.findings import KernelFinding
 from warpfrag.ptx.checks.observers import StepObserver
+from warpfrag.smem.descriptor import Descriptor, contradictions
+from warpfrag.tensorcore.prepared import prepare
 
 if TYPE_CHECKING:
-    from warpfrag.isa.words import Form
+    from warpfrag.isa.qualifiers import Form
     from warpfrag.ptx.checks.findings import FindingCollector
     from warpfrag.ptx.interpreter.warp_batch import WarpBatch
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from warpfrag.isa.words import Form
+    from warpfrag.isa.qualifiers import Form
     from warpfrag.ptx.interpreter.lane_group import LaneGroup
     from warpfrag.ptx.interpreter.tensor_access import TensorAccess
     from warpfrag.ptx.program.program import DecodedInstruction

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.core.coordinates import LANES
+from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.checks.conflicts import AccessGroup, ConflictReporter
 from warpfrag.ptx.checks.ordering import BLOCK, CLUSTER, GPU, Ordering
 from warpfrag.ptx.checks.shadow import (

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.core.coordinates import LANES
+from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.checks.findings import KernelFinding
 from warpfrag.ptx.checks.observers import StepObserver
 from warpfrag.ptx.checks.ordering import Snapshot, SyncObject

@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.core.coordinates import LANES
-from warpfrag.isa.tcgen05.layouts import TENSOR_COLUMNS
+from warpfrag.isa.tmem_layouts import TENSOR_COLUMNS
+from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.checks.findings import KernelAccess, KernelFinding
 from warpfrag.ptx.checks.observers import StepObserver
 from warpfrag.ptx.program.actions import TensorThreadOp

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.core.coordinates import LANES
-from warpfrag.execution import fragment, matrix_moves
 from warpfrag.isa.operands import operands
+from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.checks.findings import KernelFinding
 from warpfrag.ptx.checks.observers import StepObserver
 from warpfrag.ptx.checks.tensor_memory import WrittenColumns
@@ -40,11 +39,12 @@ from warpfrag.ptx.program.actions import (
 )
 from warpfrag.ptx.program.program import MemoryOperand, Register, VectorOperand
 from warpfrag.ptx.program.types import container
+from warpfrag.tensorcore import fragment, matrix_moves
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from warpfrag.isa.words import Form
+    from warpfrag.isa.qualifiers import Form
     from warpfrag.ptx.checks.findings import FindingCollector
     from warpfrag.ptx.interpreter.tensor_access import TensorAccess
     from warpfrag.ptx.interpreter.warp_batch import WarpBatch

@@ -20,10 +20,7 @@ import numpy as np
 from llvmlite import ir
 from numba import cfunc, types
 
-from warpfrag.arithmetic.kernels.jit import Array, Flag, Int, entry, inner
-from warpfrag.arithmetic.kernels.llvm import typed_intrinsic
-from warpfrag.arithmetic.kernels.objects import say_uncached
-from warpfrag.core.coordinates import LANES
+from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.compiler import access_hook, context, screen_state
 from warpfrag.ptx.compiler.access_hook import COPY_GROUPS, LOCAL_BUFFER, SHARED_BUFFER
 from warpfrag.ptx.compiler.context import ALLOCATION_WORDS, ALLOCATIONS, SCREEN_STATE, SUSPICIONS, WRITERS
@@ -50,6 +47,9 @@ from warpfrag.ptx.compiler.screen_state import (
     SHARED_ACCESSES,
     SHARED_MARKS,
 )
+from warpfrag.tensorcore.kernels.jit import Array, Flag, Int, entry, inner
+from warpfrag.tensorcore.kernels.llvm_helpers import typed_intrinsic
+from warpfrag.tensorcore.kernels.objects import say_uncached
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

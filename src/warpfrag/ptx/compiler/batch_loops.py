@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from warpfrag.arithmetic.kernels.jit import Array, Flag, Int, entry, inner
 from warpfrag.ptx.interpreter.mbarriers import COUNT, MAX_TX, TX_BITS
 from warpfrag.ptx.interpreter.store_tags import (
     BLOCK_FIELD,
@@ -13,6 +12,7 @@ from warpfrag.ptx.interpreter.store_tags import (
     WARP_FIELD,
     WORD_BYTES,
 )
+from warpfrag.tensorcore.kernels.jit import Array, Flag, Int, entry, inner
 
 NEXT_INTERVAL, WHOLE_WORD = np.uint64(1 << INTERVAL_SHIFT), np.uint64(WORD_BYTES)
 WAITED = np.uint64(HAS_WAITED_SHIFT)

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from warpfrag.core.coordinates import LANES
 from warpfrag.errors import Fault
-from warpfrag.memory.tensor_map import GRANULE, MAP_ALIGN, MAP_BYTES, SHARED_ALIGN, TensorMapFields
+from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.interpreter.bulk_copies import LaneCopies, run_tensor_copy
 from warpfrag.ptx.interpreter.lane_group import items_of
 from warpfrag.ptx.interpreter.mbarriers import MAX_TX, TX_BITS, TX_SHIFT
 from warpfrag.ptx.interpreter.store_tags import elements
 from warpfrag.ptx.program.types import TYPES
+from warpfrag.smem.tensor_map import GRANULE, MAP_ALIGN, MAP_BYTES, SHARED_ALIGN, TensorMapFields
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.arithmetic.kernels import build_objects, objects
 from warpfrag.ptx.compiler.loops import LOOPS, SET, source_digest
+from warpfrag.tensorcore.kernels import build_objects, objects
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from warpfrag.arithmetic.kernels.target import ObjectTarget
+    from warpfrag.tensorcore.kernels.processor import ObjectTarget
 
 ARRAY = re.compile(r"(.+)\[(\d)\]")
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.core.coordinates import LANES
 from warpfrag.errors import Fault, PtxError, WarpfragError
+from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.compiler import context as word
 from warpfrag.ptx.compiler import scheduler_state as sched
 from warpfrag.ptx.compiler.box_copies import BoxCopies

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from warpfrag.arithmetic.kernels.jit import Array, Flag, Int, entry, inner
+from warpfrag.tensorcore.kernels.jit import Array, Flag, Int, entry, inner
 
 HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 U1 = np.uintp(1)

@@ -15,8 +15,8 @@ import struct
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, TypeVar
 
-from warpfrag.core.coordinates import LANES
-from warpfrag.core.frozen import frozen_dataclass
+from warpfrag.layout.coordinates import LANES
+from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

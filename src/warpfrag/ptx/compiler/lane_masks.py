@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from warpfrag.arithmetic.kernels.jit import Array, Int, inner
-from warpfrag.core.coordinates import LANES
+from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.interpreter.warp_batch import NOT_RUNNABLE, PRIORITY_UNIT, QUANTUM
+from warpfrag.tensorcore.kernels.jit import Array, Int, inner
 
 
 @inner

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from warpfrag.numerics.formats import FORMATS
+from warpfrag.formats.number_formats import FORMATS
 from warpfrag.ptx.compiler.ir_builder import IntLanes, IRBuilder, float_splat, splat
 from warpfrag.ptx.compiler.special_functions import lower_approximate, quotient_factors
 from warpfrag.ptx.program.state_spaces import WINDOWS

@@ -13,15 +13,15 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from warpfrag.arithmetic.kernels import objects
-from warpfrag.arithmetic.kernels.target import targets_for_host
 from warpfrag.ptx.compiler import object_cache
+from warpfrag.tensorcore.kernels import objects
+from warpfrag.tensorcore.kernels.processor import targets_for_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from warpfrag.arithmetic.kernels.jit import KernelEntry
-    from warpfrag.arithmetic.kernels.target import ObjectTarget
+    from warpfrag.tensorcore.kernels.jit import KernelEntry
+    from warpfrag.tensorcore.kernels.processor import ObjectTarget
 
 SET = "ptx-"
 """How the names of the wheel's objects begin."""
@@ -40,9 +40,12 @@ DEPENDS_ON = (
         )
     ),
     *(PTX / "interpreter" / f"{name}.py" for name in ("mbarriers", "store_tags", "warp_batch")),
-    *(PTX.parent / "arithmetic" / "kernels" / f"{name}.py" for name in ("build_objects", "jit", "llvm", "objects")),
+    *(
+        PTX.parent / "tensorcore" / "kernels" / f"{name}.py"
+        for name in ("build_objects", "jit", "llvm_helpers", "objects")
+    ),
     PTX / "program" / "state_spaces.py",
-    PTX.parent / "core" / "coordinates.py",
+    PTX.parent / "layout" / "coordinates.py",
 )
 """The files whose text, or whose constants, are in the code of a loop."""
 
@@ -117,7 +120,7 @@ class Loop:
 
     def _build(self, name: str, target: ObjectTarget, arguments: tuple[object, ...]) -> objects.ObjectFunction | None:
         """What numba and LLVM make now, and is kept."""
-        from warpfrag.arithmetic.kernels import build_objects
+        from warpfrag.tensorcore.kernels import build_objects
 
         try:
             data = build_objects.packed({name: (self.entry, arguments)}, source_digest(), target)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from warpfrag.core.coordinates import LANES
 from warpfrag.errors import Fault
+from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.compiler.scheduler_state import (
     ADDRESS,
     ARRIVES,

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from warpfrag.arithmetic.kernels.jit import Array, Flag, Int, inner
-from warpfrag.core.coordinates import LANES
+from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.compiler.batch_loops import (
     ARRIVALS,
     COUNT_SHIFT,
@@ -46,6 +45,7 @@ from warpfrag.ptx.compiler.scheduler_state import (
 from warpfrag.ptx.interpreter.mbarriers import NOT_ASLEEP
 from warpfrag.ptx.interpreter.store_tags import INTERVAL_SHIFT
 from warpfrag.ptx.program.state_spaces import SHARED_START, SPACES
+from warpfrag.tensorcore.kernels.jit import Array, Flag, Int, inner
 
 NEXT_INTERVAL = np.uint64(1 << INTERVAL_SHIFT)
 OBJECT_BYTES = 8

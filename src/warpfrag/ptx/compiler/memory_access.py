@@ -11,8 +11,7 @@ Each helper is a module of its own, the same for all kernels: it is compiled onc
 
 from __future__ import annotations
 
-from warpfrag.core.coordinates import LANES
-from warpfrag.memory.shared_memory import BANK_BYTES
+from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.compiler import context
 from warpfrag.ptx.compiler.access_hook import SCREEN, SCREENED, TELL_GROUPS, screen_call
 from warpfrag.ptx.compiler.async_copies import COPY_PARAMETERS, copy_text
@@ -29,6 +28,7 @@ from warpfrag.ptx.compiler.wavefronts import (
 from warpfrag.ptx.program import state_spaces
 from warpfrag.ptx.program.inexact import InexactCause
 from warpfrag.ptx.program.state_spaces import SPACES
+from warpfrag.smem.shared_memory import BANK_BYTES
 
 Helper = tuple[str, str, int, int]
 """load or store, the state space, the bits of an element, the elements of a lane: 16 bytes at most.

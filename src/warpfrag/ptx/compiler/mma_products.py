@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.core.coordinates import LANES
-from warpfrag.core.frozen import frozen_dataclass
-from warpfrag.execution.prepared import PreparedInstruction, prepare
 from warpfrag.isa.legality import form_of
+from warpfrag.layout.coordinates import LANES
+from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.compiler.pending_products import UNIT_WORDS, OperandCodes, OperandUnits, PendingProduct, TilePlaces
 from warpfrag.ptx.interpreter.matrix_instructions import matrix_name
 from warpfrag.ptx.program.program import Register, VectorOperand
+from warpfrag.tensorcore.prepared import PreparedInstruction, prepare
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from warpfrag.execution.prepared import OperandCodec
     from warpfrag.ptx.compiler.pending_products import PendingProducts
     from warpfrag.ptx.compiler.warp_code import RegisterLayout
     from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
+    from warpfrag.tensorcore.prepared import OperandCodec
 
     Index = NDArray[np.int64]
 

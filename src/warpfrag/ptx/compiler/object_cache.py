@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from llvmlite import __version__ as llvmlite_version
 from llvmlite import binding as llvm
 
-from warpfrag.arithmetic.kernels.objects import say_uncached, warn
+from warpfrag.tensorcore.kernels.objects import say_uncached, warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

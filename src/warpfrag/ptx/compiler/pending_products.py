@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from warpfrag.arithmetic.product import multiply
-from warpfrag.arithmetic.protocol import ProductOperands
 from warpfrag.ptx.compiler.liveness import indices_of
 from warpfrag.ptx.compiler.operand_groups import group_by_operands
 from warpfrag.ptx.program.actions import DirectCall, IndirectCall, Return
+from warpfrag.tensorcore.backend_protocol import ProductOperands
+from warpfrag.tensorcore.matmul import multiply
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from warpfrag.arithmetic.backends import KernelSelector
     from warpfrag.ptx.program.program import DecodedInstruction, Program
+    from warpfrag.tensorcore.backends import KernelSelector
 
     Index = NDArray[np.int64]
 

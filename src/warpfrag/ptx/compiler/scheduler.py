@@ -19,9 +19,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 
-from warpfrag.arithmetic.kernels.jit import Array, Flag, Int, entry, inner
-from warpfrag.arithmetic.kernels.llvm import typed_intrinsic
-from warpfrag.core.coordinates import LANES
+from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.compiler import batch_loops, lane_masks, mbarrier_steps, scheduler_state
 from warpfrag.ptx.compiler import context as context_words
 from warpfrag.ptx.compiler.context import FAULT_STEP, NO_FAULT
@@ -75,6 +73,8 @@ from warpfrag.ptx.interpreter.mbarriers import MAX_TX, NOT_ASLEEP
 from warpfrag.ptx.interpreter.store_tags import INTERVAL_SHIFT
 from warpfrag.ptx.interpreter.warp_batch import NOT_RUNNABLE, PRIORITY_UNIT, QUANTUM
 from warpfrag.ptx.program.state_spaces import SHARED_START
+from warpfrag.tensorcore.kernels.jit import Array, Flag, Int, entry, inner
+from warpfrag.tensorcore.kernels.llvm_helpers import typed_intrinsic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

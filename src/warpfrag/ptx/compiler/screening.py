@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from warpfrag.core.coordinates import LANES
+from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.compiler import context
 from warpfrag.ptx.compiler import screen_state as words
 from warpfrag.ptx.compiler.access_hook import LOCAL_BUFFER, SHARED_BUFFER

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from warpfrag.core.frozen import frozen_dataclass
+from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.compiler.liveness import indices_of, live_after
 from warpfrag.ptx.compiler.memory_access import DECLARED, Helper, declaration, helper_texts
 from warpfrag.ptx.compiler.warp_code import COMPILED, RegisterLayout, UnsupportedStep, WarpCode

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from warpfrag.numerics.formats import CANONICAL_NANS
+from warpfrag.formats.number_formats import CANONICAL_NANS
 from warpfrag.ptx.compiler.ir_builder import FloatLanes, IntLanes, IRBuilder, float_splat, splat
 from warpfrag.ptx.semantics.special_functions import (
     COLUMN,

@@ -9,7 +9,7 @@ somebody else, whom nothing orders, bytes are compared.
 
 from __future__ import annotations
 
-from warpfrag.core.coordinates import LANES
+from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.compiler import context
 from warpfrag.ptx.compiler.ir_builder import next_lane_lines, splat_lines
 from warpfrag.ptx.interpreter.store_tags import (

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.core.coordinates import LANES
-from warpfrag.core.frozen import frozen_dataclass
+from warpfrag.layout.coordinates import LANES
+from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.compiler import context
 from warpfrag.ptx.compiler.ir_builder import IntLanes, IRBuilder, splat
 from warpfrag.ptx.compiler.lane_ops import LOWERINGS, choose_nan, is_nan, lower_contracted, lower_lop3

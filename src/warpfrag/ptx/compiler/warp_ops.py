@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from warpfrag.core.coordinates import LANES
+from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.compiler.ir_builder import IntLanes, splat
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ many of the wavefronts are bank conflicts: those that as many units, spread even
 
 from __future__ import annotations
 
-from warpfrag.core.coordinates import LANES
-from warpfrag.memory.shared_memory import BANK_BYTES, BANKS
+from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.compiler.ir_builder import next_lane_lines, splat_lines
 from warpfrag.ptx.interpreter.memory import SECTOR
+from warpfrag.smem.shared_memory import BANK_BYTES, BANKS
 
 LOW_HALF = (1 << 32) - 1
 PREVIOUS_LANES = "<i32 0, " + ", ".join(f"i32 {lane}" for lane in range(LANES - 1)) + ">"

@@ -11,26 +11,26 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from warpfrag.core.coordinates import LANES
-from warpfrag.core.frozen import frozen_dataclass
-from warpfrag.execution.prepared import prepare
-from warpfrag.execution.wgmma import element_places
+from warpfrag.layout.coordinates import LANES
+from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.compiler.pending_products import UNIT_WORDS, OperandCodes, OperandUnits, PendingProduct, TilePlaces
 from warpfrag.ptx.interpreter.matrix_instructions import words_of
 from warpfrag.ptx.program.actions import MatrixOp
 from warpfrag.ptx.program.program import Immediate, Register, VectorOperand
 from warpfrag.ptx.program.types import TYPES
+from warpfrag.tensorcore.execute_wgmma import element_places
+from warpfrag.tensorcore.prepared import prepare
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from warpfrag.execution.prepared import OperandCodec, PreparedInstruction
-    from warpfrag.isa.words import Form
+    from warpfrag.isa.qualifiers import Form
     from warpfrag.ptx.compiler.pending_products import PendingProducts, ProductSteps
     from warpfrag.ptx.compiler.warp_code import RegisterLayout
     from warpfrag.ptx.interpreter.lane_group import LaneGroup
     from warpfrag.ptx.interpreter.warp_state import WarpState
     from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
+    from warpfrag.tensorcore.prepared import OperandCodec, PreparedInstruction
 
     Index = NDArray[np.int64]
 

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from warpfrag.core.coordinates import LANES
 from warpfrag.errors import InvalidOperand, WarpfragError, quote
-from warpfrag.memory.shared_memory import is_whole
-from warpfrag.numerics.float_environment import exact_floats
+from warpfrag.formats.float_environment import exact_floats
+from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.debugger.breakpoints import Breakpoint, Stop, StopReason, ThreadAt, WatchAccess, Watchpoint
 from warpfrag.ptx.debugger.explanation import InstructionView, results_now, sources_now
 from warpfrag.ptx.debugger.operand_view import operand_matrix, ptx_operands
@@ -25,18 +24,19 @@ from warpfrag.ptx.debugger.stepped_batch import SteppedBatch
 from warpfrag.ptx.interpreter.warp_state import LaunchPart, LaunchTally
 from warpfrag.ptx.program.actions import MatrixOp
 from warpfrag.ptx.program.program import registers_of
+from warpfrag.smem.shared_memory import is_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
-    from warpfrag.execution.operand import Operand
     from warpfrag.ptx.debugger.stepped_batch import Position
     from warpfrag.ptx.interpreter.memory import DeviceMemory, MemoryAccess
     from warpfrag.ptx.interpreter.warp_state import LaunchConfig
     from warpfrag.ptx.program.program import DecodedInstruction, Program, Register
     from warpfrag.ptx.reader.source_lines import SourceLine
+    from warpfrag.tensorcore.operand import Operand
 
     Block = tuple[int, int, int]
 

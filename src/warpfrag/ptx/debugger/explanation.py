@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.core.frozen import frozen_dataclass
+from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.debugger.operand_view import matrix_action, operand_matrix, operands_at, ptx_operands
 from warpfrag.ptx.interpreter.lane_group import LaneGroup, items_of
 from warpfrag.ptx.program.actions import LaneOp, MatrixOp, MemoryLoad, MemoryStore, Move, WarpCollective

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from warpfrag.core.coordinates import LANES
 from warpfrag.errors import WarpfragError
+from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.debugger.operand_view import WARPGROUP, staged_offsets
 from warpfrag.ptx.debugger.provenance import DifferingStep, NodeFacts, Provenance
 from warpfrag.ptx.interpreter.lane_group import items_of

@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpfrag.errors import InvalidOperand
-from warpfrag.execution.operand import Metadata, Operand, Scale, operands_of
-from warpfrag.execution.shared_operand import Shared
-from warpfrag.memory.descriptor import Descriptor
 from warpfrag.ptx.interpreter.lane_group import LaneGroup, items_of
 from warpfrag.ptx.interpreter.matrix_instructions import architecture_of, words_of
 from warpfrag.ptx.program.actions import MatrixOp
 from warpfrag.ptx.program.program import Immediate, VectorOperand
 from warpfrag.ptx.program.types import TYPES
+from warpfrag.smem.descriptor import Descriptor
+from warpfrag.tensorcore.operand import Metadata, Operand, Scale, operands_of
+from warpfrag.tensorcore.shared_operand import Shared
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from warpfrag.execution.operand import AnyOperand, Operands
     from warpfrag.ptx.interpreter.warp_state import WarpState
     from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
+    from warpfrag.tensorcore.operand import AnyOperand, Operands
 
 WARPGROUP = 4  # warps
 B64 = TYPES["b64"]

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from warpfrag.errors import InvalidOperand, quote
-from warpfrag.execution.shared_operand import Shared
-from warpfrag.memory.descriptor import Descriptor
-from warpfrag.memory.shared_memory import Memory
-from warpfrag.numerics.codes import code_dtype, from_codes
-from warpfrag.numerics.formats import FORMATS, Format
+from warpfrag.formats.codes import code_dtype, from_codes
+from warpfrag.formats.number_formats import FORMATS, Format
 from warpfrag.ptx.program.state_spaces import SHARED_START
+from warpfrag.smem.descriptor import Descriptor
+from warpfrag.smem.shared_memory import Memory
+from warpfrag.tensorcore.shared_operand import Shared
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from warpfrag.execution.operand import Operand
-    from warpfrag.memory.tensor_map import TensorMapFields
+    from warpfrag.smem.tensor_map import TensorMapFields
+    from warpfrag.tensorcore.operand import Operand
 
 
 class BoxMap(Protocol):

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.core.coordinates import LANES
 from warpfrag.errors import PtxError
+from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.interpreter.lane_group import LaneGroup
 from warpfrag.ptx.program.types import TYPES
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpfrag.errors import Fault
-from warpfrag.memory.tensor_map import GRANULE, MAP_ALIGN, MAP_BYTES, SHARED_ALIGN, TensorMapFields, replace_field
 from warpfrag.ptx.interpreter.lane_group import items_of
 from warpfrag.ptx.interpreter.memory import MemoryAccess, Owners
 from warpfrag.ptx.opcodes.asynchronous import reduction
@@ -28,6 +27,7 @@ from warpfrag.ptx.program.actions import (
 from warpfrag.ptx.program.inexact import InexactCause
 from warpfrag.ptx.program.types import TYPES
 from warpfrag.ptx.semantics.floats import FloatModifiers, add, is_nan
+from warpfrag.smem.tensor_map import GRANULE, MAP_ALIGN, MAP_BYTES, SHARED_ALIGN, TensorMapFields, replace_field
 
 if TYPE_CHECKING:
     from collections.abc import Callable

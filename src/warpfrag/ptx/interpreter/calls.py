@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.core.coordinates import LANES
 from warpfrag.errors import Fault, PtxError
+from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.program.program import Discard, MemoryOperand, VectorOperand
 from warpfrag.ptx.program.types import TYPES
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.core.coordinates import LANES
 from warpfrag.errors import PtxError
+from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.interpreter.special_registers import GRID_REGISTERS
 from warpfrag.ptx.program.actions import LaneOp
 from warpfrag.ptx.program.inexact import InexactCause

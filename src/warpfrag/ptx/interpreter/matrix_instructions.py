@@ -11,29 +11,29 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.catalog.execute import execute
-from warpfrag.core.coordinates import LANES
 from warpfrag.errors import Fault, IllegalInstruction, PtxError
-from warpfrag.execution import fragment, matrix_moves
-from warpfrag.execution.matrices import multiply_matrices
-from warpfrag.execution.wgmma import element_places, multiply_groups
+from warpfrag.isa.instruction_names import spell
 from warpfrag.isa.legality import able_architectures, arithmetic_arch
-from warpfrag.isa.names import spell
 from warpfrag.isa.operands import addresses as addresses_of
 from warpfrag.isa.operands import operands
 from warpfrag.isa.targets import read_target
+from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.interpreter.lane_group import LaneGroup, items_of
 from warpfrag.ptx.interpreter.memory import Owners
 from warpfrag.ptx.program.actions import MatrixOp
 from warpfrag.ptx.program.inexact import InexactCause
 from warpfrag.ptx.program.program import Discard, Immediate, Register, VectorOperand
 from warpfrag.ptx.program.types import TYPES
+from warpfrag.tensorcore import fragment, matrix_moves
+from warpfrag.tensorcore.execute import execute
+from warpfrag.tensorcore.execute_wgmma import element_places, multiply_groups
+from warpfrag.tensorcore.matrices import multiply_matrices
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warpfrag.isa.operands import OperandSpec
-    from warpfrag.isa.words import Form
+    from warpfrag.isa.qualifiers import Form
     from warpfrag.ptx.interpreter.warp_state import WarpState
     from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
     from warpfrag.ptx.program.types import Codes

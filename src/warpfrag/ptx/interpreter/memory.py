@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import Fault
-from warpfrag.memory.shared_memory import BANK_BYTES, BANKS
+from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.interpreter.heap import Heap
 from warpfrag.ptx.interpreter.store_tags import StoreTags, elements
 from warpfrag.ptx.program import state_spaces
 from warpfrag.ptx.program.inexact import InexactCause
 from warpfrag.ptx.semantics.textures import Surface
+from warpfrag.smem.shared_memory import BANK_BYTES, BANKS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

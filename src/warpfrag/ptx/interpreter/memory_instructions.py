@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.core.coordinates import LANES
 from warpfrag.errors import Fault, PtxError
+from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.interpreter.lane_group import items_of
 from warpfrag.ptx.program.inexact import InexactCause
 from warpfrag.ptx.program.program import Immediate, Register

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from warpfrag.core.coordinates import LANES
 from warpfrag.errors import PtxError
+from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.program.state_spaces import GRID_WORKSPACE, SHARED_START
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.core.coordinates import LANES
+from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.program.inexact import InexactCause
 
 if TYPE_CHECKING:

@@ -16,14 +16,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from warpfrag.arithmetic import nearest_plan
-from warpfrag.core.coordinates import LANES
 from warpfrag.errors import Fault, IllegalInstruction, PtxError, WarpfragError
-from warpfrag.execution import tcgen05
-from warpfrag.isa.tcgen05.layouts import TENSOR_COLUMNS, TENSOR_LANES, copied
-from warpfrag.isa.tcgen05.products import choose
-from warpfrag.isa.tcgen05.spelling import check_columns
-from warpfrag.memory.instruction_descriptor import InstructionDescriptor, ZeroColumnMask
+from warpfrag.isa.tcgen05_forms import choose
+from warpfrag.isa.tcgen05_spelling import check_columns
+from warpfrag.isa.tmem_layouts import TENSOR_COLUMNS, TENSOR_LANES, copied
+from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.interpreter.bulk_copies import LaneCopies
 from warpfrag.ptx.interpreter.lane_group import LaneGroup, items_of
 from warpfrag.ptx.interpreter.matrix_instructions import put_words, words_of
@@ -31,22 +28,25 @@ from warpfrag.ptx.interpreter.tensor_access import TensorAccess
 from warpfrag.ptx.program.actions import MemoryBarrier
 from warpfrag.ptx.program.program import Immediate, MemoryOperand, VectorOperand
 from warpfrag.ptx.program.types import TYPES
+from warpfrag.smem.instruction_descriptor import InstructionDescriptor, ZeroColumnMask
+from warpfrag.tensorcore import execute_tcgen05 as tcgen05
+from warpfrag.tensorcore.arithmetic import nearest_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
-    from warpfrag.arithmetic.rules import Rule
-    from warpfrag.isa.tcgen05.products import TensorForm
-    from warpfrag.isa.tcgen05.spelling import TensorSpelling
-    from warpfrag.numerics.arrays import Array, Words
+    from warpfrag.formats.arrays import Array, Words
+    from warpfrag.isa.tcgen05_forms import TensorForm
+    from warpfrag.isa.tcgen05_spelling import TensorSpelling
     from warpfrag.ptx.interpreter.mbarriers import Mbarriers
     from warpfrag.ptx.interpreter.observer import Observer
     from warpfrag.ptx.interpreter.warp_state import WarpState
     from warpfrag.ptx.program.actions import TensorThreadOp
     from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
     from warpfrag.ptx.program.types import Type
+    from warpfrag.tensorcore.rules import Rule
 
 U32, B32, B64, PRED = TYPES["u32"], TYPES["b32"], TYPES["b64"], TYPES["pred"]
 QUARTER = 32  # lanes of tensor memory that a warp reaches

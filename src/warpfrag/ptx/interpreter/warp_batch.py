@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from warpfrag.core.coordinates import LANES
 from warpfrag.errors import Fault, PtxError, WarpfragError
+from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.interpreter.barriers import BlockBarriers, ClusterBarriers
 from warpfrag.ptx.interpreter.bulk_copies import COPIES
 from warpfrag.ptx.interpreter.calls import CallStacks

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from warpfrag.core.coordinates import LANES
-from warpfrag.core.frozen import frozen_dataclass
+from warpfrag.layout.coordinates import LANES
+from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.interpreter.special_registers import INEXACT, special
 from warpfrag.ptx.interpreter.store_tags import first_tags, next_interval
 from warpfrag.ptx.program import state_spaces

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import InvalidOperand, quote
-from warpfrag.memory.tensor_map import MAP_ALIGN
+from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.interpreter.memory import Allocation
 from warpfrag.ptx.launch.device_array import ADDRESSES, DeviceArray
 from warpfrag.ptx.launch.host_arrays import as_bytes, as_host_array
@@ -19,6 +18,7 @@ from warpfrag.ptx.launch.tensor_map import TensorMap
 from warpfrag.ptx.program import state_spaces
 from warpfrag.ptx.program.program import Parameter
 from warpfrag.ptx.semantics.textures import Surface, Texture
+from warpfrag.smem.tensor_map import MAP_ALIGN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

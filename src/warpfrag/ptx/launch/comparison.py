@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import InvalidOperand, PtxError, WarpfragError, quote
-from warpfrag.numerics.float_environment import exact_floats
+from warpfrag.formats.float_environment import exact_floats
+from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.debugger.breakpoints import ThreadAt
 from warpfrag.ptx.debugger.lockstep import MIN_LIKENESS, Lockstep, Pairing
 from warpfrag.ptx.debugger.stepped_batch import SteppedBatch
@@ -126,7 +126,7 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         """A card for notebooks."""
-        from warpfrag.render.html import card, escape, table
+        from warpfrag.html import card, escape, table
 
         rows = [(str(step.line), step.text, str(step.thread), step.name, *map(hex, step.codes)) for step in self.trace]
         listed = rows if len(rows) <= MAX_TRACE else [rows[0], *rows[1 - MAX_TRACE :]]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from warpfrag.numerics.arrays import Array
+    from warpfrag.formats.arrays import Array
 
 
 class DeviceArray:

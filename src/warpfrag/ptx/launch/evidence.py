@@ -10,20 +10,20 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from warpfrag.arithmetic import nearest_plan
-from warpfrag.catalog.evidence import AUTHORITIES, Evidence, evidence
 from warpfrag.isa.legality import able_architectures
 from warpfrag.isa.operands import operands
 from warpfrag.isa.targets import read_target, targets
-from warpfrag.isa.tcgen05.products import rows_of, typed
+from warpfrag.isa.tcgen05_forms import rows_of, typed
 from warpfrag.ptx.lowering.contraction import sums_of_products
 from warpfrag.ptx.opcodes.hardware_evidence import compared
 from warpfrag.ptx.program.actions import AsyncCopy, MatrixOp, Refused, TensorThreadOp
 from warpfrag.ptx.program.inexact import MEASURED_ON, InexactCause
+from warpfrag.tensorcore.arithmetic import nearest_plan
+from warpfrag.tensorcore.evidence import AUTHORITIES, Evidence, evidence
 
 if TYPE_CHECKING:
-    from warpfrag.isa.tcgen05.spelling import TensorSpelling
-    from warpfrag.isa.words import Form
+    from warpfrag.isa.qualifiers import Form
+    from warpfrag.isa.tcgen05_spelling import TensorSpelling
     from warpfrag.ptx.program.opcode import OpcodeRow
     from warpfrag.ptx.program.program import DecodedInstruction, Program
 

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from warpfrag.arithmetic.schedule import SMALL, count_threads
-from warpfrag.core.coordinates import LANES
 from warpfrag.errors import WarpfragError
-from warpfrag.numerics.float_environment import exact_floats
+from warpfrag.formats.float_environment import exact_floats
+from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.compiler.engine import CompiledProgram, CompiledWarpBatch
 from warpfrag.ptx.interpreter.warp_batch import WarpBatch
 from warpfrag.ptx.interpreter.warp_state import LaunchConfig, LaunchPart, LaunchTally
 from warpfrag.ptx.program.actions import Atomic, BulkCopy, MemoryLoad, SystemCall, TensorCopy
 from warpfrag.ptx.program.program import DecodedInstruction, Discard
+from warpfrag.tensorcore.schedule import SMALL, count_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from warpfrag.blas.array_types import kind_of
 from warpfrag.errors import InvalidOperand
-from warpfrag.numerics.arrays import is_masked_array
-from warpfrag.products.array_kinds import kind_of
+from warpfrag.formats.arrays import is_masked_array
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

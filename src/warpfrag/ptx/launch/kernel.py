@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from warpfrag.arithmetic.schedule import check_threads
-from warpfrag.core.coordinates import LANES
-from warpfrag.core.deprecation import renamed_attributes
 from warpfrag.errors import CompilerDeparture, InvalidOperand, NotModelled, UnusableFile, quote
-from warpfrag.memory.tensor_map import MAP_ALIGN, MAP_BYTES
-from warpfrag.numerics.float_environment import exact_floats
+from warpfrag.files import read_bytes
+from warpfrag.formats.float_environment import exact_floats
+from warpfrag.layout.coordinates import LANES
+from warpfrag.layout.deprecation import renamed_attributes
 from warpfrag.ptx.checks.findings import BATCH_THREADS, ORDER_CHECKS
 from warpfrag.ptx.compiler.engine import CompiledProgram
 from warpfrag.ptx.interpreter.memory import Allocation, DeviceMemory
@@ -44,10 +43,10 @@ from warpfrag.ptx.program.departures import DEFAULT, DEPARTURES, VERSIONS, Compi
 from warpfrag.ptx.reader.linker import LinkInput, link_modules
 from warpfrag.ptx.reader.parser import parse
 from warpfrag.ptx.reader.source_lines import SourceLine, source_lines
-from warpfrag.render.files import read_bytes
+from warpfrag.smem.tensor_map import MAP_ALIGN, MAP_BYTES
+from warpfrag.tensorcore.schedule import check_threads
 
 if TYPE_CHECKING:
-    from warpfrag.catalog.evidence import Evidence
     from warpfrag.ptx.checks.findings import Check
     from warpfrag.ptx.compiler.screening import ProgramScreen
     from warpfrag.ptx.debugger.debugger import Debugger
@@ -56,6 +55,7 @@ if TYPE_CHECKING:
     from warpfrag.ptx.lowering.fragment_flow import LayoutUse
     from warpfrag.ptx.program.program import Parameter, Program
     from warpfrag.ptx.reader.syntax import ModuleSyntax
+    from warpfrag.tensorcore.evidence import Evidence
 
 MAX_TEXT = 1 << 28  # bytes of a module
 MODULE_START = re.compile(r"(\s|/\*.*?\*/)*\.version\s")

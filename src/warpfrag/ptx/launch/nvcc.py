@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from warpfrag.errors import CompilationFailed, InvalidOperand, MissingExtra, UnusableFile, quote
+from warpfrag.files import read_bytes
 from warpfrag.isa.targets import targets
 from warpfrag.ptx.compiler.object_cache import folders
 from warpfrag.ptx.launch.kernel import MAX_TEXT, Module, module_of
-from warpfrag.render.files import read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.core.frozen import frozen_dataclass
+from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.program.actions import MatrixOp
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class Profile:
 
     def _repr_html_(self) -> str:
         """A card for notebooks."""
-        from warpfrag.render.html import card, escape, table
+        from warpfrag.html import card, escape, table
 
         return card(f"<code>{escape(repr(self)[1:-1])}</code>", table(*self.table()))
 

@@ -6,14 +6,14 @@ from dataclasses import field
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from warpfrag.core.frozen import frozen_dataclass
+from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.launch.profile import Profile
 
 if TYPE_CHECKING:
-    from warpfrag.catalog.evidence import Evidence
     from warpfrag.ptx.checks.findings import KernelFinding, Verdict
     from warpfrag.ptx.launch.exploration import Exploration
     from warpfrag.ptx.reader.source_lines import SourceLine
+    from warpfrag.tensorcore.evidence import Evidence
 
 MAX_ROWS = 12  # of a table in a notebook
 MAX_NAMES = 3  # in a sentence
@@ -163,7 +163,7 @@ class Run:
 
     def _repr_html_(self) -> str:
         """A card for notebooks: the summary, the opcodes that ran most with their evidence, and the findings."""
-        from warpfrag.render import html
+        from warpfrag import html
 
         ranking = sorted(self.counts.opcodes.items(), key=itemgetter(1), reverse=True)
         rows = [

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.catalog.evidence import Evidence
 from warpfrag.errors import PtxError, WarpfragError
 from warpfrag.ptx.checks.findings import KINDS, Check, FindingCollector, KernelFinding
 from warpfrag.ptx.launch.evidence import causes_of, launch_evidence, step_doubts, step_evidence
@@ -15,6 +14,7 @@ from warpfrag.ptx.launch.profile import by_line, tensor_operations
 from warpfrag.ptx.launch.run import Counts, InexactLine, Run
 from warpfrag.ptx.program.actions import LaneOp
 from warpfrag.ptx.program.inexact import LOOKED_INTO, REASONS, InexactCause
+from warpfrag.tensorcore.evidence import Evidence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -24,7 +24,7 @@ from warpfrag.ptx.program.types import TYPES
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from warpfrag.numerics.arrays import Array
+    from warpfrag.formats.arrays import Array
     from warpfrag.ptx.program.program import ModuleVariable
     from warpfrag.ptx.program.types import Type
     from warpfrag.ptx.reader.syntax import ModuleSyntax

@@ -23,9 +23,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpfrag.errors import InvalidOperand, quote
-from warpfrag.memory.descriptor import Descriptor
-from warpfrag.memory.shared_memory import SWIZZLES, Memory
-from warpfrag.memory.tensor_map import (
+from warpfrag.ptx.launch.device_array import DeviceArray
+from warpfrag.ptx.launch.host_arrays import as_bytes, as_host_array
+from warpfrag.smem.descriptor import Descriptor
+from warpfrag.smem.shared_memory import SWIZZLES, Memory
+from warpfrag.smem.tensor_map import (
     ELEMENT_TYPES,
     FILLS,
     GRANULE,
@@ -36,8 +38,6 @@ from warpfrag.memory.tensor_map import (
     TensorElement,
     TensorMapFields,
 )
-from warpfrag.ptx.launch.device_array import DeviceArray
-from warpfrag.ptx.launch.host_arrays import as_bytes, as_host_array
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -149,7 +149,7 @@ class TensorMap:
 
     def _repr_html_(self) -> str:
         """A card for notebooks: what a copy moves, and how it lies in shared memory."""
-        from warpfrag.render.html import card, escape, table
+        from warpfrag.html import card, escape, table
 
         fields = self.fields
         facts = [

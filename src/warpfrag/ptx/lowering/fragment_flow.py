@@ -19,8 +19,8 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.isa.operands import operands
+from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.program.actions import (
     Action,
     Branch,
@@ -47,7 +47,7 @@ from warpfrag.ptx.program.program import (
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Sequence
 
-    from warpfrag.isa.words import Form
+    from warpfrag.isa.qualifiers import Form
 
 UNIFORM_REGISTERS = {"%ctaid", "%nctaid", "%ntid", "%gridid"}  # the same in all lanes of a warp
 OTHER_LANES = "it combines an element of a fragment with a value that differs between lanes"

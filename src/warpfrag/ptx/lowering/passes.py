@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from warpfrag.core.garbage import no_garbage_collection
 from warpfrag.errors import PtxError, quote
+from warpfrag.layout.garbage import no_garbage_collection
 from warpfrag.ptx.lowering.contraction import contract, contraction_ends
 from warpfrag.ptx.lowering.departures import depart
 from warpfrag.ptx.lowering.nan_operands import place_constants

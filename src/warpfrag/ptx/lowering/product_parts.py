@@ -21,7 +21,7 @@ from warpfrag.ptx.program.actions import MatrixOp
 from warpfrag.ptx.program.program import registers_of
 
 if TYPE_CHECKING:
-    from warpfrag.isa.words import Form
+    from warpfrag.isa.qualifiers import Form
     from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
 
 FP8 = {"e4m3", "e5m2"}

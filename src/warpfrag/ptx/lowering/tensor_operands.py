@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from warpfrag.errors import ParseError, PtxError
-from warpfrag.isa.tcgen05.spelling import operand_facts
+from warpfrag.isa.tcgen05_spelling import operand_facts
 from warpfrag.ptx.program.program import Discard, Immediate, MemoryOperand, Register, VectorOperand
 
 if TYPE_CHECKING:

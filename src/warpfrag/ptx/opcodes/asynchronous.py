@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.memory.tensor_map import REPLACED
 from warpfrag.ptx.opcodes.moving import CACHE_HINT, update_of
 from warpfrag.ptx.opcodes.rows import optional, required, row
 from warpfrag.ptx.program.actions import (
@@ -38,6 +37,7 @@ from warpfrag.ptx.program.types import (
     U32,
     U64,
 )  # fmt: skip
+from warpfrag.smem.tensor_map import REPLACED
 
 if TYPE_CHECKING:
     from typing import Literal

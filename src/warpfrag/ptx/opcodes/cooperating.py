@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.core.coordinates import LANES
 from warpfrag.errors import WarpfragError
+from warpfrag.formats.number_formats import CANONICAL_NANS
+from warpfrag.isa.instruction_names import spell
 from warpfrag.isa.legality import resolve
-from warpfrag.isa.names import spell
-from warpfrag.numerics.formats import CANONICAL_NANS
+from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.opcodes.rows import optional, required, row
 from warpfrag.ptx.program.actions import (
     Action,

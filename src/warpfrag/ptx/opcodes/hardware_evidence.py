@@ -10,7 +10,7 @@ import gzip
 from functools import lru_cache
 from pathlib import Path
 
-from warpfrag.core.frozen import frozen_dataclass
+from warpfrag.layout.frozen import frozen_dataclass
 
 TABLE = Path(__file__).parent / "compared.txt.gz"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from warpfrag.errors import ParseError
-from warpfrag.isa.tcgen05.spelling import read_words
+from warpfrag.isa.tcgen05_spelling import read_words
 from warpfrag.ptx.opcodes.rows import required, row
 from warpfrag.ptx.program.actions import Action, Refused, TensorThreadOp, TensorWarpOp
 

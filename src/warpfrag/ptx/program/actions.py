@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import field
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, TypeAlias
 
-from warpfrag.core.frozen import frozen_dataclass
+from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from warpfrag.isa.tcgen05.spelling import TensorSpelling
-    from warpfrag.isa.words import Form
+    from warpfrag.isa.qualifiers import Form
+    from warpfrag.isa.tcgen05_spelling import TensorSpelling
     from warpfrag.ptx.program.attributes import Boundary, Geometry, Lod
     from warpfrag.ptx.program.state_spaces import StateSpace
     from warpfrag.ptx.program.types import Codes, Type

@@ -11,7 +11,7 @@ from dataclasses import field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from warpfrag.core.frozen import frozen_dataclass
+from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.program.actions import Action, Refused
 from warpfrag.ptx.program.attributes import Attributes
 from warpfrag.ptx.program.types import Type

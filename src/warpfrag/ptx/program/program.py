@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from warpfrag.core.frozen import frozen_dataclass
+from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.program.actions import Action, Atomic, MemoryBarrier, MemoryLoad, NoOp, Unbound
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from warpfrag.core.frozen import frozen_dataclass
+from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -14,8 +14,8 @@ from itertools import count
 from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
-from warpfrag.core.frozen import frozen_dataclass
 from warpfrag.errors import PtxError
+from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.reader.syntax import (
     Address,
     ArgumentList,

@@ -13,8 +13,8 @@ from functools import partial
 from math import prod
 from typing import TYPE_CHECKING
 
-from warpfrag.core.garbage import no_garbage_collection
 from warpfrag.errors import PtxError, quote
+from warpfrag.layout.garbage import no_garbage_collection
 from warpfrag.ptx.reader import constants
 from warpfrag.ptx.reader.lexer import Token, tokens
 from warpfrag.ptx.reader.plain_bodies import MAX_NESTED

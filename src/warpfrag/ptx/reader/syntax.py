@@ -6,7 +6,7 @@ import struct
 from dataclasses import field
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from warpfrag.core.frozen import frozen_dataclass
+from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

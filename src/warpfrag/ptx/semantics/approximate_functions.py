@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.numerics.formats import CANONICAL_NANS, FORMATS
+from warpfrag.formats.number_formats import CANONICAL_NANS, FORMATS
 from warpfrag.ptx.semantics import special_functions
 from warpfrag.ptx.semantics.conversions import float_to_float
 from warpfrag.ptx.semantics.floats import FloatModifiers, add, fma, is_nan, magnitude_of, multiply, negate, sign_of

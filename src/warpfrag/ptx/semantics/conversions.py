@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.numerics.formats import FORMATS
+from warpfrag.formats.number_formats import FORMATS
 from warpfrag.ptx.program.types import Codes, container, signed, unsigned
 from warpfrag.ptx.semantics.floats import (
     CODE_OF_1,

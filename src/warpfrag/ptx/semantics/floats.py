@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.core.frozen import frozen_dataclass
-from warpfrag.numerics.formats import FORMATS
+from warpfrag.formats.number_formats import FORMATS
+from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.semantics.rounding import (
     ExactNumbers,
     canonical_nan,

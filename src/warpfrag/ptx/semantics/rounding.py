@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.core.frozen import frozen_dataclass
-from warpfrag.numerics.formats import FORMATS
+from warpfrag.formats.number_formats import FORMATS
+from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.program.types import Codes, container
 
 if TYPE_CHECKING:
-    from warpfrag.numerics.formats import Format
+    from warpfrag.formats.number_formats import Format
 
 U1, U63, U64 = np.uint64(1), np.uint64(63), np.uint64(64)
 TOP = np.uint64(1 << 63)

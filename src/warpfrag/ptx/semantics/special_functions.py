@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.core.frozen import frozen_dataclass
-from warpfrag.numerics.formats import CANONICAL_NANS
+from warpfrag.formats.number_formats import CANONICAL_NANS
+from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from warpfrag.errors import InvalidOperand, NotModelled, quote
-from warpfrag.numerics.arrays import is_masked_array
+from warpfrag.formats.arrays import is_masked_array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,0 +1,1 @@
+"""Whole matrix products and the order in which they are summed."""

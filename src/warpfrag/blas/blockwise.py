@@ -1,0 +1,243 @@
+"""Products of Dask arrays: one task for each block of D, which gets the whole strips of A and B that the block needs.
+
+Chunks only say where D is cut: its rows as A's, its columns as B's. A task adds along the whole K by itself, in the
+order asked for, so the codes are those of one product, however K or anything else is cut.
+
+Everything that shapes, dtypes, the instruction and the order say is checked when the graph is built; what values say
+(one that is not exact, a row that is not pruned) when a task meets them. Dask is imported only for a Dask array.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from dataclasses import replace
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+
+import ml_dtypes
+import numpy as np
+
+from warpfrag.blas.shapes import ProductShape
+from warpfrag.errors import InvalidOperand, InvalidSparsity
+from warpfrag.formats.arrays import as_array
+from warpfrag.formats.epilogue import Epilogue, float32_of
+from warpfrag.isa.legality import form_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import dask.array as da
+    from numpy.typing import ArrayLike, NDArray
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+ROLES = ("A", "B", "C", "scale_a", "scale_b")
+OF_WORKERS = ("cuda", "native", "auto")
+"""Backends that a worker may have where the process that builds the graph has not."""
+
+
+def blockwise(gemm: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Let a product take Dask arrays too, and then give one."""
+
+    @wraps(gemm)
+    def product(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        if not any(_package(argument) == "dask" for argument in (*args, *kwargs.values())):
+            return gemm(*args, **kwargs)
+        result: Result = _graph(product, inspect.signature(gemm).bind(*args, **kwargs).arguments)
+        return result
+
+    return product
+
+
+def _package(argument: object) -> str:
+    return str(type(argument).__module__).partition(".")[0]
+
+
+def _graph(gemm: Callable[..., Any], arguments: dict[str, Any]) -> da.Array:
+    """D as a Dask array."""
+    import dask.array as da
+
+    arrays = {
+        role: _taken(role, arguments.get(role)) for role in ROLES if role in "AB" or arguments.get(role) is not None
+    }
+    options = {name: value for name, value in arguments.items() if name not in ROLES}
+    extents = _check_extents(arrays, options)
+    empty = _probe(gemm, arrays, options)
+    bias = _bias(options)
+    if bias is not None:
+        options["epilogue"] = replace(options["epilogue"], bias=None)
+
+    operands = {role: array if isinstance(array, da.Array) else da.from_array(array) for role, array in arrays.items()}
+    chunks = _chunks(operands, extents)
+    axes = tuple(range(len(chunks)))
+    parts: list[Any] = []
+    for axis, sizes in enumerate(chunks):
+        parts += [da.arange(sum(sizes), chunks=(sizes,)), (axis,)]
+    parts += [None, None] if bias is None else [da.from_array(bias, chunks=chunks[-1:]), axes[-1:]]
+    for place, role in enumerate(ROLES):
+        array = operands.get(role)
+        if array is None:
+            parts += [None, None]
+            continue
+        labels = list(axes[-array.ndim :])
+        if role != "C":  # one axis runs along k, and every task takes all of it: it has a label that D has not
+            labels[-1 if role in {"A", "scale_a"} else -2] = len(axes) + place
+        cut = {
+            axis: chunks[label]
+            for axis, label in enumerate(labels)
+            if label in axes and array.shape[axis] == sum(chunks[label])  # what is broadcast is one chunk
+        }
+        parts += [_as_codes(role, array.rechunk(cut)), tuple(labels)]
+    return da.blockwise(
+        _Block(gemm, {role: array.dtype for role, array in operands.items()}, options),
+        axes,
+        *parts,
+        token="warpfrag-gemm",  # noqa: S106 (the first word of the tasks' names)
+        concatenate=True,
+        align_arrays=False,
+        meta=_meta(operands["A"], empty.dtype, len(axes)),
+    )
+
+
+def _chunks(operands: dict[str, Any], extents: ProductShape) -> list[tuple[int, ...]]:
+    """How D is cut: rows as A's, columns as B's, a batch axis as that of the first operand which is not broadcast."""
+    A, B = operands["A"], operands["B"]
+    sizes = []
+    for place, size in enumerate(extents.batch):
+        axis = place - len(extents.batch) - 2
+        sizes.append(next(array.chunks[axis] for array in (A, B) if array.ndim >= -axis and array.shape[axis] == size))
+    return [*sizes, A.chunks[-2], B.chunks[-1]]
+
+
+class _Block:
+    """What a task does: the product of strips."""
+
+    def __init__(self, gemm: Callable[..., Any], dtypes: dict[str, np.dtype[Any]], options: dict[str, Any]) -> None:
+        """Keep what all tasks share. A worker runs as many tasks as it has threads, so each takes one unless asked."""
+        self.gemm, self.dtypes = gemm, dtypes
+        self.options = options | {"threads": options.get("threads") or 1}
+
+    def __call__(self, *parts: NDArray[Any]) -> NDArray[Any]:
+        """D's block from its indices along each axis, its part of a bias, and its strips of the operands."""
+        *indices, bias = parts[: -len(ROLES)]
+        strips = dict(zip(ROLES, parts[-len(ROLES) :], strict=True))
+        options = self.options
+        if bias is not None:
+            options = options | {"epilogue": replace(options["epilogue"], bias=bias)}
+        try:
+            strips = {role: strip if strip is None else self._declared(role, strip) for role, strip in strips.items()}
+            product: NDArray[Any] = self.gemm(**strips, **options)
+            extents = tuple(index.size for index in indices)
+            if product.shape != extents:
+                msg = f"expected strips that make a block of shape {extents}, got {product.shape}"
+                raise InvalidOperand(msg)  # noqa: TRY301 (it is told like what gemm refuses)
+        except (InvalidOperand, InvalidSparsity) as error:
+            first = ", ".join(str(int(index[0])) if index.size else "0" for index in indices)
+            msg = f"{error} (counted in the strips of the block of D that starts at D[{first}])"
+            raise type(error)(msg) from None
+        return product
+
+    def _declared(self, role: str, strip: NDArray[Any]) -> NDArray[Any]:
+        """A strip in the dtype that its Dask array has; refused if its blocks have another."""
+        declared = self.dtypes[role]
+        _check_block(role, strip, _travelling(declared))
+        return strip if strip.dtype == declared else strip.view(declared)
+
+
+def _travelling(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype of blocks as they travel: distributed cannot send all of those of ml_dtypes."""
+    return np.dtype(f"uint{8 * dtype.itemsize}") if hasattr(ml_dtypes, dtype.name) else dtype
+
+
+def _check_block(role: str, block: NDArray[Any], declared: np.dtype[Any]) -> None:
+    """Refuse a block that is not what its Dask array says: its bits would be taken for other numbers."""
+    if block.dtype != declared:
+        msg = f"{role}: expected blocks of {declared}, as its Dask array says, got one of {block.dtype}"
+        raise InvalidOperand(msg)
+
+
+def _taken(role: str, argument: object) -> da.Array | NDArray[Any]:
+    """An operand as it comes, a Dask array or one of numpy's; what is neither is refused."""
+    package = _package(argument)
+    if package == "dask":
+        import dask.array as da
+
+        if not isinstance(argument, da.Array):
+            msg = f"{role}: expected an array, got a {type(argument).__module__}.{type(argument).__name__}"
+            raise InvalidOperand(msg)
+        if any(math.isnan(size) for size in argument.shape):
+            msg = f"{role}: expected chunks of known sizes, got shape {argument.shape}: "
+            msg += f"{role}.compute_chunk_sizes() first"
+            raise InvalidOperand(msg)
+        array = argument
+    elif package in {"numpy", "builtins", "ml_dtypes"}:
+        array = as_array(cast("ArrayLike", argument), role)
+    else:
+        kind = f"{type(argument).__module__}.{type(argument).__name__}"
+        msg = f"{role} is a {kind} next to a Dask array: expected Dask arrays, or Dask and numpy arrays"
+        raise InvalidOperand(msg)
+    if array.ndim < 2:
+        msg = f"{role}: expected a matrix, got an array of shape {array.shape}"
+        raise InvalidOperand(msg)
+    return array
+
+
+def _check_extents(arrays: dict[str, Any], options: dict[str, Any]) -> ProductShape:
+    """Refuse shapes that do not make a product, with all of their numbers: a task sees only its own part."""
+    extents = ProductShape.of(arrays["A"].shape, arrays["B"].shape)
+    if "C" in arrays:
+        extents.check_c(arrays["C"].shape)
+    bias = _bias(options)
+    if bias is not None:
+        extents.check_bias(len(bias))
+    form = form_of(options.get("instruction", ""))
+    if form.block_scale and "scale_a" in arrays and "scale_b" in arrays:
+        counts = extents.scale_counts(form)
+        for role in ("scale_a", "scale_b"):
+            extents.check_scales(counts, role, arrays[role].shape)
+    return extents
+
+
+def _bias(options: dict[str, Any]) -> NDArray[np.float32] | None:
+    epilogue = options.get("epilogue")
+    if not isinstance(epilogue, Epilogue) or epilogue.bias is None:
+        return None
+    return float32_of(epilogue.bias, "bias")
+
+
+def _probe(gemm: Callable[..., Any], arrays: dict[str, Any], options: dict[str, Any]) -> NDArray[Any]:
+    """The product of no rows and no columns: it refuses what every task would refuse, and has D's dtype."""
+    kept = {"A": (0, None), "B": (None, 0), "C": (0, 0), "scale_a": (0, None), "scale_b": (None, 0)}
+    empty: dict[str, Any] = {}
+    for role, array in arrays.items():
+        shape = tuple(size if cut is None else cut for size, cut in zip(array.shape[-2:], kept[role], strict=True))
+        empty[role] = np.empty_like(getattr(array, "_meta", array), shape=shape)  # of the library that its chunks are
+    if _bias(options) is not None:
+        options = options | {"epilogue": replace(options["epilogue"], bias=np.empty(0, np.float32))}
+    if options.get("backend") in OF_WORKERS and all(isinstance(array, np.ndarray) for array in empty.values()):
+        options = options | {"backend": "cpu"}
+    probe: NDArray[Any] = gemm(**empty, **options)
+    return probe
+
+
+def _as_codes(role: str, array: da.Array) -> da.Array:
+    """Blocks as they travel: a number of ml_dtypes as an integer."""
+    travelling = _travelling(array.dtype)
+    if travelling == array.dtype:
+        return array
+    return array.map_blocks(_codes, role, array.dtype, dtype=travelling)
+
+
+def _codes(block: NDArray[Any], role: str, declared: np.dtype[Any]) -> NDArray[Any]:
+    _check_block(role, block, declared)
+    return block.view(_travelling(declared))
+
+
+def _meta(A: da.Array, dtype: np.dtype[Any], axes: int) -> NDArray[Any]:
+    """An empty array of the kind of A's blocks."""
+    from dask.array.utils import meta_from_array
+
+    meta: NDArray[Any] = meta_from_array(A._meta, ndim=axes, dtype=dtype)  # noqa: SLF001 (Dask's name for it)
+    return meta

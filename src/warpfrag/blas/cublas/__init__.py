@@ -1,0 +1,1 @@
+"""Predictions of the kernels cuBLAS chooses and the bits they return."""

@@ -1,0 +1,276 @@
+"""Where bits change: the ranges of m in which a layer keeps its order of additions.
+
+A row of D depends on its own row of A and on B alone, as long as the order stays: then a token has the same bits in
+every batch. The library chooses its kernel by m too, so the order changes at some m. `invariance` lists the ranges
+between these: of one layer, or of all layers of a model, with the m at which the first of them changes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from warpfrag import html
+from warpfrag.blas.cublas.predict_order import OrderRun, order_runs, product_kind
+from warpfrag.errors import InvalidOperand, quote
+from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.viz import svg
+from warpfrag.viz.palette import DARK, LIGHT, oklch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from os import PathLike
+
+    from warpfrag.blas.cublas.choices import Choices
+    from warpfrag.viz.palette import Palette, Theme
+
+    Layers = int | Sequence[tuple[int, int]] | Mapping[str, tuple[int, int]]
+
+WIDTH, LEFT, ROW, BAR, MARGIN = 900, 230, 24, 16, 20
+MAX_DRAWN = 400
+"""Layers of one picture."""
+MAX_LAYERS = 10_000
+HUES = (250, 25, 145, 80, 310, 195, 50, 280, 110, 340)
+
+
+@frozen_dataclass
+class LayerRanges:
+    """One layer: its name, n and k, and the ranges of m in which each output keeps its order of additions."""
+
+    name: str
+    n: int
+    k: int
+    ranges: tuple[OrderRun, ...]
+
+
+@frozen_dataclass
+class Invariance:
+    """The ranges of m in which layers keep their order of additions."""
+
+    layers: tuple[LayerRanges, ...]
+    type: str
+    layout: str
+    m: tuple[int, int]
+    source: str
+
+    @property
+    def changes(self) -> tuple[int, ...]:
+        """Every m at which a layer has another order than at m - 1."""
+        return tuple(sorted({run.first for layer in self.layers for run in layer.ranges[1:]}))
+
+    @property
+    def ranges(self) -> tuple[tuple[int, int], ...]:
+        """The ranges (first, last) of m in which no layer changes."""
+        starts = [self.m[0], *self.changes, self.m[1] + 1]
+        return tuple((first, last - 1) for first, last in pairwise(starts))
+
+    @property
+    def is_guess(self) -> bool:
+        """Whether some range rests on a modelled choice, or on a rule that is not proved."""
+        return any(run.is_guess for layer in self.layers for run in layer.ranges)
+
+    @property
+    def text(self) -> str:
+        """Every layer with its ranges, then those of all."""
+        lines = [f"{self.type} {self.layout}, m = {self.m[0]}..{self.m[1]}, {self.source}"]
+        for layer in self.layers:
+            lines.append(f"{layer.name} (n = {layer.n}, k = {layer.k})")
+            lines += [f"  {run.text}" for run in layer.ranges]
+        if len(self.layers) > 1:
+            spans = ", ".join(f"{first}..{last}" for first, last in self.ranges[:20])
+            more = f" and {len(self.ranges) - 20} more" if len(self.ranges) > 20 else ""
+            lines.append(f"no layer changes within m = {spans}{more}")
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        """The ranges, a line each."""
+        return self.text
+
+    def __repr__(self) -> str:
+        """How many layers, and how often they change."""
+        layers = f"{self.layers[0].n} x {self.layers[0].k}" if len(self.layers) == 1 else f"{len(self.layers)} layers"
+        count = len(self.ranges)
+        span = f"m = {self.m[0]}..{self.m[1]}"
+        return f"<Invariance of {layers}, {self.type} {self.layout}, {span}: {count} range{'s' * (count != 1)}>"
+
+    def _repr_html_(self) -> str:
+        """A card for notebooks, with the picture."""
+        return html.card(
+            html.escape(repr(self)[1:-1]), f"<figure>{self.svg()}</figure>", f"<p>{html.escape(self.source)}</p>"
+        )
+
+    def to_dict(self) -> dict[str, object]:
+        """All of it as plain objects, for JSON."""
+        return {
+            "type": self.type,
+            "layout": self.layout,
+            "m": list(self.m),
+            "source": self.source,
+            "guess": self.is_guess,
+            "changes": list(self.changes),
+            "ranges": [list(span) for span in self.ranges],
+            "layers": [
+                {"name": layer.name, "n": layer.n, "k": layer.k, "ranges": [_run_dict(run) for run in layer.ranges]}
+                for layer in self.layers
+            ],
+        }
+
+    def svg(self, *, theme: Theme = "auto") -> str:
+        """A picture: layers by m, coloured by order; m on a scale of powers of two."""
+        drawn = self.layers[:MAX_DRAWN]
+        height = 2 * MARGIN + 30 + ROW * len(drawn) + 30
+        colours = {key: place for place, key in enumerate(dict.fromkeys(_colour_keys(drawn)))}
+        body = [
+            svg.rect(x=0, y=0, width=WIDTH, height=height, classes="paper"),
+            svg.text(f"Order of additions by m: {self.type} {self.layout}", x=MARGIN, y=MARGIN + 6, classes="heading"),
+            *self._axis(MARGIN + 30, height - MARGIN - 24),
+        ]
+        for place, layer in enumerate(drawn):
+            body += self._row(layer, MARGIN + 34 + place * ROW, colours)
+        return svg.document(body, width=WIDTH, height=height, title=repr(self)[1:-1], style=_style(theme))
+
+    def _across(self, m: float) -> float:
+        low, high = math.log2(self.m[0]), math.log2(self.m[1] + 1)
+        return LEFT + (math.log2(m) - low) / ((high - low) or 1) * (WIDTH - LEFT - MARGIN)
+
+    def _axis(self, top: float, bottom: float) -> Iterator[str]:
+        powers = [1 << power for power in range(25) if self.m[0] <= 1 << power <= self.m[1]]
+        for m in powers:
+            x = svg.number(self._across(m))
+            yield svg.element("path", {"class": "axis", "d": f"M{x} {svg.number(top)}V{svg.number(bottom)}"})
+            yield svg.text(str(m), x=self._across(m), y=bottom + 16, classes="middle tick")
+
+    def _row(self, layer: LayerRanges, y: float, colours: Mapping[object, int]) -> Iterator[str]:
+        name = layer.name if len(layer.name) <= 32 else layer.name[:31] + "…"
+        yield svg.text(name, x=LEFT - 8, y=y + 12, classes="end")
+        for run in layer.ranges:
+            x, end = self._across(run.first), self._across(run.last + 1)
+            classes = f"run c{colours[_colour_key(run)] % len(HUES)}"
+            yield svg.rect(x=x, y=y, width=max(end - x, 0.5), height=BAR, classes=classes, title=run.text)
+            label = run.short
+            if end - x > 7 * len(label) + 4:
+                yield svg.text(label, x=(x + end) / 2, y=y + 12, classes="middle tick ink")
+
+
+def _colour_key(run: OrderRun) -> object:
+    order = run.order
+    return None if order is None else (order.split_k, order.segment_k, order.residue, order.in_place, bool(run.lost))
+
+
+def _colour_keys(layers: Iterable[LayerRanges]) -> list[object]:
+    return [_colour_key(run) for layer in layers for run in layer.ranges]
+
+
+def _style(theme: Theme) -> str:
+    if not (isinstance(theme, str) and theme in {"auto", "light", "dark"}):
+        msg = f"theme is auto, light or dark, got {quote(theme)}"
+        raise InvalidOperand(msg)
+    shared = (
+        ".wf{font-family:system-ui,sans-serif;font-size:12px}.wf .heading{font-size:16px;font-weight:600}"
+        ".wf .middle{text-anchor:middle}.wf .end{text-anchor:end}.wf .tick{font-size:11px}"
+    )
+    if theme == "auto":
+        return shared + _rules(LIGHT, 0.86) + f"@media(prefers-color-scheme:dark){{{_rules(DARK, 0.4)}}}"
+    return shared + (_rules(DARK, 0.4) if theme == "dark" else _rules(LIGHT, 0.86))
+
+
+def _rules(palette: Palette, lightness: float) -> str:
+    fills = "".join(f".wf .c{place}{{fill:{oklch(lightness, 0.09, hue)}}}" for place, hue in enumerate(HUES))
+    return (
+        f".wf .paper{{fill:{palette.paper}}}.wf text{{fill:{palette.ink}}}.wf .tick{{fill:{palette.muted}}}"
+        f".wf .ink{{fill:{palette.ink}}}.wf .axis{{stroke:{palette.unread};fill:none}}"
+        f".wf .run{{stroke:{palette.paper}}}{fills}"
+    )
+
+
+def _run_dict(run: OrderRun) -> dict[str, object]:
+    return {
+        "first": run.first,
+        "last": run.last,
+        "order": None if run.order is None else asdict(run.order),
+        "lost": run.lost,
+        "basis": run.basis,
+        "guess": run.is_guess,
+        "kernel": run.kernel,
+        "text": run.text,
+    }
+
+
+def invariance(
+    n: Layers,
+    k: int | None = None,
+    *,
+    type: str = "bf16",  # noqa: A002 (what the operands are called everywhere)
+    layout: str = "nt",
+    bias: bool = False,
+    fast_accumulation: bool = False,
+    m: tuple[int, int] = (1, 8192),
+    gpu: str = "H200",
+    ask: bool = False,
+    choices: str | PathLike[str] | Choices | Sequence[str | Choices] | None = None,
+) -> Invariance:
+    """The ranges of m in which every output of a layer keeps its order of additions, so that a row keeps its bits.
+
+    `n` and `k` are those of a layer's weight; or `n` is a list of layers, pairs (n, k), or a mapping of names to them.
+    `type`, `layout`, `bias`, `fast_accumulation`, `gpu`, `ask` and `choices` are those of `wf.predict`; several files
+    of choices list every layer for each of them, side by side.
+    """
+    kind = product_kind(type, layout, bias=bias, fast_accumulation=fast_accumulation)
+    span = _span(m)
+    layers = _layers(n, k)
+    tables = list(choices) if isinstance(choices, tuple | list) else [choices]
+    if not tables:
+        msg = "choices: expected a file of choices or several, got none"
+        raise InvalidOperand(msg)
+    listed, sources = [], []
+    for (name, (rows, depth)), table in ((layer, table) for layer in layers.items() for table in tables):
+        runs, source = order_runs(kind, rows, depth, span, gpu=gpu, ask=ask, choices=table)
+        label = name if len(tables) == 1 else f"{name}, {source}"
+        listed.append(LayerRanges(label, rows, depth, tuple(runs)))
+        sources.append(source)
+    return Invariance(tuple(listed), type, kind.layout, span, "; ".join(dict.fromkeys(sources)))
+
+
+def _span(m: object) -> tuple[int, int]:
+    pair = m if isinstance(m, tuple | list) and len(m) == 2 else ()
+    if not pair or not all(isinstance(end, int | np.integer) and not isinstance(end, bool) for end in pair):
+        msg = f"m: expected the first and the last m, such as (1, 8192); got {quote(m)}"
+        raise InvalidOperand(msg)
+    first, last = map(int, pair)
+    if not 1 <= first <= last <= MAX_SPAN:
+        msg = f"m: expected 1 <= first <= last <= {MAX_SPAN}, got {quote(m)}"
+        raise InvalidOperand(msg)
+    return first, last
+
+
+MAX_SPAN = 1 << 16
+
+
+def _layers(n: object, k: object) -> dict[str, tuple[int, int]]:
+    """Layers by name."""
+    if isinstance(n, dict):
+        named = list(n.items())
+    elif isinstance(n, tuple | list):
+        named = [("", pair) for pair in n]
+    else:
+        named = [("", (n, k))]
+        k = None
+    if k is not None or not 1 <= len(named) <= MAX_LAYERS:
+        msg = f"expected n and k, or a list of pairs (n, k); got {quote(n)} and {quote(k)}"
+        raise InvalidOperand(msg)
+    layers: dict[str, tuple[int, int]] = {}
+    for name, pair in named:
+        fits = isinstance(pair, tuple | list) and len(pair) == 2
+        if not fits or not isinstance(name, str) or not all(_is_extent(extent) for extent in pair):
+            msg = f"a layer is n and k, two integers from 1 on; got {quote(pair)}"
+            raise InvalidOperand(msg)
+        layers[name or f"{int(pair[0])} x {int(pair[1])}"] = (int(pair[0]), int(pair[1]))
+    return layers
+
+
+def _is_extent(extent: object) -> bool:
+    return isinstance(extent, int | np.integer) and not isinstance(extent, bool) and 1 <= int(extent) < 1 << 24

@@ -1,0 +1,120 @@
+"""A model of a library's choice, for shapes that no table has: decision trees, fitted on answers of the library.
+
+The trees see the extents, the number of tiles of D for tiles of several sizes, how full their last wave on the GPU is,
+the depth of K in lines, and how the extents are aligned. Each has an accuracy: the share of shapes that it has not seen
+for which it names what the order of additions depends on.
+
+cuBLAS on Hopper takes nvjet's kernels for every product of fp8, and of 16 bits where all rows are whole vectors of 16
+bytes: there a tree names the split count. For other products of 16 bits, and for tf32, a tree names the whole choice.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib.resources import files
+from io import BytesIO
+from math import ceil
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from warpfrag.blas.cublas.choices import Choice, ProductKind
+from warpfrag.blas.cublas.kernel_orders import LINE, NVJET, VECTOR
+from warpfrag.errors import NotModelled
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+FILE = "choice_model_h200.npz"
+MULTIPROCESSORS = 132
+TILES = (
+    (64, 8), (64, 16), (64, 32), (64, 64), (64, 128), (128, 64), (128, 128), (64, 256), (128, 256), (256, 128),
+    (192, 128), (128, 192),
+)  # fmt: skip
+"""Columns and rows of tiles that the trees see counts of."""
+WAVES = ((64, 64), (128, 64), (128, 128), (256, 128))
+SIZES = {"f16": 2, "bf16": 2, "tf32": 4, "e4m3": 1}
+"""Bytes of an element of the types that are modelled."""
+
+
+class ChoiceTree(NamedTuple):
+    """A decision tree: below its threshold a feature leads left; a leaf has no feature, and the number of a choice."""
+
+    feature: NDArray[np.int8]
+    threshold: NDArray[np.float32]
+    left: NDArray[np.uint16]
+    right: NDArray[np.uint16]
+    chosen: NDArray[np.uint16]
+    accuracy: float
+    samples: int
+    choices: tuple[Choice, ...]
+    """What the leaves name; without any, nvjet with the number as its split count."""
+
+    def find(self, seen: list[float]) -> Choice:
+        """The choice for a product of which these features are seen."""
+        place = 0
+        while self.feature[place] >= 0:
+            below = np.float32(seen[self.feature[place]]) <= self.threshold[place]
+            place = int(self.left[place] if below else self.right[place])
+        number = int(self.chosen[place])
+        return self.choices[number] if self.choices else nvjet(number)
+
+
+def nvjet(split_k: int) -> Choice:
+    """The choice of an nvjet kernel."""
+    return Choice(NVJET, 0, split_k, 2 if split_k > 1 else 0, 0, 0, "nvjet")
+
+
+@cache
+def trees() -> dict[str, ChoiceTree]:
+    """The trees by kind, such as `matmul bf16 nt`."""
+    return read_trees(files("warpfrag.blas.cublas").joinpath(FILE).read_bytes())
+
+
+def read_trees(data: bytes) -> dict[str, ChoiceTree]:
+    """The trees that a file holds: the nodes of all trees one after another, and a header with their names."""
+    with np.load(BytesIO(data), allow_pickle=False) as stored:
+        header = json.loads(bytes(stored["header"]))
+        arrays = [stored[name] for name in ("feature", "threshold", "left", "right", "chosen")]
+    named: dict[str, ChoiceTree] = {}
+    first = 0
+    for name, count, accuracy, samples, choices in header["trees"]:
+        parts: list[Any] = [array[first : first + count] for array in arrays]
+        leaves = tuple(Choice._make(choice) for choice in choices)
+        named[name] = ChoiceTree._make([*parts, accuracy, samples, leaves])
+        first += count
+    return named
+
+
+def features(m: int, n: int, k: int, line: int) -> list[float]:
+    """What a tree sees of a product; `line` is how many k 128 bytes hold."""
+    lines, columns = ceil(k / line), ceil(n / 64)
+    counts = [ceil(n / across) * ceil(m / down) for across, down in TILES]
+    waves = [ceil(n / across) * ceil(m / down) / MULTIPROCESSORS % 1 for across, down in WAVES]
+    work = lines * columns * ceil(m / 64)
+    rests = [k % 64, k % 128, n % 64, m % 64, m % 16, m % 8, n % 8, k % 8]
+    return [m, n, k, lines, m * n, *counts, *waves, lines / columns, work, *rests]
+
+
+def is_vectors(kind: ProductKind, m: int, n: int, k: int) -> bool:
+    """Whether nvjet takes a product: of 8 or 16 bits, with rows that are whole vectors of 16 bytes."""
+    pitches = [n, k] + ([m] if kind.layout == "tn" else [])
+    return kind.type != "tf32" and not any(pitch * SIZES[kind.type] % VECTOR for pitch in pitches)
+
+
+def choose(kind: ProductKind, m: int, n: int, k: int) -> tuple[Choice, float | None]:
+    """What the library likely chooses for a product, and how often such an answer is right; None: that is not known."""
+    is_nvjet = is_vectors(kind, m, n, k)
+    if kind.batch > 1 and is_nvjet:
+        return nvjet(1), None
+    call = {"linear": "matmul", "bmm": "matmul", "scaled_mm bias": "scaled_mm slow"}.get(kind.call, kind.call)
+    name = f"{call} {kind.type} {kind.layout}" + ("" if is_nvjet else " other")
+    if name not in trees():
+        msg = f"{kind.call} {kind.type} {kind.layout} {m} x {n} x {k}: fp8 is in whole vectors of 16 bytes"
+        raise NotModelled(msg)
+    tree = trees()[name]
+    choice = tree.find(features(m, n, k, LINE // SIZES[kind.type]))
+    if kind.batch > 1:
+        return choice._replace(split_k=1), None
+    return choice, tree.accuracy if kind.call == call else None

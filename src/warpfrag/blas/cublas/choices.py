@@ -1,0 +1,325 @@
+"""Choices of a library as data: for each layer, which configuration runs for which m. Files and the table in the wheel.
+
+A layer is a call of PyTorch, a type, a layout, and the n and k of its weight. For it the library's choice is piecewise
+constant in m, so a layer is a few runs: the last m of each, and what is chosen there. A file (`.npz`) has:
+
+    header     JSON: schema, GPU, versions, the settings of PyTorch that were assumed, kinds of calls, names of kernels
+    choices    int32[C, 7]: each distinct choice, in the order of `Choice`; the last number is a kernel of the header
+    layers     uint64[L], ascending: number of the kind << 48 | n << 24 | k
+    counts     uint16[L]: how many runs each layer has
+    ends       uint16[R]: the last m of every run, ascending inside a layer
+    chosen     uint16[R]: which choice
+
+A file that is damaged, or of another schema, is refused with the reason.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+import zlib
+from dataclasses import field
+from functools import cache
+from importlib.resources import files
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from warpfrag.errors import InvalidOperand, NotModelled, UnusableFile, quote
+from warpfrag.files import write_atomically
+from warpfrag.layout.frozen import frozen_dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from os import PathLike
+
+    from numpy.typing import NDArray
+
+SCHEMA = 1
+FORMAT = "warpfrag choices"
+ARRAYS = {
+    "choices": np.int32, "layers": np.uint64, "counts": np.uint16, "ends": np.uint16, "chosen": np.uint16,
+}  # fmt: skip
+MAX_EXTENT = 1 << 24
+MAX_M = (1 << 16) - 1
+SETTINGS = {"workspace": 32 << 20, "lt_workspace": 1 << 20, "reduced_precision_reduction": False, "tf32": True}
+"""What of PyTorch the answers assume: bytes of workspace, also of cuBLASLt; sums of parts in float32; TF32 allowed."""
+BUILT_IN = {"H200": "choices_h200.npz"}
+"""The tables of the wheel, by the name of the GPU."""
+
+
+class Choice(NamedTuple):
+    """What of a library's choice the order of additions depends on, by cuBLASLt's numbers; `kernel` names a family."""
+
+    algorithm: int
+    tile: int
+    split_k: int
+    reduction: int
+    custom: int
+    stages: int
+    kernel: str
+
+
+class ChoiceRun(NamedTuple):
+    """What is chosen up to an m, from the end of the run before it."""
+
+    last: int
+    choice: Choice
+
+
+class LayerKind(NamedTuple):
+    """What of PyTorch is called with which operands."""
+
+    call: str
+    type: str
+    layout: str
+
+
+class ProductKind(NamedTuple):
+    """What of PyTorch is called with which operands; the shape is apart."""
+
+    call: str
+    type: str
+    layout: str
+    batch: int = 1
+
+    def layer(self, m: int) -> LayerKind:
+        """The kind of layer that a table has it under: where A is transposed, its alignment depends on m."""
+        if self.layout != "tn":
+            return LayerKind(self.call, self.type, self.layout)
+        step = 8 if self.type in {"f16", "bf16"} else 4
+        return LayerKind(self.call, self.type, f"tn{np.gcd(m, step)}")
+
+
+@frozen_dataclass
+class Choices:
+    """A library's choices on one GPU: `runs` of a layer, `find` for one product."""
+
+    gpu: str
+    library: str
+    torch: str
+    kinds: tuple[LayerKind, ...]
+    choices: tuple[Choice, ...]
+    layers: NDArray[np.uint64]
+    counts: NDArray[np.uint16]
+    ends: NDArray[np.uint16]
+    chosen: NDArray[np.uint16]
+    settings: Mapping[str, Any] = field(default_factory=lambda: dict(SETTINGS))
+    name: str = ""
+
+    def __repr__(self) -> str:
+        """Whose choices these are, and how many."""
+        return f"<Choices of {self.library} on {self.gpu}: {len(self.layers)} layers, {len(self.ends)} runs>"
+
+    @property
+    def source(self) -> str:
+        """Where an answer comes from, in words."""
+        return f"{self.library} on an {self.gpu}" + (f" ({self.name})" if self.name else "")
+
+    def _starts(self) -> NDArray[np.int64]:
+        return np.concatenate([[0], np.cumsum(self.counts, dtype=np.int64)])
+
+    def runs(self, kind: LayerKind, n: int, k: int) -> list[ChoiceRun] | None:
+        """The runs of a layer, m ascending; None if the layer is not in the table."""
+        place = self._place(kind, n, k)
+        if place is None:
+            return None
+        first = int(self.counts[:place].sum(dtype=np.int64))
+        span = slice(first, first + int(self.counts[place]))
+        return [
+            ChoiceRun(int(last), self.choices[number])
+            for last, number in zip(self.ends[span], self.chosen[span], strict=True)
+        ]
+
+    def find(self, kind: LayerKind, m: int, n: int, k: int) -> Choice | None:
+        """What is chosen for a product; None where the table does not have it."""
+        runs = self.runs(kind, n, k) or []
+        return next((run.choice for run in runs if m <= run.last), None)
+
+    def _place(self, kind: LayerKind, n: int, k: int) -> int | None:
+        if kind not in self.kinds or not (0 < n < MAX_EXTENT and 0 < k < MAX_EXTENT):
+            return None
+        key = np.uint64(_key(self.kinds.index(kind), n, k))
+        place = int(np.searchsorted(self.layers, key))
+        return place if place < len(self.layers) and self.layers[place] == key else None
+
+    @property
+    def listed(self) -> list[tuple[LayerKind, int, int]]:
+        """Every layer: its kind, n and k."""
+        mask = MAX_EXTENT - 1
+        return [(self.kinds[key >> 48], key >> 24 & mask, key & mask) for key in map(int, self.layers)]
+
+    @classmethod
+    def build(
+        cls,
+        runs: Mapping[tuple[LayerKind, int, int], Sequence[ChoiceRun]],
+        *,
+        gpu: str,
+        library: str,
+        torch: str,
+        settings: Mapping[str, Any] | None = None,
+    ) -> Choices:
+        """The table of some layers; neighbouring runs with one choice are joined."""
+        kinds = tuple(dict.fromkeys(kind for kind, _, _ in runs))
+        numbers: dict[Choice, int] = {}
+        keys, counts, ends, chosen = [], [], [], []
+        for (kind, n, k), some in sorted(runs.items(), key=lambda item: _key(kinds.index(item[0][0]), *item[0][1:])):
+            joined = _joined(some)
+            keys.append(_key(kinds.index(kind), n, k))
+            counts.append(len(joined))
+            ends += [run.last for run in joined]
+            chosen += [numbers.setdefault(run.choice, len(numbers)) for run in joined]
+        arrays = (
+            np.array(keys, np.uint64), np.array(counts, np.uint16), np.array(ends, np.uint16),
+            np.array(chosen, np.uint16),
+        )  # fmt: skip
+        return cls(gpu, library, torch, kinds, tuple(numbers), *arrays, dict(settings or SETTINGS))
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the table to a file, atomically."""
+        write_atomically(str(path), self.to_bytes())
+
+    def to_bytes(self) -> bytes:
+        """The file."""
+        kernels = list(dict.fromkeys(choice.kernel for choice in self.choices))
+        rows = [[*choice[:-1], kernels.index(choice.kernel)] for choice in self.choices]
+        arrays: dict[str, NDArray[Any]] = {
+            "choices": np.array(rows, np.int32).reshape(-1, len(Choice._fields)),
+            **{name: getattr(self, name) for name in ARRAYS if name != "choices"},
+        }
+        header = {
+            "format": FORMAT, "schema": SCHEMA, "gpu": self.gpu, "library": self.library, "torch": self.torch,
+            "settings": dict(self.settings), "kinds": [list(kind) for kind in self.kinds], "kernels": kernels,
+            "checksum": _checksum(arrays),
+        }  # fmt: skip
+        text = np.frombuffer(json.dumps(header).encode(), np.uint8)
+        stream = BytesIO()
+        np.savez_compressed(stream, header=text, **arrays)  # type: ignore[arg-type] # numpy's stub has a flag there
+        return stream.getvalue()
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Choices:
+        """Read a file, and refuse one that is damaged or of another kind."""
+        try:
+            data = Path(path).read_bytes()
+        except (OSError, ValueError, TypeError) as error:
+            msg = f"choices: {quote(str(path))} cannot be read: {_reason(error)}"
+            raise UnusableFile(msg) from None
+        return cls.from_bytes(data, Path(path).name)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, name: str) -> Choices:
+        """The table that a file's bytes hold."""
+        try:
+            with np.load(BytesIO(data), allow_pickle=False) as stored:
+                arrays = {key: stored[key] for key in stored.files}
+            header = json.loads(bytes(arrays.pop("header")))
+        except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+            what = f"{type(error).__name__}: {error}"
+            msg = f"{name}: expected a file of choices, as `warpfrag survey` writes them; {what}"
+            raise UnusableFile(msg) from None
+        _check(name, header, arrays)
+        kernels = header["kernels"]
+        rows = tuple(Choice._make([*row[:-1], kernels[row[-1]]]) for row in arrays["choices"].tolist())
+        kinds = tuple(LayerKind(*kind) for kind in header["kinds"])
+        return cls(
+            header["gpu"], header["library"], header["torch"], kinds, rows,
+            arrays["layers"], arrays["counts"], arrays["ends"], arrays["chosen"], header["settings"], name,
+        )  # fmt: skip
+
+
+def _key(kind: int, n: int, k: int) -> int:
+    return kind << 48 | n << 24 | k
+
+
+def _joined(runs: Iterable[ChoiceRun]) -> list[ChoiceRun]:
+    joined: list[ChoiceRun] = []
+    for run in runs:
+        if joined and joined[-1].choice == run.choice:
+            joined.pop()
+        joined.append(run)
+    return joined
+
+
+def _checksum(arrays: Mapping[str, NDArray[Any]]) -> int:
+    total = 0
+    for name in ARRAYS:
+        total = zlib.crc32(np.ascontiguousarray(arrays[name]).tobytes(), total)
+    return total
+
+
+def _check(name: str, header: object, arrays: dict[str, NDArray[Any]]) -> None:
+    """Refuse what is not a whole file of this schema."""
+
+    def refuse(reason: str) -> None:
+        msg = f"{name}: {reason}"
+        raise UnusableFile(msg)
+
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        refuse("expected a file of choices, as `warpfrag survey` writes them")
+    elif header.get("schema") != SCHEMA:
+        refuse(f"expected schema {SCHEMA} of a file of choices, got {quote(header.get('schema'))}")
+    elif {key: array.dtype for key, array in arrays.items()} != {key: np.dtype(kind) for key, kind in ARRAYS.items()}:
+        got = ", ".join(f"{key} {array.dtype}" for key, array in arrays.items())
+        refuse(f"expected the arrays {', '.join(ARRAYS)}; got {got}")
+    elif _checksum(arrays) != header.get("checksum"):
+        refuse("the checksum does not match: the file is damaged")
+    else:
+        texts = [header.get(key) for key in ("gpu", "library", "torch")]
+        kinds, kernels = header.get("kinds"), header.get("kernels")
+        rows = arrays["choices"]
+        fits = (
+            all(isinstance(text, str) for text in texts)
+            and isinstance(header.get("settings"), dict)
+            and isinstance(kinds, list)
+            and all(isinstance(kind, list) and len(kind) == 3 for kind in kinds)
+            and isinstance(kernels, list)
+            and rows.ndim == 2
+            and rows.shape[1] == len(Choice._fields)
+            and len(arrays["layers"]) == len(arrays["counts"])
+            and int(arrays["counts"].sum(dtype=np.int64)) == len(arrays["ends"]) == len(arrays["chosen"])
+            and (not len(rows) or (rows[:, -1].min() >= 0 and rows[:, -1].max() < len(kernels)))
+            and (not len(arrays["chosen"]) or int(arrays["chosen"].max()) < len(rows))
+            and (not len(arrays["layers"]) or int(arrays["layers"].max()) >> 48 < len(kinds))
+            and bool(np.all(arrays["layers"][1:] > arrays["layers"][:-1]))
+        )
+        if not fits:
+            refuse("its parts do not fit each other: the file is damaged")
+
+
+def _reason(error: Exception) -> str:
+    """Why a file cannot be read, without its name, which may be long."""
+    return (error.strerror or "it cannot be opened") if isinstance(error, OSError) else str(error)
+
+
+@cache
+def built_in(gpu: str) -> Choices:
+    """The table of the wheel for a GPU."""
+    if gpu not in BUILT_IN:
+        hint = "`warpfrag survey` writes a file on such a machine, which choices= reads"
+        msg = f"gpu: choices are tabulated for {', '.join(BUILT_IN)}, not for {quote(gpu)}: {hint}"
+        raise NotModelled(msg)
+    data = files("warpfrag.blas.cublas").joinpath(BUILT_IN[gpu]).read_bytes()
+    return Choices.from_bytes(data, BUILT_IN[gpu])
+
+
+@cache
+def _opened(path: str, _changed: int) -> Choices:
+    return Choices.load(path)
+
+
+def choices_of(source: object) -> Choices | None:
+    """The table that a caller names: a path, a table, or none."""
+    if source is None or isinstance(source, Choices):
+        return source
+    if not isinstance(source, str | Path):
+        msg = f"choices: expected a file that `warpfrag survey` has written, or a table; got {quote(source)}"
+        raise InvalidOperand(msg)
+    try:
+        changed = Path(source).stat().st_mtime_ns
+    except (OSError, ValueError) as error:
+        msg = f"choices: {quote(str(source))} cannot be read: {_reason(error)}"
+        raise UnusableFile(msg) from None
+    return _opened(str(source), changed)

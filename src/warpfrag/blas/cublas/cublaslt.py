@@ -1,0 +1,401 @@
+"""cuBLAS's own answer for a product: the configuration that its heuristic names, and the kernels that it launches.
+
+Two questions, neither of which runs a product:
+
+    configuration    cublasLtMatmulAlgoGetHeuristic, asked as PyTorch asks it: 32 MiB of workspace, or 1 MiB where
+                     PyTorch calls cuBLASLt itself; sums of parts in float32
+    kernels          the call itself, captured into a CUDA graph instead of a stream: the graph's nodes name the kernels
+
+PyTorch calls cublasGemmEx and cublasSgemm for mm and bmm, and cublasLtMatmul for the rest. cuBLAS is column-major: D of
+M x N row by row is its transpose column by column, so cuBLAS's A is our B, and its m is our n.
+
+It needs an NVIDIA GPU, its driver and the libraries of cuBLAS, which come with PyTorch. Everything is called by ctypes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import struct
+import sys
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from warpfrag.errors import NoGpu
+from warpfrag.layout.frozen import frozen_dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+WORKSPACE, LT_WORKSPACE = 32 << 20, 1 << 20
+"""Bytes: what PyTorch gives cuBLAS on Hopper, and cuBLASLt."""
+LIBRARIES = ("libcublasLt.so", "libcublas.so")
+TYPES = {"f16": 2, "bf16": 14, "tf32": 0, "s8": 3, "e4m3": 28}
+RESULTS = {"f16": 2, "bf16": 14, "tf32": 0, "s8": 10, "e4m3": 14}
+FLOAT32, INT32 = 0, 10
+COMPUTE = {"f16": 68, "bf16": 68, "tf32": 77, "s8": 72, "e4m3": 68}
+"""cudaDataType of operands and results, cublasComputeType."""
+TRANSPOSE_A, TRANSPOSE_B, EPILOGUE, BIAS, SCALE_A, SCALE_B, FAST, BIAS_TYPE = 3, 4, 7, 8, 17, 18, 25, 26
+"""Attributes of a cublasLtMatmulDesc."""
+MAX_WORKSPACE, REDUCTION_SCHEMES = 1, 3
+"""Attributes of a cublasLtMatmulPreference."""
+IN_FLOAT32 = 2
+"""The reduction scheme that is left where PyTorch's reduced-precision reductions are switched off."""
+ADD_BIAS = 4
+BATCH_COUNT, BATCH_STRIDE = 5, 6
+"""Attributes of a cublasLtMatrixLayout."""
+TF32_MATH, NO_REDUCED_PRECISION = 3, 16
+"""Math modes of a cuBLAS handle."""
+TENSOR_OP = 99
+RELAXED = 2
+"""A capture that lets the library load its kernels."""
+KERNEL_NODE = 0
+RESULT_BYTES = 96
+SIZES = (4, 4, 4, 4, 4, 4, 4, 2, 2)
+"""Of the attributes of an algorithm, in the order of `Configuration`."""
+
+
+class Configuration(NamedTuple):
+    """What cuBLASLt's heuristic names: the attributes of an algorithm, by cuBLAS's own numbers."""
+
+    algorithm: int
+    tile: int
+    split_k: int
+    reduction: int
+    swizzle: int
+    custom: int
+    stages: int
+    inner: int
+    cluster: int
+
+
+class KernelLaunch(NamedTuple):
+    """A kernel that a call launches."""
+
+    name: str
+    grid: tuple[int, int, int]
+    block: int
+
+
+class _NodeParams(ctypes.Structure):
+    """CUDA_KERNEL_NODE_PARAMS_v2 of the driver."""
+
+    _fields_ = [
+        ("function", ctypes.c_void_p), ("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3),
+        ("shared", ctypes.c_uint), ("params", ctypes.c_void_p), ("extra", ctypes.c_void_p),
+        ("kernel", ctypes.c_void_p), ("context", ctypes.c_void_p), ("rest", ctypes.c_uint64 * 8),
+    ]  # fmt: skip
+
+
+@frozen_dataclass
+class Question:
+    """A product as a library is asked for it: `call` is what of PyTorch computes it."""
+
+    call: str
+    type: str
+    layout: str
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+
+
+def _check(status: int, what: str) -> None:
+    if status:
+        msg = f"{what} fails with status {status}"
+        raise NoGpu(msg)
+
+
+def _loaded() -> Iterator[str]:
+    """Libraries of this process, where PyTorch has loaded some."""
+    maps = Path("/proc/self/maps")
+    if maps.exists():
+        yield from dict.fromkeys(re.findall(r"/\S*libcublas\S*", maps.read_text(encoding="utf-8")))
+
+
+def find_libraries() -> tuple[str, str]:
+    """The files of cuBLASLt and cuBLAS: those that are loaded, those of NVIDIA's packages, those of the system."""
+    packages = [
+        str(path)
+        for folder in map(Path, sys.path)
+        for path in sorted(folder.glob("nvidia/*/lib/libcublas*.so*"))
+        if folder.is_dir()
+    ]
+    paths = [*_loaded(), *packages]
+    names = [next((path for path in paths if Path(path).name.startswith(name)), name) for name in LIBRARIES]
+    return names[0], names[1]
+
+
+class Library:
+    """cuBLAS on the GPU of this machine, ready for queries. Not thread-safe."""
+
+    def __init__(self) -> None:
+        """Open the driver and the libraries, and take a little of the GPU's memory: addresses that no kernel reads."""
+        try:
+            self._driver: Any = ctypes.CDLL("libcuda.so.1")
+        except OSError:
+            msg = "there is no NVIDIA driver on this machine (libcuda.so.1): without it the library cannot be asked"
+            raise NoGpu(msg) from None
+        _check(self._driver.cuInit(0), "cuInit")
+        context = ctypes.c_void_p()
+        _check(self._driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), "cuDevicePrimaryCtxRetain")
+        _check(self._driver.cuCtxSetCurrent(context), "cuCtxSetCurrent")
+        files = find_libraries()
+        try:
+            self._lt, self._blas = (ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL) for path in files)
+        except OSError as error:
+            msg = f"cuBLAS cannot be loaded ({error}): PyTorch with CUDA brings it"
+            raise NoGpu(msg) from None
+        self._lt_handle, self._blas_handle, self._stream = (ctypes.c_void_p() for _ in range(3))
+        _check(self._lt.cublasLtCreate(ctypes.byref(self._lt_handle)), "cublasLtCreate")
+        _check(self._blas.cublasCreate_v2(ctypes.byref(self._blas_handle)), "cublasCreate")
+        _check(self._driver.cuStreamCreate(ctypes.byref(self._stream), 1), "cuStreamCreate")
+        base = ctypes.c_void_p()
+        size = 4 * WORKSPACE
+        _check(self._driver.cuMemAlloc_v2(ctypes.byref(base), ctypes.c_size_t(size)), "cuMemAlloc")
+        self._a, self._b, self._d, self._workspace = (
+            ctypes.c_void_p((base.value or 0) + place * WORKSPACE) for place in range(4)
+        )
+        self._blas.cublasSetStream_v2(self._blas_handle, self._stream)
+        _check(
+            self._blas.cublasSetWorkspace_v2(self._blas_handle, self._workspace, ctypes.c_size_t(WORKSPACE)),
+            "cublasSetWorkspace",
+        )
+        self._lt.cublasLtMatmulAlgoGetHeuristic.argtypes = (
+            [ctypes.c_void_p] * 7 + [ctypes.c_int] + [ctypes.c_void_p] * 2
+        )
+        self._lt.cublasLtMatmul.argtypes = [ctypes.c_void_p] * 14 + [ctypes.c_size_t, ctypes.c_void_p]
+        self._lt.cublasLtMatrixLayoutCreate.argtypes = [
+            ctypes.c_void_p, ctypes.c_int, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_int64,
+        ]  # fmt: skip
+        self._algorithm = (ctypes.c_ubyte * RESULT_BYTES)()
+        self._preferences = {
+            (size, is_limited): self._make_preference(size, is_limited=is_limited)
+            for size in (WORKSPACE, LT_WORKSPACE)
+            for is_limited in (False, True)
+        }
+        self._descriptions: dict[tuple[str, str, str], ctypes.c_void_p] = {}
+        self._names: dict[int, str] = {}
+
+    @property
+    def version(self) -> str:
+        """The version of cuBLASLt, such as 13.0.2."""
+        self._lt.cublasLtGetVersion.restype = ctypes.c_size_t
+        number = int(self._lt.cublasLtGetVersion())
+        major, rest = divmod(number, 10000 if number >= 100000 else 1000)
+        return f"{major}.{rest // 100}.{rest % 100}"
+
+    @property
+    def gpu(self) -> str:
+        """The name of the GPU."""
+        text = ctypes.create_string_buffer(200)
+        _check(self._driver.cuDeviceGetName(text, 200, 0), "cuDeviceGetName")
+        return text.value.decode()
+
+    def configuration(self, asked: Question) -> Configuration | None:
+        """What the heuristic names first; None where it has nothing for the product."""
+        with self._matrices(asked) as matrices:
+            return self._asked(asked, matrices)
+
+    def kernels(self, asked: Question) -> tuple[KernelLaunch, ...]:
+        """What PyTorch's call would launch, in order; nothing runs."""
+        if asked.call in {"matmul", "bmm"}:
+            return self._captured(lambda: self._blas_call(asked))
+        with self._matrices(asked) as matrices:
+            if self._asked(asked, matrices) is None:
+                return ()
+            return self._captured(lambda: self._lt_call(asked, matrices))
+
+    def _make_preference(self, workspace: int, *, is_limited: bool) -> ctypes.c_void_p:
+        """Preferences; limited, parts are added in float32, as PyTorch asks for where results have 16 bits."""
+        made = ctypes.c_void_p()
+        _check(self._lt.cublasLtMatmulPreferenceCreate(ctypes.byref(made)), "cublasLtMatmulPreferenceCreate")
+        values: list[tuple[int, Any]] = [(MAX_WORKSPACE, ctypes.c_uint64(workspace))]
+        if is_limited:
+            values.append((REDUCTION_SCHEMES, ctypes.c_uint32(IN_FLOAT32)))
+        for attribute, value in values:
+            size = ctypes.c_size_t(ctypes.sizeof(value))
+            status = self._lt.cublasLtMatmulPreferenceSetAttribute(made, attribute, ctypes.byref(value), size)
+            _check(status, "cublasLtMatmulPreferenceSetAttribute")
+        return made
+
+    @staticmethod
+    def _workspace_of(asked: Question) -> int:
+        return WORKSPACE if asked.call in {"matmul", "bmm"} else LT_WORKSPACE
+
+    def _description(self, asked: Question) -> ctypes.c_void_p:
+        """The descriptor of a kind of product."""
+        key = asked.call, asked.type, asked.layout
+        if key not in self._descriptions:
+            made = ctypes.c_void_p()
+            scale = INT32 if asked.type == "s8" else FLOAT32
+            status = self._lt.cublasLtMatmulDescCreate(ctypes.byref(made), COMPUTE[asked.type], scale)
+            _check(status, "cublasLtMatmulDescCreate")
+            values: list[tuple[int, Any]] = [
+                (TRANSPOSE_A, ctypes.c_int32(asked.layout[1] == "t")),
+                (TRANSPOSE_B, ctypes.c_int32(asked.layout[0] == "t")),
+            ]
+            if asked.call in {"linear", "scaled_mm bias"}:
+                values += [(EPILOGUE, ctypes.c_uint32(ADD_BIAS)), (BIAS, self._d)]
+            if asked.type == "e4m3":
+                values += [(SCALE_A, self._d), (SCALE_B, self._d), (FAST, ctypes.c_int8(asked.call.endswith("fast")))]
+            if asked.call == "scaled_mm bias":
+                values.append((BIAS_TYPE, ctypes.c_int32(RESULTS[asked.type])))
+            for attribute, value in values:
+                size = ctypes.c_size_t(ctypes.sizeof(value))
+                status = self._lt.cublasLtMatmulDescSetAttribute(made, attribute, ctypes.byref(value), size)
+                _check(status, f"cublasLtMatmulDescSetAttribute {attribute}")
+            self._descriptions[key] = made
+        return self._descriptions[key]
+
+    @contextmanager
+    def _matrices(self, asked: Question) -> Iterator[list[ctypes.c_void_p]]:
+        """Layouts of cuBLAS's A, B and D."""
+        m, n, k = asked.m, asked.n, asked.k
+        shapes = [
+            (TYPES[asked.type], *((k, n) if asked.layout[1] == "t" else (n, k))),
+            (TYPES[asked.type], *((m, k) if asked.layout[0] == "t" else (k, m))),
+            (RESULTS[asked.type], n, m),
+        ]
+        made: list[ctypes.c_void_p] = []
+        try:
+            for kind, rows, columns in shapes:
+                layout = ctypes.c_void_p()
+                status = self._lt.cublasLtMatrixLayoutCreate(ctypes.addressof(layout), kind, rows, columns, rows)
+                _check(status, "cublasLtMatrixLayoutCreate")
+                made.append(layout)
+                if asked.batch > 1:
+                    count, stride = ctypes.c_int32(asked.batch), ctypes.c_int64(rows * columns)
+                    for attribute, value in ((BATCH_COUNT, count), (BATCH_STRIDE, stride)):
+                        size = ctypes.c_size_t(ctypes.sizeof(value))
+                        self._lt.cublasLtMatrixLayoutSetAttribute(layout, attribute, ctypes.byref(value), size)
+            yield made
+        finally:
+            for layout in made:
+                self._lt.cublasLtMatrixLayoutDestroy(layout)
+
+    def _asked(self, asked: Question, matrices: list[ctypes.c_void_p]) -> Configuration | None:
+        a, b, d = matrices
+        count = ctypes.c_int(0)
+        status = self._lt.cublasLtMatmulAlgoGetHeuristic(
+            self._lt_handle, self._description(asked), a, b, d, d,
+            self._preferences[self._workspace_of(asked), asked.type in {"f16", "bf16"}], 1,
+            ctypes.addressof(self._algorithm), ctypes.addressof(count),
+        )  # fmt: skip
+        if status or not count.value:
+            return None
+        numbers = []
+        value, written = ctypes.c_uint32(), ctypes.c_size_t()
+        for attribute, size in enumerate(SIZES):
+            value.value = 0
+            self._lt.cublasLtMatmulAlgoConfigGetAttribute(
+                ctypes.byref(self._algorithm), attribute, ctypes.byref(value), ctypes.c_size_t(size),
+                ctypes.byref(written),
+            )  # fmt: skip
+            numbers.append(struct.unpack("i", struct.pack("I", value.value))[0])
+        return Configuration(*numbers)
+
+    def _blas_call(self, asked: Question) -> int:
+        """cublasGemmEx or cublasSgemm, as PyTorch calls them."""
+        blas, handle = self._blas, self._blas_handle
+        m, n, k, batch = asked.m, asked.n, asked.k, asked.batch
+        turned_a, turned_b = int(asked.layout[1] == "t"), int(asked.layout[0] == "t")
+        lda, ldb = k if turned_a else n, m if turned_b else k
+        alpha, beta = ctypes.byref(ctypes.c_float(1)), ctypes.byref(ctypes.c_float(0))
+        strides = [ctypes.c_longlong(extent) for extent in (n * k, m * k, m * n)]
+        start = (handle, turned_a, turned_b, n, m, k, alpha)
+        blas.cublasSetMathMode(handle, TF32_MATH if asked.type == "tf32" else NO_REDUCED_PRECISION)
+        if asked.type == "tf32" and batch == 1:
+            return int(blas.cublasSgemm_v2(*start, self._a, lda, self._b, ldb, beta, self._d, n))
+        if asked.type == "tf32":
+            return int(
+                blas.cublasSgemmStridedBatched(
+                    *start, self._a, lda, strides[0], self._b, ldb, strides[1], beta, self._d, n, strides[2], batch
+                )
+            )
+        kind = TYPES[asked.type]
+        if batch == 1:
+            return int(
+                blas.cublasGemmEx(
+                    *start,
+                    self._a,
+                    kind,
+                    lda,
+                    self._b,
+                    kind,
+                    ldb,
+                    beta,
+                    self._d,
+                    kind,
+                    n,
+                    COMPUTE[asked.type],
+                    TENSOR_OP,
+                )
+            )
+        return int(
+            blas.cublasGemmStridedBatchedEx(
+                *start, self._a, kind, lda, strides[0], self._b, kind, ldb, strides[1], beta, self._d, kind, n,
+                strides[2], batch, COMPUTE[asked.type], TENSOR_OP,
+            )
+        )  # fmt: skip
+
+    def _lt_call(self, asked: Question, matrices: list[ctypes.c_void_p]) -> int:
+        """Launch cublasLtMatmul with the algorithm that the heuristic has named."""
+        a, b, d = matrices
+        scalar = ctypes.c_int32 if asked.type == "s8" else ctypes.c_float
+        alpha, beta = scalar(1), scalar(0)
+        return int(
+            self._lt.cublasLtMatmul(
+                self._lt_handle, self._description(asked), ctypes.addressof(alpha), self._a, a, self._b, b,
+                ctypes.addressof(beta), self._d, d, self._d, d, ctypes.addressof(self._algorithm), self._workspace,
+                LT_WORKSPACE, self._stream,
+            )
+        )  # fmt: skip
+
+    def _captured(self, launch: Callable[[], int]) -> tuple[KernelLaunch, ...]:
+        """The kernels of a call that goes into a graph."""
+        driver, graph = self._driver, ctypes.c_void_p()
+        _check(driver.cuStreamBeginCapture_v2(self._stream, RELAXED), "cuStreamBeginCapture")
+        status = launch()
+        ended = driver.cuStreamEndCapture(self._stream, ctypes.byref(graph))
+        try:
+            _check(status, "cuBLAS")
+            _check(ended, "cuStreamEndCapture")
+            count = ctypes.c_size_t()
+            _check(driver.cuGraphGetNodes(graph, None, ctypes.byref(count)), "cuGraphGetNodes")
+            nodes = (ctypes.c_void_p * max(count.value, 1))()
+            _check(driver.cuGraphGetNodes(graph, nodes, ctypes.byref(count)), "cuGraphGetNodes")
+            return tuple(self._launches(nodes[: count.value]))
+        finally:
+            if graph.value:
+                driver.cuGraphDestroy(graph)
+
+    def _launches(self, nodes: list[int | None]) -> Iterator[KernelLaunch]:
+        for address in nodes:
+            node, kind, params = ctypes.c_void_p(address), ctypes.c_int(-1), _NodeParams()
+            _check(self._driver.cuGraphNodeGetType(node, ctypes.byref(kind)), "cuGraphNodeGetType")
+            if kind.value == KERNEL_NODE:
+                status = self._driver.cuGraphKernelNodeGetParams_v2(node, ctypes.byref(params))
+                _check(status, "cuGraphKernelNodeGetParams")
+                grid = (params.grid[0], params.grid[1], params.grid[2])
+                yield KernelLaunch(self._name(params), grid, params.block[0])
+
+    def _name(self, params: _NodeParams) -> str:
+        key = int(params.function or params.kernel or 0)
+        if key not in self._names:
+            text = ctypes.c_char_p()
+            if params.function:
+                status = self._driver.cuFuncGetName(ctypes.byref(text), ctypes.c_void_p(params.function))
+            else:
+                status = self._driver.cuKernelGetName(ctypes.byref(text), ctypes.c_void_p(params.kernel))
+            _check(status, "the name of a kernel")
+            self._names[key] = (text.value or b"").decode()
+        return self._names[key]
+
+
+@cache
+def library() -> Library:
+    """cuBLAS of this machine; opened once."""
+    return Library()

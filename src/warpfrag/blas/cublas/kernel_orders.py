@@ -1,0 +1,153 @@
+"""From a library's choice to an order of additions: one rule for each family of kernels.
+
+What is chosen is a configuration of cuBLASLt and the kernels that it launches. The rules, all measured on an H200:
+
+    nvjet       K in split_k parts of whole units, k ascending; unit 64 for 16 bits, 128 for fp8 (a line of 128 bytes)
+    cutlass     CUTLASS 2: parts of whole lines where K is whole lines and one operand has k side by side in memory,
+                else of whole vectors of 16 bytes; each part begins with its residue; s1688 kernels add 8 k at a time;
+                with reduction scheme 1 the parts are added in place, the bias first
+    xmma        one chain; with segment-K, as many parts as whole sets of tiles fit on the GPU at once, added as a tree
+    others      gemv, gemmSN, dot, magma and kernels of plain float32: without tensor cores, not modelled
+
+nvjet's parts have round_up(K // split_k, unit) k: the division truncates, so that where K // split_k is whole units and
+split_k does not divide K, the parts do not reach the end of K. The rest is lost (`KernelOrder.lost`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from warpfrag.blas.cublas.choices import Choice, ProductKind
+from warpfrag.blas.order import Order
+from warpfrag.errors import NotModelled
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from warpfrag.blas.cublas.cublaslt import Configuration, KernelLaunch
+
+NVJET = 66
+"""The number of nvjet among cuBLASLt's algorithms."""
+LINE, VECTOR = 128, 16
+"""Bytes."""
+BYTES = {"f16": 2, "bf16": 2, "tf32": 4, "e4m3": 1}
+PROMOTED = 128
+"""k that a kernel of fp8 without fast accumulation adds before it promotes the sum to float32."""
+IN_PLACE = 1
+"""The reduction scheme in which parts are added to D one by one; measured for tf32, 159 of 159 products."""
+XMMA_UNIT = 32
+LT_WORKSPACE = 1 << 20
+"""Bytes of workspace that PyTorch gives cuBLASLt. Choices for fp8 whose parts need more are not certain."""
+
+
+class KernelOrder(NamedTuple):
+    """What a rule says of a product."""
+
+    order: Order
+    lost: int = 0
+    is_proved: bool = True
+
+
+def choice_of(
+    configuration: Configuration | None, launches: Sequence[KernelLaunch], shape: tuple[int, int, int], batch: int = 1
+) -> Choice:
+    """What of a configuration and its kernels the order depends on; the family names what runs."""
+    main = [launch for launch in launches if "splitKreduce" not in launch.name]
+    if configuration is None and not main:
+        msg = f"the library has nothing for a product of {' x '.join(map(str, shape))}"
+        raise NotModelled(msg)
+    algorithm, tile, split, reduction, _, custom, stages, _, _ = configuration or (0,) * 9
+    if algorithm == NVJET or (main and main[0].name.startswith("nvjet")):
+        return Choice(NVJET, 0, split, reduction, 0, 0, "nvjet")
+    if not main:
+        return Choice(algorithm, tile, split, reduction, custom, stages, "")
+    name = main[0].name
+    if "cutlass_" in name:
+        pair = re.search(r"_\d+x\d+_(\d+)x\d+_[nt]{2}_align", name)
+        tile_k = int(pair[1]) if pair else 32
+        short = "s1688gemm" in name
+        generation = "75" if "cutlass_75" in name else "80"
+        family = f"cutlass_{generation}{'_wmma' if 'wmma' in name else ''}{'_s1688' if short else ''}"
+        return Choice(algorithm, 0, max(1, main[0].grid[2] // batch), reduction, 0, tile_k, family)
+    if "segment_k_on" in name:
+        return _segmented(algorithm, name, main[0], shape, batch)
+    if "sm90_xmma" in name:
+        return Choice(algorithm, 0, 1, 0, 0, 0, "xmma_sm90")
+    if "xmma" in name and "tf32" in name:
+        tile_k = int((re.search(r"tilesize\d+x\d+x(\d+)", name) or (0, "0"))[1])
+        return Choice(algorithm, 0, max(1, main[0].grid[2] // batch), reduction, 0, tile_k, "xmma_sm80")
+    return Choice(algorithm, 0, split, reduction, custom, 0, _plain_family(name))
+
+
+def _plain_family(name: str) -> str:
+    """The name of a kernel without its mangling and most of its parameters."""
+    known = ("gemvNSP", "gemv2N", "gemv2T", "gemvx", "gemmSN_NN", "gemmSN_TN", "dot_kernel", "magma", "ffma")
+    return next((word for word in known if word in name), re.sub(r"\W+", "_", name)[:60])
+
+
+def _segmented(algorithm: int, name: str, launch: KernelLaunch, shape: tuple[int, int, int], batch: int) -> Choice:
+    """Segment-K: as many parts as whole sets of D's tiles fit into the blocks that are launched."""
+    extents = re.search(r"tilesize(\d+)x(\d+)x\d+", name)
+    down, across = (int(extents[1]), int(extents[2])) if extents else (1, 1)  # rows and columns of D
+    tiles = -(-shape[0] // down) * -(-shape[1] // across) * batch
+    blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
+    if tiles > blocks:  # several waves: only the tiles of the last are cut
+        return Choice(algorithm, 0, 0, 0, 0, 0, "xmma_segment_k_waves")
+    return Choice(algorithm, 0, blocks // tiles, 0, 0, 0, "xmma_segment_k")
+
+
+def _rounded_up(count: int, whole: int) -> int:
+    return -(-count // whole) * whole
+
+
+def order_of(kind: ProductKind, choice: Choice, shape: tuple[int, int, int]) -> KernelOrder:
+    """The order of additions of a product; refuses a choice that no rule covers."""
+    depth = shape[2]
+    if kind.type == "s8":
+        return KernelOrder(Order())  # integers have the same sum in every order
+    if choice.kernel == "nvjet":
+        return _nvjet(kind, choice, shape)
+    if choice.kernel.startswith("cutlass"):
+        return _cutlass(kind, choice, depth)
+    if choice.kernel == "xmma_sm90":
+        return KernelOrder(Order())
+    if choice.kernel == "xmma_sm80" and choice.split_k == 1:
+        return KernelOrder(Order())
+    if choice.kernel == "xmma_segment_k" and choice.split_k > 1:
+        # 1 of 12 differed on an H200: the number of parts does not follow from the blocks and tiles alone
+        return KernelOrder(Order(segment_k=choice.split_k, unit=XMMA_UNIT), is_proved=False)
+    if choice.kernel.startswith("xmma_segment_k") and choice.split_k < 2:
+        return KernelOrder(Order(), is_proved=False)  # some tiles are cut, to fill the last wave
+    msg = (
+        f"{kind.call} {kind.type} {kind.layout} {' x '.join(map(str, shape))}: the library takes a kernel whose order "
+        f"of additions is not modelled, {choice.kernel or f'algorithm {choice.algorithm}'}"
+    )
+    raise NotModelled(msg)
+
+
+def _nvjet(kind: ProductKind, choice: Choice, shape: tuple[int, int, int]) -> KernelOrder:
+    m, n, depth = shape
+    unit = LINE // BYTES[kind.type]
+    promote = PROMOTED if kind.type == "e4m3" and kind.call != "scaled_mm fast" else None
+    parts = choice.split_k
+    if parts == 1:
+        return KernelOrder(Order(promote=promote))
+    length = -(-(depth // parts) // unit) * unit
+    lost = max(0, depth - parts * length)
+    needed = _rounded_up(m, 64) * _rounded_up(n, 64) * 4 * parts
+    is_proved = kind.call in {"matmul", "bmm", "linear"} or needed <= LT_WORKSPACE
+    return KernelOrder(Order(split_k=parts, unit=unit, promote=promote), lost, is_proved)
+
+
+def _cutlass(kind: ProductKind, choice: Choice, depth: int) -> KernelOrder:
+    size = BYTES[kind.type]
+    line, vector = LINE // size, VECTOR // size
+    unit = line if kind.layout != "tn" and depth % line == 0 else vector
+    step = 8 if choice.kernel.endswith("s1688") and size == 2 else None
+    parts = max(1, choice.split_k)
+    in_place = parts > 1 and choice.reduction == IN_PLACE
+    order = Order(
+        split_k=parts, unit=unit if parts > 1 else None, residue=choice.stages, step=step, in_place=in_place
+    )  # fmt: skip
+    return KernelOrder(order, is_proved=not in_place or kind.type == "tf32")

@@ -1,0 +1,172 @@
+"""What PyTorch gives on a GPU, to the last bit: the product in the order of additions that the library chooses.
+
+`predict_order` says which order that is and how it is known; this module computes the product in that order. Where the
+library leaves products of K out, so does the prediction, with a warning.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from warpfrag import html
+from warpfrag.blas.cublas.libraries import instruction_for
+from warpfrag.blas.cublas.predict_order import GPU, RESULTS, TYPES, PredictedOrder, find_product_order, product_kind
+from warpfrag.blas.gemm import gemm
+from warpfrag.errors import InvalidOperand, LossyProduct, quote
+from warpfrag.formats.arrays import as_array
+from warpfrag.formats.codes import natural_dtype
+from warpfrag.formats.epilogue import Epilogue
+from warpfrag.formats.number_formats import FORMATS
+from warpfrag.layout.frozen import frozen_dataclass
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from numpy.typing import ArrayLike
+
+    from warpfrag.blas.cublas.choices import Choices
+    from warpfrag.blas.cublas.predict_order import MeasuredProduct
+    from warpfrag.blas.order import Order
+    from warpfrag.formats.arrays import Array
+
+ARCH = "sm_90"
+
+
+@frozen_dataclass
+class Prediction:
+    """D as PyTorch gives it, and how that is known: `product` has the order and what it rests on."""
+
+    D: Array
+    instruction: str
+    product: PredictedOrder
+
+    @property
+    def order(self) -> Order:
+        """The order of additions."""
+        return self.product.order
+
+    @property
+    def basis(self) -> str:
+        """What the order rests on: measured, library or modelled."""
+        return self.product.basis
+
+    @property
+    def accuracy(self) -> float | None:
+        """Of a modelled choice: how often it is the library's."""
+        return self.product.accuracy
+
+    @property
+    def is_guess(self) -> bool:
+        """Whether it rests on a modelled choice, or on a rule that is not proved."""
+        return self.product.is_guess
+
+    @property
+    def lost(self) -> int:
+        """How many of the last products of K the library leaves out, and D with it."""
+        return self.product.lost
+
+    @property
+    def row(self) -> MeasuredProduct | None:
+        """The measured product, where this is it."""
+        return self.product.row
+
+    @property
+    def text(self) -> str:
+        """How it is known, in words."""
+        return self.product.text
+
+    def __repr__(self) -> str:
+        """What D is, the order, and how it is known."""
+        shape = " x ".join(map(str, self.D.shape))
+        return f"<Prediction of {shape} {self.D.dtype} by {self.instruction}\n {self.order}\n {self.text}>"
+
+    def _repr_html_(self) -> str:
+        """A card for notebooks: the product, the order, the kernel, and how it is known."""
+        rows = [
+            ("instruction", self.instruction),
+            ("order of additions", str(self.order)),
+            ("kernel", self.product.kernel),
+            ("known", f"{'a guess, ' if self.is_guess else ''}{self.basis}"),
+        ]
+        title = f"Prediction of {' x '.join(map(str, self.D.shape))} {self.D.dtype}"
+        return html.card(
+            f"<code>{html.escape(title)}</code>",
+            html.table(("", "library"), rows),
+            f"<p>{html.escape(self.text)}</p>",
+        )
+
+
+def predict(
+    A: ArrayLike,
+    B: ArrayLike,
+    *,
+    bias: ArrayLike | None = None,
+    layout: str = "nn",
+    fast_accumulation: bool = False,
+    shape: tuple[int, int, int] | None = None,
+    gpu: str = GPU,
+    ask: bool = False,
+    choices: str | PathLike[str] | Choices | None = None,
+) -> Prediction:
+    """What torch.matmul gives on a GPU for A (M x K) and B (K x N), and how well that is known.
+
+    float16 and bfloat16 as they are, float32 with TF32 allowed, float8_e4m3fn as `torch._scaled_mm` with scales of 1
+    and a bfloat16 result, with or without `fast_accumulation`; int8 as `torch._int_mm`. With a bias it is a linear
+    layer. `layout` says which operand is transposed in memory: "nt" where B is the transpose of a row-major matrix, as
+    the weight of a linear layer is. Three axes are a batch, as for torch.bmm. A and B may be some rows and columns of
+    a larger product: then `shape` is its (m, n, k).
+
+    The order of additions is the library's own choice where it is tabulated for the GPU, or in a file that `warpfrag
+    survey` wrote (`choices`); `ask` asks the cuBLAS of this machine. Else it is modelled, and a guess. A `LossyProduct`
+    warning says where the library leaves products of K out.
+    """
+    a, b = as_array(A, "A"), as_array(B, "B")
+    instruction = instruction_for(a.dtype, b.dtype, ARCH)
+    if a.ndim not in {2, 3} or b.ndim != a.ndim:
+        msg = f"A and B: expected two matrices, or two batches of them; got shapes {a.shape} and {b.shape}"
+        raise InvalidOperand(msg)
+    name = {natural_dtype(FORMATS[name]): name for name in TYPES}[a.dtype]
+    if a.ndim == 3 and (name in {"e4m3", "s8"} or bias is not None):
+        msg = "a batch is measured for float16, bfloat16 and float32 without a bias"
+        raise InvalidOperand(msg)
+    kind = product_kind(name, layout, bias=bias is not None, fast_accumulation=fast_accumulation)
+    if a.ndim == 3:
+        kind = kind._replace(call="bmm", batch=max(1, a.shape[0]))
+    wanted = _shape(shape, (a.shape[-2], b.shape[-1], a.shape[-1]))
+    known = find_product_order(kind, wanted, gpu=gpu, ask=ask, choices=choices)
+    if known.lost:
+        warnings.warn(
+            f"{known.kind.call} {name} {' x '.join(map(str, wanted))}: {known.source} leaves out the last {known.lost} "
+            f"of {wanted[2]} products of K, and so does this prediction",
+            LossyProduct,
+            stacklevel=2,
+        )
+        a, b = a[..., : wanted[2] - known.lost], b[..., : wanted[2] - known.lost, :]
+    if name == "s8":
+        return Prediction(gemm(a, b, instruction=instruction, arch=ARCH, order=known.order), instruction, known)
+    D = gemm(
+        a, b, instruction=instruction, arch=ARCH, order=known.order, epilogue=Epilogue(bias=bias, result=RESULTS[name]),
+        rounding="rne" if name == "tf32" else None,
+    )  # fmt: skip
+    return Prediction(D, instruction, known)
+
+
+def _shape(shape: object, own: tuple[int, int, int]) -> tuple[int, int, int]:
+    if shape is None:
+        return own
+    extents = shape if isinstance(shape, tuple | list) and len(shape) == 3 else ()
+    if not extents or not all(isinstance(extent, int | np.integer) for extent in extents):
+        msg = f"shape: expected (m, n, k) of the whole product, got {quote(shape)}"
+        raise InvalidOperand(msg)
+    m, n, k = map(int, extents)
+    if k != own[2]:
+        msg = f"shape: k is {k}, but A has {own[2]} columns: a part of a product has all of its k"
+        raise InvalidOperand(msg)
+    for name, whole, part, what in (("m", m, own[0], "rows of A"), ("n", n, own[1], "columns of B")):
+        if whole < part:
+            msg = f"shape: {name} is {whole}, but there are {part} {what}"
+            raise InvalidOperand(msg)
+    return m, n, k

@@ -1,0 +1,234 @@
+"""How far a product is from the exact one: in ulps and relative, per architecture and order of additions.
+
+The report that users see. `measure_errors` makes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from warpfrag import html
+from warpfrag.blas.order import Order
+from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.viz.plots import error_page
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from fractions import Fraction
+
+    from warpfrag.tensorcore.tracing import TraceStep
+    from warpfrag.viz.palette import Theme
+
+
+@frozen_dataclass
+class Growth:
+    """The errors of the product of the first k only.
+
+    `normwise` is the root mean square error divided by the root mean square of the exact outputs: unlike errors in ulps
+    it is not ruled by the few outputs that nearly cancel.
+    """
+
+    k: int
+    largest_ulps: float
+    rms_ulps: float
+    normwise: float
+
+
+@frozen_dataclass
+class Summary:
+    """Largest, root mean square and mean error."""
+
+    largest_ulps: float
+    rms_ulps: float
+    mean_ulps: float
+    largest_relative: float
+    rms_relative: float
+    mean_relative: float
+    largest_to_magnitude: float | None = None
+    """Relative to `|A||B| + |C|`, the size of what was added: not ruled by outputs that nearly cancel."""
+    rms_to_magnitude: float | None = None
+    largest_to_rms: float | None = None
+    """Relative to the root mean square of the exact results."""
+    rms_to_rms: float | None = None
+
+
+@frozen_dataclass
+class Errors:
+    """The errors of one architecture and order; computed minus exact, so that a negative mean is a bias downwards.
+
+    `outputs` counts the finite ones, from which every figure is; relative errors leave out where the exact value is 0.
+    """
+
+    arch: str
+    order: Order
+    outputs: int
+    nonfinite: int
+    summary: Summary
+    row: int
+    col: int
+    computed: float
+    exact: Fraction
+    growth: tuple[Growth, ...]
+    edges: tuple[float, ...]
+    counts: tuple[int, ...]
+    steps: tuple[TraceStep, ...]
+    """How the output with the largest error came about, if its order is one chain."""
+    differing: int = 0
+    """Outputs whose bits are not those of the first architecture and order of the report."""
+
+    @property
+    def largest_ulps(self) -> float:
+        """The largest error, without its sign."""
+        return self.summary.largest_ulps
+
+    @property
+    def rms_ulps(self) -> float:
+        """The root mean square error."""
+        return self.summary.rms_ulps
+
+    @property
+    def mean_ulps(self) -> float:
+        """The mean error: the bias."""
+        return self.summary.mean_ulps
+
+    @property
+    def largest_relative(self) -> float:
+        """The largest relative error, without its sign."""
+        return self.summary.largest_relative
+
+    @property
+    def rms_relative(self) -> float:
+        """The root mean square relative error."""
+        return self.summary.rms_relative
+
+    @property
+    def mean_relative(self) -> float:
+        """The mean relative error."""
+        return self.summary.mean_relative
+
+    @property
+    def largest_to_magnitude(self) -> float | None:
+        """The largest error relative to `|A||B| + |C|`, without its sign."""
+        return self.summary.largest_to_magnitude
+
+    @property
+    def rms_to_magnitude(self) -> float | None:
+        """The root mean square of the errors relative to `|A||B| + |C|`."""
+        return self.summary.rms_to_magnitude
+
+    @property
+    def largest_to_rms(self) -> float | None:
+        """The largest error relative to the root mean square of the exact results."""
+        return self.summary.largest_to_rms
+
+    @property
+    def rms_to_rms(self) -> float | None:
+        """The root mean square error relative to the root mean square of the exact results."""
+        return self.summary.rms_to_rms
+
+    def __repr__(self) -> str:
+        """The architecture, and the largest and root mean square errors."""
+        return f"<Errors of {self.name}: largest {self.largest_ulps:.4g} ulps, rms {self.rms_ulps:.4g} ulps>"
+
+    @property
+    def name(self) -> str:
+        """The architecture, and the order where it is not the plain one."""
+        return self.arch if self.order == Order() else f"{self.arch}, {self.order}"
+
+    def to_dict(self) -> dict[str, object]:
+        """As JSON has it."""
+        left_out = {"exact", "steps", "order", "growth", "summary"}
+        facts = {field: getattr(self, field) for field in self.__dataclass_fields__ if field not in left_out}
+        return {
+            **facts,
+            **asdict(self.summary),
+            "edges": list(self.edges),
+            "counts": list(self.counts),
+            "order": asdict(self.order),
+            "exact": f"{self.exact.numerator}/{self.exact.denominator}",
+            "growth": [asdict(point) for point in self.growth],
+        }
+
+
+@frozen_dataclass
+class ErrorReport:
+    """The errors of one product, side by side."""
+
+    instruction: str
+    shape: tuple[int, int, int]
+    result: str
+    errors: tuple[Errors, ...]
+    is_unquantised: bool = False
+    """Whether it is compared with the product of other matrices, those before they were quantised."""
+
+    def __iter__(self) -> Iterator[Errors]:
+        """The errors of each architecture and order."""
+        return iter(self.errors)
+
+    def _rows(self) -> list[list[str]]:
+        """Heading and figures, a row for each architecture and order."""
+        sizes = ["largest/|A||B|", "rms/|A||B|", "rms/rms D"]
+        rows = [["", "largest ulps", "rms ulps", "mean ulps", "largest rel.", "rms rel.", *sizes, "worst at"]]
+        for errors in self.errors:
+            ulps = [errors.largest_ulps, errors.rms_ulps, errors.mean_ulps]
+            relative: list[float | None] = [errors.largest_relative, errors.rms_relative]
+            relative += [errors.largest_to_magnitude, errors.rms_to_magnitude, errors.rms_to_rms]
+            figures = [f"{value:.4g}" for value in ulps]
+            figures += ["-" if value is None else f"{value:.3g}" for value in relative]
+            rows.append([errors.name, *figures, f"D[{errors.row}, {errors.col}]"])
+        return rows
+
+    @property
+    def _title(self) -> str:
+        m, n, k = self.shape
+        exact = "unquantised" if self.is_unquantised else "exact"
+        return f"{self.instruction}, {m} x {n} x {k}: computed minus {exact}, ulps of {self.result}"
+
+    def __str__(self) -> str:
+        """As a table."""
+        rows = self._rows()
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        body = [
+            "  ".join(
+                cell.ljust(width) if not column else cell.rjust(width)
+                for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in rows
+        ]
+        return "\n".join([self._title, *body, *self._differences()])
+
+    def _differences(self) -> list[str]:
+        """Whether the others give the bits of the first: a line for each."""
+        first = self.errors[0]
+        lines = []
+        for other in self.errors[1:]:
+            total = other.outputs + other.nonfinite
+            same = f"the same bits in all {total} outputs" if total > 1 else "the same bits"
+            how = f"different bits in {other.differing} of {total} outputs" if other.differing else same
+            lines.append(f"{first.name} and {other.name}: {how}")
+        return lines
+
+    def __repr__(self) -> str:
+        """The product, and the largest error of each architecture."""
+        largest = ", ".join(f"{errors.name}: {errors.largest_ulps:.4g}" for errors in self.errors)
+        return f"<ErrorReport of {self._title}\n largest {largest}>"
+
+    def _repr_html_(self) -> str:
+        """A card for notebooks: the same table."""
+        head, *rows = self._rows()
+        return html.card("<code>ErrorReport</code>", f"<p>{html.escape(self._title)}</p>", html.table(head, rows))
+
+    def to_dict(self) -> dict[str, object]:
+        """Everything but the trace, as JSON has it."""
+        return {
+            "instruction": self.instruction,
+            "shape": list(self.shape),
+            "result": self.result,
+            "unquantised": self.is_unquantised,
+            "errors": [errors.to_dict() for errors in self.errors],
+        }
+
+    def svg(self, *, theme: Theme = "auto") -> str:
+        """A figure: the histogram of the errors, and how they grow with k."""
+        return error_page(self, theme=theme)

@@ -1,0 +1,286 @@
+"""Why two results of the same product differ: what gives each, the first output that differs, where its sums diverge.
+
+A result is explained by an architecture, an order of additions and the products of K that took part. A prediction
+brings its own; for an array every architecture and order that is modelled is tried (`find_order`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warpfrag import html
+from warpfrag.blas.cublas.libraries import instruction_for
+from warpfrag.blas.cublas.predict import Prediction
+from warpfrag.blas.find_order import RESULTS, Observed, search
+from warpfrag.blas.gemm import prepare
+from warpfrag.blas.gemm_trace import trace_output
+from warpfrag.errors import InvalidOperand, NotModelled, WarpfragError, quote
+from warpfrag.formats.arrays import as_array
+from warpfrag.formats.codes import code_dtype, natural_dtype
+from warpfrag.formats.epilogue import Epilogue, float32_of
+from warpfrag.formats.number_formats import FORMATS
+from warpfrag.isa.instruction_names import spell
+from warpfrag.isa.legality import form_of
+from warpfrag.layout.frozen import frozen_dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from warpfrag.blas.find_order import Finish
+    from warpfrag.blas.gemm_trace import ProductStep
+    from warpfrag.blas.order import Order
+    from warpfrag.blas.progress import Progress
+    from warpfrag.isa.qualifiers import HasForm
+
+ARCHS = ("sm_90", "sm_80", "sm_100", "sm_120")
+"""Whose arithmetic is tried for an array, unless the caller names others."""
+TAIL = 64
+"""Where no order explains a result, the last K % 64 products may be missing: a library leaves them out."""
+CONTEXT = 3
+"""Steps that are listed before the first that differs."""
+LISTED = 12
+
+
+@frozen_dataclass
+class ResultOrigin:
+    """What gives a result in every code: `order` and `arch` are None where nothing that is modelled does."""
+
+    name: str
+    arch: str | None
+    order: Order | None
+    lost: int
+    depth: int
+
+    @property
+    def text(self) -> str:
+        """The origin in words."""
+        if self.order is None:
+            return f"{self.name}: no order of additions on an architecture that was tried gives it"
+        words = self.order.describe(self.depth - self.lost)
+        lost = f", without the last {self.lost} products of K" if self.lost else ""
+        return f"{self.name}: {words}, on {self.arch}{lost}"
+
+
+@frozen_dataclass
+class Explanation:
+    """Two results of one product: what gives each, how many codes differ, and the steps of the first that does."""
+
+    first: ResultOrigin
+    second: ResultOrigin
+    outputs: int
+    differing: int
+    output: tuple[int, int] | None
+    """The row and column of the first output that differs."""
+    steps: tuple[tuple[ProductStep, ...], tuple[ProductStep, ...]]
+    """Every step of that output in each result; empty where a result has no origin."""
+
+    @property
+    def parted(self) -> int | None:
+        """The number of the first step that differs; None where no output does, or no trace is known."""
+        pairs = zip_longest(*self.steps)
+        if not all(self.steps):
+            return None
+        return next((number for number, (mine, other) in enumerate(pairs) if mine != other), None)
+
+    @property
+    def text(self) -> str:
+        """The answer in words, without the steps."""
+        lines = [self.first.text, self.second.text]
+        if self.output is None:
+            return "\n".join([*lines, f"every code of {self.outputs} is the same"])
+        row, col = self.output
+        lines.append(f"{self.differing} of {self.outputs} codes differ, the first is D[{row}, {col}]")
+        if self.parted is not None:
+            lines.append(f"its sums diverge at step {self.parted + 1}")
+        return "\n".join(lines)
+
+    @property
+    def rows(self) -> list[tuple[str, str, str, str, str]]:
+        """Steps side by side around the place where they diverge: number, step and sum of each result."""
+        if self.parted is None:
+            return []
+        pairs = list(zip_longest(*self.steps))
+        start = max(0, self.parted - CONTEXT)
+        numbers = [*range(start, min(len(pairs), start + LISTED))]
+        if numbers[-1] < len(pairs) - 1:
+            numbers.append(len(pairs) - 1)
+        rows = []
+        for number in numbers:
+            cells = [("", "") if step is None else (step.text, f"{step.value:.9g}") for step in pairs[number]]
+            rows.append((str(number + 1), *cells[0], *cells[1]))
+        return rows
+
+    def __str__(self) -> str:
+        """The answer and the steps around the place where the sums diverge."""
+        rows = self.rows
+        if not rows:
+            return self.text
+        header = ("step", self.first.name, "sum", self.second.name, "sum")
+        widths = [max(len(row[column]) for row in [header, *rows]) for column in range(5)]
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in [header, *rows]
+        ]
+        return "\n".join([self.text, "", *(line.rstrip() for line in lines)])
+
+    def __repr__(self) -> str:
+        """What was compared, and how much differs."""
+        return (
+            f"<Explanation: {self.differing} of {self.outputs} codes differ\n {self.first.text}\n {self.second.text}>"
+        )
+
+    def _repr_html_(self) -> str:
+        """A card for notebooks."""
+        body = "".join(f"<p>{html.escape(line)}</p>" for line in self.text.splitlines())
+        rows = self.rows
+        steps = html.table(("step", self.first.name, "sum", self.second.name, "sum"), rows) if rows else ""
+        return html.card("Two results of one product", body, steps)
+
+    def to_dict(self) -> dict[str, object]:
+        """All of it as plain objects, for JSON."""
+
+        def origin(result: ResultOrigin) -> dict[str, object]:
+            order = None if result.order is None else asdict(result.order)
+            return {"name": result.name, "arch": result.arch, "order": order, "lost": result.lost, "text": result.text}
+
+        return {
+            "first": origin(self.first),
+            "second": origin(self.second),
+            "outputs": self.outputs,
+            "differing": self.differing,
+            "output": None if self.output is None else list(self.output),
+            "parted": self.parted,
+            "steps": [[{**asdict(step), "text": step.text} for step in steps] for steps in self.steps],
+        }
+
+
+def explain(
+    D1: ArrayLike | Prediction,
+    D2: ArrayLike | Prediction,
+    A: ArrayLike,
+    B: ArrayLike,
+    *,
+    bias: ArrayLike | None = None,
+    instruction: str | HasForm | None = None,
+    arch: str | Sequence[str] = ARCHS,
+    names: tuple[str, str] = ("D1", "D2"),
+    report: Progress | None = None,
+) -> Explanation:
+    """What gives each of two results of A B, the first output in which they differ, and where its sums diverge.
+
+    A result is an array, observed or computed, or a `wf.predict`'s answer. A, B and the results may be some rows and
+    columns of a product with the whole K. Without an instruction it is the one that libraries use for these operands;
+    `arch` names the architectures that may have computed an array. float32 operands are rounded to tf32 first.
+    """
+    a, b = as_array(A, "A"), as_array(B, "B")
+    archs = (arch,) if isinstance(arch, str) else tuple(arch) if isinstance(arch, tuple | list) else ()
+    if not archs or not all(isinstance(entry, str) for entry in archs):
+        msg = f"arch: expected an architecture or several, such as 'sm_90'; got {quote(arch)}"
+        raise InvalidOperand(msg)
+    if not isinstance(names, tuple | list) or len(names) != 2 or not all(isinstance(name, str) for name in names):
+        msg = f"names: expected two names, got {quote(names)}"
+        raise InvalidOperand(msg)
+    if bias is not None and float32_of(bias, "bias").shape != b.shape[-1:]:
+        msg = f"bias: expected one number for each column of B, {b.shape}; got shape {float32_of(bias, 'bias').shape}"
+        raise InvalidOperand(msg)
+    spelled = spell(form_of(instruction_for(a.dtype, b.dtype, "sm_90") if instruction is None else instruction))
+    work = _Work(a, b, bias, spelled, archs, report)
+    results = [work.codes(D, name) for D, name in zip((D1, D2), names, strict=True)]
+    if results[0].format != results[1].format:
+        msg = f"{names[0]} is {results[0].format} and {names[1]} is {results[1].format}: expected two of one format"
+        raise InvalidOperand(msg)
+    origins = [work.origin(D, seen, name) for D, seen, name in zip((D1, D2), results, names, strict=True)]
+    unlike = results[0].codes[0] != results[1].codes[0]
+    output = tuple(int(index) for index in np.argwhere(unlike)[0]) if unlike.any() else None
+    steps: tuple[tuple[ProductStep, ...], ...] = ((), ())
+    if output is not None:
+        steps = tuple(work.steps(origin, output, results[0].format) for origin in origins)
+    return Explanation(
+        origins[0], origins[1], unlike.size, int(unlike.sum()),
+        None if output is None else (output[0], output[1]), (steps[0], steps[1]),
+    )  # fmt: skip
+
+
+@frozen_dataclass
+class _Work:
+    """The product of which there are two results."""
+
+    a: NDArray[Any]
+    b: NDArray[Any]
+    bias: ArrayLike | None
+    instruction: str
+    archs: tuple[str, ...]
+    report: Progress | None
+
+    @property
+    def rounding(self) -> Any:  # noqa: ANN401 (a Literal)
+        """How operands are taken: float32 is rounded to tf32."""
+        return "rne" if form_of(self.instruction).a == "tf32" else None
+
+    def codes(self, D: ArrayLike | Prediction, name: str) -> Observed:
+        """A result as codes of a format."""
+        seen = as_array(D.D if isinstance(D, Prediction) else D, name)
+        shape = (*self.a.shape[:-1], self.b.shape[-1]) if self.a.ndim == self.b.ndim == 2 else None
+        if seen.shape != shape:
+            shapes = f"{name} has shape {seen.shape}, A {self.a.shape} and B {self.b.shape}"
+            msg = f"{shapes}: expected two matrices and their product"
+            raise InvalidOperand(msg)
+        formats = {natural_dtype(FORMATS[text]): text for text in RESULTS[form_of(self.instruction).d]}
+        if seen.dtype not in formats:
+            msg = f"{name}: expected one of {', '.join(map(str, formats))}; got {seen.dtype}"
+            raise InvalidOperand(msg)
+        result = formats[seen.dtype]
+        return Observed(np.ascontiguousarray(seen).view(code_dtype(FORMATS[result]))[None], result)
+
+    def origin(self, D: object, seen: Observed, name: str) -> ResultOrigin:
+        """What gives a result: its own, if it is a prediction, else what is found."""
+        depth = self.a.shape[-1]
+        if isinstance(D, Prediction):
+            return ResultOrigin(name, "sm_90", D.order, D.lost, depth)
+        tails = [0, *([depth % TAIL] if depth % TAIL and depth > TAIL else [])]
+        for lost in tails:
+            for arch in self.archs:
+                order = self._search(seen, arch, lost)
+                if order is not None:
+                    return ResultOrigin(name, arch, order, lost, depth)
+        return ResultOrigin(name, None, None, 0, depth)
+
+    def _search(self, seen: Observed, arch: str, lost: int) -> Order | None:
+        end = self.a.shape[-1] - lost
+        try:
+            taken = prepare(
+                self.a[:, :end], self.b[:end], instruction=self.instruction, arch=arch, rounding=self.rounding
+            )
+        except NotModelled:
+            return None
+        except WarpfragError:
+            if len(self.archs) == 1:
+                raise
+            return None
+        return search(taken.rule, taken.operands, seen, self.report, finish=self._finish())
+
+    def _finish(self) -> Finish | None:
+        if self.bias is None:
+            return None
+        added = float32_of(self.bias, "bias")
+        return lambda sums, _rows, columns: sums + added[columns]
+
+    def steps(self, origin: ResultOrigin, output: tuple[int, ...], result: str) -> tuple[ProductStep, ...]:
+        """Every step of one output."""
+        if origin.order is None or origin.arch is None:
+            return ()
+        end = origin.depth - origin.lost
+        epilogue = Epilogue(bias=self.bias, result=result) if result in {"f32", "f16", "bf16"} else None
+        if form_of(self.instruction).d != "f32":
+            epilogue = None
+        return tuple(
+            trace_output(
+                self.a[:, :end], self.b[:end], output[0], output[1], instruction=self.instruction, arch=origin.arch,
+                order=origin.order, epilogue=epilogue, rounding=self.rounding,
+            )
+        )  # fmt: skip

@@ -1,0 +1,310 @@
+"""Which order of additions gives an observed product: every order that kernels are known to use is tried.
+
+An order changes only the last bits of an accumulator, and a narrow result hides most of them. So the rows in which
+the orders tried so far were refuted are tried first: they hold the outputs near a tie, which tell orders apart.
+"""
+
+from __future__ import annotations
+
+from itertools import chain, product
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+
+from warpfrag.blas.cublas.libraries import instruction_for
+from warpfrag.blas.gemm import prepare
+from warpfrag.blas.gemm_backend import check_backend, machine_of
+from warpfrag.blas.order import LINE, Order, part_length
+from warpfrag.blas.summation import (
+    CPU,
+    add_parts,
+    add_up,
+    instructions,
+    may_be_filled_up,
+    read_sums,
+    sum_chains,
+    write_sums,
+)
+from warpfrag.errors import InvalidOperand
+from warpfrag.formats.arrays import as_array
+from warpfrag.formats.codes import code_dtype, natural_dtype
+from warpfrag.formats.epilogue import convert
+from warpfrag.formats.number_formats import FORMATS
+from warpfrag.isa.instruction_names import spell
+from warpfrag.tensorcore.rules import IntegerSum, Popcount
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from warpfrag.blas.gemm_backend import Machine
+    from warpfrag.blas.order import Chain
+    from warpfrag.blas.progress import Progress
+    from warpfrag.blas.summation import Multiplicands
+    from warpfrag.isa.qualifiers import HasForm
+    from warpfrag.tensorcore.rules import Rule
+
+    Codes = NDArray[Any]
+
+RESULTS = {"f32": ("f32", "f16", "bf16"), "f16": ("f16",), "f64": ("f64",), "s32": ("s32",)}
+"""The formats that a kernel rounds an accumulator to."""
+MAX_PARTS = 128
+TILES = (16, 32, 64, 128, 256)
+PROMOTIONS = (128, 64, 32, 256, 512, 1024)
+MAX_SEGMENTS = 8
+VECTOR = 128
+"""Bits that a thread loads at once."""
+MAX_AHEAD = 32
+"""Orders whose chains are summed together."""
+MAX_AT_ONCE = 1 << 22
+"""Codes of A and B that chains take together: more would take more memory than time."""
+MIN_FILLED = 3 / 4
+"""How much of the longest chain each of those that are filled up to it must have."""
+MAX_ROWS, MAX_COLUMNS, MAX_NEW_COLUMNS = 4, 16, 6
+"""Of the outputs that refute: more cost more than they refute."""
+
+
+Some: TypeAlias = "list[int] | slice"
+"""Rows or columns: these, or all."""
+
+
+class Begin(Protocol):
+    """What a kernel's sums begin with, if not with the first of them."""
+
+    def __call__(self, rows: Some, columns: Some) -> Codes:
+        """The numbers [T, rows, columns] of these rows and columns, or what broadcasts to them."""
+
+
+class Finish(Protocol):
+    """What a kernel does with its accumulators before it rounds them to the result."""
+
+    def __call__(self, sums: Codes, rows: Some, columns: Some) -> Codes:
+        """The sums [T, rows, columns] of these rows and columns, finished."""
+
+
+def find_order(
+    A: ArrayLike,
+    B: ArrayLike,
+    observed: ArrayLike,
+    *,
+    instruction: str | HasForm | None = None,
+    arch: str = "sm_90",
+    report: Progress | None = None,
+    backend: str = "cpu",
+) -> Order | None:
+    """The simplest order of additions whose product, rounded to observed's dtype, equals it in every code; or None.
+
+    A, B and `observed` may be some rows and columns of a product with the whole K. Without an instruction it is the one
+    that libraries use for operands of these dtypes. float32 operands are rounded to tf32 first, to nearest even, as
+    cuBLAS does. `report(done, total, text)` is called before each order is tried. `backend` says what computes the
+    products, as for `wf.gemm`.
+    """
+    check_backend(backend)
+    if instruction is None:
+        instruction = instruction_for(as_array(A, "A").dtype, as_array(B, "B").dtype, arch)
+    taken = prepare(A, B, instruction=instruction, arch=arch, rounding="rne" if _is_tf32(instruction) else None)
+    seen = as_array(observed, "observed")
+    if seen.shape != taken.shape:
+        expected, got = (" x ".join(map(str, shape)) or "a single number" for shape in (taken.shape, seen.shape))
+        msg = f"observed is {got}, expected {expected}: as many rows as A and columns as B"
+        raise InvalidOperand(msg)
+    rule = taken.rule
+    formats = {natural_dtype(FORMATS[name]): name for name in RESULTS[rule.d]}
+    if seen.dtype not in formats:
+        known = ", ".join(map(str, formats))
+        msg = f"observed: a kernel of {spell(taken.form)} leaves {known}; got dtype {seen.dtype}"
+        raise InvalidOperand(msg)
+    result = formats[seen.dtype]
+    codes = np.ascontiguousarray(seen).view(code_dtype(FORMATS[result])).reshape(-1, *taken.shape[-2:])
+    work = seen.size * taken.operands.depth
+    machine = machine_of(backend, taken.form, arch, work=work, threads=None, on_gpu=False)
+    return search(rule, taken.operands, Observed(codes, result), report, machine=machine)
+
+
+def _is_tf32(instruction: str | HasForm) -> bool:
+    from warpfrag.isa.legality import form_of
+
+    return form_of(instruction).a == "tf32"
+
+
+class Observed(NamedTuple):
+    """What a kernel left: codes [T, M, N] of a format."""
+
+    codes: Codes
+    format: str
+
+
+def search(
+    rule: Rule,
+    operands: Multiplicands,
+    observed: Observed,
+    report: Progress | None = None,
+    *,
+    begin: Begin | None = None,
+    finish: Finish | None = None,
+    allowed: Callable[[Order], bool] | None = None,
+    machine: Machine = CPU,
+) -> Order | None:
+    """The first of the candidates that gives the observed codes.
+
+    `finish(sums, rows, columns)` is what a kernel does with the accumulators of these outputs before it rounds them,
+    `begin(rows, columns)` what the first part is added to; `allowed` says which orders are tried, where more is known
+    of the kernel.
+    """
+    is_exact = isinstance(rule, Popcount) or (isinstance(rule, IntegerSum) and not rule.clamps)  # any order is the same
+    tried = [Order()] if is_exact or not observed.codes.size else list(candidates(operands.depth, rule))
+    tried = tried if allowed is None else [order for order in tried if allowed(order)]
+    whole = Sample(rule, operands, observed, begin, finish, machine)
+    hard: Sample | None = None
+    rows: list[int] = []
+    columns: list[int] = []
+    for done, order in enumerate(tried):
+        if report is not None:
+            report(done, len(tried), order.describe(operands.depth))
+        if hard is not None:
+            if order not in hard.learnt:
+                hard.learn(tried[done : done + min(done + 4, MAX_AHEAD)])
+            if hard.wrong(order).any():
+                continue
+        wrong = whole.wrong(order)
+        if not wrong.any():
+            return order
+        row = int(wrong.sum(axis=(0, 2)).argmax())
+        refuting = np.argsort(~wrong[:, row].any(axis=0), kind="stable")[:MAX_NEW_COLUMNS].tolist()
+        rows = list(dict.fromkeys([row, *rows]))[:MAX_ROWS]
+        columns = list(dict.fromkeys([*refuting, *columns]))[:MAX_COLUMNS]
+        hard = whole.only(rows, columns)
+    return None
+
+
+def candidates(depth: int, rule: Rule) -> Iterator[Order]:
+    """Every order that is tried for a K of this depth, the simplest first; of orders that add alike, the first."""
+    k, bits = rule.k, FORMATS[rule.a].bits
+    line = max(k, LINE // bits)
+    units = [unit for unit in (line, line // 2, 2 * line, line // 4, 4 * line) if unit % k == 0]
+    promotions = [length for length in PROMOTIONS if length % k == 0]
+    parts = list(product(range(2, MAX_PARTS + 1), units))
+    split = [Order(split_k, unit) for split_k, unit in parts]
+    promoted = [Order(promote=length) for length in promotions]
+    is_dense = not (rule.is_sparse or rule.scales)
+    orders = chain(
+        [Order()],
+        (Order(residue=tile) for tile in TILES if is_dense and tile % k == 0),
+        [*promoted, *split] if bits == 8 else [*split, *promoted],  # they add alike; only fp8 kernels promote
+        _cutlass(parts, rule) if is_dense else [],
+        (Order(unit=unit, segment_k=count) for unit in units[:2] for count in range(2, MAX_SEGMENTS + 1)),
+        (Order(split_k, unit, promote=length) for length in promotions for split_k, unit in parts),
+        _cutlass(parts, rule, step=8) if is_dense and bits == 16 and k == 16 else [],
+    )
+    known = set()
+    for order in orders:
+        key = _what_it_adds(order, depth, line)
+        if key is not None and key not in known:
+            known.add(key)
+            yield order
+
+
+def _what_it_adds(order: Order, depth: int, line: int) -> tuple[int | None, ...] | None:
+    """The same for orders that add alike; None where K has fewer parts than the order says: another one says it."""
+    length = depth
+    if order.segment_k is not None and order.unit is not None:
+        return None if -(-depth // order.unit) < order.segment_k else (-order.segment_k, order.unit)
+    if order.split_k > 1:
+        length = part_length(depth, order.unit or line, order.split_k)
+        if -(-depth // length) != order.split_k:
+            return None
+    promote = order.promote
+    if promote is not None and order.split_k == 1 and order.residue is None:
+        length, promote = min(promote, depth), None  # chains of one part are added as parts of one chain each are
+    last = depth - (-(-depth // max(length, 1)) - 1) * length
+    rests = (length % order.residue, last % order.residue) if order.residue else (0, 0)
+    tile = order.residue if promote and any(rests) else None
+    return length, *rests, tile, promote if promote and promote < length else None, order.step
+
+
+def _cutlass(parts: list[tuple[int, int]], rule: Rule, step: int | None = None) -> Iterator[Order]:
+    """Orders of CUTLASS 2: each part begins with its residue; parts are whole vectors of 16 bytes, or whole tiles."""
+    vector = max(1, VECTOR // FORMATS[rule.a].bits)
+    tiles = [tile for tile in TILES if tile % (step or rule.k) == 0]
+    if step:
+        yield Order(step=step)
+        yield from (Order(residue=tile, step=step) for tile in tiles)
+    for tile in tiles:
+        yield from (Order(split_k, vector, residue=tile, step=step) for split_k in range(2, MAX_PARTS // 2 + 1))
+    for tile in tiles:
+        yield from (Order(split_k, unit, residue=tile, step=step) for split_k, unit in parts)
+
+
+class Sample:
+    """All outputs of a product, or some; of some the sums of chains are kept, since orders share them."""
+
+    def __init__(
+        self,
+        rule: Rule,
+        operands: Multiplicands,
+        observed: Observed,
+        begin: Begin | None,
+        finish: Finish | None,
+        machine: Machine,
+    ) -> None:
+        """Take all outputs."""
+        self.rule, self.operands, self.observed = rule, operands, observed
+        self.begin, self.finish, self.machine = begin, finish, machine
+        self.rows: Some = slice(None)
+        self.columns: Some = slice(None)
+        self.sums: dict[Chain, Codes] | None = None
+        self.learnt: set[Order] = set()
+
+    def only(self, rows: list[int], columns: list[int]) -> Sample:
+        """The outputs of these rows and columns."""
+        observed = Observed(self.observed.codes[:, rows][:, :, columns], self.observed.format)
+        operands = self.operands.only(rows, columns)
+        some = Sample(self.rule, operands, observed, self.begin, self.finish, self.machine)
+        some.rows, some.columns, some.sums = rows, columns, {}
+        return some
+
+    def wrong(self, order: Order) -> NDArray[np.bool_]:
+        """Which outputs an order does not give."""
+        parts = self._chains(order)
+        sums = self._sums_of([spans for part in parts for spans in part])
+        start = None if self.begin is None else self.begin(self.rows, self.columns)
+        added = (add_up(self.rule, [sums[spans] for spans in part]) for part in parts)
+        total = add_parts(self.rule, order, added, start)
+        if self.finish is not None:
+            total = self.finish(total, self.rows, self.columns)
+        codes, result = self.observed
+        return np.asarray(convert(self.rule.d, write_sums(self.rule, total), result) != codes)
+
+    def learn(self, orders: list[Order]) -> None:
+        """Keep the sums of the chains of some orders: together they cost much less than one after the other."""
+        self._sums_of([spans for order in orders for part in self._chains(order) for spans in part])
+        self.learnt.update(orders)
+
+    def _chains(self, order: Order) -> list[list[Chain]]:
+        return order.chains(self.operands.depth, self.rule.k, FORMATS[self.rule.a].bits)
+
+    def _sums_of(self, chains: list[Chain]) -> dict[Chain, Codes]:
+        """The sum of each chain; those of about the same length are computed at once."""
+        sums = {} if self.sums is None else self.sums
+        for some in self._together({spans for spans in chains if spans not in sums}):
+            codes = sum_chains(self.rule, self.operands, some, self.machine)
+            sums |= {spans: read_sums(self.rule, codes[place]) for place, spans in enumerate(some)}
+        return sums
+
+    def _together(self, chains: set[Chain]) -> Iterator[list[Chain]]:
+        """Chains that are summed at once, the longest first."""
+        k = self.rule.k
+        each = k * self.operands.a.shape[0] * (self.operands.a.shape[1] + self.operands.b.shape[2])
+        min_filled = MIN_FILLED if may_be_filled_up(self.rule) else 1
+        some: list[Chain] = []
+        longest = max_chains = 0
+        for length, spans in sorted(((instructions(spans, k), spans) for spans in chains), reverse=True):
+            if some and (length < min_filled * longest or len(some) >= max_chains):
+                yield some
+                some = []
+            if not some:
+                longest, max_chains = length, max(1, MAX_AT_ONCE // (length * each))
+            some.append(spans)
+        if some:
+            yield some

@@ -1,0 +1,281 @@
+"""How an error report is made: products are computed, and compared with the exact ones.
+
+Operands are taken twice: as codes, which warpfrag multiplies on each architecture and in each order, and as the float64
+that a tensor core reads, from which the exact result comes. So they must be finite, and C exact in its format. A large
+product is compared some rows at a time, since exact numbers are large.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warpfrag.blas.error_figures import Figures, exact_result, magnitude
+from warpfrag.blas.error_report import ErrorReport, Errors, Growth
+from warpfrag.blas.gemm import gemm, prepare
+from warpfrag.blas.gemm_backend import check_backend
+from warpfrag.blas.order import Order
+from warpfrag.errors import InvalidOperand, NotModelled, quote
+from warpfrag.formats.arrays import as_array, as_doubles
+from warpfrag.formats.codes import codes_of, from_codes, values_of
+from warpfrag.formats.number_formats import FORMATS
+from warpfrag.isa.instruction_names import spell
+from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.tensorcore.arithmetic import trace
+from warpfrag.tensorcore.rules import Popcount
+from warpfrag.tensorcore.sparsity import compress, logical_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from warpfrag.blas.gemm import Product
+    from warpfrag.blas.progress import Progress
+    from warpfrag.formats.number_formats import Rounding
+    from warpfrag.isa.qualifiers import HasForm
+    from warpfrag.tensorcore.tracing import TraceStep
+
+MAX_OUTPUTS = 1 << 17
+"""That are compared at once: exact numbers take some hundred bytes each."""
+MAX_GROWTH = 48
+"""Rows and columns from which the growth with k is taken: enough for a curve, and each point is a product."""
+
+
+def error_report(
+    A: ArrayLike,
+    B: ArrayLike,
+    C: ArrayLike | None = None,
+    *,
+    instruction: str | HasForm,
+    arch: str | Sequence[str] = "sm_90",
+    order: Order | Sequence[Order] = Order(),  # noqa: B008 (it is frozen)
+    rounding: Rounding = None,
+    threads: int | None = None,
+    report: Progress | None = None,
+    backend: str = "cpu",
+    scale_a: ArrayLike | None = None,
+    scale_b: ArrayLike | None = None,
+    against: tuple[ArrayLike, ArrayLike] | None = None,
+) -> ErrorReport:
+    """How far D = A B + C is from the exact result, for each architecture and each order of additions.
+
+    Operands are taken as `wf.gemm` takes them; where `rounding` rounds them, the exact result is that of the rounded
+    ones. They must be finite. A large product is compared some rows at a time; `report(done, total, text)` is called
+    before each of these steps. `backend` says what computes the products, as for `wf.gemm`.
+
+    `scale_a` and `scale_b` are the scale factors of a block-scaled instruction; the exact result has them. `against` is
+    A and B before they were quantised: the exact product of those is what is compared with, so that errors are those of
+    quantisation and arithmetic together.
+    """
+    check_backend(backend)
+    archs = [arch] if isinstance(arch, str) else _listed("arch", arch)
+    orders = [order] if isinstance(order, Order) else _listed("order", order)
+    scales = (scale_a, scale_b)
+    taken = {
+        str(name): prepare(A, B, instruction=instruction, arch=name, scales=scales, rounding=rounding) for name in archs
+    }
+    first = next(iter(taken.values()))
+    if len(first.shape) != 2 or 0 in first.shape:
+        msg = f"A and B: expected matrices with at least one output, got a product of shape {first.shape}"
+        raise InvalidOperand(msg)
+    if isinstance(first.rule, Popcount):
+        msg = f"{spell(first.form)} counts bits: it has no errors"
+        raise InvalidOperand(msg)
+    a, b = (_values(first, "a"), _values(first, "b")) if against is None else _unquantised(against, first)
+    added = None if C is None else _added(C, first)
+    tasks = [MeasuredTask(taken[name], name, which, threads, backend) for name, which in product(taken, orders)]
+    for task in tasks:
+        task.check()
+    (height, depth), width = a.shape, b.shape[1]
+    at_once = max(1, MAX_OUTPUTS // width)
+    firsts = range(0, height, at_once)
+    totals = [Figures(first.rule.d) for _ in tasks]
+    total = len(tasks) * (len(firsts) + 1)
+    for number, start in enumerate(firsts):
+        rows = slice(start, min(start + at_once, height))
+        c = None if added is None else added[rows]
+        exact = exact_result(a[rows], b, c)
+        size = magnitude(a[rows], b, c)
+        for place, (task, figures) in enumerate(zip(tasks, totals, strict=True)):
+            if report is not None:
+                report(number * len(tasks) + place, total, f"{task.arch}, rows {rows.start} to {rows.stop - 1}")
+            outputs = task.run(rows, slice(None), depth, c)
+            if not place:
+                baseline = outputs.view(np.uint64)
+            figures.differing += int((outputs.view(np.uint64) != baseline).sum())
+            figures.take(outputs, exact, start, size)
+    errors = []
+    for place, (task, figures) in enumerate(zip(tasks, totals, strict=True)):
+        if report is not None:
+            report(total - len(tasks) + place, total, f"{task.arch}, growth with k")
+        errors.append(_errors(task, figures, a, b, added))
+    shape = (height, width, depth)
+    return ErrorReport(spell(first.form), shape, first.rule.d, tuple(errors), against is not None)
+
+
+@frozen_dataclass
+class MeasuredTask:
+    """What is computed: which product, where, in which order."""
+
+    taken: Product
+    arch: str
+    order: Order
+    threads: int | None
+    backend: str
+
+    def check(self) -> None:
+        """Refuse an order that this product cannot have, before anything is computed."""
+        if not isinstance(self.order, Order):
+            msg = f"order: expected a wf.Order, got {quote(self.order)}"
+            raise InvalidOperand(msg)
+        rule = self.taken.rule
+        self.order.chains(self.taken.operands.depth, rule.k, FORMATS[rule.a].bits)
+
+    def run(self, rows: slice, columns: slice, depth: int, c: NDArray[np.float64] | None) -> NDArray[np.float64]:
+        """Some rows and columns of the product of the first `depth` of k, by warpfrag."""
+        rule, operands = self.taken.rule, self.taken.operands
+        codes = gemm(
+            operands.a[0, rows, :depth],
+            operands.b[0, :depth, columns],
+            None if c is None else codes_of(FORMATS[rule.c], c, raw=False, rounding=None, what="C"),
+            instruction=spell(self.taken.form),
+            arch=self.arch,
+            order=self.order,
+            raw=True,
+            **self._scales(rows, columns, depth),
+            threads=self.threads,
+            backend=self.backend,
+        )
+        return from_codes(FORMATS[rule.d], codes).astype(np.float64)
+
+    def _scales(self, rows: slice, columns: slice, depth: int) -> dict[str, Any]:
+        """The scale factors of some rows and columns, as far as the first `depth` of k has them."""
+        operands = self.taken.operands
+        if operands.scale_a is None or operands.scale_b is None:
+            return {}
+        count = -(-depth // _block(self.taken))
+        return {"scale_a": operands.scale_a[0, rows, :count], "scale_b": operands.scale_b[0, :count, columns]}
+
+    def growth(
+        self, a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64] | None
+    ) -> tuple[Growth, ...]:
+        """Errors of the products of the first k, k doubling."""
+        depth, rule = a.shape[1], self.taken.rule
+        some = slice(MAX_GROWTH)
+        c = None if c is None else c[some, some]
+        lengths = [rule.k << place for place in range(64) if rule.k << place < depth] + [depth]
+        growth = []
+        for length in lengths:
+            figures = Figures(rule.d)
+            figures.take(self.run(some, some, length, c), exact_result(a[some, :length], b[:length, some], c))
+            if figures.count:
+                facts = figures.facts()
+                growth.append(Growth(length, facts.largest_ulps, facts.rms_ulps, figures.normwise))
+        return tuple(growth)
+
+    def steps(self, row: int, col: int, added: NDArray[np.float64] | None) -> tuple[TraceStep, ...]:
+        """How one output came about."""
+        if not self.order.carries_c or self.order.residue:
+            return ()
+        rule, operands = self.taken.rule, self.taken.operands
+        depth = operands.depth
+        padding = max(1, -(-depth // rule.k)) * rule.k - depth
+        a = np.pad(operands.a[0, row], (0, padding))
+        b = np.pad(operands.b[0, :, col], (0, padding))
+        c = 0 if added is None else FORMATS[rule.c].encode(float(added[row, col]))
+        columns = None
+        if operands.pattern is not None:
+            stored, fields = compress(operands.pattern, a[None])
+            a, columns = stored[0], logical_columns(operands.pattern, fields)[0].tolist()
+        scales = {}
+        if operands.scale_a is not None and operands.scale_b is not None:
+            scales = {"scale_a": operands.scale_a[0, row].tolist(), "scale_b": operands.scale_b[0, :, col].tolist()}
+        return tuple(trace(rule, a.tolist(), b.tolist(), c, columns=columns, **scales))
+
+
+def _errors(
+    task: MeasuredTask, figures: Figures, a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64] | None
+) -> Errors:
+    if not figures.count:
+        msg = f"{spell(task.taken.form)} on {task.arch}: no output is finite"
+        raise NotModelled(msg)
+    worst = figures.worst
+    edges, counts = figures.histogram()
+    return Errors(
+        arch=task.arch,
+        order=task.order,
+        outputs=figures.count,
+        nonfinite=figures.nonfinite,
+        summary=figures.facts(),
+        row=worst.row,
+        col=worst.col,
+        computed=worst.computed,
+        exact=worst.exact,
+        growth=task.growth(a, b, c),
+        edges=edges,
+        counts=counts,
+        steps=task.steps(worst.row, worst.col, c),
+        differing=figures.differing,
+    )
+
+
+def _block(taken: Product) -> int:
+    """How much of k shares a scale factor."""
+    scales = taken.operands.scale_a
+    steps = max(1, -(-taken.operands.depth // taken.form.shape.k))
+    each = 1 if scales is None else scales.shape[-1] // steps
+    return taken.form.shape.k // each
+
+
+def _unquantised(against: object, taken: Product) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The matrices to compare with: of the extents of A and B."""
+    if not isinstance(against, tuple | list) or len(against) != 2:
+        msg = f"against: expected A and B before they were quantised, got {quote(against)}"
+        raise InvalidOperand(msg)
+    values = []
+    for what, matrix, codes in zip("AB", against, (taken.operands.a[0], taken.operands.b[0]), strict=True):
+        array = as_array(matrix, f"against, {what}")
+        if array.shape != codes.shape:
+            msg = f"against: {what} is {array.shape}, and what was multiplied {codes.shape}"
+            raise InvalidOperand(msg)
+        values.append(_finite(as_doubles(array), what))
+    return values[0], values[1]
+
+
+def _listed(what: str, argument: object) -> list[Any]:
+    if not isinstance(argument, list | tuple) or not argument:
+        msg = f"{what}: expected one, or a list of at least one; got {quote(argument)}"
+        raise InvalidOperand(msg)
+    return list(argument)
+
+
+def _values(taken: Product, role: str) -> NDArray[np.float64]:
+    """What the tensor core reads of an operand, as float64."""
+    values = values_of(FORMATS[getattr(taken.rule, role)], getattr(taken.operands, role)[0])
+    scales = getattr(taken.operands, f"scale_{role}")
+    if scales is not None:
+        factors = values_of(FORMATS[taken.form.scale_type], scales[0])
+        axis = 1 if role == "a" else 0
+        values = values * np.repeat(factors, _block(taken), axis=axis).take(range(taken.operands.depth), axis=axis)
+    return _finite(values, role.upper())
+
+
+def _finite(values: NDArray[np.float64], what: str) -> NDArray[np.float64]:
+    if not np.isfinite(values).all():
+        place = tuple(int(index) for index in np.argwhere(~np.isfinite(values))[0])
+        msg = f"{what}: element {place} is {values[place]}: there is no exact result to compare with"
+        raise InvalidOperand(msg)
+    return values
+
+
+def _added(C: ArrayLike, taken: Product) -> NDArray[np.float64]:
+    """C as float64; it must be exact in its format."""
+    values = as_array(C, "C")
+    if values.shape != taken.shape or values.dtype.kind not in "biuf":
+        msg = f"C: expected {' x '.join(map(str, taken.shape))} numbers, got {values.dtype} of shape {values.shape}"
+        raise InvalidOperand(msg)
+    codes_of(FORMATS[taken.rule.c], values, raw=False, rounding=None, what="C")  # refuses what is not exact
+    return _finite(as_doubles(values), "C")

@@ -1,0 +1,178 @@
+"""A GPU's own tensor cores as a machine: the real instruction, with k in the order that is asked for.
+
+Codes are gathered into the registers of whole fragments by the operands' layouts; a warp then issues the instruction
+along K, the D of one being the C of the next. It is exact by construction, on the GPU's own architecture only.
+"""
+
+from __future__ import annotations
+
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warpfrag.errors import NotModelled
+from warpfrag.formats.codes import code_dtype
+from warpfrag.formats.number_formats import FORMATS
+from warpfrag.isa.instruction_names import spell
+from warpfrag.isa.legality import arithmetic_arch
+from warpfrag.isa.targets import targets
+from warpfrag.tensorcore.backends.device_kernel import (
+    INT,
+    THREADS,
+    DeviceKernel,
+    aligned,
+    cupy,
+    current_gpu,
+    in_memory_of,
+    on_device,
+    struct,
+)
+from warpfrag.tensorcore.fragment import elements
+from warpfrag.tensorcore.operand import operands_of
+
+if TYPE_CHECKING:
+    from warpfrag.isa.qualifiers import Form
+    from warpfrag.tensorcore.backend_protocol import Codes, ProductOperands
+    from warpfrag.tensorcore.operand import Registers
+    from warpfrag.tensorcore.rules import Rule
+
+    Device = Any
+
+WARPS = 4
+DOWN, ACROSS = 2, 4
+"""Tiles of outputs of one warp."""
+CONSTRAINTS = {"f32": "f", "f64": "d"}
+"""What inline PTX calls a register; those of every other format are words."""
+
+
+FRAGMENT = aligned(height=INT, width=INT, slots=INT, bits=INT, low=INT, words=INT)
+EXTENTS = aligned(height=INT, width=INT, down=INT, across=INT)
+
+
+def _own_target() -> str:
+    """The target of the GPU that CuPy works on."""
+    capability = cupy().cuda.Device().compute_capability
+    return next((name for name in (f"sm_{capability}a", f"sm_{capability}") if name in targets()), f"sm_{capability}")
+
+
+class NativeKernel(DeviceKernel):
+    """The GPU kernel of one instruction."""
+
+    source = "native"
+    bytes_per_element = 8.0
+
+    def __init__(self, rule: Rule, form: Form, rows: dict[str, Registers]) -> None:
+        """Remember the operands."""
+        super().__init__(rule)
+        self.form, self.rows = form, rows
+
+    @cached_property
+    def registers(self) -> dict[str, tuple[str, int]]:
+        """What inline PTX calls the registers of each operand, and how many there are."""
+        kinds = {role: CONSTRAINTS.get(row.format.name, "r") for role, row in self.rows.items()}
+        return {role: (kind, self.rows[role].words // (2 if kind == "d" else 1)) for role, kind in kinds.items()}
+
+    def macros(self) -> dict[str, int | str]:
+        """Registers of a fragment, and tiles of a warp."""
+        types = {"f": "float", "d": "double", "r": "u32"}
+        return {
+            "REGISTERS_A": self.rows["a"].words,
+            "REGISTERS_B": self.rows["b"].words,
+            "REGISTERS_C": self.rows["d"].words,
+            "REGISTER_A": types[self.registers["a"][0]],
+            "REGISTER_C": types[self.registers["d"][0]],
+            "DOWN": DOWN,
+            "ACROSS": ACROSS,
+            "WARPS": WARPS,
+        }
+
+    @property
+    def prologue(self) -> str:
+        """The instruction itself."""
+        numbers = iter(range(sum(count for _, count in self.registers.values())))
+        lists = {role: ", ".join(f"%{next(numbers)}" for _ in range(self.registers[role][1])) for role in "dab"}
+        braced = ", ".join(f"{{{lists[role]}}}" for role in "dabd")
+        outputs, *inputs = (
+            [f'"{sign}{kind}"(({role.upper()})[{i}])' for i in range(count)]
+            for role, sign in (("d", "+"), ("a", ""), ("b", ""))
+            for kind, count in [self.registers[role]]
+        )
+        taken = ", ".join(name for side in inputs for name in side)
+        issue = f'asm volatile("{spell(self.form)} {braced};" : {", ".join(outputs)} : {taken})'
+        return f"#define ISSUE(D, A, B) {issue}\n"
+
+    @cached_property
+    def fragments(self) -> dict[str, tuple[np.ndarray[Any, Any], Device, Device]]:
+        """How each operand lies in its registers: numbers, and which row and column each place has."""
+        fragments = {}
+        for role, operand in self.rows.items():
+            row = operand.row
+            height, width = row.layout.shape
+            down, across = (cupy().asarray(table.astype(np.int32)) for table in np.divmod(elements(row.layout), width))
+            numbers = (height, width, row.layout.slots, row.container, row.low, operand.words)
+            fragments[role] = (struct(FRAGMENT, *numbers), down, across)
+        return fragments
+
+    def pack(self, codes: Device, role: str, *, by_column: bool = False) -> tuple[Device, int, int]:
+        """Words of all fragments, and how many there are of them down and across."""
+        fragment = self.fragments[role][0]
+        tiles, height, width = codes.shape
+        down, across = -(-height // int(fragment["height"])), -(-width // int(fragment["width"]))
+        words = cupy().empty((tiles, down * across, 32 * int(fragment["words"])), np.uint32)
+        sizes = (struct(EXTENTS, height, width, down, across), INT(by_column))
+        grid = (-(-words[0].size // THREADS), tiles, 1)
+        self.launch(f"pack{8 * codes.dtype.itemsize}", grid, THREADS, codes, *self.fragments[role], words, *sizes)
+        return words, down, across
+
+    def run(self, operands: ProductOperands) -> Device:
+        """D's codes for these operands, accumulated onto C."""
+        a, down, instructions = self.pack(operands.a, "a")
+        b, _, across = self.pack(operands.b, "b", by_column=True)
+        c, *_ = self.pack(operands.c, "c")
+        d = cupy().empty_like(c)
+        grid = (-(-across // (ACROSS * WARPS)), -(-down // DOWN), len(c))
+        self.launch("native", grid, 32 * WARPS, a, b, c, d, INT(down), INT(across), INT(instructions))
+        tiles, height, width = operands.c.shape
+        out = cupy().empty(operands.c.shape, code_dtype(FORMATS[self.rule.d]))
+        extents = struct(EXTENTS, height, width, down, across)
+        grid = (-(-d[0].size // THREADS), tiles, 1)
+        self.launch(f"unpack{8 * out.dtype.itemsize}", grid, THREADS, d, *self.fragments["d"], out, extents)
+        return out
+
+
+class TensorCores:
+    """The tensor cores of the GPU that is there."""
+
+    name = "native"
+    on_gpu = True
+
+    def __init__(self, form: Form, arch: str) -> None:
+        """Refuse what this GPU does not run, or this kernel does not."""
+        wanted, own = arithmetic_arch(form, arch), _own_target()
+        if targets()[own].arch != wanted:
+            msg = f"backend 'native': this GPU is {own}, and {wanted} is asked for; backend 'cuda' emulates it"
+            raise NotModelled(msg)
+        rows = {role: operands_of(form, wanted)[role] for role in "abcd"}
+        why = (
+            "is sparse" if form.operation.sparsity
+            else "has scale factors" if form.block_scale
+            else "has operands in shared memory" if any(row.home != "warp" for row in rows.values())
+            else "is four products of a warp" if any(len(row.shape) != 2 for row in rows.values())
+            else ""
+        )  # fmt: skip
+        if why:
+            msg = f"backend 'native' runs one dense product of a warp from registers: {spell(form)} {why}; use 'cuda'"
+            raise NotModelled(msg)
+        self.form, self.rows = form, rows
+
+    def matmul(self, rule: Rule, operands: ProductOperands) -> Codes:
+        """The codes of D = A B + C."""
+        kernel = _kernel_of(rule, self.form, tuple(self.rows.items()), current_gpu())
+        product = on_device(kernel, operands).astype(code_dtype(FORMATS[rule.d]), copy=False)
+        return in_memory_of(product, operands)
+
+
+@cache
+def _kernel_of(rule: Rule, form: Form, rows: tuple[tuple[str, Registers], ...], _gpu: int) -> NativeKernel:
+    return NativeKernel(rule, form, dict(rows))

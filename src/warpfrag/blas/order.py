@@ -1,0 +1,207 @@
+"""In which order a kernel adds along k.
+
+A tensor core adds one instruction's products at a time; how these partial sums meet is the kernel's choice, and the
+last bits of the result depend on it. A few numbers describe the kernels of cuBLAS and CUTLASS:
+
+    Order()                        one chain, k ascending, from C on
+    Order(split_k=3, unit=64)      K cut into 3 parts of whole units; a chain for each part, then the parts added
+    Order(promote=128)             a new chain every 128 k, each added to an accumulator of its own
+    Order(residue=32)              the first K % 32 come alone, filled up with zeros; then whole tiles of 32
+    Order(step=8)                  an instruction adds 8 k at a time, as a shorter one does
+    Order(segment_k=3, unit=32)    K cut into 3 parts that differ by at most a unit, added as a tree: 0 + (1 + 2)
+    Order(split_k=3, in_place=True)    the parts are added to D one by one: C and a bias come first, not last
+
+Parts and promoted chains start from zero and are added in float32, to nearest, ascending; C is added last, unless the
+parts are added in place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from itertools import pairwise
+from typing import NamedTuple, TypeAlias
+
+from warpfrag.errors import InvalidOperand, quote
+from warpfrag.layout.coordinates import check_flag
+from warpfrag.layout.frozen import frozen_dataclass
+
+LINE = 1024
+"""Bits: a kernel's tile of K is usually a line of the cache, 128 bytes of A's row."""
+
+
+class KSpan(NamedTuple):
+    """Some of K: from the first to before the last."""
+
+    first: int
+    last: int
+
+
+Chain: TypeAlias = "tuple[KSpan, ...]"
+"""What one chain of instructions adds. A span that is no whole number of instructions is filled up with zeros."""
+
+
+def _check_count(name: str, value: object, *, minimum: int, optional: bool) -> None:
+    if value is None and optional:
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+        msg = f"{name} is an integer from {minimum} on{', or None' if optional else ''}; got {quote(value)}"
+        raise InvalidOperand(msg)
+
+
+def part_length(depth: int, unit: int, parts: int) -> int:
+    """How long each part of K is but the last: whole units, as few as do."""
+    units = -(-depth // unit)
+    return max(1, -(-units // parts)) * unit
+
+
+def _in_steps(chain: Chain, step: int) -> Chain:
+    """The spans of a chain cut into steps."""
+    return (
+        tuple(
+            KSpan(first, min(first + step, span.last)) for span in chain for first in range(span.first, span.last, step)
+        )
+        or chain
+    )
+
+
+@frozen_dataclass(repr=False)
+class Order:
+    """The order of additions along k; every length is counted in k.
+
+    `split_k` parts of ceil(ceil(K / unit) / split_k) units; `unit` is 128 bytes of A's row if it is None. `promote`:
+    the length of the chains inside a part. `residue`: the tile of a kernel that begins each part with what is left
+    over. `step`: how many k an instruction adds at a time, if not all of its own. `segment_k`: as split_k, but part
+    i ends at unit (i + 1) * units // segment_k, and the parts are added as a binary tree, the
+    first half of them to the second. `in_place`: C or the bias is added
+    to the first part, before the others.
+    """
+
+    split_k: int = 1
+    unit: int | None = None
+    promote: int | None = None
+    residue: int | None = None
+    step: int | None = None
+    segment_k: int | None = None
+    in_place: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what is no count."""
+        for name in ("split_k", "unit", "promote", "residue", "step", "segment_k"):
+            _check_count(name, getattr(self, name), minimum=1, optional=name != "split_k")
+        if check_flag("in_place", self.in_place) and self.split_k == 1:
+            msg = "in_place is for the parts of split_k, and split_k is 1"
+            raise InvalidOperand(msg)
+        if self.segment_k and self.split_k > 1:
+            msg = f"K is cut by split_k or by segment_k, not by both; got {self.split_k} and {self.segment_k}"
+            raise InvalidOperand(msg)
+        if self.promote and self.residue and self.promote % self.residue:
+            msg = f"promote is a multiple of residue, {self.residue}, where both are given; got {self.promote}"
+            raise InvalidOperand(msg)
+
+    def __repr__(self) -> str:
+        """As Python writes it: the fields that are not the default.
+
+        >>> Order(split_k=3, unit=64)
+        Order(split_k=3, unit=64)
+        """
+        named = ((field.name, getattr(self, field.name), field.default) for field in fields(self))
+        return f"Order({', '.join(f'{name}={value}' for name, value, usual in named if value != usual)})"
+
+    @property
+    def carries_c(self) -> bool:
+        """Whether there is one chain, which starts from C."""
+        return self.split_k == 1 and self.promote is None and self.segment_k is None
+
+    def chains(self, depth: int, k: int, bits: int) -> list[list[Chain]]:
+        """The parts of a K of this depth, each a list of chains: for an instruction's k, and `bits` of A's elements.
+
+        >>> Order(split_k=2).chains(100, 16, 16)
+        [[(KSpan(first=0, last=64),)], [(KSpan(first=64, last=100),)]]
+        """
+        for name, number in (("depth", depth), ("k", k), ("bits", bits)):
+            _check_count(name, number, minimum=int(name != "depth"), optional=False)
+        step = self.step or k
+        if k % step:
+            msg = f"step divides the instruction's k, {k}; got {step}"
+            raise InvalidOperand(msg)
+        for name in ("promote", "residue"):
+            length = getattr(self, name)
+            if length is not None and length % step:
+                whose = "step" if self.step else "the instruction's k"
+                msg = f"{name} is a multiple of {whose}, {step}; got {length}"
+                raise InvalidOperand(msg)
+        unit = self.unit or max(k, LINE // bits)
+        length = part_length(depth, unit, self.split_k)
+        if self.segment_k:
+            units = -(-depth // unit)
+            cuts = [min(units * place // self.segment_k * unit, depth) for place in range(self.segment_k + 1)]
+            parts = [KSpan(first, last) for first, last in pairwise(cuts) if first < last] or [KSpan(0, depth)]
+        else:
+            parts = [KSpan(first, min(first + length, depth)) for first in range(0, max(depth, 1), length)]
+        chains = [self._chains_of_part(part) for part in parts]
+        return chains if step == k else [[_in_steps(chain, step) for chain in part] for part in chains]
+
+    def _chains_of_part(self, part: KSpan) -> list[Chain]:
+        rest = (part.last - part.first) % self.residue if self.residue else 0
+        start = part.first + rest
+        ends = [part.last]
+        if self.promote:
+            filled = self.residue - rest if self.residue and rest else 0  # zeros count towards the first chain
+            ends = [*range(part.first + self.promote - filled, part.last, self.promote), part.last]
+        chains: list[Chain] = []
+        first = part.first
+        for last in ends:
+            spans = (KSpan(first, start), KSpan(start, last)) if first < start else (KSpan(first, last),)
+            chains.append(tuple(span for span in spans if span.first < span.last) or (KSpan(first, last),))
+            first = last
+        return chains
+
+    def __str__(self) -> str:
+        """What differs from k ascending, in words."""
+        return self.describe()
+
+    def describe(self, depth: int | None = None) -> str:
+        """The order in words; with the depth of K, the lengths of its parts too.
+
+        >>> Order(split_k=3, unit=64).describe(4096)
+        'split-K in 3 parts of 1408 (the last of 1280), k ascending in each, added in float32'
+        """
+        _check_count("depth", depth, minimum=0, optional=True)
+        words = []
+        if self.split_k > 1:
+            words.append(self._describe_parts(depth))
+        if self.segment_k:
+            units = f" of whole units of {self.unit}" if self.unit else ""
+            words.append(f"segment-K in {self.segment_k} parts{units}")
+        inside = "k ascending"
+        if self.residue:
+            inside = f"the first K % {self.residue} alone, then k ascending"
+        if self.promote:
+            inside += f", promoted to a float32 accumulator every {self.promote} k"
+        if self.step:
+            inside += f", {self.step} k at a time"
+        words.append(f"{inside} in each" if words else inside)
+        added = ", added in float32" if self.split_k > 1 else ", added in float32 as a tree" if self.segment_k else ""
+        return ", ".join(words) + added + (", C or a bias first" if self.in_place else "")
+
+    def _describe_parts(self, depth: int | None) -> str:
+        if depth is None or self.unit is None:
+            units = f" of whole units of {self.unit}" if self.unit else ""
+            return f"split-K in {self.split_k} parts{units}"
+        length = part_length(depth, self.unit, self.split_k)
+        count = max(1, -(-depth // length))
+        rest = depth - (count - 1) * length
+        return f"split-K in {count} parts of {length}" + (f" (the last of {rest})" if rest < length else "")
+
+    @property
+    def seen_in(self) -> str:
+        """Where this order was seen: kernels of cuBLAS, by their names."""
+        if self.residue:
+            return "CUTLASS 2 kernels (cutlass_80_tensorop_...) do" + (
+                " (with splitKreduce_kernel)" if self.split_k > 1 and not self.in_place else ""
+            )
+        if self.promote:
+            return "cuBLAS's fp8 kernels without fast accumulation (nvjet_..._algo2_...) do"
+        if self.split_k > 1:
+            return "nvjet_..._splitK_... with splitKreduce_kernel does"
+        return "most kernels of cuBLAS (nvjet_..., cutlass_...) and Triton do"

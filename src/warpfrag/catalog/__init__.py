@@ -1,1 +1,0 @@
-"""What users look up: `get` and `find`, the Instruction they return, its evidence, and captured hardware results."""

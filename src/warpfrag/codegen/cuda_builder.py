@@ -1,0 +1,216 @@
+"""A builder of CUDA C++: statements, unrolled loops, inline assembly, and the functions and kernels around them.
+
+Statements are text; the builder indents them, closes what was opened, and numbers the operands of inline assembly.
+
+    >>> code = CudaBuilder()
+    >>> with code.unrolled(4):
+    ...     code.line("d[i] = -d[i];")
+    >>> for line in code.function("__device__ void negate(float (&d)[4])"):
+    ...     print(line)
+    __device__ void negate(float (&d)[4]) {
+    #pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            d[i] = -d[i];
+        }
+    }
+    <BLANKLINE>
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from warpfrag.layout.frozen import frozen_dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from warpfrag.codegen.spellings import Spelling, ThreadIndex
+
+# The C++ type and the constraint of inline assembly for the registers of each PTX type; packed elements are words.
+C_TYPES = {".f32": ("float", "f"), ".f64": ("double", "d"), ".s32": ("int32_t", "r")}
+WORD = ("uint32_t", "r")
+DEVICE = "__device__ __forceinline__"  # inline, so that any number of files may include it
+INDENT = "    "
+
+
+class AsmOperand(NamedTuple):
+    """An operand of inline assembly: how the compiler must hold it, such as "r" or "=f", and its expression."""
+
+    constraint: str
+    expression: str
+
+
+@frozen_dataclass
+class RegisterArray:
+    """The registers of one operand as a C++ array."""
+
+    name: str
+    count: int
+    ptx_type: str = ".b32"
+
+    @property
+    def c_type(self) -> str:
+        """The element type of the array."""
+        return C_TYPES.get(self.ptx_type, WORD)[0]
+
+    @property
+    def constraint(self) -> str:
+        """The letter by which inline assembly takes such a register."""
+        return C_TYPES.get(self.ptx_type, WORD)[1]
+
+    @property
+    def elements(self) -> list[str]:
+        """Every register as an expression."""
+        return [f"{self.name}[{reg}]" for reg in range(self.count)]
+
+    def parameter(self, *, const: bool = True) -> str:
+        """The array as a function takes it: by reference, so that its extent is checked."""
+        return f"{'const ' if const else ''}{self.c_type} (&{self.name})[{self.count}]"
+
+    def operands(self, modifier: str = "") -> list[AsmOperand]:
+        """Every register as an operand of inline assembly: `=` of one that is written, `+` of one that is read too."""
+        return [AsmOperand(f"{modifier}{self.constraint}", element) for element in self.elements]
+
+    def declaration(self, name: str = "") -> str:
+        """A local array of this type, called `name` if that is not its own."""
+        return f"{self.c_type} {name or self.name}[{self.count}];"
+
+
+class InlineAssembly:
+    """The operands of an asm statement; each gets the number by which the text refers to it.
+
+    Outputs are numbered before inputs, so they come first. What one call adds stands in one line.
+    """
+
+    def __init__(self, *, memory: bool = False) -> None:
+        """`memory`: the statement reads or writes memory, which no operand says."""
+        self._outputs: list[str] = []
+        self._inputs: list[str] = []
+        self._count = 0
+        self._clobbers = ['"memory"'] if memory else []
+
+    def output(self, *operands: AsmOperand) -> list[str]:
+        """Add outputs; how the text names them: %0, %1, ..."""
+        return self._add(self._outputs, operands)
+
+    def input(self, *operands: AsmOperand) -> list[str]:
+        """Add inputs; how the text names them."""
+        return self._add(self._inputs, operands)
+
+    def _add(self, lines: list[str], operands: Sequence[AsmOperand]) -> list[str]:
+        lines.append(", ".join(f'"{operand.constraint}"({operand.expression})' for operand in operands))
+        first, self._count = self._count, self._count + len(operands)
+        return [f"%{number}" for number in range(first, self._count)]
+
+    def statement(self, text: str) -> str:
+        """The whole statement in one line."""
+        parts = [", ".join(self._outputs), ", ".join(self._inputs), *self._clobbers]
+        return f'asm volatile("{text}"' + "".join(f" : {part}" if part else " :" for part in parts) + ");"
+
+    def lines(self, *texts: str) -> list[str]:
+        """The statement in several lines: texts, outputs, inputs."""
+        parts = [",\n      ".join(self._outputs), ",\n      ".join(self._inputs), *self._clobbers]
+        lines = ["asm volatile(", *(f'    "{text}"' for text in texts), *(f"    : {part}" for part in parts)]
+        lines[-1] += ");"
+        return [part.rstrip() for line in lines for part in line.split("\n")]
+
+
+class CudaBuilder:
+    """The body of a function or kernel in CUDA C++."""
+
+    def __init__(self) -> None:
+        """An empty body."""
+        self._prologue: list[str] = []
+        self._lines: list[str] = []
+        self._depth = 0
+
+    # ---- statements
+
+    def line(self, *lines: str) -> None:
+        """Append lines; preprocessor lines and empty ones are not indented."""
+        self._lines += [line if not line or line.startswith("#") else f"{INDENT * self._depth}{line}" for line in lines]
+
+    @contextmanager
+    def braces(self, head: str, end: str = "}") -> Iterator[None]:
+        """What is appended inside stands in braces behind `head`; a type or a table ends in `};`."""
+        self.line(f"{head} {{")
+        self._depth += 1
+        yield
+        self._depth -= 1
+        self.line(end)
+
+    @contextmanager
+    def unrolled(self, count: int, index: str = "i") -> Iterator[None]:
+        """A loop around what is appended inside; unrolled, because register arrays are indexed by constants."""
+        self.line("#pragma unroll")
+        with self.braces(f"for (int {index} = 0; {index} < {count}; ++{index})"):
+            yield
+
+    def repeat(self, count: int, *lines: str) -> None:
+        """These lines in an unrolled loop over `i`."""
+        with self.unrolled(count):
+            self.line(*lines)
+
+    def assembly(self, text: str, *, memory: bool = False) -> None:
+        """An asm statement without operands."""
+        self.line(InlineAssembly(memory=memory).statement(text))
+
+    # ---- register operations (see `operations`)
+
+    def temporary(self, number: int) -> str:
+        """The variable that holds the result of an operation of this number."""
+        return f"r{number}"
+
+    def declare_temporaries(self, count: int) -> None:
+        """Nothing to do: a variable is declared where it gets its value."""
+
+    def named(self, name: str) -> str:
+        """A variable of a known name, as an operand."""
+        return name
+
+    def start_with_index(self, index: ThreadIndex) -> None:
+        """Read the number of this thread before anything else."""
+        self._prologue += index.cuda
+
+    def operation(self, spelling: Spelling, result: str, operands: Sequence[str | int]) -> None:
+        """Append a register operation as CUDA C++ spells it, and declare its result."""
+        text = spelling.cuda.format(result, *operands)
+        self.line(f"uint32_t {result}; {text}" if text.startswith("asm") else f"uint32_t {text}")
+
+    # ---- the finished text
+
+    def body(self) -> list[str]:
+        """The lines so far."""
+        return [*self._prologue, *self._lines]
+
+    def function(self, signature: str) -> list[str]:
+        """A function around the body."""
+        return [f"{signature} {{", *indented(self.body()), "}", ""]
+
+    def kernel(self, name: str, parameters: Sequence[str]) -> list[str]:
+        """A kernel around the body that a program finds by its plain name."""
+        return self.function(f'extern "C" __global__ void {name}(\n    ' + ",\n    ".join(parameters) + ")")
+
+
+def device_function(name: str, parameters: Sequence[str], body: CudaBuilder, result: str = "void") -> list[str]:
+    """An inline device function around a body."""
+    return body.function(f"{DEVICE} {result} {name}({', '.join(parameters)})")
+
+
+def indented(lines: Iterable[str]) -> list[str]:
+    """Lines moved four columns to the right; preprocessor lines and empty ones stay."""
+    return [line if not line or line.startswith("#") else f"{INDENT}{line}" for line in lines]
+
+
+def guarded(macro: str, namespace: str, lines: Iterable[str], before: Sequence[str] = ()) -> str:
+    """Lines in a namespace, which a file may include more than once; `before` stands inside the guard above it."""
+    head = [f"#ifndef {macro}", f"#define {macro}", "", *before, f"namespace {namespace} {{", ""]
+    return "\n".join([*head, *lines, f"}}  // namespace {namespace}", "#endif", ""])
+
+
+def in_namespace(comment: str, namespace: str, lines: Iterable[str]) -> str:
+    """Lines in a namespace, under a comment."""
+    head = [f"// {comment}", f"namespace {namespace} {{", ""]
+    return "\n".join([*head, *lines, f"}}  // namespace {namespace}", ""])

@@ -1,0 +1,324 @@
+"""Device functions in CUDA C++: the wrapper of an instruction, and what fills and empties its registers.
+
+All are inline, so that any number of files may include them. A family's functions come in blocks: the first, called "",
+holds what every target of the instruction has, and each further one a function that only some targets have. Each block
+is guarded by itself, so headers that were emitted for several targets may be included together.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from warpfrag.codegen.cuda_builder import AsmOperand, CudaBuilder, InlineAssembly, RegisterArray, device_function
+from warpfrag.codegen.matrix_copies import operand_copies
+from warpfrag.codegen.memory_indexing import (
+    described,
+    described_index,
+    element_bits,
+    formulas,
+    index_formula,
+    stride_names,
+    thread_name,
+)
+from warpfrag.codegen.statement import memory_instruction, registers, state_space, statement
+from warpfrag.plans.matrix_lines import moved
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from warpfrag.codegen.matrix_copies import SharedCopy
+    from warpfrag.tensorcore.instruction import Instruction
+    from warpfrag.tensorcore.operand import Registers
+
+    Blocks = dict[str, list[str]]
+
+# Used by the functions of every instruction.
+COMMON = """\
+#ifndef WARPFRAG_ELEMENT
+#define WARPFRAG_ELEMENT
+
+#ifdef __CUDACC_RTC__  // NVRTC comes without <cstdint>
+using uint8_t = unsigned char;
+using uint16_t = unsigned short;
+using int32_t = int;
+using uint32_t = unsigned;
+#else
+#include <cstdint>
+#endif
+
+// Functions take strides in elements: (ld, 1) is row major, (1, ld) column major. All lanes of a warp take part.
+namespace warpfrag {
+
+// The code of an element of packed memory, low bits first: 4-bit element 3 is the high half of byte 1.
+template <int bits>
+__device__ __forceinline__ uint32_t element(const void* memory, int index) {
+    if constexpr (bits == 16) {
+        return static_cast<const uint16_t*>(memory)[index];
+    } else if constexpr (bits == 8) {
+        return static_cast<const uint8_t*>(memory)[index];
+    } else {
+        const uint8_t* bytes = static_cast<const uint8_t*>(memory) + (index * bits >> 3);
+        const int low = index * bits & 7;
+        uint32_t found = bytes[0];
+        if (low + bits > 8) found |= static_cast<uint32_t>(bytes[1]) << 8;  // a 6-bit element crosses bytes
+        return found >> low & ((1u << bits) - 1);
+    }
+}
+
+}  // namespace warpfrag
+#endif
+"""
+
+# The template parameters of a wrapper, in the order of the statement: the immediates that choose a part of a word.
+TEMPLATE_PARAMETERS = {
+    "metadata": ("selector",),
+    "scale_a": ("byte_id_a", "thread_id_a"),
+    "scale_b": ("byte_id_b", "thread_id_b"),
+}
+
+# How inline assembly takes an address in each state space; the last is a generic one.
+ADDRESSES = {
+    "global": AsmOperand("l", "__cvta_generic_to_global(memory)"),
+    "shared": AsmOperand("r", "static_cast<uint32_t>(__cvta_generic_to_shared(memory))"),
+    "": AsmOperand("l", "memory"),
+}
+
+
+def register_array(operand: Registers, name: str = "") -> RegisterArray:
+    """The registers of an operand as an array, called by its role unless by another name."""
+    return RegisterArray(name or operand.role, operand.regs, operand.ptx_type)
+
+
+def register_arrays(instruction: Instruction) -> dict[str, RegisterArray]:
+    """Every register operand as an array named after its role."""
+    return {role: register_array(operand, role) for role, operand in registers(instruction).items()}
+
+
+def instruction_assembly(
+    instruction: Instruction,
+    outputs: Mapping[str, RegisterArray],
+    inputs: Mapping[str, RegisterArray],
+    *,
+    immediates: Sequence[str] = (),
+    address: AsmOperand | None = None,
+    stride: AsmOperand | None = None,
+) -> list[str]:
+    """The inline assembly of one instruction; arrays by the role that they have in its statement."""
+    assembly = InlineAssembly(memory=address is not None)
+    names = {role: assembly.output(*array.operands("=")) for role, array in outputs.items()}
+    names |= {role: assembly.input(*array.operands()) for role, array in inputs.items()}
+    further = [*(AsmOperand("n", name) for name in immediates), *(part for part in (address, stride) if part)]
+    numbers = assembly.input(*further) if further else []
+    memory = numbers[len(immediates) :]
+    text = statement(
+        instruction,
+        names,
+        numbers[: len(immediates)],
+        address=memory[0] if address else "",
+        stride=memory[1] if stride else "",
+    )
+    name, operands = text.split(" ", maxsplit=1)
+    return assembly.lines(f"{name} ", operands)
+
+
+def start_with_thread(operand: Registers) -> CudaBuilder:
+    """A body that declares `lane` or `thread`: which of the threads that hold an operand this one is."""
+    code = CudaBuilder()
+    code.line(f"const int {thread_name(operand)} = threadIdx.x & {math.prod(operand.threads) - 1};")
+    return code
+
+
+# ---- mma, sparse and block-scaled ones too
+
+
+def mma_functions(instruction: Instruction, targets: Sequence[str]) -> Blocks:
+    """The wrapper, a load or store of every operand, and those by ldmatrix and stmatrix that these targets have."""
+    blocks: Blocks = {"": wrapper(instruction)}
+    copies = operand_copies(instruction, targets)
+    for role, operand in registers(instruction).items():
+        blocks[""] += store_function(operand) if role == "d" else load_function(operand)
+        for copy in copies.get(role, ()):
+            on_every_target = set(instruction.targets) <= set(copy.matrix_move.targets)
+            blocks.setdefault("" if on_every_target else f"_{shared_name(operand, copy)}", []).extend(
+                shared_function(operand, copy)
+            )
+    return blocks
+
+
+def wrapper(instruction: Instruction) -> list[str]:
+    """`mma`: a product as a function of register arrays; selector and ids are template parameters."""
+    arrays = register_arrays(instruction)
+    d, inputs = arrays["d"], {role: array for role, array in arrays.items() if role != "d"}
+    names = [name for role in arrays for name in TEMPLATE_PARAMETERS.get(role, ())]
+    code = CudaBuilder()
+    code.line(*selector_check(instruction))
+    code.line(*instruction_assembly(instruction, {"d": d}, inputs, immediates=names))
+    parameters = [d.parameter(const=False), *(array.parameter() for array in inputs.values())]
+    return [*template(dict.fromkeys(names, 0)), *device_function("mma", parameters, code)]
+
+
+def template(parameters: Mapping[str, int]) -> list[str]:
+    """The line above a function with integer template parameters and their defaults; none without parameters."""
+    listed = ", ".join(f"int {name} = {default}" for name, default in parameters.items())
+    return [f"template <{listed}>"] if listed else []
+
+
+def selector_check(instruction: Instruction) -> list[str]:
+    """A static assertion that the selector of a sparse product is legal."""
+    count = len(instruction.selectors)
+    text = f'static_assert(0 <= selector && selector < {count}, "selectors are 0 to {count - 1}");'
+    return [text] if "metadata" in instruction.operands else []
+
+
+def _index(operand: Registers) -> list[str]:
+    """The coordinates of element i, and its place in memory."""
+    coordinates = [f"const int {dim} = {formula};" for dim, formula in formulas(operand).items()]
+    return [*coordinates, f"const int index = {index_formula(operand)};"]
+
+
+def _comment(operand: Registers) -> str:
+    return f"// {described(operand)}. {described_index(operand)}."
+
+
+def load_function(operand: Registers) -> list[str]:
+    """`load_a` and its like: memory to registers."""
+    array, code = register_array(operand), start_with_thread(operand)
+    if operand.slots == 1:
+        element = f"static_cast<const {array.c_type}*>(memory)[index]"
+        code.repeat(operand.regs, *_index(operand), f"{array.name}[i] = {element};")
+    else:
+        reg, shift = _slot(operand)
+        element = f"element<{element_bits(operand)}>(memory, index)"
+        code.line(f"for (uint32_t& word : {array.name}) word = 0;")
+        code.repeat(operand.regs * operand.slots, *_index(operand), f"{array.name}[{reg}] |= {element} << {shift};")
+    strides = [f"int {name}" for name in stride_names(operand)]
+    parameters = [array.parameter(const=False), "const void* memory", *strides]
+    return [_comment(operand), *device_function(f"load_{operand.role}", parameters, code)]
+
+
+def store_function(operand: Registers) -> list[str]:
+    """`store_d`: registers to memory."""
+    array, code = register_array(operand), start_with_thread(operand)
+    if operand.slots == 1:
+        store = f"static_cast<{array.c_type}*>(memory)[index] = {array.name}[i];"
+    else:
+        reg, shift = _slot(operand)
+        element = f"uint{operand.format.bits}_t"
+        store = f"static_cast<{element}*>(memory)[index] = static_cast<{element}>({array.name}[{reg}] >> {shift});"
+    code.repeat(operand.regs * operand.slots, *_index(operand), store)
+    parameters = ["void* memory", *(f"int {name}" for name in stride_names(operand)), array.parameter()]
+    return [_comment(operand), *device_function(f"store_{operand.role}", parameters, code)]
+
+
+def _slot(operand: Registers) -> tuple[str, str]:
+    """Register and shift of element i of an operand with several slots."""
+    reg = f"i >> {operand.slots.bit_length() - 1}" if operand.regs > 1 else "0"
+    slot = f"(i & {operand.slots - 1})" if operand.regs > 1 else "i"
+    shift = f"{slot} * {operand.row.container}"
+    return reg, f"({shift} + {operand.row.low})" if operand.row.low else shift
+
+
+def shared_name(operand: Registers, copy: SharedCopy) -> str:
+    """`ldmatrix_a_row` and its like: what the function of a shared copy is called."""
+    return f"{copy.matrix_move.op}_{operand.role}_{copy.order}"
+
+
+def shared_function(operand: Registers, copy: SharedCopy) -> list[str]:
+    """Between shared memory and registers by ldmatrix or stmatrix, a row or column per lane."""
+    matrix_move = copy.matrix_move
+    stores = matrix_move.op == "stmatrix"
+    line = "row" if copy.order == "row" else "column"
+    array = register_array(operand)
+    place = "row * ld + col" if copy.order == "row" else "col * ld + row"
+    direction = "to" if stores else "from"
+    comment = [
+        f"// {described(operand)} {direction} shared memory, {line} major, each {line} at a multiple of 16 bytes.",
+        f"// A lane gives the address of row {copy.formulas['row']}, col {copy.formulas['col']}.",
+    ]
+    if matrix_move.form.memory:
+        comment.append(f"// In memory ({matrix_move.form.memory}) 16 elements are padded to 16 bytes.")
+    code = start_with_thread(operand)
+    code.line(*(f"const int {dim} = {formula};" for dim, formula in copy.formulas.items()))
+    code.line(f"const void* line = static_cast<const char*>(memory) + {_in_bytes(place, copy.memory_bits)};")
+    code.line("const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(line));")
+    held = {moved(matrix_move).role: array}
+    outputs, inputs = ({}, held) if stores else (held, {})
+    code.line(*instruction_assembly(matrix_move, outputs, inputs, address=AsmOperand("r", "address")))
+    if copy.shift:
+        code.line(f"for (uint32_t& word : {array.name}) word <<= {copy.shift};  // the code sits in the middle")
+    fragment = array.parameter(const=stores)
+    parameters = ["void* memory", "int ld", fragment] if stores else [fragment, "const void* memory", "int ld"]
+    return [*comment, *device_function(shared_name(operand, copy), parameters, code)]
+
+
+def _in_bytes(elements: str, bits: int) -> str:
+    """A number of elements as bytes."""
+    if bits == 8:
+        return f"({elements})"
+    return f"({elements}) * {bits // 8}" if bits > 8 else f"({elements}) / {8 // bits}"
+
+
+# ---- ldmatrix, stmatrix, movmatrix
+
+
+def matrix_move_functions(instruction: Instruction, _targets: Sequence[str]) -> Blocks:
+    """`ldmatrix`, `stmatrix` or `movmatrix` as a function of register arrays and an address in shared memory."""
+    arrays = register_arrays(instruction)
+    outputs, inputs = ({role: arrays[role]} if role in arrays else {} for role in "da")
+    parameters = [array.parameter(const=role in inputs) for role, array in (outputs | inputs).items()]
+    code, lines, address = CudaBuilder(), [], None
+    per_lane = instruction.addresses
+    if per_lane is not None:
+        is_generic = not state_space(instruction)
+        address = AsmOperand("l" if is_generic else "r", "address")
+        pointer = "const void* address" if outputs else "void* address"
+        parameters.append(pointer if is_generic else "uint32_t address")
+        all_lanes = per_lane.lanes == moved(instruction).row.layout.lanes
+        who = "Every lane gives" if all_lanes else f"Lanes 0 to {per_lane.lanes - 1} give"
+        rest = "" if all_lanes else "; the others give any valid one"
+        kind = "generic address, in shared memory," if is_generic else "shared memory address"
+        lines.append(f"// {who} the {kind} of a {per_lane.dims[1]}, 16 bytes{rest}.")
+    code.line(*instruction_assembly(instruction, outputs, inputs, address=address))
+    return {"": [*lines, *device_function(instruction.op, parameters, code)]}
+
+
+# ---- wmma
+
+
+def wmma_functions(instruction: Instruction, _targets: Sequence[str]) -> Blocks:
+    """The wrapper of a wmma.mma and its loads and stores: A and B lie in memory as its name says, C and D as asked.
+
+    Addresses are generic: they may be of global or of shared memory.
+    """
+    lines = wrapper(instruction)
+    for role, layout in zip("ab", instruction.layouts, strict=True):
+        lines += wmma_move_function(memory_instruction(instruction, role, layout), f"load_{role}")
+    for layout in ("row", "col"):
+        lines += wmma_move_function(memory_instruction(instruction, "c", layout), f"load_c_{layout}")
+        lines += wmma_move_function(memory_instruction(instruction, "d", layout), f"store_d_{layout}")
+    return {"": lines}
+
+
+def wmma_move_functions(instruction: Instruction, _targets: Sequence[str]) -> Blocks:
+    """`load` or `store`: a wmma.load or wmma.store by itself."""
+    return {"": wmma_move_function(instruction, instruction.form.operation.does)}
+
+
+def wmma_move_function(move: Instruction, name: str) -> list[str]:
+    """wmma.load or wmma.store as a function of a fragment, a pointer and the stride of rows or columns."""
+    ((role, operand),) = move.operands.items()
+    array = register_array(operand, role)
+    stores = role == "d"
+    fragment = array.parameter(const=stores)
+    parameters = ["void* memory", "int stride", fragment] if stores else [fragment, "const void* memory", "int stride"]
+    space = state_space(move)
+    outputs, inputs = ({}, {role: array}) if stores else ({role: array}, {})
+    code = CudaBuilder()
+    stride = AsmOperand("r", "stride")
+    code.line(*instruction_assembly(move, outputs, inputs, address=ADDRESSES[space], stride=stride))
+    line = "row" if move.layouts == ("row",) else "column"
+    where = f"{space} memory" if space else "memory"
+    what = f"{role.upper()}, {operand.format}, {line} major in {where}, at a multiple of 32 bytes"
+    comment = f"// {what}: stride elements from one {line} to the next."
+    return [comment, *device_function(name, parameters, code)]

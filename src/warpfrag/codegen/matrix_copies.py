@@ -1,0 +1,111 @@
+"""ldmatrix and stmatrix for an operand in shared memory whose strides are known when the kernel runs.
+
+`motion.matrix_lines` says which matrix moves serve, and where the line of each lane starts; here that becomes formulas
+of the lane.
+
+    >>> from warpfrag.tensorcore.registry import get
+    >>> copy = shared_copies(get("mma.m16n8k16.f32.f16.f16.f32").a.row)[0]
+    >>> copy.matrix_move.name, copy.order, {dim: str(formula) for dim, formula in copy.formulas.items()}
+    ('ldmatrix.sync.aligned.m8n8.x4.shared.b16', 'row', {'row': 'lane & 15', 'col': '(lane >> 4) * 8'})
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from warpfrag.codegen.statement import ROLES
+from warpfrag.isa.operands import REGISTER_BITS
+from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.layout.index_expressions import linear
+from warpfrag.plans.matrix_lines import LineStart, line_starts, moved
+from warpfrag.tensorcore.registry import find
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from warpfrag.isa.operands import OperandSpec
+    from warpfrag.layout.index_expressions import Expression
+    from warpfrag.tensorcore.instruction import Instruction
+
+ORDERS = ("row", "col")
+
+
+@frozen_dataclass
+class SharedCopy:
+    """How one matrix move copies one operand between shared memory, in row or column major order, and registers.
+
+    `starts` has, for each lane that gives an address, where its line starts.
+    """
+
+    matrix_move: Instruction
+    operand: OperandSpec
+    order: str
+    starts: tuple[LineStart, ...]
+
+    @property
+    def memory_bits(self) -> int:
+        """Bits from one element to the next in memory; 16 narrow ones are padded to 16 bytes."""
+        return self.operand.container
+
+    @property
+    def shift(self) -> int:
+        """ldmatrix leaves a code in the low bits of its container; the operand may want it higher."""
+        return self.operand.low
+
+    @property
+    def formulas(self) -> dict[str, Expression]:
+        """Row and column of the start of a line from `lane`; lanes that need not give an address repeat another's."""
+        bits = range((self.operand.layout.lanes - 1).bit_length())
+        steps = [self.starts[1 << bit] if 1 << bit < len(self.starts) else LineStart(0, 0) for bit in bits]
+        return {dim: linear({"lane": [getattr(step, dim) for step in steps]}) for dim in LineStart._fields}
+
+
+@cache
+def shared_copies(operand: OperandSpec, op: str = "ldmatrix") -> tuple[SharedCopy, ...]:
+    """Every copy of an operand by ldmatrix (or stmatrix), row major first."""
+    if operand.unknown or operand.layout.dims != ("row", "col") or operand.container > REGISTER_BITS:
+        return ()
+    matches = (_match(matrix_move, operand, order) for order in ORDERS for matrix_move in find(op=op))
+    return tuple(copy for copy in matches if copy is not None)
+
+
+def _match(matrix_move: Instruction, operand: OperandSpec, order: str) -> SharedCopy | None:
+    """The copy; nothing where a line does not fit, or elements in memory are no elements in registers."""
+    unit = moved(matrix_move).row
+    unpacked = (operand.format.bits, operand.container) == (unit.format.bits, unit.container)
+    if unit.layout.regs != operand.layout.regs:
+        return None
+    if not (unpacked if matrix_move.form.memory else operand.format.bits == operand.container):
+        return None
+    starts = line_starts(matrix_move, operand, order)
+    return SharedCopy(matrix_move, operand, order, starts) if starts else None
+
+
+def operand_copies(instruction: Instruction, targets: Iterable[str]) -> dict[str, list[SharedCopy]]:
+    """The copies of each matrix of a product that are legal on these targets; those without .trans first."""
+    copies = {}
+    for role in "dabc":
+        every = shared_copies(instruction.operands[role].row, "stmatrix" if role == "d" else "ldmatrix")
+        legal = [copy for copy in every if set(targets) <= set(copy.matrix_move.targets)]
+        copies[role] = sorted(legal, key=lambda copy: copy.matrix_move.form.trans)
+    return copies
+
+
+def kernel_copies(instruction: Instruction, targets: Iterable[str]) -> list[dict[str, SharedCopy]]:
+    """A copy for every operand that has any, as often as it takes to use all copies of A and B: a kernel for each."""
+    copies = operand_copies(instruction, targets)
+    return [
+        {role: some[min(number, len(some) - 1)] for role, some in copies.items() if some}
+        for number in range(max(len(copies["a"]), len(copies["b"])))
+    ]
+
+
+def memory_orders(chosen: Mapping[str, SharedCopy]) -> dict[str, str]:
+    """How each matrix of a kernel lies in memory: as its copy wants it, row major where it has none."""
+    return {role: chosen[role].order if role in chosen else "row" for role in ROLES}
+
+
+def described_orders(orders: Mapping[str, str]) -> str:
+    """How A, B, C and D lie in memory, for a comment."""
+    return ", ".join(f"{role.upper()} {orders[role]} major" for role in "abcd")

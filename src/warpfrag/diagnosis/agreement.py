@@ -1,0 +1,200 @@
+"""How far a wrong D is right: which rows, columns, blocks, lanes and registers, and what the wrong elements equal.
+
+All of it is compared code by code, so it holds whether or not a mistake is found.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warpfrag.formats.arrays import as_doubles
+from warpfrag.formats.codes import code_dtype, from_codes
+from warpfrag.layout.frozen import frozen_dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from numpy.typing import NDArray
+
+    from warpfrag.formats.number_formats import Format
+    from warpfrag.tensorcore.operand import Operand
+
+    Codes = NDArray[Any]
+
+BLOCK = 8  # rows and columns of a block
+MIN_EQUAL = 2  # elements of which it is worth saying what they equal
+MAX_NAMED = 12  # ranges that are listed
+
+
+@frozen_dataclass
+class Agreement:
+    """What is right of a wrong result: the places that are right throughout, and what the wrong elements equal.
+
+    `blocks` are (row, column) of 8 x 8 blocks, or of the tiles of a kernel, counted from zero; `lanes` count through
+    the warps of a warpgroup. `equals` has a sentence for each group of wrong elements that equal something known.
+    """
+
+    correct: int
+    elements: int
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    blocks: tuple[tuple[int, int], ...]
+    lanes: tuple[int, ...]
+    registers: tuple[int, ...]
+    equals: tuple[str, ...]
+    block_shape: tuple[int, int] = (BLOCK, BLOCK)
+
+    def __repr__(self) -> str:
+        """The counts, in short."""
+        return f"<Agreement: {self.correct} of {self.elements} elements are right>"
+
+    def __str__(self) -> str:
+        """The counts, the places that are right throughout, and what the wrong elements equal."""
+        if not self.correct:
+            lines = [f"none of {self.elements} elements is right"]
+        else:
+            lines = [f"{self.correct} of {self.elements} elements are right"]
+            blocks = ", ".join(f"({row}, {col})" for row, col in self.blocks[:MAX_NAMED])
+            blocks += ", ..." if len(self.blocks) > MAX_NAMED else ""
+            places = {
+                "rows": numbers(self.rows),
+                "columns": numbers(self.columns),
+                f"{self.block_shape[0]} x {self.block_shape[1]} blocks": blocks,
+                "lanes": numbers(self.lanes),
+                "registers": numbers(self.registers),
+            }
+            right = [f"{name} {listed}" for name, listed in places.items() if listed]
+            lines[0] += f"; right throughout: {'; '.join(right)}" if right else "; no row, column, lane or register is"
+            lines[0] += "" if right else " right throughout"
+        return "\n".join([*lines, *self.equals])
+
+    def to_dict(self) -> dict[str, object]:
+        """As JSON has it."""
+        return {
+            "correct": self.correct,
+            "elements": self.elements,
+            "rows": list(self.rows),
+            "columns": list(self.columns),
+            "block_shape": list(self.block_shape),
+            "blocks": [list(block) for block in self.blocks],
+            "lanes": list(self.lanes),
+            "registers": list(self.registers),
+            "equals": list(self.equals),
+        }
+
+
+def numbers(some: Iterable[int]) -> str:
+    """Numbers in short.
+
+    >>> numbers([0, 1, 2, 3, 7, 9, 10])
+    '0-3, 7, 9, 10'
+    """
+    runs: list[list[int]] = []
+    for number in some:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    parts = [f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
+    return ", ".join(parts[:MAX_NAMED]) + (", ..." if len(parts) > MAX_NAMED else "")
+
+
+def agreement(
+    operand: Operand,
+    seen: Codes,
+    right: Codes,
+    *,
+    c: Codes | None = None,
+    block: tuple[int, int] = (BLOCK, BLOCK),
+) -> Agreement:
+    """What is right of one result: a fragment of `operand`, or a matrix of many of them."""
+    same = seen == right
+    rows, cols = same.shape[-2:]
+    flat = same.reshape(-1, rows, cols)
+    lanes, registers = _by_place(operand, same)
+    return Agreement(
+        correct=int(same.sum()),
+        elements=same.size,
+        rows=_whole(flat.all(axis=(0, 2))),
+        columns=_whole(flat.all(axis=(0, 1))),
+        blocks=tuple(_blocks(flat.all(axis=0), block)) if same.any() else (),
+        lanes=lanes,
+        registers=registers,
+        equals=tuple(_equals(operand.format, seen, right, c)),
+        block_shape=block,
+    )
+
+
+def _whole(flags: NDArray[np.bool_]) -> tuple[int, ...]:
+    return tuple(int(place) for place in np.flatnonzero(flags))
+
+
+def _blocks(same: NDArray[np.bool_], block: tuple[int, int]) -> Iterator[tuple[int, int]]:
+    for row in range(0, same.shape[0], block[0]):
+        for col in range(0, same.shape[1], block[1]):
+            if same[row : row + block[0], col : col + block[1]].all():
+                yield row // block[0], col // block[1]
+
+
+def _by_place(operand: Operand, same: NDArray[np.bool_]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Lanes and registers that are right in every fragment; none of a matrix that is not made of whole fragments."""
+    shape = operand.shape
+    if same.shape != shape:
+        rows, cols = (extent // own for extent, own in zip(same.shape[-2:], shape[-2:], strict=True))
+        if len(shape) > 2 or same.shape != (rows * shape[0], cols * shape[1]):
+            return (), ()
+        same = same.reshape(rows, shape[0], cols, shape[1]).transpose(0, 2, 1, 3)
+    words = operand.pack((~same).astype(code_dtype(operand.format)), raw=True)
+    wrong = words.reshape(-1, *operand.threads, operand.regs, operand.words // operand.regs).any(axis=(0, -1))
+    lanes = wrong.reshape(-1, operand.regs)
+    return _whole(np.asarray(~lanes.any(axis=1))), _whole(np.asarray(~lanes.any(axis=0)))
+
+
+def _equals(form: Format, seen: Codes, right: Codes, c: Codes | None) -> Iterator[str]:
+    """What the wrong elements equal, one sentence for each group; an element is in the first that fits."""
+    left = seen != right
+    total = int(left.sum())
+    got, expected = (as_doubles(from_codes(form, codes)) for codes in (seen, right))
+    with np.errstate(invalid="ignore", over="ignore"):
+        groups = [
+            ("are 0", got == 0),
+            ("are NaN", np.isnan(got)),
+            ("are infinite", np.isinf(got)),
+            ("equal C", np.zeros_like(left) if c is None else seen == c),
+            ("have the expected magnitude and the other sign", got == -expected),
+            ("are twice what is expected", got == 2 * expected),
+            ("are half of what is expected", 2 * got == expected),
+        ]
+    for text, fits in groups:
+        count = int((left & fits).sum())
+        if count:
+            yield f"{count} of {total} wrong elements {text}"
+            left &= ~fits
+    yield from _elsewhere(seen, right, left, total)
+
+
+def _elsewhere(seen: Codes, right: Codes, left: NDArray[np.bool_], total: int) -> Iterator[str]:
+    """Wrong elements that are expected elsewhere: by how many rows and columns away."""
+    codes, first, counts = np.unique(right, return_index=True, return_counts=True)
+    unique = dict(zip(codes[counts == 1].tolist(), first[counts == 1].tolist(), strict=True))
+    away: Counter[tuple[int, ...]] = Counter()
+    for place in np.argwhere(left):
+        source = unique.get(seen[tuple(place)].item())
+        if source is not None:
+            at = np.array(np.unravel_index(source, right.shape))
+            away[tuple((at - place).tolist()[-2:])] += 1
+    count = sum(away.values())
+    if count < MIN_EQUAL:
+        return
+    (row, col), often = away.most_common(1)[0]
+    if 2 * often > count:
+        yield f"{often} of {total} wrong elements equal the expected D[row{_by(row)}, col{_by(col)}]"
+    elif count:
+        yield f"{count} of {total} wrong elements equal an expected element of another row or column"
+
+
+def _by(step: int) -> str:
+    return f" {'+' if step > 0 else '-'} {abs(step)}" if step else ""

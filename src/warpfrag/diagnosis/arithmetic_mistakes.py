@@ -1,0 +1,193 @@
+"""C missing or added twice, and something else that runs on the right registers: signs, types, architectures."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warpfrag.diagnosis.mistake_types import Misreading, Mistake
+from warpfrag.errors import NotModelled
+from warpfrag.formats.arrays import as_doubles
+from warpfrag.formats.codes import from_codes, to_codes
+from warpfrag.formats.float_environment import exact_floats
+from warpfrag.formats.number_formats import FORMATS
+from warpfrag.isa.legality import able_architectures
+from warpfrag.isa.rows import forms
+from warpfrag.tensorcore.arithmetic import plan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from warpfrag.diagnosis.mistake_types import Kind, Words
+    from warpfrag.formats.number_formats import Format
+    from warpfrag.isa.qualifiers import Form
+    from warpfrag.tensorcore.operand import Operand
+    from warpfrag.tensorcore.rules import Rule
+
+ACCUMULATORS = ("f16", "f32")
+SCALE_TYPES = ("ue8m0", "ue4m3")
+NEGATED = "negated: imm-scale 1 and -1 confused"
+BITOPS = {"and": "xor", "xor": "and"}
+
+
+def starts(operand: Operand) -> list[Mistake]:
+    """C missing, and C doubled."""
+    missing = "missing: scale-d is 0 where it should be 1" if operand.home == "warpgroup" else "missing"
+    return [
+        Mistake("c", "c", missing, np.zeros_like),
+        Mistake("c", "c", "added twice", partial(_doubled, operand=operand)),
+    ]
+
+
+def written_as(operand: Operand) -> Iterator[Mistake]:
+    """The values of A or B in another format of the same size."""
+    for other in FORMATS:
+        if operand.format.is_float and may_be_mistaken(operand.format.name, other):
+            change = partial(_rewritten, operand=operand, other=other)
+            yield Mistake("layout", operand.role, f"values written as {other}", change, rare=True)
+
+
+@exact_floats
+def _rewritten(words: Words, *, operand: Operand, other: str) -> Words:
+    into = FORMATS[other]
+    values = as_doubles(from_codes(operand.format, operand.unpack(words, raw=True)))
+    return operand.pack(to_codes(into, fitting(into, values), rounding="rne"), raw=True)
+
+
+def fitting(into: Format, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Values that a format can hold: saturated where it has no infinity, 0 where it has no NaN."""
+    if into.nan_code is None:
+        values = np.where(np.isnan(values), 0.0, values)
+    return values if into.infinity else np.clip(values, into.min, into.max)
+
+
+def negated(operand: Operand) -> Iterator[Mistake]:
+    """The sign of A or B of wgmma changed: its immediate (imm-scale) is -1 for 1, or 1 for -1."""
+    if operand.format.is_float:
+        yield Mistake("sign", operand.role, NEGATED, partial(negated_words, operand=operand))
+
+
+def negated_words(words: Words, *, operand: Operand) -> Words:
+    """Registers whose elements have the other sign."""
+    codes: NDArray[Any] = operand.unpack(words, raw=True)
+    return operand.pack(np.bitwise_xor(codes, codes.dtype.type(operand.format.sign_bit)), raw=True)
+
+
+def _doubled(words: Words, *, operand: Operand) -> Words:
+    codes = operand.unpack(words, raw=True)
+    return operand.pack(added(operand, codes, codes), raw=True)
+
+
+def added(operand: Operand, left: NDArray[Any], right: NDArray[Any]) -> NDArray[Any]:
+    """Codes of the sum of two matrices of an operand's format, as a kernel adds them: rounded to nearest, or wrapped.
+
+    >>> from warpfrag.tensorcore.registry import get
+    >>> c = get("mma.m16n8k16.f32.f16.f16.f32").c
+    >>> hex(added(c, np.uint32(0x3F800000), np.uint32(0x3F800000)))
+    '0x40000000'
+    """
+    if not operand.format.is_float:
+        wrapped: NDArray[Any] = left + right
+        return wrapped
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = from_codes(operand.format, left) + from_codes(operand.format, right)
+    return to_codes(operand.format, total)
+
+
+def misreadings(form: Form, arch: str, *, scale_d: bool = True) -> Iterator[Misreading]:
+    """Other signs, types, accumulators, words of the name and architectures, and what is done twice."""
+    yield from _other_formats(form)
+    if not scale_d:
+        yield Misreading("c", "c", "read: scale-d is 1 where it should be 0", again="scale_d")
+    for other in ACCUMULATORS:
+        words = {"c": other, "d": other}
+        if form.d in ACCUMULATORS and other != form.d and _exists(form, words):
+            yield Misreading("layout", "d", f"accumulated in {other}", words)
+    for other in SCALE_TYPES:
+        if form.scale_type and other != form.scale_type and _exists(form, {"scale_type": other}):
+            yield Misreading("layout", "scale_a", f"as scale_b, taken for {other}", {"scale_type": other})
+    if form.c == form.d:
+        yield Misreading("c", "d", "the product added twice: D went in as C once more", again="product")
+        yield Misreading("c", "c", "added once more after the product", again="c")
+    if _exists(form, {"satfinite": not form.satfinite}):
+        text = "without .satfinite" if form.satfinite else "with .satfinite"
+        yield Misreading("arch", "d", text, {"satfinite": not form.satfinite})
+    if form.bitop in BITOPS:
+        bitop = BITOPS[form.bitop]
+        yield Misreading("arch", "d", f".{bitop} instead of .{form.bitop}", {"bitop": bitop})
+    if not form.operation.sparsity and not form.block_scale:
+        yield from _other_orders(form.shape.k)
+    for archs in other_arithmetic(form, arch):
+        yield Misreading("arch", "d", f"the arithmetic of {', '.join(archs)}", arch=archs[0])
+
+
+def _other_orders(depth: int) -> Iterator[Misreading]:
+    for text, k_order in k_orders(depth):
+        yield Misreading("order", "d", f"k in another order: {text}", k_order=k_order, rare=True)
+
+
+def other_arithmetic(form: Form, arch: str) -> Iterator[list[str]]:
+    """Architectures whose arithmetic is not that of `arch`, those that share one together."""
+    by_rule: dict[Rule, list[str]] = {}
+    for other in able_architectures(form):
+        with suppress(NotModelled):
+            by_rule.setdefault(plan(form, other).rule, []).append(other)
+    for archs in by_rule.values():
+        if arch not in archs:
+            yield archs
+
+
+def k_orders(count: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Orders in which terms, or the tiles of a K loop, are added other than k ascending."""
+    places = range(count)
+    orders = {
+        "from the last to the first": places[::-1],
+        "the upper half first": [*places[count // 2 :], *places[: count // 2]],
+        "the even ones first": [*places[::2], *places[1::2]],
+        "the odd ones first": [*places[1::2], *places[::2]],
+        "halves interleaved": [place // 2 + (place % 2) * (count // 2) for place in places] if count % 2 == 0 else [],
+    }
+    seen = {tuple(places)}
+    for text, order in orders.items():
+        if order and tuple(order) not in seen:
+            seen.add(tuple(order))
+            yield text, tuple(order)
+
+
+def _exists(form: Form, words: Mapping[str, str | bool]) -> bool:
+    return replace(form, **words) in forms()  # type: ignore[arg-type] # words of a name
+
+
+def _other_formats(form: Form) -> Iterator[Misreading]:
+    """A, B or both taken for another format of the same size."""
+    formats = {role: getattr(form, role) for role in "ab"}
+    others = {role: [other for other in FORMATS if may_be_mistaken(name, other)] for role, name in formats.items()}
+    both = [(fmt, fmt) for fmt in others["a"] if fmt in others["b"]] if formats["a"] == formats["b"] else []
+    both += [(fmt, other) for fmt in others["a"] for other in others["b"] if _signs(formats, fmt, other)]
+    words = [{"a": fmt} for fmt in others["a"]] + [{"b": fmt} for fmt in others["b"]]
+    words += [{"a": fmt, "b": other} for fmt, other in dict.fromkeys(both)]
+    for taken in words:
+        if _exists(form, taken):
+            role = next(iter(taken))
+            kind: Kind = "layout" if FORMATS[taken[role]].is_float else "sign"
+            texts = [f"{formats[side]} taken for {other}" for side, other in taken.items()]
+            alike = len(texts) == 2 and texts[0] == texts[1]
+            yield Misreading(kind, role, f"as B, {texts[0]}" if alike else ", and b: ".join(texts), taken)
+
+
+def may_be_mistaken(name: str, other: str) -> bool:
+    """Whether two formats have the same size and are of one kind."""
+    written, read = FORMATS[name], FORMATS[other]
+    alike = written.bits == read.bits and written.kind == read.kind
+    return written != read and alike and (written.signed == read.signed or not written.is_float)
+
+
+def _signs(formats: Mapping[str, str], fmt: str, other: str) -> bool:
+    """Whether the signs of both are wrong."""
+    return not FORMATS[fmt].is_float and formats["a"] != formats["b"] and fmt != other

@@ -1,0 +1,277 @@
+"""Mistakes with an operand of wgmma in shared memory: its descriptor, its order, its sign.
+
+A mistake changes the bytes of a memory so that the right descriptor finds there what the wrong one finds. Bytes that a
+wrong descriptor reads beyond the memory are taken to be zero.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from dataclasses import replace
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warpfrag.diagnosis.arithmetic_mistakes import NEGATED, fitting, may_be_mistaken
+from warpfrag.diagnosis.matrix_mistakes import BLOCK, other_order
+from warpfrag.diagnosis.mistake_types import Mistake, likelihood
+from warpfrag.errors import InvalidOperand
+from warpfrag.formats.arrays import as_doubles
+from warpfrag.formats.codes import code_dtype, from_codes, to_codes
+from warpfrag.formats.float_environment import exact_floats
+from warpfrag.formats.number_formats import FORMATS
+from warpfrag.smem.descriptor import LINES, ROW_OF_PATTERN, TURNABLE, compact
+from warpfrag.smem.shared_memory import SWIZZLES, UNIT, Memory
+from warpfrag.tensorcore.shared_operand import Shared
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+    from warpfrag.diagnosis.mistake_types import Kind
+    from warpfrag.formats.arrays import Bytes
+    from warpfrag.smem.descriptor import Descriptor
+    from warpfrag.tensorcore.operand import Operand
+
+    Codes = NDArray[Any]
+
+MAX_TILES = 16  # whose mistakes are kept
+BASE_OFFSETS = 8
+BYTE = 8
+FAR = (16, 32, 64, 128, 256, 512, 1024)  # bytes by which a start is off: units, steps along k, lines and atoms
+
+
+def wrong_descriptors(right: Descriptor, order: str) -> Iterator[tuple[str, Descriptor]]:
+    """The mistakes that people make most with a descriptor; `order` is K-major or MN-major."""
+    what = f"{order}, {swizzle_text(right.swizzle)}"
+    yield "leading and stride byte offset swapped", replace(right, leading=right.stride, stride=right.leading)
+    yield "start off by 16 bytes", right.moved(16)
+    for swizzle in SWIZZLES:
+        if swizzle != right.swizzle:
+            yield f"{what}: read with {swizzle_text(swizzle)}", replace(right, swizzle=swizzle)
+    if right.swizzle:
+        yield f"{what}: base offset 1 instead of 0", replace(right, base_offset=1)
+
+
+def swizzle_text(width: int) -> str:
+    """A swizzle in words."""
+    return f"swizzle {width}" if width else "no swizzle"
+
+
+def suspects_in_memory(operand: Operand, tile: Shared) -> tuple[Mistake, ...]:
+    """Every mistake with an operand that lies in shared memory, the likeliest first."""
+    return _suspects(operand, tile.descriptor, tile.trans, tile.memory.shape[-1])
+
+
+@lru_cache(MAX_TILES)
+def _suspects(operand: Operand, descriptor: Descriptor, trans: bool, size: int) -> tuple[Mistake, ...]:  # noqa: FBT001
+    """The same for any bytes of this size."""
+    tile = Shared(np.random.default_rng(0).integers(0, 256, size, np.uint8), descriptor, trans)
+    mistakes = [*_read_wrongly(operand, tile), *_stored_wrongly(operand, tile), *_other_matrices(operand, tile)]
+    right, seen, distinct = tile.memory.tobytes(), set(), []
+    for mistake in sorted(mistakes, key=likelihood):
+        key = mistake.kind, mistake.change(tile.memory).tobytes()
+        if key[1] != right and key not in seen:
+            seen.add(key)
+            distinct.append(mistake)
+    return tuple(distinct)
+
+
+def byte_places(operand: Operand, memory: Memory) -> NDArray[np.int64]:
+    """The bytes of an operand in a memory, in the order of its elements; of bits, every eighth has a byte."""
+    rows, cols = operand.shape
+    addresses = memory.addresses((rows, cols), operand.format.bits)
+    if operand.format.bits < BYTE:  # K-major, as only 16-bit types may be otherwise
+        addresses = (addresses if operand.role == "a" else addresses.T)[:, :: 8 // operand.format.bits]
+    size = max(1, operand.format.bits // 8)
+    return (addresses[..., None] + np.arange(size)).reshape(-1)
+
+
+# ---- wrong descriptors
+
+
+def _read_wrongly(operand: Operand, tile: Shared) -> Iterator[Mistake]:
+    """The right bytes in memory, read with another descriptor or in the other order."""
+    role, right = operand.role, tile.descriptor
+    places = byte_places(operand, operand.memory(right, trans=tile.trans))
+    for text, descriptor, rare in _descriptors(right):
+        wrong = byte_places(operand, operand.memory(descriptor, trans=tile.trans))
+        yield Mistake("descriptor", role, text, partial(_moved, to=places, of=wrong), rare=rare)
+    if operand.format.bits == TURNABLE:
+        wrong = byte_places(operand, operand.memory(right, trans=not tile.trans))
+        text = f"trans-{role} {'missing' if tile.trans else 'set'}: read {_order(trans=not tile.trans)}"
+        yield Mistake("transposed", role, text, partial(_moved, to=places, of=wrong))
+
+
+def _descriptors(right: Descriptor) -> Iterator[tuple[str, Descriptor, bool]]:
+    """Other descriptors, what is wrong with each, and whether that is rare."""
+    yield "leading and stride byte offset swapped", replace(right, leading=right.stride, stride=right.leading), False
+    for swizzle in SWIZZLES:
+        if swizzle != right.swizzle:
+            text = f"read with {swizzle_text(swizzle)} instead of {swizzle_text(right.swizzle)}"
+            yield text, replace(right, swizzle=swizzle), False
+    for offset in range(BASE_OFFSETS if right.swizzle else 0):
+        if offset != right.base_offset:
+            text = f"base offset {offset} instead of {right.base_offset}"
+            yield text, replace(right, base_offset=offset), offset not in {0, right.start // ROW_OF_PATTERN % LINES, 1}
+    for far in FAR:
+        for by in (far, -far):
+            with suppress(InvalidOperand):  # before the first byte, or beyond the last that can be said
+                yield f"start off by {by} bytes", right.moved(by), far > FAR[1]
+    for name in ("leading", "stride"):
+        own = getattr(right, name)
+        for text, number in ((f"{name} byte offset 0", 0), *_scaled(name, own)):
+            with suppress(InvalidOperand):
+                if number != own:
+                    yield text, _with(right, name, number), False
+        for number in sorted({UNIT, 32, 64, 128, LINES * right.width, *(own << by for by in (1, 2, 3))}):
+            with suppress(InvalidOperand):
+                if number != own:
+                    yield f"{name} byte offset {number} instead of {own}", _with(right, name, number), True
+
+
+def _scaled(name: str, own: int) -> Iterator[tuple[str, int]]:
+    """A field that holds bytes where it counts units of 16, or the other way round."""
+    yield f"{name} byte offset in bytes, not in units of {UNIT}", own * UNIT
+    yield f"{name} byte offset divided by {UNIT} twice", own // UNIT // UNIT * UNIT
+
+
+# ---- what the kernel left in memory
+
+
+def _stored_wrongly(operand: Operand, tile: Shared) -> Iterator[Mistake]:
+    """The right descriptor, but the matrix was stored otherwise."""
+    right, trans = tile.descriptor, tile.trans
+    lines = operand.memory(right, trans=trans)
+    stored = partial(_stored, operand, byte_places(operand, lines))
+    for swizzle in SWIZZLES:  # in lines as long as those of the right one, each unit where another pattern puts it
+        if right.swizzle:
+            text = f"stored with {swizzle_text(swizzle)}, in lines of {right.width} bytes"
+            yield from stored(text, replace(lines, swizzle=swizzle))
+    for swizzle in SWIZZLES:
+        text = f"stored with {swizzle_text(swizzle)} instead of {swizzle_text(right.swizzle)}"
+        yield from stored(text, operand.memory(replace(right, swizzle=swizzle), trans=trans))
+    swapped = replace(right, leading=right.stride, stride=right.leading)
+    text = "stored with leading and stride byte offset swapped"
+    yield from stored(text, operand.memory(swapped, trans=trans), rare=True)
+    if operand.format.bits >= BYTE:
+        yield from stored("stored row by row, without the descriptor's atoms", Memory("row", start=right.start))
+        yield from stored("stored column by column, without the descriptor's atoms", Memory("col", start=right.start))
+    for turned in (trans, not trans) if operand.format.bits == TURNABLE else (trans,):
+        for swizzle in SWIZZLES:
+            with suppress(InvalidOperand):  # lines that are too short for it
+                other = compact(operand, trans=turned, swizzle=swizzle, start=right.start)[0]
+                text = f"stored {_order(trans=turned)} without gaps, with {swizzle_text(swizzle)}"
+                memory = operand.memory(other, trans=turned)
+                if turned == trans:
+                    yield from stored(text, memory, rare=True)
+                else:
+                    text = f"{text}, read {_order(trans=trans)}"
+                    yield from stored(text, memory, kind="transposed", rare=swizzle != right.swizzle)
+
+
+def _stored(
+    operand: Operand,
+    right: NDArray[np.int64],
+    text: str,
+    memory: Memory,
+    *,
+    kind: Kind = "descriptor",
+    rare: bool = False,
+) -> Iterator[Mistake]:
+    """What the right descriptor finds where a matrix was stored otherwise; nothing where elements would overlap."""
+    stored = byte_places(operand, memory)
+    if np.unique(stored).size == stored.size:
+        yield Mistake(kind, operand.role, text, partial(_stored_elsewhere, of=right, to=stored), rare=rare)
+
+
+def _order(*, trans: bool) -> str:
+    return "MN-major" if trans else "K-major"
+
+
+def _moved(memory: Bytes, *, to: NDArray[np.int64], of: NDArray[np.int64]) -> Bytes:
+    """The memory with some bytes put where others lie; beyond it there is zero."""
+    size = memory.shape[-1]
+    source = np.where(of < size, memory[..., np.minimum(of, size - 1)], np.uint8(0))
+    result = memory.copy()
+    result[..., to] = source
+    return result
+
+
+def _stored_elsewhere(memory: Bytes, *, of: NDArray[np.int64], to: NDArray[np.int64]) -> Bytes:
+    """The memory where the bytes of the operand were stored in other places; what they leave is zero."""
+    size = memory.shape[-1]
+    result = memory.copy()
+    result[..., of] = 0
+    fits = to < size
+    result[..., to[fits]] = memory[..., of[fits]]
+    return result
+
+
+# ---- another matrix
+
+
+def _other_matrices(operand: Operand, tile: Shared) -> Iterator[Mistake]:
+    """The matrix turned, moved, or of other values, before it was stored."""
+    role, shape = operand.role, operand.shape
+    recoded = partial(partial, _recoded, operand=operand, tile=tile)
+    turned = other_order(shape)
+    orders: list[tuple[Kind, str, NDArray[np.intp], bool]] = [
+        ("transposed", "read with row-major and column-major order swapped", turned, False),
+        ("transposed", "written with row-major and column-major order swapped", np.argsort(turned), False),
+    ]
+    rows, cols = shape
+    places = np.arange(math.prod(shape)).reshape(shape)
+    if rows % BLOCK == 0 and cols % BLOCK == 0:
+        blocks = places.reshape(rows // BLOCK, BLOCK, cols // BLOCK, BLOCK)
+        text = f"each {BLOCK} x {BLOCK} block transposed"
+        orders.append(("blocks", text, blocks.transpose(0, 3, 2, 1).reshape(-1), False))
+    for name, axis in (("rows", 0), ("columns", 1)):
+        for direction, shift in (("", 1), (", the other way", -1)):
+            orders.append(("layout", f"{name} moved by one{direction}", np.roll(places, shift, axis).reshape(-1), True))
+        orders.append(("layout", f"{name} reversed", np.flip(places, axis).reshape(-1), True))
+        if shape[axis] % 2 == 0:
+            halves = np.roll(places, shape[axis] // 2, axis).reshape(-1)
+            orders.append(("layout", f"halves of the {name} swapped", halves, False))
+    for kind, text, order, rare in orders:
+        yield Mistake(kind, role, text, recoded(change=partial(_ordered, order=order)), rare=rare)
+    if operand.format.is_float:
+        flip = partial(np.bitwise_xor, code_dtype(operand.format).type(operand.format.sign_bit))
+        yield Mistake("sign", role, NEGATED, recoded(change=flip))
+        for other in FORMATS:
+            if may_be_mistaken(operand.format.name, other):
+                change = partial(_rewritten, operand=operand, other=other)
+                yield Mistake("layout", role, f"values written as {other}", recoded(change=change), rare=True)
+
+
+def _ordered(codes: Codes, *, order: NDArray[np.intp]) -> Codes:
+    return codes.reshape(*codes.shape[:-2], -1).take(order, axis=-1).reshape(codes.shape)
+
+
+@exact_floats
+def _rewritten(codes: Codes, *, operand: Operand, other: str) -> Codes:
+    values = as_doubles(from_codes(operand.format, codes))
+    return to_codes(FORMATS[other], fitting(FORMATS[other], values), rounding="rne")
+
+
+def _recoded(memory: Bytes, *, operand: Operand, tile: Shared, change: Callable[[Codes], Codes]) -> Bytes:
+    """The memory with the codes of the operand changed."""
+    rows, cols = operand.shape
+    where = operand.memory(tile.descriptor, trans=tile.trans)
+    codes = where.read(memory, (rows, cols), operand.format.bits).astype(code_dtype(operand.format))
+    return where.write(memory, change(codes), operand.format.bits)
+
+
+def negated_memory(operand: Operand, tile: Shared) -> Bytes:
+    """The bytes of a tile whose elements have the other sign."""
+    flip = partial(np.bitwise_xor, code_dtype(operand.format).type(operand.format.sign_bit))
+    return _recoded(tile.memory, operand=operand, tile=tile, change=flip)
+
+
+def _with(descriptor: Descriptor, name: str, number: int) -> Descriptor:
+    """The descriptor with one field changed."""
+    entries: dict[str, Any] = {name: number}
+    return replace(descriptor, **entries)

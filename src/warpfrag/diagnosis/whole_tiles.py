@@ -1,0 +1,402 @@
+"""What went wrong in a kernel: D = A B + C of any extents, computed tile by tile in a loop over k.
+
+The mistakes are those of single fragments, made in every fragment, and those that only a kernel can make: with indices
+into whole matrices, with the tiles of a loop over k, with accumulators that are used again. As for one instruction, a
+few wrong outputs are computed for all of them at once; what gives those is computed whole.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from warpfrag.blas.find_order import RESULTS, Observed, search
+from warpfrag.blas.gemm import gemm, prepare
+from warpfrag.blas.order import Order
+from warpfrag.diagnosis.agreement import agreement
+from warpfrag.diagnosis.arithmetic_mistakes import added, k_orders, other_arithmetic
+from warpfrag.diagnosis.explanations import Diagnosis, diagnosis
+from warpfrag.diagnosis.index_mistakes import gathered, misindexed
+from warpfrag.diagnosis.mistake_types import Misreading, Mistake, likelihood
+from warpfrag.diagnosis.mistakes import suspects
+from warpfrag.diagnosis.near_misses import RoundingBound, leftovers, rounding, shift
+from warpfrag.errors import InvalidOperand, quote
+from warpfrag.formats.arrays import as_array, as_doubles
+from warpfrag.formats.codes import code_dtype, codes_of, from_codes, natural_dtype
+from warpfrag.formats.epilogue import convert
+from warpfrag.formats.number_formats import FORMATS
+from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.tensorcore.arithmetic import plan
+from warpfrag.tensorcore.rules import IntegerSum, Popcount
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from warpfrag.formats.number_formats import Rounding
+    from warpfrag.tensorcore.instruction import Instruction
+    from warpfrag.tensorcore.operand import Operand
+
+    Codes = NDArray[Any]
+    Lines = Callable[[Codes, NDArray[np.intp]], Codes]
+
+PROBES = 6  # outputs that a mistake must give before it is computed whole
+MAX_WHOLE = 24  # so many, the likeliest, are computed whole
+MAX_CHAINED = 256  # tiles that may hand their accumulators on
+
+
+class BlockTile(NamedTuple):
+    """Rows and columns of D that a block of threads computes, and how much of k it takes at once."""
+
+    m: int
+    n: int
+    k: int
+
+
+@frozen_dataclass(eq=False)
+class Suspicion:
+    """A mistake in a kernel: what it makes of some lines of a matrix: rows of A, C and D, columns of B."""
+
+    mistake: Mistake
+    lines: Lines
+
+
+def read_tile(tile: object, instruction: Instruction) -> BlockTile:
+    """The tile as the caller gives it: rows and columns of D, and k, which may be left out."""
+    extents = (*tile, instruction.shape.k)[:3] if isinstance(tile, tuple | list) and 2 <= len(tile) <= 3 else ()
+    if not extents or not all(isinstance(extent, int) and extent > 0 for extent in extents):
+        wanted = "the rows and columns of D that a block computes, as (128, 64), or with its k"
+        msg = f"tile: expected {wanted}; got {quote(tile)}"
+        raise InvalidOperand(msg)
+    return BlockTile(*extents)
+
+
+class KernelSearch:
+    """The search in the result of a kernel."""
+
+    def __init__(
+        self,
+        instruction: Instruction,
+        arch: str,
+        tile: BlockTile,
+        matrices: tuple[ArrayLike, ArrayLike, ArrayLike | None],
+        observed: ArrayLike,
+        rounding: Rounding,
+    ) -> None:
+        """Take the matrices as codes, and compute what is right."""
+        self.instruction, self.arch, self.tile = instruction, arch, tile
+        A, B, C = matrices
+        taken = prepare(A, B, instruction=instruction, arch=arch, rounding=rounding)
+        if taken.extents.batch or 0 in taken.shape:
+            msg = f"{instruction.name}: tile= takes one product of matrices, got A and B of a product of {taken.shape}"
+            raise InvalidOperand(msg)
+        self.rule = taken.rule
+        self.a, self.b = taken.operands.a[0], taken.operands.b[0]
+        form = FORMATS[self.rule.c]
+        zero = np.zeros(taken.shape, code_dtype(form))
+        self.c = zero if C is None else codes_of(form, as_array(C, "C"), raw=False, rounding=rounding, what="C")
+        if self.c.shape != taken.shape:
+            msg = f"{instruction.name}: C is {self.c.shape}, expected {taken.shape}, rows of A and columns of B"
+            raise InvalidOperand(msg)
+        self.result, self.seen = self._observed(as_array(observed, "observed"), taken.shape)
+        self.sums = self._product(self.a, self.b, self.c)
+        self.right = self._written(self.sums)
+
+    def _observed(self, observed: NDArray[Any], shape: tuple[int, ...]) -> tuple[str, Codes]:
+        """The format of the result, and its codes."""
+        name = self.rule.d
+        if observed.shape != shape:
+            msg = f"observed is {observed.shape}, expected {shape}: as many rows as A and columns as B"
+            raise InvalidOperand(msg)
+        formats = {natural_dtype(FORMATS[other]): other for other in RESULTS.get(name, (name,))}
+        result = formats.get(observed.dtype, name)
+        return result, codes_of(FORMATS[result], observed, raw=False, rounding=None, what="observed")
+
+    def _product(self, a: Codes, b: Codes, c: Codes | None, *, arch: str = "", order: Order | None = None) -> Codes:
+        codes: Codes = gemm(
+            a, b, c, instruction=self.instruction, arch=arch or self.arch, raw=True, order=order or Order()
+        )
+        return codes
+
+    def _written(self, sums: Codes) -> Codes:
+        """What the kernel stores of its sums."""
+        return sums if self.result == self.rule.d else convert(self.rule.d, sums, self.result)
+
+    def diagnosis(self) -> Diagnosis:
+        """Search the mistakes that explain all of D."""
+        if np.array_equal(self.seen, self.right):
+            return Diagnosis([], correct=True, tried={}, pairs=0)
+        suspected = {role: sorted(self._suspects(role), key=_likely) for role in "abcd"}
+        tried = [suspicion.mistake for some in suspected.values() for suspicion in some]
+        explanations: list[Mistake | Misreading] = [
+            suspicion.mistake for role, some in suspected.items() for suspicion in self._explaining(role, some)
+        ]
+        misread = [*self._of_loops()]
+        explanations += [mistake for mistake, codes in misread if self._is_seen(codes)]
+        if not explanations:
+            explanations += [*self._of_accumulators()][:1]
+        if not explanations:
+            near = self._rounding()
+            explanations += (near and self._of_orders()) or near  # another order changes no more than rounding does
+        partial = agreement(
+            self.instruction.d,
+            self.seen,
+            self.right,
+            c=self.c if self.rule.c == self.result and self.c.any() else None,
+            block=(self.tile.m, self.tile.n),
+        )
+        everything: list[Mistake | Misreading] = [*tried, *(mistake for mistake, _ in misread)]
+        return diagnosis([(mistake,) for mistake in explanations], everything, 0, partial)
+
+    def _is_seen(self, sums: Codes) -> bool:
+        return np.array_equal(self._written(sums), self.seen)
+
+    # ---- mistakes with one matrix
+
+    def _suspects(self, role: str) -> Iterator[Suspicion]:
+        """Mistakes in every fragment of a matrix, and with indices into the whole of it."""
+        operand: Operand = getattr(self.instruction, role)
+        codes: Codes = {"a": self.a, "b": self.b, "c": self.c, "d": self.sums}[role]
+        if role == "c" and not codes.any():
+            return
+        shape: tuple[int, int] = codes.shape
+        if operand.home != "shared" and len(operand.shape) == 2 and self.instruction.pattern is None:
+            for mistake in suspects(operand):
+                if mistake.kind not in {"index", "stride", "offset"}:
+                    yield Suspicion(mistake, partial(_in_fragments, operand=operand, change=mistake.change))
+        within = {"a": (self.tile.m, self.tile.k), "b": (self.tile.k, self.tile.n)}.get(role, self.tile[:2])
+        lengths = {*codes.shape, *self.a.shape, *self.b.shape, *self.tile}
+        for extent in sorted(set(within)):
+            for rule in misindexed(shape, role, lengths, extent):
+                mistake = Mistake(rule.kind, role, rule.text, _unchanged, rare=rule.rare)
+                yield Suspicion(mistake, partial(_indexed, source=rule.source, columns=role == "b"))
+        if shape[0] == shape[1]:
+            mistake = Mistake("transposed", role, "the whole matrix transposed", _unchanged)
+            turned = partial(_transposed, shape=shape)
+            yield Suspicion(mistake, partial(_indexed, source=turned, columns=role == "b"))
+        if role == "d":
+            grid = shape[0] // self.tile.m, shape[1] // self.tile.n
+            if grid[0] == grid[1] > 1 and self.tile.m * grid[0] == shape[0] and self.tile.n * grid[1] == shape[1]:
+                mistake = Mistake("index", "d", "row and column of the block swapped (blockIdx.x and .y)", _unchanged)
+                yield Suspicion(
+                    mistake, partial(_indexed, source=partial(_blocks_swapped, shape=shape, tile=self.tile))
+                )
+
+    def _explaining(self, role: str, some: Sequence[Suspicion]) -> list[Suspicion]:
+        """Those that give the probes, and then all of D; one of each kind that are the same."""
+        wrong = np.argwhere(self.seen != self.right)
+        probes = wrong[np.linspace(0, len(wrong) - 1, min(PROBES, len(wrong))).astype(int)]
+        kept = list(some)
+        for row, col in probes:
+            if kept:
+                outputs = self._outputs(role, kept, int(row), int(col))
+                kept = [suspicion for suspicion, code in zip(kept, outputs, strict=True) if code == self.seen[row, col]]
+        explaining: dict[str, Suspicion] = {}
+        for suspicion in kept[:MAX_WHOLE]:
+            if self._is_seen(self._whole(role, suspicion)):
+                explaining.setdefault(f"{suspicion.mistake.kind} {suspicion.mistake.text}", suspicion)
+        return [*explaining.values()]
+
+    def _outputs(self, role: str, some: Sequence[Suspicion], row: int, col: int) -> Codes:
+        """One output for each of some mistakes."""
+        codes: Codes = {"a": self.a, "b": self.b, "c": self.c, "d": self.sums}[role]
+        line = np.array([col if role == "b" else row])
+        lines = np.concatenate([suspicion.lines(codes, line) for suspicion in some])
+        if role == "d":
+            return self._written(lines[:, col])
+        c = np.broadcast_to(self.c[row, col], (len(some), 1))
+        a, b = np.broadcast_to(self.a[row], (len(some), len(self.b))), self.b[:, [col]]
+        if role == "a":
+            sums = self._product(np.ascontiguousarray(lines), b, c)[:, 0]
+        elif role == "b":
+            sums = self._product(self.a[[row]], np.ascontiguousarray(lines.T), c.T)[0]
+        else:
+            sums = self._product(np.ascontiguousarray(a), b, lines[:, [col]])[:, 0]
+        return self._written(sums)
+
+    def _whole(self, role: str, suspicion: Suspicion) -> Codes:
+        """The sums of a kernel that makes a mistake throughout."""
+        codes: Codes = {"a": self.a, "b": self.b, "c": self.c, "d": self.sums}[role]
+        changed = suspicion.lines(codes, np.arange(codes.shape[1 if role == "b" else 0]))
+        if role == "d":
+            return changed
+        changed = np.ascontiguousarray(changed.T if role == "b" else changed)
+        return self._product(*{"a": self.a, "b": self.b, "c": self.c, role: changed}.values())
+
+    # ---- mistakes with k, accumulators and architectures
+
+    def _of_loops(self) -> Iterator[tuple[Misreading, Codes]]:
+        """Tiles of k left out, taken twice or in another order; C missing; another architecture."""
+        depth, step = len(self.b), self.tile.k
+        starts = [*range(0, depth, step)]
+        tiles = [np.arange(start, min(start + step, depth)) for start in starts]
+        loops: list[tuple[str, str, list[Any]]] = []
+        if len(tiles) > 1:
+            loops = [
+                ("loop", "the last tile of k is missing: the loop ends too early", tiles[:-1]),
+                ("loop", "the first tile of k is missing", tiles[1:]),
+                ("loop", "the first tile of k is added twice", [tiles[0], *tiles]),
+                ("loop", "the last tile of k is added twice: the loop ends too late", [*tiles, tiles[-1]]),
+                ("loop", "only the first tile of k is used, every time", [tiles[0]] * len(tiles)),
+                ("loop", "every other tile of k is used", tiles[::2]),
+            ]
+        if len({len(tile) for tile in tiles}) == 1 and not isinstance(self.rule, IntegerSum | Popcount):
+            loops += [
+                ("order", f"k in another order: tiles of {step}, {text}", [tiles[place] for place in order])
+                for text, order in k_orders(len(tiles))
+            ]
+        for kind, text, used in loops:
+            k = np.concatenate(used)
+            codes = self._product(np.ascontiguousarray(self.a[:, k]), np.ascontiguousarray(self.b[k]), self.c)
+            yield Misreading(kind, "d", text), codes  # type: ignore[arg-type] # one of these two
+        if self.c.any():
+            yield Misreading("c", "c", "missing"), self._product(self.a, self.b, None)
+            yield (
+                Misreading("c", "c", "added once more after the product"),
+                added(self.instruction.d, self.sums, self.c),
+            )
+        for archs in other_arithmetic(self.instruction.form, self.arch):
+            text = f"the arithmetic of {', '.join(archs)}"
+            yield Misreading("arch", "d", text), self._product(self.a, self.b, self.c, arch=archs[0])
+
+    def _of_accumulators(self) -> Iterator[Mistake | Misreading]:
+        """Accumulators that were not zeroed: they hold a number, or the sums of the tile before."""
+        for chained in (False, True):
+            codes = self._carried(columns_first=chained)
+            if codes is not None and self._is_seen(codes):
+                order = "column by column" if chained else "row by row"
+                yield Misreading("c", "c", f"not zeroed between tiles: each starts with the sums of the last, {order}")
+        if self.result == self.rule.d:
+            yield from self._leftovers()
+        shifted = shift(FORMATS[self.result], self.seen, self.right, self._reach())
+        if shifted is not None:
+            yield shifted
+
+    def _reach(self) -> NDArray[np.float64]:
+        """What rounding may change."""
+        form = FORMATS[self.result]
+        if not form.is_float:
+            return np.zeros(self.seen.shape)
+        return self._bound().of(as_doubles(from_codes(form, self._magnitude())))
+
+    def _leftovers(self) -> Iterator[Mistake]:
+        """Numbers that every accumulator may have held."""
+        operand = self.instruction.c
+        starts = [*leftovers(operand, FORMATS[self.result], self.seen, self.right, self._reach())]
+        if not starts:
+            return
+        nothing = np.zeros((*operand.threads, operand.words), np.uint32)
+        codes = np.array([operand.unpack(start.change(nothing), raw=True).flat[0] for start in starts])
+        for probe in np.linspace(0, self.seen.size - 1, PROBES).astype(int) if len(starts) > 1 else ():
+            row, col = divmod(int(probe), self.seen.shape[1])
+            a = np.ascontiguousarray(np.broadcast_to(self.a[row], (len(codes), len(self.b))))
+            c = added(operand, np.broadcast_to(self.c[row, col], codes.shape), codes)[:, None]
+            kept = np.flatnonzero(self._product(a, self.b[:, [col]], c)[:, 0] == self.seen[row, col])
+            starts, codes = [starts[place] for place in kept], codes[kept]
+            if not starts:
+                return
+        for mistake, code in zip(starts[:MAX_WHOLE], codes, strict=False):
+            c = added(operand, self.c, np.broadcast_to(code, self.c.shape))
+            if self._is_seen(self._product(self.a, self.b, c)):
+                yield mistake
+
+    def _carried(self, *, columns_first: bool) -> Codes | None:
+        """The sums of a kernel that never zeroes its accumulators; None where tiles are not of one size."""
+        (rows, cols), (m, n, _) = self.seen.shape, self.tile
+        grid = rows // m, cols // n
+        if rows % m or cols % n or not 1 < grid[0] * grid[1] <= MAX_CHAINED:
+            return None
+        if not np.array_equal(self.seen[:m, :n], self.right[:m, :n]):
+            return None
+        tiles = [(row, col) for row in range(grid[0]) for col in range(grid[1])]
+        codes, before = np.empty_like(self.sums), self.c[:m, :n]
+        for row, col in sorted(tiles, key=lambda place: place[::-1]) if columns_first else tiles:
+            high, wide = slice(row * m, row * m + m), slice(col * n, col * n + n)
+            before = self._product(self.a[high], np.ascontiguousarray(self.b[:, wide]), np.ascontiguousarray(before))
+            codes[high, wide] = before
+        return codes
+
+    def _of_orders(self) -> list[Misreading]:
+        """The order of additions of a library or of split k, where it explains D."""
+        if isinstance(self.rule, IntegerSum | Popcount) or self.c.any() or self.instruction.form.block_scale:
+            return []
+        taken = prepare(self.a, self.b, instruction=self.instruction, arch=self.arch, raw=True)
+        order = search(self.rule, taken.operands, Observed(self.seen[None], self.result), None)
+        return [] if order is None else [Misreading("order", "d", f"k in another order: {order}")]
+
+    def _bound(self) -> RoundingBound:
+        item = plan(self.instruction.form, self.arch)
+        fraction = FORMATS[self.rule.d].fraction
+        kept, each = (item.unit.fraction_bits, item.unit.products) if item.unit else (fraction, 1)
+        return RoundingBound(-(-len(self.b) // each) + 1, min(kept, fraction))
+
+    def _magnitude(self) -> Codes:
+        """Codes of |A||B| + |C|, by the instruction itself."""
+        formats = (FORMATS[self.rule.a], FORMATS[self.rule.b], FORMATS[self.rule.c])
+        unsigned = [
+            codes & codes.dtype.type(form.codes - 1 - form.sign_bit)
+            for codes, form in zip((self.a, self.b, self.c), formats, strict=True)
+        ]
+        return self._written(self._product(*unsigned))
+
+    def _rounding(self) -> list[Misreading]:
+        """Whether D is right up to rounding."""
+        if not FORMATS[self.rule.d].is_float:
+            return []
+        text = rounding(FORMATS[self.result], self.seen, self.right, self._magnitude(), self._bound())
+        return [] if text is None else [Misreading("rounding", "d", text)]
+
+
+def _likely(suspicion: Suspicion) -> tuple[bool, int, int]:
+    return likelihood(suspicion.mistake)
+
+
+def _unchanged(words: Codes) -> Codes:
+    """No registers are changed: a mistake with the indices of a whole matrix."""
+    return words
+
+
+def _indexed(
+    codes: Codes, which: NDArray[np.intp], *, source: Callable[..., NDArray[np.intp]], columns: bool = False
+) -> Codes:
+    """Lines of a matrix that is read, or of D was stored, with wrong indices."""
+    if columns:
+        return gathered(codes, source(np.arange(codes.shape[0])[None], which[:, None]))
+    return gathered(codes, source(which[:, None], np.arange(codes.shape[1])[None]))
+
+
+def _transposed(row: NDArray[np.intp], col: NDArray[np.intp], *, shape: tuple[int, int]) -> NDArray[np.intp]:
+    return col * shape[1] + row
+
+
+def _blocks_swapped(
+    row: NDArray[np.intp], col: NDArray[np.intp], *, shape: tuple[int, int], tile: BlockTile
+) -> NDArray[np.intp]:
+    """The element whose block has row and column exchanged, and which lies there where this one lies here."""
+    there = col // tile.n * tile.m + row % tile.m
+    return there * shape[1] + row // tile.m * tile.n + col % tile.n
+
+
+def _in_fragments(
+    codes: Codes, which: NDArray[np.intp], *, operand: Operand, change: Callable[[Codes], Codes]
+) -> Codes:
+    """Lines of a matrix in each of whose fragments a mistake is made."""
+    high, wide = operand.shape
+    across = operand.role == "b"
+    size = wide if across else high
+    blocks = np.unique(which // size)
+    lines = (blocks[:, None] * size + np.arange(size)).reshape(-1)
+    axis = 1 if across else 0
+    some = np.take(codes, np.minimum(lines, codes.shape[axis] - 1), axis=axis)
+    length = codes.shape[1 - axis]
+    padding = -length % (high if across else wide)
+    some = np.pad(some, ((0, padding), (0, 0)) if across else ((0, 0), (0, padding)))
+    rows, cols = some.shape[0] // high, some.shape[1] // wide
+    cut = some.reshape(rows, high, cols, wide).transpose(0, 2, 1, 3)
+    changed = operand.unpack(change(operand.pack(np.ascontiguousarray(cut), raw=True)), raw=True)
+    whole = changed.transpose(0, 2, 1, 3).reshape(some.shape)
+    whole = whole.T[:, :length] if across else whole[:, :length]
+    return whole[np.searchsorted(lines, which)]

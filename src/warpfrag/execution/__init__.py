@@ -1,1 +1,0 @@
-"""One instruction on its operands: registers, shared memory, immediates, sparsity metadata; what it leaves in D."""

@@ -1,0 +1,1 @@
+"""Number formats, codes, quantization, exact sums and the floating-point environment."""

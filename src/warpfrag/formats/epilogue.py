@@ -1,0 +1,135 @@
+"""What a kernel does with its accumulators before it stores them.
+
+    x = fma(alpha, sum, beta * C)       float32: beta * C is rounded, then the rest once more
+    x = x + bias                        float32, a number for each column
+    D = x                               rounded to nearest even, to the format of the result
+
+With alpha = beta = 1 the first line is one float32 addition. With beta = 0 C is not read, as in cuBLAS: not even a NaN
+in it changes alpha * sum. A kernel that has an epilogue starts its sums from zero.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+
+from warpfrag.errors import InvalidOperand, quote
+from warpfrag.formats.arrays import as_array
+from warpfrag.formats.codes import code_dtype, natural_dtype
+from warpfrag.formats.float_environment import exact_floats
+from warpfrag.formats.number_formats import CANONICAL_NANS, FORMATS
+from warpfrag.layout.frozen import frozen_dataclass
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    Floats = NDArray[np.float32]
+    Codes = NDArray[Any]
+
+RESULTS = ("f32", "f16", "bf16")
+MAX_INTEGER = 2.0**53
+"""Integers up to this one are exact in float64."""
+
+
+@frozen_dataclass
+class Epilogue:
+    """alpha * (A B) + beta * C + bias, rounded to `result`: f32, f16 or bf16.
+
+    `alpha` and `beta` are rounded to float32, which must not make them infinite or zero; where `beta` is 0, C is not
+    read. `bias` has one number for each column of D, each exact in float32.
+    """
+
+    alpha: float = 1.0
+    beta: float = 1.0
+    bias: ArrayLike | None = None
+    result: str = "f32"
+
+    def __post_init__(self) -> None:
+        """Refuse what is no number, no row of numbers or no result."""
+        for name in ("alpha", "beta"):
+            _check_factor(name, getattr(self, name))
+        if not isinstance(self.result, str) or self.result not in RESULTS:
+            msg = f"result: expected one of {', '.join(RESULTS)}; got {quote(self.result)}"
+            raise InvalidOperand(msg)
+        if self.bias is not None and float32_of(self.bias, "bias").ndim != 1:
+            msg = f"bias: expected one number for each column, got shape {as_array(self.bias, 'bias').shape}"
+            raise InvalidOperand(msg)
+
+
+def _check_factor(name: str, number: object) -> None:
+    """Refuse what is no real number, and what float32 has no number near."""
+    is_real = isinstance(number, int | float | np.integer | np.floating) and not isinstance(number, bool)
+    if not is_real:
+        msg = f"{name}: expected a real number, got {quote(number)}"
+        raise InvalidOperand(msg)
+    try:
+        with np.errstate(all="ignore"):
+            rounded = np.float32(number)  # type: ignore[arg-type] # it is one of the above
+    except OverflowError:  # an integer beyond every float
+        rounded = np.float32(np.inf)
+    is_lost = np.isinf(rounded) != (number in {np.inf, -np.inf}) or (rounded == 0) != (number == 0)
+    if is_lost:
+        msg = f"{name}: expected a number in the range of float32, got {quote(number)}"
+        raise InvalidOperand(msg)
+
+
+@exact_floats
+def finish(epilogue: Epilogue, sums: Floats, c: Floats | None) -> Floats:
+    """Apply the epilogue to the sums, in float32: scale them, add C and the bias."""
+    with np.errstate(all="ignore"):
+        alpha = np.float32(epilogue.alpha)
+        if c is not None and epilogue.beta != 0:
+            sums = fma(alpha, sums, np.float32(epilogue.beta) * c)
+        elif alpha != 1:
+            sums = alpha * sums
+        return sums if epilogue.bias is None else sums + float32_of(epilogue.bias, "bias")
+
+
+def float32_of(numbers: ArrayLike, what: str) -> Floats:
+    """Numbers as float32; refused where that is not exact."""
+    array = as_array(numbers, what)
+    if array.dtype.kind not in "biuf" and not hasattr(ml_dtypes, array.dtype.name):
+        msg = f"{what}: expected real numbers, got dtype {array.dtype}"
+        raise InvalidOperand(msg)
+    with np.errstate(all="ignore"):
+        floats = array.astype(np.float32)
+        if array.dtype.kind in "iu":  # back to integers, what is too large for them may come out as the largest
+            exact = (floats.astype(np.float64) == array.astype(np.float64)) & (np.abs(floats) <= MAX_INTEGER)
+        else:
+            exact = (floats.astype(array.dtype) == array) | (array != array)  # noqa: PLR0124 (NaN, of any dtype)
+    if not np.all(exact):
+        msg = f"{what}: expected numbers that are exact in float32"
+        raise InvalidOperand(msg)
+    return floats
+
+
+@exact_floats
+def fma(x: Floats | np.float32, y: Floats, z: Floats) -> Floats:
+    """x * y + z of float32, rounded once.
+
+    The product is exact in float64. The sum is not: it is rounded to odd there (a sticky last bit), so that rounding it
+    to float32 gives what one rounding would.
+    """
+    product = np.float64(x) * np.float64(y)
+    total = np.asarray(product + np.float64(z))
+    back = total - product
+    error = (product - (total - back)) + (np.float64(z) - back)
+    bits = total.view(np.int64)
+    away = (error > 0) == (total > 0)
+    inexact = (error != 0) & np.isfinite(total) & (bits & 1 == 0)
+    sticky = np.where(inexact, np.where(away, bits + 1, bits - 1), bits)
+    return sticky.view(np.float64).astype(np.float32)
+
+
+@exact_floats
+def convert(source: str, codes: Codes, target: str) -> Codes:
+    """Accumulators rounded to the format of a result, as `cvt.rn` does: to nearest even, every NaN the same."""
+    if source == target:
+        return codes
+    values = codes.view(np.float16 if source == "f16" else np.float32)
+    with np.errstate(all="ignore"):
+        narrow = values.astype(natural_dtype(FORMATS[target]))
+    rounded: Codes = narrow.view(code_dtype(FORMATS[target]))
+    return np.where(np.isnan(values), rounded.dtype.type(CANONICAL_NANS[target]), rounded)

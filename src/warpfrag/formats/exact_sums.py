@@ -1,0 +1,112 @@
+"""Exact products of matrices, as integers times a power of two.
+
+Every finite float is a whole number of some power of two. Written in limbs, so short that float64 adds their products
+exactly, a product of matrices is a few products of float64 matrices, put together as integers of any length.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warpfrag.formats.float_environment import exact_floats
+from warpfrag.layout.frozen import frozen_dataclass
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Doubles = NDArray[np.float64]
+
+FLOAT_BITS = 53
+MAX_WIDTH = 900
+"""Bits from the highest to the lowest that limbs are cut from in float64, without overflow."""
+
+
+@frozen_dataclass
+class ExactArray:
+    """An array of exact numbers: units * 2**exponent, the units Python integers of any length."""
+
+    units: NDArray[Any]
+    exponent: int
+
+    def at_exponent(self, exponent: int) -> NDArray[Any]:
+        """The units at another exponent, which is not larger."""
+        return self.units * (1 << (self.exponent - exponent))
+
+    def plus(self, other: ExactArray) -> ExactArray:
+        """The exact sum of two arrays."""
+        exponent = min(self.exponent, other.exponent)
+        return ExactArray(self.at_exponent(exponent) + other.at_exponent(exponent), exponent)
+
+
+@exact_floats
+def exact_numbers(values: Doubles) -> ExactArray:
+    """Finite float64 numbers as integers times one power of two."""
+    if not values.any():
+        return ExactArray(np.zeros(values.shape, object), 0)
+    fraction, power = np.frexp(values)
+    whole = np.ldexp(fraction, FLOAT_BITS).astype(np.int64)
+    lowest = np.where(whole != 0, power - FLOAT_BITS + _trailing_zeros(whole), np.iinfo(np.int32).max)
+    exponent = int(lowest.min())
+    shift = np.where(whole != 0, power - FLOAT_BITS - exponent, 0)
+    units = np.array(
+        [w << s if s >= 0 else w >> -s for w, s in zip(whole.ravel().tolist(), shift.ravel().tolist(), strict=True)],
+        object,
+    ).reshape(values.shape)
+    return ExactArray(units, exponent)
+
+
+def _trailing_zeros(whole: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The place of the lowest bit that is set; undefined for zero."""
+    lowest = np.where(whole != 0, whole & -whole, 1).astype(np.float64)
+    return np.frexp(np.abs(lowest))[1].astype(np.int64) - 1
+
+
+@exact_floats
+def exact_product(a: Doubles, b: Doubles) -> ExactArray:
+    """The exact product of two finite float64 matrices."""
+    exponents = [_lowest_exponent(matrix) for matrix in (a, b)]
+    widths = [_highest_exponent(matrix) - lowest for matrix, lowest in zip((a, b), exponents, strict=True)]
+    if max(widths) > MAX_WIDTH:
+        left, right = exact_numbers(a), exact_numbers(b)
+        return ExactArray(np.asarray(left.units @ right.units, object), left.exponent + right.exponent)
+    length = (FLOAT_BITS - max(1, a.shape[1]).bit_length()) // 2
+    limbs = [
+        _limbs(np.ldexp(matrix, -lowest), width, length)
+        for matrix, lowest, width in zip((a, b), exponents, widths, strict=True)
+    ]
+    levels: dict[int, NDArray[np.int64]] = {}
+    for i, x in enumerate(limbs[0]):
+        for j, y in enumerate(limbs[1]):
+            part = (x @ y).astype(np.int64)
+            levels[i + j] = levels[i + j] + part if i + j in levels else part
+    units = np.zeros((a.shape[0], b.shape[1]), object)
+    for level, part in levels.items():
+        units = units + part.astype(object) * (1 << (level * length))
+    return ExactArray(units, sum(exponents))
+
+
+def _lowest_exponent(matrix: Doubles) -> int:
+    """The power of two of the lowest bit that any element has."""
+    fraction, power = np.frexp(matrix[matrix != 0])
+    if not fraction.size:
+        return 0
+    whole = np.ldexp(fraction, FLOAT_BITS).astype(np.int64)
+    return int((power - FLOAT_BITS + _trailing_zeros(whole)).min())
+
+
+def _highest_exponent(matrix: Doubles) -> int:
+    exponents = np.frexp(matrix[matrix != 0])[1]
+    return int(exponents.max()) if exponents.size else 1
+
+
+def _limbs(whole: Doubles, width: int, length: int) -> list[Doubles]:
+    """Whole numbers cut into limbs of so many bits, the lowest first; each has the sign of its number."""
+    count = max(1, -(-width // length))
+    limbs = []
+    for place in reversed(range(count)):
+        limb = np.trunc(np.ldexp(whole, -place * length))
+        whole = whole - np.ldexp(limb, place * length)
+        limbs.append(limb)
+    return limbs[::-1]

@@ -1,0 +1,267 @@
+"""Number formats: what the bits of one element mean.
+
+An element is an unsigned integer *code*; a `Format` says which *value* the code stands for. The formats are
+rows of `tables/formats.toml`; everything else (largest value, NaN code, the dtype that numpy uses) follows from
+the row.
+
+    >>> from warpfrag.formats.number_formats import FORMATS
+    >>> FORMATS["e4m3"].decode(0x38)
+    1.0
+    >>> FORMATS["e4m3"].encode(448.0) == 0x7E
+    True
+
+`decode` and `encode` here are the readable scalar pair. `warpfrag.formats.codes` has the array twins.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+from warpfrag.errors import InvalidOperand, quote
+from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.tables import read_table
+
+if TYPE_CHECKING:
+    from fractions import Fraction  # not at run time: a look-up needs no numbers, and this imports decimal
+
+FormatKind = Literal["float", "integer", "bits"]
+NanRule = Literal["ieee", "ones", "none"]
+Rounding = Literal["rne"] | None
+"""What becomes of a value that no code holds: the nearest, ties to even, or a refusal."""
+
+
+def check_rounding(rounding: object) -> None:
+    """Refuse a rounding that there is not."""
+    if not (rounding is None or (isinstance(rounding, str) and rounding == "rne")):
+        msg = f'rounding is "rne" or None, got {quote(rounding)}'
+        raise InvalidOperand(msg)
+
+
+@frozen_dataclass(eq=False)
+class Format:
+    """One row of the table of formats; the fields are explained at its top. A format equals its name."""
+
+    name: str
+    bits: int
+    kind: FormatKind
+    dtype: str
+    source: str
+    signed: bool = True
+    exponent: int = 0
+    fraction: int = 0
+    bias: int = 0
+    unused: int = 0
+    infinity: bool = False
+    nan: NanRule = "none"
+    canonical_nan: int | None = None
+    register: str = ".b32"
+
+    def __post_init__(self) -> None:
+        """Refuse a row whose fields do not add up to its width."""
+        if self.kind == "float":
+            width = self.signed + self.exponent + self.fraction + self.unused
+            if width != self.bits:
+                msg = f"format {self.name}: fields take {width} bits, the row says {self.bits}"
+                raise ValueError(msg)
+
+    def __str__(self) -> str:
+        """The name, as PTX spells it."""
+        return self.name
+
+    def __eq__(self, other: object) -> bool:
+        """Whether this is the same format, or its name: `mma.a.format == "f16"`."""
+        return str(other) == self.name if isinstance(other, Format | str) else NotImplemented
+
+    def __hash__(self) -> int:
+        """The hash of the name, because a format equals its name."""
+        return hash(self.name)
+
+    @property
+    def is_float(self) -> bool:
+        """True for the formats with an exponent."""
+        return self.kind == "float"
+
+    @property
+    def codes(self) -> int:
+        """How many codes there are: every code is below this number."""
+        return 1 << self.bits
+
+    @cached_property
+    def sign_bit(self) -> int:
+        """The bit of the code that holds the sign, 0 where there is none."""
+        return 1 << (self.bits - 1) if self.signed else 0
+
+    @cached_property
+    def emin(self) -> int:
+        """Exponent of the smallest normal value, which subnormals share."""
+        return 1 - self.bias
+
+    @cached_property
+    def nan_code(self) -> int | None:
+        """The quiet NaN that a value of NaN is encoded to; None where the format has no NaN."""
+        if self.nan == "none":
+            return None
+        ones = self.codes - 1 - self.sign_bit
+        if self.nan == "ones":
+            return ones
+        return (((1 << (self.exponent + 1)) - 1) << (self.fraction - 1)) << self.unused
+
+    @cached_property
+    def max(self) -> float | int:
+        """The largest finite value."""
+        if not self.is_float:
+            return self.codes // 2 - 1 if self.signed else self.codes - 1
+        if self.nan == "ieee":
+            top = (((1 << self.exponent) - 1) << self.fraction) - 1
+        else:
+            top = (1 << (self.exponent + self.fraction)) - 1 - (self.nan == "ones")
+        return self.decode(top << self.unused)
+
+    @cached_property
+    def min(self) -> float | int:
+        """The smallest finite value: the most negative one, or the smallest of a format without sign."""
+        if not self.is_float:
+            return -(self.codes // 2) if self.signed else 0
+        return -self.max if self.signed else self.decode(0)
+
+    def is_nan(self, code: int) -> bool:
+        """Whether this code is a NaN."""
+        return self.is_float and math.isnan(self.decode(code))
+
+    def decode(self, code: int) -> float | int:
+        """The value a code stands for: an int for integers, else a float, which is always exact."""
+        argument = code
+        try:
+            code = operator.index(code)  # a numpy scalar wraps around where an int does not
+        except TypeError:
+            code = -1
+        if not 0 <= code < self.codes or isinstance(argument, bool):
+            text = f"{argument:#x}" if isinstance(argument, int) and abs(argument) < 1 << 80 else quote(argument)
+            msg = f"{self.name}: a code is an integer 0..{self.codes - 1:#x}, got {text}"
+            raise InvalidOperand(msg)
+        if not self.is_float:
+            return code - self.codes if code & self.sign_bit else code
+        if self.bits == 64:
+            import struct
+
+            value: float = struct.unpack("<d", struct.pack("<Q", code))[0]  # by bits: arithmetic might flush it to zero
+            return value
+        sign = -1.0 if code & self.sign_bit else 1.0
+        magnitude = (code & ~self.sign_bit) >> self.unused
+        fraction = magnitude & ((1 << self.fraction) - 1)
+        exponent = magnitude >> self.fraction
+        top = exponent == (1 << self.exponent) - 1
+        if self.nan == "ones" and magnitude == (1 << (self.exponent + self.fraction)) - 1:
+            return math.nan
+        if top and self.nan == "ieee":
+            return math.nan if fraction else sign * math.inf
+        if not self.fraction:  # ue8m0: no fraction, hence no subnormals and no zero
+            return math.ldexp(1.0, exponent - self.bias)
+        if exponent == 0:
+            return sign * math.ldexp(fraction, self.emin - self.fraction)
+        return sign * math.ldexp((1 << self.fraction) | fraction, exponent - self.bias - self.fraction)
+
+    def encode(self, value: float | Fraction, *, rounding: Rounding = None) -> int:
+        """The code of a value; refused where none is exact, unless `rounding="rne"` takes the nearest, ties to even.
+
+        Too large a value becomes an infinity where the format has one and is refused where it has none.
+        """
+        from fractions import Fraction
+
+        check_rounding(rounding)
+        value = self._plain_number(value)
+        if isinstance(value, float) and not math.isfinite(value):
+            return self._encode_special(value)
+        exact = Fraction(value)
+        if not self.is_float:
+            code = round(exact)  # Python rounds half to even
+            if code != exact and rounding is None:
+                raise InvalidOperand(self._refusal(value))
+            if not self.min <= code <= self.max:
+                raise InvalidOperand(self._refusal(value))
+            return code % self.codes
+        negative = exact < 0 or (isinstance(value, float) and math.copysign(1.0, value) < 0)
+        if negative and not self.signed and exact:
+            raise InvalidOperand(self._refusal(value))
+        magnitude = self._encode_magnitude(abs(exact), value, rounding)
+        return magnitude | (self.sign_bit if negative else 0)
+
+    def _plain_number(self, value: float | Fraction) -> float | Fraction:
+        """A value as Python's own number: a numpy scalar is exact in one, and what is no real number is refused."""
+        from decimal import Decimal
+        from fractions import Fraction
+
+        plain = value.item() if hasattr(value, "item") and getattr(value, "shape", None) == () else value
+        if isinstance(plain, float | int | Fraction):
+            return plain
+        if isinstance(plain, Decimal) and plain.is_finite():
+            return Fraction(plain)
+        try:
+            double = float(plain)  # a longdouble, a scalar of ml_dtypes
+        except (TypeError, ValueError, OverflowError):
+            double = None
+        if double is None or isinstance(plain, str | bytes) or (double != plain and not math.isnan(double)):
+            msg = f"{self.name}: expected a real number that a float, an int or a Fraction holds, got {quote(value)}"
+            raise InvalidOperand(msg)
+        return double
+
+    def _encode_magnitude(self, exact: Fraction, value: float | Fraction, rounding: Rounding) -> int:
+        from fractions import Fraction
+
+        exponent = self.emin
+        if exact:
+            floor_log2 = exact.numerator.bit_length() - exact.denominator.bit_length()
+            if Fraction(2) ** floor_log2 > exact:
+                floor_log2 -= 1
+            exponent = max(floor_log2, self.emin if self.fraction else -self.bias)
+        scaled = exact / Fraction(2) ** (exponent - self.fraction)
+        units = round(scaled)
+        if (units != scaled and rounding is None) or (not self.fraction and units == 0):
+            raise InvalidOperand(self._refusal(value))
+        if not self.fraction:
+            code = exponent + self.bias + (units - 1)
+        elif units < 1 << self.fraction:
+            code = units
+        else:
+            # units may have been rounded up to the next power of two: the carry runs into the exponent by itself
+            code = ((exponent + self.bias - 1) << self.fraction) + units
+        infinity = ((1 << self.exponent) - 1) << self.fraction
+        if self.infinity and code >= infinity:
+            if rounding is None:
+                raise InvalidOperand(self._refusal(value))
+            return infinity << self.unused
+        last = (1 << (self.exponent + self.fraction)) - 1 - (self.nan == "ones")
+        if code > last:
+            raise InvalidOperand(self._refusal(value))
+        return code << self.unused
+
+    def _encode_special(self, value: float) -> int:
+        if math.isnan(value):
+            if self.nan_code is None:
+                msg = f"{self.name} has no NaN, got {quote(value)}"
+                raise InvalidOperand(msg)
+            return self.nan_code
+        if not self.infinity:
+            msg = f"{self.name} has no infinity, got {quote(value)}; its values are {self.min}..{self.max}"
+            raise InvalidOperand(msg)
+        code = (((1 << self.exponent) - 1) << self.fraction) << self.unused
+        return code | (self.sign_bit if value < 0 else 0)
+
+    def _refusal(self, value: float | Fraction) -> str:
+        if self.min <= value <= self.max:
+            return f'{quote(value)} is not exact in {self.name}; rounding="rne" takes the nearest value'
+        return f"{quote(value)} is out of the range of {self.name}, {self.min}..{self.max}"
+
+
+def _read() -> dict[str, Format]:
+    return {name: Format(name=name, **row) for name, row in read_table("formats").items()}
+
+
+FORMATS: dict[str, Format] = _read()
+CANONICAL_NANS: dict[str, int] = {
+    name: fmt.canonical_nan for name, fmt in FORMATS.items() if fmt.canonical_nan is not None
+}
+"""The code of every NaN that the hardware's arithmetic gives, and that conversions make of any other."""

@@ -1,0 +1,223 @@
+"""Numbers to a narrow format with scale factors, by the formats' own definitions, each rounded exactly once.
+
+    quantize(A, "e4m3", scale="ue8m0", block=32)     mxfp8 (e4m3, e5m2), mxfp6 (e3m2, e2m3), mxfp4 (e2m1)
+    quantize(A, "e2m1", scale="ue4m3", block=16)     nvfp4, without its scale of the whole tensor
+    quantize(A, "e4m3")                              one float32 scale for all: fp8, s8, s4
+
+The scale of a block is
+
+    ue8m0    the largest power of two up to the largest magnitude, divided by that of the format (OCP MX 1.0, 6.3)
+    others   the largest magnitude divided by the format's largest value, rounded to nearest even
+
+and an element is its value divided by the scale, rounded to nearest even and clamped to the format's largest value.
+
+Libraries choose powers of two in other ways too. With m the largest magnitude and 2**p the format's largest power:
+
+    floor    2**(floor(log2(m)) - p), as the document has it; what is above the format's largest value is clamped
+    ceil     2**(ceil(log2(m)) - p)
+    even     floor, after m is rounded to as many bits as an element has
+    rceil    2**ceil(log2(m / largest value)): the smallest that clamps nothing, as cuBLAS has it
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warpfrag.errors import InvalidOperand, quote
+from warpfrag.formats.arrays import as_array, as_doubles
+from warpfrag.formats.codes import from_codes
+from warpfrag.formats.float_environment import exact_floats
+from warpfrag.formats.number_formats import FORMATS, Format
+from warpfrag.layout.coordinates import check_flag
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from warpfrag.formats.arrays import Array
+
+    Doubles = NDArray[np.float64]
+
+SCALES = ("ue8m0", "ue4m3", "f32")
+SCALE_ROUNDINGS = ("floor", "ceil", "even", "rceil")
+NONFINITE = ("refuse", "nan")
+ELEMENTS = ("e4m3", "e5m2", "e3m2", "e2m3", "e2m1", "s8", "s4")
+
+
+def quantize(
+    A: ArrayLike,
+    number_format: str,
+    *,
+    scale: str = "f32",
+    block: int | None = None,
+    axis: int = -1,
+    raw: bool = False,
+    scale_rounding: str = "floor",
+    nonfinite: str = "refuse",
+) -> tuple[Array, Array]:
+    """Elements of a narrow format and their scale factors: A is about elements times scales.
+
+    A block is `block` neighbours along `axis`, which is k: the last axis of A, the one before of B. The last block
+    may be shorter. Without `block` there is one scale for all of A. Both arrays have the natural dtypes of their
+    formats, as `wf.gemm` takes them, or hold unsigned codes with `raw`. Zeros have the smallest scale of the format,
+    and of f32 the scale 1.
+
+    `scale_rounding` is for ue8m0: floor, ceil, even or rceil, as the docstring of the module has them. Infinity
+    and NaN are refused; with nonfinite="nan" a block with one has the ue8m0 scale NaN, which makes all of it NaN,
+    whatever its elements are: NaN where the format has one, else zero.
+    """
+    _check_name("number_format", number_format, ELEMENTS)
+    _check_name("scale", scale, SCALES)
+    _check_name("scale_rounding", scale_rounding, SCALE_ROUNDINGS)
+    _check_name("nonfinite", nonfinite, NONFINITE)
+    for name, value, default in (("scale_rounding", scale_rounding, "floor"), ("nonfinite", nonfinite, "refuse")):
+        if scale != "ue8m0" and value != default:
+            msg = f"{name}: {value} is for scales in ue8m0, got {scale}"
+            raise InvalidOperand(msg)
+    fmt, scales = FORMATS[number_format], FORMATS[scale]
+    if scale == "ue8m0" and not fmt.is_float:
+        msg = f"scale: ue8m0 belongs to a float format, and {number_format} is none; take f32"
+        raise InvalidOperand(msg)
+    numbers = _numbers(A, may_be_nan=nonfinite == "nan")
+    along = _check_axis(axis, numbers.ndim)
+    if block is None:
+        blocks = numbers.reshape(1, -1)
+    else:
+        if isinstance(block, bool) or not isinstance(block, int) or block < 1:
+            msg = f"block is an integer from 1 on, or None for one scale for all; got {quote(block)}"
+            raise InvalidOperand(msg)
+        if numbers.ndim == 0:
+            msg = "A: expected an array, got a single number: it has no blocks"
+            raise InvalidOperand(msg)
+        last = np.moveaxis(numbers, along, -1)
+        missing = -last.shape[-1] % min(block, max(last.shape[-1], 1))
+        block = min(block, max(last.shape[-1], 1))
+        padded = np.pad(last, [(0, 0)] * (last.ndim - 1) + [(0, missing)])
+        blocks = padded.reshape(-1, block)
+    is_nan = np.asarray(~np.isfinite(blocks).all(axis=1))
+    blocks = np.where(is_nan[:, None], 0.0, blocks)
+    factors = _scales(fmt, scales, np.abs(blocks).max(axis=1, initial=0.0), scale_rounding)
+    codes = _elements(fmt, blocks, _table(scale)[factors] if scale != "f32" else _values_f32(factors))
+    if is_nan.any():
+        factors[is_nan] = scales.nan_code
+        codes[is_nan] = fmt.nan_code or 0
+    if block is None:
+        elements, factors = codes.reshape(numbers.shape), factors.reshape(())
+    else:
+        elements = np.moveaxis(codes.reshape(padded.shape)[..., : last.shape[-1]], -1, along)
+        factors = np.moveaxis(factors.reshape(*padded.shape[:-1], padded.shape[-1] // block), -1, along)
+    elements, factors = np.ascontiguousarray(elements), np.ascontiguousarray(factors).reshape(factors.shape)
+    if check_flag("raw", raw):
+        return elements, factors
+    return from_codes(fmt, elements), from_codes(scales, factors)
+
+
+def _check_name(what: str, name: object, known: tuple[str, ...]) -> None:
+    if not isinstance(name, str) or name not in known:
+        msg = f"{what}: expected one of {', '.join(known)}; got {quote(name)}"
+        raise InvalidOperand(msg)
+
+
+def _check_axis(axis: object, dimensions: int) -> int:
+    if isinstance(axis, bool) or not isinstance(axis, int) or not -max(dimensions, 1) <= axis < max(dimensions, 1):
+        msg = f"axis is one of the {dimensions} axes of A, got {quote(axis)}"
+        raise InvalidOperand(msg)
+    return axis
+
+
+def _numbers(A: ArrayLike, *, may_be_nan: bool) -> Doubles:
+    """A as float64, which holds it exactly."""
+    import ml_dtypes
+
+    array = as_array(A, "A")
+    is_real = array.dtype.kind in "biuf" or hasattr(ml_dtypes, array.dtype.name)
+    if not is_real or array.dtype.itemsize > 8:
+        msg = f"A: expected real numbers that float64 holds, got dtype {array.dtype}"
+        raise InvalidOperand(msg)
+    numbers = as_doubles(array)
+    if array.dtype.kind in "iu" and array.dtype.itemsize > 4 and np.any(abs(array.astype(object)) > 1 << 53):
+        msg = "A: an integer is taken by value only up to 2**53"
+        raise InvalidOperand(msg)
+    if not may_be_nan and not np.isfinite(numbers).all():
+        place = tuple(int(index) for index in np.argwhere(~np.isfinite(numbers))[0])
+        msg = f"A: element {place} is {numbers[place]}: a block with it has no scale"
+        raise InvalidOperand(msg)
+    return numbers
+
+
+@cache
+def _table(name: str) -> Doubles:
+    """The magnitudes of a format's codes, ascending: all of one sign, without infinities and NaN."""
+    fmt = FORMATS[name]
+    last = fmt.encode(fmt.max)
+    values = np.array([float(fmt.decode(code)) for code in range(last + 1)])
+    values.setflags(write=False)
+    return values
+
+
+def _values_f32(codes: NDArray[Any]) -> Doubles:
+    return codes.astype(np.uint32).view(np.float32).astype(np.float64)
+
+
+@exact_floats
+def _scales(fmt: Format, scales: Format, largest: Doubles, rounding: str) -> NDArray[Any]:
+    """The code of each block's scale."""
+    largest_value = float(fmt.max)
+    if scales.name == "ue8m0":
+        fraction, power = np.frexp(largest)  # from a half on, below one
+        max_fraction, max_power = np.frexp(largest_value)
+        carries = {
+            "floor": np.zeros(fraction.shape, bool),
+            "ceil": fraction > 0.5,
+            "even": fraction >= 1 - 0.25 * 0.5**fmt.fraction,  # halfway to the next power, or above
+            "rceil": fraction > max_fraction,
+        }[rounding]
+        exponent = power - max_power + carries
+        exponent = np.where(largest == 0, -scales.bias, np.clip(exponent, -scales.bias, scales.bias))
+        return (exponent + scales.bias).astype(np.uint8)
+    if scales.name == "ue4m3":
+        return _nearest(largest, np.full_like(largest, largest_value), _table("ue4m3")).astype(np.uint8)
+    codes = [_code_f32(value, largest_value) for value in largest.tolist()]
+    return np.array(codes, np.uint32).reshape(largest.shape)
+
+
+@cache
+def _code_f32(largest: float, largest_value: float) -> int:
+    """The float32 nearest to a quotient; where that is zero or infinite, the nearest that can divide."""
+    f32 = FORMATS["f32"]
+    if largest == 0:
+        return f32.encode(1.0)
+    code = f32.encode(Fraction(largest) / Fraction(largest_value), rounding="rne")
+    return min(max(code, 1), f32.encode(f32.max))
+
+
+def _elements(fmt: Format, blocks: Doubles, scale: Doubles) -> NDArray[Any]:
+    """The code of each element; a scale of zero, which only zeros and what is as good as zero have, gives zeros."""
+    if fmt.is_float:
+        magnitude = _nearest(np.abs(blocks), scale[:, None], _table(fmt.name))
+        return np.where(np.signbit(blocks), magnitude | fmt.sign_bit, magnitude).astype(np.uint8)
+    magnitude = _nearest(np.abs(blocks), scale[:, None], np.arange(float(fmt.max) + 1))
+    signed = np.where(np.signbit(blocks), -magnitude, magnitude)
+    return (signed & (fmt.codes - 1)).astype(np.uint8)
+
+
+@exact_floats
+def _nearest(numbers: Doubles, scale: Doubles, grid: Doubles) -> NDArray[np.int64]:
+    """The place in `grid` that is nearest to numbers / scale, of two the even place; the last where it is beyond.
+
+    The quotient is only a first guess. Halfway points times a scale of at most 24 bits are exact in float64: comparing
+    with them decides.
+    """
+    halfway = (grid[1:] + grid[:-1]) / 2
+    with np.errstate(all="ignore"):
+        quotient = np.where(scale > 0, numbers / scale, 0.0)
+    place = np.searchsorted(halfway, quotient).astype(np.int64)
+    lower = halfway[np.maximum(place - 1, 0)] * scale
+    upper = halfway[np.minimum(place, len(halfway) - 1)] * scale
+    last_bit = (place & 1) == 1
+    down = (place > 0) & (scale > 0) & ((numbers < lower) | ((numbers == lower) & last_bit))
+    up = (place < len(halfway)) & (scale > 0) & ((numbers > upper) | ((numbers == upper) & last_bit))
+    return np.where(down, place - 1, np.where(up, place + 1, place))

@@ -1,0 +1,174 @@
+"""Names as patterns: a row of `tables/names.toml` writes the name of every instruction that fits its lists.
+
+Names are only ever written. A name is read by looking it up among those that the rows write, so the two directions
+cannot drift apart.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
+
+from warpfrag.isa.rows import fits, forms
+from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.tables import read_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from warpfrag.isa.operands import OperandSpec
+    from warpfrag.isa.qualifiers import Form
+
+Notation = Literal["cute", "nvvm", "mlir"]
+PLACE = re.compile(r"\{([._]|)((?:c\+\+|->|::?|%|\*|)[A-Za-z0-9_.]+)\}")
+WIDTH = 32  # bits of a register that LLVM has no better type for than i32
+
+
+@frozen_dataclass
+class Named:
+    """A name of something that is one instruction, or is made of it: then `how` says what it is."""
+
+    name: str
+    form: Form
+    how: str = ""
+
+
+def names_of(form: Form, notation: Notation) -> tuple[str, ...]:
+    """What a notation calls an instruction, the usual name first."""
+    return tuple(named.name for named in _written(form.listed, notation) if not named.how)
+
+
+def all_names_of(form: Form, notation: Notation) -> tuple[Named, ...]:
+    """The same, and the names of what is made of it."""
+    return tuple(_written(form.listed, notation))
+
+
+@cache
+def named(notation: Notation) -> dict[str, tuple[Named, ...]]:
+    """Every name of a notation, in lower case, with what it names."""
+    by_name: dict[str, list[Named]] = {}
+    for form in forms():
+        for entry in _written(form, notation):
+            by_name.setdefault(entry.name.lower(), []).append(entry)
+    return {name: tuple(entries) for name, entries in by_name.items()}
+
+
+def _written(form: Form, notation: Notation) -> Iterator[Named]:
+    for row in _rows(notation, form.op):
+        if fits(row["lists"], form):
+            for pattern in (*row.get("names", ()), *row.get("uses", ())):
+                yield Named(fill(pattern, form), form, row.get("how", ""))
+
+
+@cache
+def _rows(notation: Notation, op: str) -> tuple[dict[str, Any], ...]:
+    """The rows of a notation that may fit an operation; their lists apart from what they write."""
+    rows = []
+    for row in read_table("names")[notation]["rows"]:
+        if op in row["op"]:
+            writes = {key: row[key] for key in ("names", "uses", "how") if key in row}
+            lists = {key: entry for key, entry in row.items() if key not in writes}
+            rows.append({**writes, "lists": lists})
+    return tuple(rows)
+
+
+def fill(pattern: str, form: Form) -> str:
+    """A pattern with the words of an instruction in it.
+
+    >>> from warpfrag.isa.legality import resolve
+    >>> fill("IMMA.{mnk}.{A}.{B}{.SAT}", resolve("mma.m16n8k32.satfinite.s32.s8.u8.s32"))
+    'IMMA.16832.S8.U8.SAT'
+    """
+
+    def word(match: re.Match[str]) -> str:
+        mark, name = match.groups()
+        text = _word(form, name.lower())
+        text = text.upper() if name.isupper() else text
+        return mark + text if text else ""
+
+    return PLACE.sub(word, pattern)
+
+
+def _word(form: Form, name: str) -> str:
+    if name.startswith("c++"):
+        types: dict[str, str] = read_table("names")["cute"]["types"]
+        return types[getattr(form, name[3:])]
+    if name.startswith("%"):
+        return ", ".join(f"%{name[1:]}{number}" for number in range(_count(form, name[1:])))
+    if name.startswith("->"):
+        count = _count(form, name[2:])
+        return f"!llvm.struct<({_types(form, name[2:])})>" if count > 1 else _types(form, name[2:])
+    if name.startswith("::"):
+        return ", ".join(_types(form, role) for role in name[2:])
+    if name.startswith(":"):
+        return _llvm_type(form, name[1:])
+    if name.startswith("*"):
+        return _vector_type(form, name[1:])
+    if name in _WORDS:
+        return _WORDS[name](form)
+    return str(getattr(form, name) or "")
+
+
+def _operand(form: Form, role: str) -> OperandSpec:
+    """An operand whose registers a name counts; most names count none."""
+    from warpfrag.isa.operands import measured_architectures, operands
+
+    return operands(form, measured_architectures()[0])[role]
+
+
+def _count(form: Form, role: str) -> int:
+    return _operand(form, role).layout.ins["reg"]
+
+
+def _types(form: Form, role: str) -> str:
+    return ", ".join([_llvm_type(form, role)] * _count(form, role))
+
+
+def _llvm_type(form: Form, role: str) -> str:
+    """The type of one register: LLVM packs f16 in pairs, and everything narrow that is not f16 in an i32."""
+    if not form.is_product and not form.is_wmma:
+        return "i32"
+    from warpfrag.formats.number_formats import FORMATS
+
+    name = getattr(form, role)
+    if name == "f16":
+        return "vector<2xf16>"
+    return name if name[0] == "f" and FORMATS[name].bits >= WIDTH else "i32"
+
+
+def _vector_type(form: Form, role: str) -> str:
+    """The type of all registers together, as nvgpu has it: accumulators in pairs, others by register."""
+    row = _operand(form, role)
+    elements, across = row.layout.ins["reg"] * row.layout.slots, 2 if role in "cd" else row.layout.slots
+    kind = f"f{row.container}" if row.format.is_float else f"i{row.format.bits}"
+    return f"vector<{elements // across}x{across}x{kind}>"
+
+
+# The words of patterns that are no fields of a form.
+_WORDS: dict[str, Callable[[Form], str]] = {
+    "m": lambda form: str(form.shape.m),
+    "n": lambda form: str(form.shape.n),
+    "k": lambda form: str(form.shape.k),
+    "mnk": lambda form: "".join(map(str, form.shape)),
+    "mxnxk": lambda form: "x".join(map(str, form.shape)),
+    "layouts": lambda form: ".".join(form.layouts),
+    "layout_a": lambda form: form.layouts[0],
+    "layout_b": lambda form: form.layouts[-1],
+    "tn": lambda form: "".join("t" if word == "row" else "n" for word in form.layouts),  # BLAS: row-major A is T
+    "inputs": lambda form: form.a if form.a == form.b else f"{form.a}.{form.b}",
+    "satfinite": lambda form: "satfinite" if form.satfinite else "",
+    "saturate": lambda form: "saturate" if form.satfinite else "",
+    "sat": lambda form: "sat" if form.satfinite else "",
+    "overflow": lambda form: "satfinite" if form.satfinite else "wrapped",
+    "scale": lambda form: form.scale_vec.lower(),
+    "xscale": lambda form: f"x{form.scale_vec[0]}",
+    "mma.sp": lambda form: "mma.sp.ordered.metadata" if form.is_ordered else "mma.sp",
+    "orderedmetadata": lambda form: "orderedMetadata, " if form.is_ordered else "",
+    "trans": lambda form: "trans" if form.trans else "",
+    "transposed": lambda form: "col" if form.trans else "row",
+    "many": lambda form: str(form.num) if form.num > 1 else "",
+    "num2": lambda form: str(2 * form.num),
+    "num4": lambda form: str(4 * form.num),
+    "num8": lambda form: str(8 * form.num),
+}

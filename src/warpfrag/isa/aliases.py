@@ -1,0 +1,137 @@
+"""Aliases: what CuTe, machine code, LLVM and MLIR call an instruction, in both directions.
+
+`aliases_of` tells what an instruction is called, `meaning` what a text in another notation means. Names follow
+patterns, so the facts are rows (`tables/names.toml`, `tables/machine_code.toml`) and the code is generic:
+
+  spelling      rows that write names; a name is read by looking it up among all that are written
+  machine_code  SASS, on each target that was disassembled
+  atoms         CuTe atoms in C++
+  mlir          operations of the dialects nvvm and nvgpu
+  frameworks    functions of CUDA C++, CUTLASS's Mma, MLIR's warpgroup, Triton's layouts: names of many instructions
+  source        instructions in pasted source
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, TypedDict
+
+from warpfrag.layout.frozen import frozen_dataclass
+
+if TYPE_CHECKING:
+    from warpfrag.isa.alias_spelling import Notation
+    from warpfrag.isa.qualifiers import Form
+
+INTRINSIC = r"(?a)(?<![\w.])llvm\.nvvm\.\w+(?:\.\w+)*"
+LONGEST = 1 << 13  # characters in which to look for a name
+POINTER = r"\.p\d+$"  # LLVM tells the address space of an overloaded intrinsic
+CALLED = {
+    "cute": "CuTe atom",
+    "sass": "machine code (SASS)",
+    "nvvm": "NVVM intrinsic",
+    "mlir": "MLIR operation",
+    "cuda": "function of CUDA C++",
+    "cutlass": "template of CUTLASS",
+    "triton": "layout of Triton",
+}
+
+
+class Aliases(TypedDict):
+    """What one instruction is called elsewhere; None where it has no such name.
+
+    `cute` is the struct of CUTLASS that wraps it, `sass` what an assembler makes of it, by target, `nvvm` the intrinsic
+    of LLVM, `mlir` the operation of the dialect nvvm, as text, and `also` has synonyms and atoms built from it.
+    """
+
+    cute: str | None
+    sass: dict[str, str]
+    nvvm: str | None
+    mlir: str | None
+    also: tuple[str, ...]
+
+
+@frozen_dataclass
+class Meaning:
+    """What a text in another notation means.
+
+    forms  the instructions it is a name of
+    among  instructions that are made of it and others
+    how    what it is, where it is made of an instruction rather than that instruction
+    """
+
+    notation: str
+    name: str
+    forms: tuple[Form, ...]
+    among: tuple[Form, ...] = ()
+    how: str = ""
+
+    @property
+    def called(self) -> str:
+        """What its kind is called."""
+        return CALLED[self.notation]
+
+
+def aliases_of(form: Form) -> Aliases:
+    """What an instruction is called elsewhere."""
+    from warpfrag.isa import sass_names as sass
+    from warpfrag.isa.alias_spelling import all_names_of
+
+    names = {notation: all_names_of(form, notation) for notation in _NOTATIONS}
+    first = {notation: next((entry.name for entry in rows if not entry.how), None) for notation, rows in names.items()}
+    rest = (entry.name for rows in names.values() for entry in rows if entry.name not in first.values())
+    return {
+        "cute": first["cute"],
+        "sass": sass.machine_code(form),
+        "nvvm": first["nvvm"],
+        "mlir": first["mlir"],
+        "also": tuple(rest),
+    }
+
+
+_NOTATIONS: tuple[Notation, ...] = ("cute", "nvvm", "mlir")
+
+
+def meaning(text: str) -> Meaning | None:
+    """What a text means that has a name of another notation in it; None if it has none.
+
+    A name of the right make that is nobody's has no forms.
+    """
+    from warpfrag.isa import framework_names as frameworks
+    from warpfrag.isa import mlir_names as mlir
+    from warpfrag.isa import sass_names as sass
+    from warpfrag.isa.alias_spelling import named
+    from warpfrag.isa.cutlass_atoms import ATOM, atoms
+
+    text = text[:LONGEST]
+    if match := re.search(INTRINSIC, text):
+        name = re.sub(POINTER, "", match[0])
+        return Meaning("nvvm", name, tuple(entry.form for entry in named("nvvm").get(name.lower(), ())))
+    if kind := frameworks.find(text):
+        framework, name = kind
+        return Meaning(framework.notation, name, frameworks.forms_of(text), how=framework.how)
+    if match := re.search(mlir.OPERATION, text):
+        return Meaning("mlir", match[0], mlir.forms_of(text))
+    if match := re.search(ATOM, text):
+        entries = atoms(text)
+        how = entries[0].how if entries else ""
+        return Meaning("cute", match[0], tuple(dict.fromkeys(entry.form for entry in entries)), how=how)
+    if match := re.search(sass.OPCODE, text):
+        alone, among = sass.forms_of(match[0])
+        return Meaning("sass", match[0], alone or among, among if alone else ())
+    return None
+
+
+def near(name: str, notation: str) -> tuple[Form, ...]:
+    """The instructions whose names in a notation are nearest to one that is nobody's."""
+    from difflib import get_close_matches
+
+    from warpfrag.isa import sass_names as sass
+    from warpfrag.isa.alias_spelling import named
+
+    if notation == "sass":
+        known = {opcode: alone or among for opcode, (alone, among) in sass.users().items()}
+    elif notation in ("cute", "nvvm"):
+        known = {key: tuple(entry.form for entry in rows) for key, rows in named(notation).items()}
+    else:
+        return ()
+    return tuple(dict.fromkeys(known[key][0] for key in get_close_matches(name.lower()[:120], known, n=3, cutoff=0.7)))

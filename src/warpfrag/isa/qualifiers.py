@@ -1,0 +1,220 @@
+"""Words: what the name of an instruction is made of.
+
+`mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32` is an operation, `mma`, and words. This file is the one place that
+says which words there are: `WORDS` has a row for each; `ops.OPS` has a row for each operation, with its words in the
+order of the canonical name. A `Form` is one instruction as plain fields, one for each word that may vary.
+
+To add a word: a field of Form, a row of WORDS, and its name in the rows of the operations that have it.
+
+A text may have its words in any order, because an assembler takes them so. Only the words of one *group* keep their
+order among themselves: the types (of D, A, B, C, then of the scale factors), the layouts of A and B, `xor.popc`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields, replace
+from functools import cached_property
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from warpfrag.isa.ops import OPS
+from warpfrag.layout.frozen import frozen_dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from warpfrag.isa.ops import Op
+
+SHAPE = re.compile(r"m([1-9][0-9]{0,3})n([1-9][0-9]{0,3})(?:k([1-9][0-9]{0,3}))?")
+
+
+class Shape(NamedTuple):
+    """Extents of the product: A is m x k, B is k x n, D is m x n. Matrix moves have no k."""
+
+    m: int
+    n: int
+    k: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> Shape:
+        """Read `m16n8k16` or `m8n8`."""
+        match = SHAPE.fullmatch(text)
+        if match is None:
+            msg = f"shape {text!r}: expected something like m16n8k16"
+            raise ValueError(msg)
+        return cls(*(int(extent) for extent in match.groups(default="0")))
+
+    def __str__(self) -> str:
+        """As PTX spells it."""
+        return f"m{self.m}n{self.n}" + (f"k{self.k}" if self.k else "")
+
+
+@frozen_dataclass
+class Form:
+    """One instruction, as plain words. Words that do not apply are empty."""
+
+    op: str
+    shape: Shape
+    layouts: tuple[str, ...] = ()
+    kind: str = ""
+    d: str = ""
+    a: str = ""
+    b: str = ""
+    c: str = ""
+    satfinite: bool = False
+    scale_vec: str = ""
+    scale_type: str = ""
+    bitop: str = ""
+    rounding: str = ""
+    num: int = 0
+    trans: bool = False
+    memory: str = ""
+    space: str = ""
+
+    def __hash__(self) -> int:
+        """Of all its words; computed once, because every cache of the package is keyed by forms."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(_words_of(self))
+
+    def __getstate__(self) -> dict[str, object]:
+        """The words alone: the hash of a text is another in every process."""
+        return dict(zip(_WORDS_OF_A_FORM, _words_of(self), strict=True))
+
+    @property
+    def operation(self) -> Op:
+        """What its operation is like: the row of OPS."""
+        return OPS[self.op]
+
+    @property
+    def listed(self) -> Form:
+        """The form that stands for its family in lists: the state space is the usual one."""
+        usual = self.operation.usual_space
+        return self if self.space == usual else replace(self, space=usual)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether A is stored without its zeros."""
+        return self.operation.sparsity != ""
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the metadata positions must rise."""
+        return self.operation.sparsity == "ordered"
+
+    @property
+    def is_wmma(self) -> bool:
+        """Whether the ISA leaves the fragments of this instruction open."""
+        return self.operation.fragments == "measured"
+
+    @property
+    def is_warpgroup(self) -> bool:
+        """Whether four warps run it together, with B in shared memory."""
+        return self.operation.scope == "warpgroup"
+
+    @property
+    def is_product(self) -> bool:
+        """Whether it multiplies, rather than moves."""
+        return self.operation.does == "multiply"
+
+    @property
+    def is_quad(self) -> bool:
+        """Whether it computes four products at once: m8n8k4 with f16."""
+        return self.op == "mma" and self.shape == (8, 8, 4) and self.a == "f16"
+
+    @property
+    def block_scale(self) -> bool:
+        """Whether A and B come with scale factors."""
+        return bool(self.scale_vec)
+
+
+_WORDS_OF_A_FORM = tuple(word.name for word in fields(Form))
+_words_of = attrgetter(*_WORDS_OF_A_FORM)
+
+
+class HasForm(Protocol):
+    """Something that stands for a form and can be hashed: an Instruction, to the modules below it."""
+
+    def __hash__(self) -> int:
+        """Its hash."""
+
+    @property
+    def form(self) -> Form:
+        """The form."""
+
+
+def _as_is(entry: object) -> tuple[str, ...]:
+    return (str(entry),)
+
+
+@frozen_dataclass
+class WordSpec:
+    """One kind of word.
+
+    label    what messages call it
+    absent   what a text without it means; None where that leaves the choice open
+    write    a choice as words of a name
+    read     such words as a choice
+    max_words  how many words it may take
+    choices  what a family has of it whose row says only `true`
+    group    the words among which it keeps its order
+    after    the group behind which it must stand
+    extra    words that texts may have and canonical names do not
+    """
+
+    label: str
+    absent: Any = ""
+    write: Callable[[Any], tuple[str, ...]] = _as_is
+    read: Callable[[tuple[str, ...]], Any] = lambda words: words[0]
+    max_words: int = 1
+    choices: tuple[Any, ...] = ()
+    group: str = ""
+    after: str = ""
+    extra: tuple[str, ...] = ()
+
+
+def _flag(name: str) -> WordSpec:
+    return WordSpec(name, absent=False, write=lambda _on: (name,), read=lambda _words: True, choices=(False, True))
+
+
+def _behind(prefix: str, label: str, absent: object = "", kind: type = str) -> WordSpec:
+    """A choice behind a prefix: kind::mxf4, x4."""
+    return WordSpec(
+        label, absent, lambda entry: (f"{prefix}{entry}",), lambda words: kind(words[0].removeprefix(prefix))
+    )
+
+
+def _type(label: str, absent: str | None = None) -> WordSpec:
+    return WordSpec(label, absent, group="types")
+
+
+# The rows stand in the order in which a wrong word is looked for. `sync` and `aligned` never vary, so they are no
+# field of a form, and a short name may leave them out.
+WORDS: dict[str, WordSpec] = {
+    "sync": WordSpec("sync"),
+    "aligned": WordSpec("aligned"),
+    "shape": WordSpec("shape", None, read=lambda words: Shape.parse(words[0])),
+    "kind": _behind("kind::", "kind"),
+    "block_scale": _flag("block_scale"),
+    "d": _type("type of D"),
+    "a": _type("type of A"),
+    "b": _type("type of B"),
+    "c": _type("type of C"),
+    "memory": _type("type in memory", ""),
+    "layouts": WordSpec("layout", None, tuple, tuple, max_words=2),
+    "satfinite": _flag("satfinite"),
+    "scale_vec": _behind("scale_vec::", "scale_vec", None),
+    "scale_type": WordSpec("scale type", after="types"),
+    "bitop": WordSpec("bit operation", write=lambda name: (name, "popc"), max_words=2),
+    # to nearest even is PTX's default: .rn says the same as nothing
+    "rounding": WordSpec(
+        "rounding", read=lambda words: words[0].replace("rn", ""), choices=("", "rz", "rm", "rp"), extra=("rn",)
+    ),
+    "num": _behind("x", "number of matrices", 0, int),
+    "trans": _flag("trans"),
+    "space": WordSpec("state space"),
+}
+FIXED = ("sync", "aligned")

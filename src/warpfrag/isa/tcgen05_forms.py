@@ -1,0 +1,431 @@
+"""Products of tcgen05 with shape and types: what an instruction descriptor adds to a spelling.
+
+`TensorForm` is a `Form` of words.py, so that arithmetic and matrices treat it like any other product; its name has
+shape and types behind the words that PTX has:
+
+    tcgen05.mma.cta_group::1.kind::f16.m128n256k16.f32.bf16.bf16
+
+Shapes are rows of `tables/tcgen05.toml`: one block, a pair of blocks and .ws, each dense and sparse.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from functools import cache, cached_property
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from warpfrag.errors import IllegalInstruction, ParseError, quote
+from warpfrag.isa.ops import Op
+from warpfrag.isa.qualifiers import SHAPE, Form, Shape
+from warpfrag.isa.tcgen05_spelling import PREFIX, TensorSpelling, in_full, read_spelling, read_words
+from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.tables import read_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+SCALE_TYPES = ("ue8m0", "ue4m3")
+NO_SHAPE = Shape(0, 0, 0)
+NO_SPELLING = TensorSpelling("", ())
+MAX_LISTED = 8
+SINGLE_BLOCK_M, PAIR_M, WS_M = (64, 128), (128, 256), (32, 64, 128)
+
+
+class ShapeRow(NamedTuple):
+    """Products that share everything but m and n; `block` is how many elements of k share a scale factor, or 0."""
+
+    kind: str
+    is_ws: bool
+    blocks: int
+    is_sparse: bool
+    d: str
+    a: tuple[str, ...]
+    b: tuple[str, ...]
+    m: tuple[int, ...]
+    n: tuple[int, ...]
+    k: int
+    on: str
+    scale_type: str = ""
+    block: int = 0
+
+    def fits(self, spelling: TensorSpelling) -> bool:
+        """Whether a spelling is one of its products."""
+        return (self.kind, self.is_ws, self.blocks, self.is_sparse) == (
+            spelling.kind,
+            spelling.is_weight_stationary,
+            spelling.blocks,
+            spelling.is_sparse,
+        ) and (not self.block or self.block == block_of(spelling, self.k))
+
+
+def block_of(spelling: TensorSpelling, k: int) -> int:
+    """How many elements of k share a scale factor: what is written, or what the kind has if nothing is."""
+    size = spelling.word("scale_size")
+    if size.startswith("block"):
+        return int(size.removeprefix("block"))
+    return {"scale_vec::4X": 16}.get(size, 32) if spelling.word("block_scale") else k
+
+
+def _widths(text: str) -> tuple[int, ...]:
+    """The numbers of a text such as 8..24/8,32..256/16."""
+    result: list[int] = []
+    for part in text.split(","):
+        first, _, rest = part.partition("..")
+        last, _, step = rest.partition("/")
+        result += range(int(first), int(last or first) + 1, int(step or 1))
+    return tuple(result)
+
+
+@cache
+def shape_rows() -> tuple[ShapeRow, ...]:
+    """Every row of shapes, dense before sparse."""
+    table = read_table("tcgen05")
+    widths = {name: _widths(text) for name, text in table["widths"].items()}
+    rows = []
+    for entry in table["products"]:
+        sizes = {
+            (False, 1): (SINGLE_BLOCK_M, entry.get("one", "by8")),
+            (False, 2): (PAIR_M, entry.get("pair", "by16")),
+            (True, 1): (WS_M, "ws"),
+        }
+        for (d, names), is_sparse in product(entry["types"].items(), (False, True)):
+            for name, ((is_ws, blocks), (m, width)) in product(names, sizes.items()):
+                a, b = map(tuple, table["types"][name])
+                n = widths["ws_sparse" if is_ws and is_sparse else width]
+                k = entry["k"] * (1 + is_sparse)
+                rows.append(ShapeRow(entry["kind"], is_ws, blocks, is_sparse, d, a, b, m, n, k, entry.get("on", "all")))
+    for entry in table["scaled"]:
+        ((d, (name,)),) = entry["types"].items()
+        a, b = map(tuple, table["types"][name])
+        for (scale, block), is_sparse in product(entry["scales"].items(), (False, True)):
+            if is_sparse and entry.get("dense_only"):
+                continue
+            on = entry.get("sparse_on" if is_sparse else "on", entry.get("on", "all"))
+            pair_m = tuple(entry.get("sparse_pair_m" if is_sparse else "pair_m", PAIR_M))
+            k = entry["k"] * (1 + is_sparse)
+            is_ws = False
+            for blocks, m, width in ((1, (128,), "by8"), (2, pair_m, "by16")):
+                made = (entry["kind"], is_ws, blocks, is_sparse, d, a, b, m, widths[width], k, on, scale, block)
+                rows.append(ShapeRow(*made))
+    return tuple(rows)
+
+
+@cache
+def _operation(op: str, *, is_sparse: bool) -> Op:
+    """What an operation of tcgen05 is like, as the operations of other instructions are."""
+    stem = op.partition(".")[0]
+    if stem == "mma":
+        homes: dict[str, Any] = {"d": "tensor", "a": "either", "b": "shared", "c": "tensor"}
+        name = f"{PREFIX}.{op}" + (".sp" if is_sparse else "")
+        homes |= {"metadata": "tensor"} if is_sparse else {}
+        return Op(name, "multiply", ("d", "a", "b", "c"), (), homes, "block", sparsity="ordered" if is_sparse else "")
+    does = {"ld": "load", "st": "store"}.get(stem, "manage")
+    roles = {"ld": ("d",), "st": ("a",)}.get(stem, ())
+    return Op(f"{PREFIX}.{op}", does, roles, (), dict.fromkeys(roles, "registers"), "block")  # type: ignore[arg-type]
+
+
+@frozen_dataclass
+class TensorForm(Form):
+    """An instruction of tcgen05: its spelling, and of a product with shape and types those too."""
+
+    spelling: TensorSpelling = NO_SPELLING
+    block: int = 0
+
+    def __hash__(self) -> int:
+        """Of its words, shape and types; computed once."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.spelling.name, self.shape, self.d, self.a, self.b, self.scale_type, self.block))
+
+    def __getstate__(self) -> dict[str, object]:
+        """The fields alone."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @property
+    def operation(self) -> Op:
+        """What its operation is like."""
+        return _operation(self.spelling.op, is_sparse=self.spelling.is_sparse)
+
+    @property
+    def listed(self) -> Form:
+        """Itself: it names no state space."""
+        return self
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether shape and types are there; only a product has them."""
+        return self.shape != NO_SHAPE
+
+    @property
+    def scales(self) -> int:
+        """How many scale factors a row of A, and a column of B, has in one product."""
+        return int(self.scale_vec.removesuffix("X") or 0)
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks work together."""
+        return self.spelling.blocks
+
+    @cached_property
+    def name(self) -> str:
+        """PTX's words, and of a typed product shape and types behind them."""
+        if not self.is_typed:
+            return self.spelling.name
+        return ".".join(filter(None, (self.spelling.name, str(self.shape), self.d, self.a, self.b, self.scale_type)))
+
+    @cached_property
+    def targets(self) -> tuple[str, ...]:
+        """Where it is legal: the spelling, and of a typed product the shape."""
+        if not self.is_typed:
+            return self.spelling.targets
+        return tuple(name for name in self.spelling.targets if name in read_table("tcgen05")["targets"][self.row.on])
+
+    @cached_property
+    def row(self) -> ShapeRow:
+        """The row of shapes that a typed product is of."""
+        return next(row for row in rows_of(self.spelling) if _has(row, self))
+
+
+def _has(row: ShapeRow, form: TensorForm) -> bool:
+    return (
+        form.shape.m in row.m
+        and form.shape.n in row.n
+        and (form.shape.k, form.d, form.scale_type, form.block) == (row.k, row.d, row.scale_type, row.block)
+        and form.a in row.a
+        and form.b in row.b
+    )
+
+
+@cache
+def rows_of(spelling: TensorSpelling) -> tuple[ShapeRow, ...]:
+    """The rows of shapes that a spelling may have."""
+    return tuple(row for row in shape_rows() if row.fits(spelling))
+
+
+@cache
+def untyped(spelling: TensorSpelling) -> TensorForm:
+    """The form of a spelling alone."""
+    op = f"{PREFIX}.{spelling.op}" + (".sp" if spelling.is_sparse else "")
+    return TensorForm(op, NO_SHAPE, kind=spelling.kind, spelling=replace(spelling, facts=()))
+
+
+@cache
+def typed(spelling: TensorSpelling, row: ShapeRow, m: int, n: int, a: str, b: str) -> TensorForm:
+    """The form of a product with shape and types."""
+    plain = untyped(spelling)
+    stored = row.k // 2 if row.is_sparse else row.k  # a block of a sparse A counts what is stored
+    vector = f"{stored // row.block}X" if row.block else ""
+    return replace(
+        plain,
+        shape=Shape(m, n, row.k),
+        d=row.d,
+        a=a,
+        b=b,
+        c=row.d,
+        scale_vec=vector,
+        scale_type=row.scale_type,
+        block=row.block,
+    )
+
+
+def choose(spelling: TensorSpelling, text: str, **wanted: Any) -> TensorForm:  # noqa: ANN401 (m, n, k, types)
+    """The one product of a spelling that has this shape and these types; IllegalInstruction with the reason if none.
+
+    What is left out may be left out where only one choice remains.
+    """
+    asked = {name: entry for name, entry in wanted.items() if entry is not None}
+    if not asked:
+        return untyped(spelling)
+    rows: Iterable[ShapeRow] = rows_of(spelling)
+    if not rows:
+        raise IllegalInstruction(text, f"only products have shape and types, got {', '.join(asked)}")
+    kept = list(rows)
+    for name in ("d", "a", "b", "scale_type", "k", "m", "n"):
+        if name not in asked:
+            continue
+        choices = dict.fromkeys(choice for row in kept for choice in _entries(row, name))
+        kept = [row for row in kept if asked[name] in _entries(row, name)]
+        if not kept:
+            beside = ", ".join(f"{other}={quote(asked[other])}" for other in asked if other != name)
+            with_these = beside or spelling.name
+            reason = f"{name}={quote(asked[name])} is not legal with {with_these}; {name} is {_ranges(choices)}"
+            raise IllegalInstruction(text, reason, lambda: _nearest(spelling, asked))
+    for name in ("m", "n", "d", "a", "b", "scale_type", "k"):
+        choices = dict.fromkeys(choice for row in kept for choice in _entries(row, name))
+        if name not in asked and len(choices) > 1:
+            same = asked.get("a") if name == "b" else None
+            pick = same if same in choices else min(choices) if name == "k" else None
+            if pick is None:
+                raise IllegalInstruction(text, f"{name} is missing: {name} is {_ranges(choices)}")
+            asked[name] = pick
+        elif name not in asked:
+            asked[name] = next(iter(choices))
+        kept = [row for row in kept if asked[name] in _entries(row, name)]
+        if not kept:
+            beside = ", ".join(f"{key}={quote(entry)}" for key, entry in asked.items() if key != name)
+            reason = f"{name}={quote(asked[name])} is not legal with {beside}"
+            raise IllegalInstruction(text, reason)
+    return typed(untyped(spelling).spelling, kept[0], asked["m"], asked["n"], asked["a"], asked["b"])
+
+
+def _entries(row: ShapeRow, name: str) -> tuple[Any, ...]:
+    entry = getattr(row, name)
+    return entry if isinstance(entry, tuple) else (entry,)
+
+
+def _ranges(choices: Iterable[Any]) -> str:
+    """Choices as text; a long run of numbers by its ends and step."""
+    listed = list(choices)
+    if len(listed) > MAX_LISTED and all(isinstance(entry, int) for entry in listed):
+        listed.sort()
+        step = listed[1] - listed[0]
+        if listed == list(range(listed[0], listed[-1] + 1, step)):
+            return f"{listed[0]}..{listed[-1]} in steps of {step}"
+    return f"one of {', '.join(map(str, listed))}"
+
+
+def _nearest(spelling: TensorSpelling, asked: dict[str, Any]) -> tuple[str, ...]:
+    """The products nearest to what was asked for: with as many of its choices, then near in m and n."""
+
+    def distance(row: ShapeRow) -> tuple[int, int, int]:
+        wrong = sum(entry not in _entries(row, name) for name, entry in asked.items() if name not in "mn")
+        gaps = [min(abs(entry - near) for near in _entries(row, name)) for name, entry in asked.items() if name in "mn"]
+        return wrong, sum(gaps), row.k
+
+    result = []
+    for row in sorted(rows_of(spelling), key=distance)[:3]:
+        m = min(row.m, key=lambda near: abs(near - asked.get("m", near)))
+        n = min(row.n, key=lambda near: abs(near - asked.get("n", near)))
+        a = asked.get("a") if asked.get("a") in row.a else row.a[0]
+        b = asked.get("b") if asked.get("b") in row.b else a
+        result.append(typed(untyped(spelling).spelling, row, m, n, a, b).name)
+    return tuple(dict.fromkeys(result))
+
+
+TYPES = ("f16", "f32", "s32", "bf16", "tf32", "e4m3", "e5m2", "e2m3", "e3m2", "e2m1", "u8", "s8")
+
+
+def read_form(text: str, **wanted: Any) -> TensorForm:  # noqa: ANN401 (m, n, k, types)
+    """The form that a text means: PTX with or without operands, or a name with shape and types.
+
+    ParseError where a word is wrong, IllegalInstruction where words, shape or types do not go together.
+    """
+    name, _, operands = text.strip().rstrip(";").strip().partition(" ")
+    rest, types = [], []
+    words = name.split(".")
+    for word in words[1:]:
+        lowered = word.lower()
+        shape = SHAPE.fullmatch(lowered)
+        is_product = words[1].lower() == "mma"
+        if shape:
+            parsed = Shape.parse(lowered)
+            wanted |= {"m": parsed.m, "n": parsed.n} | ({"k": parsed.k} if parsed.k else {})
+        elif is_product and lowered in SCALE_TYPES:
+            wanted["scale_type"] = lowered
+        elif is_product and lowered in TYPES:
+            types.append(lowered)
+        else:
+            rest.append(word)
+    if len(types) not in (0, 3):
+        msg = f"expected the types of D, A and B, got {'.'.join(types)!r}"
+        raise ParseError(msg)
+    wanted |= dict(zip("dab", types, strict=False))
+    spelling = read_spelling(f"{PREFIX}.{'.'.join(rest)} {operands}") if operands.strip() else read_words(in_full(rest))
+    if spelling.problem:
+        raise IllegalInstruction(text.strip()[:160], spelling.problem)
+    return choose(spelling, text.strip()[:160], **wanted)
+
+
+PUBLISHED_ARCH = "sm_100"
+
+
+def unpublished(form: TensorForm, arch: str) -> str:
+    """Why a product of tcgen05 is not modelled: what of it nobody has published."""
+    if not form.is_typed:
+        return "a spelling has neither shape nor types: get it with m, n, a, b and d"
+    if form.is_sparse:
+        return "nobody has published in which order a sparse step adds what is selected"
+    if form.spelling.is_weight_stationary:
+        return "nobody has published the sums of mma.ws"
+    if form.blocks > 1:
+        return "nobody has published the sums of a pair of blocks, though each is likely to compute its rows alike"
+    if form.kind in ("mxf4", "mxf4nvf4") and form.shape.k != 64:
+        return f"nobody has published how k {form.shape.k} is grouped"
+    return f"nobody has published or measured its arithmetic on {arch}; published: {PUBLISHED_ARCH}"
+
+
+def published_form(form: TensorForm) -> TensorForm:
+    """The product nearest to one whose arithmetic is published: dense, of a single block, and of fp4 with k 64."""
+    words = tuple(
+        (group, "cta_group::1" if group == "cta_group" else word)
+        for group, word in form.spelling.words
+        if group != "sp"
+    )
+    k = 64 if form.kind in ("mxf4", "mxf4nvf4") else form.shape.k
+    spelling = TensorSpelling("mma", words)
+    return replace(form, op=f"{PREFIX}.mma", shape=form.shape._replace(k=k), spelling=spelling)
+
+
+# ---- lists
+
+
+def _listed_words(op: str) -> Iterator[TensorSpelling]:
+    """The spellings of an operation with the words that it must have, and those that change what it does."""
+    table = read_table("tcgen05")
+    groups = table["operations"][op]["words"].split()
+    optional = {
+        "sp",
+        "block_scale",
+        "scale_size",
+        "pack",
+        "unpack",
+        "copies",
+        "byte",
+        "narrow",
+        "exclusive",
+        "abs",
+        "nan",
+    }
+    choices = []
+    for entry in groups:
+        group = entry.rstrip("*")
+        words = [*table["groups"][group]]
+        if group == "scale_size":
+            words = ["block16", "block32"]
+        if not entry.endswith("*"):
+            words = ["", *words] if group in optional else [""]
+        choices.append([(group, word) for word in words])
+    for chosen in product(*choices):
+        spelling = TensorSpelling(op, tuple((group, word) for group, word in chosen if word))
+        if not spelling.problem:
+            yield spelling
+
+
+@cache
+def listed_spellings() -> tuple[TensorSpelling, ...]:
+    """Every spelling without the words that change nothing a reader of values would see: collectors, state spaces."""
+    return tuple(spelling for op in read_table("tcgen05")["operations"] for spelling in _listed_words(op))
+
+
+@cache
+def listed_forms() -> dict[TensorForm, None]:
+    """What lists have: every product with shape and types, in its shortest spelling, and every other spelling."""
+    result: dict[TensorForm, None] = {}
+    seen = set()
+    for spelling in listed_spellings():
+        if not spelling.kind:
+            result[untyped(spelling)] = None
+            continue
+        for row in rows_of(spelling):
+            if row.block and (spelling.kind != "mxf4nvf4") and spelling.word("scale_size"):
+                continue  # the size is the kind's own, and need not be written
+            if (row in seen) or not set(spelling.targets) & set(read_table("tcgen05")["targets"][row.on]):
+                continue
+            seen.add(row)
+            plain = untyped(spelling).spelling
+            for m, n, a, b in product(row.m, row.n, row.a, row.b):
+                result[typed(plain, row, m, n, a, b)] = None
+    return result

@@ -1,0 +1,140 @@
+"""What tcgen05 is called elsewhere: CuTe's atoms, LLVM's intrinsics, MLIR's operations and the machine code.
+
+A name says less than a spelling more often than not (an intrinsic of mma takes its kind as a number), so a name leads
+to all spellings that it fits.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING
+
+from warpfrag.isa.tcgen05_forms import listed_spellings, untyped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from warpfrag.isa.tcgen05_forms import TensorForm
+    from warpfrag.isa.tcgen05_spelling import TensorSpelling
+
+CUTE_KINDS = {
+    "f16": "F16BF16",
+    "tf32": "TF32",
+    "f8f6f4": "F8F6F4",
+    "i8": "S8",
+    "mxf8f6f4": "MXF8F6F4",
+    "mxf4": "MXF4",
+    "mxf4nvf4": "MXF4",
+}
+SASS_KINDS = {"f16": "UTCHMMA", "tf32": "UTCHMMA", "ti16": "UTCHMMA", "f8f6f4": "UTCQMMA", "mxf8f6f4": "UTCQMMA"}
+SASS_KINDS |= {"i8": "UTCIMMA", "mxf4": "UTCOMMA", "mxf4nvf4": "UTCOMMA"}
+SASS = {"ld": "LDTM", "st": "STTM", "cp": "UTCCP", "shift": "UTCSHIFT.DOWN", "commit": "UTCBAR", "alloc": "UTCATOMSWS"}
+CUTE_COPIES = {
+    "128x256b": "128dp256bit",
+    "128x128b": "128dp128bit",
+    "4x256b": "4dp256bit",
+    "32x128b": "4x32dp128bit",
+    "64x128b.warpx2::02_13": "2x64dp128bitlw02_13",
+    "64x128b.warpx2::01_23": "2x64dp128bitlw01_23",
+}
+CUTE_LANES = {
+    "32x32b": "32dp32b",
+    "16x64b": "16dp64b",
+    "16x128b": "16dp128b",
+    "16x256b": "16dp256b",
+    "16x32bx2": "16dp32b",
+}
+
+
+def cute_names(spelling: TensorSpelling) -> tuple[str, ...]:
+    """CuTe's atoms of a spelling: of a product with A in shared memory (SS) and in tensor memory (TS)."""
+    op = spelling.op
+    if op in ("ld", "st") and spelling.word("lanes"):
+        packed = "_16b" if spelling.word("pack") or spelling.word("unpack") else ""
+        stem = "LOAD" if op == "ld" else "STORE"
+        return (f"SM100_TMEM_{stem}_{CUTE_LANES[spelling.word('lanes')]}{spelling.repeat}x{packed}",)
+    if op == "cp" and not spelling.word("narrow"):
+        rows = spelling.word("rows")
+        shape = f"{rows}.{spelling.word('copies')}" if rows == "64x128b" else rows
+        return (f"SM100_UTCCP_{CUTE_COPIES[shape]}_{spelling.blocks}cta",)
+    if op in ("mma", "mma.ws") and spelling.kind in CUTE_KINDS:
+        words = [CUTE_KINDS[spelling.kind], *(["WS"] if op == "mma.ws" else [])]
+        words += ["2x1SM"] if spelling.blocks == 2 else []
+        tail = ["SPARSE"] if spelling.is_sparse else []
+        return tuple("_".join(["SM100_MMA", *words, source, *tail]) for source in ("SS", "TS"))
+    return ()
+
+
+def nvvm_names(spelling: TensorSpelling) -> tuple[str, ...]:
+    """LLVM's intrinsics of a spelling."""
+    op, group = spelling.op, f"cg{spelling.blocks}"
+    if op in ("ld", "st"):
+        return (f"llvm.nvvm.tcgen05.{op}.{spelling.word('lanes')}.x{spelling.repeat}",)
+    if op == "cp":
+        copies = spelling.word("copies").replace("::", ".")
+        shape = ".".join(filter(None, (spelling.word("rows"), copies))).replace("warpx2.", "warpx2_")
+        narrow = spelling.word("narrow")
+        return (".".join(filter(None, ("llvm.nvvm.tcgen05.cp", shape, narrow, group))),)
+    if op == "mma":
+        stem = "llvm.nvvm.tcgen05.mma" + (".sp" if spelling.is_sparse else "")
+        scale = ""
+        if spelling.word("block_scale"):
+            size = spelling.word("scale_size")
+            scale = f".{spelling.kind}.block_scale" + (f".{size}" if size else "")
+        return tuple(f"{stem}.{home}{scale}" for home in ("shared", "tensor"))
+    if op == "mma.ws":
+        stem = "llvm.nvvm.tcgen05.mma.ws" + (".sp" if spelling.is_sparse else "")
+        return tuple(f"{stem}.{home}" for home in ("shared", "tensor"))
+    plain = {"shift": f"shift.down.{group}", "alloc": f"alloc.{group}", "dealloc": f"dealloc.{group}"}
+    plain |= {"relinquish_alloc_permit": f"relinq.alloc.permit.{group}", "commit": f"commit.{group}"}
+    plain |= {"wait::ld": "wait.ld", "wait::st": "wait.st"}
+    plain |= {f"fence::{when}_thread_sync": f"fence.{when}.thread.sync" for when in ("before", "after")}
+    return (f"llvm.nvvm.tcgen05.{plain[op]}",) if op in plain else ()
+
+
+def sass_name(spelling: TensorSpelling) -> str:
+    """The machine instruction that ptxas makes of a spelling; nothing where it is none of its own."""
+    if not spelling.kind:
+        return SASS.get(spelling.op, "")
+    name = SASS_KINDS[spelling.kind]
+    name += ".4X" if name == "UTCOMMA" and spelling.word("scale_size") in ("scale_vec::4X", "block16") else ""
+    return name + (".2CTA" if spelling.blocks == 2 else "") + (".WS" if spelling.is_weight_stationary else "")
+
+
+def mlir_name(spelling: TensorSpelling) -> str:
+    """The operation of MLIR's nvvm dialect."""
+    op = spelling.op.replace("fence::before_thread_sync", "fence").replace("fence::after_thread_sync", "fence")
+    op = "wait" if op.startswith("wait") else op
+    op = "mma_smem_desc" if op == "mma_desc" else op
+    return f"nvvm.tcgen05.{op}" + (".sp" if spelling.is_sparse else "")
+
+
+def _names(spelling: TensorSpelling) -> Iterator[str]:
+    yield from cute_names(spelling)
+    yield from nvvm_names(spelling)
+    yield from filter(None, (sass_name(spelling), mlir_name(spelling)))
+
+
+@cache
+def _by_name() -> dict[str, tuple[TensorSpelling, ...]]:
+    result: dict[str, list[TensorSpelling]] = {}
+    for spelling in listed_spellings():
+        for name in _names(spelling):
+            result.setdefault(name.lower(), []).append(spelling)
+    return {name: tuple(spellings) for name, spellings in result.items()}
+
+
+ELSEWHERE = r"(?i)(?:cute::)?(?:sm100_(?:mma|tmem|utccp)|(?:llvm\.)?nvvm\.tcgen05|utc|ldtm|sttm)"
+
+
+def forms_named(text: str) -> tuple[TensorForm, ...] | None:
+    """The spellings that a name from elsewhere fits; None where it is no such name.
+
+    >>> [form.name for form in forms_named("SM100_TMEM_LOAD_16dp256b8x")]
+    ['tcgen05.ld.sync.aligned.16x256b.x8.b32']
+    """
+    name = re.split(r"[<\s(;]", text.strip(), maxsplit=1)[0]
+    if not re.match(ELSEWHERE, name):
+        return None
+    return tuple(untyped(spelling) for spelling in _by_name().get(name.lower().removeprefix("cute::"), ()))

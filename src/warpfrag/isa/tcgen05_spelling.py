@@ -1,0 +1,354 @@
+"""Spellings of tcgen05: which words an operation has, which go together, and on which targets.
+
+A product of tcgen05 says its kind and little else: shape and types are in an instruction descriptor, which an assembler
+does not read. So a *spelling* is judged here as an assembler judges it, from its words and operands, and `products`
+adds shape and types.
+
+    >>> spelling = read_spelling("tcgen05.mma.kind::i8.cta_group::1 [d], a, b, i, p;")
+    >>> spelling.name, spelling.targets
+    ('tcgen05.mma.cta_group::1.kind::i8', ('sm_100a', 'sm_110a'))
+
+Words and rules are rows of `tables/tcgen05.toml`; a rule that refuses says why.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any
+
+from warpfrag.errors import ParseError
+from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.tables import read_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+PREFIX = "tcgen05"
+REGISTERS_PER_REPEAT = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "16x32bx2": 1}
+SMALLEST_ALLOCATION, LARGEST_ALLOCATION, LARGEST_EXCLUSIVE = 32, 512, 576
+LARGEST_SCALE = 15
+METADATA_COLUMNS = 32  # columns whose metadata, two bits for each, fill a register of ld.spcompress
+OPERAND = r"\{[^{}]*\}|\[[^\[\]]*\]|[^,\s{}\[\]]+"
+
+
+@frozen_dataclass
+class TensorSpelling:
+    """One spelling: its operation, its words by group, and what its operands say where the text has any."""
+
+    op: str
+    words: tuple[tuple[str, str], ...]
+    facts: tuple[tuple[str, str], ...] = ()
+
+    @cached_property
+    def choices(self) -> dict[str, str]:
+        """The word of each group, and the facts of operands, by name."""
+        return dict(self.words) | dict(self.facts)
+
+    def word(self, group: str) -> str:
+        """Its word of a group, or nothing."""
+        return self.choices.get(group, "")
+
+    @cached_property
+    def name(self) -> str:
+        """The words in their canonical order; `.sp` stands behind the operation."""
+        return ".".join((PREFIX, self.op, *(word for _, word in self.words)))
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether A is stored without its zeros."""
+        return bool(self.word("sp"))
+
+    @property
+    def is_weight_stationary(self) -> bool:
+        """Whether it is mma.ws."""
+        return self.op == "mma.ws"
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks work together: 1, or a pair."""
+        return int(self.word("cta_group").removeprefix("cta_group::") or 1)
+
+    @property
+    def kind(self) -> str:
+        """The word after kind::, or nothing."""
+        return self.word("kind").removeprefix("kind::")
+
+    @property
+    def repeat(self) -> int:
+        """How often the shape of a load or store is repeated."""
+        return int(self.word("repeat").removeprefix("x") or 1)
+
+    @cached_property
+    def problem(self) -> str:
+        """Why no assembler takes it; nothing where one does."""
+        for rule in self._rules:
+            if "refused" in rule:
+                return str(rule["refused"]).format_map(self.choices)
+        return "" if self.targets else f"no target has all of it: {self._demands()}"
+
+    @cached_property
+    def targets(self) -> tuple[str, ...]:
+        """The targets whose assembler takes it."""
+        table = read_table("tcgen05")
+        if any("refused" in rule for rule in self._rules):
+            return ()
+        lists = [table["targets"][rule["on"]] for rule in self._rules if "on" in rule]
+        return tuple(name for name in table["targets"]["all"] if all(name in names for names in lists))
+
+    def refusal(self, target: str) -> str:
+        """Why the assembler of one target refuses it; nothing where it does not."""
+        if target in self.targets:
+            return ""
+        if self.problem:
+            return self.problem
+        table = read_table("tcgen05")
+        if target not in table["targets"]["all"]:
+            return f"{PREFIX} is not on {target}; it is on {', '.join(table['targets']['all'])}"
+        demands = self._demands(target)
+        return f"{demands}, not on {target}"
+
+    def _demands(self, target: str = "") -> str:
+        """Which words are on which targets only; of one target, those that it lacks."""
+        table = read_table("tcgen05")["targets"]
+        stated = []
+        for rule in self._rules:
+            if "on" in rule and target not in table[rule["on"]]:
+                words = " with ".join(filter(None, map(self.word, rule.get("when", ())))) or self.op
+                words = "a factor of the old D" if words == "yes" else words
+                stated.append(f"{words} is on {', '.join(table[rule['on']])}")
+        return "; ".join(stated)
+
+    @property
+    def version(self) -> str:
+        """The first PTX version that has it, whatever the target's own."""
+        versions = [str(rule["version"]) for rule in self._rules if "version" in rule]
+        return max(versions, default="8.6", key=lambda text: tuple(map(int, text.split("."))))
+
+    @cached_property
+    def _rules(self) -> list[Mapping[str, Any]]:
+        """The rules that hold for it."""
+        return [
+            rule
+            for rule in read_table("tcgen05")["rules"]
+            if self.op in rule.get("op", (self.op,))
+            and all(self.word(group) in words for group, words in rule.get("when", {}).items())
+        ]
+
+
+@cache
+def _groups(op: str) -> dict[str, bool]:
+    """The groups of words of an operation in their order, and whether each must be there."""
+    listed = read_table("tcgen05")["operations"][op]["words"].split()
+    return {name.rstrip("*"): name.endswith("*") for name in listed}
+
+
+@cache
+def _group_of(op: str) -> dict[str, str]:
+    """Every word of an operation, in lower case, with its group."""
+    table = read_table("tcgen05")["groups"]
+    return {word: group for group in _groups(op) for word in table[group]}
+
+
+def _split(words: list[str]) -> tuple[str, list[str]]:
+    """The operation, the longest that the words begin with, and the others."""
+    operations = read_table("tcgen05")["operations"]
+    for length in (3, 2, 1):
+        if ".".join(words[:length]) in operations:
+            return ".".join(words[:length]), words[length:]
+    from difflib import get_close_matches
+
+    near = get_close_matches(words[0][:30] if words else "", operations, n=3)
+    hint = f"near it: {', '.join(near)}" if near else f"operations are {', '.join(operations)}"
+    msg = f"{PREFIX} has no operation {words[0][:60] if words else ''!r}; {hint}"
+    raise ParseError(msg)
+
+
+def read_words(words: list[str]) -> TensorSpelling:
+    """The spelling of dotted words behind tcgen05; ParseError where a word is wrong, missing or there twice."""
+    op, rest = _split(words)
+    by_group: dict[str, str] = {}
+    order: list[str] = []
+    known = {word.lower(): (word, group) for word, group in _group_of(op).items()}
+    for word in rest:
+        if word.lower() not in known:
+            raise ParseError(_unknown(op, word))
+        spelled, group = known[word.lower()]
+        if group in by_group:
+            msg = f"{spelled!r} is out of place: {PREFIX}.{op} has {by_group[group]!r} already"
+            raise ParseError(msg)
+        by_group[group] = spelled
+        order.append(group)
+    for group, is_needed in _groups(op).items():
+        if is_needed and group not in by_group:
+            choices = read_table("tcgen05")["groups"][group]
+            msg = f"{PREFIX}.{op} needs {' or '.join(choices) if len(choices) < 3 else 'one of ' + ', '.join(choices)}"
+            raise ParseError(msg)
+    for first, second in (("f32", "b2"), ("byte", "narrow")):
+        if first in by_group and second in by_group and order.index(first) > order.index(second):
+            msg = f"{by_group[first]!r} stands before {by_group[second]!r}"
+            raise ParseError(msg)
+    return TensorSpelling(op, tuple((group, by_group[group]) for group in _groups(op) if group in by_group))
+
+
+def in_full(words: list[str]) -> list[str]:
+    """The words of a short form, which drops sync and aligned where an operation needs both, with these in place."""
+    op, rest = _split(words)
+    needed = [group for group in ("sync", "aligned") if _groups(op).get(group)]
+    if len(needed) < 2 or {word.lower() for word in rest} & set(needed):
+        return words
+    return [*words[: len(words) - len(rest)], *needed, *rest]
+
+
+def _unknown(op: str, word: str) -> str:
+    """What is said of a word that an operation does not have: who has it, or what is near."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word[:40], _group_of(op), n=3)
+    hint = f"; near it: {', '.join(near)}" if near else f"; its words are {', '.join(_groups(op)) or 'none'}"
+    return f"{word[:60]!r} is no word of {PREFIX}.{op}{hint}"
+
+
+def read_spelling(text: str) -> TensorSpelling:
+    """The spelling that a text means, with what its operands say; ParseError where it is none.
+
+    Operands are judged where there are any: A in brackets lies in tensor memory, braces hold as many registers as the
+    words ask for, immediates are in their ranges.
+    """
+    name, _, operands = text.strip().rstrip(";").strip().partition(" ")
+    words = name.split(".")
+    if words[0].lower() != PREFIX:
+        msg = f"expected a text that begins with {PREFIX}, got {name[:60]!r}"
+        raise ParseError(msg)
+    spelling = read_words(words[1:])
+    if not operands.strip():
+        return spelling
+    facts = operand_facts(spelling, re.findall(OPERAND, operands))
+    return TensorSpelling(spelling.op, spelling.words, tuple(facts.items()))
+
+
+# ---- operands
+
+
+def operand_facts(spelling: TensorSpelling, operands: list[str]) -> dict[str, str]:
+    """What the operands of a statement say, such as where A lies; ParseError where they are not those of its words."""
+    return dict(_facts(spelling, operands))
+
+
+def _facts(spelling: TensorSpelling, operands: list[str]) -> Iterator[tuple[str, str]]:
+    """What the operands of a statement say; ParseError where they are not those of its words."""
+    expected = _pattern(spelling)
+    kinds = "".join(map(_kind, operands))
+    match = re.fullmatch(expected, kinds)
+    if match is None:
+        msg = f"{spelling.name} takes {_described(spelling)}; got {len(operands)} operands: {', '.join(operands)[:120]}"
+        raise ParseError(msg)
+    vectors = [len(operand.split(",")) for operand in operands if operand.startswith("{")]
+    if spelling.op in ("mma", "mma.ws"):
+        yield "a", "tensor" if kinds[1] == "t" else "shared"
+        if vectors:
+            yield "masks", str(vectors[0])
+            if vectors[0] not in (4, 8):
+                msg = f"lane masks are 4 registers, or 8 of a pair of blocks; got {vectors[0]}"
+                raise ParseError(msg)
+        if spelling.op == "mma" and (match.group("scale") or ""):
+            _check_range("the factor of the old D", operands[-1], 0, LARGEST_SCALE)
+            yield "scale_d", "yes"
+    elif spelling.word("lanes"):
+        wanted = registers(spelling)
+        if vectors != wanted:
+            msg = (
+                f"{spelling.name} has {' and '.join(map(str, wanted))} registers, got {' and '.join(map(str, vectors))}"
+            )
+            raise ParseError(msg)
+    elif spelling.op in ("alloc", "dealloc") and kinds.endswith("i"):
+        check_columns(int(operands[-1], 0), is_exclusive=bool(spelling.word("exclusive")))
+
+
+def registers(spelling: TensorSpelling) -> list[int]:
+    """How many registers each vector of a load or store has: of ld.spcompress metadata, then what is kept."""
+    count = REGISTERS_PER_REPEAT[spelling.word("lanes")] * spelling.repeat
+    if not spelling.op.endswith("spcompress"):
+        return [count]
+    return [-(-count // METADATA_COLUMNS), count // 2]
+
+
+def _kind(operand: str) -> str:
+    """t: tensor or other memory in brackets; v: registers in braces; i: an integer; r: anything else."""
+    if operand.startswith("["):
+        return "t"
+    if operand.startswith("{"):
+        return "v"
+    return "i" if re.fullmatch(r"-?(?:0[xX][0-9a-fA-F]+|\d+)U?", operand) else "r"
+
+
+def _pattern(spelling: TensorSpelling) -> str:
+    """The kinds of operands that a spelling takes, as a regular expression over `_kind`."""
+    op, split = spelling.op, "i" if spelling.word("lanes") == "16x32bx2" else ""
+    if op in ("mma", "mma.ws"):
+        extra = "t" if spelling.is_sparse or spelling.word("decompress") else ""
+        if op == "mma.ws":
+            return f"t[tri][ri]{extra}[ri][ri][ri]?"
+        scales = "tt" if spelling.word("block_scale") else "v?"
+        return f"t[tri][ri]{extra}[ri]{scales}[ri]" + ("(?P<scale>)" if scales == "tt" else "(?P<scale>i?)")
+    return {
+        "ld": f"vt{split}",
+        "ld.red": f"v[r]t{split}",
+        "ld.spcompress": "vvt",
+        "ld.red.spcompress": "vvrt",
+        "st": f"t{split}v",
+        "cp": "t[ri]",
+        "shift": "t",
+        "alloc": "t[ri]",
+        "dealloc": "[ri][ri]",
+        "commit": "t[ri]" if spelling.word("multicast") else "t",
+    }.get(op, "")
+
+
+def _described(spelling: TensorSpelling) -> str:
+    """The operands of a spelling in words."""
+    if spelling.op in ("mma", "mma.ws"):
+        parts = ["[d]", "a", "b", "idesc"]
+        if spelling.is_sparse or spelling.word("decompress"):
+            parts.insert(3, "[metadata]" if spelling.is_sparse else "[table]")
+        if spelling.word("block_scale"):
+            parts += ["[scale-a]", "[scale-b]"]
+        elif spelling.op == "mma":
+            parts.append("an optional {lane masks}")
+        parts.append("enable-input-d")
+        if spelling.op == "mma.ws":
+            parts.append("an optional zero-column mask")
+        elif not spelling.word("block_scale"):
+            parts.append("an optional factor of D")
+        return ", ".join(parts)
+    split = ", immediate" if spelling.word("lanes") == "16x32bx2" else ""
+    return {
+        "ld": f"{{registers}}, [address]{split}",
+        "ld.red": f"{{registers}}, result, [address]{split}",
+        "ld.spcompress": "{metadata}, {registers}, [address]",
+        "ld.red.spcompress": "{metadata}, {registers}, result, [address]",
+        "st": f"[address]{split}, {{registers}}",
+        "cp": "[address], descriptor",
+        "shift": "[address]",
+        "alloc": "[where the address goes], columns",
+        "dealloc": "address, columns",
+        "commit": "[mbarrier], mask" if spelling.word("multicast") else "[mbarrier]",
+    }.get(spelling.op, "no operands")
+
+
+def _check_range(what: str, text: str, low: int, high: int) -> None:
+    if not low <= int(text.rstrip("U"), 0) <= high:
+        msg = f"{what} is {low}..{high}, got {text}"
+        raise ParseError(msg)
+
+
+def check_columns(columns: int, *, is_exclusive: bool) -> None:
+    """Refuse a number of columns that no allocation has."""
+    largest = LARGEST_EXCLUSIVE if is_exclusive else LARGEST_ALLOCATION
+    if columns % SMALLEST_ALLOCATION or not SMALLEST_ALLOCATION <= columns <= largest:
+        step = SMALLEST_ALLOCATION
+        msg = f"an allocation has {step}..{largest} columns, a multiple of {step}; got {columns}"
+        raise ParseError(msg)
+    if not is_exclusive and columns & (columns - 1):
+        msg = f"an allocation has a power of two of columns, unless it is exclusive; got {columns}"
+        raise ParseError(msg)

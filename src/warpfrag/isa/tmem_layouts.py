@@ -1,0 +1,302 @@
+"""Layouts of tensor memory: where D, A, metadata and scale factors lie, and what the registers of a load or store hold.
+
+Tensor memory of a block has 128 lanes (`tlane`) and 512 columns of 32 bits; `slot` counts the elements inside a column,
+and `block` the two blocks of a pair. An accumulator is a layout from these places to (row, col); a load is one from
+(warp, lane, reg, slot) to such places, so what a load gives is the two in a row, `accumulator @ load`.
+
+All are read from rows of `tables/tcgen05.toml`, bit by bit. A step `0` is a copy; n2 and n4 are half and a quarter of
+the columns of D.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from warpfrag.errors import IllegalInstruction, InvalidOperand
+from warpfrag.isa.tcgen05_spelling import registers
+from warpfrag.layout.linear_layout import Layout
+from warpfrag.tables import read_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from warpfrag.isa.tcgen05_forms import TensorForm
+    from warpfrag.isa.tcgen05_spelling import TensorSpelling
+
+TENSOR_LANES, TENSOR_COLUMNS = 128, 512
+WARPS = 4
+SCALE_LANES, SCALE_ROWS = 32, 128
+Step = tuple[int, tuple[int, ...]]
+
+
+def digits(size: int) -> list[tuple[int, int]]:
+    """How a size counts: (weight, radix) of its bits, and of what is left of it, low first."""
+    result, weight = [], 1
+    while size % 2 == 0:
+        result.append((weight, 2))
+        weight, size = 2 * weight, size // 2
+    return [*result, (weight, size)] if size > 1 else result
+
+
+def _along(axis: int, axes: int, size: int, scale: int = 1) -> list[Step]:
+    """The steps of an input that counts one coordinate."""
+    return [(radix, tuple(weight * scale if at == axis else 0 for at in range(axes))) for weight, radix in digits(size)]
+
+
+def _moves(text: str, letters: str, named: Mapping[str, tuple[int, ...]]) -> list[Step]:
+    """Steps of bits as the table has them: r4 moves the coordinate of that letter by 4; named ones stand for moves."""
+    steps: list[Step] = []
+    for word in text.split():
+        if word in named:
+            steps.append((2, named[word]))
+        else:
+            index = letters.find(word[0]) if word != "0" else -1
+            steps.append((2, tuple(int(word[1:]) if at == index else 0 for at in range(len(letters)))))
+    return steps
+
+
+@cache
+def placement(form: TensorForm) -> tuple[str, Mapping[str, Any]]:
+    """The letter of the data path of a product, and its row."""
+    facts = {
+        "blocks": form.blocks,
+        "m": form.shape.m,
+        "sparse": form.spelling.is_sparse,
+        "ws": form.spelling.is_weight_stationary,
+    }
+    for letter, row in read_table("tcgen05")["placement"].items():
+        if letter != "source" and all(facts[name] == entry for name, entry in row["for"].items()):
+            return letter, row
+    raise IllegalInstruction(form.name, "nobody says where its D lies")
+
+
+def is_half(form: TensorForm) -> bool:
+    """Whether its operands use 16 of each 32 lanes: those from base lane 0, or those from base lane 16."""
+    return "0" in placement(form)[1]["tlane"].split()
+
+
+def _in_order(steps: dict[str, list[Step]], *, is_pair: bool) -> dict[str, list[Step]]:
+    """Inputs in the order of places; a single block has no `block`."""
+    names = ("block", "tlane", "column", "slot") if is_pair else ("tlane", "column", "slot")
+    return {name: steps[name] for name in names}
+
+
+@cache
+def accumulator(form: TensorForm) -> Layout:
+    """Where D lies: one element in each column of 32 bits."""
+    _, row = placement(form)
+    m, n, _ = form.shape
+    named = {"n2": (0, n // 2), "n4": (0, n // 4)}
+    parts = 1 << sum(word in named for word in row["tlane"].split())
+    steps: dict[str, list[Step]] = {
+        "block": _moves(row.get("block", ""), "rc", named),
+        "tlane": _moves(row["tlane"], "rc", named),
+        "column": _along(1, 2, n // parts),
+        "slot": [],
+    }
+    return Layout.of_steps({"row": m, "col": n}, _in_order(steps, is_pair=form.blocks == 2))
+
+
+@cache
+def multiplicand(form: TensorForm, container: int) -> Layout:
+    """Where A lies when it is in tensor memory: elements along k fill the columns, `container` bits for each."""
+    _, row = placement(form)
+    stored = form.shape.k // (2 if form.is_sparse else 1)
+    copies = {"n2": (0, 0), "n4": (0, 0)}
+    slots = 32 // container
+    steps: dict[str, list[Step]] = {
+        "block": _moves(row.get("block", ""), "rc", copies),
+        "tlane": _moves(row["tlane"], "rc", copies),
+        "column": _along(1, 2, stored // slots, slots),
+        "slot": _along(1, 2, slots),
+    }
+    return Layout.of_steps({"row": form.shape.m, "col": stored}, _in_order(steps, is_pair=form.blocks == 2))
+
+
+def metadata_row(form: TensorForm) -> Mapping[str, Any]:
+    """The row of the table that says how the metadata of a sparse product lies."""
+    rows = (row for name, row in read_table("tcgen05")["metadata"].items() if name != "source")
+    return next(row for row in rows if form.kind in row["kinds"])
+
+
+@cache
+def metadata(form: TensorForm, chunks: int) -> Layout:
+    """Where the codes of a sparse A lie, four bits for each chunk: to (selector, row, chunk).
+
+    A row has the bits of its lane in D, so a lane bit that is a copy or half of the columns there is a copy here.
+    """
+    row = metadata_row(form)
+    _, place = placement(form)
+    physical = {f"p{1 << bit}": word for bit, word in enumerate(place["tlane"].split())}
+
+    def moves(text: str) -> list[Step]:
+        steps: list[Step] = []
+        for word in text.split():
+            stated = physical.get(word, word)
+            letter, amount = stated[0], int(stated[1:] or 0) if stated[0] in "rks" else 0
+            steps.append((2, (amount * (letter == "s"), amount * (letter == "r"), amount * (letter == "k"))))
+        return steps
+
+    selectors = 2 if "s1" in row["column"] else 1
+    steps: dict[str, list[Step]] = {
+        "block": [(2, (0, int(word[1:]), 0)) for word in place.get("block", "").split()],
+        "tlane": moves(row["tlane"]),
+        "column": moves(row["column"]),
+        "slot": moves(row["slot"]),
+    }
+    extents = {"selector": selectors, "row": form.shape.m, "chunk": chunks}
+    return Layout.of_steps(extents, _in_order(steps, is_pair=form.blocks == 2))
+
+
+def padded(rows: int) -> int:
+    """The rows, or columns of B, for which scale factors take space: multiples of 128."""
+    return -(-rows // SCALE_ROWS) * SCALE_ROWS
+
+
+@cache
+def scale_factors(form: TensorForm, side: str) -> Layout:
+    """Where scale factors lie: to (row, byte) of A, to (byte, col) of B. An instruction reads bytes from its id on.
+
+    32 lanes hold 32 rows, and the other three groups of lanes hold them again; the next rows are in the next column.
+    Four bytes share a column. Space is for multiples of 128 rows; each block of a pair has all scale factors of B.
+    """
+    n = form.shape.n
+    per_block = form.shape.m // form.blocks
+    extent = padded(per_block if side == "a" else n)
+    is_split = side == "b" and form.blocks == 2 and form.shape.m == SCALE_ROWS
+    if side == "a":
+        extent = per_block  # 64 or 128 rows of this block
+    words = -(-form.scales // 4)
+    rows = extent if not is_split else padded(n // 2)
+    at, axes = (0, 2) if side == "a" else (1, 2)
+
+    def row_move(amount: int) -> tuple[int, ...]:
+        return tuple(amount if axis == at else 0 for axis in range(axes))
+
+    def byte_move(amount: int) -> tuple[int, ...]:
+        return tuple(amount if axis != at else 0 for axis in range(axes))
+
+    lanes: list[Step] = [(2, row_move(1 << bit)) for bit in range(5)]
+    lanes += [(2, row_move(0)), (2, row_move(rows if is_split else 0))]
+    columns: list[Step] = [(radix, row_move(weight * SCALE_LANES)) for weight, radix in digits(rows // SCALE_LANES)]
+    columns += [(2, byte_move(4))] if words > 1 else []
+    total = rows * (2 if is_split else 1)
+    block: list[Step] = [(2, row_move(per_block) if side == "a" else row_move(0))]
+    total *= 2 if side == "a" and form.blocks == 2 else 1
+    steps = {"block": block, "tlane": lanes, "column": columns, "slot": [(2, byte_move(1)), (2, byte_move(2))]}
+    extents = {"row": total, "byte": 4 * words} if side == "a" else {"byte": 4 * words, "col": total}
+    return Layout.of_steps(extents, _in_order(steps, is_pair=form.blocks == 2))
+
+
+@cache
+def scaled_lines(form: TensorForm, side: str) -> tuple[int, ...]:
+    """For each row of A, or column of B, its coordinate in the layout of scale factors.
+
+    Space is padded, so the layout has coordinates of no row or column; of a pair with m 128 that is so in each half.
+    """
+    m, n, _ = form.shape
+    if side == "b" and form.blocks == 2 and m == SCALE_ROWS:
+        half = n // 2
+        return tuple(col // half * padded(half) + col % half for col in range(n))
+    return tuple(range(m if side == "a" else n))
+
+
+def copies_in_words(form: TensorForm, role: str, copies: int) -> str:
+    """What the copies of an operand in tensor memory are for."""
+    if role == "scale_b" and form.shape.m == SCALE_ROWS and form.blocks == 2:
+        return "lanes from 0 have the scale factors of the first half of B twice, lanes from 64 those of the second"
+    if role.startswith("scale"):
+        return "all four groups of 32 lanes hold the same scale factors"
+    if is_half(form):
+        return "16 of each 32 lanes are used: those from base lane 0, or those from base lane 16"
+    return f"every element is there {copies} times: each part of the columns of D is computed from its own"
+
+
+def split_of(spelling: TensorSpelling) -> int:
+    """The distance of the two halves of 16x32bx2 if nothing says another: the columns that a half reads."""
+    return spelling.repeat * (2 if spelling.word("pack") or spelling.word("unpack") else 1)
+
+
+@cache
+def access(
+    spelling: TensorSpelling,
+    column: int = 0,
+    base_lane: int = 0,
+    *,
+    split: int | None = None,
+    columns: int | None = None,
+) -> Layout:
+    """What the registers of a load or store hold: from (warp, lane, reg, slot) to (tlane, column, slot).
+
+    `column` and `base_lane` are of its address: a shape of 16 lanes reaches the lanes from base_lane, 0 or 16, of each
+    warp's 32. With pack or unpack a register is two columns, of each the lower half. `columns` is how many there are.
+    """
+    shape = spelling.word("lanes")
+    row = read_table("tcgen05")["access"][shape]
+    count = registers(spelling)[-1] if not spelling.op.endswith("spcompress") else spelling.repeat
+    is_packed = bool(spelling.word("pack") or spelling.word("unpack"))
+    factor = 2 if is_packed else 1
+    distance = split_of(spelling) if split is None else split
+    own = count * factor if shape == "16x32bx2" else 0
+    if own and (distance < own or distance % own or (distance // own) & (distance // own - 1)):
+        msg = f"{spelling.name}: halves {distance} columns apart are no linear layout; a power of two times {own} is"
+        raise InvalidOperand(msg)
+    named = {"split": (0, distance // factor, 0)}
+
+    def widened(steps: Iterable[Step]) -> list[Step]:
+        return [(radix, (lane, moved * factor, slot)) for radix, (lane, moved, slot) in steps]
+
+    def moves(text: str) -> list[Step]:
+        return widened((radix, (*move[:2], 0)) for radix, move in _moves(text, "lc ", named))
+
+    reg = moves(row["reg"])
+    repeats = count >> len(row["reg"].split())
+    reg += widened((radix, (0, weight * row["next"], 0)) for weight, radix in digits(repeats))
+    steps: dict[str, list[Step]] = {
+        "warp": [(2, (32, 0, 0)), (2, (64, 0, 0))],
+        "lane": moves(row["lane"]),
+        "reg": reg,
+        "slot": [(2, (0, 1, 0))] if is_packed else [],
+    }
+    reach = 1 + sum((radix - 1) * move[1] for of in steps.values() for radix, move in of)
+    size = 1 << (column + reach - 1).bit_length() if columns is None else columns
+    _check_address(
+        column, base_lane, reach, min(size, TENSOR_COLUMNS) if columns else TENSOR_COLUMNS, shape != "32x32b"
+    )
+    if column % (1 << (reach - 1).bit_length()):
+        msg = f"column {column} is no multiple of the {reach} columns that {spelling.name} reaches: ask from column 0"
+        raise InvalidOperand(msg)
+    extents = {"tlane": TENSOR_LANES, "column": size, "slot": 1}
+    return Layout.of_steps(extents, steps, (base_lane, column, 0))
+
+
+def _check_address(column: int, base_lane: int, reach: int, columns: int, is_half: bool) -> None:  # noqa: FBT001
+    if base_lane not in ((0, 16) if is_half else (0,)):
+        msg = f"base_lane is {'0 or 16' if is_half else '0'}, got {base_lane}"
+        raise InvalidOperand(msg)
+    if reach > columns:
+        msg = f"it reaches {reach} columns, and there are {columns}"
+        raise InvalidOperand(msg)
+    if not 0 <= column <= columns - reach:
+        msg = f"column is 0..{columns - reach} for {reach} columns, got {column}"
+        raise InvalidOperand(msg)
+
+
+def columns_read(spelling: TensorSpelling) -> int:
+    """How many columns a load or store reaches, from its first to its last."""
+    return access(spelling).outs["column"]
+
+
+@cache
+def copied(spelling: TensorSpelling) -> Layout:
+    """Where cp puts what it reads: from (tlane, column) to (row, word) of the source, words of 32 bits."""
+    name = ".".join(filter(None, (spelling.word("rows"), spelling.word("copies"))))
+    row = read_table("tcgen05")["copies"][name]
+    rows = int(spelling.word("rows").split("x")[0])
+    words = row["tlane"].split()
+    steps: dict[str, list[Step]] = {
+        "tlane": [(2, (0 if word in "0-" else int(word[1:]), 0)) for word in words],
+        "column": _along(1, 2, row["columns"]),
+    }
+    return Layout.of_steps({"row": rows, "word": row["columns"]}, steps)

@@ -1,0 +1,1 @@
+"""Layouts, their algebra and the notations that other projects write them in."""

@@ -1,0 +1,76 @@
+"""The text of bases: `c2 c4 r1+c8 0`, one word for each bit of an input, low bit first.
+
+A letter names a coordinate and a number says how far it moves; `+` joins the moves of one bit, `0` moves nothing. A
+digit that is larger than a bit is spelled by the bits that it would fill: of 24 columns the highest digit counts to 3
+and reads `c8 c16`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warpfrag.errors import InvalidOperand, quote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from warpfrag.layout.axes import Axis
+
+LONGEST_NUMBER = 10  # digits; no axis is that long
+
+
+def read_bases(name: str, text: str, outs: tuple[Axis, ...]) -> list[tuple[int, int]]:
+    """Radix and column of each digit of the input `name`; a column has a bit for each output digit that moves."""
+    return list(_columns(name, [_read_word(word, outs) for word in text.split()], outs))
+
+
+def write_basis(radix: int, moves: Iterable[tuple[str, int]]) -> list[str]:
+    """The words of a digit that moves these coordinates so far: one for a bit, several for a larger digit.
+
+    >>> write_basis(2, [("row", 1), ("col", 4)]), write_basis(3, [("col", 8)]), write_basis(2, [])
+    (['r1+c4'], ['c8', 'c16'], ['0'])
+    """
+    parts = list(moves)
+    bits = range((radix - 1).bit_length())
+    return ["+".join(f"{name[0]}{weight << bit}" for name, weight in parts) or "0" for bit in bits]
+
+
+def _read_word(word: str, outs: tuple[Axis, ...]) -> dict[str, int]:
+    """What a word moves: each coordinate and how far."""
+    by_letter = {axis.name[0]: axis for axis in outs}
+    if word == "0":
+        return {}
+    moves: dict[str, int] = {}
+    for part in word.split("+"):
+        number = part[1:]
+        is_number = number.isascii() and number.isdigit() and len(number) < LONGEST_NUMBER
+        if not (part and part[0] in by_letter and is_number):
+            msg = f"basis {quote(word)}: expected 0, or one of {' '.join(by_letter)} and a number, several joined by +"
+            raise InvalidOperand(msg)
+        axis = by_letter[part[0]]
+        if not 0 < int(number) < 1 << (axis.size - 1).bit_length():
+            msg = f"basis {quote(word)} oversteps {axis.name}, which is {axis.size}"
+            raise InvalidOperand(msg)
+        moves[axis.name] = moves.get(axis.name, 0) ^ int(number)
+    return {coordinate: move for coordinate, move in moves.items() if move}
+
+
+def _columns(name: str, words: list[dict[str, int]], outs: tuple[Axis, ...]) -> Iterator[tuple[int, int]]:
+    starts = {axis.name: sum(len(other.radices) for other in outs[:at]) for at, axis in enumerate(outs)}
+    cropped = {axis.name: axis for axis in outs if axis.radices and axis.radices[-1] != 2}
+    at = 0
+    while at < len(words):
+        moves = words[at]
+        axis = next((axis for axis in cropped.values() if moves.get(axis.name, 0) >= axis.weights[-1]), None)
+        if axis is None:
+            yield 2, sum(move << starts[coordinate] for coordinate, move in moves.items())
+            at += 1
+            continue
+        bits = (axis.radices[-1] - 1).bit_length()
+        expected = [{axis.name: axis.weights[-1] << bit} for bit in range(bits)]
+        if words[at : at + bits] != expected:
+            spelled = " ".join(f"{axis.name[0]}{word[axis.name]}" for word in expected)
+            msg = f"{axis.name} is {axis.size}, no power of two: {spelled} stand together in {name}, in this order"
+            raise InvalidOperand(msg)
+        yield axis.radices[-1], 1 << (starts[axis.name] + len(axis.radices) - 1)
+        at += bits

@@ -1,0 +1,260 @@
+"""CuTe: a layout as shapes and strides, from a thread and a value to an element's number.
+
+    ((_4,_8),(_2,_2,_2)):((_32,_1),(_16,_8,_128))
+
+In front of the colon are sizes, behind it strides, both in two parts: threads, then values. A thread is cut into digits
+by the sizes, the lowest first: thread 5 is 1 and 1, because 5 = 1 + 4 * 1. Each digit times its stride, and everything
+added, is the number of an element, counted down the columns: row + rows * col. So thread 5 starts at element
+32 + 1 = 33: row 1, col 2 of 16 rows.
+
+The text does not say how many rows there are, nor how many values share a register: the reader must be told. CuTe takes
+B as N x K, so its texts for B count columns first: `transposed`.
+
+Sizes and strides may have underscores (numbers known to the compiler) or none, and `Layout<Shape<...>, Stride<...>>` is
+read too. A digit that moves two coordinates has a stride that does. What is added cannot be a xor, so a layout in which
+two digits move the same bit has no such text, nor has one that does not start at element 0.
+
+    >>> from warpfrag.layout.linear_layout import Layout
+    >>> accumulator = Layout.parse(dict(row=16, col=8), lane="c2 c4 r1 r2 r4", reg="c1 r8")
+    >>> accumulator.to("cute")
+    '((_4,_8),(_2,_2)):((_32,_1),(_16,_8))'
+    >>> Layout.read("cute", "((4,8),(2,2)):((32,1),(16,8))", shape=(16, 8)) == accumulator
+    True
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from warpfrag.errors import InvalidOperand, quote
+from warpfrag.layout import tensor_memory_notation as tensor_memory
+from warpfrag.layout.axes import MAX_SIZE, Axis
+from warpfrag.layout.coordinates import LANES, check_flag
+from warpfrag.layout.scanner import MAX_DEPTH, Scanner
+from warpfrag.layout.thread_layout import (
+    MATRIX,
+    assemble,
+    check_onto,
+    check_slots,
+    dims_of,
+    shape_of,
+    threads_and_values,
+)
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterator, Sequence
+
+    from warpfrag.layout.linear_layout import Basis, Layout
+    from warpfrag.layout.thread_layout import Digit
+
+Tree: TypeAlias = "int | tuple[Tree, ...]"
+TUPLES = {"(": ")", "<": ">"}
+TUPLE_NAMES = ("Shape", "Stride", "Step", "Tile", "Coord", "tuple", "make_shape", "make_stride")
+NUMBER_NAMES = ("Int", "C", "constant")
+
+
+class Mode(NamedTuple):
+    """A digit of an index: how far it runs, and what one step of it adds."""
+
+    size: int
+    stride: int
+
+
+def write(layout: Layout, *, transposed: bool = False) -> str:
+    """The thread-value layout in CuTe's words; of tensor memory, its addresses."""
+    if tensor_memory.is_tensor_memory(layout):
+        return tensor_memory.write_cute(layout)
+    parts = threads_and_values("cute", layout)
+    dims = _order(layout.dims, transposed=transposed)
+    if any(layout.start):
+        msg = f"cute cannot express {layout}: it does not start at the first element, and a layout has no offset"
+        raise InvalidOperand(msg)
+    if not layout.is_additive:
+        msg = f"cute cannot express {layout}: two digits move the same bit, and strides are added, not joined by xor"
+        raise InvalidOperand(msg)
+    strides = {dim: prod(layout.outs[below] for below in dims[:at]) for at, dim in enumerate(dims)}
+
+    def modes(steps: list[Basis]) -> list[Mode]:
+        numbers = [
+            Mode(step.radix, sum(strides[dim] * index for dim, index in step.moves._asdict().items())) for step in steps
+        ]
+        return _coalesced(numbers)
+
+    threads, values = map(modes, parts)
+    sizes = f"({_text([mode.size for mode in threads], 1)},{_text([mode.size for mode in values], 1)})"
+    return f"{sizes}:({_text([mode.stride for mode in threads], 0)},{_text([mode.stride for mode in values], 0)})"
+
+
+def read(
+    text: object,
+    *,
+    shape: Sequence[int] | None = None,
+    slots: int = 1,
+    dims: Sequence[str] | None = None,
+    transposed: bool = False,
+) -> Layout:
+    """The layout that a thread-value text says, for coordinates that run as far as `shape` says.
+
+    A text of tensor memory begins with its pointer, `tmem_[32b](0x0000.0000) o`, and has its shape in it.
+    """
+    pointer = tensor_memory.POINTER.match(text) if isinstance(text, str) else None
+    if pointer is not None:
+        return _read_tensor_memory(str(text), pointer, dims_of("cute", len(MATRIX), dims))
+    threads, values = _modes(text)
+    if shape is None:
+        msg = "cute: the text numbers elements; say how far rows and columns run, as in shape=(16, 8)"
+        raise InvalidOperand(msg)
+    sizes = shape_of("cute", shape)
+    check_slots("cute", slots)
+    names = dims_of("cute", len(sizes), dims)
+    extents = dict(zip(_order(names, transposed=transposed), sizes, strict=True))
+    last = sum((mode.size - 1) * mode.stride for mode in chain(threads, values))
+    if last >= prod(sizes):
+        extent = "x".join(map(str, sizes))
+        msg = f"cute: the layout reaches element {last}, but {extent} has {prod(sizes)}: is this the shape it is for?"
+        raise InvalidOperand(msg)
+
+    def digits(parts: list[Mode]) -> Iterator[Digit]:
+        for size, stride in parts:
+            counted = 1
+            for radix in Axis.of_size("a mode", size).radices:
+                index, moves = stride * counted, {}
+                for name, extent in extents.items():
+                    index, moves[name] = divmod(index, extent)
+                yield radix, [moves[name] for name in names]
+                counted *= radix
+
+    parts = digits(_cut(threads, LANES)), digits(_cut(values, slots))
+    layout = assemble("cute", {name: extents[name] for name in names}, *parts, slots)
+    if not layout.is_additive:
+        msg = "cute: two digits of this layout move the same bit, and their sum is no xor; is the shape right?"
+        raise InvalidOperand(msg)
+    return check_onto("cute", layout)
+
+
+def _read_tensor_memory(text: str, pointer: re.Match[str], dims: Sequence[str]) -> Layout:
+    """A text that begins with a pointer into tensor memory."""
+    bits = int(pointer[1][:3])
+    if bits not in (4, 8, 16, 32):
+        msg = f"cute: elements of tensor memory have 4, 8, 16 or 32 bits, got {bits}"
+        raise InvalidOperand(msg)
+    return tensor_memory.read_cute(text, _modes(text[pointer.end() :], "(rows, columns)"), bits, dims)
+
+
+def _order(dims: tuple[str, ...], *, transposed: bool) -> tuple[str, ...]:
+    """The coordinates in the order in which elements are counted, the quickest first."""
+    if not check_flag("transposed", transposed):
+        return dims
+    if len(dims) != len(MATRIX):
+        msg = f"cute: only a matrix of two coordinates can be transposed; this has {', '.join(dims)}"
+        raise InvalidOperand(msg)
+    return dims[::-1]
+
+
+def _coalesced(modes: list[Mode]) -> list[Mode]:
+    """The fewest modes: one that goes on where the one below ends is part of it."""
+    coalesced: list[Mode] = []
+    for mode in modes:
+        if coalesced and mode.stride == coalesced[-1].size * coalesced[-1].stride:
+            coalesced[-1] = Mode(coalesced[-1].size * mode.size, coalesced[-1].stride)
+        else:
+            coalesced.append(mode)
+    return coalesced
+
+
+def _cut(modes: list[Mode], size: int) -> list[Mode]:
+    """The modes, one of them in two if those below then count to a size: 6 is 3 times 2 where 3 share a register."""
+    cut, counted = [], 1
+    for mode in modes:
+        below = size // counted
+        if 1 < below < mode.size and not mode.size % below and below * counted == size:
+            cut += [Mode(below, mode.stride), Mode(mode.size // below, mode.stride * below)]
+        else:
+            cut.append(mode)
+        counted *= mode.size
+    return cut
+
+
+def _text(numbers: list[int], none: int) -> str:
+    """Numbers as a tuple; one stands alone."""
+    words = [f"_{number}" for number in numbers or [none]]
+    return words[0] if len(words) == 1 else f"({','.join(words)})"
+
+
+def _modes(text: object, parts: str = "(threads, values)") -> tuple[list[Mode], list[Mode]]:
+    """The modes of the two parts that a text says: of threads and values, or of rows and columns."""
+    scanner = Scanner("cute", text)
+    if scanner.skip("using"):
+        scanner.take()
+        scanner.expect("=")
+    if scanner.word.rpartition("::")[2] == "Layout":
+        scanner.take()
+        scanner.expect("<")
+        sizes = _tree(scanner)
+        scanner.expect(",")
+        strides = _tree(scanner)
+        scanner.expect(">")
+        scanner.skip("{", "}")
+    else:
+        sizes = _tree(scanner)
+        scanner.expect(":")
+        strides = _tree(scanner)
+    scanner.skip(";")
+    scanner.end()
+    if isinstance(sizes, int) or len(sizes) != 2:
+        msg = f"cute: expected two parts, {parts}; got {1 if isinstance(sizes, int) else len(sizes)}"
+        raise InvalidOperand(msg)
+    modes = [list(_pairs(part, stride)) for part, stride in zip(sizes, _alike(sizes, strides), strict=True)]
+    places = prod(mode.size for mode in chain(*modes))
+    if not 0 < places <= MAX_SIZE:
+        msg = f"cute: expected 1 to {MAX_SIZE} places of threads and values, got {places}"
+        raise InvalidOperand(msg)
+    return modes[0], modes[1]
+
+
+def _tree(scanner: Scanner, depth: int = 0) -> Tree:
+    """A number, or a tuple of such."""
+    if depth > MAX_DEPTH:
+        scanner.refuse(f"expected tuples at most {MAX_DEPTH} deep")
+    name = scanner.word.rpartition("::")[2]
+    if name in NUMBER_NAMES:
+        scanner.take()
+        scanner.expect("<")
+        number = scanner.number()
+        scanner.expect(">")
+        scanner.skip("{", "}")
+        return number
+    if name in TUPLE_NAMES:
+        scanner.take()
+    elif name not in TUPLES:
+        number = scanner.number("_")
+        scanner.skip("{", "}")
+        return number
+    closing = TUPLES[scanner.choice(TUPLES)]
+    parts = [_tree(scanner, depth + 1)]
+    while not scanner.skip(closing):
+        if not scanner.skip(","):
+            scanner.refuse(f"expected ',' or {closing!r}")
+        parts.append(_tree(scanner, depth + 1))
+    return tuple(parts) if len(parts) > 1 else parts[0]  # CUTLASS itself writes Shape<_8>, and not always on both sides
+
+
+def _alike(sizes: Tree, strides: Tree) -> tuple[Tree, ...]:
+    """The parts of the strides, refused unless there are as many as of the sizes."""
+    if isinstance(sizes, int) or isinstance(strides, int) or len(sizes) != len(strides):
+        msg = f"cute: strides are grouped as sizes are; got {quote(strides)} for {quote(sizes)}"
+        raise InvalidOperand(msg)
+    return strides
+
+
+def _pairs(sizes: Tree, strides: Tree) -> Iterator[Mode]:
+    """The modes of a tree of sizes and one of strides, the lowest first; those that do not count are left out."""
+    if isinstance(sizes, int) and isinstance(strides, int):
+        if sizes != 1:
+            yield Mode(sizes, strides)
+        return
+    for size, stride in zip(() if isinstance(sizes, int) else sizes, _alike(sizes, strides), strict=True):
+        yield from _pairs(size, stride)

@@ -1,0 +1,112 @@
+"""numpy: an index array for each coordinate, with an axis for each input.
+
+`matrix[rows, cols]` then is the fragment: what each lane, register and slot holds. Index arrays that
+came from anywhere (a kernel that wrote its coordinates, a table of a paper) are read as a layout if they are one.
+
+    >>> from warpfrag.layout.linear_layout import Layout
+    >>> small = Layout.parse(dict(row=2, col=2), lane="r1", slot="c1")
+    >>> {name: array.tolist() for name, array in small.to("numpy").items()}
+    {'row': [[[0, 0]], [[1, 1]]], 'col': [[[0, 1]], [[0, 1]]]}
+    >>> Layout.read("numpy", small.to("numpy")) == small
+    True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import TYPE_CHECKING
+
+from warpfrag.errors import InvalidOperand, quote
+from warpfrag.layout.axes import MAX_SIZE, Axis
+from warpfrag.layout.coordinates import REGISTERS
+from warpfrag.layout.linear_layout import Layout
+from warpfrag.layout.thread_layout import shape_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Indices = NDArray[np.intp]
+
+
+def write(layout: Layout) -> dict[str, Indices]:
+    """The coordinates of every place."""
+    import numpy as np
+
+    if not layout.is_bitwise:
+        elements = np.array([layout.at(**place._asdict()) for place in layout.places()], np.intp)
+        return {dim: elements[:, at].reshape(*layout.ins.values()) for at, dim in enumerate(layout.dims)}
+    # xor joins what each input does alone, so a few look-ups give all places
+    indices = {dim: np.full((1,) * len(layout.ins), index, np.intp) for dim, index in layout.start._asdict().items()}
+    nowhere = dict.fromkeys(layout.ins, 0)
+    for axis, (name, size) in enumerate(layout.ins.items()):
+        alone = [layout.at(**{**nowhere, name: index}) for index in range(size)]
+        shape = [size if other == axis else 1 for other in range(len(layout.ins))]
+        for dim, start in layout.start._asdict().items():
+            moved = np.array([getattr(element, dim) ^ start for element in alone], np.intp)
+            indices[dim] = indices[dim] ^ moved.reshape(shape)
+    return indices
+
+
+def read(source: object, *, shape: Sequence[int] | None = None) -> Layout:
+    """The layout whose coordinates these are, axes (lane, reg, slot), or (warp, lane, reg, slot)."""
+    import numpy as np
+
+    arrays = _arrays(source)
+    dims = tuple(arrays)
+    elements = np.stack([*arrays.values()], axis=-1)
+    sizes = elements.shape[:-1]
+    reach = [int(last) + 1 for last in elements.reshape(-1, len(dims)).max(axis=0)]
+    extents = dict(zip(dims, reach if shape is None else shape_of("numpy", shape, len(dims)), strict=True))
+    inputs = REGISTERS if len(sizes) == len(REGISTERS) else REGISTERS[1:][: len(sizes)]
+    first = elements[(0,) * len(sizes)]
+    steps = {}
+    for at, (name, size) in enumerate(zip(inputs, sizes, strict=True)):
+        axis = Axis.of_size(name, size)
+        images = [
+            elements[tuple(weight if other == at else 0 for other in range(len(sizes)))] for weight in axis.weights
+        ]
+        steps[name] = [
+            (radix, [int(index) for index in (image ^ first if radix == 2 else image - first)])
+            for radix, image in zip(axis.radices, images, strict=True)
+        ]
+    layout = Layout.of_steps(extents, steps, [int(index) for index in first])
+    wrong = np.argwhere((elements != np.stack([*write(layout).values()], axis=-1)).any(axis=-1))
+    if wrong.size:
+        place, came = dict(zip(inputs, wrong[0].tolist(), strict=True)), elements[tuple(wrong[0])].tolist()
+        msg = f"numpy: these arrays are no linear map: {place} has {came}, and not {list(layout.at(**place))}"
+        raise InvalidOperand(msg)
+    return layout
+
+
+def _arrays(source: object) -> dict[str, Indices]:
+    """Index arrays of one shape by coordinate, refused where they are none."""
+    import numpy as np
+
+    from warpfrag.formats.arrays import as_array
+
+    if not isinstance(source, Mapping) or not source or not all(isinstance(name, str) for name in source):
+        msg = f"numpy: expected an index array for each coordinate, {{'row': ..., 'col': ...}}; got {quote(source)}"
+        raise InvalidOperand(msg)
+    arrays = {}
+    for name, indices in source.items():
+        array = as_array(indices, f"numpy: {name}")
+        if (
+            array.dtype.kind not in "iu"
+            or not 0 < array.ndim <= len(REGISTERS)
+            or not 0 < prod(array.shape) <= MAX_SIZE
+        ):
+            msg = f"numpy: {name} is an array of integers with axes (lane, reg, slot), got {quote(indices)}"
+            raise InvalidOperand(msg)
+        arrays[name] = array.astype(np.intp)
+        if arrays[name].min() < 0 or arrays[name].max() >= MAX_SIZE:
+            msg = f"numpy: {name} counts from 0 on, below {MAX_SIZE}; got {arrays[name].min()} to {arrays[name].max()}"
+            raise InvalidOperand(msg)
+    if len({array.shape for array in arrays.values()}) > 1:
+        shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
+        msg = f"numpy: the arrays of all coordinates have one shape; got {shapes}"
+        raise InvalidOperand(msg)
+    return arrays

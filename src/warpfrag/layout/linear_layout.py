@@ -1,0 +1,501 @@
+"""A layout is one linear map from places in a warp to elements of a matrix.
+
+**In a sentence.** A fragment spreads a matrix over the registers of 32 lanes; its layout says, for every
+(lane, reg, slot), which (row, col) sits there.
+
+**A small case.** The accumulator of an m16n8 instruction: lane 5 holds rows 1 and 9, columns 2 and 3.
+
+    reg 0: (1, 2)     reg 1: (1, 3)     reg 2: (9, 2)     reg 3: (9, 3)
+
+**The rule.** Write lane, reg and slot in binary. Every bit that is 1 contributes a fixed step, its *basis*, and the
+contributions are joined by xor. So a handful of bases says everything. The accumulator is
+
+    lane: c2 c4 r1 r2 r4    reg: c1 r8    slot: none
+
+read as: bit 0 of the lane moves 2 columns, bit 1 moves 4 columns, bits 2, 3 and 4 move 1, 2 and 4 rows; bit 0 of
+the register moves 1 column, bit 1 moves 8 rows. Lane 5 is bits 0 and 2: columns + 2, rows + 1.
+
+**Examples.** `at` evaluates the map, `where` inverts it:
+
+    >>> from warpfrag.layout.linear_layout import Layout
+    >>> accumulator = Layout.parse(dict(row=16, col=8), lane="c2 c4 r1 r2 r4", reg="c1 r8")
+    >>> accumulator.at(lane=5, reg=2, slot=0)
+    Coordinate(row=9, col=2)
+    >>> accumulator.where(row=9, col=3)
+    [Place(lane=5, reg=3, slot=0)]
+
+**The algebra.** Layouts are put together and taken apart without leaving the type. `outer @ inner` does one after the
+other and `inverse` goes back; `low * high` puts one beside or above the other, `divide_left` and `divide_right` undo
+that; `tiled` repeats a tile, `fix` holds an input still, `sublayout` leaves axes out, `rename` and `reshape` change the
+names and the grouping of axes. Two tiles of the accumulator make a 16 x 16 matrix; asked where its elements
+sit in the A of the next product, the answer is the identity, so nothing moves:
+
+    >>> a = Layout.parse(dict(row=16, col=16), lane="c2 c4 r1 r2 r4", reg="r8 c8", slot="c1")
+    >>> print(a.inverse() @ accumulator.tiled(col=2))
+    lane: l1 l2 l4 l8 l16 | reg: s1 r1 r2 | slot: -
+    >>> (a.inverse() @ accumulator.tiled(col=2)).is_trivial_over("lane")
+    True
+
+**Several coordinates at once.** A basis may move more than one coordinate: `c4+r1` moves 4 columns and 1 row. A swizzle
+is such a map, and so is any composition.
+
+**Copies.** A basis may be `0`: that bit moves nowhere, so two places hold the same element (wmma keeps f16
+fragments twice). That is why the map goes from places to elements: the other direction is not a function.
+`where` lists every holder, and the first is the one the hardware reads; `inverse` gives that one.
+
+**Sizes that are no power of two.** 24 columns are 8 times 3: three bits and a *digit* that counts 0, 1, 2. The text
+spells the digit by the bits it would fill, `c8 c16`, and the fourth value is cropped. Such a digit goes from one axis
+to another as it is; only bits are joined by xor.
+
+    >>> wide = Layout.parse(dict(row=16, col=24), lane="c2 c4 r1 r2 r4", reg="c1 r8 c8 c16")
+    >>> wide.ins, wide.at(lane=0, reg=11)
+    ({'lane': 32, 'reg': 12, 'slot': 1}, Coordinate(row=8, col=17))
+
+**Proof.** Reading a layout checks its *rank*: the bases must reach every bit of every coordinate, none of them twice,
+so each element has a holder and no element is lost. One wrong basis in a table row is found when it is read.
+
+**More axes.** The axes need not be these. m8n8k4 has a third coordinate, `mma`; ldmatrix has `matrix`; the metadata
+word of a sparse instruction is a map to (selector, row, chunk); a warpgroup has `warp` before `lane`. It is always this
+type, and only `core` reads its columns: others ask `at`, `where`, `steps`, `runs` and `along`, and print `bases`.
+
+**Elsewhere.** CuTe, Triton and MLIR write down the same maps in their own words: `to` writes them, `read` reads them.
+
+    >>> accumulator.to("cute")
+    '((_4,_8),(_2,_2)):((_32,_1),(_16,_8))'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from itertools import chain, product
+from math import prod
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, overload
+
+from warpfrag.errors import InvalidOperand, quote
+from warpfrag.layout.axes import Axis, digits_of
+from warpfrag.layout.basis_text import read_bases, write_basis
+from warpfrag.layout.coordinates import REGISTERS, Coordinate, Place, check_flag, check_index, coordinate_type
+from warpfrag.layout.deprecation import renamed_parameters
+from warpfrag.layout.digit_runs import diagonals
+from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.layout.gf2 import Echelon
+from warpfrag.layout.linear_map import LinearMap, check_axis
+from warpfrag.layout.providers import card, converter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+MAX_INDEX = 1 << 32  # of what a map reaches
+MAY_BE_LEFT_OUT = frozenset({"reg", "slot"})
+"""Inputs that are 0 where `at` is not told."""
+
+
+class DigitRun(NamedTuple):
+    """Neighbouring digits that stay neighbours: source // divide % modulo * multiply is a part of the result.
+
+    All parts of a result are joined by xor; parts that share no bits may as well be added.
+    """
+
+    source: str
+    divide: int
+    modulo: int
+    multiply: int
+
+
+class Basis(NamedTuple):
+    """What a one in a digit of an input moves: the radix of the digit, and how far each coordinate goes."""
+
+    radix: int
+    moves: Coordinate
+
+
+@frozen_dataclass(eq=False)
+class Layout(LinearMap):
+    """A linear map from places to elements; see the top of this file. `linear_map` has its algebra."""
+
+    # ---- reading and writing
+
+    @classmethod
+    def parse(cls, extents: Mapping[str, int], **bases: str) -> Layout:
+        """Read bases written as text, low bit first, for each input axis.
+
+        `c2` moves col by 2 (the first letter names the coordinate), `c4+r1` moves two, `0` none. Refused where an
+        element would have no place, or two bits would move the same.
+        """
+        if not isinstance(extents, Mapping) or not all(isinstance(name, str) for name in extents):
+            msg = (
+                f"expected the coordinates and how far they run, such as {{'row': 16, 'col': 8}}; got {quote(extents)}"
+            )
+            raise InvalidOperand(msg)
+        outs = tuple(Axis.of_size(name, size) for name, size in extents.items())
+        letters = [axis.name[:1] for axis in outs]
+        if len(set(letters)) < len(letters) or not all(letters):
+            msg = f"coordinates are told apart by their first letters, got {', '.join(map(quote, extents))}"
+            raise InvalidOperand(msg)
+        for axis, text in bases.items():
+            if not isinstance(text, str):
+                msg = f"the bases of {axis} are a text such as 'c2 c4 r1', got {quote(text)}"
+                raise InvalidOperand(msg)
+        if "lane" in bases:
+            bases = {
+                name: bases.get(name, "") for name in REGISTERS if name in bases or name in MAY_BE_LEFT_OUT
+            } | bases
+        digits_of_input = {axis: read_bases(axis, text, outs) for axis, text in bases.items()}
+        ins = tuple(Axis(axis, tuple(radix for radix, _ in digits)) for axis, digits in digits_of_input.items())
+        layout = cls(ins, outs, tuple(column for digits in digits_of_input.values() for _, column in digits))
+        layout._check_rank()
+        return layout
+
+    @classmethod
+    def of_steps(
+        cls,
+        extents: Mapping[str, int],
+        steps: Mapping[str, Iterable[tuple[int, Iterable[int]]]],
+        origin: Iterable[int] | None = None,
+    ) -> Layout:
+        """The map whose `steps` these are: for each digit of each input its radix, and how far each coordinate goes."""
+        _check_steps(extents, steps, origin)
+        digits = {name: [(radix, tuple(moves)) for radix, moves in of_input] for name, of_input in steps.items()}
+        larger = [(radix, moves) for of_input in digits.values() for radix, moves in of_input if radix > 2]
+        outs = tuple(
+            Axis.cut(name, size, ((moves[at], radix) for radix, moves in larger if moves[at]))
+            for at, (name, size) in enumerate(extents.items())
+        )
+
+        def column(moves: Iterable[int]) -> int:
+            mask, start = 0, 0
+            for axis, index in zip(outs, moves, strict=True):
+                mask |= axis.mask(index) << start
+                start += len(axis.radices)
+            return mask
+
+        ins = tuple(Axis(name, tuple(radix for radix, _ in of_input)) for name, of_input in digits.items())
+        columns = tuple(column(moves) for of_input in digits.values() for _, moves in of_input)
+        return cls(ins, outs, columns, 0 if origin is None else column(origin))
+
+    @classmethod
+    @renamed_parameters({"given": "source"})
+    def read(
+        cls,
+        notation: str,
+        source: object,
+        *,
+        shape: Sequence[int] | None = None,
+        slots: int | None = None,
+        dims: Sequence[str] | None = None,
+        transposed: bool = False,
+    ) -> Layout:
+        """The layout that a source means in another notation: cute, triton and json are text, numpy index arrays.
+
+        CuTe's text has neither extents nor registers: `shape` says how far the coordinates run, and `slots` how many
+        values share a register, 1 by default. `transposed`: the text counts columns first, as CuTe does for B, which
+        it takes as N x K. `dims` names the coordinates where they are not row and col.
+        """
+        options = {
+            "shape": shape,
+            "slots": slots,
+            "dims": dims,
+            "transposed": check_flag("transposed", transposed) or None,
+        }
+        read = converter(notation, "read")
+        return cast("Layout", read(source, **{name: value for name, value in options.items() if value is not None}))
+
+    @overload
+    def to(self, notation: Literal["numpy"]) -> dict[str, NDArray[np.intp]]: ...
+
+    @overload
+    def to(self, notation: Literal["cute", "triton", "mlir", "c", "json"], *, transposed: bool = False) -> str: ...
+
+    @overload
+    def to(self, notation: str, *, transposed: bool = False) -> str | dict[str, NDArray[np.intp]]: ...
+
+    def to(self, notation: str, *, transposed: bool = False) -> str | dict[str, NDArray[np.intp]]:
+        """Write it in another notation: cute, triton, mlir, c, json as text; numpy gives an index array per coordinate.
+
+        InvalidOperand where the notation cannot express it. `transposed` is for cute: columns first, as CuTe has B.
+        """
+        options = {"transposed": True} if check_flag("transposed", transposed) else {}
+        return cast("str | dict[str, NDArray[np.intp]]", converter(notation, "write")(self, **options))
+
+    def __repr__(self) -> str:
+        """The extents of the coordinates, and the bases."""
+        extents = ", ".join(f"{name} {size}" for name, size in self.outs.items())
+        return f"<Layout of {extents}; {self}>"
+
+    def __str__(self) -> str:
+        """The bases, as a table row spells them."""
+        spelled = [f"{name}: {text or '-'}" for name, text in self.bases.items()]
+        start = "+".join(
+            f"{name[0]}{index}"
+            for name, index in zip(self.outs, self._unpacked(self._packed_origin), strict=True)
+            if index
+        )
+        return " | ".join(spelled + ([f"from {start}"] if start else []))
+
+    @cached_property
+    def bases(self) -> dict[str, str]:
+        """The text of each input axis: what `parse` reads."""
+        texts = {}
+        for axis, digits in digits_of(self.in_axes):
+            words = (self._words(self.columns[digit], self._in_radices[digit]) for digit in digits)
+            texts[axis.name] = " ".join(chain.from_iterable(words))
+        return texts
+
+    def _words(self, column: int, radix: int) -> list[str]:
+        moves = (
+            (axis.name, weight)
+            for axis, digits in digits_of(self.out_axes)
+            for weight, digit in zip(axis.weights, digits, strict=True)
+            if column >> digit & 1
+        )
+        return write_basis(radix, moves)
+
+    def _check_rank(self) -> None:
+        """Refuse a map that loses an element, or in which a basis repeats what others do."""
+        rows, repeated = Echelon(), []
+        for column in self.columns:
+            repeated += [column] * bool(column and not rows.rest(column))
+            rows.add(column)
+        lost = [1 << digit for digit in range(len(self._out_radices)) if rows.rest(1 << digit)]
+        faults = {
+            "it loses": [word for column in lost for word in self._words(column, 2)],
+            "it repeats": [word for column in repeated for word in self._words(column, 2)],
+        }
+        reasons = [f"{fault} {' '.join(dict.fromkeys(words))}" for fault, words in faults.items() if words]
+        if reasons:
+            shape = tuple(self.outs.values())
+            msg = f"layout {self} of shape {shape} has not full rank: {'; '.join(reasons)}"
+            raise InvalidOperand(msg)
+
+    def _repr_html_(self) -> str:
+        """A card for notebooks."""
+        return card("layout", self)
+
+    # ---- sizes
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """The names of the coordinates."""
+        return tuple(self.outs)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """How far the coordinates run."""
+        return tuple(self.outs.values())
+
+    @property
+    def lanes(self) -> int:
+        """How many lanes of a warp take part: 32, or fewer for the addresses of a small ldmatrix."""
+        return self.ins.get("lane", 1)
+
+    @property
+    def regs(self) -> int:
+        """Registers per lane."""
+        return self.ins.get("reg", 1)
+
+    @property
+    def slots(self) -> int:
+        """Elements per register."""
+        return self.ins.get("slot", 1)
+
+    # ---- evaluating
+
+    def at(self, **place: int) -> Coordinate:
+        """The element at a place, as a named tuple of its coordinates; reg and slot are 0 where they are left out."""
+        ins = self.ins.keys()
+        if place.keys() != ins and not ins - MAY_BE_LEFT_OUT <= place.keys() <= ins:
+            kind = "inputs" if issubclass(self._place_type, Place) else "coordinates"
+            msg = f"expected the {kind} {', '.join(self.ins)}; got {', '.join(place) or 'none'}"
+            raise InvalidOperand(msg)
+        packed = self._packed_origin
+        for name, table in self._packed_steps:
+            packed ^= table[check_index(name, place.get(name, 0), len(table))]
+        return self._element_type._make(self._unpacked(packed))
+
+    def where(self, **element: int) -> list[Place]:
+        """Every place that holds an element, sorted; the first is the one the hardware reads.
+
+        None where the map does not reach it, as a load of some columns does not reach the others.
+        """
+        if not self.is_onto:
+            return self._reached(element)
+        back = self._first_place
+        first = back._pack(back.at(**element))  # noqa: SLF001 (of this type)
+        make: Callable[[Iterable[int]], Any] = self._place_type._make
+        return sorted(make(back._unpacked(first ^ other)) for other in self._packed_copies)  # noqa: SLF001
+
+    def _reached(self, element: dict[str, int]) -> list[Place]:
+        """The places of an element that a map may not reach."""
+        if element.keys() != self.outs.keys():
+            msg = f"expected the coordinates {', '.join(self.outs)}; got {', '.join(element) or 'none'}"
+            raise InvalidOperand(msg)
+        indices = tuple(check_index(name, element[name], size) for name, size in self.outs.items())
+        return self._by_element.get(indices, [])
+
+    @cached_property
+    def _by_element(self) -> dict[tuple[int, ...], list[Place]]:
+        """The places of every element that the map reaches, sorted."""
+        result: dict[tuple[int, ...], list[Place]] = {}
+        for place in self.places():
+            result.setdefault(tuple(self.at(**place._asdict())), []).append(place)
+        return result
+
+    def places(self) -> Iterator[Place]:
+        """Every place, the first input slowest."""
+        make: Callable[[Iterable[int]], Any] = self._place_type._make
+        return map(make, product(*map(range, self.ins.values())))
+
+    # An element *packed* is one integer in which every digit has bits of its own, so that one xor joins all axes.
+
+    @cached_property
+    def _shifts(self) -> list[int]:
+        """Where each digit of the outputs starts in a packed element."""
+        widths = [(radix - 1).bit_length() for radix in self._out_radices]
+        return [sum(widths[:digit]) for digit in range(len(widths))]
+
+    def _packed(self, mask: int) -> int:
+        """The packed element whose digits in a mask are 1, and 0 elsewhere."""
+        packed = 0
+        for shift in self._shifts:
+            packed |= (mask & 1) << shift
+            mask >>= 1
+        return packed
+
+    def _pack(self, indices: Iterable[int]) -> int:
+        packed = 0
+        shifts = iter(self._shifts)
+        for axis, index in zip(self.out_axes, indices, strict=True):
+            for radix in axis.radices:
+                index, digit = divmod(index, radix)  # noqa: PLW2901 (the rest of the index)
+                packed |= digit << next(shifts)
+        return packed
+
+    def _unpacked(self, packed: int) -> list[int]:
+        """The coordinates of a packed element."""
+        return [
+            axis.unpack(packed >> shift & ones) if axis else packed >> shift & ones for shift, ones, axis in self._spans
+        ]
+
+    @cached_property
+    def _spans(self) -> list[tuple[int, int, Axis | None]]:
+        """Where each coordinate starts in a packed element, its bits as a mask, its axis if they are not its index."""
+        spans, start = [], 0
+        for axis in self.out_axes:
+            width = sum((radix - 1).bit_length() for radix in axis.radices)
+            spans.append((start, (1 << width) - 1, None if axis.is_plain else axis))
+            start += width
+        return spans
+
+    @cached_property
+    def _packed_origin(self) -> int:
+        return self._packed(self.origin)
+
+    @cached_property
+    def _packed_copies(self) -> list[int]:
+        """What the packed places of two holders of one element differ by."""
+        return [self._first_place._packed(mask) for mask in self._kernel_span]  # noqa: SLF001 (of this type)
+
+    @cached_property
+    def _packed_steps(self) -> list[tuple[str, list[int]]]:
+        """For each input, what each of its indices contributes to the packed element."""
+        tables = []
+        for axis, digits in digits_of(self.in_axes):
+            table = [0]
+            for radix, digit in zip(axis.radices, digits, strict=True):
+                step = self._packed(self.columns[digit])
+                table = [count * step ^ lower for count in range(radix) for lower in table]
+            tables.append((axis.name, table))
+        return tables
+
+    # ---- what others derive from it
+
+    def runs(self, out: str) -> list[DigitRun]:
+        """What makes up one coordinate, the highest part first: the fewest runs of digits."""
+        check_axis(out, self.outs)
+        axis, targets = next(pair for pair in digits_of(self.out_axes) if pair[0].name == out)
+        runs = []
+        for source, digits in digits_of(self.in_axes):
+            pairs = (
+                (at, to)
+                for at, digit in enumerate(digits)
+                for to, target in enumerate(targets)
+                if self.columns[digit] >> target & 1
+            )
+            for at, to, length in diagonals(pairs):
+                modulo = prod(source.radices[at : at + length])
+                runs.append(DigitRun(source.name, source.weights[at], modulo, axis.weights[to]))
+        return sorted(runs, key=lambda run: (-run.multiply, -run.divide))
+
+    def digits(self, source: str) -> list[tuple[int, int]]:
+        """How an input is cut: the weight and the radix of each of its digits, low first."""
+        check_axis(source, self.ins)
+        axis = next(axis for axis in self.in_axes if axis.name == source)
+        return list(zip(axis.weights, axis.radices, strict=True))
+
+    def steps(self, source: str) -> list[Basis]:
+        """What a one in each digit of an input moves, low digit first; `of_steps` goes back."""
+        check_axis(source, self.ins)
+        digits = next(digits for axis, digits in digits_of(self.in_axes) if axis.name == source)
+        return [Basis(self._in_radices[digit], self._element(self.columns[digit])) for digit in digits]
+
+    @property
+    def start(self) -> Coordinate:
+        """The element where all inputs are 0."""
+        return self._element(self.origin)
+
+    def _element(self, mask: int) -> Coordinate:
+        return self._element_type._make(self._unpacked(self._packed(mask)))
+
+    def along(self, source: str) -> str:
+        """The coordinate along which an input counts one by one; nothing where it counts otherwise."""
+        check_axis(source, self.ins)
+        size = self.ins[source]
+        for out in self.outs:
+            alone = all(not self._touches(source, other) for other in self.outs if other != out)
+            if alone and [run for run in self.runs(out) if run.source == source] == [DigitRun(source, 1, size, 1)]:
+                return out
+        return ""
+
+    def _touches(self, source: str, out: str) -> bool:
+        return any(run.source == source for run in self.runs(out))
+
+    # ---- inside
+
+    @cached_property
+    def _element_type(self) -> type[Coordinate]:
+        return coordinate_type(tuple(self.outs))
+
+    @cached_property
+    def _place_type(self) -> type[Coordinate]:
+        return coordinate_type(tuple(self.ins))
+
+
+def _check_steps(extents: object, steps: object, origin: object) -> None:
+    """Refuse what is no description of a map: names with extents, and for each input digits with as many moves."""
+
+    def is_index(number: object) -> bool:
+        return isinstance(number, int) and not isinstance(number, bool) and 0 <= number < MAX_INDEX
+
+    def are_moves(moves: object) -> bool:
+        if not isinstance(moves, tuple | list) or not isinstance(extents, Mapping):
+            return False
+        return len(moves) == len(extents) and all(map(is_index, moves))
+
+    def is_digit(digit: object) -> bool:
+        return isinstance(digit, tuple | list) and len(digit) == 2 and is_index(digit[0]) and are_moves(digit[1])
+
+    is_extents = isinstance(extents, Mapping) and all(isinstance(name, str) for name in extents)
+    is_steps = isinstance(steps, Mapping) and all(
+        isinstance(name, str) and isinstance(digits, tuple | list) and all(map(is_digit, digits))
+        for name, digits in steps.items()
+    )
+    if not (is_extents and is_steps and (origin is None or are_moves(origin))):
+        msg = (
+            "expected coordinates with how far they run, and for each input its digits as (radix, moves), such as "
+            f"{{'row': 2}}, {{'lane': [(2, (1,))]}}; got {quote(extents)}, {quote(steps)}, {quote(origin)}"
+        )
+        raise InvalidOperand(msg)

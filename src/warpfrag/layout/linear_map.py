@@ -1,0 +1,587 @@
+"""Linear maps between named axes, and their algebra: what a layout is made of.
+
+**A map is a matrix of bits.** Every axis is cut into digits, nearly always bits. `columns` has an integer for each
+digit of the inputs: bit d of it says that this input digit moves output digit d, the digits counted through all axes,
+low first. What several inputs move is joined by xor. A swizzle of two bits: bit 1 of `x` moves both bits of `y`.
+
+    >>> swizzle = LinearMap((Axis("x", (2, 2)),), (Axis("y", (2, 2)),), columns=(0b01, 0b11))
+    >>> (swizzle @ swizzle.rename(x="z", y="x")).columns  # done twice: the identity
+    (1, 2)
+
+**Larger digits.** A digit of radix 3 is never joined with others: it moves exactly one output digit of radix 3. So the
+bits are linear over GF(2) and everything else passes through.
+
+**One map, several cuts.** 6 is a bit and a digit of radix 3, or the other way round. The identity of 6 indices is the
+same map in both. Where an operation needs a digit to start at some place, `_recut` finds the cut that has one, if any:
+only runs that pass through the map unmixed can be cut anew.
+
+`Layout` adds what is about fragments: text, look-ups, other notations.
+"""
+
+# ruff: noqa: SLF001 (a map reads others of its own type)
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cached_property
+from itertools import chain
+from math import prod
+from typing import TYPE_CHECKING, Self
+
+from warpfrag.errors import InvalidOperand, quote
+from warpfrag.layout.axes import Axes, Axis, digits_of, mask_of
+from warpfrag.layout.axis_cuts import (
+    UnmixedRun,
+    boundaries,
+    cut_text,
+    flattened,
+    not_regrouped,
+    numbered,
+    ones,
+    part,
+    regrouped,
+    regrouped_weights,
+    renumbered,
+    split,
+    stacked,
+    starts,
+    with_pieces,
+)
+from warpfrag.layout.coordinates import check_index, check_name
+from warpfrag.layout.digit_runs import diagonals
+from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.layout.gf2 import Echelon
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    Boundaries = Mapping[str, set[int]]  # of some axes: the weights at which a digit has to start
+
+
+@frozen_dataclass(eq=False)
+class LinearMap:
+    """A linear map from input axes to output axes; see the top of this file.
+
+    `origin` has the output bits that are 1 where all inputs are 0.
+    """
+
+    in_axes: Axes
+    out_axes: Axes
+    columns: tuple[int, ...]
+    origin: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse columns that do not belong to these axes: a bit moves bits, a digit of radix 3 one of radix 3."""
+        for name in (*self.ins, *self.outs):
+            check_name(name)
+        if len(self.columns) != len(self._in_radices):
+            msg = f"{len(self.columns)} columns for the {len(self._in_radices)} digits of {self.ins}"
+            raise InvalidOperand(msg)
+        larger = [column for radix, column in zip(self._in_radices, self.columns, strict=True) if radix != 2]
+        alike = {radix: mask_of(radix, self._out_radices) for radix in {2, *self._in_radices}}
+        for radix, column in [*zip(self._in_radices, self.columns, strict=True), (2, self.origin)]:
+            is_unmixed = column and not column & (column - 1) and larger.count(column) == 1
+            if column & ~alike[radix] or not (radix == 2 or is_unmixed):
+                msg = f"a digit of radix {radix} cannot move the digits {column:b} of {self.outs}"
+                raise InvalidOperand(msg)
+
+    def __reduce__(self) -> tuple[type[Self], tuple[Axes, Axes, tuple[int, ...], int]]:
+        """Pickle the map alone, without what was derived from it."""
+        return type(self), (self.in_axes, self.out_axes, self.columns, self.origin)
+
+    # ---- sizes
+
+    @cached_property
+    def ins(self) -> dict[str, int]:
+        """Each input and its extent."""
+        return {axis.name: axis.size for axis in self.in_axes}
+
+    @cached_property
+    def outs(self) -> dict[str, int]:
+        """Each coordinate and its extent."""
+        return {axis.name: axis.size for axis in self.out_axes}
+
+    @cached_property
+    def rank(self) -> int:
+        """How many digits of the outputs the inputs can move independently."""
+        rows = Echelon()
+        for column in self.columns:
+            rows.add(column)
+        return rows.rank
+
+    @property
+    def is_onto(self) -> bool:
+        """Whether every element has a place."""
+        return self.rank == len(self._out_radices)
+
+    @property
+    def is_additive(self) -> bool:
+        """Whether what the digits move may be added: no two move the same digit of the result."""
+        together = 0
+        for column in (*self.columns, self.origin):
+            if together & column:
+                return False
+            together |= column
+        return True
+
+    @property
+    def is_bitwise(self) -> bool:
+        """Whether xor of coordinates is what joins inputs: only the highest digit of each may be larger than a bit."""
+        return all(axis.is_plain for axis in self.out_axes)
+
+    @cached_property
+    def copies(self) -> int:
+        """How many places hold each element that has one."""
+        return len(self._kernel_span)
+
+    # ---- algebra
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the two have the same axes, in the same order, and take every place to the same element."""
+        if not isinstance(other, LinearMap):
+            return NotImplemented
+        if self is other:
+            return True
+        if list(self.ins.items()) != list(other.ins.items()) or list(self.outs.items()) != list(other.outs.items()):
+            return False
+        if (self.in_axes, self.out_axes) == (other.in_axes, other.out_axes):
+            return (self.columns, self.origin) == (other.columns, other.origin)
+        # the same sizes cut into other digits, such as 3 times 2 and 2 times 3
+        mine: LinearMap | None = self
+        its: LinearMap | None = other
+        for _ in range(2):
+            mine = mine and its and mine._recut(boundaries(its.in_axes), boundaries(its.out_axes))
+            its = its and mine and its._recut(boundaries(mine.in_axes), boundaries(mine.out_axes))
+        if mine is None or its is None or (mine.in_axes, mine.out_axes) != (its.in_axes, its.out_axes):
+            return False
+        return (mine.columns, mine.origin) == (its.columns, its.origin)
+
+    def __hash__(self) -> int:
+        """By extents: equal maps have equal extents, and few maps share them."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((tuple(self.ins.items()), tuple(self.outs.items())))
+
+    @classmethod
+    def identity(cls, **extents: int) -> Self:
+        """Every index to itself: inputs and outputs of the same names and extents.
+
+        >>> LinearMap.identity(warp=4).columns
+        (1, 2)
+        """
+        axes = tuple(Axis.of_size(name, size) for name, size in extents.items())
+        return cls(axes, axes, tuple(1 << digit for digit in range(sum(len(axis.radices) for axis in axes))))
+
+    def __matmul__(self, inner: Self) -> Self:
+        """Compose: first `inner`, then this, so that `(outer @ inner).at(x)` is `outer.at(inner.at(x))`."""
+        self._check_map(inner, "the inner layout")
+        if {*self.in_axes} == {*inner.out_axes}:
+            return self._after(inner)
+        outer, within = self, inner
+        for name in self.ins if self.ins == inner.outs else ():  # let one side follow the cut of the other
+            outer = outer._recut({name: boundaries(within.out_axes)[name]}, {}) or outer
+            within = within._recut({}, {name: boundaries(outer.in_axes)[name]}) or within
+            outer = outer._recut({name: boundaries(within.out_axes)[name]}, {}) or outer
+        if {*outer.in_axes} != {*within.out_axes}:
+            mine, its = cut_text(self.in_axes), cut_text(inner.out_axes)
+            msg = f"the inner layout leads to {its}, but the outer one starts from {mine}"
+            raise InvalidOperand(msg)
+        return outer._after(within)
+
+    def _after(self, inner: Self) -> Self:
+        """The composition where both are cut alike."""
+        first = {axis.name: digits.start for axis, digits in digits_of(self.in_axes)}
+        sources = [first[axis.name] + place for axis in inner.out_axes for place in range(len(axis.radices))]
+
+        def through(mask: int) -> int:
+            moved = 0
+            for digit, source in enumerate(sources):
+                if mask >> digit & 1:
+                    moved ^= self.columns[source]
+            return moved
+
+        columns = tuple(through(column) for column in inner.columns)
+        return type(self)(inner.in_axes, self.out_axes, columns, self.origin ^ through(inner.origin))
+
+    def inverse(self) -> Self:
+        """From elements to places, for each element the first of its holders; refused where an element has none."""
+        return self._first_place
+
+    def __mul__(self, other: Self) -> Self:
+        """The product: this for the low part of every index, `other` for the high part.
+
+        An axis that both have becomes as long as both together, with the digits of `other` above these. An axis that
+        one of them has is taken over. So `tile * counts` repeats a tile wherever `counts` says:
+
+        >>> from warpfrag.layout.linear_layout import Layout
+        >>> tile = Layout.parse(dict(row=8, col=8), lane="c2 c4 r1 r2 r4", reg="c1")
+        >>> down = Layout.parse(dict(row=2), warp="r1")
+        >>> print(tile * down, (tile * down).outs)
+        warp: r8 | lane: c2 c4 r1 r2 r4 | reg: c1 | slot: - {'row': 16, 'col': 8}
+
+        New axes come after the old ones, but warp, lane, reg and slot keep this order.
+        """
+        self._check_map(other, "the second factor")
+        return self._times(other.in_axes, other.out_axes, other.columns, other.origin)
+
+    def _times(self, ins: Axes, outs: Axes, columns: tuple[int, ...], origin: int = 0) -> Self:
+        in_axes, low_ins, high_ins = stacked(self.in_axes, ins)
+        out_axes, low_outs, high_outs = stacked(self.out_axes, outs)
+        moved = {low_ins[digit]: renumbered(mask, low_outs) for digit, mask in enumerate(self.columns)}
+        moved |= {high_ins[digit]: renumbered(mask, high_outs) for digit, mask in enumerate(columns)}
+        start = renumbered(self.origin, low_outs) | renumbered(origin, high_outs)
+        return type(self)(in_axes, out_axes, tuple(moved[digit] for digit in range(len(moved))), start)
+
+    def divide_left(self, low: Self) -> Self | None:
+        """The map `high` with `low * high == self`; None where there is none.
+
+        It has all axes of this map, with extent 1 where `low` has all there is. Of which tile is a layout made, and how
+        are the tiles counted?
+
+        >>> from warpfrag.layout.linear_layout import Layout
+        >>> tile = Layout.parse(dict(row=8, col=8), lane="c2 c4 r1 r2 r4", reg="c1")
+        >>> whole = Layout.parse(dict(row=16, col=16), lane="c2 c4 r1 r2 r4", reg="c1 r8 c8")
+        >>> print(whole.divide_left(tile))
+        lane: - | reg: r1 c1 | slot: -
+        >>> whole.divide_left(Layout.parse(dict(row=8, col=8), lane="r1 r2 r4 c2 c4", reg="c1")) is None
+        True
+        """
+        return self._quotient(low, is_low=True)
+
+    def divide_right(self, high: Self) -> Self | None:
+        """The map `low` with `low * high == self`; None where there is none. It has all axes of this map.
+
+        >>> from warpfrag.layout.linear_layout import Layout
+        >>> whole = Layout.parse(dict(row=16, col=16), lane="c2 c4 r1 r2 r4", reg="c1 r8 c8")
+        >>> print(whole.divide_right(Layout.parse(dict(row=2, col=2), reg="r1 c1")))
+        lane: c2 c4 r1 r2 r4 | reg: c1 | slot: -
+        """
+        return self._quotient(high, is_low=False)
+
+    def _quotient(self, factor: Self, *, is_low: bool) -> Self | None:
+        self._check_map(factor, "the divisor")
+        sides = ((self.ins, factor.ins), (self.outs, factor.outs))
+        if any(name not in mine or mine[name] % size for mine, its in sides for name, size in its.items()):
+            return None
+        cuts = [
+            {name: its.get(name, 1) if is_low else size // its.get(name, 1) for name, size in mine.items()}
+            for mine, its in sides
+        ]
+        whole = self._recut(*({name: {weight} for name, weight in of_side.items()} for of_side in cuts))
+        if whole is None:
+            return None
+        in_axes, in_digits = part(whole.in_axes, cuts[0], is_high=is_low)
+        out_axes, out_digits = part(whole.out_axes, cuts[1], is_high=is_low)
+        kept = sum(1 << digit for digit in out_digits)
+        if any(whole.columns[digit] & ~kept for digit in in_digits):
+            return None  # what is left would move what the factor has
+        rest = whole._rearranged(in_axes, in_digits, out_axes, out_digits)
+        return rest if (factor * rest if is_low else rest * factor) == self else None
+
+    def tiled(self, **counts: int) -> Self:
+        """Several tiles side by side: col=2 puts a second one to the right.
+
+        The tiles are counted by new digits of `reg`, above the old ones, in the order of the keywords.
+        """
+        if "reg" not in self.ins:
+            msg = f"only a layout with registers can be tiled; this one starts from {', '.join(self.ins)}"
+            raise InvalidOperand(msg)
+        tiles = []
+        for name, count in counts.items():
+            if name not in self.outs:
+                msg = f"tiled: expected some of {', '.join(self.outs)}; got {name}"
+                raise InvalidOperand(msg)
+            tiles.append(Axis(name, Axis.of_size(f"tiles along {name}", count).radices))
+        radices = tuple(radix for axis in tiles for radix in axis.radices)
+        columns = tuple(1 << digit for digit in range(len(radices)))
+        return self._times((Axis("reg", radices),), tuple(tiles), columns)
+
+    def fix(self, **inputs: int) -> Self:
+        """The map of the other inputs while these stay as they are."""
+        self._check_names("fix", inputs, self.ins)
+        origin, ins, columns = self.origin, [], []
+        for axis, digits in digits_of(self.in_axes):
+            own = [self.columns[digit] for digit in digits]
+            if axis.name not in inputs:
+                ins.append(axis)
+                columns += own
+                continue
+            index = check_index(axis.name, inputs[axis.name], axis.size)
+            for radix, column in zip(axis.radices, own, strict=True):
+                index, digit = divmod(index, radix)
+                if radix > 2 and digit:
+                    msg = f"{axis.name} cannot be fixed at {inputs[axis.name]}: a digit of radix {radix} is not 0 there"
+                    raise InvalidOperand(msg)
+                origin ^= column * digit
+        return type(self)(tuple(ins), self.out_axes, tuple(columns), origin)
+
+    def sublayout(self, ins: Sequence[str], outs: Sequence[str]) -> Self:
+        """What some inputs do to some outputs: the other inputs are 0, the other outputs are left out.
+
+        >>> from warpfrag.layout.linear_layout import Layout
+        >>> accumulator = Layout.parse(dict(row=16, col=8), lane="c2 c4 r1 r2 r4", reg="c1 r8")
+        >>> print(accumulator.sublayout(["lane"], ["row"]))
+        lane: 0 0 r1 r2 r4
+
+        A digit that is larger than a bit goes with its coordinate: it cannot be left without one.
+        """
+        kept_ins, kept_outs = self._names("ins", ins, self.ins), self._names("outs", outs, self.outs)
+        in_digits = [digit for axis, digits in digits_of(self.in_axes) if axis.name in kept_ins for digit in digits]
+        out_digits = [digit for axis, digits in digits_of(self.out_axes) if axis.name in kept_outs for digit in digits]
+        kept = sum(1 << digit for digit in out_digits)
+        for digit in in_digits:
+            if self._in_radices[digit] > 2 and not self.columns[digit] & kept:
+                msg = (
+                    f"a digit of radix {self._in_radices[digit]} of {', '.join(kept_ins)} moves a coordinate that is"
+                    f" not among {', '.join(kept_outs) or 'the outputs'}: it cannot be left out alone"
+                )
+                raise InvalidOperand(msg)
+        return self._rearranged(
+            tuple(axis for axis in self.in_axes if axis.name in kept_ins),
+            in_digits,
+            tuple(axis for axis in self.out_axes if axis.name in kept_outs),
+            out_digits,
+        )
+
+    def rename(self, **names: str) -> Self:
+        """The same map with other names for some axes, inputs, outputs, or both where both have one.
+
+        >>> from warpfrag.layout.linear_layout import Layout
+        >>> Layout.parse(dict(row=8, col=4), lane="c1 c2 r1 r2 r4").rename(lane="thread", col="k").at(thread=5)
+        Coordinate(row=1, k=1)
+        """
+        self._check_names("rename", names, {**self.ins, **self.outs})
+        for name in names.values():
+            check_name(name)
+        ins, outs = (
+            tuple(axis._replace(name=names.get(axis.name, axis.name)) for axis in axes)
+            for axes in (self.in_axes, self.out_axes)
+        )
+        for renamed in (ins, outs):
+            if len({axis.name for axis in renamed}) < len(renamed):
+                msg = f"rename: two axes would have one name: {', '.join(axis.name for axis in renamed)}"
+                raise InvalidOperand(msg)
+        return type(self)(ins, outs, self.columns, self.origin)
+
+    def reshape(self, ins: Mapping[str, int] | None = None, outs: Mapping[str, int] | None = None) -> Self:
+        """The same map with its inputs, its outputs or both regrouped to other names and extents.
+
+        As with numpy's reshape the last axis counts fastest, and the order of all places stays the same. The threads of
+        a warpgroup counted through, 32 for each warp:
+
+        >>> from warpfrag.layout.linear_layout import Layout
+        >>> layout = Layout.parse(dict(row=64, col=8), warp="r16 r32", lane="c2 c4 r1 r2 r4", reg="c1 r8")
+        >>> print(layout.reshape(ins={"thread": 128, "value": 4}))
+        thread: c2 c4 r1 r2 r4 r16 r32 | value: c1 r8
+        >>> print(layout.reshape(outs={"element": 512}).at(warp=1, lane=5, reg=1))
+        Coordinate(element=139)
+
+        Digits that the map mixes by xor cannot be cut, so extents that are no powers of two may be refused.
+        """
+        reshaped = self if ins is None else self._reshaped_ins(ins)
+        return reshaped if outs is None else reshaped._reshaped_outs(outs)
+
+    def _reshaped_ins(self, extents: Mapping[str, int]) -> Self:
+        flat_axis, order = flattened(self.in_axes)
+        every = list(range(len(self._out_radices)))
+        flat = self._rearranged((flat_axis,), order, self.out_axes, every)
+        weights = regrouped_weights(extents, self.ins)
+        cut = flat._recut({flat_axis.name: {*weights.values()}}, {})
+        if cut is None:
+            raise not_regrouped(self.ins, extents)
+        axes, digits = regrouped(cut.in_axes[0], weights, extents)
+        return cut._rearranged(axes, digits, cut.out_axes, list(range(len(cut._out_radices))))
+
+    def _reshaped_outs(self, extents: Mapping[str, int]) -> Self:
+        """Outputs regrouped; as for the inputs, with rows for columns."""
+        flat_axis, order = flattened(self.out_axes)
+        flat = self._rearranged(self.in_axes, list(range(len(self.columns))), (flat_axis,), order)
+        weights = regrouped_weights(extents, self.outs)
+        cut = flat._recut({}, {flat_axis.name: {*weights.values()}})
+        if cut is None:
+            raise not_regrouped(self.outs, extents)
+        axes, digits = regrouped(cut.out_axes[0], weights, extents)
+        return cut._rearranged(cut.in_axes, list(range(len(cut.columns))), axes, digits)
+
+    def joined(self, name: str, *axes: str) -> Self:
+        """The same map with some inputs as one, the first of them lowest: PTX's element number is slot, then reg."""
+        numbers = {axis.name: digits for axis, digits in digits_of(self.in_axes)}
+        for axis in axes:
+            check_axis(axis, self.ins)
+        if not isinstance(name, str) or not name.isidentifier() or name in self.ins:
+            msg = f"the joined input needs a new name, got {quote(name)}"
+            raise InvalidOperand(msg)
+        order = [other for other in numbers if other not in axes]
+        radices = self._in_radices
+        joint = Axis(name, tuple(radices[digit] for axis in axes for digit in numbers[axis]))
+        kept = tuple(axis for axis in self.in_axes if axis.name in order)
+        columns = tuple(self.columns[digit] for axis in (*order, *axes) for digit in numbers[axis])
+        return type(self)((*kept, joint), self.out_axes, columns, self.origin)
+
+    def is_trivial_over(self, *names: str) -> bool:
+        """Whether these inputs become the outputs of the same names unchanged, and have nothing to do with the rest.
+
+        A map from places to places that is trivial over `warp` moves nothing from warp to warp, and the same in each.
+
+        >>> from warpfrag.layout.linear_layout import Layout
+        >>> a = Layout.parse(dict(row=16, col=8), lane="c2 c4 r1 r2 r4", reg="c1 r8")
+        >>> b = Layout.parse(dict(row=16, col=8), lane="c2 c4 r1 r2 r4", reg="r8 c1")
+        >>> moves = a.inverse() @ b
+        >>> moves.is_trivial_over("lane"), moves.is_trivial_over("reg")
+        (True, False)
+        """
+        for name in names:
+            check_axis(name, self.ins)
+        if any(self.outs.get(name) != self.ins[name] for name in names):
+            return False
+        ins, outs = ({axis.name: axis for axis in axes} for axes in (self.in_axes, self.out_axes))
+        cut = self._recut(
+            {name: {*outs[name].weights} for name in names}, {name: {*ins[name].weights} for name in names}
+        )
+        if cut is None:
+            return False
+        sources, targets = (
+            [digit for name in names for axis, digits in digits_of(axes) if axis.name == name for digit in digits]
+            for axes in (cut.in_axes, cut.out_axes)
+        )
+        expected = dict(zip(sources, targets, strict=True))
+        touched = sum(1 << digit for digit in targets)
+        return not cut.origin & touched and all(
+            column == 1 << expected[digit] if digit in expected else not column & touched
+            for digit, column in enumerate(cut.columns)
+        )
+
+    # ---- digits
+
+    @cached_property
+    def _in_radices(self) -> tuple[int, ...]:
+        return tuple(chain.from_iterable(axis.radices for axis in self.in_axes))
+
+    @cached_property
+    def _out_radices(self) -> tuple[int, ...]:
+        return tuple(chain.from_iterable(axis.radices for axis in self.out_axes))
+
+    def _rearranged(self, in_axes: Axes, in_digits: Sequence[int], out_axes: Axes, out_digits: Sequence[int]) -> Self:
+        """Some digits of this map in other axes, numbered as they are here; those that are not listed are dropped."""
+        places = {digit: place for place, digit in enumerate(out_digits)}
+        columns = tuple(renumbered(self.columns[digit], places) for digit in in_digits)
+        return type(self)(in_axes, out_axes, columns, renumbered(self.origin, places))
+
+    def _recut(self, ins: Boundaries, outs: Boundaries) -> Self | None:
+        """The same map with a digit that starts at each of these weights; None where there is no such cut.
+
+        Digits that pass through the map alone and side by side are one number, and may be cut into any factors.
+        """
+        sides = ((self.in_axes, ins), (self.out_axes, outs))
+        if all(of_axes.get(axis.name, set()) <= starts(axis) for axes, of_axes in sides for axis in axes):
+            return self
+        pieces = self._unmixed(ins, outs)
+        if pieces is None:
+            return None
+        new_ins, in_numbers = with_pieces(self.in_axes, {piece.source: piece for piece in pieces})
+        new_outs, out_numbers = with_pieces(self.out_axes, {piece.target: piece for piece in pieces})
+        cut = ((new_ins, ins), (new_outs, outs))
+        if not all(of_axes.get(axis.name, set()) <= starts(axis) for axes, of_axes in cut for axis in axes):
+            return None
+        whole = {digit: numbers[0] for digit, numbers in out_numbers.items() if len(numbers) == 1}
+        columns: dict[int, int] = {}
+        for piece in pieces:
+            targets = out_numbers[piece.target]
+            columns |= zip(in_numbers[piece.source], (1 << target for target in targets), strict=True)
+        for digit, numbers in in_numbers.items():
+            if numbers[0] not in columns:
+                columns[numbers[0]] = renumbered(self.columns[digit], whole)
+        ordered = tuple(columns[digit] for digit in range(len(columns)))
+        return type(self)(new_ins, new_outs, ordered, renumbered(self.origin, whole))
+
+    def _unmixed(self, ins: Boundaries, outs: Boundaries) -> list[UnmixedRun] | None:
+        """The runs that pass through the map alone, cut at these weights; None where factors do not allow it."""
+        touched = Counter(digit for mask in (*self.columns, self.origin) for digit in ones(mask))
+        sources, targets = numbered(self.in_axes), numbered(self.out_axes)
+        # numbered so that the digits of two axes are never neighbours
+        pairs = {
+            (digit + sources[digit].axis, target + targets[target].axis): (digit, target)
+            for digit, column in enumerate(self.columns)
+            for target in ones(column)
+            if column.bit_count() == 1 and touched[target] == 1
+        }
+        pieces = []
+        for run in diagonals(pairs):
+            digit, target = pairs[run.at, run.to]
+            own = self._in_radices[digit : digit + run.length]
+            source, sink = sources[digit], targets[target]
+            wanted = {
+                weight // start
+                for start, weights in ((source.weight, ins.get(source.name)), (sink.weight, outs.get(sink.name)))
+                for weight in weights or ()
+                if start < weight < start * prod(own)
+            }
+            radices = own if wanted <= {prod(own[:place]) for place in range(len(own))} else split(prod(own), wanted)
+            if radices is None:
+                return None
+            pieces.append(UnmixedRun(digit, target, run.length, radices))
+        return pieces
+
+    @cached_property
+    def _significance(self) -> list[int]:
+        """The digits of the inputs as places are sorted: those of the first axis first, the highest first."""
+        return [digit for _, digits in digits_of(self.in_axes) for digit in reversed(digits)]
+
+    @cached_property
+    def _solved(self) -> tuple[list[int], list[int]]:
+        """Input masks that move one output digit each, and those that move nothing: elimination over bits."""
+        rows = Echelon()
+        # The least significant inputs come first. So of inputs that move the same the most significant are left over,
+        # no solution uses them, and the place that it leads to is the least of all holders.
+        nothing = [rows.add(self.columns[digit], inputs=1 << digit) for digit in reversed(self._significance)]
+        solved = [rows.inputs(1 << digit) for digit in range(len(self._out_radices))]
+        return solved, list(filter(None, nothing))
+
+    @cached_property
+    def _kernel_span(self) -> list[int]:
+        """Every input mask that moves nothing: what two holders of one element differ by."""
+        span = [0]
+        for mask in self._solved[1]:
+            span += [mask ^ other for other in span]
+        return span
+
+    @cached_property
+    def _first_place(self) -> Self:
+        """The inverse: for each element the least of its holders."""
+        if not self.is_onto:
+            msg = f"layout {self} has no inverse: some elements of {self.outs} have no place"
+            raise InvalidOperand(msg)
+        origin = 0
+        for digit, column in enumerate(self._solved[0]):
+            origin ^= column * (self.origin >> digit & 1)
+        return type(self)(self.out_axes, self.in_axes, tuple(self._solved[0]), origin)
+
+    # ---- refusals
+
+    def _check_map(self, other: object, what: str) -> None:
+        if not isinstance(other, type(self)):
+            msg = f"{what} is a {type(self).__name__}, got {quote(other)}"
+            raise InvalidOperand(msg)
+
+    @staticmethod
+    def _check_names(method: str, names: Iterable[str], axes: Mapping[str, int]) -> None:
+        unknown = [name for name in names if name not in axes]
+        if unknown:
+            msg = f"{method}: expected some of {', '.join(axes)}; got {', '.join(map(str, unknown))}"
+            raise InvalidOperand(msg)
+
+    @staticmethod
+    def _names(side: str, names: Sequence[str], axes: Mapping[str, int]) -> tuple[str, ...]:
+        if not isinstance(names, tuple | list) or not all(isinstance(name, str) and name in axes for name in names):
+            msg = f"{side}: expected a list of some of {', '.join(axes)}; got {quote(names)}"
+            raise InvalidOperand(msg)
+        return tuple(names)
+
+
+def check_axis(name: object, axes: Mapping[str, int]) -> None:
+    """Refuse a name that is not among these axes."""
+    if not isinstance(name, str) or name not in axes:
+        msg = f"expected one of {', '.join(axes)}; got {quote(name)}"
+        raise InvalidOperand(msg)

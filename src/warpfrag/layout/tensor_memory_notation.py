@@ -1,0 +1,210 @@
+"""Layouts of tensor memory, as CuTe and Triton write them: from (tlane, column, slot) to the elements of a matrix.
+
+    tmem_[32b](0x0000.0000) o ((_16,_4),_64):((_65536,_2097152),_1)
+
+is CuTe's. It goes the other way, from an element to its address, in elements: a lane is 65536 columns away from the one
+before, and where `slots` elements share a column, `slots` times as much (`tmem_[16b]`). Rows come first, then columns.
+Copies in other lanes are not in it.
+
+    _TensorMemoryLinearLayout(rows=[[1, 0], [2, 0], ...], cols=[[0, 1], [0, 2], ...], shape=[128, 64])
+
+is Gluon's: `rows` are the images of the bits of the lane, `cols` those of the element in it, low bit first. Elements of
+one column of 32 bits come first; how many they are stands behind `//`, or is told by `slots`. A basis [0, 0] is a copy;
+in `cols` it is space that an unpacked type leaves.
+
+Both have the tensor memory of one block; of a pair, cut out one with `sublayout`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from warpfrag.errors import InvalidOperand
+from warpfrag.layout.axes import Axis
+from warpfrag.layout.linear_layout import Layout
+from warpfrag.layout.scanner import Scanner
+from warpfrag.layout.thread_layout import MATRIX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+PLACES = ("tlane", "column", "slot")
+LANES = 128
+LANE_STRIDE = 1 << 16
+BITS = 32  # of a column
+GLUON = "_TensorMemoryLinearLayout"
+POINTER = re.compile(r"\s*tmem_\[(\d+)b\]\(\s*0x[0-9a-fA-F.]+\s*\)\s*o\s*")
+Step = tuple[int, tuple[int, ...]]
+
+
+class AddressMode(NamedTuple):
+    """A digit of a coordinate: how far it runs, what it counts, and how far it goes in tensor memory."""
+
+    size: int
+    counts: int
+    stride: int
+
+
+def is_tensor_memory(layout: Layout) -> bool:
+    """Whether a layout starts from places of tensor memory."""
+    return "tlane" in layout.ins
+
+
+def _check(notation: str, layout: Layout) -> None:
+    other = [name for name in layout.ins if name not in PLACES]
+    if other:
+        msg = f"{notation} has the tensor memory of one block, and no {', '.join(other)}: take a sublayout of one"
+        raise InvalidOperand(msg)
+    if any(layout.start):
+        msg = f"{notation} cannot express {layout}: it does not start at the first element"
+        raise InvalidOperand(msg)
+
+
+def write_cute(layout: Layout) -> str:
+    """The addresses of rows and columns in CuTe's words."""
+    _check("cute", layout)
+    units = {"tlane": LANE_STRIDE * layout.slots, "column": layout.slots, "slot": 1}
+    modes: dict[str, list[AddressMode]] = {dim: [] for dim in layout.dims}
+    for name in layout.ins:
+        weight = 1
+        for step in layout.steps(name):
+            moved = {dim: amount for dim, amount in step.moves._asdict().items() if amount}
+            if len(moved) > 1:
+                msg = f"cute cannot express {layout}: a bit of {name} moves {' and '.join(moved)}"
+                raise InvalidOperand(msg)
+            for dim, amount in moved.items():
+                modes[dim].append(AddressMode(step.radix, amount, weight * units[name]))
+            weight *= step.radix
+    parts = [_joined(layout, dim, sorted(of, key=lambda mode: mode.counts)) for dim, of in modes.items()]
+    sizes, strides = (f"({','.join(_tuple(mode[at] for mode in part) for part in parts)})" for at in (0, 2))
+    return f"tmem_[{BITS // layout.slots}b](0x0000.0000) o {sizes}:{strides}"
+
+
+def _joined(layout: Layout, dim: str, modes: list[AddressMode]) -> list[AddressMode]:
+    """The modes of one coordinate, those in one that go on where the one below ends."""
+    joined: list[AddressMode] = []
+    counted = 1
+    for mode in modes:
+        if mode.counts != counted:
+            msg = f"cute cannot express {layout}: two places count {dim} {mode.counts}, or none does"
+            raise InvalidOperand(msg)
+        counted *= mode.size
+        last = joined[-1] if joined else None
+        if last and mode.stride == last.size * last.stride:
+            joined[-1] = last._replace(size=last.size * mode.size)
+        else:
+            joined.append(mode)
+    if counted != layout.outs[dim]:
+        msg = f"cute cannot express {layout}: not every {dim} has a place"
+        raise InvalidOperand(msg)
+    return joined or [AddressMode(1, 1, 0)]
+
+
+def _tuple(numbers: Iterable[int]) -> str:
+    words = [f"_{number}" for number in numbers]
+    return words[0] if len(words) == 1 else f"({','.join(words)})"
+
+
+def read_cute(text: str, modes: Sequence[Sequence[tuple[int, int]]], bits: int, dims: Sequence[str]) -> Layout:
+    """The layout whose addresses these modes (size, stride) of each coordinate are, for elements of so many bits."""
+    slots = BITS // bits
+    images: dict[tuple[str, int], Step] = {}
+    extents = {}
+    for axis, (dim, of) in enumerate(zip(dims, modes, strict=True)):
+        counted = 1
+        for size, stride in of:
+            inside = 1
+            for radix in Axis.of_size("a mode", size).radices:
+                image = (counted, 0) if axis == 0 else (0, counted)
+                images[_place(text, stride * inside, slots)] = (radix, image)
+                inside, counted = inside * radix, counted * radix
+        extents[dim] = counted
+    return _layout(extents, images, slots)
+
+
+def _place(text: str, address: int, slots: int) -> tuple[str, int]:
+    """The input that an address is a step of, and its weight."""
+    lane, element = divmod(address, LANE_STRIDE * slots)
+    if bool(lane) == bool(element) or lane >= LANES:
+        msg = f"cute: expected strides of lanes, {LANE_STRIDE * slots}, or of elements in one, in {text!r}"
+        raise InvalidOperand(msg)
+    if lane:
+        return "tlane", lane
+    return ("slot", element) if element < slots else ("column", element // slots)
+
+
+def _layout(extents: dict[str, int], images: dict[tuple[str, int], Step], slots: int) -> Layout:
+    """The layout of these steps by place and weight; lanes that have none are copies."""
+    steps: dict[str, list[Step]] = {name: [] for name in PLACES}
+    nothing: Step = (2, (0,) * len(extents))
+    for bit in range(LANES.bit_length() - 1):
+        steps["tlane"].append(images.pop(("tlane", 1 << bit), nothing))
+    for name, size in (("slot", slots), ("column", 0)):
+        weight = 1
+        while (name, weight) in images or weight < size:
+            steps[name].append(images.pop((name, weight), nothing))
+            weight *= steps[name][-1][0]
+    if images:
+        (name, weight), _ = next(iter(images.items()))
+        msg = f"expected digits of a {name} without a gap, got one that counts {weight}"
+        raise InvalidOperand(msg)
+    return Layout.of_steps(extents, steps)
+
+
+def write_triton(layout: Layout) -> str:
+    """The bases as Gluon prints a layout of tensor memory."""
+    _check("triton", layout)
+    if any(size & (size - 1) for size in (*layout.ins.values(), *layout.shape)):
+        msg = f"triton cannot express {layout}: it has a size that is no power of two"
+        raise InvalidOperand(msg)
+    rows, columns, slots = ([[*step.moves] for step in layout.steps(name)] for name in PLACES)
+    options = [f"slots = {layout.slots}"] if layout.slots > 1 else []
+    options += [f"dims = {', '.join(layout.dims)}"] if layout.dims != MATRIX else []
+    text = f"{GLUON}(rows={rows}, cols={slots + columns}, shape={[*layout.shape]})"
+    return text + (f" // {'; '.join(options)}" if options else "")
+
+
+def read_triton(text: str, slots: int, dims: Sequence[str]) -> Layout:
+    """The layout that Gluon prints; `slots` elements share a column of 32 bits."""
+    scanner = Scanner("triton", text)
+    scanner.expect(GLUON, "(", "rows", "=")
+    rows = _bases(scanner)
+    scanner.expect(",", "cols", "=")
+    cols = _bases(scanner)
+    scanner.expect(",", "shape", "=")
+    shape = _numbers(scanner)
+    scanner.expect(")")
+    scanner.end()
+    inside = slots.bit_length() - 1
+    if len(shape) != 2 or len(rows) != LANES.bit_length() - 1 or 1 << inside != slots or len(cols) < inside:
+        msg = f"triton: expected 7 rows, 2 sizes and slots that are a power of two; got {text!r} and slots {slots}"
+        raise InvalidOperand(msg)
+    if any(len(basis) != 2 for basis in rows + cols):
+        msg = f"triton: expected bases of two coordinates, got {text!r}"
+        raise InvalidOperand(msg)
+    if any(size < 1 or size & (size - 1) or any(b[at] >= size for b in rows + cols) for at, size in enumerate(shape)):
+        msg = f"triton: expected a shape of powers of two that the bases stay in, got {shape}"
+        raise InvalidOperand(msg)
+    parts = {"tlane": rows, "column": cols[inside:], "slot": cols[:inside]}
+    steps = {name: [(2, tuple(basis)) for basis in bases] for name, bases in parts.items()}
+    return Layout.of_steps(dict(zip(dims, shape, strict=True)), steps)
+
+
+def _bases(scanner: Scanner) -> list[list[int]]:
+    scanner.expect("[")
+    bases: list[list[int]] = []
+    while not scanner.skip("]"):
+        if bases:
+            scanner.expect(",")
+        bases.append(_numbers(scanner))
+    return bases
+
+
+def _numbers(scanner: Scanner) -> list[int]:
+    scanner.expect("[")
+    numbers = [scanner.number()]
+    while not scanner.skip("]"):
+        scanner.expect(",")
+        numbers.append(scanner.number())
+    return numbers

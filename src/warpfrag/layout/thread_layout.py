@@ -1,0 +1,111 @@
+"""What CuTe and Triton share: a thread counts through lanes, then warps; a value through slots, then registers.
+
+Both know threads and values. A layout here knows a warp, a lane, a register and a slot in it. So values are cut where
+a register is full, which only the reader of a text can say: `slots`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import TYPE_CHECKING, TypeAlias
+
+from warpfrag.errors import InvalidOperand, quote
+from warpfrag.layout.axes import Axis
+from warpfrag.layout.coordinates import LANES, REGISTERS
+from warpfrag.layout.linear_layout import Layout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from warpfrag.layout.linear_layout import Basis
+
+MATRIX = ("row", "col")
+Digit: TypeAlias = "tuple[int, Sequence[int]]"
+"""A radix, and how far each coordinate goes."""
+
+
+def threads_and_values(notation: str, layout: Layout) -> tuple[list[Basis], list[Basis]]:
+    """The digits of threads (lane, then warp) and of values (slot, then reg), low first."""
+    other = [name for name in layout.ins if name not in REGISTERS]
+    if other:
+        msg = f"{notation} starts from threads and values, not from {', '.join(other)}"
+        raise InvalidOperand(msg)
+    if layout.lanes > LANES or (layout.ins.get("warp", 1) > 1 and layout.lanes != LANES):
+        msg = f"{notation} counts threads through warps of {LANES} lanes; this layout has {layout.lanes}"
+        raise InvalidOperand(msg)
+    threads, values = (
+        [step for name in names if name in layout.ins for step in layout.steps(name)]
+        for names in (("lane", "warp"), ("slot", "reg"))
+    )
+    return threads, values
+
+
+def shape_of(notation: str, shape: object, count: int | None = None) -> tuple[int, ...]:
+    """How far the coordinates run, as many as there are if that is known."""
+    sizes = tuple(shape) if isinstance(shape, Sequence) and not isinstance(shape, str) else ()
+    if not sizes or (count is not None and len(sizes) != count):
+        wanted = "the extents of the matrix, such as (16, 8)" if count is None else f"{count} extents"
+        msg = f"{notation}: shape is {wanted}; got {quote(shape)}"
+        raise InvalidOperand(msg)
+    return tuple(Axis.of_size(f"coordinate {at} of shape", size).size for at, size in enumerate(sizes))
+
+
+def check_slots(notation: str, slots: object) -> int:
+    """How many values share a register, refused where it is no count."""
+    if isinstance(slots, bool) or not isinstance(slots, int) or slots < 1:
+        msg = f"{notation}: slots is how many values share a register, an integer from 1 on; got {quote(slots)}"
+        raise InvalidOperand(msg)
+    return slots
+
+
+def dims_of(notation: str, count: int, dims: Sequence[str] | None) -> tuple[str, ...]:
+    """The names of so many coordinates: row and col of a matrix, else dim0, dim1, ... unless `dims` names them."""
+    if dims is None:
+        return MATRIX if count == len(MATRIX) else tuple(f"dim{at}" for at in range(count))
+    names = tuple(dims) if isinstance(dims, Sequence) and not isinstance(dims, str) else ()
+    if not all(isinstance(name, str) and name.isidentifier() for name in names) or len({*names}) != count:
+        msg = f"{notation}: expected the names of {count} coordinates, such as ('row', 'col'); got {quote(dims)}"
+        raise InvalidOperand(msg)
+    return names
+
+
+def assemble(
+    notation: str, extents: Mapping[str, int], threads: Iterable[Digit], values: Iterable[Digit], slots: int
+) -> Layout:
+    """The layout of threads and values."""
+    lane, warp = _cut(notation, threads, LANES, "threads into warps of")
+    slot, reg = _cut(notation, values, slots, "values into registers of")
+    if prod(radix for radix, _ in slot) < slots:
+        msg = f"{notation}: {prod(radix for radix, _ in slot)} values cannot fill a register of {slots} slots"
+        raise InvalidOperand(msg)
+    steps = {"lane": lane, "reg": reg, "slot": slot}
+    try:
+        return Layout.of_steps(extents, {"warp": warp, **steps} if warp else steps)
+    except InvalidOperand as error:
+        msg = f"{notation}: this is no layout that warpfrag can hold: {error}"
+        raise InvalidOperand(msg) from None
+
+
+def check_onto(notation: str, layout: Layout) -> Layout:
+    """The layout, refused where an element has no place: then the shape is not the one it is for."""
+    if not layout.is_onto:
+        shape = "x".join(map(str, layout.shape))
+        reached = prod(layout.ins.values()) // layout.copies
+        msg = f"{notation}: only {reached} of the {prod(layout.shape)} elements of {shape} have a place"
+        raise InvalidOperand(msg)
+    return layout
+
+
+def _cut(notation: str, digits: Iterable[Digit], size: int, what: str) -> tuple[list[Digit], list[Digit]]:
+    """The digits that count to a size, and those above them."""
+    below: list[Digit] = []
+    above: list[Digit] = []
+    counted = 1
+    for radix, moves in digits:
+        (below if counted < size else above).append((radix, moves))
+        counted *= radix if counted < size else 1
+    if counted > size or (above and counted != size):
+        msg = f"{notation}: the text does not cut its {what} {size}"
+        raise InvalidOperand(msg)
+    return below, above

@@ -1,0 +1,248 @@
+"""Triton: a linear layout, which is what a layout is here too.
+
+    #ttg.linear<{register = [[0, 1], [8, 0]], lane = [[0, 2], [0, 4], [1, 0], [2, 0], [4, 0]], warp = [], block = []}>
+
+Each list has the images of the bits of an input, low bit first: bit 0 of the lane moves 2 columns, bit 2 one row. What
+the bits of a place move is joined by xor. `register` counts elements of a thread, not 32-bit registers: the two halves
+of a word are two of them. Where values share a register, the text that is written says so behind `//`, where an MLIR
+parser reads nothing, and what the coordinates are called if not row and col; `slots` and `dims` say it too.
+
+Three forms are read: this one, what Triton prints for a LinearLayout (lines such as `lane=4 -> (1, 0)`), and Gluon's
+`DistributedLinearLayout(reg_bases=[[0, 1], ...], ...)`. The attribute is only for bits that go to bits, so a layout
+with a basis that moves two coordinates, or with two that move the same, is written as those lines. `#ttg.nvidia_mma`
+and `#ttg.dot_op` name families and have no bases in them: let Triton convert them first.
+
+Every size is a power of two, every element has a place, and element 0 is at the start: other layouts have no such text.
+
+    >>> from warpfrag.layout.linear_layout import Layout
+    >>> a = Layout.parse(dict(row=4, col=4), lane="c2 r1 r2", slot="c1")
+    >>> print(a.to("triton"))
+    #ttg.linear<{register = [[0, 1]], lane = [[0, 2], [1, 0], [2, 0]], warp = [], block = []}> // slots = 2
+    >>> Layout.read("triton", a.to("triton")) == a
+    True
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from warpfrag.errors import InvalidOperand
+from warpfrag.layout import tensor_memory_notation as tensor_memory
+from warpfrag.layout.axes import MAX_SIZE
+from warpfrag.layout.coordinates import LANES
+from warpfrag.layout.scanner import Scanner
+from warpfrag.layout.thread_layout import (
+    MATRIX,
+    assemble,
+    check_onto,
+    check_slots,
+    dims_of,
+    shape_of,
+    threads_and_values,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from warpfrag.layout.linear_layout import Layout
+
+Bases = list[list[int]]
+INPUTS = ("register", "lane", "warp", "block")
+KEYS = {
+    **{name: name for name in INPUTS},
+    "reg_bases": "register",
+    **{f"{name}_bases": name for name in INPUTS[1:]},
+    "shape": "shape",
+}
+ATTRIBUTES = ("#ttg.linear", "#triton_gpu.linear", "ttg.linear", "DistributedLinearLayout")
+NAMELESS = re.compile(r"#?(?:ttg|triton_gpu)\.(?!linear\b)\w+")
+COMMENT = re.compile(r"//(.*)")
+OPTION = re.compile(r"\b(slots|dims) = (\w+(?:, \w+)*)", re.ASCII)
+PRINTED = re.compile(r"\w+ ?= ?\d+ ?->|is a size \d+ dim", re.ASCII)
+
+
+def write(layout: Layout) -> str:
+    """The bases as Triton's attribute spells them; of tensor memory as Gluon prints them."""
+    if tensor_memory.is_tensor_memory(layout):
+        return tensor_memory.write_triton(layout)
+    threads, values = threads_and_values("triton", layout)
+    sizes = [*layout.ins.values(), *layout.shape]
+    faults = {
+        "a size that is no power of two": any(size & (size - 1) for size in sizes),
+        "no element 0 at its start": any(layout.start),
+        "elements without a place": not layout.is_onto,
+    }
+    for fault, is_so in faults.items():
+        if is_so:
+            msg = f"triton cannot express {layout}: it has {fault}"
+            raise InvalidOperand(msg)
+    lanes = len(layout.steps("lane")) if "lane" in layout.ins else 0
+    parts = {"register": values, "lane": threads[:lanes], "warp": threads[lanes:], "block": []}
+    bases = {name: [[*step.moves] for step in steps] for name, steps in parts.items()}
+    options = [f"slots = {layout.slots}"] if layout.slots > 1 else []
+    options += [f"dims = {', '.join(layout.dims)}"] if layout.dims != MATRIX else []
+    # Triton's verifier wants bits that go to bits of an attribute; a LinearLayout may be any
+    singles = all(sum(index.bit_count() for index in image) <= 1 for images in bases.values() for image in images)
+    text = _as_attribute(bases) if singles and layout.is_additive else _as_printed(bases, layout.shape)
+    return text + (f" // {'; '.join(options)}" if options else "")
+
+
+def _as_attribute(bases: dict[str, Bases]) -> str:
+    return f"#ttg.linear<{{{', '.join(f'{name} = {images}' for name, images in bases.items())}}}>"
+
+
+def _as_printed(bases: dict[str, Bases], shape: Sequence[int]) -> str:
+    """A line for each bit of each input, as Triton prints a LinearLayout."""
+    lines = []
+    for name, images in bases.items():
+        rows = [f"{name}={1 << bit} -> ({', '.join(map(str, image))})" for bit, image in enumerate(images)]
+        rows = rows or [f"{name} is a size 1 dimension"]
+        lines += [f"{'   ' if at else ' - '}{row}" for at, row in enumerate(rows)]
+    sizes = ", ".join(f"dim{at} (size {size})" for at, size in enumerate(shape))
+    return "\n".join([*lines, f"where out dims are: [{sizes}]"])
+
+
+def read(
+    text: object, *, shape: Sequence[int] | None = None, slots: int | None = None, dims: Sequence[str] | None = None
+) -> Layout:
+    """The layout that a text of Triton says."""
+    whole = Scanner("triton", text).text
+    options = dict(option for comment in COMMENT.findall(whole) for option in OPTION.findall(comment))
+    # blanked, not cut out: an error counts the characters of what the user gave
+    bare = COMMENT.sub(lambda match: " " * len(match[0]), whole)
+    nameless = NAMELESS.search(bare)
+    if nameless:
+        msg = (
+            f"triton: {nameless[0]} names a family and has no bases; let Triton convert it to a linear layout"
+            " (toLinearLayout, or to_linear_layout in Gluon) and paste that"
+        )
+        raise InvalidOperand(msg)
+    if tensor_memory.GLUON in bare:
+        stated = options.get("slots", "1")
+        count = int(stated) if slots is None and stated.isdigit() else slots
+        names = dims_of("triton", len(MATRIX), dims or (options["dims"].split(", ") if "dims" in options else None))
+        text_itself = bare[bare.index(tensor_memory.GLUON) :]
+        return tensor_memory.read_triton(text_itself, check_slots("triton", 1 if count is None else count), names)
+    bases, sizes = _printed(bare) if PRINTED.search(bare) else _attribute(bare)
+    ranks = {len(image) for images in bases.values() for image in images} | ({len(sizes)} if sizes else set())
+    if len(ranks) != 1 or 0 in ranks:
+        counts = ", ".join(map(str, sorted(ranks))) or "none at all"
+        msg = f"triton: every basis has a number for each coordinate, the same count in all; got {counts}"
+        raise InvalidOperand(msg)
+    if slots is None:
+        slots = int(options["slots"]) if options.get("slots", "").isdigit() and len(options["slots"]) < 4 else 1
+    check_slots("triton", slots)
+    names = dims_of("triton", ranks.pop(), dims or (options["dims"].split(", ") if "dims" in options else None))
+    if shape is not None:
+        sizes = [*shape_of("triton", shape, len(names))]
+    extents = _extents(names, bases, sizes)
+    if bases["block"]:
+        msg = "triton: block has bases: a layout of several thread blocks; those here are of one"
+        raise InvalidOperand(msg)
+    if 1 << len(bases["lane"]) > LANES:
+        msg = f"triton: {1 << len(bases['lane'])} lanes: a warp of NVIDIA has {LANES}"
+        raise InvalidOperand(msg)
+    missing = LANES.bit_length() - 1 - len(bases["lane"])
+    if missing and bases["warp"]:
+        msg = f"triton: {len(bases['lane'])} bases for the lane and some for the warp: a warp has {LANES} lanes"
+        raise InvalidOperand(msg)
+    threads = [(2, image) for image in bases["lane"] + bases["warp"]]
+    values = [(2, image) for image in bases["register"]]
+    return check_onto("triton", assemble("triton", extents, threads, values, slots))
+
+
+def _extents(names: Sequence[str], bases: dict[str, Bases], sizes: Sequence[int]) -> dict[str, int]:
+    """How far each coordinate runs: the sizes of the text, or else as far as the bases reach."""
+    images = [image for part in bases.values() for image in part]
+    reach = [1 << max((image[at].bit_length() for image in images), default=0) for at in range(len(names))]
+    sizes = sizes or reach
+    if len(sizes) != len(names) or any(last > size for last, size in zip(reach, sizes, strict=True)):
+        msg = f"triton: the bases reach {'x'.join(map(str, reach))}, but the shape is {'x'.join(map(str, sizes))}"
+        raise InvalidOperand(msg)
+    places = 1 << min(sum(map(len, bases.values())), MAX_SIZE.bit_length())
+    if places > MAX_SIZE or any(not 0 < size <= MAX_SIZE for size in sizes):
+        msg = f"triton: expected at most {MAX_SIZE} places and coordinates up to {MAX_SIZE}"
+        raise InvalidOperand(msg)
+    return dict(zip(names, sizes, strict=True))
+
+
+def _attribute(text: str) -> tuple[dict[str, Bases], list[int]]:
+    """Bases, and the sizes if the text has them, of `#ttg.linear<{...}>` and `DistributedLinearLayout(...)`."""
+    scanner = Scanner("triton", text)
+    if scanner.word.startswith("#") and scanner.word not in ATTRIBUTES:
+        scanner.take()  # the alias of the attribute
+        scanner.expect("=")
+    name = scanner.word.rpartition(".")[2] if scanner.word.endswith(".DistributedLinearLayout") else scanner.word
+    if name not in ATTRIBUTES:
+        scanner.refuse("expected #ttg.linear<{...}>, DistributedLinearLayout(...), or lines such as lane=4 -> (1, 0)")
+    scanner.take()
+    opening, closing = (["("], [")"]) if name.endswith("Layout") else (["<", "{"], ["}", ">"])
+    scanner.expect(*opening)
+    bases: dict[str, Bases] = {name: [] for name in INPUTS}
+    sizes: list[int] = []
+    seen: set[str] = set()
+    while not scanner.skip(*closing):
+        if seen:
+            scanner.expect(",")
+        if KEYS.get(scanner.word) in seen:
+            scanner.refuse("expected each input once")
+        key = KEYS[scanner.choice(KEYS)]
+        seen.add(key)
+        scanner.expect("=")
+        if key == "shape":
+            sizes = _numbers(scanner, "[", "]")
+        else:
+            bases[key] = _images(scanner)
+    scanner.end()
+    return bases, sizes
+
+
+def _images(scanner: Scanner) -> Bases:
+    """A list of lists of numbers."""
+    scanner.expect("[")
+    images: Bases = []
+    while not scanner.skip("]"):
+        if images:
+            scanner.expect(",")
+        images.append(_numbers(scanner, "[", "]"))
+    return images
+
+
+def _numbers(scanner: Scanner, opening: str, closing: str) -> list[int]:
+    scanner.expect(opening)
+    numbers: list[int] = []
+    while not scanner.skip(closing):
+        if numbers:
+            scanner.expect(",")
+        numbers.append(scanner.number())
+    return numbers
+
+
+def _printed(text: str) -> tuple[dict[str, Bases], list[int]]:
+    """Bases and sizes of a LinearLayout as it is printed: a line for each bit of each input."""
+    scanner = Scanner("triton", text)
+    bases: dict[str, Bases] = {name: [] for name in INPUTS}
+    sizes: list[int] = []
+    while scanner.word and not scanner.skip("where", "out", "dims", "are", ":"):
+        scanner.skip("-")
+        name = scanner.choice(INPUTS)
+        if scanner.skip("is", "a", "size", "1", "dimension"):
+            continue
+        scanner.expect("=")
+        wanted = 1 << len(bases[name])
+        if scanner.word != str(wanted):
+            scanner.refuse(f"expected the bits of {name} in order, {name}={wanted}")
+        scanner.take()
+        scanner.expect("->")
+        bases[name].append(_numbers(scanner, "(", ")"))
+    if scanner.skip("["):
+        while not scanner.skip("]"):
+            if sizes:
+                scanner.expect(",")
+            scanner.take()  # the name of a coordinate: dim0
+            scanner.expect("(", "size")
+            sizes.append(scanner.number())
+            scanner.expect(")")
+    scanner.end()
+    return bases, sizes

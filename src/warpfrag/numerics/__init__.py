@@ -1,1 +1,0 @@
-"""Numbers: formats, codes, arrays, exact sums, quantization, epilogues, and the floating-point environment."""

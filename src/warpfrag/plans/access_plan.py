@@ -1,0 +1,243 @@
+"""A plan to move a fragment from or to shared memory: its accesses, their cost, and what they leave in registers."""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from warpfrag.errors import InvalidOperand, quote
+from warpfrag.layout.coordinates import LANES
+from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.plans.access import Access
+from warpfrag.plans.addresses import address_sum, sum_expression, swizzle_expression
+from warpfrag.plans.relayout_steps import price
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+    from warpfrag.formats.arrays import Words
+    from warpfrag.plans.access import Direction
+    from warpfrag.smem.shared_memory import Memory
+    from warpfrag.tensorcore.operand import Operand
+
+MAX_ROWS = 8  # accesses in a card
+
+
+@frozen_dataclass
+class AccessPlan:
+    """A plan to load or store an operand: its instructions, in order, and what follows them.
+
+    `transposes`: movmatrix turns every register. `shift`: every register is then shifted left by so many bits.
+    """
+
+    operand: Operand
+    memory: Memory
+    direction: Direction
+    accesses: tuple[Access, ...]
+    transposes: bool = False
+    shift: int = 0
+
+    @property
+    def name(self) -> str:
+        """The instructions, each once."""
+        names = dict.fromkeys(access.instruction for access in self.accesses)
+        moved = ["movmatrix.sync.aligned.m8n8.trans.b16"] if self.transposes else []
+        return " + ".join([*names, *moved] if self.direction == "load" else [*moved, *names])
+
+    @cached_property
+    def passes(self) -> int:
+        """Passes of shared memory in all."""
+        return sum(access.passes for access in self.accesses)
+
+    @cached_property
+    def conflicts(self) -> int:
+        """Bank conflicts in all."""
+        return sum(access.conflicts for access in self.accesses)
+
+    @property
+    def instructions(self) -> int:
+        """Instructions in all; every warp of a warpgroup runs them."""
+        return len(self.accesses) + self.operand.words * (self.transposes + (self.shift > 0))
+
+    @cached_property
+    def cost(self) -> int:
+        """Instructions and passes, those of movmatrix too, and one for each shift or element put into a word.
+
+        Of a warpgroup that of all its warps.
+        """
+        turned = price("movmatrix", self.operand.words) if self.transposes else 0
+        joined = sum(access.slot not in {None, 0} for access in self.accesses)
+        shifted = self.operand.words if self.shift else 0
+        return len(self._warps) * (len(self.accesses) + turned + joined + shifted) + self.passes
+
+    def __repr__(self) -> str:
+        """Which operand, by which instructions, and how the matrix lies in memory."""
+        return f"<AccessPlan to {self._purpose}\n {self}\n {self.memory.described}>"
+
+    @property
+    def _purpose(self) -> str:
+        return f"{self.direction} {self.operand.role} of {self.operand.instruction}"
+
+    def _repr_html_(self) -> str:
+        """A card for notebooks: what it costs, and for each access its registers, passes and addresses."""
+        from warpfrag.html import card, escape, table
+
+        rows = [
+            (
+                access.instruction,
+                ", ".join(map(str, access.words)),
+                str(access.width),
+                str(access.passes),
+                str(access.conflicts),
+                sum_expression(address_sum(access.addresses, self.memory)),
+            )
+            for access in self.accesses[:MAX_ROWS]
+        ]
+        more = len(self.accesses) - len(rows)
+        swizzle = swizzle_expression(self.memory, "a") if self.memory.swizzle else ""
+        notes = [
+            f"{self}, cost {self.cost}. Memory: {self.memory.described}.",
+            f"Each address a is then swizzled: {swizzle}." if swizzle else "",
+            f"The first {MAX_ROWS} of {len(self.accesses)} accesses." if more else "",
+        ]
+        return card(
+            f"<code>{escape(self._purpose)}</code>",
+            *(f"<p>{escape(text)}</p>" for text in notes if text),
+            table(("instruction", "registers", "bytes a lane", "passes", "conflicts", "address of a lane"), rows),
+        )
+
+    def __str__(self) -> str:
+        """What it is and what it costs."""
+        conflicts = "no bank conflicts" if not self.conflicts else f"{self.conflicts} bank conflicts"
+        return f"{self.instructions} x {self.name}, {self.passes} passes, {conflicts}"
+
+    def expression(self, access: Access) -> str:
+        """The address that a lane gives, as C: a sum over parts of `lane`, then the swizzle; `base` is its start.
+
+        Lanes whose address is not read repeat that of another.
+        """
+        if not isinstance(access, Access):
+            msg = f"access is one of the accesses of this plan, got {quote(access)}"
+            raise InvalidOperand(msg)
+        total = sum_expression(address_sum(access.addresses, self.memory))
+        if not self.memory.swizzle:
+            return total
+        return f"swizzle({total})  /* swizzle(a) = {swizzle_expression(self.memory, 'a')} */"
+
+    def emit(self, lang: str = "cuda", name: str = "") -> str:
+        """As code: a device function in CUDA, a function in PTX, of the registers and of the address in shared memory.
+
+        Its name is `load` or `store` unless another is asked for. The swizzle acts on the address itself, so the memory
+        must be aligned to eight of its rows: 256, 512 or 1024 bytes.
+        """
+        from warpfrag.codegen.access_code import emit_access_plan
+
+        return emit_access_plan(self, lang=lang, name=self.direction if isinstance(name, str) and not name else name)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Where every instruction of it is legal."""
+        from warpfrag.isa.legality import resolve
+        from warpfrag.isa.rows import legal_targets
+        from warpfrag.isa.targets import targets
+
+        names = [part for part in self.name.split(" + ") if "matrix" in part]
+        legal = [set(legal_targets(resolve(name))) for name in names]
+        return tuple(target for target in targets() if all(target in some for some in legal))
+
+    def load(self, shared: ArrayLike) -> Words:
+        """The operand's registers, uint32[32, words], filled from a memory: what the instructions leave.
+
+        Of a warpgroup uint32[4, 32, words].
+        """
+        import numpy as np
+
+        from warpfrag.isa.legality import resolve
+        from warpfrag.smem.shared_memory import as_bytes
+        from warpfrag.tensorcore import matrix_moves
+
+        memory = self._reached(as_bytes(shared))
+        shape = (*self.operand.threads, self.operand.words)
+        words = np.zeros((math.prod(shape[:-1]), shape[-1]), np.uint32)
+        for access in self.accesses:
+            if "matrix" not in access.instruction:
+                self._load_plain(access, memory, words)
+                continue
+            form = resolve(access.instruction)
+            for warp in self._warps:
+                moved = matrix_moves.load(form, _filled(access.addresses[warp]), memory)
+                words[warp, list(access.words)] = moved
+        loaded = words.reshape(shape)
+        turned = matrix_moves.move_words(loaded) if self.transposes else loaded
+        return turned << np.uint32(self.shift)
+
+    @property
+    def _warps(self) -> list[slice]:
+        """The threads of each warp."""
+        return [slice(first, first + LANES) for first in range(0, math.prod(self.operand.threads), LANES)]
+
+    def store(self, words: ArrayLike, shared: ArrayLike) -> NDArray[np.uint8]:
+        """The memory after the registers were stored in it; the one that is passed is not changed."""
+        import numpy as np
+
+        from warpfrag.isa.legality import resolve
+        from warpfrag.smem.shared_memory import as_bytes
+        from warpfrag.tensorcore import matrix_moves
+
+        registers, memory = self.operand.check_words(words), self._reached(as_bytes(shared)).copy()
+        held = (*self.operand.threads, self.operand.words)
+        if registers.shape != held:
+            extents = ", ".join(map(str, held))
+            msg = f"expected the registers of one operand, uint32[{extents}], got shape {registers.shape}"
+            raise InvalidOperand(msg)
+        turned = (matrix_moves.move_words(registers) if self.transposes else registers).reshape(-1, held[-1])
+        for access in self.accesses:
+            if "matrix" in access.instruction:
+                form = resolve(access.instruction)
+                for warp in self._warps:
+                    moved = turned[warp, list(access.words)]
+                    memory = matrix_moves.store(form, _filled(access.addresses[warp]), moved, memory)
+                continue
+            threads, places = _plain_places(access)
+            own = np.ascontiguousarray(turned[threads][:, list(access.words)]).view(np.uint8)
+            memory[places] = own[:, _own_bytes(access)]
+        return memory
+
+    def _reached(self, memory: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """The memory, refused where an access would go past its end."""
+        last = max(
+            address + access.width for access in self.accesses for address in access.addresses if address is not None
+        )
+        if last > len(memory):
+            msg = f"{self.name} reaches byte {last - 1} of a memory of {len(memory)} bytes"
+            raise InvalidOperand(msg)
+        return memory
+
+    def _load_plain(self, access: Access, memory: NDArray[np.uint8], words: NDArray[np.uint32]) -> None:
+        import numpy as np
+
+        threads, places = _plain_places(access)
+        held = np.ascontiguousarray(words[threads][:, list(access.words)]).view(np.uint8)
+        held[:, _own_bytes(access)] = memory[places]
+        words[np.ix_(threads, access.words)] = held.view(np.uint32)
+
+
+def _plain_places(access: Access) -> tuple[list[int], NDArray[np.intp]]:
+    """The threads that give an address, and where the bytes of each lie."""
+    import numpy as np
+
+    by_thread = {thread: address for thread, address in enumerate(access.addresses) if address is not None}
+    return list(by_thread), np.array([*by_thread.values()], np.intp)[:, None] + np.arange(access.width)
+
+
+def _own_bytes(access: Access) -> slice:
+    """Which bytes of its words a thread moves."""
+    first = 0 if access.slot is None else access.slot * access.width
+    return slice(first, first + access.width)
+
+
+def _filled(addresses: tuple[int | None, ...]) -> list[int]:
+    """Addresses of all lanes, 0 where a lane has none."""
+    return [address or 0 for address in addresses]

@@ -1,0 +1,130 @@
+"""ldmatrix and stmatrix for an operand: which registers each matrix moves, and where its lines lie in memory."""
+
+from __future__ import annotations
+
+from functools import cache, lru_cache
+from itertools import permutations
+from typing import TYPE_CHECKING, NamedTuple
+
+from warpfrag.layout.coordinates import LANES
+from warpfrag.plans.access import Access
+from warpfrag.plans.matrix_lines import line_starts, moved
+from warpfrag.tensorcore.registry import find
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from warpfrag.isa.operands import OperandSpec
+    from warpfrag.plans.matrix_lines import LineStart
+    from warpfrag.smem.shared_memory import Memory, Order
+    from warpfrag.tensorcore.instruction import Instruction
+
+LINE = 16  # bytes
+
+
+class MatrixLines(NamedTuple):
+    """What one matrix of a mover moves: registers of the operand, and by warp the first element of each line."""
+
+    regs: tuple[int, ...]
+    starts: tuple[tuple[LineStart, ...], ...]
+
+
+@lru_cache(maxsize=32)
+def element_addresses(memory: Memory, shape: tuple[int, int], bits: int) -> list[list[int]]:
+    """The byte in which each element of a matrix starts; without numpy, so that look-ups stay quick."""
+    rows, cols = map(range, shape)
+    matrix_shape = shape if memory.pitch is None else None  # which nobody else asks for, and every element would check
+    return [[memory.address(row=row, col=col, bits=bits, shape=matrix_shape) for col in cols] for row in rows]
+
+
+def matrix_accesses(
+    operand: OperandSpec, memory: Memory, op: str, *, packed: bool = False
+) -> Iterator[tuple[Instruction, tuple[Access, ...]]]:
+    """Every kind of mover that serves an operand, by the one for a single matrix, and its accesses.
+
+    With `packed`, those that unpack elements of 4 or 6 bits.
+    """
+    for movers in _kinds(op):
+        unit = moved(movers[-1]).row
+        if packed != bool(movers[0].form.memory) or (packed and unit.format.bits != operand.format.bits):
+            continue
+        matrices = _matrices(movers[-1], operand, memory.order)
+        lines = [_line_addresses(matrix, operand, memory) for matrix in matrices]
+        if lines and all(lines):
+            yield movers[-1], tuple(_joined(movers, matrices, lines))
+
+
+@cache
+def _kinds(op: str) -> tuple[tuple[Instruction, ...], ...]:
+    """Movers that differ only in how many matrices they move, the most first."""
+    by_kind: dict[object, list[Instruction]] = {}
+    for mover in find(op=op):
+        if not moved(mover).row.unknown:
+            form = mover.form
+            by_kind.setdefault((form.shape, form.trans, form.memory), []).append(mover)
+    return tuple(tuple(sorted(some, key=lambda mover: -mover.form.num)) for some in by_kind.values())
+
+
+@cache
+def _matrices(mover: Instruction, operand: OperandSpec, order: Order) -> tuple[MatrixLines, ...]:
+    """The matrices that the registers of an operand make up, for a mover of one; none where some do not."""
+    left, matrices = list(range(operand.layout.regs)), []
+    while left:
+        some = permutations(left, moved(mover).layout.regs)
+        tried = (_matrix(mover, operand, order, regs) for regs in some if left[0] in regs)
+        matrix = next(filter(None, tried), None)
+        if matrix is None:
+            return ()
+        matrices.append(matrix)
+        left = [reg for reg in left if reg not in matrix.regs]
+    return tuple(matrices)
+
+
+def _matrix(mover: Instruction, operand: OperandSpec, order: Order, regs: tuple[int, ...]) -> MatrixLines | None:
+    """The matrix that some registers make up in every warp; None where they do not."""
+    starts = []
+    for warp in range(operand.layout.ins.get("warp", 1)):
+        of_warp = line_starts(mover, operand, order, regs, warp)
+        if not of_warp:
+            return None
+        starts.append(of_warp)
+    return MatrixLines(regs, tuple(starts))
+
+
+def _line_addresses(matrix: MatrixLines, operand: OperandSpec, memory: Memory) -> list[list[int]]:
+    """The address of each line, by warp; none where some line is not 16 aligned bytes side by side."""
+    addresses = [_warp_addresses(starts, operand, memory) for starts in matrix.starts]
+    return addresses if all(addresses) else []
+
+
+def _warp_addresses(starts: tuple[LineStart, ...], operand: OperandSpec, memory: Memory) -> list[int]:
+    bits, (rows, cols) = operand.container, operand.layout.shape
+    addresses = element_addresses(memory, (rows, cols), bits)
+    line_addresses = []
+    for row, col in starts:
+        inside = range(0, LINE * 8 // bits, max(1, 8 // bits))  # elements that start a byte
+        places = [(row, col + at) if memory.contiguous == "col" else (row + at, col) for at in inside]
+        if not all(0 <= row < rows and 0 <= col < cols for row, col in places):
+            return []
+        there = [addresses[row][col] for row, col in places]
+        if there[0] % LINE or there != [there[0] + at * bits // 8 for at in inside]:
+            return []
+        line_addresses.append(there[0])
+    return line_addresses
+
+
+def _joined(
+    movers: tuple[Instruction, ...], matrices: tuple[MatrixLines, ...], lines: list[list[list[int]]]
+) -> Iterator[Access]:
+    """As few instructions as the matrices need."""
+    first = 0
+    while first < len(matrices):
+        mover = next(mover for mover in movers if first + mover.form.num <= len(matrices))
+        some = slice(first, first + mover.form.num)
+        addresses: list[int | None] = []
+        for warp in range(len(lines[0])):
+            of_warp = [address for matrix in lines[some] for address in matrix[warp]]
+            addresses += [*of_warp, *[None] * (LANES - len(of_warp))]
+        words = tuple(reg for matrix in matrices[some] for reg in matrix.regs)
+        yield Access(mover.name, words, tuple(addresses), LINE)
+        first += mover.form.num

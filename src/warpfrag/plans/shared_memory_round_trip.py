@@ -1,0 +1,123 @@
+"""From fragment to fragment through shared memory: the source stores the matrix there, the target loads it.
+
+What is stored has the smaller of the two formats. So where a conversion makes elements smaller it comes first, and the
+elements of a lane that shall share a word are chosen; where it makes them larger it comes last. All choices are tried,
+in both orders, tight and with every swizzle, and the cheapest pair of a store and a load wins.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.plans.loads import loads, stores
+from warpfrag.plans.matrix_accesses import LINE
+from warpfrag.plans.packed_operands import conversion_between, packed
+from warpfrag.plans.relayout_steps import total_cost
+from warpfrag.plans.step_execution import run_step
+from warpfrag.smem.shared_memory import Memory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import ArrayLike
+
+    from warpfrag.formats.arrays import Words
+    from warpfrag.plans.access_plan import AccessPlan
+    from warpfrag.plans.relayout_steps import Step
+    from warpfrag.tensorcore.operand import Operand
+
+BARRIER = 1  # __syncwarp() between the store and the load
+
+
+@frozen_dataclass
+class SharedMemoryRoundTrip:
+    """A store and a load, and what is converted before the one or after the other."""
+
+    source: Operand
+    target: Operand
+    before: tuple[Step, ...]
+    store: AccessPlan
+    load: AccessPlan
+    after: tuple[Step, ...]
+
+    @property
+    def cost(self) -> int:
+        """As that of a plan of steps, with one instruction for the barrier between store and load."""
+        return total_cost(self.before) + self.store.cost + BARRIER + self.load.cost + total_cost(self.after)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Where both are legal."""
+        return tuple(target for target in self.store.targets if target in self.load.targets)
+
+    @property
+    def memory(self) -> Memory:
+        """How the matrix lies in shared memory in between."""
+        return self.store.memory
+
+    def __call__(self, words: ArrayLike) -> Words:
+        """The registers of the target, uint32[32, words], from those of the source."""
+        import numpy as np
+
+        state = self.source.check_words(words)
+        for step in self.before:
+            state = run_step(step, state, self.source.row, self.target.row)
+        stored = self.store.operand
+        rows, cols = stored.layout.shape
+        memory = np.zeros(self.memory.size((rows, cols), stored.row.container), np.uint8)
+        state = self.load.load(self.store.store(state, memory))
+        for step in self.after:
+            state = run_step(step, state, self.source.row, self.target.row)
+        return np.ascontiguousarray(state, np.uint32)
+
+    def __repr__(self) -> str:
+        """What it is, and what it costs."""
+        return f"<SharedMemoryRoundTrip {self}; cost {self.cost}>"
+
+    def __str__(self) -> str:
+        """What it is, in one line."""
+        return f"{self.store.name}, then {self.load.name}, in {self.memory.described}"
+
+
+def plan_through_memory(source: Operand, target: Operand, legal_on: str | None = None) -> SharedMemoryRoundTrip | None:
+    """The cheapest round trip through shared memory; None where there is none, as for several matrices at once.
+
+    With `legal_on`, only what that target has: `stmatrix` comes with sm_90.
+    """
+    if any(
+        operand.layout.dims != ("row", "col") or len(operand.threads) != 1 or operand.row.register_bits != 32
+        for operand in (source, target)
+    ):
+        return None
+    candidates = []
+    for stored, loaded in _stored(source, target):
+        before: tuple[Step, ...] = () if stored is source else (conversion_between(source, stored),)
+        after: tuple[Step, ...] = () if loaded is target else (conversion_between(loaded, target),)
+        for memory in _memories(stored):
+            every = (stores(stored, memory), loads(loaded, memory))
+            legal = [[plan for plan in some if legal_on is None or legal_on in plan.targets] for some in every]
+            plans = [some[0] for some in legal if some]
+            if len(plans) == 2:
+                candidates.append(SharedMemoryRoundTrip(source, target, before, plans[0], plans[1], after))
+    return min(candidates, key=lambda candidate: (candidate.cost, candidate.memory.swizzle), default=None)
+
+
+def _stored(source: Operand, target: Operand) -> Iterator[tuple[Operand, Operand]]:
+    """What may be stored and loaded: the operands themselves, the one with the larger elements packed as the other."""
+    if (source.format, source.row.container, source.row.low) == (target.format, target.row.container, target.row.low):
+        yield source, target
+    elif source.row.container >= target.row.container:
+        yield from ((packed, target) for packed in packed(source, target))
+    else:
+        yield from ((source, packed) for packed in packed(target, source))
+
+
+def _memories(stored: Operand) -> Iterator[Memory]:
+    """Tight, and with each swizzle, in both orders."""
+    orders: tuple[Literal["row", "col"], ...] = ("row", "col")
+    for order in orders:
+        tight = max(LINE, stored.layout.outs["col" if order == "row" else "row"] * stored.row.container // 8)
+        yield Memory(order, tight)
+        for swizzle in (32, 64, 128):
+            yield Memory(order, -(-tight // swizzle) * swizzle, swizzle)

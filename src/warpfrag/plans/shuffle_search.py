@@ -1,0 +1,285 @@
+"""Data that changes lanes: the fewest shuffles that a linear map between places needs.
+
+**The question.** A map says for every target place (lane and cell) the source place whose element it gets. Lanes cannot
+read each other; `shfl` can: every lane publishes one word, and every lane reads the word of one lane.
+
+**Packets.** The cells of a target lane that come from one source lane are gathered into words there, so that every
+shuffle is full.
+
+**Rounds.** If all lanes asked for their packet 0 first, several might want different packets of one lane. So lane d
+starts with packet A d instead, for a matrix A that makes "which lane do I read" a permutation in every round. Such an A
+exists whenever the map is one to one. The number of shuffles is then the least there can be: a lane gets one word from
+another in each, and no lane needs fewer words than that.
+
+Everything is linear over bits, so lanes and cells are integers, directions are joined by xor, and `Echelon` solves.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.layout.gf2 import Echelon
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@frozen_dataclass
+class Select:
+    """Words exchanged where a lane has an odd number of bits in `mask`, or everywhere: w comes from words[w]."""
+
+    mask: int
+    words: tuple[int, ...]
+
+
+@frozen_dataclass
+class Swap:
+    """Cells of each word exchanged where a lane has an odd number of bits in `mask`: slot s comes from s ^ flip."""
+
+    mask: int
+    flip: int
+    words: int
+
+
+@frozen_dataclass
+class Shuffle:
+    """Every word read from another lane: lane d reads from the xor of columns[i] over the bits i of d, and `flip`."""
+
+    columns: tuple[int, ...]
+    flips: tuple[int | None, ...]  # one for each word; None where the word stays in its lane
+
+    def lanes(self, flip: int) -> list[int]:
+        """The lane that each lane reads."""
+        sources = []
+        for lane in range(1 << len(self.columns)):
+            read = flip
+            for bit, column in enumerate(self.columns):
+                read ^= column * (lane >> bit & 1)
+            sources.append(read)
+        return sources
+
+
+LANE = 32  # in an integer that stands for a place: where the bits of the lane start, above those of the cell
+CELL = (1 << LANE) - 1
+
+
+@frozen_dataclass
+class ShufflePlan:
+    """What moves: packets made in the source lane, exchanged between lanes, and taken apart in the target lane.
+
+    packets   for each packet of a source lane the cells that it is made of
+    publish   words exchanged before the shuffles, by lane
+    shuffle   from which lane each word is read
+    receive   words exchanged after them
+    cells     for each cell of a target lane its packet, and its place in it
+    """
+
+    packets: tuple[tuple[int, ...], ...]
+    publish: tuple[Select, ...]
+    shuffle: Shuffle
+    receive: tuple[Select | Swap, ...]
+    cells: tuple[tuple[int, int], ...]
+
+    @property
+    def shuffles(self) -> int:
+        """How many shuffles it takes."""
+        return sum(flip is not None for flip in self.shuffle.flips)
+
+    @property
+    def crosses(self) -> bool:
+        """Whether anything depends on the lane: then words are exchanged, not only renamed."""
+        return bool(self.shuffles or self.receive or len(self.publish) > 1)
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The packet of each round where nothing depends on the lane."""
+        return self.publish[-1].words
+
+
+def find_shuffles(lanes: list[int], cells: list[int], slots: int, liked: list[int]) -> ShufflePlan | None:
+    """The fewest shuffles for a linear map from target places to source places.
+
+    `lanes` and `cells` are the images of the bits of the target lane and of the target cell. A word carries 2**slots
+    cells. `liked` are directions among target cells that a packet should run along, best first. None where lanes would
+    have to read different words of one lane in one round.
+    """
+    reduced, basis = _independent(cells)
+    inside = [bits for bits in _span(basis) if bits and not combined(bits, cells) >> LANE]
+    inner = _choose(sorted(inside, key=lambda bits: (_rank_of(bits, liked), bits.bit_count(), bits)), slots)
+    outer = _complete(inner, basis)
+    inner_images = [combined(bits, cells) for bits in inner]
+    chosen = _start_packets(lanes, cells, outer, inner_images)
+    if chosen is None:
+        return None
+    starts, columns = chosen  # the packet that a lane starts with, and what it then reads, for each bit of the lane
+    source_basis: list[int] = []  # directions from packet to packet among the cells of a source lane
+    seen = Echelon()
+    for at, image in enumerate(inner_images):
+        seen.add(image, 1 << at)
+    for image in [*columns, *(combined(bits, cells) for bits in outer)]:
+        cell = image & CELL
+        if seen.rest(cell):
+            seen.add(cell, 1 << (len(inner) + len(source_basis)))
+            source_basis.append(cell)
+
+    def packet(image: int) -> int:
+        """Which packet of its lane a source cell belongs to."""
+        return seen.inputs(image & CELL) >> len(inner)
+
+    back = Echelon()  # from the lane that is read to the lane that reads
+    for bit, column in enumerate(columns):
+        if back.rest(column >> LANE):
+            back.add(column >> LANE, 1 << bit)
+
+    def turned(image: int) -> int:
+        """At which place of its packet a source cell lies that should be at place 0."""
+        return seen.inputs(image & CELL) & ((1 << len(inner)) - 1)
+
+    outer = [bits ^ combined(turned(combined(bits, cells)), inner) for bits in outer]
+    columns = [image ^ combined(combined(start, outer), cells) for image, start in zip(lanes, starts, strict=True)]
+    first = [packet(column) for column in columns]
+
+    def published(lane: int) -> int:
+        """The packet that the readers of a lane want of it in round 0, beyond what the round asks for."""
+        return combined(back.inputs(lane), first)
+
+    rounds = range(1 << len(outer))
+    flips = [combined(combined(number, outer), cells) >> LANE for number in rounds]
+    wanted = [packet(combined(combined(number, outer), cells)) ^ published(flips[number]) for number in rounds]
+    identity = [column >> LANE for column in columns] == [1 << bit for bit in range(len(columns))]
+    shuffle = Shuffle(
+        tuple(column >> LANE for column in columns),
+        tuple(None if identity and not flip else flip for flip in flips),
+    )
+    publish = _exchanges([published(1 << bit) for bit in range(len(columns))], len(source_basis))
+    receive = _exchanges(starts, len(outer))
+    swaps = tuple(
+        Swap(step.mask, step.words[0], 1 << len(outer))
+        for step in _exchanges([turned(image) for image in columns], len(inner))
+    )
+    place = Echelon()
+    for at, bits in enumerate([*inner, *outer]):
+        place.add(bits, 1 << at)
+    homes = []
+    for cell in range(1 << len(cells)):
+        at = place.inputs(combined(cell, reduced))
+        homes.append((at >> len(inner), at & ((1 << len(inner)) - 1)))
+    packets = tuple(
+        tuple(combined(number, source_basis) ^ combined(slot, [image & CELL for image in inner_images])
+              for slot in range(1 << len(inner)))
+        for number in range(1 << len(source_basis))
+    )  # fmt: skip
+    in_order = Select(0, tuple(wanted))  # no lane exchanges anything: the words are put into the order of the rounds
+    return ShufflePlan(packets, (*publish, in_order), shuffle, (*receive, *swaps), tuple(homes))
+
+
+def combined(bits: int, directions: Sequence[int]) -> int:
+    """The xor of the directions whose bits are set."""
+    total = 0
+    for at, direction in enumerate(directions):
+        if bits >> at & 1:
+            total ^= direction
+    return total
+
+
+def _independent(cells: list[int]) -> tuple[list[int], list[int]]:
+    """Target cells without copies: for each bit the cells that hold the same, and the bits that hold something new."""
+    rows = Echelon()
+    reduced, basis = [], []
+    for bit, image in enumerate(cells):
+        if rows.rest(image):
+            rows.add(image, 1 << bit)
+            basis.append(1 << bit)
+            reduced.append(1 << bit)
+        else:
+            reduced.append(rows.inputs(image))
+    return reduced, basis
+
+
+def _span(basis: Sequence[int]) -> list[int]:
+    span = [0]
+    for vector in basis:
+        span += [vector ^ other for other in span]
+    return span
+
+
+def _rank_of(bits: int, liked: list[int]) -> int:
+    return liked.index(bits) if bits in liked else len(liked)
+
+
+def _choose(candidates: Sequence[int], count: int) -> list[int]:
+    """The first so many of these that are independent."""
+    rows = Echelon()
+    chosen: list[int] = []
+    for vector in candidates:
+        if len(chosen) < count and rows.rest(vector):
+            rows.add(vector)
+            chosen.append(vector)
+    return chosen
+
+
+def _complete(inner: Sequence[int], basis: Sequence[int]) -> list[int]:
+    """Basis vectors that, with these, make up everything."""
+    rows = Echelon()
+    added: list[int] = []
+    for vector in inner:
+        rows.add(vector)
+    for vector in basis:
+        if rows.rest(vector):
+            rows.add(vector)
+            added.append(vector)
+    return added
+
+
+def _start_packets(
+    lanes: list[int], cells: list[int], outer: list[int], inner_images: list[int]
+) -> tuple[list[int], list[int]] | None:
+    """For each bit of the lane the packet to start with, so that in every round no lane is asked for two words.
+
+    Lanes that read the same lane must read the same packet there; the best start is the one that makes a lane read
+    itself, then none at all.
+    """
+    read = Echelon()  # lanes read so far, by the bits that read them
+    same = Echelon()  # cells of one packet
+    for image in inner_images:
+        same.add(image)
+    starts: list[int] = []
+    columns: list[int] = []
+    for bit, image in enumerate(lanes):
+        choice = None
+        options = sorted(range(1 << len(outer)), key=lambda start: (start.bit_count(), start))
+        reads = [(start, image ^ combined(combined(start, outer), cells)) for start in options]
+        reads.sort(key=lambda pair: pair[1] >> LANE != 1 << bit)
+        for start, column in reads:
+            if read.rest(column >> LANE):
+                choice = start, column
+                break
+        if choice is None:
+            for start, column in reads:
+                others = read.inputs(column >> LANE)
+                if not same.rest(column ^ combined(others, columns)):
+                    choice = start, column
+                    break
+        if choice is None:
+            return None
+        starts.append(choice[0])
+        columns.append(choice[1])
+        if read.rest(choice[1] >> LANE):
+            read.add(choice[1] >> LANE, 1 << bit)
+    return starts, columns
+
+
+def _exchanges(of_lane_bit: list[int], width: int) -> tuple[Select, ...]:
+    """Steps that leave word w ^ x(lane) at w, where x is linear, by its values for each bit of the lane."""
+    rows = Echelon()
+    directions: list[int] = []
+    for change in of_lane_bit:
+        if rows.rest(change):
+            rows.add(change, 1 << len(directions))
+            directions.append(change)
+    steps = []
+    for at, direction in enumerate(directions):
+        mask = sum(1 << bit for bit, change in enumerate(of_lane_bit) if rows.inputs(change) >> at & 1)
+        steps.append(Select(mask, tuple(word ^ direction for word in range(1 << width))))
+    return tuple(steps)

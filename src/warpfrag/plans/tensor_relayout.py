@@ -1,0 +1,267 @@
+"""From D of one product of tcgen05 to A of the next: a load, conversions in registers, and a store of some columns.
+
+Both lie in tensor memory, and the registers of a load are a linear map to D as those of a store are one to A. So what
+happens in between is a relayout of registers like any other. Of the loads and stores that reach the lanes of D and A,
+those are taken that leave the least to do: mostly nothing is left but conversions.
+
+A warp reaches its own 32 lanes only. Where D is cut into parts that lie in other lanes, and A has copies there,
+elements would change warps: that is refused.
+
+`relayout` here is `wf.relayout`: of operands in tensor memory this, of those in registers `motion.relayout`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field, replace
+from functools import cached_property
+from itertools import product
+from typing import TYPE_CHECKING, Any, Literal, cast, overload
+
+from warpfrag.errors import InvalidOperand, NotModelled
+from warpfrag.isa.qualifiers import Shape
+from warpfrag.isa.tcgen05_spelling import read_spelling
+from warpfrag.isa.tmem_layouts import access, accumulator, multiplicand, placement
+from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.layout.linear_layout import Layout
+from warpfrag.plans.relayout import Relayout
+from warpfrag.plans.relayout import relayout as register_relayout
+from warpfrag.tensorcore.operand import Operand
+from warpfrag.tensorcore.registry import get
+from warpfrag.tensorcore.tensor_operand import TensorOperand, composed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import ArrayLike
+
+    from warpfrag.formats.arrays import Words
+    from warpfrag.isa.tcgen05_forms import TensorForm
+    from warpfrag.isa.tcgen05_spelling import TensorSpelling
+    from warpfrag.tensorcore.tcgen05_types import TensorInstruction, TensorLoad, TensorStore
+
+COLUMNS = {"32x32b": 1, "16x64b": 2, "16x128b": 4, "16x256b": 8}  # that one repeat of a shape reaches
+WHOLE, HALVES = ("32x32b",), ("16x64b", "16x128b", "16x256b")  # shapes that reach all lanes, or 16 of each 32
+SAME_LANES = "ACDF"  # data paths whose D and A lie in the same lanes
+WIDEST = 64  # columns of D at a time: registers of a thread
+REPEATS = 128
+HALF = 16  # bits of what a load packs
+
+
+@frozen_dataclass
+class TensorRelayout(Relayout):
+    """How D of a product becomes A of another: `load`, then `registers`, then `store`, for every `columns` of D.
+
+    `steps` are those of `registers`, which every part runs.
+    """
+
+    source: TensorOperand
+    target: TensorOperand
+    load: TensorLoad = field(kw_only=True)
+    registers: Relayout = field(kw_only=True)
+    store: TensorStore = field(kw_only=True)
+    columns: int = field(kw_only=True)
+
+    @property
+    def count(self) -> int:
+        """How often it loads and stores."""
+        return self.source.layout.outs["col"] // self.columns
+
+    @property
+    def stored(self) -> int:
+        """The columns of tensor memory that one store fills."""
+        return self.columns * self.target.row.container // 32
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """How many instructions of each kind every lane runs between loads and stores."""
+        return {kind: count * self.count for kind, count in self.registers.counts.items()}
+
+    @property
+    def cost(self) -> int:
+        """What all parts cost between loads and stores."""
+        return self.registers.cost * self.count
+
+    def cheaper_round_trip(self, legal_on: str | None = None) -> None:
+        """None: it stays in tensor memory."""
+        del legal_on
+
+    @property
+    def verdict(self) -> str:
+        """What happens, in a sentence."""
+        return f"In tensor memory, through registers, {self}."
+
+    @property
+    def instructions(self) -> tuple[str, str, str]:
+        """What a warp does for each part, as text."""
+        return self.load.name, str(self.registers) or "nothing", self.store.name
+
+    def __str__(self) -> str:
+        """In one line."""
+        return f"{self.count} times: {'; '.join(self.instructions)}"
+
+    def __call__(self, words: ArrayLike, source: int = 0, target: int = 0) -> Words:
+        """Tensor memory after it; `words` is that before. D begins at the column `source`, A at `target`.
+
+        Of a pair, each block does this.
+        """
+        import numpy as np
+
+        from warpfrag.tensorcore.execute_tcgen05 import check_tensor_memory
+
+        after: Words = np.array(check_tensor_memory(words, 2 if "block" in self.source.layout.ins else 1))
+        for part in range(self.count):
+            loaded = cast("Words", self.load.execute(after, source + part * self.columns))
+            after = self.store.execute(after, target + part * self.stored, self.registers(loaded))
+        return after
+
+    def emit(self, lang: str = "cuda", name: str = "relayout") -> str:
+        """A device function in CUDA C++ that all threads of a warp call, with the addresses of D and A."""
+        if lang != "cuda":
+            msg = f"a relayout of tensor memory is emitted in cuda, got {lang!r}"
+            raise InvalidOperand(msg)
+        inputs, outputs = self.registers.source.words, self.registers.target.words
+        loaded = ", ".join(f"%{at}" for at in range(inputs))
+        stored = ", ".join(f"%{1 + at}" for at in range(outputs))
+        results = ", ".join(f'"=r"(in[{at}])' for at in range(inputs))
+        operands = ", ".join(f'"r"(out[{at}])' for at in range(outputs))
+        return "\n".join(
+            [
+                self.registers.emit("cuda", f"{name}_registers"),
+                f"// {self}",
+                "// d and a: addresses in tensor memory, with the first lane of the warp in their upper half.",
+                f"static __device__ __forceinline__ void {name}(uint32_t d, uint32_t a) {{",
+                f"    for (int part = 0; part < {self.count}; ++part) {{",
+                f"        uint32_t in[{inputs}], out[{outputs}];",
+                f'        asm volatile("{self.load.ptx} {{{loaded}}}, [%{inputs}];"',
+                '                     " tcgen05.wait::ld.sync.aligned;"',
+                f'                     : {results} : "r"(d + part * {self.columns}) : "memory");',
+                f"        {name}_registers(in, out);",
+                f'        asm volatile("{self.store.ptx} [%0], {{{stored}}};"',
+                f'                     :: "r"(a + part * {self.stored}), {operands} : "memory");',
+                "    }",
+                '    asm volatile("tcgen05.wait::st.sync.aligned;" ::: "memory");',
+                "}",
+                "",
+            ]
+        )
+
+
+@overload
+def relayout(source: TensorOperand, target: TensorOperand) -> TensorRelayout: ...
+
+
+@overload
+def relayout(source: Operand, target: Operand, *, permute: Literal["row", "col"] | None = None) -> Relayout: ...
+
+
+def relayout(source: Operand, target: Operand, *, permute: Literal["row", "col"] | None = None) -> Relayout:
+    """The cheapest plan from the registers of one operand to those of another that holds the same matrix.
+
+    Formats may differ: values are converted to nearest even, saturating where PTX's cvt does. With `permute="col"` the
+    columns of the target may come in any order that keeps every element in its lane, and `permutation` says which:
+    target column j holds source column permutation[j]. The rows of the other factor must then come in that order too.
+
+    From D to A of tcgen05, in tensor memory, the plan is a load, conversions and a store.
+    """
+    if isinstance(source, TensorOperand) and isinstance(target, TensorOperand) and permute is None:
+        return tensor_relayout(source, target)
+    return register_relayout(source, target, permute=permute)
+
+
+def tensor_relayout(source: TensorOperand, target: TensorOperand) -> TensorRelayout:
+    """The plan from D of a product to A of another, which has so many steps along k as D has columns for."""
+    first, second = (cast("TensorInstruction", get(operand.instruction)).form for operand in (source, target))
+    if source.role not in "cd" or target.role != "a":
+        msg = f"a relayout in tensor memory brings D to A, got {source.role} to {target.role}"
+        raise InvalidOperand(msg)
+    n, k = source.layout.outs["col"], target.layout.outs["col"]
+    if (first.shape.m, first.blocks) != (second.shape.m, second.blocks) or n % k:
+        msg = (
+            f"D has {first.shape.m} rows and {n} columns in {first.blocks} block(s); expected as many rows and blocks"
+            f" of A, and whole steps of {k} columns along k; A has {second.shape.m} rows in {second.blocks}"
+        )
+        raise InvalidOperand(msg)
+    for form in (first, second):
+        if placement(form)[0] not in SAME_LANES:
+            msg = f"{form.name}: D is cut into parts in other lanes and A has copies there, which no warp reaches alone"
+            raise InvalidOperand(msg)
+    plans = list(_plans(source, target, first, second))
+    if not plans:
+        msg = f"no load and store of the same {n} columns fit {source.described} and {target.described}"
+        raise InvalidOperand(msg)
+    return min(plans, key=lambda plan: (plan.cost, plan.count))
+
+
+def _plans(
+    source: TensorOperand, target: TensorOperand, first: TensorForm, second: TensorForm
+) -> Iterator[TensorRelayout]:
+    """A plan for each load and store that reach the lanes."""
+    n = source.layout.outs["col"]
+    columns = max(width for width in (1 << bit for bit in range(WIDEST.bit_length())) if n % width == 0)
+    shapes = HALVES if placement(first)[0] in "CF" else WHOLE
+    stored = columns * target.row.container // 32
+    refusal: NotModelled | None = None
+    packed = (False, True) if source.format.bits == HALF else (False,)
+    for loaded_by, is_packed, stored_by in product(shapes, packed, shapes):
+        load = _access("ld", loaded_by, columns // 2 if is_packed else columns, ".pack::16b" if is_packed else "")
+        store = _access("st", stored_by, stored, "")
+        if load is None or store is None:
+            continue
+        ends = (
+            _registers(source, _block_layout(accumulator(_wide(first, n=columns)), first.blocks), load, is_packed),
+            _registers(
+                target,
+                _block_layout(multiplicand(_wide(second, stored=columns), target.row.container), second.blocks),
+                store,
+            ),
+        )
+        try:
+            moved = register_relayout(*ends)
+        except NotModelled as error:  # of these formats nothing is known
+            refusal = error
+            continue
+        yield TensorRelayout(
+            source,
+            target,
+            moved.steps,
+            load=cast("TensorLoad", get(load.name)),
+            registers=moved,
+            store=cast("TensorStore", get(store.name)),
+            columns=columns,
+        )
+    if refusal is not None:
+        raise refusal
+
+
+def _access(op: str, shape: str, columns: int, packed: str) -> TensorSpelling | None:
+    """The load or store of a shape that reaches so many columns, packed ones counted once; None where there is none."""
+    repeat = columns // COLUMNS[shape]
+    if not 1 <= repeat <= REPEATS * COLUMNS["32x32b"] // max(1, COLUMNS[shape] // 2) or columns % COLUMNS[shape]:
+        return None
+    return read_spelling(f"tcgen05.{op}.sync.aligned.{shape}.x{repeat}{packed}.b32")
+
+
+def _wide(form: TensorForm, *, n: int | None = None, stored: int | None = None) -> TensorForm:
+    """The form with other columns of D, or with so many stored columns of A."""
+    m, own_n, k = form.shape
+    if stored is not None:
+        k = stored * (2 if form.spelling.is_sparse else 1)
+    return replace(form, shape=Shape(m, own_n if n is None else n, k))
+
+
+def _block_layout(layout: Layout, blocks: int) -> Layout:
+    """What one block of a pair holds, its own rows counted from 0."""
+    if blocks == 1:
+        return layout
+    steps = {name: [(step.radix, tuple(step.moves)) for step in layout.steps(name)] for name in layout.ins}
+    del steps["block"]
+    return Layout.of_steps({**layout.outs, "row": layout.outs["row"] // blocks}, steps)
+
+
+def _registers(operand: TensorOperand, places: Layout, spelling: TensorSpelling, is_packed: bool = False) -> Operand:  # noqa: FBT001, FBT002
+    """An operand as the registers of a load or store hold it."""
+    reached = access(spelling, columns=places.ins["column"])
+    row: dict[str, Any] = {"layout": composed(places, reached)}
+    if is_packed:
+        row["container"] = HALF
+    return Operand(replace(operand.row, **row), operand.instruction)

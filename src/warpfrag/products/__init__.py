@@ -1,1 +1,0 @@
-"""Whole matrix products: `gemm`, the order of additions along k, and the backends that compute one."""

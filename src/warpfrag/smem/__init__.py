@@ -1,0 +1,1 @@
+"""Shared memory: banks, swizzles, descriptors and tensor maps."""

@@ -1,0 +1,532 @@
+"""Shared-memory matrix descriptors: 64 bits that tell wgmma and tcgen05 where an operand lies.
+
+**In a sentence.** A descriptor has a start, two strides and a swizzle, and from these the hardware makes the byte
+address of every element.
+
+**The rule.** An operand has rows along M or N, and K along each of them. With the *K-major* order, the usual one, a
+row's elements are neighbours; with the other, *MN-major* (`trans`, 16-bit types only), a column's are. Memory is cut
+into *atoms*: eight lines of W bytes, W being the swizzle, or 16 where there is none. Inside an atom one line follows
+the other; `stride` and `leading` are the distances from atom to atom:
+
+    K-major                     atoms along K: leading      atoms along M or N: stride
+    MN-major, swizzled          atoms along K: stride       atoms along M or N: leading
+    MN-major, no swizzle        atoms along K: leading      atoms along M or N: stride
+
+and then the swizzle xors bits of the row into the 16-byte unit, as `memory` says. It acts on absolute addresses of
+shared memory, so a tile that does not start where the pattern does is read just so; `base_offset` moves the pattern.
+
+    >>> descriptor = Descriptor(stride=1024, swizzle=128)
+    >>> hex(descriptor.word)
+    '0x4000004000000000'
+    >>> Descriptor.decode(0x4000004000000000) == descriptor
+    True
+
+**tcgen05** has the same word with more in it (`kind="tcgen05"`): bits 46 to 48 are 1, which says the version; bit 61
+alone is a swizzle of 128 bytes that leaves 32 bytes together (`unit=32`, for tf32 that is MN-major); with bit 52
+`leading` is an address, from which the bytes of a row come that lie beyond its 128-byte line (`absolute`).
+
+    >>> hex(Descriptor(stride=1024, swizzle=128, kind="tcgen05").word)
+    '0x4000404000000000'
+
+**Nothing is refused.** The hardware takes any word: tiles that overlap, misaligned strides, fields that it does not
+use. So does `decode`; `problems` says what is suspicious about a word.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+
+from warpfrag.errors import InvalidOperand, quote
+from warpfrag.layout.coordinates import check_flag
+from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.smem.shared_memory import SWIZZLES, UNIT, Digit, Memory, Order, is_whole, repr_of_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from warpfrag.formats.number_formats import Format
+
+WORD_BITS = 64
+LINES = 8  # of an atom
+ROW_OF_PATTERN = 128  # bytes: the swizzle looks at the bits of an address from here on
+MAX_SHARED_BYTES = 232_448  # bytes of shared memory that a block of sm_90 may have
+TMA_ALIGNED = 128  # bytes: where a bulk tensor copy may store
+TURNABLE = 16  # bits of the types that may be MN-major
+MAX_K = 1 << 16  # of a tile; more than shared memory holds
+MAX_BOX = 256  # elements along one side of a box
+TMA_TYPES = {
+    "f16": "CU_TENSOR_MAP_DATA_TYPE_FLOAT16",
+    "bf16": "CU_TENSOR_MAP_DATA_TYPE_BFLOAT16",
+    "tf32": "CU_TENSOR_MAP_DATA_TYPE_FLOAT32",
+}
+"""What the driver calls an element; the others are bytes."""
+CODES = {0: 0, 128: 1, 64: 2, 32: 3}
+"""The two bits that stand for a swizzle."""
+KINDS = ("wgmma", "tcgen05")
+TENSOR_VERSION = 1
+WIDE_UNIT = 32  # bytes that the other swizzle of tcgen05 leaves together
+WIDE_CODE = 1  # of the three bits of its swizzle
+
+
+class Field(NamedTuple):
+    """Where a field of the word lies: its lowest bit, how many bits it has, and how many bytes one of it stands for."""
+
+    low: int
+    bits: int
+    unit: int
+
+    def read(self, word: int) -> int:
+        """What it says, in bytes or as a number."""
+        return (word >> self.low & ((1 << self.bits) - 1)) * self.unit
+
+    @property
+    def mask(self) -> int:
+        """Its bits of the word."""
+        return ((1 << self.bits) - 1) << self.low
+
+
+class Explained(NamedTuple):
+    """One field of a word, for people: name, bits (highest and lowest), raw number, what it stands for."""
+
+    name: str
+    high: int
+    low: int
+    raw: int
+    meaning: str
+
+
+class Problem(NamedTuple):
+    """Something suspicious about a descriptor: which field, and what about it."""
+
+    field: str
+    text: str
+
+
+class TensorMapArguments(NamedTuple):
+    """What `cuTensorMapEncodeTiled` is to be told, innermost first, and the copies that fill the tile.
+
+    A copy is the element at which its box starts along the contiguous axis, and the byte of shared memory it goes to.
+    """
+
+    data_type: str
+    box: tuple[int, int]
+    element_strides: tuple[int, int]
+    interleave: str
+    swizzle: str
+    copies: tuple[tuple[int, int], ...]
+
+
+class StagedOperand(Protocol):
+    """What an operand in shared memory is, to a descriptor."""
+
+    @property
+    def role(self) -> str:
+        """One of a and b."""
+
+    @property
+    def format(self) -> Format:
+        """What one element is."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows and columns."""
+
+    @property
+    def staged(self) -> bool:
+        """Whether it may lie in shared memory."""
+
+
+@frozen_dataclass
+class Descriptor:
+    """One descriptor; all in bytes, but for the base offset, which counts rows of 128 bytes. See the top of this file.
+
+    `other` has the bits of a word that belong to no field, so that a word comes back as it was.
+    """
+
+    start: int = 0
+    leading: int = 0
+    stride: int = 0
+    swizzle: int = 0
+    base_offset: int = 0
+    other: int = 0
+    kind: str = "wgmma"
+    unit: int = UNIT
+    absolute: bool = False
+    version: int = TENSOR_VERSION
+
+    FIELDS: ClassVar[dict[str, Field]] = {
+        "start": Field(0, 14, UNIT),
+        "leading": Field(16, 14, UNIT),
+        "stride": Field(32, 14, UNIT),
+        "base_offset": Field(49, 3, 1),
+        "swizzle": Field(62, 2, 1),
+    }
+
+    TENSOR_FIELDS: ClassVar[dict[str, Field]] = {
+        "start": Field(0, 14, UNIT),
+        "leading": Field(16, 14, UNIT),
+        "stride": Field(32, 14, UNIT),
+        "version": Field(46, 3, 1),
+        "base_offset": Field(49, 3, 1),
+        "absolute": Field(52, 1, 1),
+        "swizzle": Field(61, 3, 1),
+    }
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be written into the word."""
+        if self.kind not in KINDS:
+            msg = f"the kind of a descriptor is one of {', '.join(KINDS)}, got {quote(self.kind)}"
+            raise InvalidOperand(msg)
+        is_wide = self.kind == "tcgen05" and self.swizzle == 128
+        if self.unit not in ((UNIT, WIDE_UNIT) if is_wide else (UNIT,)):
+            msg = f"unit is {UNIT}, or {WIDE_UNIT} of a 128-byte swizzle of tcgen05; got {quote(self.unit)}"
+            raise InvalidOperand(msg)
+        if not (is_whole(self.version) and 0 <= self.version < 8):
+            msg = f"version is 0..7, got {quote(self.version)}"
+            raise InvalidOperand(msg)
+        if not isinstance(self.absolute, bool) or (self.absolute and self.kind == "wgmma"):
+            msg = f"absolute is True or False, and only tcgen05 has it; got {quote(self.absolute)}"
+            raise InvalidOperand(msg)
+        if not (is_whole(self.swizzle) and self.swizzle in CODES):
+            msg = f"swizzle is one of {', '.join(map(str, SWIZZLES))} bytes, got {quote(self.swizzle)}"
+            raise InvalidOperand(msg)
+        for name in ("start", "leading", "stride", "base_offset"):
+            number, field = getattr(self, name), self.FIELDS[name]
+            end = field.unit << field.bits
+            if not (is_whole(number) and 0 <= number < end and number % field.unit == 0):
+                what = f"a multiple of {field.unit} bytes" if field.unit > 1 else "a number"
+                msg = f"{name} of a descriptor is {what} from 0 to {end - field.unit}, got {quote(number)}"
+                raise InvalidOperand(msg)
+        if not (is_whole(self.other) and 0 <= self.other < 1 << WORD_BITS) or self.other & _in_fields(self.kind):
+            msg = f"other has only bits of a descriptor that belong to no field, got {quote(self.other)}"
+            raise InvalidOperand(msg)
+
+    def __repr__(self) -> str:
+        """As it is made, without what is the default."""
+        return repr_of_fields(self)
+
+    def _repr_html_(self) -> str:
+        """A card for notebooks: the word, and each of its fields."""
+        from warpfrag.html import card, table
+
+        rows = [
+            (field.name.replace("_", " "), f"{field.high}-{field.low}", f"{field.raw:#x}", field.meaning)
+            for field in self.explain()
+        ]
+        return card(f"<code>Descriptor {self.word:#018x}</code>", table(("field", "bits", "raw", "meaning"), rows))
+
+    @property
+    def word(self) -> int:
+        """The 64 bits."""
+        numbers: dict[str, int] = {name: getattr(self, name) for name in self.fields}
+        numbers["swizzle"] = CODES[self.swizzle]
+        if self.kind == "tcgen05":
+            numbers["swizzle"] = WIDE_CODE if self.unit == WIDE_UNIT else 2 * CODES[self.swizzle]
+        return self.other | sum(int(numbers[name]) // field.unit << field.low for name, field in self.fields.items())
+
+    @property
+    def fields(self) -> dict[str, Field]:
+        """The fields of its word, the lowest first."""
+        return self.TENSOR_FIELDS if self.kind == "tcgen05" else self.FIELDS
+
+    @classmethod
+    def decode(cls, word: int, *, kind: str = "wgmma") -> Descriptor:
+        """The descriptor that a word is for wgmma or tcgen05."""
+        if not (is_whole(word) and 0 <= word < 1 << WORD_BITS):
+            msg = f"a descriptor is a word of {WORD_BITS} bits, such as 0x4000004000000000; got {quote(word)}"
+            raise InvalidOperand(msg)
+        if kind == "tcgen05":
+            return cls._decode_tensor(word)
+        numbers = {name: field.read(word) for name, field in cls.FIELDS.items()}
+        widths = {code: swizzle for swizzle, code in CODES.items()}
+        entries: dict[str, Any] = numbers | {"swizzle": widths[numbers["swizzle"]]}
+        return cls(**entries, other=word & ~_in_fields("wgmma"))
+
+    @classmethod
+    def _decode_tensor(cls, word: int) -> Descriptor:
+        """The descriptor that a word is for tcgen05; a swizzle that there is not stays in `other`."""
+        numbers: dict[str, Any] = {name: field.read(word) for name, field in cls.TENSOR_FIELDS.items()}
+        code = numbers["swizzle"]
+        widths = {2 * number: swizzle for swizzle, number in CODES.items()} | {WIDE_CODE: 128}
+        numbers["swizzle"] = widths.get(code, 0)
+        numbers["unit"] = WIDE_UNIT if code == WIDE_CODE else UNIT
+        invalid = 0 if code in widths else code << cls.TENSOR_FIELDS["swizzle"].low
+        rest: dict[str, Any] = {"absolute": bool(numbers.pop("absolute")), "kind": "tcgen05"}
+        swizzles = cls.TENSOR_FIELDS["swizzle"].mask
+        return cls(**numbers, **rest, other=word & ~_in_fields("tcgen05") & ~swizzles | invalid)
+
+    def explain(self) -> list[Explained]:
+        """The fields of the word, the lowest first."""
+        meanings = {
+            "start": f"starts at byte {self.start}",
+            "leading": f"leading byte offset {self.leading}",
+            "stride": f"stride byte offset {self.stride}",
+            "base_offset": f"the swizzle pattern starts {128 * self.base_offset} bytes late"
+            if self.base_offset
+            else "swizzle pattern aligned",
+            "swizzle": (f"{self.swizzle}-byte swizzle" if self.swizzle else "no swizzle")
+            + (f" that leaves {self.unit} bytes together" if self.unit != UNIT else ""),
+            "version": f"version {self.version}",
+            "absolute": "leading is an address" if self.absolute else "leading is an offset",
+        }
+        return [
+            Explained(name, field.low + field.bits - 1, field.low, field.read(self.word) // field.unit, meanings[name])
+            for name, field in self.fields.items()
+        ]
+
+    def hints(self) -> list[str]:
+        """Fields that look as if bytes had been written where units of 16 bytes belong.
+
+        That is a guess, from the offset between 8 lines of the swizzle's width: 1024 bytes for 128, so a field of 64.
+        """
+        usual = 8 * self.width
+        return [
+            f"{name}: the field is {usual}, which means {usual * UNIT} bytes; if {usual} bytes were meant, it is "
+            f"{usual // UNIT}, in units of {UNIT}"
+            for name in ("leading", "stride")
+            if getattr(self, name) == usual * UNIT
+        ]
+
+    @property
+    def width(self) -> int:
+        """Bytes of one line of an atom."""
+        return self.swizzle or UNIT
+
+    def memory(self, role: str, *, trans: bool = False) -> Memory:
+        """How operand a or b lies in shared memory."""
+        if not (isinstance(role, str) and role in {"a", "b"}):
+            msg = f"a descriptor is for operand a or b, got {quote(role)}"
+            raise InvalidOperand(msg)
+        check_flag("trans", trans)
+        leading, stride = Digit(None, self.leading), Digit(None, self.stride)
+        # without a swizzle the two keep to K and to the rows; with one, `leading` is along the contiguous axis
+        along, across = (stride, leading) if trans and not self.swizzle else (leading, stride)
+        order: Order = "row" if (role == "a") != trans else "col"
+        return Memory(
+            order=order,
+            swizzle=self.swizzle,
+            start=self.start,
+            base_offset=self.base_offset,
+            unit=self.unit,
+            along=(Digit(self.width, 1), along),
+            across=(Digit(LINES // (self.unit // UNIT), self.width), across),
+        )
+
+    def cute(self, *, trans: bool = False) -> str:
+        """The canonical layout in CuTe's notation, in units of 16 bytes: (M or N, K) to the unit, then the swizzle."""
+        check_flag("trans", trans)
+        units, bits = self.width // UNIT, SWIZZLES[self.swizzle]
+        leading, stride = self.leading // UNIT, self.stride // UNIT
+        if trans:
+            lead, step = (stride, leading) if not self.swizzle else (leading, stride)
+            layout = f"(({units},n),(8,k)):((1,{lead}),({units},{step}))"
+        else:
+            layout = f"((8,n),2):(({units},{stride}),{1 if self.swizzle else leading})"
+        return f"Swizzle<{bits},4,3> o {layout}" if bits else layout
+
+    def moved(self, by: int) -> Descriptor:
+        """The same descriptor so many bytes further on."""
+        return replace(self, start=self.start + by if is_whole(by) else by)
+
+    def used(self, operand: StagedOperand, *, trans: bool = False) -> dict[str, bool]:
+        """Whether `leading` and `stride` matter: not where all of a line, or all lines, lie in one atom."""
+        inner, outer = lines(operand, trans=trans)
+        along, across = ("stride", "leading") if trans and not self.swizzle else ("leading", "stride")
+        return {along: inner > self.width, across: outer > LINES}
+
+    def tensor_map(self, operand: StagedOperand, *, trans: bool = False, k: int | None = None) -> TensorMapArguments:
+        """The box and swizzle of a TMA tensor map that leaves a tile as this descriptor reads it.
+
+        The tile has `k` columns of A or rows of B, by default those of one instruction. Refused, with the reason, where
+        no box can: TMA stores line after line, and its pattern begins where addresses are multiples of it.
+        """
+        return _tensor_map(self, operand, trans=trans, k=k)
+
+    def problems(self, operand: StagedOperand, *, trans: bool = False) -> list[Problem]:
+        """What is suspicious about this descriptor for an operand. None of it stops the hardware."""
+        return list(_problems(self, operand, trans=trans))
+
+
+def _in_fields(kind: str) -> int:
+    fields = Descriptor.TENSOR_FIELDS if kind == "tcgen05" else Descriptor.FIELDS
+    return sum(field.mask for name, field in fields.items() if kind == "wgmma" or name != "swizzle")
+
+
+def lines(operand: StagedOperand, *, trans: bool) -> tuple[int, int]:
+    """The bytes along the contiguous axis of an operand, and how many lines there are across."""
+    if not getattr(operand, "staged", False):
+        msg = f"expected A or B of wgmma, such as wf.get('wgmma...').b; got {quote(operand)}"
+        raise InvalidOperand(msg)
+    if check_flag("trans", trans) and operand.format.bits not in turnable(operand):
+        msg = f"only {turnable_text(operand)} types can be MN-major (trans), not {operand.format.name}"
+        raise InvalidOperand(msg)
+    rows, cols = operand.shape
+    k, other = (cols, rows) if operand.role == "a" else (rows, cols)
+    inner, outer = (other, k) if trans else (k, other)
+    return inner * stored_bits(operand) // 8, outer
+
+
+def turnable(operand: StagedOperand) -> tuple[int, ...]:
+    """The bits of the types that may be MN-major: of wgmma 16, of tcgen05 8 and 32 too."""
+    return getattr(operand, "turnable", (TURNABLE,))
+
+
+def turnable_text(operand: StagedOperand) -> str:
+    """Those types in words."""
+    return " and ".join(f"{bits}-bit" for bits in turnable(operand))
+
+
+def stored_bits(operand: StagedOperand) -> int:
+    """The bits that an element takes in shared memory: more than its own where 4- and 6-bit types are padded."""
+    return getattr(operand, "stored_bits", operand.format.bits)
+
+
+def _steps(operand: StagedOperand, k: int | None) -> tuple[int, int]:
+    """How much k one instruction reads, and how many of them a tile has."""
+    mine = operand.shape[1 if operand.role == "a" else 0]
+    total = mine if k is None else k
+    if not (is_whole(total) and mine <= total <= MAX_K and total % mine == 0):
+        msg = f"k of a tile is a multiple of {mine}, the k that one instruction reads, up to {MAX_K}; got {quote(k)}"
+        raise InvalidOperand(msg)
+    return mine, total // mine
+
+
+def compact(
+    operand: StagedOperand, *, trans: bool = False, swizzle: int | None = None, k: int | None = None, start: int = 0
+) -> list[Descriptor]:
+    """The descriptors of a tile that lies without gaps, atom after atom, one for each instruction along its k.
+
+    The tile has `k` columns of A or rows of B, by default those of one instruction. Without a swizzle, the widest is
+    taken that a line fills.
+    """
+    inner, outer = lines(operand, trans=trans)
+    mine, steps = _steps(operand, k)
+    line, count = (inner, outer * steps) if trans else (inner * steps, outer)  # of the whole tile
+    kind = getattr(operand, "descriptor_kind", "wgmma")
+    if swizzle is None:
+        swizzle = max(width for width in SWIZZLES if line % (width or UNIT) == 0)
+    first = Descriptor(start=start, swizzle=swizzle, kind=kind)
+    width = first.width
+    if line % width:
+        msg = f"a line of {line} bytes is no multiple of the {width} bytes of a {swizzle}-byte swizzle"
+        raise InvalidOperand(msg)
+    across, along = LINES * width, count * width  # from atom to atom: first down all lines, then on to the next bytes
+    is_plain = trans and not swizzle
+    first = replace(first, leading=across if is_plain else along, stride=along if is_plain else across)
+    unswizzled = replace(first.memory(operand.role, trans=trans), swizzle=0, start=0)
+    row, col = (0, mine) if operand.role == "a" else (mine, 0)
+    offsets = [unswizzled.address(row=row * at, col=col * at, bits=stored_bits(operand)) for at in range(steps)]
+    unused: dict[str, Any] = {name: 0 for name, is_used in first.used(operand, trans=trans).items() if not is_used}
+    return [replace(first.moved(offset), **unused) for offset in offsets]
+
+
+def _problems_of_bits(descriptor: Descriptor) -> Iterator[Problem]:
+    """What is suspicious about the word itself."""
+    if descriptor.kind == "tcgen05" and descriptor.version != TENSOR_VERSION:
+        yield Problem("version", f"bits 48:46 are {descriptor.version}, and {TENSOR_VERSION} on Blackwell")
+    if descriptor.other:
+        yield Problem("other", f"bits 0x{descriptor.other:x} belong to no field and should be 0")
+
+
+def contradictions(descriptor: Descriptor, operand: StagedOperand, *, trans: bool) -> Iterator[Problem]:
+    """What no kernel can mean: bits of no field, and distances that break the pattern of a swizzle."""
+    yield from _problems_of_bits(descriptor)
+    yield from _problems_of_distances(descriptor, operand, trans=trans)
+
+
+def _problems_of_distances(descriptor: Descriptor, operand: StagedOperand, *, trans: bool) -> Iterator[Problem]:
+    """Distances between atoms after which the pattern of a swizzle does not repeat."""
+    period = LINES * descriptor.width
+    for name, is_used in descriptor.used(operand, trans=trans).items() if descriptor.swizzle else ():
+        distance = getattr(descriptor, name)
+        if is_used and distance % period:
+            yield Problem(
+                name,
+                f"{name} {distance} is no multiple of {period}, after which a {descriptor.swizzle}-byte swizzle "
+                "repeats: each atom is read with another part of the pattern",
+            )
+
+
+def _problems(descriptor: Descriptor, operand: StagedOperand, *, trans: bool) -> Iterator[Problem]:
+    inner, outer = lines(operand, trans=trans)
+    width, what = descriptor.width, f"{'MN' if trans else 'K'}-major"
+    bits = stored_bits(operand)
+    yield from _problems_of_bits(descriptor)
+    used = descriptor.used(operand, trans=trans)
+    along, across = used
+    inside = {along: f"the {inner} bytes of a line lie in one atom", across: f"all {outer} lines lie in one atom"}
+    for name, is_used in used.items():
+        if not is_used and getattr(descriptor, name):
+            yield Problem(name, f"{name} {getattr(descriptor, name)} is not used: {what}, {inside[name]}")
+    period = LINES * width
+    if descriptor.swizzle:
+        phase = descriptor.start // ROW_OF_PATTERN % (width // UNIT)
+        if phase != descriptor.base_offset % (width // UNIT):
+            yield Problem(
+                "start",
+                f"start {descriptor.start} is {phase} rows of 128 bytes into a pattern that repeats every {period} "
+                "bytes: the tile is read as if the pattern began before it; "
+                f"start at a multiple of {period}, or set base_offset to {phase}",
+            )
+        yield from _problems_of_distances(descriptor, operand, trans=trans)
+        if descriptor.start % width and inner + descriptor.start % width > width:
+            yield Problem(
+                "start",
+                f"start {descriptor.start} is {descriptor.start % width} bytes into a line of {width} bytes: "
+                f"{inner} bytes from there run into the next line",
+            )
+    elif descriptor.base_offset:
+        yield Problem("base_offset", f"base_offset {descriptor.base_offset} does nothing without a swizzle")
+    rows, cols = operand.shape
+    memory = descriptor.memory(operand.role, trans=trans)
+    twice = memory.overlap((rows, cols), bits)
+    if twice is not None:
+        first, second, address = twice
+        yield Problem(
+            across if outer > LINES else along,
+            f"elements overlap: row {first.row}, column {first.col} and row {second.row}, column {second.col} "
+            f"both lie at byte {address}",
+        )
+    addresses = memory.addresses((rows, cols), bits)
+    end = int(addresses.max()) + max(1, bits // 8)
+    if end > MAX_SHARED_BYTES:
+        yield Problem(
+            "start",
+            f"the operand reaches byte {end - 1}, beyond the {MAX_SHARED_BYTES} bytes that a block of sm_90 can have",
+        )
+
+
+def _tensor_map(descriptor: Descriptor, operand: StagedOperand, *, trans: bool, k: int | None) -> TensorMapArguments:
+    inner, outer = lines(operand, trans=trans)
+    _, steps = _steps(operand, k)
+    line, count = (inner, outer * steps) if trans else (inner * steps, outer)
+    width = descriptor.width
+    used = Descriptor.used(descriptor, operand, trans=trans)
+    along, across = used
+    reasons = []
+    if descriptor.start % TMA_ALIGNED:
+        reasons.append(f"TMA stores at multiples of {TMA_ALIGNED} bytes, and start is {descriptor.start}")
+    if descriptor.swizzle and descriptor.base_offset:
+        reasons.append("the pattern of TMA begins where addresses are multiples of it, so base_offset must be 0")
+    if used[across] and getattr(descriptor, across) != LINES * width:
+        reasons.append(
+            f"TMA stores line after line, so {across} must be {LINES * width}, and it is {getattr(descriptor, across)}"
+        )
+    if count > MAX_BOX:
+        reasons.append(f"a box has at most {MAX_BOX} lines, and the tile has {count}")
+    if line % width:
+        reasons.append(f"a line of {line} bytes is no multiple of the {width} bytes of a box")
+    if reasons:
+        msg = f"no tensor map leaves this tile: {'; '.join(reasons)}"
+        raise InvalidOperand(msg)
+    size = max(1, operand.format.bits // 8)
+    distance = getattr(descriptor, along) if used[along] else count * width
+    return TensorMapArguments(
+        TMA_TYPES.get(operand.format.name, "CU_TENSOR_MAP_DATA_TYPE_UINT8"),
+        (width // size, count),
+        (1, 1),
+        "CU_TENSOR_MAP_INTERLEAVE_NONE",
+        f"CU_TENSOR_MAP_SWIZZLE_{f'{descriptor.swizzle}B' if descriptor.swizzle else 'NONE'}",
+        tuple((at * width // size, descriptor.start + at * distance) for at in range(line // width)),
+    )

@@ -1,0 +1,376 @@
+"""Instruction descriptors of tcgen05: 32 bits that say shape and types of a product, which its PTX text does not.
+
+**In a sentence.** tcgen05.mma names a kind; a word in a register says which types of that kind, m and n, and what is
+negated, transposed or sparse.
+
+    >>> descriptor = InstructionDescriptor(kind="f16", m=128, n=256, a="bf16", b="bf16", d="f32")
+    >>> hex(descriptor.word)
+    '0x8400490'
+    >>> InstructionDescriptor.decode(0x8400490, kind="f16") == descriptor
+    True
+
+**Three tables.** The plain kinds (f16, tf32, f8f6f4, i8, ti16), mxf8f6f4, and mxf4 with mxf4nvf4 have their fields at
+different bits; they are rows of `tables/tcgen05.toml`. A word alone does not say its kind.
+
+**Nothing is refused.** An assembler does not read the word, and a product with a wrong one gives garbage. So `decode`
+takes any word, and `problems` says what is suspicious about it.
+
+`ZeroColumnMask` is the other word of a product: 64 bits by which mma.ws leaves columns of B out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from warpfrag.errors import InvalidOperand, quote
+from warpfrag.isa.tcgen05_forms import TensorForm, shape_rows
+from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.smem.descriptor import Explained, Problem
+from warpfrag.smem.shared_memory import is_whole, repr_of_fields
+from warpfrag.tables import read_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from warpfrag.isa.qualifiers import HasForm
+
+WORD_BITS, MASK_BITS = 32, 64
+FLAGS = ("sparse", "saturate", "negate_a", "negate_b", "transpose_a", "transpose_b", "wide_k", "k_128", "k_96")
+NUMBERED = ("d", "a", "b", "scale_type", "max_shift")
+TURNABLE_KINDS = {"f16": 16, "tf32": 32, "f8f6f4": 8, "i8": 8, "mxf8f6f4": 8}
+TEXTS = ("kind", "a", "b", "d", "scale_type")
+NARROW = ("e2m3", "e3m2", "e2m1")
+
+
+class WordField(NamedTuple):
+    """A field of a word: its name, lowest bit, how many bits, and what a size is divided by."""
+
+    name: str
+    low: int
+    bits: int
+    shift: int = 1
+
+    def read(self, word: int) -> int:
+        """The raw number."""
+        return word >> self.low & ((1 << self.bits) - 1)
+
+
+def fields_of(kind: str) -> tuple[WordField, ...]:
+    """The fields of the words of a kind, the lowest first; InvalidOperand where there is no such kind."""
+    return _fields_of(kind if isinstance(kind, str) else quote(kind))
+
+
+@cache
+def _fields_of(kind: str) -> tuple[WordField, ...]:
+    """The fields of the words of a kind, the lowest first."""
+    table = read_table("tcgen05")["descriptor"]
+    for name in ("plain", "mxf8f6f4", "mxf4"):
+        if kind in table[name]["kinds"]:
+            return tuple(WordField(**row) for row in table[name]["fields"])
+    kinds = ", ".join(entry for name in ("plain", "mxf8f6f4", "mxf4") for entry in table[name]["kinds"])
+    msg = f"kind is one of {kinds}; got {quote(kind)}"
+    raise InvalidOperand(msg)
+
+
+def _numbers(name: str, kind: str) -> dict[str, int]:
+    """What each choice of a field is as a number."""
+    table = read_table("tcgen05")["descriptor"]["numbers"]
+    return dict(table[kind if name in ("a", "b") else name])
+
+
+@frozen_dataclass
+class InstructionDescriptor:
+    """One instruction descriptor; see the top of this file.
+
+    `d`, `a`, `b` and `scale_type` are formats as PTX spells them; one that a word has and no format is, is a text such
+    as "?6". `selector` is that of sparse metadata, `scale_a_id` and `scale_b_id` the first byte of the scale factors,
+    `max_shift` the largest column shift of mma.ws. k is that of the kind unless it is 96, or larger on sm_107.
+    `other` has the bits that belong to no field.
+    """
+
+    kind: str
+    m: int
+    n: int
+    a: str
+    b: str
+    d: str = "f32"
+    sparse: bool = False
+    selector: int = 0
+    saturate: bool = False
+    negate_a: bool = False
+    negate_b: bool = False
+    transpose_a: bool = False
+    transpose_b: bool = False
+    scale_type: str = ""
+    scale_a_id: int = 0
+    scale_b_id: int = 0
+    max_shift: int = 0
+    wide_k: bool = False
+    k_96: bool = False
+    k_128: bool = False
+    sparsity_version: int = 0
+    other: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be written into the word."""
+        for field in fields(self):
+            entry = getattr(self, field.name)
+            is_text = field.name in TEXTS
+            if not isinstance(entry, str if is_text else int):
+                what = "a text such as f16" if is_text else "a number"
+                msg = f"{field.name} of an instruction descriptor is {what}, got {quote(entry)}"
+                raise InvalidOperand(msg)
+        known = {field.name: field for field in fields_of(self.kind)}
+        for field in fields(self):
+            entry = getattr(self, field.name)
+            if field.name in ("kind", "other") or (field.name == "d" and "d" not in known):
+                continue
+            if field.name not in known:
+                if entry not in (field.default, "ue8m0" if field.name == "scale_type" else field.default):
+                    msg = f"a descriptor of kind {self.kind} has no {field.name}, got {quote(entry)}"
+                    raise InvalidOperand(msg)
+                continue
+            self._raw(known[field.name])
+        if not is_whole(self.other) or self.other & ~self._unused():
+            msg = f"other has only bits of a word that belong to no field, got {quote(self.other)}"
+            raise InvalidOperand(msg)
+
+    def __repr__(self) -> str:
+        """As it is made, without what is the default."""
+        return repr_of_fields(self)
+
+    def _unused(self) -> int:
+        used = sum(((1 << field.bits) - 1) << field.low for field in fields_of(self.kind))
+        return ((1 << WORD_BITS) - 1) ^ used
+
+    def _raw(self, field: WordField) -> int:
+        """A field as its number; InvalidOperand where it is none."""
+        entry = getattr(self, field.name)
+        if field.name in FLAGS:
+            if not isinstance(entry, bool):
+                msg = f"{field.name} is True or False, got {quote(entry)}"
+                raise InvalidOperand(msg)
+            return int(entry)
+        if field.name in NUMBERED:
+            numbers = _numbers(field.name, self.kind)
+            text = str(entry) or "ue8m0"
+            if text in numbers:
+                return numbers[text]
+            if text.startswith("?") and text[1:].isdigit() and int(text[1:]) < 1 << field.bits:
+                return int(text[1:])
+            msg = f"{field.name} of kind {self.kind} is one of {', '.join(numbers)}; got {quote(entry)}"
+            raise InvalidOperand(msg)
+        end = field.shift << field.bits
+        if not is_whole(entry) or not 0 <= entry < end or entry % field.shift:
+            what = f"a multiple of {field.shift}" if field.shift > 1 else "a number"
+            msg = (
+                f"{field.name} of an instruction descriptor is {what} from 0 to {end - field.shift}, got {quote(entry)}"
+            )
+            raise InvalidOperand(msg)
+        return int(entry) // field.shift
+
+    @property
+    def word(self) -> int:
+        """The 32 bits."""
+        return self.other | sum(self._raw(field) << field.low for field in fields_of(self.kind))
+
+    @classmethod
+    def decode(cls, word: int, *, kind: str) -> InstructionDescriptor:
+        """The descriptor that a word is for a kind; any word is taken."""
+        if not (is_whole(word) and 0 <= word < 1 << WORD_BITS):
+            msg = f"an instruction descriptor is a word of {WORD_BITS} bits, such as 0x8400490; got {quote(word)}"
+            raise InvalidOperand(msg)
+        entries: dict[str, Any] = {"kind": kind}
+        used = 0
+        for field in fields_of(kind):
+            raw = field.read(word)
+            used |= ((1 << field.bits) - 1) << field.low
+            if field.name in FLAGS:
+                entries[field.name] = bool(raw)
+            elif field.name in NUMBERED:
+                texts = {number: text for text, number in _numbers(field.name, kind).items()}
+                text = texts.get(raw, f"?{raw}")
+                entries[field.name] = int(text) if field.name == "max_shift" else text
+            else:
+                entries[field.name] = raw * field.shift
+        return cls(**entries, other=word & ~used)
+
+    @classmethod
+    def of(cls, instruction: HasForm, **options: int | str | bool | None) -> InstructionDescriptor:
+        """The descriptor of a product with shape and types; `options` are fields that its name does not say."""
+        form = getattr(instruction, "form", None)
+        if not (isinstance(form, TensorForm) and form.shape.m):
+            msg = f"expected a product of tcgen05 with shape and types, got {quote(instruction)}"
+            raise InvalidOperand(msg)
+        made: dict[str, Any] = {"kind": form.kind, "m": form.shape.m, "n": form.shape.n, "a": form.a, "b": form.b}
+        made |= {"d": form.d, "sparse": form.spelling.is_sparse, "scale_type": form.scale_type}
+        made["k_96"] = form.shape.k == 96
+        return cls(**made | options)
+
+    def explain(self) -> list[Explained]:
+        """The fields of the word, the lowest first."""
+        word = self.word
+        return [
+            Explained(field.name, field.low + field.bits - 1, field.low, field.read(word), self._meaning(field.name))
+            for field in fields_of(self.kind)
+        ]
+
+    def _meaning(self, name: str) -> str:
+        entry = getattr(self, name)
+        if name in FLAGS:
+            return "yes" if entry else "no"
+        return f"scale factors are {entry or 'ue8m0'}" if name == "scale_type" else str(entry)
+
+    def problems(self, instruction: HasForm | None = None) -> list[Problem]:
+        """What is suspicious about the word, and where it says another shape or type than `instruction`."""
+        if not (instruction is None or isinstance(getattr(instruction, "form", None), TensorForm)):
+            msg = f"expected an instruction of tcgen05, got {quote(instruction)}"
+            raise InvalidOperand(msg)
+        return list(_problems(self, instruction))
+
+
+def _problems(word: InstructionDescriptor, instruction: HasForm | None) -> Iterator[Problem]:
+    if word.other:
+        yield Problem("other", f"bits 0x{word.other:x} belong to no field and should be 0")
+    for name in ("d", "a", "b", "scale_type"):
+        entry = getattr(word, name)
+        if entry.startswith("?"):
+            choices = ", ".join(f"{number} {text}" for text, number in _numbers(name, word.kind).items())
+            yield Problem(name, f"{name} is {entry[1:]}, which kind::{word.kind} does not have: {choices}")
+    fitting = [row for row in shape_rows() if row.kind == word.kind and row.is_sparse == word.sparse]
+    if word.kind != "ti16":
+        if not any(word.m in row.m and word.n in row.n for row in fitting):
+            yield Problem("m", f"m {word.m} with n {word.n} is no shape of kind::{word.kind}, in any cta_group")
+        typed = any(word.d in row.d and word.a in row.a and word.b in row.b for row in fitting)
+        if not typed and not any(getattr(word, name).startswith("?") for name in "dab"):
+            yield Problem("a", f"kind::{word.kind} has no product of {word.a} and {word.b} with {word.d}")
+    if word.selector and not word.sparse:
+        yield Problem("selector", f"selector {word.selector} is not used: the product is dense")
+    if word.saturate and word.kind != "i8":
+        yield Problem("saturate", f"only kind::i8 saturates, not kind::{word.kind}")
+    if word.kind in ("i8", "ti16") and (word.negate_a or word.negate_b):
+        yield Problem("negate_a" if word.negate_a else "negate_b", f"kind::{word.kind} cannot be negated")
+    for side in "ab":
+        if getattr(word, f"transpose_{side}") and getattr(word, side) in NARROW:
+            yield Problem(
+                f"transpose_{side}", f"{getattr(word, side)} is never transposed: only 8-bit types and wider are"
+            )
+    yield from _differences(word, instruction)
+
+
+def _differences(word: InstructionDescriptor, instruction: HasForm | None) -> Iterator[Problem]:
+    """Where a word and an instruction disagree."""
+    form = getattr(instruction, "form", None)
+    if not isinstance(form, TensorForm):
+        return
+    if form.kind != word.kind:
+        yield Problem("kind", f"the word is read as kind::{word.kind}, the instruction is kind::{form.kind}")
+    if form.spelling.is_sparse != word.sparse:
+        stated = "sparse" if word.sparse else "dense"
+        has = "has" if form.spelling.is_sparse else "has no"
+        yield Problem("sparse", f"the word says {stated}, the instruction {has} .sp")
+    if form.shape.m:
+        wanted = {"m": form.shape.m, "n": form.shape.n, "a": form.a, "b": form.b}
+        wanted |= {"d": form.d} if not form.block_scale else {"scale_type": form.scale_type}
+        for name, entry in wanted.items():
+            if getattr(word, name) != entry:
+                yield Problem(name, f"the word says {name} {getattr(word, name)}, the instruction {entry}")
+
+
+@frozen_dataclass
+class ZeroColumnMask:
+    """Which columns of B mma.ws leaves out: runs of `zeros` columns that are zero and `used` columns that are read.
+
+    The n columns are cut into banks: one of m 128, two of m 64, four of m 32. `starts` is where each bank begins in the
+    repeating pair of runs, `zero_first` whether with the zero run. Column n of D reads column n + `shift` of B.
+    """
+
+    zeros: int = 1
+    used: int = 1
+    starts: tuple[int, int, int, int] = (0, 0, 0, 0)
+    zero_first: tuple[bool, bool, bool, bool] = (False, False, False, False)
+    shift: int = 0
+    active: bool = True
+    other: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be written into the word."""
+        for name, low, high in (("zeros", 1, 256), ("used", 1, 256), ("shift", 0, 63)):
+            entry = getattr(self, name)
+            if not is_whole(entry) or not low <= entry <= high:
+                msg = f"{name} of a zero-column mask is {low}..{high}, got {quote(entry)}"
+                raise InvalidOperand(msg)
+        is_four = all(isinstance(entry, tuple) and len(entry) == 4 for entry in (self.starts, self.zero_first))
+        if not is_four or not all(is_whole(start) and 0 <= start < 256 for start in self.starts):
+            msg = (
+                f"starts and zero_first have one entry for each of four banks, starts 0..255; got {quote(self.starts)}"
+            )
+            raise InvalidOperand(msg)
+
+    @property
+    def word(self) -> int:
+        """The 64 bits."""
+        word = self.other | sum(start << 8 * bank for bank, start in enumerate(self.starts))
+        word |= sum(bool(first) << 32 + bank for bank, first in enumerate(self.zero_first))
+        return word | self.active << 39 | (self.zeros - 1) << 40 | (self.used - 1) << 48 | self.shift << 56
+
+    @classmethod
+    def decode(cls, word: int) -> ZeroColumnMask:
+        """The mask that a word is."""
+        if not (is_whole(word) and 0 <= word < 1 << MASK_BITS):
+            msg = f"a zero-column mask is a word of {MASK_BITS} bits, got {quote(word)}"
+            raise InvalidOperand(msg)
+        starts = tuple(word >> 8 * bank & 255 for bank in range(4))
+        first = tuple(bool(word >> 32 + bank & 1) for bank in range(4))
+        return cls(
+            zeros=(word >> 40 & 255) + 1,
+            used=(word >> 48 & 255) + 1,
+            starts=(starts[0], starts[1], starts[2], starts[3]),
+            zero_first=(first[0], first[1], first[2], first[3]),
+            shift=word >> 56 & 63,
+            active=bool(word >> 39 & 1),
+            other=word & (0b111 << 36 | 0b11 << 62),
+        )
+
+    def columns(self, m: int, n: int) -> list[int | None]:
+        """For each column of D the column of B that it reads; None where it is zero."""
+        _check_rows(m)
+        if not is_whole(n) or not 0 < n <= 256 or n % 4:
+            msg = f"n of mma.ws is a multiple of 4 up to 256, got {quote(n)}"
+            raise InvalidOperand(msg)
+        banks = 128 // m
+        result: list[int | None] = []
+        for column in range(n):
+            bank, inside = divmod(column, n // banks)
+            if not self.active:
+                result.append(column)
+                continue
+            zero_first = self.zero_first[bank]
+            run = self.zeros if zero_first else self.used
+            at = (inside + min(self.starts[bank], run - 1)) % (self.zeros + self.used)
+            is_zero = at < self.zeros if zero_first else at >= self.used
+            result.append(None if is_zero else column + self.shift)
+        return result
+
+    def problems(self, m: int) -> list[Problem]:
+        """What is suspicious about the mask for a product of m rows."""
+        _check_rows(m)
+        largest = 16 if m == 32 else 32
+        result = []
+        if self.other:
+            result.append(Problem("other", f"bits 0x{self.other:x} belong to no field and should be 0"))
+        if self.shift > largest:
+            result.append(Problem("shift", f"shift {self.shift} is more than {largest}, the most of m {m}"))
+        unused = [bank for bank in range(128 // m, 4) if self.starts[bank] or self.zero_first[bank]]
+        if unused:
+            result.append(Problem("starts", f"m {m} has {128 // m} banks: bank {unused[0]} is not used"))
+        return result
+
+
+def _check_rows(m: object) -> None:
+    """Refuse an m that mma.ws does not have."""
+    if not is_whole(m) or m not in (32, 64, 128):
+        msg = f"m of mma.ws is one of 32, 64, 128; got {quote(m)}"
+        raise InvalidOperand(msg)

@@ -1,0 +1,372 @@
+"""Shared memory: at which byte each element of a matrix lies, and what it costs a warp to get there.
+
+**In a sentence.** The address of an element is a sum of digits times strides, and then perhaps a swizzle.
+
+**A small case.** A matrix of f16, rows of 64 elements, in row order without gaps: the pitch is 128 bytes, so element
+(row, col) lies at 128 * row + 2 * col. All rows of one column lie in the same banks, which is why a warp that reads a
+column waits.
+
+**The swizzle.** An address has 16-byte units, and rows of eight of them: bits 4 to 6 count the unit, bits 7 and up the
+row. A swizzle of 128 bytes xors three bits of the row into the bits of the unit, one of 64 bytes two of them, one of 32
+bytes one. It acts on the address itself: a tile whose start is not aligned to the pattern is read just so.
+
+    >>> memory = Memory(order="row", pitch=128, swizzle=128)
+    >>> memory.address(row=3, col=0, bits=16), memory.address(row=3, col=8, bits=16)
+    (432, 416)
+
+**Digits.** A pitch is the simplest case: one digit along the contiguous axis, one across it. Tiles that are stored one
+after the other have more: the bytes inside a tile row and the tiles along it, the rows of a tile and the tiles across.
+`along` and `across` list them, each with how far it goes and its stride in bytes; the last one goes as far as it must.
+
+    >>> tiles = Memory(order="row", along=(Digit(16, 1), Digit(None, 128)), across=(Digit(8, 16), Digit(None, 512)))
+    >>> tiles.address(row=9, col=8, bits=16)
+    656
+
+**Banks.** Shared memory has 32 banks of 4 bytes. A request is served in passes, *wavefronts*: in each, a bank gives one
+word, which any number of lanes may read. So a request takes as many passes as the busiest bank has words to give,
+whatever the width of the access; each matrix of ldmatrix is a request of its own. (On an H200 a load takes 26 cycles
+and two for each pass: docs/evidence.)
+
+    >>> wavefronts([128 * lane for lane in range(32)], width=4), wavefronts([4 * lane for lane in range(32)], width=4)
+    (32, 1)
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+
+from warpfrag.errors import InvalidOperand, quote
+from warpfrag.layout.coordinates import LANES, Coordinate, check_index, coordinate_type
+from warpfrag.layout.frozen import frozen_dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+    from _typeshed import DataclassInstance
+    from numpy.typing import ArrayLike, NDArray
+
+Order = Literal["row", "col"]
+"""Which coordinate of a matrix is contiguous: `row` where the elements of a row are neighbours."""
+SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
+"""Bytes of a swizzle, and how many bits of the row it xors into the unit."""
+UNIT = 16  # bytes that a swizzle leaves together
+ROW_OF_UNITS = 128  # bytes: the bits of an address from here on are the row of a swizzle
+MAX_BYTES = 1 << 40  # more than any memory, and small enough to count in
+MAX_ROWS = 1 << 16
+BANKS = 32
+BANK_BYTES = 4
+ELEMENT_BITS = (1, 4, 8, 16, 32, 64)
+Index = TypeVar("Index", int, "NDArray[np.int64]")
+
+
+class Digit(NamedTuple):
+    """A part of an index: it counts up to `extent`, None for all that is left, in steps of `stride` bytes."""
+
+    extent: int | None
+    stride: int
+
+
+@frozen_dataclass
+class Memory:
+    """How a matrix lies in shared memory, in bytes; see the top of this file.
+
+    `pitch` is the distance from one row (in column order: from one column) to the next; None leaves no gap. Instead of
+    it, `along` and `across` may say the digits along the contiguous axis, counted in bytes, and across it. `unit` is
+    how many bytes a swizzle leaves together: 16, or 32 of a 128-byte swizzle.
+    """
+
+    order: Order = "row"
+    pitch: int | None = None
+    swizzle: int = 0
+    start: int = 0
+    base_offset: int = 0
+    along: tuple[Digit, ...] = (Digit(None, 1),)
+    across: tuple[Digit, ...] = ()
+    unit: int = UNIT
+
+    def __post_init__(self) -> None:
+        """Refuse what is no memory."""
+        if not (isinstance(self.order, str) and self.order in {"row", "col"}):
+            msg = f"order is row or col, got {quote(self.order)}"
+            raise InvalidOperand(msg)
+        if self.unit not in (UNIT, 2 * UNIT) or (self.unit != UNIT and self.swizzle != ROW_OF_UNITS):
+            msg = f"unit is {UNIT}, or {2 * UNIT} with a swizzle of {ROW_OF_UNITS} bytes; got {quote(self.unit)}"
+            raise InvalidOperand(msg)
+        if not (is_whole(self.swizzle) and self.swizzle in SWIZZLES):
+            msg = f"swizzle is one of {', '.join(map(str, SWIZZLES))} bytes, got {quote(self.swizzle)}"
+            raise InvalidOperand(msg)
+        for name, number, minimum in (
+            ("pitch", self.pitch, 1),
+            ("start", self.start, 0),
+            ("base_offset", self.base_offset, 0),
+        ):
+            if (number is None and name != "pitch") or (
+                number is not None and not (is_whole(number) and minimum <= number < MAX_BYTES)
+            ):
+                msg = f"{name} is an integer from {minimum} on, in bytes; got {quote(number)}"
+                raise InvalidOperand(msg)
+        if self.pitch is not None and self.across:
+            msg = f"give a pitch or the digits across, not both; got pitch={self.pitch} and across={self.across}"
+            raise InvalidOperand(msg)
+
+    def __repr__(self) -> str:
+        """As it is made, without what is the default."""
+        return repr_of_fields(self)
+
+    def _repr_html_(self) -> str:
+        """A card for notebooks: what says where an element lies."""
+        from warpfrag.html import card, escape, table
+
+        facts = [
+            ("order", f"{self.order}: the elements of a {'row' if self.order == 'row' else 'column'} are neighbours"),
+            ("pitch", "no gaps" if self.pitch is None and not self.across else self._pitch_text()),
+            ("swizzle", f"{self.swizzle} bytes" if self.swizzle else "none"),
+            ("start", f"byte {self.start}"),
+        ]
+        if self.base_offset:
+            facts.append(("base offset", f"{self.base_offset} rows of {ROW_OF_UNITS} bytes"))
+        return card(f"<code>{escape(f'Memory: {self.described}')}</code>", table(("field", "value"), facts))
+
+    def _pitch_text(self) -> str:
+        if not self.across:
+            return f"{self.pitch} bytes"
+        counted = (f"{extent or 'the rest'} x {stride} bytes" for extent, stride in self.across)
+        return f"in tiles: {', '.join(counted)}"
+
+    @property
+    def contiguous(self) -> str:
+        """The coordinate whose neighbours are neighbours in memory."""
+        return "col" if self.order == "row" else "row"
+
+    @property
+    def described(self) -> str:
+        """In words: the order, and what else differs from the default."""
+        parts = [f"{self.order} order"]
+        if self.across or self.along != (Digit(None, 1),):
+            parts.append("in tiles")
+        else:
+            parts.append("no gaps" if self.pitch is None else f"pitch {self.pitch}")
+        more = {"swizzle": self.swizzle, "start": self.start, "base offset": self.base_offset}
+        parts += [f"{name} {number}" for name, number in more.items() if number]
+        return ", ".join(parts)
+
+    def address(self, *, row: int, col: int, bits: int, shape: tuple[int, int] | None = None) -> int:
+        """The byte in which an element of so many bits starts. A matrix without gaps needs its `shape`."""
+        row, col = check_index("row", row, MAX_BYTES), check_index("col", col, MAX_BYTES)
+        return self._address(row, col, bits, None if shape is None else _checked(shape))
+
+    def addresses(self, shape: tuple[int, int], bits: int) -> NDArray[np.int64]:
+        """The byte in which each element of a matrix starts."""
+        import numpy as np
+
+        rows, cols = np.indices(_checked(shape), np.int64)
+        return self._address(rows, cols, bits, shape)
+
+    def elements(self, address: int, shape: tuple[int, int], bits: int) -> list[Coordinate]:
+        """The elements of a matrix that have bits in a byte; none where nothing lies there."""
+        import numpy as np
+
+        distance = check_index("address", address, MAX_BYTES) - self.addresses(shape, bits)
+        here = np.argwhere((distance >= 0) & (distance < max(1, bits // 8)))
+        return [coordinate_type(("row", "col"))._make(map(int, pair)) for pair in here]
+
+    def size(self, shape: tuple[int, int], bits: int) -> int:
+        """How many bytes of memory a matrix reaches."""
+        return int(self.addresses(shape, bits).max(initial=-1)) + max(1, bits // 8)
+
+    def write(self, shared: ArrayLike, codes: ArrayLike, bits: int) -> NDArray[np.uint8]:
+        """The memory after a matrix of codes is stored in it; refused where elements would overwrite each other.
+
+        Leading axes of both are a batch.
+        """
+        import numpy as np
+
+        from warpfrag.formats.arrays import as_array
+
+        after, matrix = as_bytes(shared, batch=True).copy(), as_array(codes, "codes")
+        if matrix.dtype.kind not in "biu" or matrix.ndim < 2:
+            msg = f"codes are a matrix of unsigned integers, got {matrix.dtype} of shape {matrix.shape}"
+            raise InvalidOperand(msg)
+        rows, cols = matrix.shape[-2:]
+        try:
+            np.broadcast_to(matrix[..., 0, 0] if matrix.size else np.empty(matrix.shape[:-2]), after.shape[:-1])
+        except ValueError:
+            msg = f"codes {matrix.shape} and memory {after.shape} have leading axes that do not broadcast"
+            raise InvalidOperand(msg) from None
+        twice = self.overlap((rows, cols), bits)
+        if twice is not None:
+            first, second, address = twice
+            msg = (
+                f"{self.described}: a {rows} x {cols} matrix overlaps itself: row {first[0]}, column {first[1]} and "
+                f"row {second[0]}, column {second[1]} lie at byte {address}"
+            )
+            raise InvalidOperand(msg)
+        places, shifts = self._bytes((rows, cols), bits, after.shape[-1])
+        whole = matrix.astype(np.uint64)[..., None]
+        parts = ((whole >> (8 * np.arange(places.shape[-1], dtype=np.uint64))) & np.uint64(0xFF)).astype(np.uint8)
+        if bits >= 8:
+            after[..., places] = parts
+            return after
+        small = shifts[..., None].astype(np.uint8)
+        mask = np.uint8((1 << bits) - 1)
+        parts = np.broadcast_to(parts, (*after.shape[:-1], *parts.shape[-3:]))
+        for at in np.ndindex(after.shape[:-1]):
+            memory, part = after[at], parts[at]
+            np.bitwise_and.at(memory, places, ~(mask << small))
+            np.bitwise_or.at(memory, places, part << small)
+        return after
+
+    def overlap(self, shape: tuple[int, int], bits: int) -> tuple[Coordinate, Coordinate, int] | None:
+        """Two elements of a matrix that lie at one address, and the address; None where there are none such."""
+        import numpy as np
+
+        places, shifts = self._bytes(_checked(shape), bits, MAX_BYTES)
+        taken = (places * 8 + shifts[..., None]).reshape(-1)
+        order = np.argsort(taken, kind="stable")
+        same = np.flatnonzero(taken[order][1:] == taken[order][:-1])
+        if not same.size:
+            return None
+        at = int(same[np.argmin(order[same + 1])])
+        pair = (
+            coordinate_type(("row", "col"))._make(map(int, np.unravel_index(order[index], places.shape)[:2]))
+            for index in (at, at + 1)
+        )
+        first, second = pair
+        return first, second, int(taken[order[at]]) // 8
+
+    def read(self, shared: ArrayLike, shape: tuple[int, int], bits: int) -> NDArray[np.uint64]:
+        """The codes of a matrix that lies in memory; leading axes of the memory are a batch."""
+        import numpy as np
+
+        memory = as_bytes(shared, batch=True)
+        places, shifts = self._bytes(_checked(shape), bits, memory.shape[-1])
+        parts = memory[..., places].astype(np.uint64) >> shifts[..., None].astype(np.uint64)
+        weights = 8 * np.arange(places.shape[-1], dtype=np.uint64)
+        codes: NDArray[np.uint64] = ((parts & np.uint64((1 << min(bits, 8)) - 1)) << weights).sum(
+            axis=-1, dtype=np.uint64
+        )
+        return codes
+
+    def _bytes(self, shape: tuple[int, ...], bits: int, size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The bytes of every element [row, col, byte], and at which bit of its byte a small one starts."""
+        import numpy as np
+
+        rows, cols = shape
+        first = self.addresses((rows, cols), bits)
+        index = np.indices((rows, cols))[0 if self.contiguous == "row" else 1]
+        places = first[..., None] + np.arange(max(1, bits // 8))
+        if places.size and not 0 <= int(places.min()) <= int(places.max()) < size:
+            msg = f"a {rows} x {cols} matrix reaches byte {int(places.max())} of a memory of {size}"
+            raise InvalidOperand(msg)
+        return places, index * bits % 8
+
+    def _address(self, row: Index, col: Index, bits: int, shape: tuple[int, int] | None) -> Index:
+        if not (is_whole(bits) and bits in ELEMENT_BITS):
+            msg = f"an element has {', '.join(map(str, ELEMENT_BITS))} bits, got {quote(bits)}"
+            raise InvalidOperand(msg)
+        inner, outer = (col, row) if self.order == "row" else (row, col)
+        across = self.across or (Digit(None, self._pitch(bits, shape)),)
+        address = self.start + _by_digits(inner * bits // 8, self.along) + _by_digits(outer, across)
+        return swizzled(address, self.swizzle, self.base_offset, self.unit)
+
+    def _pitch(self, bits: int, shape: tuple[int, int] | None) -> int:
+        if self.pitch is not None:
+            return self.pitch
+        if shape is None:
+            msg = "a memory without a pitch has no gaps between rows: give the shape of the matrix"
+            raise InvalidOperand(msg)
+        return -(-shape[1 if self.order == "row" else 0] * bits // 8)
+
+
+def repr_of_fields(instance: DataclassInstance) -> str:
+    """The call that makes a dataclass, with the fields that differ from their defaults."""
+    values = ((field.name, getattr(instance, field.name), field.default) for field in fields(instance))
+    arguments = ", ".join(f"{name}={value!r}" for name, value, default in values if value != default)
+    return f"{type(instance).__name__}({arguments})"
+
+
+def is_whole(number: object) -> bool:
+    """Whether this is an integer, and no truth value."""
+    return isinstance(number, int) and not isinstance(number, bool)
+
+
+def _checked(shape: object) -> tuple[int, int]:
+    """A shape of two extents."""
+    if not (isinstance(shape, tuple | list) and len(shape) == 2 and all(is_whole(extent) for extent in shape)):
+        msg = f"a shape is two integers, rows and columns, such as (16, 16); got {quote(shape)}"
+        raise InvalidOperand(msg)
+    rows, cols = shape
+    if not (0 <= rows < MAX_ROWS and 0 <= cols < MAX_ROWS):
+        msg = f"a shape has 0 to {MAX_ROWS - 1} rows and columns, got {quote(shape)}"
+        raise InvalidOperand(msg)
+    return rows, cols
+
+
+def as_bytes(shared: ArrayLike, *, batch: bool = False) -> NDArray[np.uint8]:
+    """A memory as an array of bytes; with `batch` perhaps several."""
+    from warpfrag.formats.arrays import as_array
+
+    memory = as_array(shared, "shared")
+    if memory.dtype.name != "uint8" or not (memory.ndim == 1 or (batch and memory.ndim)):
+        msg = f"shared is uint8[{'..., ' if batch else ''}bytes], got {memory.dtype} of shape {memory.shape}"
+        raise InvalidOperand(msg)
+    return memory
+
+
+def _by_digits(index: Index, digits: tuple[Digit, ...]) -> Index:
+    total = index * 0
+    for extent, stride in digits:
+        total = total + (index if extent is None else index % extent) * stride
+        index = index * 0 if extent is None else index // extent
+    return total
+
+
+def swizzled(address: Index, swizzle: int, base_offset: int = 0, unit: int = UNIT) -> Index:
+    """The address after a swizzle of so many bytes: bits of its row are xored into its unit of 16 bytes, or 32."""
+    mask = ((1 << SWIZZLES[swizzle]) - 1) // (unit // UNIT)
+    return address ^ ((address // ROW_OF_UNITS - base_offset & mask) * unit)
+
+
+def wavefronts(addresses: Sequence[int | None], width: int) -> int:
+    """How many passes shared memory needs to serve the lanes of a warp, each at its address; None is an idle lane."""
+    return max(bank_loads(addresses, width))
+
+
+def bank_loads(addresses: Sequence[int | None], width: int) -> list[int]:
+    """How many words each bank has to give."""
+    if not (is_whole(width) and width in {1, 2, 4, 8, 16}):
+        msg = f"a lane reads 1, 2, 4, 8 or 16 bytes, got {quote(width)}"
+        raise InvalidOperand(msg)
+    counts = [0] * BANKS
+    for word in _words(_checked_addresses(addresses), width):
+        counts[word % BANKS] += 1
+    return counts
+
+
+def bank_conflicts(addresses: Sequence[int | None], width: int) -> int:
+    """How many passes are there only because lanes want different words of one bank."""
+    passes = wavefronts(addresses, width)
+    return passes - -(-len(_words(_checked_addresses(addresses), width)) // BANKS)
+
+
+def _words(addresses: list[int | None], width: int) -> set[int]:
+    """The words of memory that lanes reach."""
+    present = [address for address in addresses if address is not None]
+    return {word for address in present for word in range(address // BANK_BYTES, -(-(address + width) // BANK_BYTES))}
+
+
+def _checked_addresses(addresses: Sequence[int | None]) -> list[int | None]:
+    """One address for each lane of a warp."""
+    try:
+        checked = list(addresses)
+    except TypeError:
+        checked = []
+    if not 1 <= len(checked) <= LANES:
+        msg = f"expected the addresses of up to {LANES} lanes, got {quote(addresses)}"
+        raise InvalidOperand(msg)
+    for lane, address in enumerate(checked):
+        if address is not None and not (type(address) is int and 0 <= address < MAX_BYTES):
+            checked[lane] = check_index(f"the address of lane {lane}", address, MAX_BYTES)
+    return checked

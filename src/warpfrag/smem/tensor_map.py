@@ -1,0 +1,455 @@
+"""Tensor maps: the 128 bytes that tell the copy engine of Hopper (TMA) how a tensor lies in global memory.
+
+**In a sentence.** A map has the tensor's address, extents and strides, and a *box*: the part that one instruction moves
+between global memory, where it is strided, and shared memory, where it is dense, perhaps swizzled.
+
+**A small case.** A matrix of f16 with 128 columns, boxes of 16 rows and 64 columns: a copy at the coordinates (column
+64, row 32) moves 16 rows of 128 bytes, which lie 256 bytes apart in global memory and without gaps in shared memory.
+
+**Order of axes.** The driver and the hardware count axes from the innermost, which has no stride of its own: its
+elements are neighbours. So does this file. `ptx.launch.tensor_map.TensorMap`, what users make, has numpy's order.
+
+**Outside.** Elements of a box that lie outside the tensor are filled when they are loaded, and not stored; but of the
+innermost axis whole units of 16 bytes are stored, so what lies behind the tensor's end in its last unit is overwritten
+(measured on an H200). A copy completes the bytes of the whole box at its mbarrier, filled or not.
+
+**im2col.** The tensor is a batch of images (channels innermost, then width, height, depth, then the image). A column of
+pixels begins at the pixel of the coordinates and goes on along the width, the height and the batch, inside the bounding
+box that two corners leave of every image; offsets, the same for all pixels, then move each of them: a tap of a filter.
+
+**Interleaved.** With `interleave` 16 or 32 channels lie in slices of so many bytes (NC/8HWC8 of f16 is 16): what is
+addressed is the slice of a pixel. Axes are then the width, perhaps height and depth, the slices, and the image last;
+the innermost index counts units of 16 or 32 bytes, whatever the type, and a box has one slice, whatever it says. im2col
+walks over the axes before the slices. (Measured on an H200.)
+
+**The 128 bytes** are opaque: instructions read and write them, and no program may look inside. The format here is our
+own. (PTX ISA, "Tensors" and "tensormap.replace"; CUDA Driver API, "Tensor Map Object Management".)
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.smem.shared_memory import SWIZZLES, swizzled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+DRIVER = "CUDA Driver API, cuTensorMapEncodeTiled"
+MAP_BYTES = 128
+MAP_ALIGN = 64
+GRANULE = 16  # bytes: what the copy engine moves together
+MAX_RANK = 5
+MAX_BOX = 256
+MAX_PIXELS = 1024
+MAX_BOX_BYTES = 228 * 1024  # of shared memory
+CORNERS = {3: 1 << 15, 4: 1 << 7, 5: 1 << 4}  # by the axes of a map for im2col: how far a corner may be from 0
+MAX_ELEMENT_STRIDE = 8
+MAX_EXTENT = 1 << 32
+MAX_SIGNED = 1 << 31
+MAX_STRIDE = 1 << 40
+SHARED_ALIGN = 128
+INTERLEAVES = (0, 16, 32)
+Fill = Literal["zero", "nan"]
+FILLS: tuple[Fill, ...] = ("zero", "nan")
+
+
+class TensorElement(NamedTuple):
+    """The type of a tensor's elements: its name, bytes, number for tensormap.replace, and the code that fills NaN."""
+
+    name: str
+    bytes: int
+    number: int
+    nan: int | None = None  # no fill with NaN
+    format: str = ""  # as the rows of opcodes name it; of reductions
+    sign: str = "u"
+    source: str = DRIVER
+
+
+ELEMENT_TYPES = {
+    row.name: row
+    for row in (
+        TensorElement("uint8", 1, 0, format="u8"),
+        TensorElement("uint16", 2, 1, format="u16"),
+        TensorElement("uint32", 4, 2, format="u32"),
+        TensorElement("int32", 4, 3, format="s32", sign="s"),
+        TensorElement("uint64", 8, 4, format="u64"),
+        TensorElement("int64", 8, 5, format="s64", sign="s"),
+        TensorElement("float16", 2, 6, 0x7FF7, "f16", "f"),
+        TensorElement("float32", 4, 7, 0x7FF77FF7, "f32", "f"),
+        TensorElement("float32_ftz", 4, 8, 0x7FF77FF7, "f32", "f"),
+        TensorElement("float64", 8, 9, 0x7FF77FF77FF77FF7, "f64", "f"),
+        TensorElement("bfloat16", 2, 10, 0x7FF7, "bf16", "f"),
+        TensorElement("tfloat32", 4, 11, 0x7FF77FF7, "tf32", "f"),
+        TensorElement("tfloat32_ftz", 4, 12, 0x7FF77FF7, "tf32", "f"),
+    )
+}
+TYPES_BY_NUMBER = {row.number: row for row in ELEMENT_TYPES.values()}
+SAME_BYTES = {
+    "int8": "uint8", "bool": "uint8", "int16": "uint16",
+    **dict.fromkeys((
+        "float8_e4m3fn", "float8_e5m2", "float8_e4m3", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e4m3b11fnuz",
+        "float8_e3m4", "float8_e8m0fnu",
+    ), "uint8"),
+}  # fmt: skip
+"""dtypes of numpy and ml_dtypes that a map takes as another type of as many bytes."""
+SWIZZLE_NUMBERS = tuple(SWIZZLES)  # for tensormap.replace: 0 to 3
+
+
+@frozen_dataclass
+class Im2col:
+    """What a map for convolutions has instead of a box: corners of the bounding box, and the size of a column.
+
+    `lower` and `upper` have a number for each axis between the channels and the batch, innermost first: where the
+    bounding box begins, and how far from the end of the image it ends.
+    """
+
+    lower: tuple[int, ...]
+    upper: tuple[int, ...]
+    channels: int
+    pixels: int
+
+
+@frozen_dataclass
+class TensorMapFields:
+    """What a map says, innermost axis first; `strides` in bytes begin with the second axis."""
+
+    element: TensorElement
+    address: int
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    element_strides: tuple[int, ...]
+    swizzle: int = 0
+    fill: Fill = "zero"
+    interleave: int = 0
+    im2col: Im2col | None = None
+
+    @property
+    def rank(self) -> int:
+        """How many axes there are."""
+        return len(self.dims)
+
+    @property
+    def pitches(self) -> tuple[int, ...]:
+        """From one index to the next in bytes, along every axis."""
+        return self.interleave or self.element.bytes, *self.strides
+
+    @property
+    def elements_per_index(self) -> int:
+        """How many elements an index of the innermost axis stands for: one, or those of a slice of a pixel."""
+        return self.pitches[0] // self.element.bytes
+
+    @property
+    def fixed_axis(self) -> int:
+        """The axis that im2col does not walk along: the channels, or their slices."""
+        return self.rank - 2 if self.interleave else 0
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """From one index of a box to the next: the stride of the innermost axis has a meaning only with interleave."""
+        return self.element_strides if self.interleave else (1, *self.element_strides[1:])
+
+    @property
+    def box_indices(self) -> tuple[int, ...]:
+        """The indices of a box along each axis: those that the strides of elements leave of it, and one slice."""
+        counts = [-(-extent // max(1, step)) for extent, step in zip(self.box, self.steps, strict=True)]
+        if self.interleave:
+            counts[self.fixed_axis] = 1
+        return tuple(counts)
+
+    @property
+    def box_shape(self) -> tuple[int, ...]:
+        """The elements of a box along each axis."""
+        if self.im2col is not None:
+            return self.elements_per_index if self.interleave else self.im2col.channels, self.im2col.pixels
+        inner, *outer = self.box_indices
+        return inner * self.elements_per_index, *outer
+
+    @property
+    def shared_pitch(self) -> int:
+        """From one row of a box to the next in shared memory: no gap, but with a swizzle at least its bytes.
+
+        (Measured on an H200.)
+        """
+        row = self.box_shape[0] * self.element.bytes
+        return row if self.interleave else max(row, self.swizzle)
+
+    @property
+    def shared_bytes(self) -> int:
+        """The bytes of shared memory that a box reaches over, gaps between its rows included."""
+        row = self.box_shape[0] * self.element.bytes
+        return (self.box_bytes // max(1, row) - 1) * self.shared_pitch + row
+
+    @property
+    def box_bytes(self) -> int:
+        """The bytes of a box in shared memory, which a copy completes at its mbarrier."""
+        total = self.element.bytes
+        for extent in self.box_shape:
+            total *= extent
+        return total
+
+    def problems(self) -> list[str]:
+        """What the driver refuses, each with what it expects."""
+        return list(_problems(self))
+
+    # --- the bytes
+
+    def encode(self) -> bytes:
+        """The 128 bytes of the map."""
+        kind = self.im2col or Im2col((), (), 0, 0)
+        values = {
+            "element": (self.element.number,),
+            "rank": (self.rank - 1,),
+            "interleave": (INTERLEAVES.index(self.interleave),),
+            "swizzle": (SWIZZLE_NUMBERS.index(self.swizzle),),
+            "fill": (FILLS.index(self.fill),),
+            "is_im2col": (int(self.im2col is not None),),
+            "element_strides": tuple(step - 1 for step in self.element_strides),
+            "box": tuple(extent - 1 for extent in self.box),
+            "dims": tuple(extent - 1 for extent in self.dims),
+            "strides": self.strides,
+            "address": (self.address,),
+            "lower": kind.lower,
+            "upper": kind.upper,
+            "column": (kind.channels, kind.pixels),
+        }
+        word = 0
+        for name, numbers in values.items():
+            for axis, number in enumerate(numbers):
+                word |= (number & ((1 << FIELDS[name].bits) - 1)) << FIELDS[name].at(axis)
+        return word.to_bytes(MAP_BYTES, "little")
+
+    @staticmethod
+    def decode(data: bytes) -> TensorMapFields | None:
+        """The map of 128 bytes; None where they are none."""
+        word = int.from_bytes(data, "little")
+        numbers = {name: field.read(word) for name, field in FIELDS.items()}
+        (kind,), (last_axis,) = numbers["element"], numbers["rank"]
+        (swizzle,), (interleave,) = numbers["swizzle"], numbers["interleave"]
+        known = kind in TYPES_BY_NUMBER and last_axis < MAX_RANK
+        if not known or swizzle >= len(SWIZZLE_NUMBERS) or interleave >= len(INTERLEAVES):
+            return None
+        rank = last_axis + 1
+        steps, box, dims = (
+            tuple(1 + number for number in numbers[name][:rank]) for name in ("element_strides", "box", "dims")
+        )
+        lower, upper = (
+            tuple(number - (1 << 16) * (number >> 15) for number in numbers[name][: max(0, rank - 2)])
+            for name in ("lower", "upper")
+        )
+        return TensorMapFields(
+            TYPES_BY_NUMBER[kind], numbers["address"][0], dims, numbers["strides"][: rank - 1], box, steps,
+            SWIZZLE_NUMBERS[swizzle], FILLS[numbers["fill"][0]], INTERLEAVES[interleave],
+            Im2col(lower, upper, *numbers["column"]) if numbers["is_im2col"][0] else None,
+        )  # fmt: skip
+
+    # --- where elements lie
+
+    def elements(
+        self, coordinates: tuple[int, ...], offsets: tuple[int, ...] = ()
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """The byte of each element of a box behind the tensor's address, and whether it lies inside.
+
+        Both have an axis for each of `box_shape`, outermost first. `offsets` move the pixels of im2col.
+        """
+        if self.im2col is not None:
+            return self._pixels(self.im2col, coordinates, offsets)
+        import numpy as np
+
+        shape = self.box_shape
+        place, inside = np.zeros((1,) * self.rank, np.int64), np.ones((1,) * self.rank, np.bool_)
+        for axis, (start, count, step) in enumerate(zip(coordinates, self.box_indices, self.steps, strict=True)):
+            index = start + np.arange(count, dtype=np.int64) * step
+            offset = index * self.pitches[axis]
+            if axis == 0:
+                offset = (offset[:, None] + self._parts()).reshape(-1)
+                index = np.repeat(index, self.elements_per_index)
+            behind = (-1,) + (1,) * axis
+            place = place + offset.reshape(behind)
+            inside = inside & ((index >= 0) & (index < self.dims[axis])).reshape(behind)
+        return np.broadcast_to(place, shape[::-1]), np.broadcast_to(inside, shape[::-1])
+
+    def _parts(self) -> NDArray[np.int64]:
+        """Where the elements of one index of the innermost axis lie behind it, in bytes."""
+        import numpy as np
+
+        return np.arange(self.elements_per_index, dtype=np.int64) * self.element.bytes
+
+    def _pixels(
+        self, kind: Im2col, coordinates: tuple[int, ...], offsets: tuple[int, ...]
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """The elements of a column of pixels, [pixels, channels]."""
+        import numpy as np
+
+        spatial, fixed = self.rank - 2, self.fixed_axis
+        dims, steps, position, pitches = (
+            [number for axis, number in enumerate(numbers) if axis != fixed]
+            for numbers in (self.dims, self.element_strides, coordinates, self.pitches)
+        )
+        bounds = [(low, extent - 1 + up) for low, up, extent in zip(kind.lower, kind.upper, dims, strict=False)]
+        pixels = []
+        for _ in range(kind.pixels):
+            pixels.append([at + move for at, move in zip(position, (*(offsets or (0,) * spatial), 0), strict=True)])
+            for axis in range(spatial):
+                position[axis] += steps[axis]
+                if position[axis] <= bounds[axis][1]:
+                    break
+                position[axis] = bounds[axis][0]
+            else:
+                position[-1] += steps[-1]
+        index = np.array(pixels, np.int64)
+        inside: NDArray[np.bool_] = np.all((index >= 0) & (index < np.array(dims)), axis=1)
+        places = (index * np.array(pitches)).sum(axis=1)
+        channel = coordinates[fixed] + np.arange(1 if self.interleave else kind.channels, dtype=np.int64)
+        own = (channel * self.pitches[fixed])[:, None] + self._parts()
+        is_channel = np.repeat((channel >= 0) & (channel < self.dims[fixed]), self.elements_per_index)
+        return places[:, None] + own.reshape(-1), inside[:, None] & is_channel
+
+    def shared_units(self, address: int) -> NDArray[np.int64]:
+        """Where the 16-byte units of a dense box lie in shared memory, from the address of the box on."""
+        import numpy as np
+
+        per_row = self.box_shape[0] * self.element.bytes // GRANULE
+        unit = np.arange(-(-self.box_bytes // GRANULE), dtype=np.int64)
+        return swizzled(address + unit // per_row * self.shared_pitch + unit % per_row * GRANULE, self.swizzle)
+
+
+class MapField(NamedTuple):
+    """A field of the 128 bytes: where it begins, its bits, and how many of it follow each other."""
+
+    first: int
+    bits: int
+    numbers: int
+
+    def at(self, axis: int) -> int:
+        """The first bit of the number of an axis."""
+        return self.first + self.bits * axis
+
+    def read(self, word: int) -> tuple[int, ...]:
+        """The numbers of the field in the whole map."""
+        return tuple(word >> self.at(axis) & ((1 << self.bits) - 1) for axis in range(self.numbers))
+
+
+def _fields() -> dict[str, MapField]:
+    rows = (
+        ("element", 4, 1), ("rank", 3, 1), ("interleave", 2, 1), ("swizzle", 3, 1), ("fill", 1, 1), ("is_im2col", 1, 1),
+        ("element_strides", 3, 5), ("box", 8, 5), ("dims", 32, 5), ("strides", 40, 4), ("address", 64, 1),
+        ("lower", 16, 3), ("upper", 16, 3), ("column", 16, 2),
+    )  # fmt: skip
+    fields, at = {}, 0
+    for name, bits, count in rows:
+        fields[name] = MapField(at, bits, count)
+        at += bits * count
+    return fields
+
+
+FIELDS = _fields()
+
+
+class Replaced(NamedTuple):
+    """A field of tensormap.replace: ours, the bits of its value, and what is subtracted of it (PTX ISA)."""
+
+    field: str
+    bits: int
+    bias: int = 0
+    choices: int = 0  # values 0 to one below
+    has_axis: bool = False
+
+
+REPLACED = {
+    "global_address": Replaced("address", 64),
+    "rank": Replaced("rank", 32, choices=MAX_RANK),
+    "box_dim": Replaced("box", 32, 1, has_axis=True),
+    "global_dim": Replaced("dims", 32, 1, has_axis=True),
+    "global_stride": Replaced("strides", 64, has_axis=True),
+    "element_stride": Replaced("element_strides", 32, 1, has_axis=True),
+    "elemtype": Replaced("element", 32, choices=len(ELEMENT_TYPES)),
+    "interleave_layout": Replaced("interleave", 32, choices=len(INTERLEAVES)),
+    "swizzle_mode": Replaced("swizzle", 32, choices=len(SWIZZLE_NUMBERS)),
+    "fill_mode": Replaced("fill", 32, choices=len(FILLS)),
+}
+"""What tensormap.replace may change; the rank is one less than the number of axes."""
+
+
+def replace_field(data: bytes, name: str, number: int, axis: int = 0) -> bytes:
+    """The bytes of a map with a field changed as tensormap.replace does; ValueError says what is expected."""
+    row = REPLACED[name]
+    field = FIELDS[row.field]
+    if not 0 <= axis < field.numbers:
+        msg = f"expected an axis 0..{field.numbers - 1} for {name}, got {axis}"
+        raise ValueError(msg)
+    if row.choices and number >= row.choices:
+        msg = f"expected {name} 0..{row.choices - 1}, got {number}"
+        raise ValueError(msg)
+    mask = (1 << field.bits) - 1
+    word = int.from_bytes(data, "little") & ~(mask << field.at(axis))
+    return (word | ((number - row.bias) & mask) << field.at(axis)).to_bytes(MAP_BYTES, "little")
+
+
+class DriverCheck(NamedTuple):
+    """What the driver checks of a map: whether it holds, and what it expects."""
+
+    holds: bool
+    text: str
+
+
+def _problems(fields: TensorMapFields) -> Iterator[str]:
+    """What the driver refuses, in the order of its parameters."""
+    checks = (*_tensor_checks(fields), *_box_checks(fields))
+    return (check.text for check in checks if not check.holds)
+
+
+def _tensor_checks(fields: TensorMapFields) -> Iterator[DriverCheck]:
+    """Checks of the tensor itself."""
+    rank = fields.rank
+    fewest = 3 if fields.im2col is not None or fields.interleave else 1
+    yield DriverCheck(fewest <= rank <= MAX_RANK, f"a map has {fewest} to {MAX_RANK} axes, got {rank}")
+    align = 32 if fields.interleave == 32 else GRANULE
+    yield DriverCheck(fields.address % align == 0, f"the address is a multiple of {align}, got {fields.address:#x}")
+    for axis, extent in enumerate(fields.dims):
+        where = f"along axis {rank - 1 - axis}"
+        yield DriverCheck(1 <= extent <= MAX_EXTENT, f"an extent is 1 to 2**32, got {extent} {where}")
+    for axis, stride in enumerate(fields.strides, 1):
+        text = f"a stride is a multiple of {align} bytes below 2**40, got {stride} along axis {rank - 1 - axis}"
+        yield DriverCheck(stride % align == 0 and 0 <= stride < MAX_STRIDE, text)
+    for axis, step in enumerate(fields.element_strides):
+        text = f"an element stride is 1 to {MAX_ELEMENT_STRIDE}, got {step} along axis {rank - 1 - axis}"
+        yield DriverCheck(1 <= step <= MAX_ELEMENT_STRIDE, text)
+    is_filled = fields.fill == "zero" or fields.element.nan is not None
+    yield DriverCheck(is_filled, f"only floating-point elements are filled with NaN, got {fields.element.name}")
+
+
+def _box_checks(fields: TensorMapFields) -> Iterator[DriverCheck]:
+    """Checks of what a copy moves."""
+    kind, rank = fields.im2col, fields.rank
+    if kind is None:
+        for axis, extent in enumerate(fields.box):
+            text = f"a box has 1 to {MAX_BOX} elements, got {extent} along axis {rank - 1 - axis}"
+            yield DriverCheck(1 <= extent <= MAX_BOX, text)
+    else:
+        limit = CORNERS.get(rank, 1)
+        for corner in (*kind.lower, *kind.upper):
+            text = f"a corner of {rank} axes is {-limit} to {limit - 1}, got {corner}"
+            yield DriverCheck(-limit <= corner < limit, text)
+        extents = fields.dims[:-2] if fields.interleave else fields.dims[1:-1]
+        for low, up, extent in zip(kind.lower, kind.upper, extents, strict=False):
+            end = (extent + up + MAX_SIGNED) % MAX_EXTENT - MAX_SIGNED  # the driver adds numbers of 32 bits
+            yield DriverCheck(low < end, f"the bounding box has pixels, got {low} to {end - 1}")
+        yield DriverCheck(1 <= kind.channels <= MAX_BOX, f"a column has 1 to {MAX_BOX} channels, got {kind.channels}")
+        yield DriverCheck(1 <= kind.pixels <= MAX_PIXELS, f"a column has 1 to {MAX_PIXELS} pixels, got {kind.pixels}")
+    inner = (fields.box[0] if kind is None else kind.channels) * fields.element.bytes
+    text = f"the innermost extent of a box is a multiple of {GRANULE} bytes, got {inner}"
+    yield DriverCheck(inner % GRANULE == 0, text)
+    if fields.swizzle and not fields.interleave:
+        text = f"with swizzle {fields.swizzle} it is at most as many bytes, got {inner}"
+        yield DriverCheck(inner <= fields.swizzle, text)
+    steps = zip(fields.box, fields.element_strides, strict=True)
+    elements = prod(extent // max(1, step) for extent, step in steps) if kind is None else kind.channels * kind.pixels
+    counted = elements * fields.element.bytes  # the driver rounds down where the hardware rounds up
+    yield DriverCheck(counted <= MAX_BOX_BYTES, f"a box has at most {MAX_BOX_BYTES} bytes, got {counted}")

@@ -1,0 +1,160 @@
+"""Errors of a block of D, which add up to those of the whole in whatever order blocks come.
+
+Sums are exact, and rounded once, when a summary is asked for: so the figures are those that `wf.error_report` has of
+the whole product. An output is compared where everything that goes into it is finite, and itself too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from fractions import Fraction
+from math import sqrt
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warpfrag.blas.error_figures import Figures, magnitude
+from warpfrag.blas.error_report import Summary
+from warpfrag.formats.exact_sums import exact_numbers, exact_product
+from warpfrag.layout.frozen import frozen_dataclass
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+NOTHING = Fraction(0)
+
+
+@frozen_dataclass
+class ErrorTally:
+    """What is known of some outputs; ulps and relative errors are those of the ones that were compared."""
+
+    outputs: int = 0
+    nonfinite: int = 0
+    compared: int = 0
+    ulps: Fraction = NOTHING
+    squared_ulps: Fraction = NOTHING
+    relatives: int = 0
+    """How many have a relative error: not those whose exact value is 0."""
+    relative: Fraction = NOTHING
+    squared_relative: Fraction = NOTHING
+    largest_relative: float = 0.0
+    largest_ulps: Fraction = NOTHING
+    sized: int = 0
+    """How many have an error relative to |A||B|: all that are compared, but none in stores of 0.2."""
+    squared_to_magnitude: Fraction = NOTHING
+    largest_to_magnitude: float = 0.0
+    squared_errors: Fraction = NOTHING
+    squared_results: Fraction = NOTHING
+    largest_error: Fraction = NOTHING
+    worst: tuple[int, int] | None = None
+    """Where the largest error in ulps is: the first such row and column."""
+
+    def __add__(self, other: ErrorTally) -> ErrorTally:
+        """The errors of two parts of one product, as if they had been counted at once."""
+        worst = [part for part in (self, other) if part.worst is not None]
+        first = min(worst, key=lambda part: (-part.largest_ulps, part.worst), default=self)
+        largest = ("largest_relative", "largest_to_magnitude", "largest_error")
+        sums = [name for name in ErrorTally.__dataclass_fields__ if name not in {*largest, "largest_ulps", "worst"}]
+        return ErrorTally(
+            **{name: getattr(self, name) + getattr(other, name) for name in sums},
+            **{name: max(getattr(self, name), getattr(other, name)) for name in largest},
+            largest_ulps=first.largest_ulps,
+            worst=first.worst,
+        )
+
+    def summary(self) -> Summary | None:
+        """Largest, root mean square and mean; None where nothing was compared."""
+        if not self.compared:
+            return None
+        return Summary(
+            largest_ulps=float(self.largest_ulps),
+            rms_ulps=sqrt(self.squared_ulps / self.compared),
+            mean_ulps=float(self.ulps / self.compared),
+            largest_relative=self.largest_relative,
+            rms_relative=sqrt(float(self.squared_relative) / max(1, self.relatives)),
+            mean_relative=float(self.relative) / max(1, self.relatives),
+            **self._sizes(),
+        )
+
+    def _sizes(self) -> dict[str, float]:
+        """Errors relative to |A||B| and to the root mean square of the results, where all parts have them."""
+        if self.sized != self.compared:
+            return {}
+        rms = sqrt(self.squared_results / self.compared)
+        return {
+            "largest_to_magnitude": self.largest_to_magnitude,
+            "rms_to_magnitude": sqrt(float(self.squared_to_magnitude) / self.compared),
+            "largest_to_rms": float(self.largest_error) / rms if rms else 0.0,
+            "rms_to_rms": sqrt(self.squared_errors / self.squared_results) if self.squared_results else 0.0,
+        }
+
+    def figures(self) -> dict[str, Any]:
+        """As a store and JSON have it."""
+        summary = self.summary()
+        return {
+            "outputs": self.outputs,
+            "nonfinite": self.nonfinite,
+            "compared": self.compared,
+            "errors": None if summary is None else asdict(summary),
+            "worst": None if self.worst is None else list(self.worst),
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, exactly: a fraction is two integers in hex."""
+        return {
+            name: f"{value.numerator:x}/{value.denominator:x}" if isinstance(value, Fraction) else value
+            for name, value in asdict(self).items()
+        }
+
+    @classmethod
+    def from_dict(cls, facts: dict[str, Any]) -> ErrorTally:
+        """What `to_dict` gave."""
+        parts = dict(facts)
+        for name, field in cls.__dataclass_fields__.items():
+            if isinstance(field.default, Fraction) and name in parts:
+                numerator, denominator = parts[name].split("/")
+                parts[name] = Fraction(int(numerator, 16), int(denominator, 16))
+        if parts["worst"] is not None:
+            parts["worst"] = tuple(parts["worst"])
+        return cls(**parts)
+
+
+def tally(
+    D: NDArray[Any], a: NDArray[np.float64] | None, b: NDArray[np.float64] | None, result: str, start: tuple[int, int]
+) -> ErrorTally:
+    """The errors of a block that starts at a row and column of D; without the values of A and B nothing is compared."""
+    computed = D.astype(np.float64)
+    nonfinite = int((~np.isfinite(computed)).sum())
+    if a is None or b is None:
+        return ErrorTally(outputs=D.size, nonfinite=nonfinite)
+    rows, columns = np.flatnonzero(np.isfinite(a).all(axis=1)), np.flatnonzero(np.isfinite(b).all(axis=0))
+    figures = Figures(result)
+    exact, size = exact_product(a[rows], b[:, columns]), magnitude(a[rows], b[:, columns], None)
+    figures.take(computed[np.ix_(rows, columns)], exact, size=size)
+    if not figures.count:
+        return ErrorTally(outputs=D.size, nonfinite=nonfinite)
+    relative, to_magnitude = np.concatenate(figures.relative), np.concatenate(figures.to_magnitude)
+    return ErrorTally(
+        outputs=D.size,
+        nonfinite=nonfinite,
+        compared=figures.count,
+        ulps=figures.sum,
+        squared_ulps=figures.squares,
+        relatives=len(relative),
+        relative=_exact_sum(relative),
+        squared_relative=_exact_sum(relative * relative),
+        largest_relative=float(np.abs(relative).max(initial=0.0)),
+        sized=figures.count,
+        squared_to_magnitude=_exact_sum(to_magnitude * to_magnitude),
+        largest_to_magnitude=float(np.abs(to_magnitude).max(initial=0.0)),
+        squared_errors=figures.error_squares,
+        squared_results=figures.exact_squares,
+        largest_error=figures.largest_error,
+        largest_ulps=figures.worst.ulps,
+        worst=(start[0] + int(rows[figures.worst.row]), start[1] + int(columns[figures.worst.col])),
+    )
+
+
+def _exact_sum(values: NDArray[np.float64]) -> Fraction:
+    numbers = exact_numbers(values)
+    return Fraction(sum(numbers.units.tolist())) * Fraction(2) ** numbers.exponent

@@ -1,0 +1,1 @@
+"""Instructions as objects: their operands, and the arithmetic of every tensor core."""

@@ -1,0 +1,225 @@
+"""Which rule an instruction follows on an architecture: PTX is not the unit of arithmetic, the machine code is.
+
+instruction + architecture  --tables/lowering.toml-->   machine code, and the steps it takes
+unit named by the row       --tables/arithmetic.toml->  the numbers of a step
+steps + numbers             --plan-->                   a rule (`rules`), and how it is known
+
+fp8 on sm_90:   A, B -> f16;  previous = fused(places 0 1 4 5 ...) onto 0;
+                previous = fused(places 2 3 6 7 ...) onto previous;  D = C + previous, to nearest
+"""
+
+from __future__ import annotations
+
+from dataclasses import field, replace
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from warpfrag.errors import IllegalInstruction, NotModelled
+from warpfrag.formats.number_formats import FORMATS
+from warpfrag.isa.rows import forms_of
+from warpfrag.isa.targets import architectures
+from warpfrag.isa.tcgen05_forms import PUBLISHED_ARCH, TensorForm, published_form, unpublished
+from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.tables import read_table
+from warpfrag.tensorcore.units import ArithmeticUnit, Level, find_unit
+
+if TYPE_CHECKING:
+    from warpfrag.isa.qualifiers import Form
+    from warpfrag.tensorcore.rules import Rule
+
+Do = Literal[
+    "read_c",
+    "read_ab",
+    "fused",
+    "add_c",
+    "round_d",
+    "chain_f32",
+    "chain_f16",
+    "fma_f64",
+    "integer",
+    "popcount",
+    "scaled",
+    "grouped",
+]
+MAX_PLANS = 4096
+"""More than the pairs of instruction and architecture that a process is likely to use."""
+
+_CONDITIONS = ("op", "a", "shape", "k", "blocks", "kind", "bitop", "accumulators", "arch")
+_ANSWERS = ("native", "machine", "unit", "piece", "steps", "source", "level")
+
+
+@frozen_dataclass
+class Plan:
+    """How one instruction runs on one architecture: the machine code, how that is known, and the rule it follows."""
+
+    instruction: Form
+    multiplicands: tuple[str, str]
+    """The formats that A and B have when they are multiplied."""
+    unit: ArithmeticUnit | None
+    steps: tuple[dict[str, Any], ...] = field(repr=False)
+    machine: str
+    native: bool
+    source: str
+    level: Level
+
+    @cached_property
+    def rule(self) -> Rule:
+        """What is computed. Made when it is asked for: a look-up only asks how it is known."""
+        from warpfrag.tensorcore.make_rule import make_rule
+
+        return make_rule(self.instruction, self.multiplicands, self.unit, self.steps)
+
+
+@lru_cache(MAX_PLANS)
+def plan(instruction: Form, arch: str) -> Plan:
+    """How `instruction` runs on `arch` (a trailing a or f, as in sm_90a, changes nothing).
+
+    Raises IllegalInstruction for a form that no instruction has, NotModelled where nobody has published or measured it.
+    """
+    if not isinstance(instruction, TensorForm) and instruction not in forms_of(instruction.op):
+        raise IllegalInstruction(_describe(instruction), "no instruction has this form")
+    if instruction.operation.does != "multiply":
+        raise IllegalInstruction(_describe(instruction), "it moves registers and computes nothing")
+    base = arch.rstrip("af")
+    row = _find_row(instruction, base)
+    made = None if row is None else _make_plan(instruction, row, base)
+    if made is None:
+        raise NotModelled(_refusal(instruction, base))
+    return made
+
+
+@lru_cache(MAX_PLANS)
+def nearest_plan(instruction: TensorForm, arch: str) -> tuple[Plan, str]:
+    """The plan of a product of tcgen05 and nothing; where nobody has published it, the nearest plan and what is not.
+
+    Near are the dense products of a single block on sm_100: the same unit with the products that this one adds. Where
+    sums are grouped along k the plan is dense, for an A with the zeros that a sparse one does not store.
+    """
+    base = arch.rstrip("af")
+    try:
+        return plan(instruction, base), ""
+    except NotModelled:
+        reason = unpublished(instruction, base)
+    published = published_form(instruction)
+    row = _find_row(published, PUBLISHED_ARCH)
+    if row is not None and row["steps"][0]["do"] == "grouped":
+        instruction = replace(published, shape=instruction.shape)
+    made = None if row is None else _make_plan(instruction, row, PUBLISHED_ARCH)
+    if made is None:
+        raise NotModelled(_refusal(instruction, base))
+    return made, reason
+
+
+def _make_plan(instruction: Form, row: dict[str, Any], arch: str) -> Plan | None:
+    """The plan that a row means for an instruction; None where its unit does not take the types."""
+    steps = {written["do"]: written for written in row["steps"]}
+    multiplicands = (instruction.a, instruction.b)
+    if "read_ab" in steps:
+        multiplicands = (steps["read_ab"]["to"],) * 2
+    unit = None
+    if "unit" in row:
+        unit = find_unit(row["unit"], arch, *multiplicands, instruction.c if "round_d" in steps else instruction.d)
+        if unit is None:
+            return None
+    return Plan(
+        instruction=instruction,
+        multiplicands=multiplicands,
+        unit=unit,
+        steps=tuple(row["steps"]),
+        machine=_spell_machine(row, instruction, arch),
+        native=row["native"],
+        source=f"{row['source']}; {unit.source}" if unit else row["source"],
+        level=unit.level if unit else row["level"],
+    )
+
+
+@lru_cache(1)
+def _read_rows() -> tuple[dict[str, Any], ...]:
+    """The rows of the table; one that names an unknown condition, architecture, step or format is refused."""
+    rows = tuple(read_table("lowering")["lowering"])
+    for row in rows:
+        named = [key.removeprefix("piece_") for key in row if key not in (*_CONDITIONS, *_ANSWERS)]
+        named = [name for name in (*named, *row.get("arch", ())) if name not in architectures()]
+        if named:
+            msg = f"lowering table: unknown keys or architectures {named}"
+            raise ValueError(msg)
+        for written in row["steps"]:
+            if written["do"] not in get_args(Do):
+                msg = f"lowering table: unknown step {written['do']!r}"
+                raise ValueError(msg)
+        unknown = [name for name in row.get("a", ()) if name not in FORMATS]
+        if unknown:
+            msg = f"lowering table: unknown formats {unknown}"
+            raise ValueError(msg)
+    return rows
+
+
+def _find_row(instruction: Form, arch: str) -> dict[str, Any] | None:
+    """The first row whose every condition fits."""
+    facts = {
+        "op": instruction.op,
+        "a": instruction.a,
+        "shape": str(instruction.shape),
+        "k": instruction.shape.k,
+        "blocks": getattr(instruction, "blocks", 1),
+        "kind": instruction.kind,
+        "bitop": instruction.bitop,
+        "accumulators": f"{instruction.d}.{instruction.c}",
+        "arch": arch,
+    }
+    for row in _read_rows():
+        if all(facts[name] in row[name] for name in _CONDITIONS if name in row):
+            return row
+    return None
+
+
+def _spell_machine(row: dict[str, Any], instruction: Form, arch: str) -> str:
+    """The machine instructions as text, with the shape and types filled in."""
+    shape = instruction.shape
+    piece = row.get(f"piece_{arch}", row.get("piece"))
+    count = 1 if piece is None else -(-shape.m // piece[0]) * -(-shape.n // piece[1]) * -(-shape.k // piece[2])
+    if piece is not None and shape.m < piece[0]:  # m8n32k16 runs with A and B exchanged
+        count = -(-shape.n // piece[0]) * -(-shape.m // piece[1]) * -(-shape.k // piece[2])
+    joint = "x" if instruction.a == "f64" else ""
+    accumulator = instruction.d.upper()
+    operands = {"f16": "", "bf16": ".BF16", "tf32": ".TF32"}
+    if instruction.a in operands:
+        types = accumulator + operands[instruction.a]
+    elif FORMATS[instruction.a].is_float:
+        types = f"{accumulator}.{instruction.a.upper()}.{instruction.b.upper()}"
+    else:
+        types = f"{instruction.a.upper()}.{instruction.b.upper()}" + (".SAT" if instruction.satfinite else "")
+    rounding = instruction.rounding.upper()
+    return str(row["machine"]).format(
+        shape=joint.join(str(size) for size in (shape.m, shape.n, shape.k)),
+        by="x".join(str(size) for size in (shape.m, shape.n, shape.k)),
+        half=f"{shape.m}{shape.n}{shape.k // 2}",
+        piece="".join(str(size) for size in piece) if piece else "",
+        count=count,
+        types=types,
+        sp=".SP" if instruction.operation.sparsity else "",
+        accumulator=accumulator,
+        add="HADD2" if instruction.d == "f16" else "FADD",
+        rounding=f".{rounding}" if rounding in ("RZ", "RM", "RP") else "",
+    )
+
+
+def _describe(instruction: Form) -> str:
+    """A form in words, also one that cannot be spelled."""
+    types = ".".join(word for word in (instruction.d, instruction.a, instruction.b, instruction.c) if word)
+    kind = f" kind::{instruction.kind}" if instruction.kind else ""
+    return f"{instruction.op} {instruction.shape} {types}{kind}"
+
+
+def _refusal(instruction: Form, arch: str) -> str:
+    """The message of NotModelled: what nobody has published or measured."""
+    name = _describe(instruction)
+    if isinstance(instruction, TensorForm):
+        reason = unpublished(instruction, arch)
+    elif instruction.operation.sparsity:
+        reason = "how many products of a sparse floating-point step are added together is measured on sm_90 only"
+    elif instruction.op == "wmma.mma" and instruction.c != instruction.d:
+        reason = "nobody has published when C is converted if C and D differ"
+    else:
+        reason = "nobody has published or measured its arithmetic there"
+    return f"{name} is not modelled on {arch}: {reason}"

@@ -1,0 +1,365 @@
+"""What the tensor cores of an architecture compute, as a table: one row for each arithmetic that instructions share.
+
+    >>> import warpfrag as wf
+    >>> row = wf.rules("sm_90").of("mma.m16n8k16.f32.f16.f16.f32")
+    >>> row.products, row.fraction_bits, row.rounding
+    (16, 25, 'toward zero, to f32')
+
+The rows are read off `arithmetic.plan`, the same steps and numbers that `execute` follows: nothing is stated twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from functools import cache
+from typing import TYPE_CHECKING
+
+from warpfrag import html
+from warpfrag.errors import InvalidOperand, NotModelled, quote
+from warpfrag.formats.number_formats import FORMATS
+from warpfrag.isa.instruction_names import spell
+from warpfrag.isa.legality import able_architectures, form_of
+from warpfrag.isa.rows import forms
+from warpfrag.isa.targets import architectures, read_target
+from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.tables import read_table
+from warpfrag.tensorcore.arithmetic import plan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from warpfrag.isa.qualifiers import Form
+    from warpfrag.tensorcore.arithmetic_plan import Plan
+    from warpfrag.tensorcore.instruction import Instruction
+
+ROUNDINGS = {
+    "RZ-FP32": "toward zero, to f32",
+    "RZ-E8M13": "toward zero, to 13 fraction bits of f32",
+    "RNE-FP16": "to nearest even, to f16",
+}
+F64_ROUNDING = "to nearest even, or as .rz .rm .rp say, after every product"
+STEPS = {
+    "read_c": "C is converted to {to}",
+    "read_ab": "A and B are converted to {to}",
+    "fused": "{places} in steps of up to {products} products, each {onto}",
+    "scaled": "all products times their blocks' powers of two in one sum {onto}",
+    "grouped": "groups of {group} products are summed exactly and scaled, then added in one sum {onto}",
+    "add_c": "C is added last, rounded to nearest",
+    "round_d": "the sum is rounded to nearest, to D's format",
+    "chain_f32": "C + fma(a3, b3, fma(a2, b2, fma(a1, b1, fma(a0, b0, +0)))), each rounded to nearest f32",
+    "chain_f16": "(C + fma(a1, b1, a0 * b0)) + fma(a3, b3, a2 * b2) in f32, then rounded to nearest f16",
+    "fma_f64": "one fused multiply-add per product, k ascending",
+    "integer": "exact, so in any order; wraps at 32 bits, or clamps once with .satfinite",
+    "popcount": "exact: C plus the number of ones; wraps at 32 bits",
+}
+"""What the steps of `tables/lowering.toml` say in words."""
+ONTO = {"c": "added to C or to the sum so far", "zero": "added to the sum so far, which begins at 0"}
+ONTO["previous"] = "added to the sum so far"
+EXACT = "none: exact"
+CHAIN_ROUNDING = "to nearest even, to f32, after every operation"
+
+
+@frozen_dataclass
+class Reference:
+    """A publication or document; `address` is a link to it."""
+
+    key: str
+    authors: str
+    title: str
+    year: int
+    venue: str = ""
+    section: str = ""
+    doi: str = ""
+    arxiv: str = ""
+    url: str = ""
+
+    @property
+    def address(self) -> str:
+        """Where to read it."""
+        if self.doi:
+            return f"https://doi.org/{self.doi}"
+        return f"https://arxiv.org/abs/{self.arxiv}" if self.arxiv else self.url
+
+    def __str__(self) -> str:
+        """As a list of references has it."""
+        where = ", ".join(part for part in (self.venue, self.section) if part)
+        return f"{self.authors}: {self.title}{f', {where}' if where else ''}, {self.year}. {self.address}".rstrip()
+
+    def to_dict(self) -> dict[str, object]:
+        """As JSON has it."""
+        return {**{name: text for name, text in asdict(self).items() if text}, "address": self.address}
+
+
+@frozen_dataclass
+class ArithmeticRow:
+    """The arithmetic that some instructions of an architecture share.
+
+    `products` are added in one step at most, together with the sum so far; a term keeps `fraction_bits` below the
+    largest exponent and is truncated there. Both are None where a sum is exact or a chain of ordinary operations.
+    """
+
+    arch: str
+    operation: str
+    operands: tuple[str, ...]
+    c: str
+    d: str
+    kind: str
+    machine: str
+    products: int | None
+    fraction_bits: int | None
+    rounding: str
+    order: str
+    subnormals: str
+    nan: str
+    level: str
+    source: str
+    references: tuple[str, ...]
+    instructions: tuple[str, ...]
+
+    @property
+    def family(self) -> str:
+        """Operation and formats in short."""
+        kind = f" kind::{self.kind}" if self.kind else ""
+        return f"{self.operation}{kind} {'/'.join(self.operands)} + {self.c} -> {self.d}"
+
+    @property
+    def step(self) -> str:
+        """Products and fraction bits of a step in short: 16/25, or fma, or exact."""
+        if self.products is not None:
+            return f"{self.products}/{self.fraction_bits}"
+        return "exact" if self.rounding == EXACT else "fma"
+
+    @property
+    def citation(self) -> str:
+        """How to cite this row, beside the version: architecture, family, level of evidence and references."""
+        known = f"{self.level}: {', '.join(self.references)}" if self.references else self.level
+        return f'warpfrag, rules("{self.arch}"), {self.family} ({known})'
+
+    def __repr__(self) -> str:
+        """Family, architecture and the numbers of a step."""
+        numbers = f"{self.products} products, {self.fraction_bits} bits, " if self.products else ""
+        return f"<{self.family} on {self.arch}: {numbers}{self.rounding}>"
+
+    def __str__(self) -> str:
+        """The row in sentences."""
+        if self.products is None:
+            numbers = f"rounding: {self.rounding}"
+        else:
+            numbers = (
+                f"up to {self.products} products per step, {self.fraction_bits} fraction bits kept, {self.rounding}"
+            )
+        special = f"; subnormals {self.subnormals}; NaN {self.nan}" if self.nan != "none" else ""
+        cited = f" ({', '.join(self.references)})" if self.references else ""
+        return f"{self.family}\n  {numbers}{special}\n  order: {self.order}\n  {self.level}: {self.source}{cited}"
+
+    def to_dict(self) -> dict[str, object]:
+        """As JSON has it."""
+        return {"family": self.family, **asdict(self)}
+
+
+@frozen_dataclass
+class ArithmeticTable:
+    """The rows of one architecture, or of all; it prints as a table, and as a card in notebooks."""
+
+    rows: tuple[ArithmeticRow, ...]
+    not_modelled: tuple[str, ...]  # instructions of these architectures whose arithmetic nobody has published
+
+    def __iter__(self) -> Iterator[ArithmeticRow]:
+        """The rows."""
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        """How many rows there are."""
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> ArithmeticRow:
+        """A row by its place."""
+        return self.rows[index]
+
+    def of(self, instruction: str | Instruction) -> ArithmeticRow:
+        """The row of an instruction, of the first architecture that has it; NotModelled if none has it here."""
+        return self.every(instruction)[0]
+
+    def every(self, instruction: str | Instruction) -> list[ArithmeticRow]:
+        """The rows of an instruction, one for each architecture that has it; NotModelled if none has it here."""
+        name = spell(form_of(instruction))
+        rows = [row for row in self.rows if name in row.instructions]
+        if rows:
+            return rows
+        archs = ", ".join(dict.fromkeys(row.arch for row in self.rows))
+        msg = f"{name} is not among the instructions whose arithmetic is known on {archs}"
+        raise NotModelled(msg)
+
+    def __repr__(self) -> str:
+        """How many rows, for which architectures."""
+        archs = ", ".join(dict.fromkeys(row.arch for row in self.rows))
+        return f"<rules of {archs}: {len(self.rows)} rows, {len(self.not_modelled)} instructions not modelled>"
+
+    def cells(self) -> list[tuple[str, ...]]:
+        """The rows as text, in the order of `HEAD`."""
+        return [
+            (
+                row.arch,
+                row.family,
+                "-" if row.products is None else str(row.products),
+                "-" if row.fraction_bits is None else str(row.fraction_bits),
+                row.rounding,
+                row.order,
+                row.level,
+                ", ".join(row.references),
+            )
+            for row in self.rows
+        ]
+
+    def __str__(self) -> str:
+        """Every row in sentences."""
+        return "\n".join(map(str, self.rows))
+
+    def overview(self) -> list[tuple[str, ...]]:
+        """One table of all architectures: a row for each family, with the step of each architecture.
+
+        A step is products/fraction bits, fma, or exact; several, where instructions of one family differ; - where
+        there is no such instruction, or nobody has published its arithmetic.
+        """
+        archs = [*dict.fromkeys(row.arch for row in self.rows)]
+        steps: dict[str, dict[str, list[str]]] = {}
+        for row in self.rows:
+            for operand in row.operands:
+                kind = f" kind::{row.kind}" if row.kind else ""
+                family = f"{row.operation}{kind} {operand} + {row.c} -> {row.d}"
+                steps.setdefault(family, {}).setdefault(row.arch, []).append(row.step)
+        body = [
+            (family, *(" ".join(dict.fromkeys(cells.get(arch, ["-"]))) for arch in archs))
+            for family, cells in sorted(steps.items())
+        ]
+        return [("instructions", *archs), *body]
+
+    def to_dict(self) -> dict[str, object]:
+        """As JSON has it: the rows, and the publications that they name."""
+        cited = {key for row in self.rows for key in row.references}
+        return {
+            "rows": [row.to_dict() for row in self.rows],
+            "not_modelled": list(self.not_modelled),
+            "references": {key: entry.to_dict() for key, entry in references().items() if key in cited},
+        }
+
+    def _repr_html_(self) -> str:
+        """A card for notebooks."""
+        return html.card(f"<code>{html.escape(repr(self))}</code>", html.table(HEAD, self.cells()))
+
+
+HEAD = ("arch", "instructions", "products per step", "fraction bits", "rounding", "order", "known", "references")
+
+
+def rules(arch: str | None = None) -> ArithmeticTable:
+    """What the tensor cores of an architecture compute, row by row; of every known architecture if none is named.
+
+    A row has the products of one step, the bits that a term keeps, how a step is rounded, in which order terms are
+    added, what becomes of subnormals and NaNs, and who says so: `level`, `source`, and `references` (keys of
+    `references()`).
+    """
+    if arch is not None and not isinstance(arch, str):
+        msg = f"expected an architecture, as 'sm_90', got {quote(arch)}"
+        raise InvalidOperand(msg)
+    names = architectures() if arch is None else (read_target(arch, "", "arch").arch,)
+    tables = [_table_of(name) for name in names]
+    return ArithmeticTable(
+        tuple(row for table in tables for row in table.rows),
+        tuple(dict.fromkeys(name for table in tables for name in table.not_modelled)),
+    )
+
+
+@cache
+def references() -> Mapping[str, Reference]:
+    """The publications that rows name, by key."""
+    fields = Reference.__dataclass_fields__
+    rows = read_table("references")["reference"]
+    return {row["key"]: Reference(**{name: row[name] for name in fields if name in row}) for row in rows}
+
+
+@cache
+def _table_of(arch: str) -> ArithmeticTable:
+    groups: dict[tuple[object, ...], list[tuple[Form, Plan]]] = {}
+    unknown: list[str] = []
+    for form in forms():
+        if form.operation.does != "multiply" or arch not in able_architectures(form):
+            continue
+        try:
+            item = plan(form, arch)
+        except NotModelled:
+            unknown.append(spell(form))
+            continue
+        unit = item.unit and item.unit.unit
+        numeric = "float" if FORMATS[form.a].is_float else "integer"
+        key = (form.op, form.kind, form.c, form.d, numeric, unit, _order(item), item.level, item.source)
+        groups.setdefault(key, []).append((form, item))
+    return ArithmeticTable(tuple(_row(arch, members) for members in groups.values()), tuple(unknown))
+
+
+def _row(arch: str, members: list[tuple[Form, Plan]]) -> ArithmeticRow:
+    form, first = members[0]
+    unit = first.unit
+    return ArithmeticRow(
+        arch=arch,
+        operation=form.op,
+        operands=tuple(dict.fromkeys(name for item, _ in members for name in (item.a, item.b))),
+        c=form.c,
+        d=form.d,
+        kind=form.kind,
+        machine=first.machine.split(".", maxsplit=1)[0],
+        products=None if unit is None else unit.products,
+        fraction_bits=None if unit is None else unit.fraction_bits,
+        rounding=_rounding(form, first),
+        order=_order(first),
+        subnormals="kept" if FORMATS[form.a].is_float else "none",
+        nan=_nan(form, first),
+        level=first.level,
+        source=first.source,
+        references=_references(arch, form, first.source),
+        instructions=tuple(spell(item) for item, _ in members),
+    )
+
+
+def _rounding(form: Form, item: Plan) -> str:
+    if item.unit is not None:
+        return ROUNDINGS[item.unit.rounding]
+    if form.a == "f64":
+        return F64_ROUNDING
+    return CHAIN_ROUNDING if FORMATS[form.a].is_float else EXACT
+
+
+def _order(item: Plan) -> str:
+    """The steps in words."""
+    unit, sentences = item.unit, []
+    for step in item.steps:
+        of, take = step.get("of"), step.get("take", 0)
+        places = "k ascending" if of is None else _places(of, take)
+        products = min(unit.products, step.get("at_most", unit.products)) if unit else 0
+        group = unit.group if unit else 0
+        words = {"places": places, "products": products, "group": group, "to": step.get("to", "")}
+        sentences.append(STEPS[step["do"]].format(**words, onto=ONTO[step.get("onto", "c")]))
+    return "; ".join(sentences)
+
+
+def _places(of: int, take: int) -> str:
+    """Which stored elements a step takes, by example."""
+    chosen = [place for place in range(4 * of) if place // of % 2 == take]
+    return f"elements {', '.join(map(str, chosen))}, ..."
+
+
+def _nan(form: Form, item: Plan) -> str:
+    if item.unit is not None:
+        return f"{item.unit.nan:#x}"
+    if form.a == "f64":
+        return "an operand's NaN, made quiet"
+    return f"{FORMATS[form.d].canonical_nan:#x}" if FORMATS[form.a].is_float else "none"
+
+
+def _references(arch: str, form: Form, source: str) -> tuple[str, ...]:
+    keys = []
+    for row in read_table("references")["reference"]:
+        studies = row.get("studies", {"arch": (), "operands": ()})
+        is_studied = arch in studies["arch"] and form.a in studies["operands"] and not form.operation.sparsity
+        if is_studied or any(word in source for word in row.get("mentions", ())):
+            keys.append(row["key"])
+    return tuple(keys)

@@ -1,0 +1,110 @@
+"""The interface of a backend: operands, blocks of outputs, and the three protocols that a backend implements.
+
+    Backend.compile(rule) -> ProductKernel      once per rule
+    ProductKernel.start(operands) -> Job        once per product
+    Job.run(block)                              once per block of outputs, in any order, on any thread
+
+An output depends on its row, its column and its C alone, so any split of the outputs into blocks gives the same codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from warpfrag.tensorcore.rules import Rule
+
+    Codes = NDArray[Any]
+
+Task = Callable[[], None]
+
+
+class ProductOperands(NamedTuple):
+    """Codes of A [T, M, K], B [T, K, N] and C [T, M, N]; what a rule has no use for is None.
+
+    A sparse A holds half of K, and `columns` its logical columns. Scale factors are [T, M, s] and [T, s, N].
+    """
+
+    a: Codes
+    b: Codes
+    c: Codes
+    columns: Codes | None = None
+    scale_a: Codes | None = None
+    scale_b: Codes | None = None
+
+    @property
+    def work(self) -> int:
+        """The multiply-adds of the product."""
+        return int(self.a.size * self.b.shape[2])
+
+    def part(self, tiles: int | slice, rows: slice, columns: slice) -> ProductOperands:
+        """The operands of some rows and columns of D, in one tile or in several."""
+        a, b, c, met, scale_a, scale_b = self
+        return ProductOperands(
+            a[tiles, rows],
+            b[tiles, :, columns],
+            c[tiles, rows, columns],
+            None if met is None else met[tiles, rows],
+            None if scale_a is None else scale_a[tiles, rows],
+            None if scale_b is None else scale_b[tiles, :, columns],
+        )
+
+
+class OutputBlock(NamedTuple):
+    """Some outputs: all in these tiles, rows and columns, from the first to before the last."""
+
+    first_tile: int
+    last_tile: int
+    first_row: int
+    last_row: int
+    first_column: int
+    last_column: int
+
+
+class Grain(NamedTuple):
+    """How a tile is split for a kernel: at multiples of these rows and columns, and into how many pieces."""
+
+    rows: int = 1
+    columns: int = 1
+    max_rows: int = 1 << 30
+    pieces_per_thread: int = 1
+
+
+class Job(Protocol):
+    """One product under way."""
+
+    out: Codes
+    """D's codes, of any unsigned type, once every block has run."""
+
+    def prepare(self, tile: int, pieces: int) -> list[Task]:
+        """What to do before parts of a tile run, in about so many pieces; whole tiles need none of it."""
+
+    def run(self, block: OutputBlock) -> None:
+        """Compute a block: whole tiles, or part of one that has been prepared."""
+
+
+class ProductKernel(Protocol):
+    """A rule, compiled."""
+
+    grain: Grain
+
+    def max_depth(self, height: int, width: int) -> int:
+        """The longest K to run at once for outputs of this extent: a multiple of the instruction's."""
+
+    def start(self, operands: ProductOperands) -> Job:
+        """Start a product: load its operands."""
+
+    def run_whole(self, operands: ProductOperands) -> Codes:
+        """Every block in the calling thread, with as little around it as possible."""
+
+
+class Backend(Protocol):
+    """Compiles rules into kernels."""
+
+    name: str
+
+    def compile(self, rule: Rule) -> ProductKernel:
+        """Make a kernel for a rule."""

@@ -1,0 +1,69 @@
+"""The canary: two small tiles whose codes depend on the floating-point environment, against the reference.
+
+LLVM does not promise that float operations stay between two changes of the rounding mode. If a new version moved one
+of them, or a machine kept another mode than it was told, codes would be wrong without a sign. So every compiled kernel
+computes these tiles first, and is used only if it passes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warpfrag.formats.codes import code_dtype
+from warpfrag.formats.number_formats import FORMATS
+from warpfrag.formats.random_codes import random_codes
+from warpfrag.tensorcore import reference
+from warpfrag.tensorcore.backend_protocol import ProductOperands
+from warpfrag.tensorcore.schedule import run_split
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from warpfrag.tensorcore.backend_protocol import ProductKernel
+    from warpfrag.tensorcore.rules import Rule
+
+TILES, ROWS, COLUMNS = 2, 5, 21
+"""More rows than a strip, and columns for vector code and for what it leaves over."""
+
+
+def passes(kernel: ProductKernel, rule: Rule, *, split: bool) -> bool:
+    """Whether a kernel computes what the reference does."""
+    operands = operands_of(rule)
+    codes = run_split(kernel, operands, threads=1) if split else kernel.run_whole(operands)
+    return np.array_equal(codes, reference.matmul(rule, operands))
+
+
+def operands_of(rule: Rule) -> ProductOperands:
+    """Operands of every sign with full significands near 1; in one tile a row and a column of small subnormals.
+
+    And a very large C, so that loops that have a part for exponents near the ends of the range run it for that tile.
+    """
+    random = np.random.default_rng(7)
+
+    def draw(name: str, shape: tuple[int, ...]) -> NDArray[Any]:
+        fmt = FORMATS[name]
+        return random_codes(fmt, "narrow" if fmt.is_float else "plain", shape, random).astype(code_dtype(fmt))
+
+    a, b = draw(rule.a, (TILES, ROWS, rule.stored)), draw(rule.b, (TILES, rule.k, COLUMNS))
+    c = draw(rule.c, (TILES, ROWS, COLUMNS))
+    if FORMATS[rule.a].is_float:
+        a[-1, -1], c[-1, -1] = 1 << FORMATS[rule.a].unused, 3
+        c[-1, 0, 0] = FORMATS[rule.c].encode(FORMATS[rule.c].max / 2)
+        b[-1, :, -1] = 3 << FORMATS[rule.b].unused
+    columns = None
+    if rule.is_sparse:
+        places = np.arange(rule.stored, dtype=np.int32)
+        first = 2 * places if rule.k == 2 * rule.stored and rule.a == "tf32" else 4 * (places // 2) + places % 2
+        columns = np.broadcast_to(first, a.shape).copy()
+    if not rule.scales:
+        return ProductOperands(a, b, c, columns)
+    return ProductOperands(
+        a,
+        b,
+        c,
+        columns,
+        draw(rule.scale_format, (TILES, ROWS, rule.scales)),
+        draw(rule.scale_format, (TILES, rule.scales, COLUMNS)),
+    )

@@ -1,0 +1,249 @@
+"""A kernel for a GPU: compiled when it is first used, and run on as much of a product as fits scratch memory.
+
+The kernels are CUDA C++ in `arithmetic/gpu`. NVRTC compiles them for the numbers of a rule, and CuPy keeps them on disk
+by source, options and GPU. CuPy brings the arrays, too. Operands are prepared on the GPU, a part of K at a time, in
+scratch memory of fixed size.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from abc import ABC, abstractmethod
+from functools import cache, cached_property
+from importlib.resources import files
+from itertools import product
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from warpfrag.errors import NoGpu
+from warpfrag.formats.codes import code_dtype
+from warpfrag.formats.number_formats import CANONICAL_NANS, FORMATS
+from warpfrag.tensorcore.backend_protocol import ProductOperands
+from warpfrag.tensorcore.encodings import NAN_SCALE, SCALE_BITS, SCALE_FRACTION, TO_E8M13_RZ, TO_F16_RN, TO_F32_RZ
+from warpfrag.tensorcore.schedule import part_of_k
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import ModuleType
+
+    from numpy.typing import NDArray
+
+    from warpfrag.tensorcore.backend_protocol import Codes
+    from warpfrag.tensorcore.rules import Rule
+
+    DeviceArray = NDArray[Any]
+    """An array of CuPy's, in the memory of a GPU: it has the interface of numpy's, and no type information."""
+    Struct = np.ndarray[tuple[()], np.dtype[np.void]]
+    """A structure that a kernel takes by value."""
+
+LONG, INT = np.int64, np.int32
+SCRATCH_BYTES = 1 << 30
+"""Bytes for prepared operands, about."""
+MAX_LINES = 8192
+"""Rows and columns of the outputs that are computed at once: what is prepared serves so many."""
+MIN_DEPTH = 1024
+"""K is not cut into smaller parts than this."""
+THREADS = 128
+MAX_TILES = 65535
+"""Of one launch: the third extent of a grid."""
+SHARED_FACTS: dict[str, int | str] = {
+    "NAN_F16": f"{CANONICAL_NANS['f16']:#x}u",
+    "NAN_F32": f"{CANONICAL_NANS['f32']:#x}u",
+    "NAN_F64": f"{CANONICAL_NANS['f64']:#x}ull",
+    "TO_F32_RZ": TO_F32_RZ,
+    "TO_F16_RN": TO_F16_RN,
+    "TO_E8M13_RZ": TO_E8M13_RZ,
+    "NAN_SCALE": NAN_SCALE,
+    "SCALE_BITS": SCALE_BITS,
+    "SCALE_FRACTION": SCALE_FRACTION,
+}
+"""Macros of every kernel: facts that Python has too."""
+
+
+def aligned(**fields: object) -> np.dtype[Any]:
+    """A structure as the compiler lays it out."""
+    return np.dtype(list(fields.items()), align=True)
+
+
+def struct(kind: np.dtype[Any], *values: object) -> Struct:
+    """A structure, with its fields in the order of its type."""
+    return np.array(tuple(values), kind)
+
+
+class GpuFunction(Protocol):
+    """A kernel, as CuPy launches one."""
+
+    max_dynamic_shared_size_bytes: int
+
+    def __call__(
+        self, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[object, ...], *, shared_mem: int = 0
+    ) -> None:
+        """Launch it; the arguments are arrays, scalars of numpy and structures."""
+
+
+class GpuModule(Protocol):
+    """Compiled CUDA C++: CuPy's RawModule."""
+
+    def get_function(self, name: str) -> GpuFunction:
+        """A kernel by its name in the source."""
+
+
+@cache
+def cupy() -> ModuleType:
+    """CuPy with a GPU, or NoGpu with what is missing."""
+    try:
+        import cupy as module
+    except ImportError as error:
+        msg = f"CuPy is not installed ({error}): pip install 'warpfrag[gpu]'"
+        raise NoGpu(msg) from None
+    try:
+        module.cuda.Device().compute_capability  # noqa: B018 (it asks the driver)
+    except Exception as error:  # noqa: BLE001 (CuPy raises many kinds where there is no driver or GPU)
+        msg = f"no NVIDIA GPU can be used: {error}"
+        raise NoGpu(msg) from None
+    with_gpu: ModuleType = module
+    return with_gpu
+
+
+def out_of_memory_errors() -> tuple[type[Exception], ...]:
+    """What CuPy and PyTorch raise where a GPU's memory does not suffice, of those that this process has imported."""
+    errors: list[type[Exception]] = []
+    if (module := sys.modules.get("cupy")) is not None:
+        errors.append(module.cuda.memory.OutOfMemoryError)
+    if (module := sys.modules.get("torch")) is not None:
+        errors.append(module.cuda.OutOfMemoryError)
+    return tuple(errors)
+
+
+def current_gpu() -> int:
+    """The number of the GPU that CuPy works on now: what was compiled or copied for one is not there on another."""
+    return int(cupy().cuda.Device().id)
+
+
+@cache
+def _source(name: str) -> str:
+    folder = files("warpfrag.tensorcore.gpu")
+    return "".join(folder.joinpath(f"{part}.cu").read_text(encoding="utf-8") for part in ("common", name))
+
+
+@cache
+def _say_loading() -> None:
+    """Tell a person at a terminal, once, why the first product on a GPU may take a while."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        folder = os.environ.get("CUPY_CACHE_DIR") or "~/.cupy/kernel_cache"
+        sys.stderr.write(
+            f"warpfrag: loading kernels for this GPU; those that are not in {folder} yet are compiled, which takes "
+            "some seconds\n"
+        )
+
+
+def _compiled(name: str, macros: dict[str, int | str], prologue: str = "") -> GpuModule:
+    """A module of the GPU. The same rule gives the same text and options in every process, so CuPy finds it on disk."""
+    _say_loading()
+    options = ("-std=c++17", *(f"-D{macro}={value}" for macro, value in {**SHARED_FACTS, **macros}.items()))
+    module: GpuModule = cupy().RawModule(code=prologue + _source(name), options=options, backend="nvrtc")
+    return module
+
+
+@cache
+def _sums(_gpu: int) -> GpuFunction:
+    return _compiled("sums", {}).get_function("add")
+
+
+def add_floats(a: DeviceArray, b: DeviceArray) -> DeviceArray:
+    """a + b of float32. CuPy's own addition flushes subnormals."""
+    a, b = (cupy().ascontiguousarray(array) for array in cupy().broadcast_arrays(a, b))
+    out: DeviceArray = cupy().empty_like(a)
+    if out.size:
+        _sums(current_gpu())((-(-out.size // THREADS),), (THREADS,), (a, b, out, LONG(out.size)))
+    return out
+
+
+def _parts(extent: int, step: int) -> list[slice]:
+    return [slice(first, min(first + step, extent)) for first in range(0, extent, step)]
+
+
+class DeviceKernel(ABC):
+    """A rule for the GPU: its source, its macros, and how it runs on a part of a product that fits scratch memory."""
+
+    source: str
+    bytes_per_element: float
+    max_lines = MAX_LINES
+
+    def __init__(self, rule: Rule) -> None:
+        """Nothing is compiled yet."""
+        self.rule = rule
+
+    @abstractmethod
+    def macros(self) -> dict[str, int | str]:
+        """The numbers of the rule that are compiled into its kernels."""
+
+    @property
+    def prologue(self) -> str:
+        """CUDA C++ that stands before the source."""
+        return ""
+
+    @abstractmethod
+    def run(self, operands: ProductOperands) -> DeviceArray:
+        """D's codes of a part: arrays of the GPU, contiguous; C may be written to."""
+
+    @cached_property
+    def module(self) -> GpuModule:
+        """The kernels, compiled for the current GPU when they are first used."""
+        return _compiled(self.source, self.macros(), self.prologue)
+
+    def launch(self, name: str, grid: tuple[int, int, int], block: int, *arguments: object, shared: int = 0) -> None:
+        """Launch a kernel of the module, with so many bytes of dynamic shared memory."""
+        kernel = self.module.get_function(name)
+        if shared:
+            kernel.max_dynamic_shared_size_bytes = shared
+        kernel(grid, (block,), arguments, shared_mem=shared)
+
+    def parts(self, operands: ProductOperands) -> Iterator[tuple[tuple[slice, ...], list[ProductOperands]]]:
+        """Which outputs to compute at once, and their operands, part of K after part."""
+        tiles, height, width = operands.c.shape
+        depth = operands.b.shape[1]
+        lines = min(height, self.max_lines) + min(width, self.max_lines)
+        whole = max(1, int(SCRATCH_BYTES / (lines * self.bytes_per_element)))  # elements along K that fit
+        at_once = min(depth, max(MIN_DEPTH, whole)) // self.rule.k * self.rule.k or self.rule.k
+        together = min(MAX_TILES, max(1, whole // depth))
+        instructions, each = depth // self.rule.k, at_once // self.rule.k
+        for place in product(_parts(tiles, together), _parts(height, self.max_lines), _parts(width, self.max_lines)):
+            block = operands.part(*place)
+            yield place, [part_of_k(block, part.start, part.stop, instructions) for part in _parts(instructions, each)]
+
+    def matmul(self, operands: ProductOperands) -> DeviceArray:
+        """D's codes, as an array of the GPU."""
+        out: DeviceArray | None = None
+        for place, parts in self.parts(operands) if operands.c.size else ():
+            code = parts[0].c
+            for part in parts:
+                code = self.run(_contiguous(part._replace(c=code)))
+            if code.shape == operands.c.shape:
+                return code
+            if out is None:
+                out = cupy().empty(operands.c.shape, code.dtype)
+            out[place] = code
+        if out is None:
+            out = cupy().empty(operands.c.shape, code_dtype(FORMATS[self.rule.d]))
+        return out
+
+
+def _contiguous(operands: ProductOperands) -> ProductOperands:
+    arrays: list[Any] = [None if array is None else cupy().ascontiguousarray(array) for array in operands]
+    return ProductOperands(*arrays)
+
+
+def on_device(kernel: DeviceKernel, operands: ProductOperands) -> DeviceArray:
+    """Run a kernel on arrays of the host or the GPU."""
+    arrays: list[Any] = [None if array is None else cupy().asarray(array) for array in operands]
+    return kernel.matmul(ProductOperands(*arrays))
+
+
+def in_memory_of(codes: DeviceArray, operands: ProductOperands) -> Codes:
+    """Codes in the memory that A is in, that of the GPU or of the host."""
+    is_on_gpu = isinstance(operands.a, cupy().ndarray)
+    moved: Codes = codes if is_on_gpu else cupy().asnumpy(codes)
+    return moved

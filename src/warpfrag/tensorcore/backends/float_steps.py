@@ -1,0 +1,359 @@
+"""Fused steps in float64, for the portable backend: the rule of `reference` where everything is finite.
+
+A step aligns its products and C to a common exponent, keeps some bits below it, and adds. As operations on whole
+arrays that is, for each product: multiply (exact), multiply by a power of two so that the last place kept is 1 (exact),
+truncate, add (exact, of integers). None of them depends on the rounding mode. The largest exponent is a maximum over
+sums of int16. That is six passes of numpy over arrays that stay in the second cache, two to four nanoseconds for each
+product: several products of 1024 cubed are there before the loops that could do them quicker are compiled.
+
+Where exponents are small (`NARROW`), as those of f16 and fp8 always are, products are float32 and their sums int32:
+half the memory. Else both are float64. Where no step truncates a product, which `kernels.exact_steps` explains, BLAS
+sums the products of a step: float64 holds them, in any order.
+
+Infinities, NaNs and sums that leave the range of their format are not covered: `run` returns None, and the caller
+computes the block again by integers.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from warpfrag.formats.number_formats import FORMATS
+from warpfrag.tensorcore.encodings import order_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import EllipsisType
+
+    from numpy.typing import NDArray
+
+    from warpfrag.tensorcore.backend_protocol import Codes, ProductOperands
+    from warpfrag.tensorcore.rules import AlignedSum, Fused
+
+    Values = NDArray[np.float64]
+    Exponents = NDArray[np.int16]
+
+PRODUCTS_AT_ONCE = 1 << 17
+"""Of a step: their float32 and int16 about fit a second cache of 1 MB."""
+ARRAYS_OF_EXACT = 4
+"""Float64 of each output that a step without truncated products keeps near, in place of its products."""
+COLUMNS_AT_ONCE = 512
+ZERO = np.int16(-12000)
+"""The exponent of a 0: with any other, or twice, far below every exponent that counts."""
+TABLE_BITS = 16
+"""Formats up to this width are decoded by a table."""
+
+
+class Elements(NamedTuple):
+    """Codes as numbers: the value, and the exponent that its format gives it, that of a subnormal the smallest."""
+
+    value: Values
+    exponent: Exponents
+
+    def at(self, index: tuple[slice | EllipsisType, ...]) -> Elements:
+        """Those that slices select."""
+        return Elements(self.value[index], self.exponent[index])
+
+    def take(self, order: NDArray[np.int32], axis: int) -> Elements:
+        """The same in another order."""
+        return Elements(self.value.take(order, axis), self.exponent.take(order, axis))
+
+
+def _split(name: str, codes: Codes) -> Elements:
+    """Decode codes; an infinity or a NaN is a value that is not finite."""
+    fmt = FORMATS[name]
+    wide = codes.astype(np.int64)
+    magnitude = (wide & (fmt.codes - 1 - fmt.sign_bit)) >> fmt.unused
+    field = magnitude >> fmt.fraction
+    if fmt.fraction:
+        field = np.maximum(field, 1)
+        significand = magnitude - ((field - 1) << fmt.fraction)
+    else:  # a power of two, which has neither 0 nor subnormal numbers
+        significand = np.ones_like(magnitude)
+    value = np.ldexp(significand.astype(np.float64), field - fmt.bias - fmt.fraction)
+    if fmt.nan == "ones":
+        value[magnitude == (1 << (fmt.exponent + fmt.fraction)) - 1] = np.nan
+    elif fmt.nan == "ieee":
+        value[magnitude >> fmt.fraction == (1 << fmt.exponent) - 1] = np.nan
+    exponent = np.where(significand == 0, ZERO, field - fmt.bias).astype(np.int16)
+    return Elements(np.where(wide & fmt.sign_bit, -value, value), exponent)
+
+
+@lru_cache(16)
+def _table(name: str) -> Elements:
+    """What each code of a short format stands for."""
+    return _split(name, np.arange(FORMATS[name].codes, dtype=np.uint32))
+
+
+def elements_of(name: str, codes: Codes) -> Elements:
+    """Codes of a float format as numbers."""
+    if FORMATS[name].bits > TABLE_BITS:
+        return _split(name, codes)
+    value, exponent = _table(name)
+    return Elements(value.take(codes), exponent.take(codes))
+
+
+def values_of(name: str, codes: Codes) -> Values:
+    """Codes of a float format as numbers, without their exponents; f32, which is C in almost every rule, at once."""
+    if name == "f32":
+        return codes.astype(np.uint32, copy=False).view(np.float32).astype(np.float64)
+    return elements_of(name, codes).value
+
+
+def exponents_of(values: Values, smallest: int, zero_exponent: int) -> NDArray[np.int64]:
+    """The exponents of C: at least the smallest of its format, and that of an empty step where C is 0."""
+    field = (values.view(np.int64) >> 52) & 2047
+    return np.where(field == 0, zero_exponent, np.maximum(field - 1023, smallest))
+
+
+def _truncated(values: Values, fraction: int) -> Values:
+    """To so many fraction bits of an f32, towards zero; fewer where it would be subnormal."""
+    kept = (values.view(np.int64) & np.int64(-(1 << (52 - fraction)))).view(np.float64)
+    unit = 2.0 ** (FORMATS["f32"].emin - fraction)
+    small = np.abs(values) < 2.0 ** FORMATS["f32"].emin
+    if small.any():
+        kept[small] = np.trunc(values[small] / unit) * unit
+    return kept + 0.0  # never -0
+
+
+def _to_f16(values: Values) -> Values:
+    """To the nearest f16; an infinity where it overflows."""
+    return values.astype(np.float16).astype(np.float64) + 0.0
+
+
+ROUNDINGS: dict[str, Callable[[Values], Values]] = {
+    "RZ-FP32": lambda values: _truncated(values, 23),
+    "RZ-E8M13": lambda values: _truncated(values, 13),
+    "RNE-FP16": _to_f16,
+}
+
+
+NARROW = 48
+"""Where no exponent of an element is further from 0, a product and all its grids are normal in float32."""
+MIN_NARROW_COMMON = -96
+"""A smaller common exponent means that every product of the step is 0, or a sum may be subnormal."""
+
+
+TRUNCATIONS = {"RZ-FP32": np.int64(-(1 << 29)), "RZ-E8M13": np.int64(-(1 << 39))}
+"""The bits of a float64 that are kept of a sum that is normal in f32."""
+
+
+class Factors(NamedTuple):
+    """A and B in the order of adding; of a sparse A, `met` says which row of B a stored element meets."""
+
+    a: Elements
+    b: Elements
+    met: NDArray[Any] | None
+
+    @property
+    def largest_product(self) -> float:
+        """No product is larger; not finite where an element is not."""
+        return float(np.abs(self.a.value).max(initial=0.0) * np.abs(self.b.value).max(initial=0.0))
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether no exponent is further from 0 than NARROW."""
+        return all(
+            int(part.exponent.max()) <= NARROW
+            and int(part.exponent.min(initial=0, where=part.exponent != ZERO)) >= -NARROW
+            for part in (self.a, self.b)
+        )
+
+    def in_float32(self) -> Factors:
+        """The same factors, for products in float32."""
+        a, b = (part._replace(value=part.value.astype(np.float32)) for part in (self.a, self.b))
+        return self._replace(a=a, b=b)
+
+    def has_exact_steps(self, rule: Fused) -> bool:
+        """Whether no step of a rule that adds C last truncates a product, nor what the step before has summed."""
+        how, (first, *others) = rule.sum, rule.steps
+        if not rule.adds_c_last or how.rounding != "RZ-FP32" or self.met is not None or len(others) > 1 or rule.scales:
+            return False
+        unit = sum(FORMATS[name].emin - FORMATS[name].fraction for name in (rule.a, rule.b))
+        groups = np.abs(self.a.value).reshape(*self.a.value.shape[:-1], -1, len(first)).sum(axis=-1)
+        largest = groups.max(initial=0.0) * np.abs(self.b.value).max(initial=0.0)
+        return float(largest) < 2.0 ** (how.fraction_bits + 1 + unit)
+
+    def part(self, rows: slice, columns: slice) -> Factors:
+        """Those of some rows and columns of D."""
+        return Factors(
+            self.a.at((slice(None), rows)),
+            self.b.at((..., columns)),
+            None if self.met is None else self.met[:, rows],
+        )
+
+
+def _scaled(elements: Elements, scales: Elements, axis: int) -> Elements:
+    """Elements times the powers of two of their blocks along K; one that is NaN makes them NaN."""
+    size = elements.value.shape[axis] // scales.value.shape[axis]
+    exponents = elements.exponent + scales.exponent.repeat(size, axis)
+    return Elements(elements.value * scales.value.repeat(size, axis), np.where(elements.value == 0, ZERO, exponents))
+
+
+def factors_of(rule: Fused, operands: ProductOperands, a: Codes, b: Codes) -> Factors:
+    """The factors of some tiles, from codes of the formats that are multiplied."""
+    elements_a, elements_b = elements_of(rule.multiplicands[0], a), elements_of(rule.multiplicands[1], b)
+    if operands.scale_a is not None and operands.scale_b is not None:
+        elements_a = _scaled(elements_a, elements_of(rule.scale_format, operands.scale_a), -1)
+        elements_b = _scaled(elements_b, elements_of(rule.scale_format, operands.scale_b), -2)
+    order = order_of(rule, b.shape[1])[0]
+    if (order[1:] < order[:-1]).any():
+        elements_a = elements_a.take(order, -1)
+        if operands.columns is None:
+            elements_b = elements_b.take(order, -2)
+    return Factors(elements_a, elements_b, None if operands.columns is None else operands.columns.take(order, -1))
+
+
+def products_of(factors: Factors, places: slice) -> tuple[NDArray[Any], Exponents]:
+    """The products at some places [tile, row, place, column], and the largest exponents [tile, row, column]."""
+    a, b, met = factors
+    if met is None:
+        exponents = a.exponent[..., places, None] + b.exponent[:, None, places]
+        products = a.value[..., places, None] * b.value[:, None, places]
+    else:
+        rows = np.arange(len(met))[:, None, None], met[..., places]
+        exponents, products = b.exponent[rows], b.value[rows]
+        exponents += a.exponent[..., places, None]
+        products *= a.value[..., places, None]
+    return products, exponents.max(axis=-2)
+
+
+def exact_step(how: AlignedSum, factors: Factors, places: slice, partial: Values) -> Values:
+    """One step of products none of which is truncated, onto what the step before has summed."""
+    total: Values = np.matmul(factors.a.value[..., places], factors.b.value[:, places])
+    total += partial
+    bits = total.view(np.int64)
+    bits &= TRUNCATIONS[how.rounding]
+    return total
+
+
+def wide_step(how: AlignedSum, products: Values, largest: Exponents, c: Values, smallest: int) -> Values:
+    """One step, of any finite products and C."""
+    common = np.maximum(largest, exponents_of(c, smallest, how.zero_exponent))
+    np.maximum(common, how.zero_exponent, out=common)
+    grids = ((1023 + how.fraction_bits - common) << 52).view(np.float64)
+    products *= grids[..., None, :]
+    total = np.trunc(products, out=products).sum(axis=-2)
+    total += np.trunc(c * grids)
+    total *= ((1023 - how.fraction_bits + common) << 52).view(np.float64)
+    return ROUNDINGS[how.rounding](total)
+
+
+def narrow_step(
+    how: AlignedSum, products: NDArray[np.float32], largest: Exponents, c: Values, smallest: int
+) -> Values | None:
+    """One step of products in float32 that truncates its sum; None where a common exponent may be out of range."""
+    exponents = (c.view(np.int64) >> 52).astype(np.int32)
+    exponents &= 2047
+    exponents -= 1023
+    if smallest > MIN_NARROW_COMMON:
+        np.maximum(exponents, smallest, out=exponents, where=exponents > -1023)
+    common = np.maximum(exponents, largest, out=exponents)
+    if int(common.min(initial=0)) < max(MIN_NARROW_COMMON, how.zero_exponent):
+        return None
+    grids = ((127 + how.fraction_bits - common) << 23).view(np.float32)
+    products *= grids[..., None, :]
+    total: Values = products.astype(np.int32).sum(axis=-2, dtype=np.int32).astype(np.float64)
+    total += np.trunc(c * grids)
+    bits = total.view(np.int64)
+    bits &= TRUNCATIONS[how.rounding]
+    total *= ((127 - how.fraction_bits + common) << 23).view(np.float32)
+    total += 0.0
+    return total
+
+
+def sum_of_step(how: AlignedSum, factors: Factors, places: slice, c: Values, smallest: int) -> Values:
+    """What C and the products at these places come to in one step, rounded."""
+    products, largest = products_of(factors, places)
+    if products.dtype == np.float32:
+        total = narrow_step(how, products, largest, c, smallest)
+        if total is not None:
+            return total
+        products = products.astype(np.float64)
+    return wide_step(how, products, largest, c, smallest)
+
+
+class Accumulator:
+    """C of some outputs from instruction to instruction: as values, or as codes where D is not the next C as it is."""
+
+    def __init__(self, rule: Fused, convert: Conversions, bound: float, *, is_exact: bool) -> None:
+        """`bound` is what no sum exceeds, where it is finite; with `is_exact`, no step truncates a product."""
+        self.rule = rule
+        self.convert = convert
+        self.stays = rule.c_read_as == rule.c == rule.d == rule.sum.accumulator and not rule.adds_c_last
+        self.code_type: type[np.floating[Any]] = np.float16 if rule.sum.accumulator == "f16" else np.float32
+        self.limit = float(np.finfo(self.code_type).max)
+        self.must_check = not bound < self.limit / 2
+        self.is_exact = is_exact
+
+    def instruction(self, factors: Factors, first: int, c: Values) -> Values | None:
+        """The steps of one instruction, whose stored elements begin at `first`; None where a sum overflows."""
+        how = self.rule.sum
+        value = np.zeros_like(c) if self.rule.adds_c_last else c
+        smallest = FORMATS[how.accumulator if self.rule.adds_c_last else self.rule.c_read_as].emin
+        for step in self.rule.steps:
+            places = slice(first, first + len(step))
+            if self.is_exact:
+                value = exact_step(how, factors, places, value)
+            else:
+                value = sum_of_step(how, factors, places, value, smallest)
+            first, smallest = places.stop, FORMATS[how.accumulator].emin
+            if self.must_check and not (np.abs(value) <= self.limit).all():
+                return None
+        return value
+
+    def codes(self, value: Values) -> Codes:
+        """Values as the accumulator's codes."""
+        return value.astype(self.code_type).view(np.uint16 if self.code_type is np.float16 else np.uint32)
+
+    def run(self, factors: Factors, code: Codes, instructions: int) -> Codes | None:
+        """All instructions: codes of C in, codes of D out; None where not all of them are finite."""
+        rule, value = self.rule, None
+        for index in range(instructions):
+            if value is None or not self.stays:
+                value = values_of(rule.c_read_as, self.convert.read(code))
+                if not np.isfinite(value).all():
+                    return None
+            value = self.instruction(factors, index * rule.stored, value)
+            if value is None:
+                return None
+            if index + 1 == instructions or not self.stays:
+                code = self.convert.write(code, self.codes(value))
+        return code
+
+
+class Conversions(NamedTuple):
+    """Between C, the format it is read as, the accumulator and D, as codes."""
+
+    read: Callable[[Codes], Codes]
+    write: Callable[[Codes, Codes], Codes]
+
+
+def run(rule: Fused, operands: ProductOperands, a: Codes, b: Codes, convert: Conversions) -> Codes | None:
+    """D's codes of some tiles; None where not all is finite. `a` and `b` are codes of what is multiplied."""
+    factors = factors_of(rule, operands, a, b)
+    largest_c = np.abs(values_of(rule.c_read_as, convert.read(operands.c))).max(initial=0.0)
+    bound = factors.largest_product * b.shape[1] + largest_c
+    if not np.isfinite(bound):
+        return None
+    is_exact = factors.has_exact_steps(rule)
+    longest = max(len(step) for step in rule.steps)
+    fits = longest << (rule.sum.fraction_bits + 2) <= 1 << 31  # a product is less than four units of 2**fraction_bits
+    if fits and not is_exact and rule.sum.rounding in TRUNCATIONS and factors.is_narrow:
+        factors = factors.in_float32()
+    tiles, height, width = operands.c.shape
+    columns = min(width, COLUMNS_AT_ONCE)
+    rows = max(1, PRODUCTS_AT_ONCE // (tiles * columns * (ARRAYS_OF_EXACT if is_exact else longest)))
+    accumulator = Accumulator(rule, convert, bound, is_exact=is_exact)
+    out = np.empty(operands.c.shape, np.uint32)
+    for first_column in range(0, width, columns):
+        for first_row in range(0, height, rows):
+            block = slice(first_row, first_row + rows), slice(first_column, first_column + columns)
+            codes = accumulator.run(factors.part(*block), operands.c[:, *block], b.shape[1] // rule.k)
+            if codes is None:
+                return None
+            out[:, *block] = codes
+    return out

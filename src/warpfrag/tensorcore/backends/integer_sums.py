@@ -1,0 +1,115 @@
+"""Integer products by numpy's BLAS: exact, because every partial sum is an integer that float32 holds.
+
+Products of two 8-bit integers are at most 2**14 (u8: 255 * 255), so a sum over 1024 of them (u8: 258) is at most 2**24,
+in any order and with or without fused multiply-adds. K is cut into parts of that length; the sums of parts are added
+as int32, which wraps as the tensor core does. So s8 takes about as long as a float32 product of numpy's, and needs no
+compiled code. A library that multiplies float32 with fewer bits would not be exact: a product of the largest integers
+is compared first, and float64 takes its place where that fails.
+
+A rule that clamps does so once per instruction. Where C and K are so small that no sum reaches 2**31, nothing is
+clamped and K is cut as above; else at every instruction.
+
+How many threads BLAS takes is its own matter (OPENBLAS_NUM_THREADS, OMP_NUM_THREADS and the like).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warpfrag.formats.number_formats import FORMATS
+from warpfrag.tensorcore.allocation import allocate
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from warpfrag.formats.number_formats import Format
+    from warpfrag.tensorcore.backend_protocol import Codes, ProductOperands
+    from warpfrag.tensorcore.rules import IntegerSum
+
+    Floats = np.dtype[np.floating[Any]]
+
+EXACT_BITS = {np.dtype(np.float32): 24, np.dtype(np.float64): 30}
+"""Sums up to 2**bits are exact, and int32 holds them."""
+ROWS_AT_ONCE = 512
+"""Rows whose sums stay in a near cache."""
+BYTE = 1 << 8
+INT32_MAX = (1 << 31) - 1
+INT32_MIN = -(1 << 31)
+
+
+@cache
+def exact_floats_of_blas() -> Floats:
+    """The floats in which BLAS multiplies integers exactly: float32, unless its sums are not what they must be."""
+    random = np.random.default_rng(5)
+    depth = 1 << 10
+    a, b = random.choice([-128, -127, 127], (8, depth)), random.choice([-128, -127, 127], (depth, 8))
+    a[0], b[:, 0] = -128, -128  # their sum is the largest that there is
+    made = a.astype(np.float32) @ b.astype(np.float32)
+    return np.dtype(np.float32 if np.array_equal(made, a @ b) else np.float64)
+
+
+def largest_of(fmt: Format) -> int:
+    """The largest magnitude of an integer format."""
+    return fmt.codes // 2 if fmt.signed else fmt.codes - 1
+
+
+def decode_into(numbers: NDArray[Any], fmt: Format, codes: Codes) -> None:
+    """Write the numbers that codes stand for."""
+    bits = codes.astype(np.uint8, copy=False)
+    if fmt.codes < BYTE:
+        bits = bits & np.uint8(fmt.codes - 1)
+        if fmt.signed:
+            half = np.uint8(fmt.codes // 2)
+            bits ^= half
+            bits -= half
+    numbers[...] = bits.view(np.int8) if fmt.signed else bits
+
+
+def with_zeros(stored: NDArray[Any], columns: Codes, depth: int) -> NDArray[Any]:
+    """A sparse A with its zeros written out."""
+    full = np.zeros((*stored.shape[:-1], depth), stored.dtype)
+    np.put_along_axis(full, columns.astype(np.int64), stored, axis=-1)
+    return full
+
+
+def largest_magnitude(integers: NDArray[Any]) -> int:
+    """The largest magnitude of some integers."""
+    return max(int(integers.max(initial=0)), -int(integers.min(initial=0)))
+
+
+def integer_sums(rule: IntegerSum, operands: ProductOperands) -> Codes:
+    """D's codes of some tiles."""
+    kind, formats = exact_floats_of_blas(), (FORMATS[rule.a], FORMATS[rule.b])
+    depth, (*tiles, height, width) = operands.b.shape[-2], operands.c.shape
+    stored, row_count = operands.a.shape[-1], min(height, ROWS_AT_ONCE)
+    a_rows, b, products, parts = allocate(
+        ((*tiles, row_count, stored), kind),
+        (operands.b.shape, kind),
+        ((*tiles, row_count, width), kind),
+        ((*tiles, row_count, width), np.int32),
+    )
+    decode_into(b, formats[1], operands.b)
+    total = operands.c.astype(np.uint32).view(np.int32)
+    largest = largest_of(formats[0]) * largest_of(formats[1])
+    clamps = rule.clamps and largest_magnitude(total) + depth * largest > INT32_MAX
+    at_once = rule.k if clamps else (1 << EXACT_BITS[kind]) // largest
+    for first_row in range(0, height, ROWS_AT_ONCE):
+        rows = slice(first_row, first_row + ROWS_AT_ONCE)
+        sums = total[..., rows, :]
+        here = slice(sums.shape[-2])
+        a, product, part = a_rows[..., here, :], products[..., here, :], parts[..., here, :]
+        decode_into(a, formats[0], operands.a[..., rows, :])
+        if operands.columns is not None:
+            a = with_zeros(a, operands.columns[..., rows, :], depth)
+        for first in range(0, depth, at_once):
+            some = slice(first, first + at_once)
+            np.matmul(a[..., some], b[..., some, :], out=product)
+            np.copyto(part, product, casting="unsafe")  # an integer that float32 holds
+            if clamps:
+                sums[...] = np.clip(np.add(sums, part, dtype=np.int64), INT32_MIN, INT32_MAX)
+            else:
+                sums += part
+    return total.view(np.uint32)

@@ -1,0 +1,409 @@
+"""The portable backend: every rule on whole arrays, by numpy alone.
+
+It compiles nothing, so it answers at once: small work runs here until compiling pays (`backends`). And it stands in
+wherever the compiled one cannot be had. Float operations (exact ones, and the f32 of `Chain`) run in the default
+environment.
+
+    float_steps     fused rules, where everything is finite
+    integer_sums    integers
+    here            the others; and fused rules with infinities and NaNs, on 64-bit integers, as `reference` has them
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from warpfrag.formats.float_environment import exact_floats
+from warpfrag.formats.number_formats import CANONICAL_NANS, FORMATS
+from warpfrag.tensorcore.backend_protocol import Grain, OutputBlock, ProductOperands
+from warpfrag.tensorcore.backends import float_steps
+from warpfrag.tensorcore.backends.integer_sums import integer_sums
+from warpfrag.tensorcore.encodings import conversion
+from warpfrag.tensorcore.rules import AlignedSum, Chain, Fma64, Fused, Grouped, IntegerSum, Popcount, Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import EllipsisType
+
+    from numpy.typing import NDArray
+
+    from warpfrag.tensorcore.backend_protocol import Codes, Job, Task
+
+    Integers = NDArray[np.int64]
+    Flags = NDArray[np.bool_]
+    Index = slice | EllipsisType | Integers | None
+
+AT_ONCE = 1 << 20
+"""Products of a step held at once: 8 MB each of their significands and exponents."""
+
+
+WHOLE = 1 << 30
+"""More rows or columns than a tile has."""
+
+
+class Portable:
+    """The backend that needs numpy alone."""
+
+    name = "portable"
+
+    def compile(self, rule: Rule) -> PortableKernel:
+        """Choose the function of the rule."""
+        return PortableKernel(rule)
+
+
+class PortableKernel:
+    """A rule, as a function of one tile, or of many at once."""
+
+    grain = Grain(pieces_per_thread=4)
+
+    def __init__(self, rule: Rule) -> None:
+        """Choose the function by the class of the rule."""
+        self.rule = rule
+        functions: dict[type[Rule], Callable[..., Codes]] = {
+            Grouped: _grouped,
+            Chain: _chain,
+            Fma64: _fma_chain,
+            IntegerSum: integer_sums,
+            Popcount: _popcount,
+        }
+        self.function = functions.get(type(rule), _fused)
+        self.takes_tiles = self.function in (_fused, integer_sums)  # many at once
+        if self.function is integer_sums:  # a tile in one piece: BLAS has its own threads
+            self.grain = Grain(rows=WHOLE, columns=WHOLE)
+
+    def max_depth(self, height: int, width: int) -> int:  # noqa: ARG002 (it holds one step at a time)
+        """Any K: it holds one step at a time."""
+        return 1 << 62
+
+    def start(self, operands: ProductOperands) -> Job:
+        """A job whose blocks are slices of the operands."""
+        return PortableJob(self, operands)
+
+    def run_whole(self, operands: ProductOperands) -> Codes:
+        """One job with one block."""
+        job = PortableJob(self, operands)
+        tiles, height, width = operands.c.shape
+        job.run(OutputBlock(0, tiles, 0, height, 0, width))
+        return job.out
+
+
+class PortableJob:
+    """One product under way."""
+
+    def __init__(self, kernel: PortableKernel, operands: ProductOperands) -> None:
+        """Nothing is copied: blocks are slices of the operands."""
+        self.kernel = kernel
+        self.operands = operands
+        self.out = np.empty(operands.c.shape, np.uint64 if kernel.rule.d == "f64" else np.uint32)
+
+    def prepare(self, tile: int, pieces: int) -> list[Task]:  # noqa: ARG002 (the same for every kernel)
+        """Operands are decoded block by block: there is nothing to do before."""
+        return []
+
+    def run(self, block: OutputBlock) -> None:
+        """Some tiles, rows and columns, as many tiles or rows at a time as fit."""
+        columns = slice(block.first_column, block.last_column)
+        rows_at_once = max_rows(self.kernel.rule, self.operands.b.shape[1], block.last_column - block.first_column)
+        together = max(1, rows_at_once // (block.last_row - block.first_row)) if self.kernel.takes_tiles else 1
+        for tile in range(block.first_tile, block.last_tile, together):
+            tiles = slice(tile, min(tile + together, block.last_tile))
+            for first in range(block.first_row, block.last_row, rows_at_once):
+                rows = slice(first, min(first + rows_at_once, block.last_row))
+                part = self.operands.part(tiles if self.kernel.takes_tiles else tile, rows, columns)
+                codes = run_tiles(self.kernel, part)
+                if (codes.shape, codes.dtype) == (self.out.shape, self.out.dtype):  # the only block: nothing to copy
+                    self.out = codes
+                else:
+                    self.out[tiles, rows, columns] = codes
+
+
+def max_rows(rule: Rule, depth: int, width: int) -> int:
+    """Rows of so many columns that are computed at once, of one tile or of several."""
+    if isinstance(rule, IntegerSum):  # B is decoded each time; the sums are a few arrays of the size of D
+        return max(1, 8 * AT_ONCE // max(1, width))
+    return max(1, AT_ONCE // max(1, min(depth, rule.k) * width))
+
+
+@exact_floats
+def run_tiles(kernel: PortableKernel, operands: ProductOperands) -> Codes:
+    """One tile, of matrices, or some at once where the kernel takes them."""
+    with np.errstate(all="ignore"):
+        return kernel.function(kernel.rule, operands)
+
+
+class Decoded(NamedTuple):
+    """Codes taken apart as `numbers.Number` is: (-1)**negative * significand * 2**(exponent - fraction)."""
+
+    negative: Flags
+    significand: Integers
+    exponent: Integers
+    fraction: int
+    nan: Flags
+    infinite: Flags
+
+    def at(self, index: tuple[Index, ...]) -> Decoded:
+        """The numbers that an index of numpy's selects."""
+        negative, significand, exponent, fraction, nan, infinite = self
+        return Decoded(negative[index], significand[index], exponent[index], fraction, nan[index], infinite[index])
+
+    @property
+    def special(self) -> bool:
+        """Whether any is infinite or NaN."""
+        return bool(self.nan.any() or self.infinite.any())
+
+
+def decode(name: str, codes: Codes) -> Decoded:
+    """The array twin of `numbers.unpack`."""
+    fmt = FORMATS[name]
+    wide = codes.astype(np.int64)
+    negative = (wide & fmt.sign_bit) != 0
+    magnitude = (wide & (fmt.codes - 1 - fmt.sign_bit)) >> fmt.unused
+    field = magnitude >> fmt.fraction
+    fraction = magnitude & ((1 << fmt.fraction) - 1)
+    nan = infinite = np.zeros(codes.shape, bool)
+    if fmt.nan == "ones":
+        nan = magnitude == (1 << (fmt.exponent + fmt.fraction)) - 1
+    elif fmt.nan == "ieee":
+        top = field == (1 << fmt.exponent) - 1
+        nan, infinite = top & (fraction != 0), top & (fraction == 0)
+    if not fmt.fraction:  # ue8m0 has no subnormals: code 0 is 2**-127
+        return Decoded(negative, np.where(nan, 0, 1), field - fmt.bias, 0, nan, infinite)
+    significand = np.where(field > 0, fraction | (1 << fmt.fraction), fraction)
+    significand = np.where(nan | infinite, 0, significand)
+    return Decoded(negative, significand, np.maximum(field, 1) - fmt.bias, fmt.fraction, nan, infinite)
+
+
+def shift(magnitude: Integers, places: Integers) -> Integers:
+    """magnitude * 2**places, truncated. To the left by no more than fits."""
+    left = np.clip(places, 0, 62)
+    return np.where(places >= 0, magnitude << left, magnitude >> np.clip(-places, 0, 63))
+
+
+def round_codes(name: str, total: Integers, exponent: Integers, fraction: int, *, nearest: bool) -> Integers:
+    """The codes of total * 2**exponent with `fraction` bits kept, truncated or to nearest even; never that of -0.
+
+    The array twin of `numbers.round_code`, with its `overflows`. |total| is below 2**53.
+    """
+    fmt = FORMATS[name]
+    magnitude = np.abs(total)
+    length = np.frexp(magnitude.astype(np.float64))[1].astype(np.int64)  # exact, whatever the environment
+    place = np.maximum(length - 1 + exponent, fmt.emin) - fraction
+    down = place - exponent
+    units = shift(magnitude, -down)
+    if nearest:
+        below = np.clip(down, 0, 62)
+        rest = magnitude & ((np.int64(1) << below) - 1)
+        half = np.where(down > 0, np.int64(1) << np.maximum(below - 1, 0), 1)
+        units += (rest > half) | ((rest == half) & ((units & 1) == 1))
+    dropped = fmt.fraction - fraction
+    codes = ((place - dropped - (fmt.emin - fmt.fraction)) << fmt.fraction) + (units << dropped)
+    codes = np.minimum(codes, ((1 << fmt.exponent) - 1) << fmt.fraction)
+    return np.where((magnitude == 0) | (codes == 0), 0, np.where(total < 0, codes | fmt.sign_bit, codes))
+
+
+class Terms(NamedTuple):
+    """Terms of a step [..., rows, terms, columns]: signed significands, exponents, and which are not zero."""
+
+    significand: Integers
+    exponent: Integers
+    fraction: int
+    present: Flags
+
+
+def aligned_sum(how: AlignedSum, terms: Terms, c: Decoded) -> Integers:
+    """The array twin of `reference.fused_step` for finite terms: codes [..., rows, columns]."""
+    floor = np.int64(how.zero_exponent)
+    common = np.where(terms.present, terms.exponent, floor).max(axis=-2, initial=floor)
+    common = np.maximum(common, np.where(c.significand != 0, c.exponent, floor))
+    places = terms.exponent - common[..., None, :] + (how.fraction_bits - terms.fraction)
+    kept = shift(np.abs(terms.significand), places)
+    total = np.where(terms.significand < 0, -kept, kept).sum(axis=-2)
+    kept_c = shift(c.significand, c.exponent - common + (how.fraction_bits - c.fraction))
+    total += np.where(c.negative, -kept_c, kept_c)
+    exponent = common - how.fraction_bits
+    if how.rounding == "RNE-FP16":
+        return round_codes("f16", total, exponent, 10, nearest=True)
+    return round_codes("f32", total, exponent, 13 if how.rounding == "RZ-E8M13" else 23, nearest=False)
+
+
+def with_specials(how: AlignedSum, codes: Integers, nan: Flags, plus: Flags, minus: Flags) -> Integers:
+    """The codes, or what infinities and NaNs make of them."""
+    fmt = FORMATS[how.accumulator]
+    infinity = ((1 << fmt.exponent) - 1) << fmt.fraction
+    codes = np.where(plus, infinity, np.where(minus, infinity | fmt.sign_bit, codes))
+    return np.where(nan | (plus & minus), how.nan, codes)
+
+
+def _convert(source: str, target: str, codes: Codes) -> Codes:
+    """Codes of a wider format: the array twin of `reference.convert`."""
+    if source == target:
+        return codes
+    if source == "f16":  # a table of it would be long
+        return _codes_of_f32(_values_f16(codes))
+    return conversion(source, target)[codes]
+
+
+def _fused(rule: Fused, operands: ProductOperands) -> Codes:
+    """Steps of truncated sums, k ascending; plain or scaled; of all tiles at once."""
+    a = _convert(rule.a, rule.multiplicands[0], operands.a)
+    b = _convert(rule.b, rule.multiplicands[1], operands.b)
+    convert = float_steps.Conversions(partial(_convert, rule.c, rule.c_read_as), partial(_finish, rule))
+    codes = float_steps.run(rule, operands, a, b, convert)
+    return _fused_by_integers(rule, operands, a, b) if codes is None else codes
+
+
+def _finish(rule: Fused, c: Codes, made: Codes) -> Codes:
+    """D of an instruction, from its C and what its steps made in the accumulator's format."""
+    if rule.adds_c_last:
+        return _add_c(rule.d, c, made)
+    return made if rule.d == rule.sum.accumulator else _codes_of_f16(_values_f32(made).astype(np.float64))
+
+
+def _fused_by_integers(rule: Fused, operands: ProductOperands, codes_a: Codes, codes_b: Codes) -> Codes:
+    """The same for any codes, with infinities and NaNs."""
+    a, b = decode(rule.multiplicands[0], codes_a), decode(rule.multiplicands[1], codes_b)
+    special = a.special or b.special
+    code = operands.c
+    tiles = np.arange(len(code))[:, None, None]
+    for index in range(operands.b.shape[1] // rule.k):
+        c = decode(rule.c_read_as, _convert(rule.c, rule.c_read_as, code))
+        scale = _scales(rule, operands, index)
+        start = decode(rule.sum.accumulator, np.zeros(code.shape, np.int64)) if rule.adds_c_last else c
+        for step in rule.steps:
+            places = np.array(step) + index * rule.stored
+            x = a.at((..., places, None))
+            met = operands.columns
+            y = b.at((slice(None), None, places)) if met is None else b.at((tiles, met[..., places]))
+            terms = Terms(
+                np.where(x.negative != y.negative, -1, 1) * x.significand * y.significand,
+                x.exponent + y.exponent,
+                x.fraction + y.fraction,
+                (x.significand != 0) & (y.significand != 0),
+            )
+            if scale is not None:
+                block = np.array(step) // (rule.k // rule.scales)
+                terms = terms._replace(exponent=terms.exponent + scale.exponent[..., block, :])
+            made = aligned_sum(rule.sum, terms, start)
+            if special or start.special or (scale is not None and scale.nan.any()):
+                nan, plus, minus = _special_products(x, y)
+                if scale is not None:
+                    nan |= scale.nan.any(axis=-2)
+                plus |= start.infinite & ~start.negative
+                minus |= start.infinite & start.negative
+                made = with_specials(rule.sum, made, nan | start.nan, plus, minus)
+            start = decode(rule.sum.accumulator, made)
+        code = _finish(rule, code, made)
+    return code
+
+
+def _special_products(x: Decoded, y: Decoded) -> tuple[Flags, Flags, Flags]:
+    """Which outputs meet a product that is NaN, +infinity, -infinity."""
+    infinite = x.infinite | y.infinite
+    zero_x, zero_y = (~(part.infinite | part.nan) & (part.significand == 0) for part in (x, y))
+    nan = x.nan | y.nan | (x.infinite & zero_y) | (zero_x & y.infinite)
+    negative = x.negative != y.negative
+    plus, minus = infinite & ~nan & ~negative, infinite & ~nan & negative
+    return nan.any(axis=-2), plus.any(axis=-2), minus.any(axis=-2)
+
+
+def _scales(rule: Rule, operands: ProductOperands, index: int) -> Decoded | None:
+    """The scale factors of one instruction, A's times B's: [..., rows, blocks, columns]."""
+    if operands.scale_a is None or operands.scale_b is None:
+        return None
+    blocks = slice(index * rule.scales, (index + 1) * rule.scales)
+    x = decode(rule.scale_format, operands.scale_a[..., blocks]).at((..., None))
+    y = decode(rule.scale_format, operands.scale_b[..., blocks, :]).at((..., None, slice(None), slice(None)))
+    return Decoded(
+        x.negative != y.negative,
+        x.significand * y.significand,
+        x.exponent + y.exponent,
+        x.fraction + y.fraction,
+        x.nan | y.nan,
+        x.infinite | y.infinite,
+    )
+
+
+def _grouped(rule: Grouped, operands: ProductOperands) -> Codes:
+    """Exact sums of groups, scaled, then one truncated sum per instruction."""
+    doubled = np.array([2 * FORMATS[rule.a].decode(code) for code in range(FORMATS[rule.a].codes)])
+    a, b = doubled[operands.a], doubled[operands.b]  # halves are exact in float64, and so are their sums
+    code = operands.c
+    for index in range(len(b) // rule.k):
+        whole = slice(index * rule.k, (index + 1) * rule.k)
+        x = a[:, whole].reshape(len(a), -1, rule.group).swapaxes(0, 1)
+        y = b[whole].reshape(-1, rule.group, b.shape[1])
+        total = (x @ y).astype(np.int64).swapaxes(0, 1)
+        met = ((x != 0).astype(np.float64) @ (y != 0).astype(np.float64)).swapaxes(0, 1) > 0
+        scale = _scales(rule, operands, index)
+        if scale is None:
+            msg = "a grouped rule has scale factors"
+            raise TypeError(msg)
+        block = np.arange(total.shape[1]) * rule.group // (rule.k // rule.scales)
+        scale = scale.at((slice(None), block))
+        present = met & (scale.significand != 0)
+        terms = Terms(total * scale.significand, scale.exponent, 2 + scale.fraction, present)
+        c = decode(rule.c, code)
+        made = aligned_sum(rule.sum, terms, c)
+        nan = c.nan | scale.nan.any(axis=1)
+        code = with_specials(rule.sum, made, nan, c.infinite & ~c.negative, c.infinite & c.negative)
+    return code
+
+
+def _values_f32(codes: Codes) -> NDArray[np.float32]:
+    return codes.astype(np.uint32).view(np.float32)
+
+
+def _values_f16(codes: Codes) -> NDArray[np.float32]:
+    return codes.astype(np.uint16).view(np.float16).astype(np.float32)
+
+
+def _codes_of_f32(values: NDArray[np.float32]) -> Codes:
+    return np.where(np.isnan(values), np.uint32(CANONICAL_NANS["f32"]), values.view(np.uint32))
+
+
+def _codes_of_f16(values: NDArray[Any]) -> Codes:
+    """Rounded to nearest even; every NaN is the canonical one."""
+    codes = values.astype(np.float16).view(np.uint16)
+    return np.where(np.isnan(values), np.uint16(CANONICAL_NANS["f16"]), codes).astype(np.uint32)
+
+
+def _add_c(name: str, c: Codes, part: Codes) -> Codes:
+    """FADD or HADD2 of C and what the tensor core gave, rounded to nearest."""
+    if name == "f16":
+        return _codes_of_f16(_values_f16(c).astype(np.float64) + _values_f16(part).astype(np.float64))
+    return _codes_of_f32(_values_f32(c) + _values_f32(part))
+
+
+def _chain(rule: Chain, operands: ProductOperands) -> Codes:
+    """m8n8k4 in software. f16 products are exact in f32, so a product and a sum give what one FFMA gives."""
+    a, b = _values_f16(operands.a), _values_f16(operands.b)
+    code = operands.c
+    for first in range(0, len(b), rule.k):
+        line = _values_f16(code) if rule.c == "f16" else _values_f32(code)
+        p0, p1, p2, p3 = (a[:, k, None] * b[None, k] for k in range(first, first + 4))
+        if rule.d == "f16":
+            code = _codes_of_f16((line + (p0 + p1)) + (p2 + p3))
+        else:
+            code = _codes_of_f32(line + (((p0 + np.float32(0.0) + p1) + p2) + p3))
+    return code
+
+
+def _fma_chain(rule: Fma64, operands: ProductOperands) -> Codes:
+    """numpy has no fused multiply-add, so this is the reference."""
+    from warpfrag.tensorcore import reference  # with fractions, which no other rule needs
+
+    codes: Codes = reference.matmul(rule, ProductOperands(operands.a[None], operands.b[None], operands.c[None]))[0]
+    return codes
+
+
+def _popcount(rule: Popcount, operands: ProductOperands) -> Codes:
+    """Ones of A and B are products of bits; those of A xor B are A's and B's less twice that."""
+    a, b = operands.a.astype(np.float64), operands.b.astype(np.float64)
+    ones = a @ b
+    if rule.operation == "xor":
+        ones = a.sum(axis=1)[:, None] + b.sum(axis=0)[None] - 2 * ones
+    total: Integers = operands.c.astype(np.int64) + ones.astype(np.int64)
+    return (total & 0xFFFFFFFF).astype(np.uint32)

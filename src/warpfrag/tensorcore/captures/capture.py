@@ -1,0 +1,225 @@
+"""A capture: results of one GPU, in one file.
+
+A capture is an `.npz`. The array `about` is JSON text in bytes: device, arch, driver, assembler, and a list of
+entries. An entry names an instruction and its selector, and for each class of operands the keys of the arrays
+
+    a, b, c, d              uint32 [cases, 32, words], low register first; an f64 is two words, low word first
+    metadata, scale_a, scale_b    uint32 [cases, 32], where the instruction has them
+
+Operands that several instructions share are stored once.
+
+An entry of wgmma has `calls` too: for each class where A lies, what is transposed and negated, the descriptors in hex,
+and scale-d. Its arrays are
+
+    a (where it lies in registers), c, d    uint32 [cases, 4, 32, words]
+    metadata                                uint32 [cases, 4, 32]
+    shared                                  uint32 [cases, bytes / 4], the bytes of shared memory
+
+Those of tcgen05 are images (`execution.tensor_images`), with the cases in front.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
+
+import numpy as np
+
+from warpfrag.files import read_bytes, write_atomically
+from warpfrag.isa.legality import resolve
+from warpfrag.isa.tcgen05_forms import TensorForm
+from warpfrag.isa.tmem_layouts import TENSOR_LANES
+from warpfrag.layout.coordinates import LANES
+from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.tensorcore.captures.capture_index import folders, whole
+from warpfrag.tensorcore.wgmma_call import WgmmaCall
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterator, Mapping
+    from os import PathLike
+
+    from numpy.typing import NDArray
+
+    from warpfrag.isa.qualifiers import Form, HasForm
+    from warpfrag.tensorcore.wgmma_call import WgmmaCallRow, WgmmaCases
+
+WARPGROUP = (4, LANES)  # warps and lanes
+MAX_BYTES = 1 << 30
+CAPTURE = "a capture as `warpfrag verify --capture` writes it"
+
+
+class CaptureEntry(TypedDict):
+    """One kernel: an instruction with a selector, and for each class of operands the key of each array."""
+
+    instruction: str
+    selector: int | None
+    classes: dict[str, dict[str, str]]
+    calls: NotRequired[dict[str, WgmmaCallRow]]
+
+
+class About(TypedDict):
+    """What a capture says of itself."""
+
+    device: str
+    arch: str
+    driver: str
+    assembler: str
+    entries: list[CaptureEntry]
+
+
+@frozen_dataclass
+class CapturedCase:
+    """One entry and class of a capture: operand registers and what the GPU gave."""
+
+    instruction: str
+    selector: int | None
+    operands: str
+    a: NDArray[np.uint32]
+    b: NDArray[np.uint32]
+    c: NDArray[np.uint32]
+    d: NDArray[np.uint32]
+    metadata: NDArray[np.uint32] | None = None
+    scale_a: NDArray[np.uint32] | None = None
+    scale_b: NDArray[np.uint32] | None = None
+
+    def check(self) -> None:
+        """Refuse arrays that no capture has: of another dtype, or not of the same number of warps."""
+        words = (self.a, self.b, self.c, self.d)
+        single = [array for array in (self.metadata, self.scale_a, self.scale_b) if array is not None]
+        for array, axes in [*((array, 3) for array in words), *((array, 2) for array in single)]:
+            if array.dtype != np.uint32 or array.ndim != axes or array.shape[:2] != (len(self.d), LANES):
+                msg = f"an array of {self.instruction} is {array.dtype} of shape {array.shape}"
+                raise ValueError(msg)
+
+
+@frozen_dataclass
+class WgmmaCase:
+    """One entry and class of a wgmma: how it was called, and what the GPU gave."""
+
+    instruction: str
+    selector: int | None
+    operands: str
+    call: WgmmaCases
+    d: NDArray[np.uint32]
+
+    def check(self) -> None:
+        """Refuse arrays that no capture has: of another dtype, or not of the same number of warpgroups."""
+        words = {**self.call.words, "d": self.d}
+        for role, array in words.items():
+            axes = 3 if role == "metadata" else 4
+            shape = (len(self.d), *WARPGROUP)
+            if array.dtype != np.uint32 or array.ndim != axes or array.shape[:3] != shape:
+                msg = f"an array of {self.instruction} is {array.dtype} of shape {array.shape}"
+                raise ValueError(msg)
+        if self.call.shared.shape[:-1] != (len(self.d),):
+            msg = f"shared memory of {self.instruction} has the shape {self.call.shared.shape}"
+            raise ValueError(msg)
+
+
+@frozen_dataclass
+class TensorCase:
+    """One entry and class of a product of tcgen05: images of its memories, and the columns of D that the GPU gave."""
+
+    instruction: str
+    selector: int | None
+    operands: str
+    a: NDArray[np.uint32]
+    b: NDArray[np.uint32]
+    c: NDArray[np.uint32]
+    d: NDArray[np.uint32]
+
+    def check(self) -> None:
+        """Refuse arrays that are no images of this product."""
+        form = resolve(self.instruction)
+        pair = (2,) if getattr(form, "blocks", 1) == 2 else ()
+        for array in (self.a, self.b, self.c, self.d):
+            lanes = () if array is self.a or array is self.b else (TENSOR_LANES,)
+            shape = (len(self.d), *pair, *lanes)
+            if array.dtype != np.uint32 or array.shape[:-1] != shape:
+                msg = f"an image of {self.instruction} is {array.dtype} of shape {array.shape}"
+                raise ValueError(msg)
+
+
+def _wgmma_case(entry: CaptureEntry, kind: str, arrays: dict[str, NDArray[np.uint32]]) -> WgmmaCase:
+    call = WgmmaCall.read(entry["calls"][kind], entry["selector"] or 0)
+    d = arrays.pop("d")
+    return WgmmaCase(entry["instruction"], entry["selector"], kind, call.stage(arrays), d)
+
+
+@frozen_dataclass
+class Capture:
+    """An open capture file."""
+
+    path: Path
+    about: About
+    arrays: Mapping[str, NDArray[np.uint32]]
+
+    @property
+    def instructions(self) -> dict[str, Form]:
+        """Every instruction that was captured, by its name there."""
+        with whole(self.path, CAPTURE):
+            return {entry["instruction"]: resolve(entry["instruction"]) for entry in self.about["entries"]}
+
+    def cases(self, names: Container[str] | None = None) -> Iterator[CapturedCase | WgmmaCase | TensorCase]:
+        """Every entry and class, in the order of the file, or those of some of the instructions."""
+        _ = self.instructions  # refuses names that there are not
+        for entry in self.about["entries"]:
+            name = entry["instruction"]
+            if names is None or name in names:
+                with whole(self.path, CAPTURE):
+                    classes = [*entry["classes"].items()]
+                for kind, keys in classes:
+                    with whole(self.path, CAPTURE):
+                        arrays = {role: self.arrays[key] for role, key in keys.items()}
+                        case: CapturedCase | WgmmaCase | TensorCase
+                        if "calls" in entry:
+                            case = _wgmma_case(entry, kind, arrays)
+                        elif isinstance(resolve(name), TensorForm):
+                            case = TensorCase(name, entry["selector"], kind, **arrays)
+                        else:
+                            case = CapturedCase(name, entry["selector"], kind, **arrays)
+                        case.check()
+                    yield case
+
+
+def open_capture(path: Path) -> Capture:
+    """Read a capture file; arrays are unpacked when they are used."""
+    with whole(path, CAPTURE):
+        arrays = np.load(BytesIO(read_bytes(path, MAX_BYTES)), allow_pickle=False)
+        about = json.loads(arrays["about"].tobytes().decode("utf-8"))
+        if not about["entries"] or not isinstance(about["entries"], list):
+            msg = "it has no entries"
+            raise ValueError(msg)
+        for fact in ("device", "arch", "driver"):
+            about[fact] = str(about[fact])
+    return Capture(path, about, arrays)
+
+
+def write_capture(
+    path: str | PathLike[str], about: Mapping[str, object], arrays: Mapping[str, NDArray[np.uint32]]
+) -> None:
+    """Write a capture file; `about` has device, arch, driver, assembler and entries."""
+    text = json.dumps({"schema": 1, **about}).encode("utf-8")
+    packed: dict[str, Any] = {"about": np.frombuffer(text, np.uint8), **arrays}
+    content = BytesIO()
+    np.savez_compressed(content, **packed)
+    write_atomically(path, content.getvalue())
+
+
+def captures() -> tuple[Capture, ...]:
+    """Every capture there is."""
+    return tuple(_opened(path) for folder in folders() for path in sorted(Path(folder).glob("*.npz")))
+
+
+_opened = lru_cache(maxsize=64)(open_capture)
+
+
+def load_cases(instruction: str | HasForm, arch: str = "sm_90") -> Iterator[CapturedCase | WgmmaCase | TensorCase]:
+    """Every captured case of one instruction on an architecture, whatever its spelling."""
+    form = instruction.form if hasattr(instruction, "form") else resolve(instruction)
+    for capture in captures():
+        if capture.about["arch"] == arch:
+            yield from capture.cases({name for name, captured in capture.instructions.items() if captured == form})

@@ -1,0 +1,72 @@
+"""The index of captured results: where captures lie, which GPU ran which instruction, and how many cases.
+
+`index.json` lies beside the captures; `tools/write_capture_index.py` writes it. Look-ups read only the index.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from warpfrag.errors import UnusableFile, quote
+from warpfrag.files import read_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+HERE = os.path.dirname(__file__)  # noqa: PTH120 (importing pathlib takes longer than reading the index)
+VARIABLE = "WARPFRAG_CAPTURED"
+INDEX = "index.json"
+MAX_BYTES = 1 << 26  # of an index: an entry has a hundred bytes
+
+
+class EvidenceRow(NamedTuple):
+    """What one capture says of one instruction."""
+
+    device: str
+    driver: str
+    cases: int
+
+
+def folders() -> tuple[str, ...]:
+    """Where captures lie: in the package, and where the environment variable WARPFRAG_CAPTURED points."""
+    extra = os.environ.get(VARIABLE)
+    return (HERE, extra) if extra else (HERE,)
+
+
+@contextmanager
+def whole(path: str | Path, what: str) -> Iterator[None]:
+    """Refuse a file that is not as warpfrag writes it: cut off, of another kind, or changed by hand."""
+    try:
+        yield
+    except UnusableFile:
+        raise
+    except Exception as error:  # noqa: BLE001 (a damaged file can fail in any part of its reader)
+        reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__} {error}"
+        msg = f"{quote(str(path))} is not {what}: {quote(reason)}"
+        raise UnusableFile(msg) from None
+
+
+@lru_cache(maxsize=16)
+def _rows(folder: str) -> dict[tuple[str, str], list[EvidenceRow]]:
+    path = f"{folder}/{INDEX}"
+    command = f"python -m tools.write_capture_index {folder}"
+    if not os.path.exists(path):  # noqa: PTH110
+        msg = f"there is no {INDEX} among the captures in {quote(folder)}; `{command}` writes it"
+        raise UnusableFile(msg)
+    rows: dict[tuple[str, str], list[EvidenceRow]] = {}
+    with whole(path, f"an index of captures, which `{command}` writes"):
+        for capture in json.loads(read_bytes(path, MAX_BYTES))["captures"]:
+            for name, cases in capture["cases"].items():
+                row = EvidenceRow(str(capture["device"]), str(capture["driver"]), int(cases))
+                rows.setdefault((name, str(capture["arch"])), []).append(row)
+    return rows
+
+
+def evidence_rows(name: str, arch: str) -> list[EvidenceRow]:
+    """Every capture of an instruction (by its canonical name) on an architecture."""
+    return [row for folder in folders() for row in _rows(folder).get((name, arch), [])]

@@ -1,0 +1,74 @@
+"""A rule's formats, scale factors and order of adding as numbers: what the kernels of every backend take."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from warpfrag.formats.number_formats import FORMATS
+from warpfrag.tensorcore import reference
+from warpfrag.tensorcore.numbers import unpack
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from warpfrag.formats.number_formats import Format
+    from warpfrag.tensorcore.rules import Fused
+
+# How a step is rounded.
+TO_F32_RZ: Final = 0
+TO_F16_RN: Final = 1
+TO_E8M13_RZ: Final = 2
+ROUNDINGS = {"RZ-FP32": TO_F32_RZ, "RNE-FP16": TO_F16_RN, "RZ-E8M13": TO_E8M13_RZ}
+
+NAN_SCALE: Final = 1 << 20
+"""Exponent that stands for a scale factor that is NaN."""
+SCALE_FRACTION: Final = 3
+"""Fraction bits of a scale factor's significand."""
+SCALE_BITS: Final = 8
+"""Bits of a scale factor's significand; its exponent stands above."""
+
+
+def encoding_of(fmt: Format) -> tuple[int, int, int, int, int, int]:
+    """Fraction, bias, unused bits, place of the sign, the least magnitude that is special, infinity's or -1."""
+    top = 1 << (fmt.exponent + fmt.fraction)
+    special, infinity = (top - 1 if fmt.nan == "ones" else top), -1
+    if fmt.nan == "ieee":
+        special = infinity = top - (1 << fmt.fraction)
+    return fmt.fraction, fmt.bias, fmt.unused, fmt.bits - 1, special, infinity
+
+
+def order_of(rule: Fused, depth: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """For a whole K, in the order of adding: A's stored elements, and the rows of B of each step.
+
+    Stored element p of a sparse A meets row 2 p or 2 p + 1, or those of its neighbour in the chunk.
+    """
+    once = np.array([place for step in rule.steps for place in step], np.int32)
+    starts = np.arange(depth // rule.k, dtype=np.int32)[:, None]
+    stored = (once + starts * np.int32(rule.stored)).reshape(-1)
+    rows = (2 * stored[:, None] + np.arange(2, dtype=np.int32)).reshape(-1) if rule.is_sparse else stored
+    return stored, rows
+
+
+@lru_cache(32)
+def conversion(source: str, target: str) -> NDArray[np.uint32]:
+    """A table from the codes of a format to those of a wider one."""
+    return np.array([reference.convert(code, source, target) for code in range(FORMATS[source].codes)], np.uint32)
+
+
+def powers_of_two(codes: NDArray[Any]) -> NDArray[np.int32]:
+    """ue8m0 codes as exponents."""
+    exponents = codes.astype(np.int32, order="C") - FORMATS["ue8m0"].bias  # contiguous, where codes are broadcast
+    exponents[codes == FORMATS["ue8m0"].nan_code] = NAN_SCALE
+    return exponents
+
+
+@lru_cache(8)
+def split_scales(name: str) -> NDArray[np.int32]:
+    """A table from the codes of scale factors to exponent << SCALE_BITS | significand."""
+    scales = [unpack(name, code) for code in range(256)]
+    exponents = [NAN_SCALE if scale.is_nan else scale.exponent for scale in scales]
+    significands = [scale.significand << (SCALE_FRACTION - scale.fraction) for scale in scales]
+    return np.array(exponents, np.int32) << SCALE_BITS | np.array(significands, np.int32)

@@ -1,0 +1,111 @@
+"""Evidence: how well it is known what an instruction computes on an architecture.
+
+Two questions, two answers. Who says what it computes: the ISA, a published model, a measurement of ours, nobody
+(`authority`). And was that compared with the GPU itself: on which, in how many cases (`gpus`, `cases`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+from warpfrag.errors import NotModelled
+from warpfrag.isa.instruction_names import spell
+from warpfrag.isa.legality import able_architectures
+from warpfrag.isa.operands import operands
+from warpfrag.isa.rows import families_of
+from warpfrag.isa.targets import read_target
+from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.tensorcore.arithmetic import plan
+from warpfrag.tensorcore.captures.capture_index import evidence_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from warpfrag.isa.ops import Does
+    from warpfrag.isa.qualifiers import Form
+
+Level = Literal["specified", "hardware", "published", "approximate", "not modelled"]
+Authority = Literal["specified", "published", "measured", "not modelled"]
+CAPTURED_WIDTHS = {"warpgroup": 8}
+"""By scope, the n at which results were captured where not every n was."""
+AUTHORITIES: dict[Level, Authority] = {"specified": "specified", "published": "published", "hardware": "measured"}
+
+
+@frozen_dataclass
+class Evidence:
+    """How an answer is known. It unpacks as `level, detail, cases = mma.evidence("sm_90")`.
+
+    `level` is the strongest word for it: "hardware" where it was compared with a GPU, else its authority.
+    `authority` says who defines it: "specified" (the ISA), "published" (a model of others), "measured" (here),
+    "not modelled". `cases` counts the captured tiles that were compared with `gpus`. `machine` is what the
+    instruction becomes there, `native` whether that is one machine instruction.
+    """
+
+    level: Level
+    detail: str
+    cases: int = 0
+    machine: str = ""
+    native: bool = False
+    authority: Authority = "not modelled"
+    gpus: tuple[str, ...] = ()
+
+    def __iter__(self) -> Iterator[str | int]:
+        """Level, detail and cases."""
+        return iter((self.level, self.detail, self.cases))
+
+
+def evidence(form: Form, arch: str) -> Evidence:
+    """What is known of a form on an architecture or target."""
+    target = read_target(arch, lambda: spell(form), "arch")
+    if target.arch not in able_architectures(form):
+        return Evidence("not modelled", f"not legal on {target.name}")
+    return EVIDENCE_OF[form.operation.does](form, target.arch)
+
+
+def _product_evidence(form: Form, arch: str) -> Evidence:
+    """A product is known as well as its arithmetic is, and better where its results were compared with a GPU's."""
+    try:
+        steps = plan(form, arch)
+    except NotModelled as error:
+        return Evidence("not modelled", str(error))
+    authority = AUTHORITIES[steps.level]
+    rows = evidence_rows(spell(form), arch)
+    note = ""
+    width = CAPTURED_WIDTHS.get(form.operation.scope)
+    if not rows and width is not None:
+        narrow = replace(form, shape=form.shape._replace(n=width))
+        rows = evidence_rows(spell(narrow), arch)
+        note = f" of n{width}: what an element of D adds up does not depend on n"
+    if not rows:
+        return Evidence(steps.level, steps.source, 0, steps.machine, steps.native, authority)
+    detail = "; ".join(f"{row.device}, driver {row.driver}, {row.cases} cases" for row in rows) + note
+    gpus = tuple(dict.fromkeys(row.device for row in rows))
+    cases = sum(row.cases for row in rows)
+    return Evidence("hardware", detail, cases, steps.machine, steps.native, authority, gpus)
+
+
+def _layout_evidence(form: Form, arch: str) -> Evidence:
+    """What only moves is known as well as its layouts are: measured where the ISA leaves them open, else specified."""
+    rows = operands(form, arch).values()
+    unknown = next((row.unknown for row in rows if row.unknown), "")
+    if unknown:
+        return Evidence("not modelled", unknown)
+    source = "; ".join(dict.fromkeys(row.source for row in rows))
+    level: Level = "hardware" if form.operation.fragments == "measured" else "specified"
+    return Evidence(level, source, authority=AUTHORITIES[level])
+
+
+def _manage_evidence(form: Form, arch: str) -> Evidence:
+    """What allocates or orders is as the ISA says."""
+    del arch
+    return Evidence("specified", families_of(form)[0].source, authority="specified")
+
+
+EVIDENCE_OF: dict[Does, Callable[[Form, str], Evidence]] = {
+    "multiply": _product_evidence,
+    "load": _layout_evidence,
+    "store": _layout_evidence,
+    "transpose": _layout_evidence,
+    "manage": _manage_evidence,
+}

@@ -1,0 +1,468 @@
+"""Run tcgen05: products, loads, stores, copies and shifts on tensor memory.
+
+Tensor memory is uint32[..., 128, columns] of one block, uint32[..., 2, 128, columns] of a pair, with leading axes as a
+batch. An address is `lane << 16 | column`, as PTX has it; a column alone is lane 0. Each call gives the memory or the
+registers after it; what is passed is not changed.
+
+What a product computes is the rule of its row, as for every other instruction: here is only how its operands are
+found. The words that PTX puts into an instruction descriptor (transpose, negate, saturate, selector, scale ids) are
+read from one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field, replace
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import numpy as np
+
+from warpfrag.errors import InvalidOperand, NotModelled, quote
+from warpfrag.formats.arrays import as_array
+from warpfrag.formats.codes import code_dtype
+from warpfrag.isa.legality import arithmetic_arch
+from warpfrag.isa.patterns import pattern_of
+from warpfrag.isa.tmem_layouts import TENSOR_COLUMNS, TENSOR_LANES, access, copied, placement, split_of
+from warpfrag.layout.coordinates import check_flag
+from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.smem.descriptor import Descriptor
+from warpfrag.smem.instruction_descriptor import InstructionDescriptor
+from warpfrag.smem.shared_memory import as_bytes
+from warpfrag.tensorcore.arithmetic import matmul, plan
+from warpfrag.tensorcore.fragment import elements
+from warpfrag.tensorcore.operand import operands_of
+from warpfrag.tensorcore.prepared import batch_of, tiles_of
+from warpfrag.tensorcore.shared_operand import Shared, as_descriptor
+from warpfrag.tensorcore.sparsity import logical_columns
+from warpfrag.tensorcore.tensor_operand import InTensorShared, SharedTensorOperand
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from warpfrag.formats.arrays import Array, Bytes, Words
+    from warpfrag.isa.tcgen05_forms import TensorForm
+    from warpfrag.isa.tcgen05_spelling import TensorSpelling
+    from warpfrag.tensorcore.rules import Rule
+    from warpfrag.tensorcore.tensor_operand import TensorMetadata, TensorOperand, TensorScale
+
+Tile: TypeAlias = Shared | Descriptor | int
+"""An operand in shared memory: a tile with its descriptor, or the descriptor alone."""
+COPIED_PARTS = {"B": 2, "E": 2, "G": 4}  # data paths that read a copy of A for each part of the columns
+NOTHING: Mapping[str, int] = {}
+SHIFTED_COLUMNS = 8
+MAX_LAYOUTS = 512
+
+
+def split_address(address: object, what: str) -> tuple[int, int]:
+    """The base lane and the column of an address."""
+    if isinstance(address, bool) or not isinstance(address, int | np.integer) or not 0 <= int(address) < 1 << 23:
+        msg = f"{what} is a column 0..{TENSOR_COLUMNS - 1}, or lane << 16 | column; got {quote(address)}"
+        raise InvalidOperand(msg)
+    lane, column = divmod(int(address), 1 << 16)
+    if column >= TENSOR_COLUMNS:
+        msg = f"{what} is a column 0..{TENSOR_COLUMNS - 1}, got {column}"
+        raise InvalidOperand(msg)
+    return lane, column
+
+
+def check_tensor_memory(memory: ArrayLike, blocks: int) -> Words:
+    """Tensor memory as an array; refused unless its last axes are lanes and columns, of a pair two blocks before."""
+    array = as_array(memory, "tensor memory")
+    axes = (2, TENSOR_LANES) if blocks == 2 else (TENSOR_LANES,)
+    shape = array.shape[-1 - len(axes) : -1]
+    if array.dtype != np.uint32 or shape != axes or array.shape[-1] > TENSOR_COLUMNS:
+        expected = ", ".join(map(str, axes))
+        msg = (
+            f"tensor memory is uint32[..., {expected}, columns] with up to {TENSOR_COLUMNS} columns; "
+            f"got {array.dtype} of shape {array.shape}"
+        )
+        raise InvalidOperand(msg)
+    return cast("Words", array)
+
+
+def _columns(memory: Words, first: int, count: int, what: str) -> Words:
+    if first + count > memory.shape[-1]:
+        msg = f"{what} takes columns {first} to {first + count - 1}; tensor memory has {memory.shape[-1]}"
+        raise InvalidOperand(msg)
+    return memory[..., first : first + count]
+
+
+def _from_base(memory: Words, lane: int) -> Words:
+    """The memory as an operand with base lane 16 sees it: the halves of each 32 lanes exchanged."""
+    return memory if lane == 0 else memory[..., np.arange(TENSOR_LANES) ^ 16, :]
+
+
+@frozen_dataclass
+class TensorProduct:
+    """One product as a kernel calls it: where D is, where the others are in tensor memory, and its descriptor."""
+
+    form: TensorForm
+    arch: str
+    address: int = 0
+    at: Mapping[str, int] = field(default_factory=dict)
+    idesc: InstructionDescriptor | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse places of operands that it does not have, and a descriptor of another product."""
+        if not isinstance(self.at, Mapping):
+            msg = f"at= is a mapping such as {{'a': 64}}, got {quote(self.at)}"
+            raise InvalidOperand(msg)
+        if not (self.idesc is None or isinstance(self.idesc, InstructionDescriptor)):
+            msg = f"idesc is an InstructionDescriptor or its word, got {quote(self.idesc)}"
+            raise InvalidOperand(msg)
+        unknown = [name for name in self.at if name not in ("a", "scale_a", "scale_b", "metadata")]
+        if unknown:
+            msg = f"at= says where a, scale_a, scale_b and metadata begin in tensor memory; got {quote(unknown[0])}"
+            raise InvalidOperand(msg)
+        if self.idesc is not None:
+            names = ("kind", "sparse", "m", "n", "a", "b", "d", "scale_type")
+            wrong = [problem for problem in self.idesc.problems(self) if problem.field in names]
+            if wrong:
+                msg = f"the instruction descriptor is not that of {self.form.name}: {wrong[0].text}"
+                raise InvalidOperand(msg)
+
+    @property
+    def word(self) -> InstructionDescriptor:
+        """Its instruction descriptor; the plain one where none is given."""
+        return self.idesc or InstructionDescriptor.of(self)
+
+    def run(
+        self,
+        memory: Words,
+        a: Tile | None,
+        b: Tile,
+        shared: ArrayLike | None,
+        *,
+        accumulate: bool,
+        threads: int | None,
+    ) -> Words:
+        """Tensor memory after it."""
+        check_flag("accumulate", accumulate)
+        arch = arithmetic_arch(self.counted, self.arch)
+        rule = plan(self.counted, arch).rule
+        taken = self.read(memory, a, b, shared, accumulate=accumulate)
+        batch = batch_of([array.shape[:-2] for array in taken.values()])
+        result = self.multiply(rule, taken, batch, threads)
+        after = np.array(np.broadcast_to(memory, (*batch, *memory.shape[-2 - (self.form.blocks > 1) :])))
+        self.write(after, result)
+        return cast("Words", after)
+
+    @property
+    def counted(self) -> TensorForm:
+        """Its form, which of integers says whether sums saturate."""
+        return replace(self.form, satfinite=self.word.saturate) if self.form.kind == "i8" else self.form
+
+    @cached_property
+    def operands(self) -> Mapping[str, Any]:
+        """Its operands, by role."""
+        return operands_of(self.form, arithmetic_arch(self.form, self.arch))
+
+    @cached_property
+    def base(self) -> tuple[int, int]:
+        """The base lane and the first column of D."""
+        lane, column = split_address(self.address, "the address of D")
+        self._check_lane(lane)
+        return lane, column
+
+    def read(
+        self,
+        memory: Words,
+        a: Tile | None,
+        b: Tile,
+        shared: ArrayLike | None,
+        *,
+        accumulate: bool,
+        part: int | None = None,
+    ) -> dict[str, Array]:
+        """The codes of A, B and C, with signs as the descriptor says, scale factors and what metadata selects.
+
+        Where tensor memory has copies of A for each part of the columns of D, `part` says which copy is read; without
+        it, copies that differ are refused.
+        """
+        lane, column = self.base
+        seen = _from_base(memory, lane)
+        own = (part or 0) * TENSOR_LANES // self.parts
+        copied = seen[..., np.arange(TENSOR_LANES) ^ own, :] if own else seen
+        d = cast("TensorOperand", self.operands["d"])
+        taken: dict[str, Array] = {
+            "a": self._codes_a(copied, a, shared, is_strict=part is None),
+            "b": self._codes_b(b, shared, self.operands["b"]),
+        }
+        for side, is_negated in (("a", self.word.negate_a), ("b", self.word.negate_b)):
+            if is_negated:
+                code: NDArray[Any] = taken[side]
+                taken[side] = code ^ code.dtype.type(1 << (self.operands[side].format.bits - 1))
+        cells = _columns(seen, column, d.columns, "D")
+        if accumulate:
+            taken["c"] = d.unpack(cells, raw=True)
+        else:
+            taken["c"] = np.zeros((*cells.shape[: cells.ndim - len(d.threads)], *d.shape), code_dtype(d.format))
+        return taken | self._extra(copied, self.operands)
+
+    @property
+    def parts(self) -> int:
+        """Into how many parts the columns of D are cut, each with its own copy of A in tensor memory."""
+        return COPIED_PARTS.get(placement(self.form)[0], 1)
+
+    @staticmethod
+    def multiply(rule: Rule, taken: Mapping[str, Array], batch: tuple[int, ...], threads: int | None) -> Array:
+        """The codes of D, of all tiles of a batch."""
+        tiled = {name: tiles_of(array, batch, 2) for name, array in taken.items()}
+        return cast("Array", matmul(rule, **tiled, threads=threads).reshape(*batch, *taken["c"].shape[-2:]))
+
+    def write(self, memory: Words, codes: Array, kept: NDArray[np.bool_] | None = None) -> None:
+        """Put the codes of D into tensor memory, but for the lanes that are `kept`, of each block [..., 128]."""
+        lane, column = self.base
+        d = cast("TensorOperand", self.operands["d"])
+        used = self._used_lanes(lane)
+        cells = _from_base(d.pack(codes, raw=True), lane)[..., used, :]
+        if kept is not None:
+            cells = np.where(kept[..., used, None], memory[..., used, column : column + d.columns], cells)
+        memory[..., used, column : column + d.columns] = cells
+
+    def _check_lane(self, lane: int) -> None:
+        halves = placement(self.form)[0] in "CF"
+        if lane not in ((0, 16) if halves else (0,)):
+            msg = f"the base lane of D is {'0 or 16' if halves else '0'}, got {lane}"
+            raise InvalidOperand(msg)
+
+    def _used_lanes(self, lane: int) -> NDArray[np.intp]:
+        lanes = np.arange(TENSOR_LANES)
+        return lanes[lanes // 16 % 2 == lane // 16] if placement(self.form)[0] in "CF" else lanes
+
+    def _codes_a(self, seen: Words, a: Tile | None, shared: ArrayLike | None, *, is_strict: bool) -> Array:
+        operand = cast("TensorOperand", self.operands["a"])
+        if a is not None:
+            return read_shared(operand, a, shared, self.form.blocks, trans=self.word.transpose_a, axis=0)
+        if "a" not in self.at:
+            msg = f"{self.form.name}: A is a descriptor or a tile, or lies in tensor memory from at={{'a': column}} on"
+            raise InvalidOperand(msg)
+        _, first = split_address(self.at["a"], "the address of A")
+        cells = _columns(seen, first, operand.columns, "A")
+        return operand.unpack(cells, raw=True, strict=is_strict and self.parts > 1)
+
+    def _codes_b(self, b: Tile, shared: ArrayLike | None, operand: InTensorShared) -> Array:
+        return read_shared(operand, b, shared, self.form.blocks, trans=self.word.transpose_b, axis=1)
+
+    def _extra(self, seen: Words, operands: Mapping[str, Any]) -> dict[str, Array]:
+        """Scale factors and the columns that metadata selects, from tensor memory."""
+        result: dict[str, Array] = {}
+        for role, byte_id in (("scale_a", self.word.scale_a_id), ("scale_b", self.word.scale_b_id)):
+            if role in operands:
+                scale = cast("TensorScale", operands[role])
+                result[role] = scale.unpack(self._cells(seen, role, scale.columns), byte_id=byte_id, raw=True)
+        rule = pattern_of(self.form)
+        if rule is not None:
+            metadata = cast("TensorMetadata", operands["metadata"])
+            codes = metadata.unpack(self._cells(seen, "metadata", metadata.columns), selector=self.word.selector)
+            result["columns"] = logical_columns(rule, codes)
+        return result
+
+    def _cells(self, seen: Words, role: str, columns: int) -> Words:
+        if role not in self.at:
+            msg = f"{self.form.name} needs at={{{role!r}: column}}: where its {role} begins in tensor memory"
+            raise InvalidOperand(msg)
+        _, first = split_address(self.at[role] & ~(3 << 30), f"the address of {role}")
+        return _columns(seen, first, columns, role)
+
+
+def read_shared(
+    operand: InTensorShared,
+    location: Tile,
+    shared: ArrayLike | None,
+    blocks: int,
+    *,
+    trans: bool,
+    axis: int,
+) -> Array:
+    """The codes of an operand in shared memory; of a pair each block has half of them in its own memory."""
+    part = operand if blocks == 1 else half(operand, axis)
+    if isinstance(location, Shared):
+        tile = location
+    elif isinstance(location, bool) or not isinstance(location, Descriptor | int | np.integer):
+        expected = "a Shared, which `store` gives, or a descriptor with shared="
+        msg = f"{operand.described}: expected {expected}; got {quote(location)}"
+        raise InvalidOperand(msg)
+    elif shared is None:
+        msg = f"{operand.described} is a descriptor: it needs shared=, the bytes of shared memory"
+        raise InvalidOperand(msg)
+    else:
+        tile = Shared(as_bytes(shared, batch=True), as_descriptor(location, "tcgen05"), trans)
+    codes = part.read(tile)
+    if blocks == 1:
+        return codes
+    if codes.ndim < 3 or codes.shape[-3] != 2:
+        msg = f"{operand.described}: a pair of blocks has two shared memories, uint8[..., 2, bytes]"
+        raise InvalidOperand(msg)
+    return cast("Array", np.concatenate([codes[..., 0, :, :], codes[..., 1, :, :]], axis=-2 if axis == 0 else -1))
+
+
+def half(operand: InTensorShared, axis: int) -> SharedTensorOperand:
+    """The part of an operand that one block of a pair has in its shared memory: rows of A, columns of B."""
+    rows, cols = operand.shape
+    return resized(operand, rows // 2 if axis == 0 else rows, cols // 2 if axis == 1 else cols)
+
+
+@lru_cache(MAX_LAYOUTS)
+def resized(operand: InTensorShared, rows: int, cols: int) -> SharedTensorOperand:
+    """An operand in shared memory with other extents."""
+    from warpfrag.layout.linear_layout import Layout
+
+    extents = {"row": rows, "col": cols}
+    steps = {name: [(size, tuple(int(other == name) for other in extents))] for name, size in extents.items()}
+    layout = Layout.of_steps(extents, steps)
+    return SharedTensorOperand(replace(operand.row, layout=layout), operand.instruction, staged=True)
+
+
+# ---- moves
+
+
+@lru_cache(MAX_LAYOUTS)
+def registers_reach(
+    spelling: TensorSpelling, base_lane: int = 0, split: int | None = None
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The lane and column of every (warp, lane, reg, slot) of a load or store, counted from its address.
+
+    `split` is how many columns the halves of 16x32bx2 are apart; any number is, though a few are linear layouts.
+    """
+    layout = access(spelling, 0, base_lane)
+    shape = (*(layout.ins[name] for name in ("warp", "lane", "reg")), layout.slots)
+    places = np.unravel_index(elements(layout), layout.shape)
+    lanes, columns = places[0].reshape(shape), places[1].reshape(shape)
+    if split is not None:
+        columns = columns + (split - split_of(spelling)) * (np.arange(32) // 16)[None, :, None, None]
+    return lanes, columns
+
+
+def _places(spelling: TensorSpelling, address: int) -> tuple[NDArray[np.intp], NDArray[np.intp], int]:
+    """The lane and column of every (warp, lane, reg, slot), and how many slots a register has."""
+    lane, column = split_address(address, "the address")
+    lanes, columns = registers_reach(spelling, lane % 32 if spelling.word("lanes") != "32x32b" else 0)
+    return lanes, columns + column, lanes.shape[-1]
+
+
+def load(spelling: TensorSpelling, memory: ArrayLike, address: int) -> Any:  # noqa: ANN401 (words, or words and results)
+    """Registers of four warps, uint32[..., 4, 32, regs]; of ld.red also what each lane's columns reduce to."""
+    if spelling.op.endswith("spcompress"):
+        msg = f"nobody has published which elements {spelling.name} keeps in which register"
+        raise NotModelled(msg)
+    cells = check_tensor_memory(memory, 1)
+    lanes, columns, _ = _places(spelling, address)
+    _columns(cells, 0, int(columns.max()) + 1, spelling.name)
+    taken = cells[..., lanes, columns]
+    words = joined(taken)
+    return (words, reduced(spelling, words)) if spelling.op == "ld.red" else words
+
+
+def joined(taken: NDArray[np.uint32]) -> Words:
+    """Registers of what they take from tensor memory, [..., slots]: a column, or the lower halves of two."""
+    words = taken[..., 0] if taken.shape[-1] == 1 else taken[..., 0] & 0xFFFF | taken[..., 1] << 16
+    return cast("Words", words.astype(np.uint32))
+
+
+def reduced(spelling: TensorSpelling, words: Words) -> Words:
+    """The smallest or largest of each lane's registers; a NaN counts only with .NaN."""
+    choose = np.minimum if spelling.word("reduction") == "min" else np.maximum
+    kind = spelling.word("number")
+    if kind != "f32":
+        numbers = words.view(np.int32) if kind == "s32" else words
+        return cast("Words", np.ascontiguousarray(choose.reduce(numbers, axis=-1)).view(np.uint32))
+    bits = words & 0x7FFFFFFF if spelling.word("abs") else words
+    is_nan = bits & 0x7FFFFFFF > 0x7F800000
+    key = np.where(bits >> 31, ~bits, bits | 0x80000000)  # in this order floats, -0 before +0, count as integers
+    key = np.where(is_nan, np.uint32(0xFFFFFFFF if choose is np.minimum else 0), key)
+    best = choose.reduce(key, axis=-1)
+    result = np.where(best >> 31, best & 0x7FFFFFFF, ~best)
+    no_number = is_nan.all(axis=-1) | (is_nan.any(axis=-1) if spelling.word("nan") else False)
+    return cast("Words", np.where(no_number, 0x7FFFFFFF, result).astype(np.uint32))
+
+
+def store(spelling: TensorSpelling, memory: ArrayLike, address: int, words: ArrayLike) -> Words:
+    """Tensor memory after a store of registers uint32[..., 4, 32, regs]; unpack leaves upper halves as they were."""
+    cells = check_tensor_memory(memory, 1)
+    lanes, columns, _ = _places(spelling, address)
+    _columns(cells, 0, int(columns.max()) + 1, spelling.name)
+    registers = as_array(words, f"registers of {spelling.name}")
+    if registers.dtype != np.uint32 or registers.shape[-3:] != lanes.shape[:3]:
+        expected = ", ".join(map(str, lanes.shape[:3]))
+        msg = f"{spelling.name}: expected registers uint32[..., {expected}], got {registers.dtype} {registers.shape}"
+        raise InvalidOperand(msg)
+    batch = np.broadcast_shapes(cells.shape[:-2], registers.shape[:-3])
+    after = np.array(np.broadcast_to(cells, (*batch, *cells.shape[-2:])))
+    put_registers(after, lanes, columns, registers)
+    return cast("Words", after)
+
+
+def put_registers(
+    cells: Words, lanes: NDArray[np.intp], columns: NDArray[np.intp], registers: NDArray[np.uint32]
+) -> None:
+    """Write registers to their places, [..., slots]; where a register has two, each to the lower half of its cell."""
+    if lanes.shape[-1] == 1:
+        cells[..., lanes[..., 0], columns[..., 0]] = registers
+        return
+    for slot in range(lanes.shape[-1]):
+        kept = cells[..., lanes[..., slot], columns[..., slot]] & 0xFFFF0000
+        cells[..., lanes[..., slot], columns[..., slot]] = kept | registers >> 16 * slot & 0xFFFF
+
+
+def copy(
+    spelling: TensorSpelling, memory: ArrayLike, address: int, source: Descriptor | int, shared: ArrayLike
+) -> Words:
+    """Tensor memory after cp: rows of shared memory, perhaps widened to bytes, in their lanes."""
+    after = np.array(check_tensor_memory(memory, 1))
+    put_copy(spelling, after, address, source, as_bytes(shared))
+    return cast("Words", after)
+
+
+def put_copy(spelling: TensorSpelling, cells: Words, address: int, source: Descriptor | int, shared: Bytes) -> None:
+    """Copy rows of the bytes of shared memory to tensor memory, in place."""
+    lane, column = split_address(address, "the address")
+    rows, words = copied(spelling).shape
+    taken = as_descriptor(source, "tcgen05").memory("a").read(shared, (rows, 4 * words), 8).astype(np.uint8)
+    taken = np.ascontiguousarray(_widened(spelling, taken)).view(np.uint32)
+    _columns(cells, column, words, spelling.name)
+    lanes, rows_of_lanes = copied_rows(spelling)
+    cells[..., (lanes + lane) % TENSOR_LANES, column : column + words] = taken[rows_of_lanes]
+
+
+@lru_cache(MAX_LAYOUTS)
+def copied_rows(spelling: TensorSpelling) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The lanes that cp writes, counted from its address, and the row of the source that each gets."""
+    layout = copied(spelling)
+    step = 32 if spelling.word("rows") == "4x256b" else 1  # one lane of each 32 is written
+    lanes = np.arange(0, TENSOR_LANES, step)
+    return lanes, np.array([layout.at(tlane=int(lane), column=0)[0] for lane in lanes])
+
+
+def _widened(spelling: TensorSpelling, rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """16 packed elements of 4 or 6 bits at the start of each 16 bytes, a byte each: e2m1 at bit 2, 6-bit types at 0."""
+    narrow = spelling.word("narrow")
+    if not narrow:
+        return rows
+    bits, low = (4, 2) if narrow.startswith("b4") else (6, 0)
+    units = np.unpackbits(rows.reshape(len(rows), -1, 16), axis=-1, bitorder="little")[..., : 16 * bits]
+    weights = 1 << np.arange(bits)
+    codes = (units.reshape(*units.shape[:-1], 16, bits) * weights).sum(axis=-1) << low
+    widened: NDArray[np.uint8] = codes.astype(np.uint8).reshape(len(rows), -1)
+    return widened
+
+
+def shift(spelling: TensorSpelling, memory: ArrayLike, address: int) -> Words:
+    """Tensor memory after shift.down: in 8 columns, each lane of 32 takes what the next had; the last keeps its own."""
+    cells = check_tensor_memory(memory, spelling.blocks)
+    lane, column = split_address(address, "the address")
+    if lane % 32:
+        msg = f"the lane of {spelling.name} is a multiple of 32, got {lane}"
+        raise InvalidOperand(msg)
+    after = np.array(cells)
+    _columns(cells, column, SHIFTED_COLUMNS, spelling.name)
+    put_shift(after, column)
+    return cast("Words", after)
+
+
+def put_shift(cells: Words, column: int) -> None:
+    """Move 8 columns one lane down inside each 32 lanes, in place."""
+    lanes = np.arange(TENSOR_LANES)
+    moved = cells[..., np.where(lanes % 32 == 31, lanes, lanes + 1), column : column + SHIFTED_COLUMNS]
+    cells[..., column : column + SHIFTED_COLUMNS] = moved

@@ -1,0 +1,237 @@
+"""Run wgmma: the product of a warpgroup, with B in shared memory, and A there or in registers.
+
+    D = scale_d * C + (+-A) (+-B)
+
+The registers are those of four warps of 32 lanes. An operand in shared memory is a `Shared` tile, or a descriptor
+over the bytes of `shared`. What is computed is the rule of the instruction, as for every other product: here is only
+how its operands are found.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import numpy as np
+
+from warpfrag.errors import InvalidOperand, quote
+from warpfrag.formats.codes import code_dtype
+from warpfrag.isa.immediates import Immediates
+from warpfrag.isa.legality import form_of
+from warpfrag.smem.descriptor import Descriptor
+from warpfrag.smem.shared_memory import as_bytes
+from warpfrag.tensorcore.backend_protocol import ProductOperands
+from warpfrag.tensorcore.matmul import multiply as multiply_codes
+from warpfrag.tensorcore.prepared import batch_of, prepare, tiles_of
+from warpfrag.tensorcore.shared_operand import InShared, Shared, as_descriptor
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from warpfrag.formats.arrays import Array, Bytes, Words
+    from warpfrag.formats.number_formats import Format
+    from warpfrag.isa.qualifiers import Form, HasForm
+    from warpfrag.tensorcore.prepared import PreparedInstruction
+    from warpfrag.tensorcore.wgmma_call import WgmmaCases
+
+    Descriptors = NDArray[np.uint64]
+
+NEITHER = (False, False)
+
+Location: TypeAlias = "ArrayLike | Shared | Descriptor | int"
+"""What a caller passes for A or B: registers, a tile, or a descriptor over the bytes of `shared`."""
+
+
+def multiply(
+    form: Form,
+    arch: str,
+    a: Location,
+    b: Location,
+    c: ArrayLike | None = None,
+    *,
+    metadata: ArrayLike | None = None,
+    selector: int = 0,
+    shared: ArrayLike | None = None,
+    trans: tuple[bool, bool] = NEITHER,
+    negate: tuple[bool, bool] = NEITHER,
+    scale_d: bool = True,
+    threads: int | None = None,
+) -> Words:
+    """D's registers, uint32[..., 4, 32, words]; pairs are for A and B."""
+    prepared = prepare(form, arch)
+    trans, negate = _pair(prepared, "trans", trans), _pair(prepared, "negate", negate)
+    _check_modifiers(prepared, negate, scale_d=scale_d)
+    if shared is not None and not (_is_descriptor(a) or _is_descriptor(b)):
+        msg = f"{prepared.name}: shared is the memory of descriptors, and neither A nor B is one"
+        raise InvalidOperand(msg)
+    words = {role: prepared.check_words(role, metadata) for role in prepared.selected}
+    operands = prepared.operands
+    tile_a = _read_shared(operands.a, a, shared, is_transposed=trans[0])
+    tile_b = _read_shared(operands.b, b, shared, is_transposed=trans[1])
+    if tile_b is None:
+        msg = (
+            f"{operands.b.described} lies in shared memory: expected a Shared, which `b.store` gives, or a descriptor "
+            f"with shared=; got {quote(b)}"
+        )
+        raise InvalidOperand(msg)
+    words_a = None if tile_a is not None else prepared.a.check(cast("ArrayLike", a))
+    words_c = None if c is None else prepared.c.check(c)
+    registers = [array.shape[:-3] for array in (words_a, words_c) if array is not None]
+    batch = batch_of(
+        [*registers, *(array.shape[:-2] for array in (tile_a, tile_b, *words.values()) if array is not None)]
+    )
+    codes_a = prepared.a.read(words_a, batch) if words_a is not None else tiles_of(cast("Array", tile_a), batch, 2)
+    codes_b = tiles_of(tile_b, batch, 2)
+    is_c_read = words_c is not None and scale_d
+    codes_c = prepared.c.read(cast("Words", words_c), batch) if is_c_read else prepared.c.zeros(codes_a, codes_b)
+    codes = ProductOperands(
+        _negated(operands.a.format, codes_a) if negate[0] else codes_a,
+        _negated(operands.b.format, codes_b) if negate[1] else codes_b,
+        codes_c,
+        **prepared.read_fields(words, batch, Immediates(selector)),
+    )
+    return prepared.d.write(multiply_codes(prepared.kernels, codes, threads), batch)
+
+
+@lru_cache(2048)
+def element_places(form: Form, arch: str, role: str, word: int, is_transposed: bool) -> NDArray[np.int64] | None:  # noqa: FBT001 (a key)
+    """Where the codes of an operand lie that a descriptor reads, counted in codes; None where they are no whole bytes.
+
+    Kernels use few descriptors and use them often.
+    """
+    operand = getattr(prepare(form, arch).operands, role)
+    if operand.format.bits % 8:
+        return None
+    places = operand.addresses(as_descriptor(word), is_transposed) // (operand.format.bits // 8)
+    return cast("NDArray[np.int64]", places)
+
+
+def multiply_groups(
+    form: Form,
+    arch: str,
+    a: Words | Descriptors,
+    b: Descriptors,
+    c: Words,
+    *,
+    shared: Bytes,
+    blocks: NDArray[np.int64],
+    trans: tuple[bool, bool] = NEITHER,
+    negate: tuple[bool, bool] = NEITHER,
+    scale_d: NDArray[np.bool_],
+) -> Words | None:
+    """D's registers of several warpgroups at once, each on the shared memory of its block; None where that cannot be.
+
+    A and B are descriptors, one for each warpgroup; A may be registers. What cannot be is left to `multiply`, which
+    says why: sparse forms, codes that are no whole bytes, and descriptors that lead beyond the memory.
+    """
+    prepared = prepare(form, arch)
+    if prepared.selected or (any(negate) and not prepared.operands.a.format.is_float):
+        return None
+    codes_b = _gather(prepared, arch, "b", b, shared, blocks, is_transposed=trans[1])
+    in_registers = a.ndim > 1
+    codes_a = (
+        prepared.a.read(prepared.a.check(cast("Words", a)), (len(b),))
+        if in_registers
+        else _gather(prepared, arch, "a", cast("Descriptors", a), shared, blocks, is_transposed=trans[0])
+    )
+    if codes_a is None or codes_b is None:
+        return None
+    operands = prepared.operands
+    codes_c = prepared.c.read(prepared.c.check(c), (len(b),))
+    if not scale_d.all():
+        codes_c = np.where(scale_d[:, None, None], codes_c, codes_c.dtype.type(0))
+    codes = ProductOperands(
+        _negated(operands.a.format, codes_a) if negate[0] else codes_a,
+        _negated(operands.b.format, codes_b) if negate[1] else codes_b,
+        codes_c,
+    )
+    return prepared.d.write(multiply_codes(prepared.kernels, codes, 1), (len(b),))
+
+
+def _gather(
+    prepared: PreparedInstruction,
+    arch: str,
+    role: str,
+    descriptors: Descriptors,
+    shared: Bytes,
+    blocks: NDArray[np.int64],
+    *,
+    is_transposed: bool,
+) -> NDArray[Any] | None:
+    """The codes [warpgroups, rows, cols] that descriptors read, each of the shared memory of its block."""
+    number_format = getattr(prepared.operands, role).format
+    cells = shared.view(f"u{max(1, number_format.bits // 8)}")
+    index = []
+    for word in descriptors.tolist():
+        places = element_places(prepared.form, arch, role, word, is_transposed)
+        if places is None or int(places.max()) >= cells.shape[1]:
+            return None
+        index.append(places)
+    return cells[blocks[:, None, None], np.stack(index)].astype(code_dtype(number_format), copy=False)
+
+
+def run_wgmma_cases(instruction: str | HasForm, cases: WgmmaCases, arch: str) -> Words:
+    """D's registers of a wgmma as a kernel calls it."""
+    variant, (a, b) = cases.variant, cases.descriptors
+    return multiply(
+        form_of(instruction),
+        arch,
+        a if variant.staged else cases.words["a"],
+        b,
+        cases.words["c"],
+        metadata=cases.words.get("metadata"),
+        selector=variant.selector if "metadata" in cases.words else 0,
+        shared=cases.shared,
+        trans=variant.trans,
+        negate=variant.negate,
+        scale_d=cases.scale_d,
+    )
+
+
+def _check_modifiers(prepared: PreparedInstruction, negate: tuple[bool, bool], *, scale_d: object) -> None:
+    """Refuse a scale_d that is no truth value, and the negation of what has no sign."""
+    if not isinstance(scale_d, bool | np.bool_):
+        msg = f"{prepared.name}: scale_d is True or False, got {quote(scale_d)}"
+        raise InvalidOperand(msg)
+    if any(negate) and not prepared.operands.a.format.is_float:
+        msg = f"{prepared.name}: only products of floats can be negated, got negate={quote(negate)}"
+        raise InvalidOperand(msg)
+
+
+def _is_descriptor(location: object) -> bool:
+    """A descriptor, or one as an integer; registers have many words."""
+    return isinstance(location, Descriptor | int | np.integer) and not isinstance(location, bool)
+
+
+def _read_shared(
+    operand: InShared, location: Location, shared: ArrayLike | None, *, is_transposed: bool
+) -> Array | None:
+    """The codes of an operand in shared memory; None where it is passed in registers."""
+    if isinstance(location, Shared):
+        if is_transposed and not location.trans:
+            msg = f"{operand.described}: the tile says itself that it is K-major; trans is for descriptors"
+            raise InvalidOperand(msg)
+        return operand.read(location)
+    if _is_descriptor(location):
+        if shared is None:
+            msg = f"{operand.described} is a descriptor: it needs shared=, the bytes of shared memory"
+            raise InvalidOperand(msg)
+        return operand.read(Shared(as_bytes(shared, batch=True), as_descriptor(location), is_transposed))
+    if is_transposed:
+        msg = f"{operand.described} is given in registers, which cannot be transposed; trans is for descriptors"
+        raise InvalidOperand(msg)
+    return None
+
+
+def _negated(number_format: Format, codes: NDArray[Any]) -> NDArray[Any]:
+    """The codes with their signs changed."""
+    changed: NDArray[Any] = codes ^ codes.dtype.type(1 << (number_format.bits - 1))
+    return changed
+
+
+def _pair(prepared: PreparedInstruction, what: str, pair: object) -> tuple[bool, bool]:
+    """Two truth values, for A and for B."""
+    if not (isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(flag, bool) for flag in pair)):
+        msg = f"{prepared.name}: {what} is a pair of True and False, that of A and that of B; got {quote(pair)}"
+        raise InvalidOperand(msg)
+    return pair[0], pair[1]

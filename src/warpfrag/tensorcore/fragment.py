@@ -1,0 +1,155 @@
+"""Pack matrices into registers and unpack them, for any layout: one gather by index, the same for every tile.
+
+Where the slots of every register are neighbours along an axis of the matrix, that axis is turned to the end and they
+are joined first: then whole registers move.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from warpfrag.errors import InvalidOperand
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from warpfrag.isa.operands import OperandSpec
+    from warpfrag.layout.linear_layout import Layout
+
+WORD_BITS = 32
+MAX_LAYOUTS = 1024  # of the ISA there are fewer; users make their own
+
+
+@lru_cache(MAX_LAYOUTS)
+def elements(layout: Layout) -> NDArray[np.intp]:
+    """The element of every place, both counted in order: what a gather takes."""
+    if not layout.is_bitwise:  # digits that are no bits: ask every place
+        coordinates = np.array([layout.at(**place._asdict()) for place in layout.places()])
+    else:
+        zero = dict.fromkeys(layout.ins, 0)
+        start = np.array(layout.at(**zero))
+        coordinates = start[None]
+        for name, size in layout.ins.items():
+            moves = np.array([layout.at(**zero | {name: index}) for index in range(size)]) ^ start
+            coordinates = (coordinates[:, None] ^ moves).reshape(-1, len(start))
+    indices: NDArray[np.intp] = np.ravel_multi_index(tuple(coordinates.T), layout.shape).astype(np.intp)
+    return indices
+
+
+@lru_cache(MAX_LAYOUTS)
+def first_places(layout: Layout) -> NDArray[np.intp]:
+    """The first place of every element, both counted in order."""
+    return first_of(elements(layout), math.prod(layout.shape))
+
+
+def first_of(taken: NDArray[np.intp], count: int) -> NDArray[np.intp]:
+    """The first place of each of so many, by which one every place has."""
+    first = np.empty(count, np.intp)
+    first[taken[::-1]] = np.arange(taken.size)[::-1]  # of several copies the first is written last, and stays
+    return first
+
+
+class Gather(NamedTuple):
+    """What moves between a matrix and places: elements, or registers full of them."""
+
+    taken: NDArray[np.intp]  # which one every place has
+    first: NDArray[np.intp]  # the first place of every one
+    joined: int | None  # the axis along which a register has its elements
+
+
+@lru_cache(MAX_LAYOUTS)
+def gather_of(layout: Layout) -> Gather:
+    """The gather of a layout."""
+    slots, shape = layout.slots, layout.shape
+    coordinates = np.unravel_index(elements(layout), shape)
+    for axis in reversed(range(len(shape)) if slots > 1 else ()):
+        order = [*(other for other in range(len(shape)) if other != axis), axis]
+        turned = np.ravel_multi_index([coordinates[other] for other in order], [shape[other] for other in order])
+        starts = turned[::slots]
+        if (turned == starts.repeat(slots) + np.arange(turned.size) % slots).all() and not (starts % slots).any():
+            taken = starts // slots
+            return Gather(taken, first_of(taken, math.prod(shape) // slots), axis)
+    return Gather(elements(layout), first_places(layout), None)
+
+
+def pack(row: OperandSpec, codes: NDArray[Any]) -> NDArray[np.uint32]:
+    """Registers, uint32[..., lanes, words], that hold a matrix of codes; every copy is written."""
+    layout = row.layout
+    batch = codes.shape[: codes.ndim - len(layout.shape)]
+    codes = codes << codes.dtype.type(row.low) if row.low else codes
+    matrices, gather = (math.prod(batch), math.prod(layout.shape)), gather_of(layout)
+    if gather.joined is None:
+        placed = _join_slots(_moved(codes.reshape(matrices), gather.taken), row.container)
+    else:
+        turned = np.ascontiguousarray(np.moveaxis(codes, len(batch) + gather.joined, -1))
+        placed = _moved(_join_slots(turned.reshape(matrices), row.container), gather.taken)
+    words = layout.regs * row.register_bits // WORD_BITS
+    return placed.view(np.uint32).reshape(*batch, *row.threads, words)
+
+
+def unpack(row: OperandSpec, words: NDArray[np.uint32], *, strict: bool = False) -> NDArray[Any]:
+    """The matrix of codes that registers hold, read from the first copy; strict refuses unequal copies."""
+    layout = row.layout
+    batch = words.shape[: words.ndim - 1 - len(row.threads)]
+    registers = np.ascontiguousarray(words).view(np.uint64 if row.register_bits > WORD_BITS else np.uint32)
+    gather = gather_of(layout)
+    places = registers if gather.joined is not None else cut_slots(registers, row.container)
+    places = places.reshape(math.prod(batch), gather.taken.size)
+    codes = _moved(places, gather.first)
+    if strict:
+        _refuse_unequal(codes.take(gather.taken, axis=1), places, layout)
+    if gather.joined is None:
+        codes = codes.reshape(*batch, *layout.shape)
+    else:
+        turned = [extent for axis, extent in enumerate(layout.shape) if axis != gather.joined]
+        codes = cut_slots(codes, row.container).reshape(*batch, *turned, layout.shape[gather.joined])
+        codes = np.ascontiguousarray(np.moveaxis(codes, -1, len(batch) + gather.joined))
+    if row.container > row.format.bits:
+        codes = (codes >> codes.dtype.type(row.low)) & codes.dtype.type(row.format.codes - 1)
+    return codes
+
+
+def _moved(items: NDArray[Any], index: NDArray[np.intp]) -> NDArray[Any]:
+    """Items [tile, which] in the order of an index; a copy, even where nothing moves."""
+    if index.size == items.shape[1] and (index[1:] > index[:-1]).all():  # a plain copy is quicker
+        return items.copy()
+    return items.take(index, axis=1)
+
+
+def _refuse_unequal(expected: NDArray[Any], places: NDArray[Any], layout: Layout) -> None:
+    """Refuse copies [tile, place] that differ from the first of their element."""
+    differ = np.argwhere(expected != places)
+    if len(differ):
+        tile, place = (int(index) for index in differ[0])
+        lane = (
+            place // (places.shape[1] // math.prod(layout.ins.get(name, 1) for name in ("warp", "lane"))) % layout.lanes
+        )
+        msg = f"copies of one element differ: in tile {tile}, lane {lane}; strict=False reads the first copy"
+        raise InvalidOperand(msg)
+
+
+def _join_slots(elements: NDArray[Any], container: int) -> NDArray[Any]:
+    """Registers made of the elements along the last axis, low bits first."""
+    if container == 1:
+        joined = np.packbits(elements.astype(np.uint8, copy=False), axis=-1, bitorder="little")
+    elif container == 4:
+        pairs = elements.astype(np.uint8, copy=False).view("<u2")
+        joined = (pairs | pairs >> 4).astype(np.uint8)
+    else:
+        joined = elements.astype(f"<u{container // 8}", copy=False)
+    return joined.view("<u8" if container > WORD_BITS else "<u4")
+
+
+def cut_slots(registers: NDArray[Any], container: int) -> NDArray[Any]:
+    """The elements of each register, spread along the last axis, low bits first."""
+    if container == 1:
+        return np.unpackbits(registers.view(np.uint8), axis=-1, bitorder="little")
+    if container == 4:
+        pairs = registers.view(np.uint8).astype("<u2")
+        nibbles: NDArray[Any] = ((pairs | pairs << 4) & 0x0F0F).view(np.uint8)
+        return nibbles
+    return registers.view(f"<u{container // 8}")

@@ -1,0 +1,260 @@
+"""Which operands have a layout: a look-up from the layout back to the instructions.
+
+Layouts are compared as maps, so it does not matter in which notation one came. Where no operand has it, what is near
+says why: the matrix is transposed, lanes or registers come in another order, or more values share a register.
+
+    >>> from warpfrag.layout.linear_layout import Layout
+    >>> pasted = Layout.read("cute", "((_4,_8),(_2,_2,_2)):((_32,_1),(_16,_8,_128))", shape=(16, 16), slots=2)
+    >>> found = identify(pasted)
+    >>> found[0].operand, found[0].instruction.name
+    ('a', 'mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16')
+    >>> near = identify(Layout.read("cute", "((_4,_8),_4):((_32,_1),_8)", shape=(8, 16))).near[0]
+    >>> near.operand, near.differences
+    ('a', ('4 values per register',))
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import cache, cached_property
+from itertools import permutations
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from warpfrag.errors import InvalidOperand, quote
+from warpfrag.isa.tcgen05_forms import listed_forms
+from warpfrag.isa.tmem_layouts import WARPS
+from warpfrag.layout.linear_layout import Layout
+from warpfrag.tensorcore.instruction_types import instruction_of
+from warpfrag.tensorcore.operand import Registers
+from warpfrag.tensorcore.registry import find
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from warpfrag.isa.tcgen05_forms import TensorForm
+    from warpfrag.layout.linear_layout import Basis
+    from warpfrag.tensorcore.instruction import Instruction
+    from warpfrag.tensorcore.tensor_operand import TensorOperand
+
+MAX_LISTED = 8
+MATRIX = {"row", "col"}
+
+
+class Match(NamedTuple):
+    """An operand that has the layout: its instruction, and its role, such as "a" or "metadata"."""
+
+    instruction: Instruction
+    operand: str
+
+
+class Tiled(NamedTuple):
+    """An operand of which the layout is several tiles: how many along each coordinate.
+
+    In one warp they are what `tiled` makes of `tiles`; in several, every warp holds some of them.
+    """
+
+    instruction: Instruction
+    operand: str
+    tiles: dict[str, int]
+    warps: int = 1
+
+
+class Near(NamedTuple):
+    """An operand whose layout differs little, and in what it does."""
+
+    instruction: Instruction
+    operand: str
+    differences: tuple[str, ...]
+
+
+class LoadedOperand(NamedTuple):
+    """An operand in tensor memory, and the load from its first column that leaves it in registers like this."""
+
+    instruction: Instruction
+    operand: str
+    load: Instruction
+
+
+class Matches(list[Match]):
+    """The operands that have a layout; `tiles`, `near` and `loads` say what else is like it."""
+
+    def __init__(self, layout: Layout) -> None:
+        """Look the layout up."""
+        self.layout = layout
+        super().__init__(self._alike.get(layout, ()))
+
+    @cached_property
+    def _alike(self) -> dict[Layout, list[Match]]:
+        """The layouts that it may be, with the operands that have them."""
+        is_of_tensor_memory = "tlane" in {*self.layout.ins, *self.layout.outs}
+        return tensor_layouts(self.layout) if is_of_tensor_memory else _known()
+
+    def __repr__(self) -> str:
+        """How many there are, and the first of them."""
+        lines = [
+            f"<{len(self)} operands of {len({match.instruction for match in self})} instructions have {self.layout}"
+        ]
+        lines += [f"{match.operand} of {match.instruction}" for match in self[:MAX_LISTED]]
+        more = len(self) - MAX_LISTED
+        return "\n  ".join(lines + ([f"and {more} more"] if more > 0 else [])) + ">"
+
+    @cached_property
+    def tiles(self) -> list[Tiled]:
+        """The operands of which this layout is a whole number of tiles, more than one; the largest tiles first."""
+        tiles = [
+            Tiled(*match, counts, self.layout.ins.get("warp", 1) if "warp" not in layout.ins else 1)
+            for layout, matches in self._alike.items()
+            for counts in _tiles(layout, self.layout)
+            for match in matches
+        ]
+        return sorted(tiles, key=lambda match: prod(match.tiles.values()))
+
+    @cached_property
+    def near(self) -> list[Near]:
+        """The operands whose layout is another one, but nearly this; those that differ least first."""
+        matches = [
+            Near(*match, differences)
+            for layout, matches in self._alike.items()
+            for differences in _differences(self.layout, layout)
+            for match in matches
+        ]
+        return sorted(matches, key=lambda match: len(match.differences))
+
+    @cached_property
+    def loads(self) -> list[LoadedOperand]:
+        """The loads of tensor memory after which registers of four warps hold a D like this."""
+        if self.layout.ins.get("warp") != WARPS or {*self.layout.outs} != MATRIX:
+            return []
+        return list(_loads(self.layout))
+
+
+def identify(layout: Layout | Registers) -> Matches:
+    """The operands of all instructions that have this layout, wmma's as measured on the first architecture that was.
+
+    The answer is a list; its `tiles` are the operands of which the layout is several tiles, its `near` those whose
+    layout differs only by a transposition, by the order of lanes or registers, or by how many values share a register.
+    Its `loads` are those of tensor memory that leave an accumulator in registers like this.
+    """
+    if isinstance(layout, Registers):
+        layout = layout.layout
+    if not isinstance(layout, Layout):
+        msg = f"identify takes a layout or an operand, got {quote(layout)}; Layout.read and Layout.parse make layouts"
+        raise InvalidOperand(msg)
+    return Matches(layout)
+
+
+@cache
+def _known() -> dict[Layout, list[Match]]:
+    """Every layout of the instruction set, with the operands that have it."""
+    by_layout: dict[Layout, list[Match]] = {}
+    for instruction in find():
+        for role, operand in instruction.operands.items():
+            if operand.home != "shared" and not operand.row.unknown:
+                by_layout.setdefault(operand.layout, []).append(Match(instruction, role))
+        if instruction.addresses is not None:
+            by_layout.setdefault(instruction.addresses, []).append(Match(instruction, "addresses"))
+    return by_layout
+
+
+def tensor_layouts(layout: Layout) -> dict[Layout, list[Match]]:
+    """The layouts of tensor memory with these coordinates, and those of the registers of loads and stores of it."""
+    by_layout: dict[Layout, list[Match]] = {}
+    for form in listed_forms():
+        if not (_may_have(form, layout) if form.shape.m else "tlane" in layout.outs and form.spelling.word("lanes")):
+            continue
+        instruction = instruction_of(form, "")
+        for role, operand in instruction.operands.items():
+            if operand.home != "shared" and not operand.row.unknown and operand.layout.dims == layout.dims:
+                by_layout.setdefault(operand.layout, []).append(Match(instruction, role))
+    return by_layout
+
+
+def _may_have(form: TensorForm, layout: Layout) -> bool:
+    """Whether an operand of a product may have a layout: its blocks and extents say so."""
+    if "tlane" not in layout.ins or ("block" in layout.ins) != (form.blocks == 2):
+        return False
+    if "byte" in layout.outs:
+        return bool(form.scales)
+    if "chunk" in layout.outs:
+        return form.spelling.is_sparse and layout.outs["row"] == form.shape.m
+    stored = form.shape.k // (2 if form.spelling.is_sparse else 1)
+    return layout.outs.get("row") == form.shape.m and layout.outs.get("col") in (form.shape.n, stored)
+
+
+def _loads(layout: Layout) -> Iterator[LoadedOperand]:
+    """The loads of an accumulator, one for each way in which such a D can lie."""
+    in_registers = layout.ins["reg"] * layout.slots
+    loads = [instruction_of(form, "") for form in listed_forms() if form.op == "tcgen05.ld"]
+    seen: set[Layout] = set()
+    for form in listed_forms():
+        if (form.shape.m, form.shape.n) != tuple(layout.shape) or form.blocks != 1:
+            continue
+        product = instruction_of(form, "")
+        d = cast("TensorOperand", product.operands["d"])
+        if d.layout in seen:
+            continue
+        seen.add(d.layout)
+        for load in loads:
+            own = load.operands["d"].layout
+            if own.ins["reg"] * own.slots != in_registers:
+                continue
+            with suppress(InvalidOperand):  # more columns than it has
+                if d.through(load) == layout:
+                    yield LoadedOperand(product, "d", load)
+
+
+def _tiles(tile: Layout, layout: Layout) -> Iterator[dict[str, int]]:
+    """How many tiles along each coordinate make the layout; nothing where they do not, or where one is enough."""
+    tiles = layout.divide_left(tile) if "reg" in tile.ins and tile.dims == layout.dims else None
+    if tiles is None or any(size > 1 for name, size in tiles.ins.items() if name != "reg" and name in tile.ins):
+        return
+    counts = {dim: count for dim, count in tiles.outs.items() if count > 1}
+    if layout.ins.keys() - tile.ins.keys() == {"warp"} and tiles.is_onto and not any(tiles.start):
+        yield counts  # every warp holds whole tiles
+    if layout.ins.keys() != tile.ins.keys() or not counts:
+        return
+    for order in permutations(counts):
+        if tile.tiled(**{dim: counts[dim] for dim in order}) == layout:
+            yield {dim: counts[dim] for dim in order}
+            return
+
+
+def _differences(layout: Layout, other: Layout) -> Iterator[tuple[str, ...]]:
+    """In what two layouts differ, directly and transposed; nothing where they are the same, or far from each other."""
+    if layout.outs == other.outs and layout.dims == other.dims and layout != other:
+        yield from _orders(_steps(layout, layout.dims), _steps(other, other.dims), other.slots, ())
+    if {*layout.outs} == {*other.outs} == MATRIX and layout.shape == other.shape[::-1]:
+        yield from _orders(_steps(layout, layout.dims), _steps(other, other.dims[::-1]), other.slots, ("transposed",))
+
+
+Ordered = dict[str, list[tuple[int, ...]]]
+
+
+def _steps(layout: Layout, dims: Iterable[str]) -> Ordered:
+    """What each digit moves, as numbers in the order of these coordinates, by input."""
+
+    def numbers(step: Basis) -> tuple[int, ...]:
+        return (step.radix, *(getattr(step.moves, dim) for dim in dims))
+
+    return {name: [numbers(step) for step in layout.steps(name)] for name in layout.ins}
+
+
+def _orders(mine: Ordered, others: Ordered, slots: int, differences: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """The differences of order on top of those found so far; nothing where the two do not have the same digits."""
+    if {*mine} != {*others}:
+        return
+    for name in mine.keys() - {"reg", "slot"}:
+        if sorted(mine[name]) != sorted(others[name]):
+            return
+        differences += (f"{name}s in another order",) * (mine[name] != others[name])
+    elements, its = (steps.get("slot", []) + steps.get("reg", []) for steps in (mine, others))
+    if sorted(elements) != sorted(its):
+        return
+    if len(mine.get("slot", [])) != len(others.get("slot", [])):
+        differences += (f"{slots} value{'s' * (slots > 1)} per register",)
+    if elements != its:
+        same_slots = mine.get("slot") == others.get("slot")
+        differences += ("registers in another order" if same_slots else "values of a lane in another order",)
+    if differences:
+        yield differences

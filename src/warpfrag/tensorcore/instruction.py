@@ -1,0 +1,284 @@
+"""An Instruction: one matrix instruction, its words, its operands, where it is legal.
+
+Frozen, hashed by its name, and one object however often it is asked for or pickled. What is the same for every
+instruction is here; `kinds` has a class for each kind, with an `execute` that takes what that kind takes.
+Methods are one-line calls to the module that knows the subject.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, cast, overload
+
+from warpfrag.errors import IllegalInstruction, InvalidSparsity
+from warpfrag.isa.instruction_names import spell
+from warpfrag.isa.patterns import Pattern, pattern_of
+from warpfrag.isa.rows import families_of, legal_targets
+from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.layout.providers import card
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import ArrayLike
+
+    from warpfrag.formats.arrays import Array, Bytes, Words
+    from warpfrag.formats.number_formats import Rounding
+    from warpfrag.isa.qualifiers import Form, Shape
+    from warpfrag.layout.linear_layout import Layout
+    from warpfrag.smem.descriptor import Descriptor
+    from warpfrag.tensorcore.evidence import Evidence
+    from warpfrag.tensorcore.operand import Metadata, Operand, Operands, Scale
+    from warpfrag.tensorcore.shared_operand import Shared
+
+
+@frozen_dataclass
+class Instruction:
+    """One instruction. `arch` says whose wmma fragments it has, and is empty where the ISA fixes the fragments."""
+
+    form: Form
+    arch: str = ""
+
+    def __repr__(self) -> str:
+        """The name, and for wmma whose fragments."""
+        return f"<Instruction {self.name}{f' with the fragments of {self.arch}' if self.arch else ''}>"
+
+    def __str__(self) -> str:
+        """The canonical PTX text."""
+        return self.name
+
+    def __hash__(self) -> int:
+        """By name: quicker than by every word of it."""
+        return hash((self.name, self.arch))
+
+    @cached_property
+    def name(self) -> str:
+        """Canonical PTX text; words that only repeat a default are left out."""
+        return spell(self.form)
+
+    @property
+    def op(self) -> str:
+        """The operation: mma, mma.sp, mma.sp::ordered_metadata, wmma.mma, wmma.load.a, ldmatrix, ..."""
+        return self.form.op
+
+    @property
+    def shape(self) -> Shape:
+        """Extents m, n, k."""
+        return self.form.shape
+
+    @property
+    def layouts(self) -> tuple[str, ...]:
+        """The row and col words."""
+        return self.form.layouts
+
+    @property
+    def kind(self) -> str:
+        """The word after kind::, or nothing."""
+        return self.form.kind
+
+    @cached_property
+    def targets(self) -> tuple[str, ...]:
+        """Where it is legal."""
+        return legal_targets(self.form)
+
+    @property
+    def selectors(self) -> tuple[int, ...]:
+        """The sparsity selectors, without those that trap on hardware; none when dense."""
+        return tuple(range(families_of(self.form)[0].selectors))
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Where the facts about it come from."""
+        rows = (*families_of(self.form), *self.operands.values())
+        return tuple(dict.fromkeys(row.source for row in rows))
+
+    @cached_property
+    def operands(self) -> Operands:
+        """Every register operand, by role."""
+        from warpfrag.tensorcore.operand import operands_of  # a list of names needs none
+
+        return operands_of(self.form, self.arch)
+
+    # Each of these is None where the instruction has no such operand: see Operands.
+
+    @property
+    def a(self) -> Operand:
+        """Operand A, or the source registers of stmatrix and movmatrix."""
+        return self.operands.a
+
+    @property
+    def b(self) -> Operand:
+        """Operand B."""
+        return self.operands.b
+
+    @property
+    def c(self) -> Operand:
+        """Operand C."""
+        return self.operands.c
+
+    @property
+    def d(self) -> Operand:
+        """Operand D, or the destination registers of ldmatrix and movmatrix."""
+        return self.operands.d
+
+    @property
+    def metadata(self) -> Metadata:
+        """The sparsity metadata; None when dense."""
+        return self.operands.metadata
+
+    @property
+    def scale_a(self) -> Scale:
+        """Scale factors of A; None without block scaling."""
+        return self.operands.scale_a
+
+    @property
+    def scale_b(self) -> Scale:
+        """Scale factors of B; None without block scaling."""
+        return self.operands.scale_b
+
+    @property
+    def addresses(self) -> Layout:
+        """Which lane gives the address of which row of which matrix: ldmatrix and stmatrix; None for others."""
+        from warpfrag.isa.operands import addresses
+
+        return cast("Layout", addresses(self.form))
+
+    @property
+    def pattern(self) -> Pattern | None:
+        """How A is pruned: 1:2, 2:4 or 4:8; None when dense."""
+        return pattern_of(self.form)
+
+    def compress(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> tuple[Array, Array]:
+        """Stored elements and metadata codes of a pruned A; InvalidSparsity names the first row that is not."""
+        from warpfrag.formats import codes
+        from warpfrag.tensorcore import sparsity
+
+        rule = self._sparse_pattern()
+        stored, metadata = sparsity.compress(rule, self.a.full_codes(matrix, raw=raw, rounding=rounding))
+        return stored if raw else codes.from_codes(self.a.format, stored), metadata
+
+    def expand(self, stored: ArrayLike, metadata: ArrayLike, *, raw: bool = False) -> Array:
+        """The full A that stored elements and metadata codes stand for."""
+        from warpfrag.formats import codes
+        from warpfrag.formats.arrays import as_array
+        from warpfrag.tensorcore import sparsity
+
+        rule = self._sparse_pattern()
+        fields = as_array(metadata, f"metadata codes of {self.name}")
+        if fields.shape[-2:] != self.metadata.shape:
+            rows, chunks = self.metadata.shape
+            msg = f"{self.name}: expected metadata codes of shape (..., {rows}, {chunks}), got {fields.shape}"
+            raise InvalidSparsity(msg)
+        full = sparsity.expand(rule, self.a.codes(stored, raw=raw), fields)
+        return full if raw else codes.from_codes(self.a.format, full)
+
+    def _sparse_pattern(self) -> Pattern:
+        if self.pattern is None:
+            msg = f"{self.name} is dense: only mma.sp has stored elements and metadata"
+            raise InvalidSparsity(msg)
+        return self.pattern
+
+    @overload
+    def execute(
+        self,
+        a: ArrayLike,
+        b: ArrayLike,
+        c: ArrayLike | None = None,
+        *,
+        metadata: ArrayLike = ...,
+        selector: int = 0,
+        scale_a: ArrayLike = ...,
+        scale_b: ArrayLike = ...,
+        byte_id: tuple[int, int] = (0, 0),
+        thread_id: tuple[int, int] = (0, 0),
+        arch: str = "sm_90",
+        threads: int | None = None,
+    ) -> Words: ...
+
+    @overload
+    def execute(self, addresses: ArrayLike, *, shared: ArrayLike = ...) -> Words: ...
+
+    @overload
+    def execute(self, addresses: ArrayLike, words: ArrayLike, *, shared: ArrayLike) -> Bytes: ...
+
+    @overload
+    def execute(
+        self,
+        a: ArrayLike | Shared | Descriptor,
+        b: Shared | Descriptor | int,
+        c: ArrayLike | None = None,
+        *,
+        metadata: ArrayLike = ...,
+        selector: int = 0,
+        shared: ArrayLike | None = None,
+        trans: tuple[bool, bool] = (False, False),
+        negate: tuple[bool, bool] = (False, False),
+        scale_d: bool = True,
+        arch: str = "sm_90",
+        threads: int | None = None,
+    ) -> Words: ...
+
+    def execute(self, *operands: object, **options: object) -> Words | Bytes:
+        """Execute it on registers or memory. Each kind of instruction takes what is its own: see `kinds`.
+
+        What moves fragments between memory and registers in an order that the ISA leaves open is refused: `wf.wmma`
+        does that.
+        """
+        del operands, options
+        raise IllegalInstruction(self.name, "it moves registers and computes nothing")
+
+    def __call__(
+        self,
+        A: ArrayLike,
+        B: ArrayLike,
+        C: ArrayLike | None = None,
+        *,
+        scale_a: ArrayLike | None = None,
+        scale_b: ArrayLike | None = None,
+        arch: str = "sm_90",
+        raw: bool = False,
+        rounding: Rounding = None,
+        threads: int | None = None,
+    ) -> Array:
+        """D = A B + C of matrices, bit for bit.
+
+        A sparse instruction takes the full, pruned A; a block-scaled one the matrices of its scale factors. Leading
+        axes are a batch and broadcast; C=None is zero.
+        """
+        from warpfrag.tensorcore.matrices import multiply_matrices
+
+        return multiply_matrices(
+            self.form,
+            A,
+            B,
+            C,
+            scale_a=scale_a,
+            scale_b=scale_b,
+            arch=arch,
+            raw=raw,
+            rounding=rounding,
+            threads=threads,
+        )
+
+    def evidence(self, arch: str) -> Evidence:
+        """How well it is known what this computes on an architecture."""
+        from warpfrag.tensorcore.evidence import evidence
+
+        return evidence(self.form, arch)
+
+    def _repr_html_(self) -> str:
+        """A card for notebooks."""
+        return card("instruction", self)
+
+    def __reduce__(self) -> tuple[Callable[[type[Instruction], Form, str], Instruction], tuple[object, ...]]:
+        """Come back as the same object."""
+        return interned, (type(self), self.form, self.arch)
+
+
+_interned: dict[tuple[str, Form, str], Instruction] = {}
+
+
+def interned(kind: type[Instruction], form: Form, arch: str) -> Instruction:
+    """The one object of a kind that stands for a form with the wmma fragments of an architecture."""
+    key = (kind.__name__, form, arch)
+    return _interned.get(key) or _interned.setdefault(key, kind(form, arch))

@@ -1,0 +1,89 @@
+"""Instructions of LLVM's that numba does not offer: bits of floats, population count, fused multiply-add."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numba.core.base import BaseContext
+    from numba.core.typing.context import BaseContext as TypingContext
+    from numba.core.typing.templates import Signature
+
+    from warpfrag.tensorcore.kernels.jit import Array, Float, Int
+
+EmitCode: TypeAlias = "Callable[[BaseContext, ir.IRBuilder, Signature, Sequence[ir.Value]], ir.Value]"
+"""What numba calls to emit the code of an intrinsic."""
+Lowering: TypeAlias = "tuple[Signature, EmitCode]"
+"""What an intrinsic is for arguments of some types: its signature, and what emits its code."""
+
+
+def typed_intrinsic(function: Callable[..., Lowering]) -> Callable[..., Int]:
+    """An intrinsic on numbers. Kernels call it without the typing context, which numba passes first."""
+    lowered: Callable[..., Int] = intrinsic(function)
+    return lowered
+
+
+def _reinterpret(source: types.Type, target: types.Type, llvm_target: ir.Type) -> Callable[[Int | Float], Int | Float]:
+    """An intrinsic that reads the bits of a `source` as a `target`."""
+
+    def bitcast(_typing_context: TypingContext, _number: types.Number) -> Lowering:
+        def emit(
+            _context: BaseContext, builder: ir.IRBuilder, _signature: Signature, arguments: Sequence[ir.Value]
+        ) -> ir.Value:
+            return builder.bitcast(arguments[0], llvm_target)
+
+        return target(source), emit
+
+    return typed_intrinsic(bitcast)
+
+
+@typed_intrinsic
+def fused_multiply_add(_typing_context: TypingContext, _x: types.Float, _y: types.Float, _z: types.Float) -> Lowering:
+    """x * y + z in float64, rounded once."""
+
+    def emit(
+        _context: BaseContext, builder: ir.IRBuilder, _signature: Signature, arguments: Sequence[ir.Value]
+    ) -> ir.Value:
+        return builder.fma(*arguments)
+
+    return types.float64(types.float64, types.float64, types.float64), emit
+
+
+@typed_intrinsic
+def count_ones(_typing_context: TypingContext, word: types.Integer) -> Lowering:
+    """How many bits of an unsigned integer are set."""
+
+    def emit(
+        _context: BaseContext, builder: ir.IRBuilder, _signature: Signature, arguments: Sequence[ir.Value]
+    ) -> ir.Value:
+        return builder.ctpop(arguments[0])
+
+    return word(word), emit
+
+
+def _first_elements(_typing_context: TypingContext, array: types.Array, count: types.IntegerLiteral) -> Lowering:
+    """See `first_elements`."""
+
+    def emit(
+        context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: Sequence[ir.Value]
+    ) -> ir.Value:
+        data = context.make_array(array)(context, builder, arguments[0]).data
+        places = (ir.Constant(ir.IntType(64), place) for place in range(count.literal_value))
+        elements = [builder.load(builder.gep(data, [place])) for place in places]
+        return context.make_tuple(builder, signature.return_type, elements)
+
+    return types.UniTuple(array.dtype, count.literal_value)(array, count), emit
+
+
+first_elements = cast("Callable[[Array, int], tuple[Int, ...]]", intrinsic(prefer_literal=True)(_first_elements))
+"""The first elements of a contiguous array as a tuple, whose length is a constant of the kernel."""
+bits_of_f32 = _reinterpret(types.float32, types.int32, ir.IntType(32))
+f32_of_bits = _reinterpret(types.int32, types.float32, ir.FloatType())
+bits_of_f64 = _reinterpret(types.float64, types.int64, ir.IntType(64))
+f64_of_bits = _reinterpret(types.int64, types.float64, ir.DoubleType())

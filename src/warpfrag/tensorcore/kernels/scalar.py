@@ -1,0 +1,114 @@
+"""One step of one output, from codes, with every special value: what the vector loops do not cover.
+
+The same rule as `warpfrag.tensorcore.reference`, in machine integers: no term reaches 2**63.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from warpfrag.tensorcore.kernels.constants import ANY_NAN_SCALE, Constants, Encoding
+from warpfrag.tensorcore.kernels.jit import Array, Flag, Float, Int, inner
+from warpfrag.tensorcore.kernels.llvm_helpers import bits_of_f64, f64_of_bits
+from warpfrag.tensorcore.kernels.rounding import round_step
+
+FINITE = 0
+INFINITE = 1
+NOT_A_NUMBER = 2
+
+
+@inner
+def unpack(code: Int, encoding: Encoding) -> tuple[Int, Int, Int]:
+    """Class, exponent, and signed significand (in units of 2**-fraction) of an operand code.
+
+    Of an infinity or a NaN the significand has the sign, and no other meaning.
+    """
+    wide = np.int64(code)
+    negative = (wide >> encoding.sign_place) & 1
+    magnitude = (wide & ((np.int64(1) << encoding.sign_place) - 1)) >> encoding.unused
+    if magnitude >= encoding.special_from:
+        kind = INFINITE if magnitude == encoding.infinity else NOT_A_NUMBER
+        return kind, 0, -1 if negative else 1
+    field = magnitude >> encoding.fraction
+    significand = magnitude & ((np.int64(1) << encoding.fraction) - 1)
+    if field > 0:
+        significand |= np.int64(1) << encoding.fraction
+    exponent = max(field, 1) - encoding.bias
+    return FINITE, exponent, -significand if negative else significand
+
+
+@inner
+def exponent_of(value: Float, minimum: Int) -> Int:
+    """Exponent of a finite float64 that is not 0, at least `minimum`."""
+    return max(((bits_of_f64(value) >> 52) & 2047) - 1023, minimum)
+
+
+@inner
+def power_of_two(exponent: Int) -> Float:
+    """2**exponent, for exponents of float64's normal range; undefined for others."""
+    return f64_of_bits(np.int64(exponent + 1023) << 52)
+
+
+class Dot(NamedTuple):
+    """What one output adds in one step: elements `places` of A's row, elements `rows` of B's column, and a scale."""
+
+    a: Array
+    b: Array
+    places: Array
+    rows: Array
+    scale: Int
+
+
+@inner
+def common_exponent(dot: Dot, constants: Constants) -> tuple[Int, Flag, Flag, Flag]:
+    """Largest exponent of the products, at least `zero_exponent`; then whether there is a NaN, +infinity, -infinity."""
+    common = constants.zero_exponent
+    nan = plus = minus = False
+    for place in range(dot.places.size):
+        kind_a, exponent_a, significand_a = unpack(dot.a[dot.places[place]], constants.a)
+        kind_b, exponent_b, significand_b = unpack(dot.b[dot.rows[place]], constants.b)
+        either_zero = significand_a == 0 or significand_b == 0
+        if kind_a == FINITE and kind_b == FINITE:
+            if not either_zero:
+                common = max(common, exponent_a + exponent_b + dot.scale)
+        elif max(kind_a, kind_b) == NOT_A_NUMBER or either_zero:
+            nan = True
+        elif (significand_a < 0) == (significand_b < 0):
+            plus = True
+        else:
+            minus = True
+    return common, nan, plus, minus
+
+
+@inner
+def shifted(product: Int, shift: Int) -> Int:
+    """product * 2**shift, truncated towards zero."""
+    if shift >= 0:
+        return product << min(shift, 62) if product != 0 else product
+    magnitude = abs(product) >> min(-shift, 63)
+    return magnitude if product >= 0 else -magnitude
+
+
+@inner
+def fused_step(accumulator: Float, dot: Dot, constants: Constants) -> Float:
+    """One truncated fused dot-product-add."""
+    common, nan, plus, minus = common_exponent(dot, constants)
+    plus = plus or accumulator == np.inf
+    minus = minus or accumulator == -np.inf
+    if nan or np.isnan(accumulator) or dot.scale >= ANY_NAN_SCALE or (plus and minus):
+        return np.nan
+    if plus or minus:
+        return np.inf if plus else -np.inf
+    if accumulator != 0.0:
+        common = max(common, exponent_of(accumulator, constants.c_emin))
+    keep = constants.fraction_bits
+    total = np.int64(accumulator * power_of_two(keep - common))
+    point = constants.a.fraction + constants.b.fraction
+    for place in range(dot.places.size):
+        _kind, exponent_a, significand_a = unpack(dot.a[dot.places[place]], constants.a)
+        _kind, exponent_b, significand_b = unpack(dot.b[dot.rows[place]], constants.b)
+        shift = exponent_a + exponent_b + dot.scale - common + keep - point
+        total += shifted(significand_a * significand_b, shift)
+    return round_step(np.float64(total) * power_of_two(common - keep), constants.round_to)

@@ -1,0 +1,459 @@
+"""Vectors in the words of LLVM, for loops that its own vectoriser does not make well.
+
+A vector has a number of lanes that suits the loop; LLVM splits it into as many registers as the machine needs, so the
+same code is AVX-512, AVX2 or NEON. Operators work lane by lane; `splat` makes a vector of a scalar.
+
+Each intrinsic is a function from numba's types of the arguments to the type of the result and to what emits the code.
+Kernels call it with vectors, addresses and numbers, and see it as its decorator says.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any, Protocol
+
+from llvmlite import ir
+from numba import types
+from numba.core.cgutils import get_or_insert_function
+from numba.extending import intrinsic, lower_builtin, models, register_model, type_callable
+
+from warpfrag.tensorcore.kernels import processor as target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numba.core.base import BaseContext
+    from numba.core.datamodel.manager import DataModelManager
+    from numba.core.typing.context import BaseContext as TypingContext
+    from numba.core.typing.templates import Signature
+
+    from warpfrag.tensorcore.kernels.jit import Int
+    from warpfrag.tensorcore.kernels.llvm_helpers import EmitCode, Lowering
+
+
+class Element(Protocol):
+    """numba's type of a number, of which its classes declare little."""
+
+    bitwidth: int
+    signed: bool
+    """Of integers only."""
+
+
+class Lanes(Protocol):
+    """A vector, as kernels see it."""
+
+    def __add__(self, other: Lanes, /) -> Lanes:
+        """Lane by lane a + b."""
+
+    def __sub__(self, other: Lanes, /) -> Lanes:
+        """Lane by lane a - b."""
+
+    def __mul__(self, other: Lanes, /) -> Lanes:
+        """Lane by lane a * b."""
+
+    def __and__(self, other: Lanes, /) -> Lanes:
+        """Bits set in both, of integers."""
+
+    def __or__(self, other: Lanes, /) -> Lanes:
+        """Bits set in any, of integers."""
+
+    def __xor__(self, other: Lanes, /) -> Lanes:
+        """Bits that differ, of integers."""
+
+    def __lshift__(self, other: Lanes, /) -> Lanes:
+        """Integers shifted to the left."""
+
+    def __rshift__(self, other: Lanes, /) -> Lanes:
+        """Integers shifted to the right, by their sign where they have one."""
+
+
+class ElementPointer(Protocol):
+    """The address of an array's first element, as kernels see it: elements by a flat index, and nothing else."""
+
+    def __getitem__(self, index: Int, /) -> Int:
+        """An element; the index is not checked."""
+
+    def __setitem__(self, index: Int, element: Int, /) -> None:
+        """Write an element."""
+
+
+class VectorType(types.Type):
+    """numba's type of a vector: a number of lanes of one element type."""
+
+    def __init__(self, element: Element, lanes: int) -> None:
+        """Named so that equal vectors are equal types."""
+        self.element, self.lanes = element, lanes
+        super().__init__(name=f"Vector({element} x {lanes})")
+
+
+@register_model(VectorType)
+class VectorModel(models.PrimitiveModel):
+    """A vector is a value of LLVM's, in memory as in registers."""
+
+    def __init__(self, manager: DataModelManager, kind: VectorType) -> None:
+        """Find LLVM's type of it by that of its element."""
+        llvm = ir.VectorType(manager[kind.element].get_value_type(), kind.lanes)
+        super().__init__(manager, kind, llvm)  # type: ignore[no-untyped-call] # of numba
+
+
+# Integers that are known when an intrinsic is compiled come as literals: the number of lanes, a distance, a shift.
+
+
+def vector_intrinsic(function: Callable[..., Lowering]) -> Callable[..., Lanes]:
+    """An intrinsic whose result is a vector."""
+    lowered: Callable[..., Lanes] = intrinsic(prefer_literal=True)(function)
+    return lowered
+
+
+def address_intrinsic(function: Callable[..., Lowering]) -> Callable[..., ElementPointer]:
+    """An intrinsic whose result is an address."""
+    lowered: Callable[..., ElementPointer] = intrinsic(prefer_literal=True)(function)
+    return lowered
+
+
+def scalar_intrinsic(function: Callable[..., Lowering]) -> Callable[..., Int]:
+    """An intrinsic whose result is an integer, or nothing."""
+    lowered: Callable[..., Int] = intrinsic(prefer_literal=True)(function)
+    return lowered
+
+
+# numba asks for a function of four arguments that emits code. Few intrinsics need more than two of them.
+
+
+def _emits(code: Callable[[ir.IRBuilder, Sequence[ir.Value]], ir.Value]) -> EmitCode:
+    """What numba calls to emit code, for code that depends on the arguments alone."""
+
+    def emit(
+        _context: BaseContext, builder: ir.IRBuilder, _signature: Signature, arguments: Sequence[ir.Value]
+    ) -> ir.Value:
+        return code(builder, arguments)
+
+    return emit
+
+
+def _emits_as(method: str, result: types.Type) -> EmitCode:
+    """The same for an instruction that takes one value to LLVM's type of `result`: a cast or a bitcast."""
+
+    def emit(
+        context: BaseContext, builder: ir.IRBuilder, _signature: Signature, arguments: Sequence[ir.Value]
+    ) -> ir.Value:
+        return getattr(builder, method)(arguments[0], context.get_value_type(result))
+
+    return emit
+
+
+# Memory. numba counts references whenever an array is passed on, which takes longer than a step; an address has none.
+
+
+@address_intrinsic
+def address(_context: TypingContext, array: types.Array) -> Lowering:
+    """Where the elements of a contiguous array are. The caller of the kernel must keep the array alive."""
+
+    def emit(
+        context: BaseContext, builder: ir.IRBuilder, _signature: Signature, arguments: Sequence[ir.Value]
+    ) -> ir.Value:
+        return context.make_array(array)(context, builder, value=arguments[0]).data
+
+    return types.CPointer(array.dtype)(array), emit
+
+
+@address_intrinsic
+def bitcast_address(_context: TypingContext, start: types.CPointer, like: types.NumberClass[Any]) -> Lowering:
+    """The same address, of elements of another type."""
+    result = types.CPointer(like.dtype)
+    return result(start, like), _emits_as("bitcast", result)
+
+
+@address_intrinsic
+def element_address(_context: TypingContext, start: types.CPointer, at: types.Integer) -> Lowering:
+    """The address of an element, in a register of its own, of which LLVM does not know where it comes from.
+
+    So it is computed where it is asked for, and loads from it need no index beside it: with an index, x86 processors
+    split a multiply-add that loads in two.
+    """
+
+    def emit(
+        context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: Sequence[ir.Value]
+    ) -> ir.Value:
+        index = context.cast(builder, arguments[1], signature.args[1], types.uintp)
+        place = builder.gep(arguments[0], [index])
+        return builder.asm(ir.FunctionType(place.type, [place.type]), "", "=r,0", [place], side_effect=True)
+
+    return start(start, at), emit
+
+
+def _vector_at(
+    context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: Sequence[ir.Value], kind: VectorType
+) -> ir.Value:
+    """LLVM's pointer to the vector that starts `arguments[1]` elements after the address `arguments[0]`."""
+    index = context.cast(builder, arguments[1], signature.args[1], types.uintp)
+    return builder.bitcast(builder.gep(arguments[0], [index]), context.get_value_type(kind).as_pointer())
+
+
+@vector_intrinsic
+def load(_context: TypingContext, start: types.CPointer, at: types.Integer, lanes: types.IntegerLiteral) -> Lowering:
+    """Neighbours in memory, from element `at` on; the address need not be aligned to the vector."""
+    kind = VectorType(start.dtype, lanes.literal_value)
+
+    def emit(
+        context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: Sequence[ir.Value]
+    ) -> ir.Value:
+        pointer = _vector_at(context, builder, signature, arguments, kind)
+        return builder.load(pointer, align=start.dtype.bitwidth // 8)
+
+    return kind(start, at, lanes), emit
+
+
+@scalar_intrinsic
+def store(_context: TypingContext, start: types.CPointer, at: types.Integer, vector: VectorType) -> Lowering:
+    """Put a vector where `load` would read it."""
+
+    def emit(
+        context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: Sequence[ir.Value]
+    ) -> ir.Value:
+        pointer = _vector_at(context, builder, signature, arguments, vector)
+        builder.store(arguments[2], pointer, align=vector.element.bitwidth // 8)
+        return context.get_dummy_value()
+
+    return types.void(start, at, vector), emit
+
+
+@scalar_intrinsic
+def prefetch(_context: TypingContext, start: types.CPointer, at: types.Integer) -> Lowering:
+    """Have the line of an element brought to the nearest cache; there need be no such element."""
+
+    def emit(
+        context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: Sequence[ir.Value]
+    ) -> ir.Value:
+        at = context.cast(builder, arguments[1], signature.args[1], types.intp)
+        byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+        place = builder.bitcast(builder.gep(arguments[0], [at]), byte)
+        signature_of_llvm = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
+        function = get_or_insert_function(builder.module, signature_of_llvm, "llvm.prefetch.p0")
+        builder.call(function, [place, word(0), word(3), word(1)])  # for reading, to be kept, data
+        return context.get_dummy_value()
+
+    return types.void(start, at), emit
+
+
+# Lane by lane.
+
+
+@vector_intrinsic
+def splat(_context: TypingContext, number: types.Number, lanes: types.IntegerLiteral) -> Lowering:
+    """The same number in every lane."""
+    element = types.unliteral(number)
+    kind = VectorType(element, lanes.literal_value)
+
+    def emit(
+        context: BaseContext, builder: ir.IRBuilder, _signature: Signature, arguments: Sequence[ir.Value]
+    ) -> ir.Value:
+        scalar = context.cast(builder, arguments[0], number, element)
+        undefined = ir.Constant(context.get_value_type(kind), ir.Undefined)
+        first = builder.insert_element(undefined, scalar, ir.IntType(32)(0))
+        return _shuffle(builder, first, first, [0] * kind.lanes)
+
+    return kind(number, lanes), emit
+
+
+def _kind(element: Element) -> str:
+    """The letter by which LLVM tells operations apart: float, signed or unsigned."""
+    if isinstance(element, types.Float):
+        return "f"
+    return "s" if element.signed else "u"
+
+
+def _lanewise(methods: dict[str, str]) -> EmitCode:
+    """What emits an operator, by the method of llvmlite's builder for each kind of element."""
+
+    def emit(
+        _context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: Sequence[ir.Value]
+    ) -> ir.Value:
+        return getattr(builder, methods[_kind(signature.return_type.element)])(*arguments)
+
+    return emit
+
+
+def _integers(method: str) -> dict[str, str]:
+    return {"s": method, "u": method}
+
+
+OPERATORS: dict[Callable[..., object], dict[str, str]] = {
+    operator.add: {**_integers("add"), "f": "fadd"},
+    operator.sub: {**_integers("sub"), "f": "fsub"},
+    operator.mul: {**_integers("mul"), "f": "fmul"},
+    operator.and_: _integers("and_"),
+    operator.or_: _integers("or_"),
+    operator.xor: _integers("xor"),
+    operator.lshift: _integers("shl"),
+    operator.rshift: {"s": "ashr", "u": "lshr"},
+}
+for _operator, _methods in OPERATORS.items():
+
+    @type_callable(_operator)
+    def _type_operator(_context: TypingContext) -> Callable[[types.Type, types.Type], types.Type | None]:
+        return lambda x, y: x if isinstance(x, VectorType) and x == y else None
+
+    lower_builtin(_operator, VectorType, VectorType)(_lanewise(_methods))
+
+
+def _call(builder: ir.IRBuilder, name: str, vectors: Sequence[ir.Value]) -> ir.Value:
+    """An intrinsic function of LLVM's on vectors of one type."""
+    llvm = vectors[0].type
+    element = {"double": "f64", "float": "f32"}.get(str(llvm.element), str(llvm.element))
+    signature = ir.FunctionType(llvm, [llvm] * len(vectors))
+    function = get_or_insert_function(builder.module, signature, f"llvm.{name}.v{llvm.count}{element}")
+    return builder.call(function, vectors)
+
+
+@vector_intrinsic
+def vmax(_context: TypingContext, x: VectorType, y: VectorType) -> Lowering:
+    """The larger of two integers, in each lane."""
+    return x(x, y), _emits(lambda builder, vectors: _call(builder, _kind(x.element) + "max", vectors))
+
+
+@vector_intrinsic
+def multiply_add(_context: TypingContext, x: VectorType, y: VectorType, z: VectorType) -> Lowering:
+    """x * y + z, rounded once."""
+    return x(x, y, z), _emits(lambda builder, vectors: _call(builder, "fma", vectors))
+
+
+@vector_intrinsic
+def popcount(_context: TypingContext, x: VectorType) -> Lowering:
+    """How many bits are set, in each lane."""
+    return x(x), _emits(lambda builder, vectors: _call(builder, "ctpop", vectors))
+
+
+@vector_intrinsic
+def cast(_context: TypingContext, x: VectorType, like: types.NumberClass[Any]) -> Lowering:
+    """The same numbers in another type; what it cannot hold is rounded, a float to an integer of its size towards zero.
+
+    Of integers that a shorter type cannot hold, the lower bits.
+    """
+    result = VectorType(like.dtype, x.lanes)
+    widen = {"ff": "fpext", "fs": "fptosi", "sf": "sitofp", "ss": "sext", "uu": "zext"}
+    narrow = {"ff": "fptrunc", "ss": "trunc", "su": "trunc", "us": "trunc", "uu": "trunc"}
+    methods = narrow if x.element.bitwidth > result.element.bitwidth else widen
+    return result(x, like), _emits_as(methods[_kind(x.element) + _kind(result.element)], result)
+
+
+@vector_intrinsic
+def bitcast(_context: TypingContext, x: VectorType, like: types.NumberClass[Any]) -> Lowering:
+    """The same bits as lanes of another type, as many as they fill."""
+    result = VectorType(like.dtype, x.lanes * x.element.bitwidth // like.dtype.bitwidth)
+    return result(x, like), _emits_as("bitcast", result)
+
+
+@vector_intrinsic
+def shift_right_add(_context: TypingContext, x: VectorType, places: types.IntegerLiteral, y: VectorType) -> Lowering:
+    """(x >> places) + y of 32-bit lanes, for an x below 2**31 whose lower half is 0, and fewer than 16 places.
+
+    One instruction where there is one that multiplies the halves of words, and adds: the upper one by a power of two.
+    """
+
+    def code(builder: ir.IRBuilder, vectors: Sequence[ir.Value]) -> ir.Value:
+        words, total, count = vectors[0], vectors[2], WORDS_AT_ONCE or x.lanes
+        kind = ir.VectorType(ir.IntType(32), count)
+        if not WORDS_AT_ONCE:
+            return builder.add(builder.lshr(words, ir.Constant(kind, [places.literal_value] * count)), total)
+        name = f"llvm.x86.avx512.vpdpwssd.{32 * count}"
+        multiply = get_or_insert_function(builder.module, ir.FunctionType(kind, [kind] * 3), name)
+        power = ir.Constant(kind, [1 << (32 - places.literal_value)] * count)
+        parts = []
+        for first in range(0, x.lanes, count):
+            lanes = list(range(first, first + count))
+            part = (_shuffle(builder, whole, whole, lanes) for whole in (total, words))
+            parts.append(builder.call(multiply, [*part, power]))
+        while len(parts) > 1:
+            pairs = zip(parts[::2], parts[1::2], strict=True)
+            parts = [_shuffle(builder, low, high, list(range(2 * low.type.count))) for low, high in pairs]
+        return parts[0]
+
+    return x(x, places, y), _emits(code)
+
+
+# Between lanes.
+
+
+def _shuffle(builder: ir.IRBuilder, x: ir.Value, y: ir.Value, order: list[int]) -> ir.Value:
+    """Lanes of x, then of y, in the order of their numbers."""
+    return builder.shuffle_vector(x, y, ir.Constant(ir.VectorType(ir.IntType(32), len(order)), order))
+
+
+@vector_intrinsic
+def interleave(_context: TypingContext, x: VectorType, y: VectorType) -> Lowering:
+    """x0, y0, x1, y1 and so on."""
+    order = [lane + half for lane in range(x.lanes) for half in (0, x.lanes)]
+    result = VectorType(x.element, 2 * x.lanes)
+    return result(x, y), _emits(lambda builder, vectors: _shuffle(builder, vectors[0], vectors[1], order))
+
+
+def _every_second(x: VectorType, first: int) -> Lowering:
+    order = list(range(first, x.lanes, 2))
+    result = VectorType(x.element, x.lanes // 2)
+    return result(x), _emits(lambda builder, vectors: _shuffle(builder, vectors[0], vectors[0], order))
+
+
+@vector_intrinsic
+def deinterleave_low(_context: TypingContext, x: VectorType) -> Lowering:
+    """x0, x2, x4 and so on: of 64-bit lanes read as 32-bit ones, the lower words."""
+    return _every_second(x, 0)
+
+
+@vector_intrinsic
+def deinterleave_high(_context: TypingContext, x: VectorType) -> Lowering:
+    """x1, x3, x5 and so on: of 64-bit lanes read as 32-bit ones, the upper words."""
+    return _every_second(x, 1)
+
+
+@vector_intrinsic
+def splat_lane(
+    _context: TypingContext, x: VectorType, lane: types.IntegerLiteral, lanes: types.IntegerLiteral
+) -> Lowering:
+    """One lane of a vector in every lane of another."""
+    order = [lane.literal_value] * lanes.literal_value
+    result = VectorType(x.element, lanes.literal_value)
+    return result(x, lane, lanes), _emits(lambda builder, vectors: _shuffle(builder, vectors[0], vectors[0], order))
+
+
+@vector_intrinsic
+def swap_lanes(_context: TypingContext, x: VectorType, distance: types.IntegerLiteral) -> Lowering:
+    """Lanes exchanged with those `distance` apart, a power of two."""
+    order = [lane ^ distance.literal_value for lane in range(x.lanes)]
+    return x(x, distance), _emits(lambda builder, vectors: _shuffle(builder, vectors[0], vectors[0], order))
+
+
+# By comparison of integers.
+
+
+def _greater(builder: ir.IRBuilder, x: VectorType, vectors: Sequence[ir.Value]) -> ir.Value:
+    """In which lanes the first is greater than the second."""
+    compare = builder.icmp_signed if _kind(x.element) == "s" else builder.icmp_unsigned
+    return compare(">", vectors[0], vectors[1])
+
+
+@vector_intrinsic
+def select_greater(
+    _context: TypingContext, x: VectorType, y: VectorType, this: VectorType, that: VectorType
+) -> Lowering:
+    """Lanes of `this` where x is greater than y, else of `that`."""
+    return this(x, y, this, that), _emits(
+        lambda builder, vectors: builder.select(_greater(builder, x, vectors), vectors[2], vectors[3])
+    )
+
+
+@scalar_intrinsic
+def greater_mask(_context: TypingContext, x: VectorType, y: VectorType) -> Lowering:
+    """A bit for each lane of x that is greater than that of y, of 64 lanes at most."""
+
+    def code(builder: ir.IRBuilder, vectors: Sequence[ir.Value]) -> ir.Value:
+        mask = builder.bitcast(_greater(builder, x, vectors), ir.IntType(x.lanes))
+        return mask if x.lanes == ir.IntType(64).width else builder.zext(mask, ir.IntType(64))
+
+    return types.uint64(x, y), _emits(code)
+
+
+COLUMNS = 32 if target.has("avx512f") else 8
+"""Lanes of float64 that four rows have registers for."""
+WORDS_AT_ONCE = 16 if COLUMNS == 32 and target.has("avx512vnni") else 0
+"""Words whose halves one instruction multiplies and adds, if there is such an instruction."""

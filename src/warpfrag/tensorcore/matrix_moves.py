@@ -1,0 +1,137 @@
+"""Run the matrix moves: ldmatrix from a byte buffer to registers, stmatrix back, movmatrix from registers to registers.
+
+Every lane that gives an address gives that of one line of 16 bytes: a row of a matrix, or a column for stmatrix m16n8.
+The layout of the addresses says whose line it is, the layout of the registers where each element of it goes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warpfrag.errors import InvalidOperand, NotModelled
+from warpfrag.formats.arrays import as_array
+from warpfrag.isa.instruction_names import spell
+from warpfrag.isa.legality import resolve
+from warpfrag.isa.operands import addresses as addresses_of
+from warpfrag.isa.operands import operands
+from warpfrag.layout.coordinates import LANES
+from warpfrag.tensorcore import fragment
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from warpfrag.isa.operands import OperandSpec
+    from warpfrag.isa.qualifiers import Form
+    from warpfrag.layout.linear_layout import Layout
+
+LINE = 16  # bytes that one address stands for, and what it must be a multiple of
+
+
+def load(form: Form, addresses: ArrayLike, shared: ArrayLike) -> NDArray[np.uint32]:
+    """ldmatrix: the registers, uint32[..., 32, words], filled from the lines at these addresses."""
+    row, lines = _operand(form, "d"), _lines(form)
+    memory = _memory(form, shared)
+    starts = _addresses(form, addresses, memory, lines)
+    return fragment.pack(row, _codes(row, memory[starts[..., None] + np.arange(LINE)], lines))
+
+
+def store(form: Form, addresses: ArrayLike, words: NDArray[np.uint32], shared: ArrayLike) -> NDArray[np.uint8]:
+    """stmatrix: the memory after the registers were stored; the one that is passed is not changed."""
+    row, lines = _operand(form, "a"), _lines(form)
+    after = _memory(form, shared).copy()
+    starts = _addresses(form, addresses, after, lines)
+    data = _bytes(row, fragment.unpack(row, words), lines)
+    if data.shape[:-1] != starts.shape:
+        msg = f"{spell(form)}: addresses {starts.shape[:-2]} and registers {data.shape[:-3]} have other leading axes"
+        raise InvalidOperand(msg)
+    places = (starts[..., None] + np.arange(LINE)).reshape(-1)
+    after[places] = data.reshape(-1)
+    if not np.array_equal(after[places], data.reshape(-1)):
+        msg = f"{spell(form)}: two lanes store different bytes at one address; the hardware promises neither"
+        raise InvalidOperand(msg)
+    return after
+
+
+def lines_by_lane(form: Form, words: NDArray[np.uint32]) -> NDArray[np.uint8]:
+    """What stmatrix stores at the address that each lane gives: uint8[..., lanes, 16], of the lanes that give one."""
+    row, lines = _operand(form, "a"), _lines(form)
+    if row.format.bits == 16 and not form.trans:  # rows are words of neighbouring lanes
+        *batch, lanes, count = words.shape
+        rows = words.reshape(-1, lanes // 4, 4, count).transpose(0, 3, 1, 2)
+        return np.ascontiguousarray(rows).view(np.uint8).reshape(*batch, lines.lanes, LINE)
+    data = _bytes(row, fragment.unpack(row, words), lines)
+    by_lane = np.empty((*data.shape[: -len(lines.shape) - 1], lines.lanes, LINE), np.uint8)
+    by_lane[..., fragment.first_places(lines), :] = data.reshape(*by_lane.shape[:-2], -1, LINE)
+    return by_lane
+
+
+def move(form: Form, words: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """movmatrix: the registers of the transposed matrix."""
+    return fragment.pack(_operand(form, "d"), fragment.unpack(_operand(form, "a"), words))
+
+
+def move_words(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """movmatrix on every word of some registers [..., 32, words]."""
+    form = resolve("movmatrix.sync.aligned.m8n8.trans.b16")
+    return np.concatenate([move(form, words[..., at, None]) for at in range(words.shape[-1])], axis=-1)
+
+
+def _operand(form: Form, role: str) -> OperandSpec:
+    row = operands(form, "")[role]
+    if row.unknown:
+        raise NotModelled(row.unknown)
+    return row
+
+
+def _lines(form: Form) -> Layout:
+    """Which lane gives the address of which line: (matrix, row) or (matrix, col)."""
+    lines = addresses_of(form)
+    if lines is None:
+        msg = f"{spell(form)} takes no addresses"
+        raise InvalidOperand(msg)
+    return lines
+
+
+def _memory(form: Form, shared: ArrayLike) -> NDArray[np.uint8]:
+    memory = as_array(shared, "shared")
+    if memory.dtype != np.uint8 or memory.ndim != 1:
+        msg = f"{spell(form)}: shared is uint8[bytes], got {memory.dtype} of shape {memory.shape}"
+        raise InvalidOperand(msg)
+    return memory
+
+
+def _addresses(form: Form, addresses: ArrayLike, memory: NDArray[np.uint8], lines: Layout) -> NDArray[np.int64]:
+    """The address of each line, [..., matrix, line]; lanes that give none are not looked at."""
+    lanes = as_array(addresses, "addresses")
+    if lanes.dtype.kind not in "iu" or lanes.shape[-1:] != (LANES,):
+        msg = f"{spell(form)}: expected addresses int[..., {LANES}], got {lanes.dtype} of shape {lanes.shape}"
+        raise InvalidOperand(msg)
+    read = lanes[..., : lines.lanes]
+    wrong = (read % LINE != 0) | (read < 0) | (read > len(memory) - LINE)
+    if wrong.any():
+        at = tuple(int(index) for index in np.argwhere(wrong)[0])
+        expected = f"multiples of {LINE} in a memory of {len(memory)} bytes"
+        msg = f"{spell(form)}: the address of lane {at[-1]} is {int(read[at])}, but addresses are {expected}"
+        raise InvalidOperand(msg)
+    ordered: NDArray[np.int64] = read.astype(np.int64)[..., fragment.first_places(lines)]
+    return ordered.reshape(*read.shape[:-1], *lines.shape)
+
+
+def _codes(row: OperandSpec, data: NDArray[np.uint8], lines: Layout) -> NDArray[Any]:
+    """Codes [..., matrix, row, col] of lines of bytes."""
+    bits = row.format.bits
+    count = row.layout.outs["col" if "row" in lines.outs else "row"]
+    ones = np.unpackbits(data[..., : count * bits // 8], axis=-1, bitorder="little")
+    weights = 1 << np.arange(bits)
+    codes: NDArray[Any] = (ones.reshape(*data.shape[:-1], count, bits) @ weights).astype(f"u{-(-bits // 8)}")
+    return codes if "row" in lines.outs else codes.swapaxes(-1, -2)
+
+
+def _bytes(row: OperandSpec, codes: NDArray[Any], lines: Layout) -> NDArray[np.uint8]:
+    """Lines of bytes of codes: the inverse of `_codes`."""
+    bits = row.format.bits
+    turned = codes if "row" in lines.outs else codes.swapaxes(-1, -2)
+    ones = (turned[..., None] >> np.arange(bits, dtype=turned.dtype) & 1).astype(np.uint8)
+    return np.packbits(ones.reshape(*turned.shape[:-1], turned.shape[-1] * bits), axis=-1, bitorder="little")

@@ -1,0 +1,526 @@
+"""Operands: what an instruction reads and writes, where it sits, and how a matrix gets there and back.
+
+Every operand is a layout and a format. `Operand` is a whole matrix (of a sparse A, the stored half); `Metadata` and
+`Scale` are words of which an instruction reads a part that the programmer chooses.
+
+Methods that need numpy import it when they are called, so that looking something up costs no numpy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
+
+from warpfrag.errors import InvalidOperand, InvalidSparsity, NotModelled
+from warpfrag.isa.immediates import SELECTED_BY, immediate_coordinates, legal
+from warpfrag.isa.instruction_names import spell
+from warpfrag.isa.operands import REGISTER_BITS, OperandSpec, operands
+from warpfrag.isa.patterns import pattern_of
+from warpfrag.isa.tcgen05_forms import TensorForm
+from warpfrag.layout.coordinates import check_flag, check_index, coordinate_type
+from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.layout.providers import card, tensor_operand
+from warpfrag.tensorcore.shared_operand import InShared
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+    from warpfrag.formats.arrays import Array, Words
+    from warpfrag.formats.number_formats import Format, Rounding
+    from warpfrag.isa.operands import Home
+    from warpfrag.isa.patterns import Pattern
+    from warpfrag.isa.qualifiers import Form
+    from warpfrag.layout.coordinates import Coordinate, Place
+    from warpfrag.layout.linear_layout import Layout
+
+
+class Bits(NamedTuple):
+    """A range of bits of one register, both ends included."""
+
+    high: int
+    low: int
+
+
+class Span(NamedTuple):
+    """The logical columns, first to last, that one register of a sparse A can hold, and their row."""
+
+    row: int
+    first: int
+    last: int
+
+
+class FieldPlace(NamedTuple):
+    """Where a metadata code sits: a lane and the lowest of its four bits."""
+
+    lane: int
+    bit: int
+
+
+class WarpFieldPlace(NamedTuple):
+    """Where a metadata code of a warpgroup sits: a warp, a lane and the lowest of its four bits."""
+
+    warp: int
+    lane: int
+    bit: int
+
+
+class BytePlace(NamedTuple):
+    """Where a scale factor sits: a lane and a byte of its word."""
+
+    lane: int
+    byte: int
+
+
+def thread_of(warp: int | None, lane: int) -> dict[str, int]:
+    """A thread as a layout takes it: of a warp its lane, of a warpgroup the warp too."""
+    return {"lane": lane} if warp is None else {"warp": warp, "lane": lane}
+
+
+@frozen_dataclass
+class Registers:
+    """What all operands have: a role, a format, a home and a layout."""
+
+    row: OperandSpec
+    instruction: str
+
+    def __repr__(self) -> str:
+        """Role, format, shape and registers."""
+        kind = type(self).__name__
+        where = "shared memory" if self.home == "shared" else f"{self.regs} x {self.ptx_type}"
+        return f"<{kind} {self.role}: {self.format} {self.shape} in {where}>"
+
+    def _repr_html_(self) -> str:
+        """A card for notebooks."""
+        return card("operand", self)
+
+    @property
+    def role(self) -> str:
+        """One of a, b, c, d, metadata, scale_a, scale_b."""
+        return self.row.role
+
+    @property
+    def format(self) -> Format:
+        """What one element is."""
+        return self.row.format
+
+    @property
+    def home(self) -> Home:
+        """Where the operand lives: the registers of a warp or a warpgroup, or shared memory."""
+        return self.row.home
+
+    @property
+    def layout(self) -> Layout:
+        """Where each element sits; NotModelled where nobody knows."""
+        if self.row.unknown:
+            raise NotModelled(self.row.unknown)
+        return self._registers
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents of the array that pack takes and unpack gives."""
+        chosen = SELECTED_BY.get(self.role, ())
+        return tuple(extent for name, extent in self.row.layout.outs.items() if name not in chosen)
+
+    @cached_property
+    def _registers(self) -> Layout:
+        """The layout, of which at least the sizes are known."""
+        if self.home == "shared":
+            msg = (
+                f"{self.described} lies in shared memory and has no registers: "
+                "its places are addresses(descriptor), and store(matrix) and load(tile) put it there and back"
+            )
+            raise InvalidOperand(msg)
+        return self.row.layout
+
+    @property
+    def regs(self) -> int:
+        """Registers per lane; 64 bits wide for f64, else 32."""
+        return self._registers.regs
+
+    @property
+    def slots(self) -> int:
+        """Elements per register."""
+        return self._registers.slots
+
+    @property
+    def words(self) -> int:
+        """Words of 32 bits per lane."""
+        return self.regs * self.row.register_bits // REGISTER_BITS
+
+    @property
+    def ptx_type(self) -> str:
+        """PTX type of the registers."""
+        return self.format.register
+
+    @property
+    def source(self) -> str:
+        """Where the layout is taken from."""
+        return self.row.source
+
+    def bits(self, slot: int) -> Bits:
+        """The bits of its register that hold the code in a slot."""
+        low = check_index("slot", slot, self.slots) * self.row.container + self.row.low
+        return Bits(low + self.format.bits - 1, low)
+
+    @property
+    def described(self) -> str:
+        """How an error names this operand."""
+        return f"operand {self.role} of {self.instruction}"
+
+    @property
+    def threads(self) -> tuple[int, ...]:
+        """The extents of the threads that hold it: 32 lanes, or 4 warps of 32 lanes."""
+        _ = self._registers  # refuses one that has none
+        return self.row.threads
+
+    def _known_row(self) -> OperandSpec:
+        """The row, for work that needs its layout."""
+        _ = self.layout  # raises NotModelled where nobody knows it
+        return self.row
+
+    def _check_words(self, words: ArrayLike, axes: tuple[int, ...]) -> NDArray[np.uint32]:
+        """Register words whose last axes are as expected."""
+        import numpy as np
+
+        from warpfrag.formats.arrays import as_array
+
+        registers = as_array(words, self.described)
+        expected = f"uint32[..., {', '.join(map(str, axes))}]"
+        if registers.dtype != np.uint32:
+            msg = f"{self.described}: expected registers {expected}, got dtype {registers.dtype}"
+            raise InvalidOperand(msg)
+        if registers.shape[max(0, registers.ndim - len(axes)) :] != axes:
+            msg = f"{self.described}: expected registers {expected}, got shape {registers.shape}"
+            raise InvalidOperand(msg)
+        return registers.astype(np.uint32, copy=False)
+
+    def codes(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> Array:
+        """The unsigned codes of a matrix, refused unless its last axes have this operand's shape."""
+        from warpfrag.formats.arrays import as_array
+        from warpfrag.formats.codes import codes_of
+
+        array = as_array(matrix, self.described)
+        if array.shape[max(0, array.ndim - len(self.shape)) :] != self.shape:
+            expected = ", ".join(map(str, self.shape))
+            msg = f"{self.described}: expected an array of shape (..., {expected}), got {array.shape}"
+            raise InvalidOperand(msg)
+        return codes_of(self.format, array, raw=raw, rounding=rounding, what=self.described)
+
+
+@frozen_dataclass(repr=False)
+class Operand(Registers, InShared):
+    """A matrix spread over registers, or in shared memory, where a wgmma may find its A and finds its B.
+
+    A of a sparse instruction has a `pattern`: its layout is that of the stored half, and each register covers a span of
+    logical columns. `staged`: it may lie in shared memory.
+    """
+
+    pattern: Pattern | None = None
+    staged: bool = False
+
+    def element(self, *, reg: int, slot: int = 0) -> int:
+        """PTX's number of the element in a slot: a0, a1, ... count through the registers of a lane."""
+        return check_index("reg", reg, self.regs) * self.slots + check_index("slot", slot, self.slots)
+
+    def tiled(self, **counts: int) -> Operand:
+        """Several tiles of it side by side, as one operand: col=2 puts a second one to the right.
+
+        The registers of the first tile come first, then those of the next, in the order of the keywords.
+        """
+        return replace(self, row=replace(self._known_row(), layout=self.layout.tiled(**counts)))
+
+    def pack(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> Words:
+        """Registers that hold a matrix: uint32[..., 32, words]. Leading axes are a batch; every copy is written.
+
+        An array of the natural dtype is taken by its bits; another one by value, refused where a value is not exact
+        unless `rounding="rne"`. With `raw=True` the array holds unsigned codes.
+        """
+        from warpfrag.tensorcore import fragment
+
+        return fragment.pack(self._known_row(), self.codes(matrix, raw=raw, rounding=rounding))
+
+    def unpack(self, words: ArrayLike, *, raw: bool = False, strict: bool = False) -> Array:
+        """The matrix that registers hold, in the natural dtype, or as unsigned codes with `raw=True`.
+
+        Where an element has copies the first is read, as the hardware does; `strict=True` refuses unequal copies.
+        """
+        from warpfrag.formats import codes
+        from warpfrag.tensorcore import fragment
+
+        check_flag("raw", raw)
+        elements = fragment.unpack(self._known_row(), self.check_words(words), strict=check_flag("strict", strict))
+        return elements if raw else codes.from_codes(self.format, elements)
+
+    def check_words(self, words: ArrayLike) -> NDArray[np.uint32]:
+        """Registers as an array, refused unless it is uint32[..., 32, words]."""
+        return self._check_words(words, (*self.threads, self.words))
+
+    # ---- of a sparse A
+
+    @property
+    def sparsity(self) -> Pattern:
+        """The pattern of a sparse A; refused for any other operand."""
+        if self.pattern is None:
+            msg = f"{self.described} is dense: only A of mma.sp has logical columns and metadata"
+            raise InvalidSparsity(msg)
+        return self.pattern
+
+    def span(self, *, lane: int, reg: int, warp: int | None = None) -> Span:
+        """The logical column range of one register of a sparse A, as the ISA states it."""
+        rule = self.sparsity
+        thread = thread_of(warp, lane)
+        first = self.layout.at(**thread, reg=reg, slot=0)
+        last = self.layout.at(**thread, reg=reg, slot=self.slots - 1)
+        return Span(first.row, first.col // rule.kept * rule.chunk, last.col // rule.kept * rule.chunk + rule.chunk - 1)
+
+    def full_codes(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> Array:
+        """The unsigned codes of a full A, of twice the stored columns."""
+        from warpfrag.formats.arrays import as_array
+        from warpfrag.formats.codes import codes_of
+
+        _ = self.sparsity  # refuses a dense operand
+        full = as_array(matrix, self.described)
+        rows, stored = self.shape
+        if full.shape[-2:] != (rows, 2 * stored):
+            msg = f"{self.described}: expected a full A of shape (..., {rows}, {2 * stored}), got {full.shape}"
+            raise InvalidSparsity(msg)
+        return codes_of(self.format, full, raw=raw, rounding=rounding, what=self.described)
+
+    def where(self, *, row: int, col: int, codes: ArrayLike) -> list[Place]:
+        """Every place that holds a logical element of a sparse A under these metadata codes; none if not stored."""
+        import numpy as np
+
+        from warpfrag.formats.arrays import as_array
+        from warpfrag.tensorcore.sparsity import logical_columns
+
+        rule = self.sparsity
+        rows, stored = self.shape
+        check_index("row", row, rows)
+        check_index("col", col, 2 * stored)
+        fields = as_array(codes, self.described)
+        expected = (rows, stored // rule.kept)
+        if fields.shape != expected:
+            msg = f"{self.described}: expected metadata codes of shape {expected}, got {fields.shape}"
+            raise InvalidSparsity(msg)
+        columns = logical_columns(rule, fields)[row]
+        return [
+            place for index in np.flatnonzero(columns == col) for place in self.layout.where(row=row, col=int(index))
+        ]
+
+
+@frozen_dataclass(repr=False)
+class SparseOperand(Operand):
+    """A of a sparse instruction."""
+
+    pattern: Pattern
+
+
+class SelectedWord(Registers):
+    """One word per lane, of which an instruction reads the part that its immediates choose."""
+
+    def _pack(self, codes: Array, chosen: dict[str, int]) -> Words:
+        """Words in which only the chosen part is written."""
+        import numpy as np
+
+        from warpfrag.tensorcore import fragment
+
+        choice = tuple(immediate_coordinates(self.layout, chosen).values())
+        batch = codes.shape[: codes.ndim - len(self.shape)]
+        everything = np.zeros((*self.layout.shape[: len(choice)], *batch, *self.shape), codes.dtype)
+        everything[choice] = codes
+        everything = np.moveaxis(everything, range(len(choice)), range(len(batch), len(batch) + len(choice)))
+        return fragment.pack(self.row, everything)[..., 0]
+
+    def _unpack(self, words: ArrayLike, chosen: dict[str, int]) -> Array:
+        """Codes of the chosen part of words."""
+        import numpy as np
+
+        from warpfrag.tensorcore import fragment
+
+        choice = tuple(immediate_coordinates(self.layout, chosen).values())
+        everything = fragment.unpack(self.row, self.check_words(words)[..., None])
+        batch = everything.ndim - len(self.layout.shape)
+        elements: Array = np.moveaxis(everything, range(batch, batch + len(choice)), range(len(choice)))[choice]
+        return elements
+
+    def _place(self, chosen: dict[str, int], element: dict[str, int]) -> Place:
+        """The one place of an element of the chosen part."""
+        (place,) = self.layout.where(**immediate_coordinates(self.layout, chosen), **element)
+        return place
+
+    def _element(self, thread: dict[str, int], slot: int, chosen: dict[str, int]) -> Coordinate:
+        """The element in a slot, refused where these immediates do not read it."""
+        wanted = immediate_coordinates(self.layout, chosen)
+        element = self.layout.at(**thread, slot=slot)._asdict()
+        if any(element[name] != index for name, index in wanted.items()):
+            read = ", ".join(f"{name} {legal(self.layout, name)[element[name]]}" for name in wanted)
+            asked = ", ".join(f"{name} {value}" for name, value in chosen.items())
+            bits = self.bits(slot)
+            those = f"bits {bits.low} to {bits.high} of lane {thread['lane']}"
+            msg = f"{self.described}: {those} are read with {read}, not with {asked}"
+            raise InvalidOperand(msg)
+        rest = {name: index for name, index in element.items() if name not in wanted}
+        return coordinate_type(tuple(rest))._make(rest.values())
+
+    def check_words(self, words: ArrayLike) -> NDArray[np.uint32]:
+        """Words as an array, refused unless it is uint32[..., 32]."""
+        return self._check_words(words, self.threads)
+
+
+class Metadata(SelectedWord):
+    """The metadata word: a 4-bit code per row and chunk of A. The sparsity selector says which lanes are read."""
+
+    @property
+    def selectors(self) -> range:
+        """The legal selectors."""
+        return legal(self.row.layout, "selector")
+
+    def pack(self, codes: ArrayLike, *, selector: int = 0) -> Words:
+        """The word of each lane, uint32[..., 32], for codes uint8[..., rows, chunks]; what is not read holds 0."""
+        return self._pack(self.codes(codes, raw=True), {"selector": selector})
+
+    def unpack(self, words: ArrayLike, *, selector: int = 0) -> Array:
+        """The codes uint8[..., rows, chunks] that an instruction with this selector reads."""
+        return self._unpack(words, {"selector": selector})
+
+    def where(self, *, row: int, chunk: int, selector: int = 0) -> FieldPlace | WarpFieldPlace:
+        """Lane and lowest bit of the code of one chunk; of a warpgroup the warp before them."""
+        place = self._place({"selector": selector}, {"row": row, "chunk": chunk})
+        bit = self.bits(place.slot).low
+        return WarpFieldPlace(place.warp, place.lane, bit) if len(self.threads) > 1 else FieldPlace(place.lane, bit)
+
+    def at(self, *, lane: int, bit: int, selector: int = 0, warp: int | None = None) -> Coordinate:
+        """Row and chunk of the code that covers a bit; refused where this selector does not read it."""
+        slot = check_index("bit", bit, REGISTER_BITS) // self.row.container
+        return self._element(thread_of(warp, lane), slot, {"selector": selector})
+
+
+class Scale(SelectedWord):
+    """The scale word of A or B: one byte per scale factor. byte_id and thread_id say which bytes and lanes are read."""
+
+    @property
+    def thread_ids(self) -> range:
+        """The legal thread ids."""
+        return legal(self.row.layout, "thread_id")
+
+    @property
+    def byte_ids(self) -> range:
+        """The legal byte ids: the first byte of each group of scales."""
+        return legal(self.row.layout, "byte_id")
+
+    def pack(
+        self, scales: ArrayLike, *, byte_id: int = 0, thread_id: int = 0, raw: bool = False, rounding: Rounding = None
+    ) -> Words:
+        """The word of each lane, uint32[..., 32]; bytes and lanes that are not read hold 0."""
+        codes = self.codes(scales, raw=raw, rounding=rounding)
+        return self._pack(codes, {"thread_id": thread_id, "byte_id": byte_id})
+
+    def unpack(self, words: ArrayLike, *, byte_id: int = 0, thread_id: int = 0, raw: bool = False) -> Array:
+        """The scale factors that an instruction with these ids reads."""
+        from warpfrag.formats.codes import from_codes
+
+        scales = self._unpack(words, {"thread_id": thread_id, "byte_id": byte_id})
+        return scales if check_flag("raw", raw) else from_codes(self.format, scales)
+
+    def where(self, *, byte_id: int = 0, thread_id: int = 0, **element: int) -> BytePlace:
+        """Lane and byte of one scale factor: row and scale for A, scale and col for B."""
+        place = self._place({"thread_id": thread_id, "byte_id": byte_id}, element)
+        return BytePlace(place.lane, place.slot)
+
+    def at(self, *, lane: int, byte: int, byte_id: int = 0, thread_id: int = 0) -> Coordinate:
+        """The coordinates of the scale factor in a byte; refused where these ids do not read it."""
+        check_index("byte", byte, self.slots)
+        return self._element({"lane": lane}, byte, {"thread_id": thread_id, "byte_id": byte_id})
+
+
+AnyOperand: TypeAlias = Operand | Metadata | Scale
+
+
+class Operands(Mapping[str, AnyOperand]):
+    """The operands of an instruction by role, and as attributes of their own types.
+
+    An attribute is None where the instruction has no such operand; its type does not say so, because whoever asks for
+    the metadata of an instruction knows that it is sparse.
+    """
+
+    def __init__(self, operands: Iterable[AnyOperand]) -> None:
+        """Keep them in the order of the instruction."""
+        self._by_role = {operand.role: operand for operand in operands}
+
+    def __getitem__(self, role: str) -> AnyOperand:
+        """The operand of a role."""
+        return self._by_role[role]
+
+    def __iter__(self) -> Iterator[str]:
+        """The roles, in the order of the instruction."""
+        return iter(self._by_role)
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._by_role)
+
+    @property
+    def a(self) -> Operand:
+        """Operand A, or the source registers of stmatrix and movmatrix."""
+        return cast("Operand", self._by_role.get("a"))
+
+    @property
+    def b(self) -> Operand:
+        """Operand B."""
+        return cast("Operand", self._by_role.get("b"))
+
+    @property
+    def c(self) -> Operand:
+        """Operand C."""
+        return cast("Operand", self._by_role.get("c"))
+
+    @property
+    def d(self) -> Operand:
+        """Operand D, or the destination registers of ldmatrix and movmatrix."""
+        return cast("Operand", self._by_role.get("d"))
+
+    @property
+    def metadata(self) -> Metadata:
+        """The sparsity metadata."""
+        return cast("Metadata", self._by_role.get("metadata"))
+
+    @property
+    def scale_a(self) -> Scale:
+        """Scale factors of A."""
+        return cast("Scale", self._by_role.get("scale_a"))
+
+    @property
+    def scale_b(self) -> Scale:
+        """Scale factors of B."""
+        return cast("Scale", self._by_role.get("scale_b"))
+
+    @property
+    def selected_layouts(self) -> dict[str, Layout]:
+        """The layouts of the words of which immediates choose a part: metadata and scale factors."""
+        return {role: operand.layout for role, operand in self._by_role.items() if role in SELECTED_BY}
+
+
+@cache
+def operands_of(form: Form, arch: str) -> Operands:
+    """Every operand of a form; `arch` says whose wmma fragments."""
+    name = spell(form)
+    rule = pattern_of(form)
+
+    def build(row: OperandSpec) -> AnyOperand:
+        if isinstance(form, TensorForm):
+            return cast("AnyOperand", tensor_operand(row, form, rule))
+        if row.role == "metadata":
+            return Metadata(row, name)
+        if row.role in SELECTED_BY:
+            return Scale(row, name)
+        staged = form.operation.homes[row.role] != "registers"
+        if row.role == "a" and rule is not None:
+            return SparseOperand(row, name, rule, staged)
+        return Operand(row, name, staged=staged)
+
+    return Operands(build(row) for row in operands(form, arch).values())

@@ -1,0 +1,74 @@
+"""Random operands of an instruction: registers and matrices, of the classes of `numerics.random_codes`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warpfrag.formats.codes import code_dtype
+from warpfrag.formats.random_codes import FLOAT_CLASSES, INTEGER_CLASSES, random_codes
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from warpfrag.tensorcore.instruction import Instruction
+    from warpfrag.tensorcore.operand import Registers
+
+
+def classes(instruction: Instruction) -> tuple[str, ...]:
+    """The classes that make sense for an instruction."""
+    return FLOAT_CLASSES if instruction.a.format.is_float else INTEGER_CLASSES
+
+
+def random_words(
+    instruction: Instruction, kind: str, cases: int, random: np.random.Generator, selector: int = 0
+) -> dict[str, NDArray[np.uint32]]:
+    """Registers of every operand: a, b, c uint32[cases, 32, words]; metadata and scales uint32[cases, 32].
+
+    `kind` is one of the classes. Registers are drawn place by place, so copies of one element differ, and padding bits
+    are random too. B of wgmma lies in shared memory: see `random_bytes`.
+    """
+    roles = [role for role in "abc" if getattr(instruction, role).home != "shared"]
+    words = {role: _words(getattr(instruction, role), kind, cases, random) for role in roles}
+    if instruction.pattern is not None:
+        # Rising codes are what the plain and the ordered form both take, so in most classes both get the same words.
+        # Descending codes, for the plain form alone, come in one class of floats and one of integers: enough to see
+        # them, and a difference in that class only points at them.
+        legal = list(instruction.pattern.columns if kind in {"finite", "extreme"} else instruction.pattern.rising)
+        codes = random.choice(legal, (cases, *instruction.metadata.shape)).astype(np.uint8)
+        unread = random.integers(0, 1 << 32, (cases, *instruction.metadata.threads), dtype=np.uint32)
+        read = instruction.metadata.pack(np.full(instruction.metadata.shape, 15), selector=selector)
+        words["metadata"] = (unread & ~read) | instruction.metadata.pack(codes, selector=selector)
+    for role in ("scale_a", "scale_b"):
+        operand = getattr(instruction, role)
+        if operand is not None:
+            around_unity = operand.format.encode(1.0) + random.integers(-6, 7, (cases, 32, 4))
+            drawn = random.integers(0, operand.format.codes, (cases, 32, 4)) if kind == "bits" else around_unity
+            words[role] = np.ascontiguousarray(drawn.astype(np.uint8)).view(np.uint32)[..., 0]
+    return words
+
+
+def _words(operand: Registers, kind: str, cases: int, random: np.random.Generator) -> NDArray[np.uint32]:
+    """Registers whose every slot holds a code of the class."""
+    row, threads = operand.row, operand.threads
+    if kind == "bits":
+        return random.integers(0, 1 << 32, (cases, *threads, operand.words), dtype=np.uint32)
+    codes = random_codes(row.format, kind, (cases, *threads, operand.regs, operand.slots), random)
+    registers = np.zeros(codes.shape[:-1], np.uint64)
+    for slot in range(operand.slots):
+        registers |= codes[..., slot] << np.uint64(slot * row.container + row.low)
+    wide = np.ascontiguousarray(registers)
+    if row.register_bits > 32:
+        return wide.view(np.uint32).reshape(cases, *threads, operand.words)
+    return wide.astype(np.uint32)
+
+
+def random_matrix(instruction: Instruction, role: str, random: np.random.Generator) -> NDArray[Any]:
+    """Codes of class `plain` for one matrix that the instruction takes: a sparse A is full, and pruned."""
+    operand = getattr(instruction, role)
+    codes = random_codes(operand.format, "plain", operand.shape, random).astype(code_dtype(operand.format))
+    if role != "a" or instruction.pattern is None:
+        return codes
+    fields = random.choice(list(instruction.pattern.rising), instruction.metadata.shape).astype(np.uint8)
+    return instruction.expand(codes, fields, raw=True)

@@ -1,0 +1,448 @@
+"""The rules, readable: one short function each, on Python integers, which never round or overflow.
+
+The backends compute the same codes quickly, and are held to the same tests. Where they differ, this one is right.
+Nothing here depends on the floating-point environment: there is no float arithmetic.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from warpfrag.formats.number_formats import CANONICAL_NANS, FORMATS
+from warpfrag.tensorcore.numbers import MINUS_ZERO, PLUS_ZERO, UNITY, Number, round_code, unpack
+from warpfrag.tensorcore.rules import AlignedSum, Chain, Fma64, Fused, Grouped, IntegerSum, Popcount, Rule
+from warpfrag.tensorcore.tracing import TraceStep, TraceTerm
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from warpfrag.tensorcore.backend_protocol import ProductOperands
+    from warpfrag.tensorcore.rules import Direction
+    from warpfrag.tensorcore.units import Rounding
+
+NAN_F32, NAN_F16, NAN_F64 = (CANONICAL_NANS[name] for name in ("f32", "f16", "f64"))
+QUIET_F64 = 1 << 51
+
+
+def truncated_sum(terms: Sequence[Number], how: AlignedSum) -> tuple[int, int, tuple[int, ...]]:
+    """Align, truncate, add: of every term a multiple of 2**(common - F) is kept, towards zero; the sum is exact.
+
+    The common exponent is the largest exponent of a term that is not zero, and at least `zero_exponent`. Returns
+    the common exponent, the sum and what was kept of each term.
+    """
+    common = max([how.zero_exponent, *(term.exponent for term in terms if term.aligns)])
+    kept = []
+    for term in terms:
+        shift = term.exponent - term.fraction - (common - how.fraction_bits)
+        magnitude = term.significand << shift if shift >= 0 else term.significand >> -shift
+        kept.append(-magnitude if term.negative else magnitude)
+    return common, sum(kept), tuple(kept)
+
+
+def multiply(x: Number, y: Number) -> Number:
+    """The exact product; its exponent is the sum of the exponents and is never renormalised."""
+    negative = x.negative != y.negative
+    if x.is_nan or y.is_nan or (x.is_infinite and y.is_zero) or (x.is_zero and y.is_infinite):
+        return Number(is_nan=True)
+    if x.is_infinite or y.is_infinite:
+        return Number(negative=negative, is_infinite=True)
+    return Number(negative, x.significand * y.significand, x.exponent + y.exponent, x.fraction + y.fraction)
+
+
+def special_sum(terms: Sequence[Number]) -> Number | None:
+    """NaN if any term is NaN or infinities of both signs meet; an infinity if there is one; else None."""
+    signs = {term.negative for term in terms if term.is_infinite}
+    if any(term.is_nan for term in terms) or len(signs) > 1:
+        return Number(is_nan=True)
+    return Number(negative=signs.pop(), is_infinite=True) if signs else None
+
+
+def infinity_code(format_name: str, *, negative: bool) -> int:
+    """The code of an infinity."""
+    fmt = FORMATS[format_name]
+    return (fmt.sign_bit if negative else 0) | (((1 << fmt.exponent) - 1) << fmt.fraction)
+
+
+def round_sum(total: int, exponent: int, rounding: Rounding) -> int:
+    """The rounding that ends a step; the result is never -0.
+
+    RZ-FP32 truncates to f32 and overflows to infinity; RZ-E8M13 to 13 fraction bits; RNE-FP16 takes the nearest
+    f16, ties to even.
+    """
+    if rounding == "RNE-FP16":
+        code = round_code("f16", total < 0, abs(total), exponent, "rn")
+        return 0 if code == FORMATS["f16"].sign_bit else code
+    fraction = 13 if rounding == "RZ-E8M13" else 23
+    code = round_code("f32", total < 0, abs(total), exponent, "rz", fraction=fraction, overflows=True)
+    return 0 if code == FORMATS["f32"].sign_bit else code
+
+
+def fused_step(
+    products: Sequence[Number], c: Number, how: AlignedSum
+) -> tuple[int, int | None, int | None, tuple[int, ...]]:
+    """Truncated fused dot-product-add: products and C in one truncated sum, rounded once.
+
+    Any NaN, infinity times zero, or infinities of both signs give the one NaN code. Returns the result's code, the
+    common exponent, the sum and what was kept of each term (C last); with an infinity or NaN nothing is aligned, and
+    exponent and sum are None.
+    """
+    terms = [*products, c]
+    special = special_sum(terms)
+    if special is not None:
+        negative = special.negative
+        code = how.nan if special.is_nan else infinity_code(how.accumulator, negative=negative)
+        return code, None, None, (0,) * len(terms)
+    common, total, kept = truncated_sum(terms, how)
+    return round_sum(total, common - how.fraction_bits, how.rounding), common, total, kept
+
+
+def scale_product(product: Number, scale: Number) -> Number:
+    """A product times a power of two: only the exponent moves (block-scaled kinds, ue8m0)."""
+    if scale.is_nan:
+        return Number(is_nan=True)
+    moved = product.exponent + scale.exponent
+    return Number(product.negative, product.significand, moved, product.fraction, product.is_infinite, product.is_nan)
+
+
+def group_product(products: Sequence[Number], scale: Number) -> Number:
+    """Sixteen 4-bit products summed exactly, times a scale; the exponent is the scale's alone.
+
+    A group whose products are all zero counts as zero; one that cancels to zero keeps its exponent.
+    """
+    if scale.is_nan:
+        return Number(is_nan=True)
+    point = products[0].fraction
+    total = 0
+    for product in products:
+        magnitude = product.significand << product.exponent  # exponents are 0, 1, 2, ... for e2m1
+        total += -magnitude if product.negative else magnitude
+    if scale.is_zero or all(product.is_zero for product in products):
+        return PLUS_ZERO
+    significand = abs(total) * scale.significand
+    return Number(total < 0, significand, scale.exponent, point + scale.fraction, keeps_exponent=True)
+
+
+def multiply_add(x: Number, y: Number, z: Number, format_name: str, direction: Direction) -> int | None:
+    """x * y + z rounded once, by IEEE 754; None where the result is NaN.
+
+    An exact zero is +0 unless both parts are -0; rounding down makes it -0.
+    """
+    product = multiply(x, y)
+    special = special_sum([product, z])
+    if special is not None:
+        return None if special.is_nan else infinity_code(format_name, negative=special.negative)
+    low = min(product.exponent - product.fraction, z.exponent - z.fraction)
+    total = 0
+    for term in (product, z):
+        magnitude = term.significand << (term.exponent - term.fraction - low)
+        total += -magnitude if term.negative else magnitude
+    negative = total < 0
+    if not total:
+        same_sign = product.is_zero and z.is_zero and product.negative == z.negative
+        negative = product.negative if same_sign else direction == "rm"
+    return round_code(format_name, negative, abs(total), low, direction)
+
+
+def ffma(x: Number, y: Number, z: Number) -> Number:
+    """FFMA, and with one operand fixed FMUL and FADD: f32, to nearest, one NaN code."""
+    code = multiply_add(x, y, z, "f32", "rn")
+    return unpack("f32", NAN_F32 if code is None else code)
+
+
+def chain_f32(a: Sequence[Number], b: Sequence[Number], c: Number) -> Number:
+    """m8n8k4 in software with f32 results: four FFMA from zero, then FADD of C."""
+    total = PLUS_ZERO
+    for x, y in zip(a, b, strict=True):
+        total = ffma(x, y, total)
+    return ffma(c, UNITY, total)
+
+
+def chain_f16(a: Sequence[Number], b: Sequence[Number], c: Number) -> Number:
+    """m8n8k4 in software with f16 results: (c + (a0 b0 + a1 b1)) + (a2 b2 + a3 b3) in f32, each rounded."""
+    low = ffma(a[1], b[1], ffma(a[0], b[0], MINUS_ZERO))
+    high = ffma(a[3], b[3], ffma(a[2], b[2], MINUS_ZERO))
+    return ffma(ffma(c, UNITY, low), UNITY, high)
+
+
+def convert_f16(number: Number) -> int:
+    """F2FP: the nearest f16, ties to even; every NaN is the canonical one."""
+    if number.is_nan:
+        return NAN_F16
+    if number.is_infinite:
+        return infinity_code("f16", negative=number.negative)
+    return round_code("f16", number.negative, number.significand, number.exponent - number.fraction, "rn")
+
+
+def add_c(c: Number, part: Number, format_name: str) -> int:
+    """FADD or HADD2: C plus what the tensor core gave, to nearest."""
+    code = multiply_add(c, UNITY, part, format_name, "rn")
+    if code is None:
+        return NAN_F16 if format_name == "f16" else NAN_F32
+    return code
+
+
+def fma_f64(a: Number, b: Number, c: Number, direction: Direction) -> int:
+    """One link of DMMA's chain: fused, with IEEE zeros, subnormals and overflow.
+
+    A NaN operand comes through, quieted, with its sign and payload: B's before C's before A's. A NaN made here
+    (infinity times zero, infinities of both signs) is the canonical one.
+    """
+    for operand in (b, c, a):
+        if operand.is_nan:
+            return operand.code | QUIET_F64
+    code = multiply_add(a, b, c, "f64", direction)
+    return NAN_F64 if code is None else code
+
+
+def add_integers(products: Sequence[int], c: int, *, satfinite: bool) -> int:
+    """The exact sum, then clamped once or wrapped to 32 bits; as a code."""
+    total = sum(products, c)
+    if satfinite:
+        total = min(max(total, -(1 << 31)), (1 << 31) - 1)
+    return total & 0xFFFFFFFF
+
+
+def count_bits(a: Sequence[int], b: Sequence[int], bitop: str) -> int:
+    """The number of ones of A xor B, or of A and B."""
+    return sum((x ^ y) if bitop == "xor" else (x & y) for x, y in zip(a, b, strict=True))
+
+
+class OutputOperands(NamedTuple):
+    """What one output of one instruction depends on: codes of A's stored elements and of the B elements they meet."""
+
+    a: Sequence[int]
+    b: Sequence[int]
+    c: int
+    scale_a: Sequence[int] = ()
+    scale_b: Sequence[int] = ()
+
+
+Trace = list[TraceStep]
+
+
+def compute(rule: Rule, codes: OutputOperands, trace: Trace | None = None) -> int:
+    """One instruction for one output; its steps are added to `trace`, if there is one."""
+    match rule:
+        case Fused():
+            return _fused(rule, codes, trace)
+        case Grouped():
+            return _grouped(rule, codes, trace)
+        case Chain():
+            return _chain(rule, codes, trace)
+        case Fma64():
+            return _fma_chain(rule, codes, trace)
+        case IntegerSum():
+            return _integer(rule, codes, trace)
+        case Popcount():
+            return _popcount(rule, codes, trace)
+    msg = f"no such rule: {rule}"
+    raise TypeError(msg)
+
+
+def _fused(rule: Fused, codes: OutputOperands, trace: Trace | None) -> int:
+    """The steps one after the other; then C, where it comes last; then D's format, where it is another."""
+    format_a, format_b = rule.multiplicands
+    a = [_unpack(format_a, convert(code, rule.a, format_a)) for code in codes.a]
+    b = [_unpack(format_b, convert(code, rule.b, format_b)) for code in codes.b]
+    c = unpack(rule.c_read_as, convert(codes.c, rule.c, rule.c_read_as))
+    scale = _scales(rule, codes)
+    accumulator = rule.sum.accumulator
+    start, onto = (PLUS_ZERO, "zero") if rule.adds_c_last else (c, "c")
+    code = 0
+    for places in rule.steps:
+        products = [multiply(a[place], b[place]) for place in places]
+        if scale:
+            block = rule.k // rule.scales
+            products = [
+                scale_product(product, scale[place // block]) for product, place in zip(products, places, strict=True)
+            ]
+        name = f"{'scaled' if scale else 'fused'} step of {len(places)} products onto {onto}"
+        code = _aligned_step(rule.sum, name, [f"k={place}" for place in places], products, start, trace)
+        start, onto = unpack(accumulator, code), "previous"
+    if rule.adds_c_last:
+        code = add_c(c, start, rule.d)
+        if trace is not None:
+            terms = (_term("previous", start), _term("C", c))
+            trace.append(_unaligned(rule, "C + previous", terms, code, "RN"))
+    elif rule.d != accumulator:
+        code = convert_f16(start)
+        if trace is not None:
+            trace.append(_unaligned(rule, "previous to f16", (_term("previous", start),), code, "RN"))
+    return code
+
+
+def _grouped(rule: Grouped, codes: OutputOperands, trace: Trace | None) -> int:
+    """One step, whose terms are groups of products."""
+    products = [multiply(_unpack(rule.a, x), _unpack(rule.b, y)) for x, y in zip(codes.a, codes.b, strict=True)]
+    scales = _scales(rule, codes)
+    block = rule.k // rule.scales
+    starts = range(0, rule.k, rule.group)
+    groups = [group_product(products[first : first + rule.group], scales[first // block]) for first in starts]
+    names = [f"k={first}..{first + rule.group - 1}" for first in starts]
+    name = f"grouped step of {rule.k} products onto c"
+    return _aligned_step(rule.sum, name, names, groups, unpack(rule.c, codes.c), trace)
+
+
+def _aligned_step(
+    how: AlignedSum, name: str, names: list[str], products: list[Number], start: Number, trace: Trace | None
+) -> int:
+    """One truncated sum, and its entry in the trace."""
+    code, common, total, kept = fused_step(products, start, how)
+    if trace is not None:
+        start_name = {"c": "C", "zero": "0", "previous": "previous"}[name.rpartition(" ")[2]]
+        grid = None if common is None else Fraction(2) ** (common - how.fraction_bits)
+        terms = tuple(
+            _term(term, number, part, grid)
+            for term, number, part in zip([*names, start_name], [*products, start], kept, strict=True)
+        )
+        bits = None if common is None else how.fraction_bits
+        trace.append(TraceStep(name, terms, common, bits, total, how.rounding, how.accumulator, code))
+    return code
+
+
+def _chain(rule: Chain, codes: OutputOperands, trace: Trace | None) -> int:
+    """m8n8k4 in software, by `chain_f32` or `chain_f16`."""
+    a, b = [_unpack(rule.a, code) for code in codes.a], [_unpack(rule.b, code) for code in codes.b]
+    c = unpack("f32", convert(codes.c, rule.c, "f32"))
+    if rule.d == "f32":
+        name = "C + fma(a3, b3, fma(a2, b2, fma(a1, b1, fma(a0, b0, 0)))) in f32"
+        code = chain_f32(a, b, c).code
+    else:
+        name = "(C + fma(a1, b1, a0 * b0)) + fma(a3, b3, a2 * b2) in f32, then f16"
+        code = convert_f16(chain_f16(a, b, c))
+    if trace is not None:
+        terms = (*(_term(f"k={k}", multiply(x, y)) for k, (x, y) in enumerate(zip(a, b, strict=True))), _term("C", c))
+        trace.append(_unaligned(rule, name, terms, code, "RN after each"))
+    return code
+
+
+def _fma_chain(rule: Fma64, codes: OutputOperands, trace: Trace | None) -> int:
+    """c = fma(a, b, c) with k ascending."""
+    code = codes.c
+    for k, (a, b) in enumerate(zip(codes.a, codes.b, strict=True)):
+        x, y, c = unpack("f64", a), unpack("f64", b), unpack("f64", code)
+        code = fma_f64(x, y, c, rule.rounding)
+        if trace is not None:
+            terms = (_term(f"k={k}", multiply(x, y)), _term("C", c))
+            trace.append(_unaligned(rule, "fma(a, b, c)", terms, code, rule.rounding.upper()))
+    return code
+
+
+def _integer(rule: IntegerSum, codes: OutputOperands, trace: Trace | None) -> int:
+    """The exact sum of integer products and C."""
+    a, b, s32 = FORMATS[rule.a], FORMATS[rule.b], FORMATS["s32"]
+    products = [int(a.decode(x)) * int(b.decode(y)) for x, y in zip(codes.a, codes.b, strict=True)]
+    start = int(s32.decode(codes.c))
+    code = add_integers(products, start, satfinite=rule.clamps)
+    if trace is not None:
+        terms = (*(_integer_term(f"k={k}", value) for k, value in enumerate(products)), _integer_term("C", start))
+        trace.append(_unaligned(rule, "exact sum", terms, code, "clamped once" if rule.clamps else "mod 2**32"))
+    return code
+
+
+def _popcount(rule: Popcount, codes: OutputOperands, trace: Trace | None) -> int:
+    """C plus the population count of a bit operation."""
+    ones, start = count_bits(codes.a, codes.b, rule.operation), int(FORMATS["s32"].decode(codes.c))
+    code = add_integers([ones], start, satfinite=False)
+    if trace is not None:
+        terms = (_integer_term("popcount", ones), _integer_term("C", start))
+        trace.append(_unaligned(rule, f"C + popcount(A {rule.operation} B)", terms, code, "mod 2**32"))
+    return code
+
+
+def _scales(rule: Rule, codes: OutputOperands) -> list[Number]:
+    """The scale factor of each block: that of A's row times that of B's column."""
+    name = rule.scale_format
+    return [multiply(unpack(name, x), unpack(name, y)) for x, y in zip(codes.scale_a, codes.scale_b, strict=True)]
+
+
+_unpack = lru_cache(1 << 12)(unpack)  # few elements are ever new: a row of A meets every column of B
+
+
+def _unaligned(rule: Rule, name: str, terms: tuple[TraceTerm, ...], code: int, rounding: str) -> TraceStep:
+    """A step that does not align its terms."""
+    return TraceStep(name, terms, None, None, None, rounding, rule.d, code)
+
+
+@lru_cache(1 << 12)
+def convert(code: int, source: str, target: str) -> int:
+    """An exact conversion to a wider format (F2FP of fp8, HADD2.F32 of C); NaN becomes the target's canonical one."""
+    if source == target:
+        return code
+    number = unpack(source, code)
+    if number.is_nan:
+        return NAN_F16 if target == "f16" else NAN_F32
+    if number.is_infinite:
+        return infinity_code(target, negative=number.negative)
+    return round_code(target, number.negative, number.significand, number.exponent - number.fraction, "rn")
+
+
+def _term(name: str, number: Number, kept: int = 0, grid: Fraction | None = None) -> TraceTerm:
+    """A term of the trace; without a grid nothing is lost."""
+    if not number.is_finite:
+        infinity = -math.inf if number.negative else math.inf
+        return TraceTerm(name, math.nan if number.is_nan else infinity, None, 0, Fraction(0))
+    exponent = number.exponent if number.aligns else None
+    lost = Fraction(0) if grid is None else number.value - kept * grid
+    return TraceTerm(name, number.value, exponent, kept, lost)
+
+
+def _integer_term(name: str, value: int) -> TraceTerm:
+    """A term of an exact sum of integers."""
+    return TraceTerm(name, Fraction(value), None, value, Fraction(0))
+
+
+def chain(rule: Rule, codes: OutputOperands, trace: Trace | None = None) -> int:
+    """One output of any multiple of the instruction's K: the D of one instruction is the C of the next."""
+    code = codes.c
+    for index in range(len(codes.a) // rule.stored):
+        stored = slice(index * rule.stored, (index + 1) * rule.stored)
+        scales = slice(index * rule.scales, (index + 1) * rule.scales)
+        part = OutputOperands(codes.a[stored], codes.b[stored], code, codes.scale_a[scales], codes.scale_b[scales])
+        code = compute(rule, part, trace)
+    return code
+
+
+def trace(
+    rule: Rule,
+    a: Sequence[int],
+    b: Sequence[int],
+    c: int,
+    *,
+    columns: Sequence[int] | None = None,
+    scale_a: Sequence[int] = (),
+    scale_b: Sequence[int] = (),
+) -> list[TraceStep]:
+    """Every step of one output: `a` is a row of A (stored elements), `b` a column of B, all codes.
+
+    A sparse rule needs `columns`, the logical column of each stored element.
+    """
+    met = [int(b[column]) for column in (range(len(b)) if columns is None else columns)]
+    steps: Trace = []
+    row, scales = [int(code) for code in a], [[int(code) for code in scale] for scale in (scale_a, scale_b)]
+    chain(rule, OutputOperands(row, met, int(c), *scales), steps)
+    return steps
+
+
+def matmul(rule: Rule, operands: ProductOperands) -> NDArray[Any]:
+    """D's codes, one output at a time."""
+    lists: list[Any] = [None if array is None else array.tolist() for array in operands]
+    a, b, c, columns, scale_a, scale_b = lists
+    out = operands.c.astype(f"uint{max(8, FORMATS[rule.d].bits)}")
+    for tile, i, j in itertools.product(*(range(extent) for extent in out.shape)):
+        met = range(len(b[tile])) if columns is None else columns[tile][i]
+        codes = OutputOperands(
+            a[tile][i],
+            [b[tile][k][j] for k in met],
+            c[tile][i][j],
+            () if scale_a is None else scale_a[tile][i],
+            () if scale_b is None else [scales[j] for scales in scale_b[tile]],
+        )
+        out[tile, i, j] = chain(rule, codes)
+    return out

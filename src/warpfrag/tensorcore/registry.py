@@ -1,0 +1,201 @@
+"""Look instructions up: `get` one by its name, `find` those that answer a description."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from warpfrag.errors import IllegalInstruction, quote
+from warpfrag.isa.alias_source import MAX_SOURCE, is_plain
+from warpfrag.isa.instruction_names import head
+from warpfrag.isa.legality import check_selector, is_tensor_text, resolve
+from warpfrag.isa.qualifiers import Form, Shape
+from warpfrag.isa.rows import forms, forms_on, is_legal
+from warpfrag.isa.targets import read_target, targets
+from warpfrag.isa.tcgen05_forms import TensorForm, listed_forms
+from warpfrag.isa.tcgen05_spelling import PREFIX
+from warpfrag.tables import read_table
+from warpfrag.tensorcore.instruction import Instruction
+from warpfrag.tensorcore.instruction_types import instruction_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from warpfrag.isa.aliases import Aliases
+
+LARGEST_EXTENT = 1 << 12
+MAX_LISTED = 60  # choices that an error names; of more, only those that are near
+
+
+def get(
+    name: str | Instruction,
+    target: str | None = None,
+    selector: int | None = None,
+    *,
+    m: int | None = None,
+    n: int | None = None,
+    k: int | None = None,
+    a: str | None = None,
+    b: str | None = None,
+    d: str | None = None,
+    scale_type: str | None = None,
+) -> Instruction:
+    """The instruction that a PTX text names: the same object for every spelling of it.
+
+    IllegalInstruction, with a reason and the nearest legal spellings, if there is none, or not on this target or
+    with this sparsity selector. wmma has the fragments of the target's architecture, and of sm_90 without one.
+    A product of tcgen05 says neither shape nor types: they are `m`, `n`, `a`, `b` and `d`, and where a kind has several
+    `k` and `scale_type`; or its name has them behind its words. Without any it is the spelling alone.
+    """
+    shape = {"m": m, "n": n, "k": k, "a": a, "b": b, "d": d, "scale_type": scale_type}
+    if any(entry is not None for entry in shape.values()):
+        return _typed(name, target, selector, shape)
+    if isinstance(name, Instruction):
+        target = target or name.arch or None
+        name = name.name
+    if not isinstance(name, str):
+        resolve(name)  # which says what is wrong with it
+    if target is not None:
+        target = read_target(target, head(name)).name
+    if is_tensor_text(name):  # its operands matter
+        return _look_up(name[:MAX_SOURCE], target)
+    instruction = _get(head(name), target) if is_plain(name) else _look_up(name[:MAX_SOURCE], target)
+    if selector is not None:
+        check_selector(instruction.form, selector)
+    return instruction
+
+
+def _typed(
+    name: str | Instruction, target: str | None, selector: int | None, shape: dict[str, int | str | None]
+) -> Instruction:
+    """The product of tcgen05 with this shape and these types."""
+    for what, entry in shape.items():
+        is_size = what in ("m", "n", "k")
+        if entry is not None and (isinstance(entry, bool) or not isinstance(entry, int if is_size else str)):
+            expected = "an integer" if is_size else "a text such as f16"
+            raise IllegalInstruction(quote(name), f"{what} is {expected}, got {quote(entry)}")
+    text = name
+    if isinstance(text, Instruction):
+        text = text.form.spelling.name if isinstance(text.form, TensorForm) else text.name
+    if not isinstance(text, str):
+        resolve(text)  # which says what is wrong with it
+    form = resolve(text, target and read_target(target, head(text)).name, selector, **shape)
+    return instruction_of(form, "")
+
+
+def aliases(instruction: str | Instruction) -> Aliases:
+    """What an instruction is called elsewhere: in CuTe, in machine code by target, in LLVM's NVVM and in MLIR.
+
+    >>> names = aliases("mma.m16n8k16.f32.f16.f16.f32")
+    >>> names["cute"], names["sass"]["sm_90"], names["nvvm"]
+    ('SM80_16x8x16_F32F16F16F32_TN', 'HMMA.16816.F32', 'llvm.nvvm.mma.m16n8k16.row.col.f32.f32')
+    """
+    from warpfrag.isa.aliases import aliases_of
+    from warpfrag.isa.tcgen05_names import cute_names, mlir_name, nvvm_names, sass_name
+
+    form = get(instruction).form
+    if isinstance(form, TensorForm):
+        atoms, intrinsics = cute_names(form.spelling), nvvm_names(form.spelling)
+        machine = sass_name(form.spelling)
+        return {
+            "cute": next(iter(atoms), None),
+            "sass": dict.fromkeys(form.targets, machine) if machine else {},
+            "nvvm": next(iter(intrinsics), None),
+            "mlir": mlir_name(form.spelling),
+            "also": (*atoms[1:], *intrinsics[1:]),
+        }
+    return aliases_of(form)
+
+
+def find(
+    *,
+    target: str | None = None,
+    op: str | None = None,
+    shape: str | tuple[int, ...] | None = None,
+    a: str | None = None,
+    b: str | None = None,
+    c: str | None = None,
+    d: str | None = None,
+    kind: str | None = None,
+    sparse: bool | None = None,
+) -> list[Instruction]:
+    """Every instruction that answers all of the questions asked; all of them if none is asked.
+
+    Element types may have their nicknames: `fp8` finds e4m3 and e5m2, `nvfp4` what has ue4m3 scales besides e2m1.
+    tcgen05 has fifteen thousand products: they are listed where something is asked, and `op="tcgen05"` asks for all.
+    """
+    from warpfrag.isa.nicknames import ROLES, nickname
+
+    wanted = {"op": op, "shape": _shape_text(shape), "a": a, "b": b, "c": c, "d": d, "kind": kind}
+    asked = {field: choice for field, choice in wanted.items() if choice is not None}
+    nicknamed = {role: called for role in ROLES if (called := nickname(asked.get(role)))}
+    asked = {field: choice for field, choice in asked.items() if field not in nicknamed}
+    if target is not None:
+        target = read_target(target, f"find(target={quote(target)})").name
+    everything: list[Form] = [*(forms() if asked or target is None else forms_on(target))]
+    is_asked = any(choice is not None for choice in (*wanted.values(), target, sparse))
+    if is_asked and (asked or target is None or target in read_table("tcgen05")["targets"]["all"]):
+        everything += listed_forms()
+    if isinstance(asked.get("op"), str) and asked["op"] == PREFIX:
+        everything = [form for form in everything if form.op.startswith(f"{PREFIX}.")]
+        del asked["op"]
+    for field, choice in asked.items():
+        _check_answer(field, choice, (str(getattr(form, field)) for form in everything))
+    if not (sparse is None or isinstance(sparse, bool)):
+        question = f"find(sparse={quote(sparse)})"
+        raise IllegalInstruction(question, "sparse is True, False or None")
+    return [
+        instruction_of(form, _fragment_arch(form, target))
+        for form in everything
+        if all(str(getattr(form, field)) == choice for field, choice in asked.items())
+        and all(called.fits(form, role) for role, called in nicknamed.items())
+        and (sparse is None or ("metadata" in form.operation.homes) == sparse)
+        and (target is None or is_legal(form, target))
+    ]
+
+
+def _look_up(text: str, target: str | None) -> Instruction:
+    form = resolve(text, target)
+    return instruction_of(form, _fragment_arch(form, target))
+
+
+_get = lru_cache(maxsize=4096)(_look_up)  # a program asks for the same few names again and again; sources are not kept
+
+
+def _shape_text(shape: str | tuple[int, ...] | None) -> str | None:
+    """A shape as PTX writes it."""
+    if isinstance(shape, tuple) and len(shape) in (2, 3) and all(isinstance(extent, int) for extent in shape):
+        return str(Shape(*shape)) if all(0 < extent <= LARGEST_EXTENT for extent in shape) else quote(shape)
+    if shape is None or isinstance(shape, str):
+        return shape
+    question = f"find(shape={quote(shape)})"
+    raise IllegalInstruction(question, "expected a text such as 'm16n8k16' or a tuple such as (16, 8, 16)")
+
+
+def _check_answer(field: str, choice: str, answers: Iterable[str]) -> None:
+    """Refuse a question that no instruction can answer: it is a typing error more often than not."""
+    known = [answer for answer in dict.fromkeys(answers) if answer]
+    if not isinstance(choice, str) or (choice and choice not in known):
+        question = f"find({field}={quote(choice)})"
+        raise IllegalInstruction(question, f"no instruction has it; {field} is {_expected(choice, known)}")
+
+
+def _expected(choice: object, known: list[str]) -> str:
+    """What could be asked for: everything, or of many what is near."""
+    if len(known) <= MAX_LISTED:
+        return f"one of {', '.join(known)}"
+    from difflib import get_close_matches
+
+    near = get_close_matches(str(choice)[:20], known, n=8, cutoff=0)
+    return f"one of {len(known)}, such as {', '.join(near)}"
+
+
+def _fragment_arch(form: Form, target: str | None) -> str:
+    """Whose wmma fragments to use; nobody's where the ISA fixes them."""
+    if form.operation.fragments == "fixed":
+        return ""
+    if target:
+        return targets()[target].arch
+    from warpfrag.isa.operands import measured_architectures  # only wmma asks
+
+    return measured_architectures()[0]

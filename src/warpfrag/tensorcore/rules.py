@@ -1,0 +1,112 @@
+"""What a tensor core computes: a small closed set of rules, each with its own few numbers. Plain Python, no arrays.
+
+    Fused      products and C aligned to the largest exponent, truncated, added, rounded once per step
+    Scaled     the same, with a power of two for each block of A's row and B's column
+    Grouped    exact sums of groups of 4-bit products, each times its scale factors, then one truncated sum
+    Chain      ordinary f32 multiply-adds, four products long (m8n8k4 in software)
+    Fma64      a chain of f64 fused multiply-adds
+    Integer    an exact sum, wrapped or clamped
+    Popcount   C plus the count of ones of a bit operation
+
+A rule says what becomes of one output. The output depends on one row of A, one column of B and one C, on nothing
+else; a longer K is a chain, in which D is the next C. `reference` reads a rule and computes, one output at a time;
+a backend compiles a rule into a kernel for many. Neither depends on PTX names or architectures.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from warpfrag.layout.frozen import frozen_dataclass
+
+if TYPE_CHECKING:
+    from warpfrag.tensorcore.units import Rounding
+
+Direction = Literal["rn", "rz", "rm", "rp"]
+BitOperation = Literal["xor", "and"]
+
+
+@frozen_dataclass(kw_only=True)
+class Rule:
+    """What every rule has: K of one instruction, the formats, and whether A is stored without its zeros."""
+
+    k: int
+    a: str
+    b: str
+    c: str
+    d: str
+    is_sparse: bool = False
+    scales: int = 0
+    """Scale factors per row of A and column of B in one instruction."""
+    scale_format: str = ""
+
+    @property
+    def stored(self) -> int:
+        """Stored elements per row of A in one instruction."""
+        return self.k // 2 if self.is_sparse else self.k
+
+
+@frozen_dataclass
+class AlignedSum:
+    """How one step adds its terms; the fields are those of `tables/arithmetic.toml`."""
+
+    fraction_bits: int
+    zero_exponent: int
+    rounding: Rounding
+    accumulator: str
+    nan: int
+
+
+@frozen_dataclass(kw_only=True)
+class Fused(Rule):
+    """Truncated fused dot-product-adds, one per step.
+
+    A step is a tuple of places: the stored elements of A's row that it adds. The first step adds to C, or to zero where
+    `adds_c_last`; each of the others to what the one before gave. `multiplicands` are the formats that A and B
+    are converted to first, `c_read_as` the one that C is. Where D is not the accumulator's format, D is rounded to it.
+    """
+
+    sum: AlignedSum
+    steps: tuple[tuple[int, ...], ...]
+    multiplicands: tuple[str, str]
+    c_read_as: str
+    adds_c_last: bool = False
+
+
+@frozen_dataclass(kw_only=True)
+class Scaled(Fused):
+    """Fused, and every product is multiplied by the powers of two of its block."""
+
+
+@frozen_dataclass(kw_only=True)
+class Grouped(Rule):
+    """Groups of products summed exactly, scaled, then truncated and added like the terms of a fused step."""
+
+    sum: AlignedSum
+    group: int
+
+
+@frozen_dataclass(kw_only=True)
+class Chain(Rule):
+    """m8n8k4 in software. D says which: `reference.chain_f32` or `reference.chain_f16`."""
+
+
+@frozen_dataclass(kw_only=True)
+class Fma64(Rule):
+    """c = fma(a, b, c), k ascending."""
+
+    rounding: Direction
+
+
+@frozen_dataclass(kw_only=True)
+class IntegerSum(Rule):
+    """The exact sum of C and all products, clamped once to 32 bits, or wrapped."""
+
+    clamps: bool
+
+
+@frozen_dataclass(kw_only=True)
+class Popcount(Rule):
+    """C plus the count of ones of A `operation` B, wrapped."""
+
+    operation: BitOperation

@@ -1,0 +1,159 @@
+"""Products split into blocks of outputs, and run on threads, whatever the rule and the backend.
+
+Tiles are distributed whole while there are many small ones; a large tile is split along its rows, or along its columns
+where it has more of those. Compiled code and numpy run without the GIL, so plain threads are enough.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from warpfrag.errors import InvalidOperand, quote
+from warpfrag.tensorcore.backend_protocol import Grain, OutputBlock, ProductOperands
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from warpfrag.tensorcore.backend_protocol import ProductKernel, Task
+
+SMALL = 1 << 19
+"""Multiply-adds below which a thread costs more than it saves."""
+LARGE_TILE = 1 << 21
+"""Multiply-adds from which one tile is split into blocks."""
+
+
+def check_threads(threads: object) -> None:
+    """Refuse what is no number of threads, however small the work."""
+    if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
+        msg = f"threads is an integer from 1 on, or None for every core; got {quote(threads)}"
+        raise InvalidOperand(msg)
+
+
+def count_threads(requested: int | None, work: int) -> int:
+    """How many threads to use for `work` multiply-adds: one where it is small, else those asked for, or every core."""
+    if work < SMALL:
+        return 1
+    if requested is not None:
+        return requested
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def is_split(operands: ProductOperands) -> bool:
+    """Whether tiles are large enough to be split into blocks."""
+    return bool(operands.work >= LARGE_TILE * operands.c.shape[0])
+
+
+def run(kernel: ProductKernel, operands: ProductOperands, threads: int | None, k: int) -> NDArray[Any]:
+    """D's codes. A K too long for the kernel is run in parts, multiples of `k`: the D of one is the C of the next."""
+    depth, width = operands.b.shape[1:]
+    max_depth = kernel.max_depth(operands.c.shape[1], width)
+    if depth <= max_depth:
+        return run_at_once(kernel, operands, threads)
+    code = operands.c
+    for first in range(0, depth, max_depth):
+        part = part_of_k(operands._replace(c=code), first // k, min(first + max_depth, depth) // k, depth // k)
+        code = run_at_once(kernel, part, threads)
+    return code
+
+
+def part_of_k(operands: ProductOperands, first: int, last: int, instructions: int) -> ProductOperands:
+    """The operands of the instructions `first` to before `last`, of all along K."""
+    a, b, c, columns, scale_a, scale_b = operands
+
+    def some(array: NDArray[Any], axis: int) -> NDArray[Any]:
+        each = array.shape[axis] // instructions
+        return array[(slice(None),) * axis + (slice(first * each, last * each),)]
+
+    return ProductOperands(
+        some(a, 2),
+        some(b, 1),
+        c,
+        None if columns is None else some(columns, 2) - first * (b.shape[1] // instructions),
+        None if scale_a is None else some(scale_a, 2),
+        None if scale_b is None else some(scale_b, 1),
+    )
+
+
+def run_at_once(kernel: ProductKernel, operands: ProductOperands, threads: int | None) -> NDArray[Any]:
+    """D's codes, with all of K at once: tiles whole or split, on one thread or several."""
+    work = operands.work
+    threads = count_threads(threads, work)
+    if work >= LARGE_TILE * operands.c.shape[0]:
+        return run_split(kernel, operands, threads)
+    if threads == 1:
+        return kernel.run_whole(operands)
+    job = kernel.start(operands)
+    blocks = blocks_of_tiles(operands.c.shape, kernel.grain.pieces_per_thread * threads)
+    run_all([partial(job.run, block) for block in blocks], threads)
+    return job.out
+
+
+def run_split(kernel: ProductKernel, operands: ProductOperands, threads: int) -> NDArray[Any]:
+    """D's codes: tile after tile, each split into blocks."""
+    job = kernel.start(operands)
+    for tile in range(operands.c.shape[0]):
+        run_all(job.prepare(tile, 4 * threads), threads)
+        blocks = blocks_of_tile(tile, operands.c.shape, kernel.grain, threads)
+        run_all([partial(job.run, block) for block in blocks], threads)
+    return job.out
+
+
+def blocks_of_tiles(shape: tuple[int, ...], pieces: int) -> list[OutputBlock]:
+    """Blocks of whole tiles, in about so many pieces."""
+    tiles, height, width = shape
+    return [OutputBlock(first, last, 0, height, 0, width) for first, last in split(tiles, pieces)]
+
+
+def blocks_of_tile(tile: int, shape: tuple[int, ...], grain: Grain, threads: int) -> list[OutputBlock]:
+    """Blocks of one tile, along its longer side."""
+    _tiles, height, width = shape
+    strips, blocks = -(-height // grain.rows), -(-width // grain.columns)
+    pieces = grain.pieces_per_thread * threads
+    if strips >= blocks:
+        spans = split(strips, max(pieces, -(-height // grain.max_rows)))
+        rows = [(first * grain.rows, min(last * grain.rows, height)) for first, last in spans]
+        return [OutputBlock(tile, tile + 1, first, last, 0, width) for first, last in rows]
+    spans = split(blocks, pieces)
+    columns = [(first * grain.columns, min(last * grain.columns, width)) for first, last in spans]
+    return [OutputBlock(tile, tile + 1, 0, height, first, last) for first, last in columns]
+
+
+def split(count: int, pieces: int) -> list[tuple[int, int]]:
+    """The bounds of at most `pieces` parts of range(count), about equal."""
+    pieces = min(count, pieces)
+    return list(pairwise(count * piece // pieces for piece in range(pieces + 1)))
+
+
+def run_all(tasks: Iterable[Task], threads: int) -> None:
+    """Run the tasks on that many threads, the calling one among them; each takes the next task when it is free."""
+    waiting = deque(tasks)
+
+    def work() -> None:
+        while True:
+            try:
+                task = waiting.popleft()
+            except IndexError:
+                return
+            task()
+
+    helpers = min(threads, len(waiting)) - 1
+    if helpers < 1:
+        work()
+        return
+    from concurrent.futures import ThreadPoolExecutor  # which imports a good deal more
+
+    with ThreadPoolExecutor(helpers) as pool:
+        started = [pool.submit(work) for _ in range(helpers)]
+        try:
+            work()
+        except BaseException:
+            waiting.clear()  # an interrupt ends the work of the others too
+            raise
+        for helper in started:
+            helper.result()

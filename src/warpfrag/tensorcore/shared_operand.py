@@ -1,0 +1,158 @@
+"""Operands in shared memory: a matrix stored as a descriptor says, read back, and the byte address of each element.
+
+B of wgmma always lies there, and A may; `Shared` is such a tile, with the descriptor that reads it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, SupportsIndex
+
+from warpfrag.errors import InvalidOperand, quote
+from warpfrag.layout.coordinates import check_flag
+from warpfrag.layout.frozen import frozen_dataclass
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+    from warpfrag.formats.arrays import Array, Bytes
+    from warpfrag.formats.number_formats import Format, Rounding
+    from warpfrag.smem.descriptor import Descriptor
+    from warpfrag.smem.shared_memory import Memory
+
+
+@frozen_dataclass(eq=False)
+class Shared:
+    """A tile in shared memory: bytes, of which leading axes are a batch; its descriptor; whether it is MN-major."""
+
+    memory: Bytes
+    descriptor: Descriptor
+    trans: bool = False
+
+    def __repr__(self) -> str:
+        """How large it is, and its descriptor."""
+        return f"<Shared {self.memory.shape}, {self.descriptor}{', MN-major' if self.trans else ''}>"
+
+
+class InShared:
+    """What an operand of wgmma can do that may lie in shared memory; its role, format, shape and codes are its own."""
+
+    staged: bool
+    descriptor_kind: ClassVar[str] = "wgmma"
+
+    if TYPE_CHECKING:
+
+        @property
+        def role(self) -> str:
+            """One of a and b."""
+
+        @property
+        def format(self) -> Format:
+            """What one element is."""
+
+        @property
+        def shape(self) -> tuple[int, ...]:
+            """Rows and columns."""
+
+        @property
+        def described(self) -> str:
+            """How an error names it."""
+
+        def codes(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> Array:
+            """The unsigned codes of a matrix."""
+
+    @property
+    def turnable(self) -> tuple[int, ...]:
+        """The bits of the types that may be MN-major."""
+        from warpfrag.smem.descriptor import TURNABLE
+
+        return (TURNABLE,)
+
+    def addresses(self, desc: Descriptor | int, trans: bool = False) -> NDArray[np.int64]:  # noqa: FBT001, FBT002 (promised so)
+        """The byte at which each element lies that a descriptor reads; of b1 the byte that holds it."""
+        return self.memory(desc, trans=trans).addresses(self._extents, self.format.bits)
+
+    def memory(self, desc: Descriptor | int, *, trans: bool = False) -> Memory:
+        """How the operand lies in shared memory under a descriptor."""
+        if not self.staged:
+            msg = f"{self.described} lies in registers: only A and B of wgmma can lie in shared memory"
+            raise InvalidOperand(msg)
+        if check_flag("trans", trans) and self.format.bits not in self.turnable:
+            types = " and ".join(f"{bits}-bit" for bits in self.turnable)
+            msg = (
+                f"{self.described} is K-major: only {types} types can be MN-major (trans), and it is {self.format.name}"
+            )
+            raise InvalidOperand(msg)
+        return as_descriptor(desc, self.descriptor_kind).memory(self.role, trans=trans)
+
+    def descriptors(
+        self, *, k: int | None = None, swizzle: int | None = None, trans: bool = False, start: int = 0
+    ) -> list[Descriptor]:
+        """The descriptors of a tile that lies without gaps, one for each instruction along its k.
+
+        The tile has `k` columns of A or rows of B, by default those of one instruction. The second descriptor less
+        the first is how far to advance. Without a `swizzle` the widest is taken that the lines of the tile fill.
+        """
+        from warpfrag.smem.descriptor import compact
+
+        self.memory(0, trans=trans)  # refuses a type that cannot be turned
+        return compact(self, trans=trans, swizzle=swizzle, k=k, start=start)
+
+    def store(
+        self,
+        matrix: ArrayLike,
+        desc: Descriptor | int | None = None,
+        *,
+        trans: bool = False,
+        raw: bool = False,
+        rounding: Rounding = None,
+    ) -> Shared:
+        """The operand in shared memory, as a descriptor reads it; a good one is made if none is given.
+
+        Leading axes are a batch. Bytes between the elements are 0. Refused where elements would overlap.
+        """
+        import numpy as np
+
+        codes = self.codes(matrix, raw=raw, rounding=rounding)
+        descriptor = self.descriptors(trans=trans)[0] if desc is None else as_descriptor(desc, self.descriptor_kind)
+        memory = self.memory(descriptor, trans=trans)
+        empty = np.zeros((*codes.shape[:-2], memory.size(self._extents, self.format.bits)), np.uint8)
+        return Shared(memory.write(empty, codes, self.format.bits), descriptor, trans)
+
+    def load(self, tile: Shared, *, raw: bool = False) -> Array:
+        """The matrix that lies in shared memory, in the natural dtype, or as unsigned codes with `raw=True`."""
+        from warpfrag.formats.codes import from_codes
+
+        codes = self.read(tile)
+        return codes if check_flag("raw", raw) else from_codes(self.format, codes)
+
+    def read(self, tile: Shared) -> Array:
+        """The codes of a tile, refused where its descriptor leads beyond its memory."""
+        from warpfrag.formats.codes import code_dtype
+
+        if not isinstance(tile, Shared):
+            msg = f"{self.described}: expected a Shared, which `store` gives; got {quote(tile)}"
+            raise InvalidOperand(msg)
+        memory = self.memory(tile.descriptor, trans=tile.trans)
+        return memory.read(tile.memory, self._extents, self.format.bits).astype(code_dtype(self.format))
+
+    @property
+    def _extents(self) -> tuple[int, int]:
+        rows, cols = self.shape
+        return rows, cols
+
+
+def as_descriptor(desc: object, kind: str = "wgmma") -> Descriptor:
+    """A descriptor, or the one that a word is."""
+    from warpfrag.smem.descriptor import Descriptor
+
+    if isinstance(desc, Descriptor):
+        return desc
+    try:
+        word = int(desc.__index__()) if isinstance(desc, SupportsIndex) and not isinstance(desc, bool) else -1
+    except TypeError:  # an array of several
+        word = -1
+    if not 0 <= word < 1 << 64:
+        msg = f"expected a Descriptor or a word of 64 bits, got {quote(desc)}"
+        raise InvalidOperand(msg)
+    return Descriptor.decode(word, kind=kind)

@@ -1,0 +1,185 @@
+"""The kinds of tcgen05: products of tensor memory, loads and stores, copies, shifts, and what manages them."""
+
+# mypy: disable-error-code="override"
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from warpfrag.errors import IllegalInstruction
+from warpfrag.isa.tmem_layouts import copied
+from warpfrag.tensorcore.instruction import Instruction
+from warpfrag.tensorcore.tensor_operand import missing_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import ArrayLike
+
+    from warpfrag.formats.arrays import Words
+    from warpfrag.isa.tcgen05_forms import TensorForm
+    from warpfrag.layout.linear_layout import Layout
+    from warpfrag.smem.descriptor import Descriptor
+    from warpfrag.smem.instruction_descriptor import InstructionDescriptor
+    from warpfrag.tensorcore.operand import Operand
+    from warpfrag.tensorcore.shared_operand import Shared
+    from warpfrag.tensorcore.tensor_operand import TensorMetadata, TensorOperand, TensorScale
+
+
+class TensorInstruction(Instruction):
+    """An instruction of tcgen05. Shape and types of a product are not in its PTX text: `ptx` is that text."""
+
+    form: TensorForm
+
+    @property
+    def ptx(self) -> str:
+        """The words as PTX has them, without shape and types."""
+        return self.form.spelling.name
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks run it together: 1, or a pair."""
+        return self.form.blocks
+
+
+class TensorMma(TensorInstruction):
+    """A product with D in tensor memory. Without shape and types it is a spelling, and has no operands."""
+
+    def _operand(self, role: str) -> Any:  # noqa: ANN401 (an operand of any kind, or None)
+        if not self.shape.m:
+            raise missing_shape(self.form, f"operand {role}")
+        return self.operands.get(role)
+
+    @property
+    def a(self) -> TensorOperand:
+        """Operand A, in tensor memory or by a descriptor in shared memory."""
+        return cast("TensorOperand", self._operand("a"))
+
+    @property
+    def b(self) -> Operand:
+        """Operand B, in shared memory."""
+        return cast("Operand", self._operand("b"))
+
+    @property
+    def c(self) -> TensorOperand:
+        """The old D."""
+        return cast("TensorOperand", self._operand("c"))
+
+    @property
+    def d(self) -> TensorOperand:
+        """Operand D, in tensor memory."""
+        return cast("TensorOperand", self._operand("d"))
+
+    @property
+    def metadata(self) -> TensorMetadata:
+        """The metadata of a sparse A, in tensor memory; None when dense."""
+        return cast("TensorMetadata", self._operand("metadata"))
+
+    @property
+    def scale_a(self) -> TensorScale:
+        """Scale factors of A, in tensor memory; None without block scaling."""
+        return cast("TensorScale", self._operand("scale_a"))
+
+    @property
+    def scale_b(self) -> TensorScale:
+        """Scale factors of B, in tensor memory; None without block scaling."""
+        return cast("TensorScale", self._operand("scale_b"))
+
+    def descriptor(self, **options: Any) -> InstructionDescriptor:  # noqa: ANN401 (fields of the word)
+        """Its instruction descriptor; `options` are fields that its name does not say, such as transpose_b=True."""
+        from warpfrag.smem.instruction_descriptor import InstructionDescriptor
+
+        return InstructionDescriptor.of(self, **options)
+
+    def execute(
+        self,
+        tensor_memory: ArrayLike,
+        a: Shared | Descriptor | int | None,
+        b: Shared | Descriptor | int,
+        *,
+        shared: ArrayLike | None = None,
+        accumulate: bool = True,
+        address: int = 0,
+        at: Mapping[str, int] | None = None,
+        idesc: InstructionDescriptor | int | None = None,
+        arch: str = "sm_100",
+        threads: int | None = None,
+    ) -> Words:
+        """Tensor memory after it, uint32[..., 128, columns], of a pair uint32[..., 2, 128, columns].
+
+        `a` and `b` are `Shared` tiles, or descriptors over the bytes of `shared`, of a pair uint8[..., 2, bytes]. With
+        a=None A lies in tensor memory. `address` is where D begins; `at` the columns at which a, scale_a, scale_b and
+        metadata begin there. `idesc` has what is transposed, negated and saturated, the selector and the scale ids.
+        NotModelled where nobody knows what it computes.
+        """
+        from warpfrag.smem.instruction_descriptor import InstructionDescriptor
+        from warpfrag.tensorcore.execute_tcgen05 import TensorProduct, check_tensor_memory
+
+        if not self.shape.m:
+            raise missing_shape(self.form, "what it computes")
+        word = InstructionDescriptor.decode(idesc, kind=self.form.kind) if isinstance(idesc, int) else idesc
+        product = TensorProduct(self.form, arch, address, {} if at is None else at, word)
+        memory = check_tensor_memory(tensor_memory, self.blocks)
+        return product.run(memory, a, b, shared, accumulate=accumulate, threads=threads)
+
+
+class TensorLoad(TensorInstruction):
+    """Columns of tensor memory to registers."""
+
+    def execute(self, tensor_memory: ArrayLike, address: int = 0) -> Words | tuple[Words, Words]:
+        """The registers of four warps, uint32[..., 4, 32, regs]; of ld.red also what each lane reduces to."""
+        from warpfrag.tensorcore.execute_tcgen05 import load
+
+        return cast("Words | tuple[Words, Words]", load(self.form.spelling, tensor_memory, address))
+
+
+class TensorStore(TensorInstruction):
+    """Registers to columns of tensor memory."""
+
+    def execute(self, tensor_memory: ArrayLike, address: int, words: ArrayLike) -> Words:
+        """Tensor memory after it; `words` are the registers of four warps, uint32[..., 4, 32, regs]."""
+        from warpfrag.tensorcore.execute_tcgen05 import store
+
+        return store(self.form.spelling, tensor_memory, address, words)
+
+
+class TensorMemoryCopy(TensorInstruction):
+    """Shared memory to tensor memory."""
+
+    @property
+    def layout(self) -> Layout:
+        """Which row and word of the source each lane and column gets."""
+        return copied(self.form.spelling)
+
+    def execute(self, tensor_memory: ArrayLike, address: int, source: Descriptor | int, *, shared: ArrayLike) -> Words:
+        """Tensor memory after it; `source` is a descriptor over the bytes of `shared`."""
+        from warpfrag.tensorcore.execute_tcgen05 import copy
+
+        return copy(self.form.spelling, tensor_memory, address, source, shared)
+
+
+class TensorShift(TensorInstruction):
+    """Rows of tensor memory, one lane down."""
+
+    def execute(self, tensor_memory: ArrayLike, address: int = 0) -> Words:
+        """Tensor memory after it: in 8 columns each lane has what the next one had, but the last of each 32."""
+        from warpfrag.tensorcore.execute_tcgen05 import shift
+
+        return shift(self.form.spelling, tensor_memory, address)
+
+
+class TensorControl(TensorInstruction):
+    """What allocates tensor memory, and what orders the others."""
+
+    def execute(self, *operands: object, **options: object) -> object:
+        """Refused: it changes no value."""
+        del operands, options
+        raise IllegalInstruction(self.name, "it allocates or orders, and computes nothing")
+
+
+KINDS_OF_TENSOR = {"mma": TensorMma, "ld": TensorLoad, "st": TensorStore, "cp": TensorMemoryCopy, "shift": TensorShift}
+
+
+def tensor_kind(form: TensorForm) -> type[TensorInstruction]:
+    """The class of a form."""
+    return KINDS_OF_TENSOR.get(form.spelling.op.split(".")[0], TensorControl)

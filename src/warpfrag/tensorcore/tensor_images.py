@@ -1,0 +1,77 @@
+"""Images: the memories of one product of tcgen05 as arrays of words, for a kernel that a GPU runs and for captures.
+
+    a, b    uint32[words]             the bytes of A and B in shared memory, as their first descriptors read them
+    c       uint32[128, columns]      tensor memory before: D, then metadata and scale factors where there are some
+    d       uint32[128, columns]      the columns of D after
+
+Of a pair of blocks every image has an axis of two in front; axes before that are a batch. `emission.tcgen05` writes
+the kernel.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from warpfrag.isa.legality import able_architectures
+from warpfrag.smem.descriptor import Descriptor
+from warpfrag.smem.instruction_descriptor import InstructionDescriptor
+from warpfrag.tensorcore.execute_tcgen05 import TensorProduct, half
+from warpfrag.tensorcore.operand import operands_of
+from warpfrag.tensorcore.shared_operand import Shared
+from warpfrag.tensorcore.tensor_call import TensorCall
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from warpfrag.formats.arrays import Words
+    from warpfrag.isa.tcgen05_forms import TensorForm
+    from warpfrag.tensorcore.tensor_operand import InTensorShared
+
+IN_TENSOR_MEMORY = ("metadata", "scale_a", "scale_b")
+
+
+def tensor_operands(form: TensorForm) -> Mapping[str, Any]:
+    """The operands of a product, by role: the same on every architecture that has it."""
+    return operands_of(form, able_architectures(form)[0])
+
+
+def image_columns(form: TensorForm) -> dict[str, int]:
+    """Where the image of tensor memory has each operand, D first; `end` is how many columns it has."""
+    operands = tensor_operands(form)
+    places, end = {"d": 0}, operands["d"].columns
+    for role in IN_TENSOR_MEMORY:
+        if role in operands:
+            places[role] = end = end + end % 2  # metadata begins at an even column
+            end += operands[role].columns
+    return places | {"end": end}
+
+
+def shared_parts(form: TensorForm) -> tuple[InTensorShared, InTensorShared]:
+    """A and B as a block has them in its shared memory: of a pair half of the rows, and half of the columns."""
+    operands = tensor_operands(form)
+    a, b = operands["a"], operands["b"]
+    return (a, b) if form.blocks == 1 else (half(a, 0), half(b, 1))
+
+
+def usual_call(form: TensorForm) -> TensorCall:
+    """The first descriptors of A and B, and the plain instruction descriptor."""
+    a, b = (part.descriptors()[0].word for part in shared_parts(form))
+    return TensorCall((a, b), TensorProduct(form, "").word.word)
+
+
+def run_images(form: TensorForm, images: Mapping[str, Words], arch: str, call: TensorCall | None = None) -> Words:
+    """The image of D after a product on images; NotModelled where nobody knows it."""
+    places = image_columns(form)
+    end = places.pop("end")
+    at = {role: column for role, column in places.items() if role != "d"}
+    chosen = usual_call(form) if call is None else call
+    idesc = InstructionDescriptor.decode(chosen.idesc, kind=form.kind)
+    a, b = (
+        Shared(np.ascontiguousarray(images[role]).view(np.uint8), Descriptor.decode(word, kind="tcgen05"), is_turned)
+        for role, word, is_turned in zip("ab", chosen.descriptors, (idesc.transpose_a, idesc.transpose_b), strict=True)
+    )
+    memory = np.ascontiguousarray(images["c"][..., :end])
+    after = TensorProduct(form, arch, 0, at, idesc).run(memory, a, b, None, accumulate=True, threads=None)
+    return cast("Words", np.ascontiguousarray(after[..., : tensor_operands(form)["d"].columns]))

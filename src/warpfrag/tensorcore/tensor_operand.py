@@ -1,0 +1,359 @@
+"""Operands in tensor memory: matrices, scale factors and metadata by lane and column, and the registers of loads.
+
+Tensor memory of a block is uint32[128, columns]; of a pair of blocks uint32[2, 128, columns]. `pack` gives the columns
+of one operand, `unpack` reads them; `through` says what a load of them leaves in registers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from warpfrag.errors import IllegalInstruction, InvalidOperand, ParseError, quote
+from warpfrag.isa.operands import REGISTER_BITS
+from warpfrag.isa.tcgen05_forms import TensorForm, read_form
+from warpfrag.isa.tmem_layouts import access, scaled_lines
+from warpfrag.layout.coordinates import check_flag
+from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.tensorcore.operand import Metadata, Operand, Registers, SparseOperand
+from warpfrag.tensorcore.shared_operand import Shared, as_descriptor
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+    from warpfrag.formats.arrays import Array, Words
+    from warpfrag.formats.number_formats import Rounding
+    from warpfrag.isa.operands import OperandSpec
+    from warpfrag.isa.patterns import Pattern
+    from warpfrag.isa.qualifiers import HasForm
+    from warpfrag.layout.coordinates import Coordinate
+    from warpfrag.layout.linear_layout import Layout
+    from warpfrag.smem.descriptor import Descriptor
+    from warpfrag.smem.shared_memory import Memory
+
+
+HALF = 16  # bits of a column that a load with pack::16b keeps
+PADDED = 16  # elements, and bytes, of a padded row of 4- or 6-bit types
+
+
+def load_layout(load: str | HasForm, column: int, base_lane: int = 0, columns: int | None = None) -> Layout:
+    """What the registers of a load or store hold, over as many columns as an operand has."""
+    for what, number in (("column", column), ("base_lane", base_lane)):
+        if isinstance(number, bool) or not isinstance(number, int):
+            msg = f"{what} is an integer, got {quote(number)}"
+            raise InvalidOperand(msg)
+    try:
+        form = read_form(load) if isinstance(load, str) else getattr(load, "form", None)
+    except ParseError as error:
+        raise IllegalInstruction(str(load)[:160], str(error)) from None
+    if not isinstance(form, TensorForm) or not form.spelling.word("lanes"):
+        msg = f"expected tcgen05.ld or tcgen05.st, or its name; got {quote(load)}"
+        raise InvalidOperand(msg)
+    return access(form.spelling, column, base_lane, columns=columns)
+
+
+class _InTensorMemory(Registers):
+    """What operands in tensor memory share."""
+
+    def __repr__(self) -> str:
+        """Role, format, shape and columns."""
+        return f"<{type(self).__name__} {self.role}: {self.format} {self.shape} in {self.columns} columns>"
+
+    @property
+    def columns(self) -> int:
+        """Columns of tensor memory that it takes, of 32 bits."""
+        return self.layout.ins["column"]
+
+    @property
+    def slots(self) -> int:
+        """Elements in one column."""
+        return self.layout.slots
+
+    def check_words(self, words: ArrayLike) -> NDArray[np.uint32]:
+        """Columns as an array, refused unless it is uint32[..., 128, columns], of a pair [..., 2, 128, columns]."""
+        return self._check_words(words, self.threads)
+
+    def through(self, load: str | HasForm, column: int = 0, *, base_lane: int = 0) -> Layout:
+        """Which element each register holds after a load: from (warp, lane, reg, slot), of a pair with block before it.
+
+        `column` is the first that it loads, counted from the operand's own first; `base_lane` that of its address, of
+        shapes with 16 lanes 0 or 16. A register holds whole columns, so a slot is an element inside one.
+        """
+        loaded = load_layout(load, column, base_lane, self.columns)
+        if loaded.slots > 1 and self.slots > 1:
+            msg = f"{self.described} has {self.slots} elements in a column: a load that packs halves splits them"
+            raise InvalidOperand(msg)
+        if loaded.slots > 1 and self.format.bits > HALF:
+            msg = f"{self.described} is {self.format}: a load that packs halves keeps the lower 16 bits of each column"
+            raise InvalidOperand(msg)
+        return composed(self.layout, loaded)
+
+    def _after(self, load: str | HasForm, column: int = 0, base_lane: int = 0) -> OperandSpec:
+        """Its row once a load has brought it to registers."""
+        layout = self.through(load, column, base_lane=base_lane)
+        return replace(self.row, layout=layout, container=REGISTER_BITS // layout.slots)
+
+
+def composed(places: Layout, loaded: Layout) -> Layout:
+    """First the load, then the places, with the elements inside a column and the blocks of a pair carried along."""
+    from warpfrag.layout.linear_layout import Layout as Map
+
+    steps = {}
+    if "block" in places.ins:
+        steps["block"] = [(basis.radix, tuple(basis.moves)) for basis in places.steps("block")]
+    moved = places.start
+    for name in loaded.ins:
+        steps[name] = []
+        for basis in loaded.steps(name):
+            target = {"tlane": basis.moves.tlane, "column": basis.moves.column, "slot": 0}
+            zero = {"block": 0} if "block" in places.ins else {}
+            element = places.at(**zero, **target)
+            steps[name].append((basis.radix, tuple(to ^ start for to, start in zip(element, moved, strict=True))))
+    if places.slots > 1:
+        steps["slot"] = [(basis.radix, tuple(basis.moves)) for basis in places.steps("slot")]
+    origin = places.at(
+        **({"block": 0} if "block" in places.ins else {}),
+        tlane=loaded.start.tlane,
+        column=loaded.start.column,
+        slot=0,
+    )
+    return Map.of_steps(places.outs, steps, origin)
+
+
+class InTensorShared(Operand):
+    """What an operand of tcgen05 can do that may lie in shared memory, by a descriptor of tcgen05's kind.
+
+    4- and 6-bit types of kinds with f8f6f4 are padded: 16 elements, packed, begin each 16 bytes along k.
+    """
+
+    descriptor_kind: ClassVar[str] = "tcgen05"
+
+    @property
+    def turnable(self) -> tuple[int, ...]:
+        """The bits of the types that may be MN-major."""
+        return (8, 16, 32)
+
+    @property
+    def stored_bits(self) -> int:
+        """The bits that an element takes in shared memory, with the padding."""
+        return self.row.container if self.is_padded else self.format.bits
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether 16 elements take 16 bytes although they are narrower."""
+        return self.row.container == 8 and self.format.bits < 8
+
+    def addresses(self, desc: Descriptor | int, trans: bool = False) -> NDArray[np.int64]:  # noqa: FBT001, FBT002 (as wgmma's)
+        """The byte at which each element lies that a descriptor reads; of padded types the byte its code begins in."""
+        import numpy as np
+
+        memory = self.memory(desc, trans=trans)
+        if not self.is_padded:
+            return memory.addresses(self._extents, self.format.bits)
+        starts, inside = self._padded(memory)
+        return np.asarray(starts + inside * self.format.bits // 8)
+
+    def _padded(self, memory: Memory) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The first byte of each element's 16, and which of them it is."""
+        import numpy as np
+
+        cells = memory.addresses(self._extents, 8)
+        along = 1 if self.role == "a" else 0
+        inside = np.arange(self._extents[along]) % PADDED
+        inside = inside[None, :] if along else inside[:, None]
+        return cells - inside, np.broadcast_to(inside, cells.shape)
+
+    def store(
+        self,
+        matrix: ArrayLike,
+        desc: Descriptor | int | None = None,
+        *,
+        trans: bool = False,
+        raw: bool = False,
+        rounding: Rounding = None,
+    ) -> Shared:
+        """The operand in shared memory, as a descriptor reads it; a good one is made if none is given."""
+        import numpy as np
+
+        if not self.is_padded:
+            return super().store(matrix, desc, trans=trans, raw=raw, rounding=rounding)
+        codes = self.codes(matrix, raw=raw, rounding=rounding)
+        descriptor = self.descriptors(trans=trans)[0] if desc is None else as_descriptor(desc, self.descriptor_kind)
+        starts, inside = self._padded(self.memory(descriptor, trans=trans))
+        shape = (*codes.shape[:-2], int(starts.max()) + PADDED)
+        memory = np.zeros(shape, np.uint8)
+        for bit in range(self.format.bits):
+            places = inside * self.format.bits + bit
+            bits = (codes.astype(np.int64) >> bit & 1) << places % 8
+            np.bitwise_or.at(memory, (..., starts + places // 8), bits.astype(np.uint8))  # type: ignore[arg-type]
+        return Shared(memory, descriptor, trans)
+
+    def read(self, tile: Shared) -> Array:
+        """The codes of a tile, refused where its descriptor leads beyond its memory."""
+        import numpy as np
+
+        if not self.is_padded or not isinstance(tile, Shared):
+            return super().read(tile)
+        starts, inside = self._padded(self.memory(tile.descriptor, trans=tile.trans))
+        if int(starts.max()) + PADDED > tile.memory.shape[-1]:
+            msg = f"{self.described} reaches byte {int(starts.max()) + PADDED - 1} of {tile.memory.shape[-1]}"
+            raise InvalidOperand(msg)
+        codes = np.zeros((*tile.memory.shape[:-1], *starts.shape), np.uint8)
+        for bit in range(self.format.bits):
+            places = inside * self.format.bits + bit
+            codes |= ((tile.memory[..., starts + places // 8] >> places % 8 & 1) << bit).astype(np.uint8)
+        return codes
+
+
+@frozen_dataclass(repr=False)
+class TensorOperand(_InTensorMemory, InTensorShared):
+    """A matrix in tensor memory: D, and A where it is there. A may lie in shared memory instead, as A of wgmma does."""
+
+    def pack(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> Words:
+        """Columns that hold a matrix: uint32[..., 128, columns], of a pair [..., 2, 128, columns], with every copy.
+
+        What `Operand.pack` says of dtypes holds here. The upper half of a column with an f16 of D is zero.
+        """
+        from warpfrag.tensorcore import fragment
+
+        return fragment.pack(self._known_row(), self.codes(matrix, raw=raw, rounding=rounding))[..., 0]
+
+    def unpack(self, words: ArrayLike, *, raw: bool = False, strict: bool = False) -> Array:
+        """The matrix that columns hold, in the natural dtype, or as unsigned codes with `raw=True`.
+
+        Where an element has copies the first is read; `strict=True` refuses unequal copies.
+        """
+        from warpfrag.formats import codes
+        from warpfrag.tensorcore import fragment
+
+        check_flag("raw", raw)
+        columns = self.check_words(words)[..., None]
+        elements = fragment.unpack(self._known_row(), columns, strict=check_flag("strict", strict))
+        return elements if raw else codes.from_codes(self.format, elements)
+
+
+@frozen_dataclass(repr=False)
+class SharedTensorOperand(InTensorShared):
+    """B, which lies in shared memory."""
+
+
+@frozen_dataclass(repr=False)
+class SparseTensorOperand(TensorOperand, SparseOperand):
+    """A of a sparse product in tensor memory: its stored half."""
+
+    pattern: Pattern
+
+
+@frozen_dataclass(repr=False)
+class TensorMetadata(_InTensorMemory, Metadata):
+    """The metadata of a sparse A in tensor memory: four bits for each row and chunk.
+
+    Of f16 and tf32 the selector, bit 0 of the instruction descriptor, chooses one of two columns.
+    """
+
+    def where(self, *, row: int, chunk: int, selector: int = 0) -> Any:  # noqa: ANN401 (a place of tensor memory)
+        """The first place of the code of one chunk: lane and column of tensor memory, and slot of four bits."""
+        return self.layout.where(selector=selector, row=row, chunk=chunk)[0]
+
+    def at(  # type: ignore[override] # places of tensor memory, not of registers
+        self, *, tlane: int, column: int, slot: int, block: int | None = None
+    ) -> Coordinate:
+        """Selector, row and chunk of the code in a slot of four bits."""
+        pair = {} if block is None else {"block": block}
+        return self.layout.at(**pair, tlane=tlane, column=column, slot=slot)
+
+
+@frozen_dataclass(repr=False)
+class TensorScale(_InTensorMemory):
+    """Scale factors of A or B in tensor memory: a byte each. An instruction reads those from its byte id on.
+
+    32 lanes hold 32 rows of A or columns of B, and all four groups of lanes hold the same; space is taken for multiples
+    of 128. Of a pair with m 128, lanes from 64 on hold those of the second half of B's columns.
+    """
+
+    form: TensorForm
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the matrix of scale factors: (m, scales) of A, (scales, n) of B."""
+        count = self.form.scales
+        return (self.form.shape.m, count) if self.role == "scale_a" else (count, self.form.shape.n)
+
+    @property
+    def byte_ids(self) -> tuple[int, ...]:
+        """The bytes that it may begin at."""
+        count = self.form.scales
+        return {1: (0, 1, 2, 3), 2: (0, 2), 3: (0, 1, 2, 3), 6: (0, 2)}.get(count, (0,))
+
+    def _index(self, byte_id: int) -> tuple[Any, Any]:
+        """For each scale factor, its (row, byte) or (byte, col) in the layout."""
+        import numpy as np
+
+        if byte_id not in self.byte_ids:
+            msg = f"{self.described}: the byte id is one of {', '.join(map(str, self.byte_ids))}, got {byte_id}"
+            raise InvalidOperand(msg)
+        is_a = self.role == "scale_a"
+        lines = np.array(scaled_lines(self.form, self.role[-1]))
+        count = self.form.scales
+        taken = byte_id + np.arange(count)
+        return (lines[:, None], taken[None, :]) if is_a else (taken[:, None], lines[None, :])
+
+    def pack(self, scales: ArrayLike, *, byte_id: int = 0, raw: bool = False, rounding: Rounding = None) -> Words:
+        """Columns that hold scale factors; bytes that are not read hold 0."""
+        import numpy as np
+
+        from warpfrag.tensorcore import fragment
+
+        codes = self.codes(scales, raw=raw, rounding=rounding)
+        everything = np.zeros((*codes.shape[:-2], *self.layout.shape), codes.dtype)
+        everything[(..., *self._index(byte_id))] = codes
+        return fragment.pack(self._known_row(), everything)[..., 0]
+
+    def unpack(self, words: ArrayLike, *, byte_id: int = 0, raw: bool = False) -> Array:
+        """The scale factors that a product with this byte id reads, from the first group of lanes."""
+        from warpfrag.formats.codes import from_codes
+        from warpfrag.tensorcore import fragment
+
+        everything = fragment.unpack(self._known_row(), self.check_words(words)[..., None])
+        codes = everything[(..., *self._index(byte_id))]
+        return codes if check_flag("raw", raw) else from_codes(self.format, codes)
+
+
+@frozen_dataclass(repr=False)
+class TensorRegisters(Registers):
+    """The registers of a load or store of tensor memory: which column of which lane each holds."""
+
+
+def after_load(operand: Registers, load: str | HasForm, column: int = 0, base_lane: int = 0) -> Registers:
+    """An operand of tensor memory as the registers hold it after a load; what `through` says, with bits and names."""
+    if not isinstance(operand, _InTensorMemory):
+        msg = f"{operand.described} is not in tensor memory: no tcgen05.ld brings it to registers"
+        raise InvalidOperand(msg)
+    row = operand._after(load, column, base_lane)  # noqa: SLF001 (of this module)
+    if isinstance(operand, TensorOperand) and not isinstance(operand, SparseOperand):
+        return Operand(row, operand.instruction)
+    return TensorRegisters(row, operand.instruction)
+
+
+def build(row: OperandSpec, form: TensorForm, rule: Pattern | None) -> Registers:
+    """The operand of a row."""
+    if form.spelling.word("lanes"):
+        return TensorRegisters(row, form.name)
+    if row.role == "metadata":
+        return TensorMetadata(row, form.name)
+    if row.role.startswith("scale"):
+        return TensorScale(row, form.name, form)
+    staged = row.role in "ab"
+    if row.home == "shared":
+        return SharedTensorOperand(row, form.name, staged=staged)
+    if row.role == "a" and rule is not None:
+        return SparseTensorOperand(row, form.name, rule, staged)
+    return TensorOperand(row, form.name, staged=staged)
+
+
+def missing_shape(form: TensorForm, what: str) -> IllegalInstruction:
+    """The error for an operand of a spelling that has no shape."""
+    example = 'm=128, n=256, a="bf16", b="bf16", d="f32"'
+    reason = f"{what} depends on shape and types, which the words do not say: get it with such as {example}"
+    return IllegalInstruction(form.name, reason)

@@ -1,0 +1,126 @@
+"""A wgmma as a kernel calls it: registers, bytes of shared memory, descriptors, and what is fixed in the kernel."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypedDict
+
+from warpfrag.layout.frozen import frozen_dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from warpfrag.formats.arrays import Bytes, Words
+
+
+@frozen_dataclass
+class Variant:
+    """What is fixed when a kernel is assembled: where A lies, and the immediates. Pairs are for A and B."""
+
+    staged: bool = True  # A in shared memory
+    trans: tuple[bool, bool] = (False, False)
+    negate: tuple[bool, bool] = (False, False)
+    selector: int = 0
+
+    def suffix(self, *, sparse: bool) -> str:
+        """What a kernel's name says about it."""
+        parts = [f"selector{self.selector}"] if sparse else []
+        parts += [] if self.staged else ["registers"]
+        parts += [f"{role}_mn" for role, is_turned in zip("ab", self.trans, strict=True) if is_turned]
+        parts += [f"minus_{role}" for role, is_negated in zip("ab", self.negate, strict=True) if is_negated]
+        return "".join(f"_{part}" for part in parts)
+
+    @property
+    def described(self) -> str:
+        """In words, for a report; the selector is said apart."""
+        parts = ["A in shared memory" if self.staged else "A in registers"]
+        parts += [f"{role} MN-major" for role, is_turned in zip("AB", self.trans, strict=True) if is_turned]
+        parts += [f"-{role}" for role, is_negated in zip("AB", self.negate, strict=True) if is_negated]
+        return ", ".join(parts)
+
+
+USUAL = Variant()
+
+
+class WgmmaCallRow(TypedDict):
+    """A call in a file; the selector stands with the entry, descriptors are in hex."""
+
+    staged: bool
+    trans: list[bool]
+    negate: list[bool]
+    descriptors: list[str]
+    scale_d: bool
+
+
+@frozen_dataclass
+class WgmmaCall:
+    """How a wgmma is called, besides its registers and the bytes of shared memory."""
+
+    variant: Variant
+    descriptors: tuple[int, int]  # of A, 0 where it lies in registers, and of B
+    scale_d: bool = True
+
+    @property
+    def row(self) -> WgmmaCallRow:
+        """As a file says it."""
+        variant = self.variant
+        return {
+            "staged": variant.staged,
+            "trans": [*variant.trans],
+            "negate": [*variant.negate],
+            "descriptors": [hex(word) for word in self.descriptors],
+            "scale_d": bool(self.scale_d),
+        }
+
+    @classmethod
+    def read(cls, row: WgmmaCallRow, selector: int) -> WgmmaCall:
+        """What a file says; any error where it says something else."""
+        (trans_a, trans_b), (negate_a, negate_b) = row["trans"], row["negate"]
+        flags = (row["staged"], trans_a, trans_b, negate_a, negate_b, row["scale_d"])
+        if not all(isinstance(flag, bool) for flag in flags):
+            msg = f"a call has true and false, got {flags}"
+            raise ValueError(msg)
+        a, b = (int(word, 16) for word in row["descriptors"])
+        return cls(Variant(row["staged"], (trans_a, trans_b), (negate_a, negate_b), selector), (a, b), row["scale_d"])
+
+    def stage(self, arrays: Mapping[str, NDArray[np.uint32]]) -> WgmmaCases:
+        """Cases with these registers and, as words, `shared`."""
+        import numpy as np
+
+        words = {role: array for role, array in arrays.items() if role != "shared"}
+        shared = np.ascontiguousarray(arrays["shared"]).view(np.uint8)
+        return WgmmaCases(self.variant, words, shared, self.descriptors, self.scale_d)
+
+
+@frozen_dataclass(eq=False)
+class WgmmaCases:
+    """Cases of one wgmma that share a kernel, descriptors and scale-d.
+
+    `words` has the registers uint32[cases, 4, 32, words] of c, and of a where it lies in registers, and the metadata
+    uint32[cases, 4, 32]; `shared` is uint8[cases, bytes]. The descriptors are those of A (0 without one) and B.
+    """
+
+    variant: Variant
+    words: dict[str, Words]
+    shared: Bytes
+    descriptors: tuple[int, int]
+    scale_d: bool = True
+
+    @property
+    def call(self) -> WgmmaCall:
+        """Everything but the arrays."""
+        return WgmmaCall(self.variant, self.descriptors, self.scale_d)
+
+    @property
+    def cases(self) -> int:
+        """How many cases."""
+        return len(self.shared)
+
+    @property
+    def arrays(self) -> dict[str, NDArray[np.uint32]]:
+        """The registers, and `shared` as words."""
+        import numpy as np
+
+        return {**self.words, "shared": np.ascontiguousarray(self.shared).view(np.uint32)}

@@ -1,0 +1,1 @@
+"""Figures, notebook cards, plots and the explorer page."""

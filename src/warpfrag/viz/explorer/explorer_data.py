@@ -1,0 +1,203 @@
+"""The data of the page: the tables, as one JSON object in which nothing is written twice.
+
+Instructions share operands, operands share layouts, and all of them share texts; so each such thing is listed once
+and named by its place in the list. A layout travels as what each bit moves: the page joins these by xor. Formulas
+travel as text, which `warpfrag.layout.index_expressions` writes.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from warpfrag import __version__
+from warpfrag.isa.nicknames import nicknames
+from warpfrag.isa.patterns import pattern
+from warpfrag.isa.rows import families_of
+from warpfrag.isa.targets import architectures, gpus, targets
+from warpfrag.layout.index_expressions import element_formulas, place_formulas
+from warpfrag.plans.fragment_pairs import WIDTH
+from warpfrag.tensorcore.instruction_types import instruction_of
+from warpfrag.tensorcore.registry import find
+from warpfrag.viz.explorer.explorer_aliases import framework_vocabulary, names_of
+from warpfrag.viz.explorer.explorer_relayouts import RelayoutWriter
+from warpfrag.viz.explorer.explorer_tensor import SharedLists, tensor_moves, tensor_products, tensor_tables
+from warpfrag.viz.explorer.interned_list import InternedList
+from warpfrag.viz.palette import COLOURS
+
+if TYPE_CHECKING:
+    from warpfrag.isa.operands import OperandSpec
+    from warpfrag.layout.linear_layout import Layout
+    from warpfrag.tensorcore.evidence import Evidence
+    from warpfrag.tensorcore.instruction import Instruction
+    from warpfrag.tensorcore.operand import Registers
+
+
+WIDEST = 256  # n of wgmma
+UNKNOWN = re.compile(r".* is not modelled on sm_\w+: ", re.ASCII)
+
+
+class PageWriter:
+    """Writes instructions as JSON objects, and interns what they share in lists."""
+
+    def __init__(self) -> None:
+        """Every list is empty; `instruction` fills them."""
+        self.texts: InternedList[str] = InternedList(str)
+        self.layouts = InternedList(_layout)
+        self.target_sets: InternedList[tuple[str, ...]] = InternedList(list)
+        self.evidence: InternedList[Evidence] = InternedList(
+            lambda evidence: [*map(self.texts.place, (evidence.level, _detail(evidence.detail), evidence.machine))]
+        )
+        self.evidence_sets: InternedList[tuple[tuple[str, int], ...]] = InternedList(list)
+        self.operands = InternedList(self._operand)
+        self.format_bits: dict[str, int] = {}
+        self.patterns: dict[str, dict[str, Any]] = {}
+
+    def _operand(self, row: OperandSpec) -> dict[str, Any]:
+        number_format = row.format
+        self.format_bits[number_format.name] = number_format.bits
+        written = {
+            "role": row.role,
+            "format": number_format.name,
+            "layout": self.layouts.place(row.layout),
+            "container": row.container,
+            "low": row.low,
+            "ptx_type": number_format.register,
+        }
+        return written | ({"unknown": row.unknown} if row.unknown else {})
+
+    def _pattern(self, name: str) -> str:
+        rule = pattern(name)
+        self.patterns[name] = {
+            "chunk": rule.chunk,
+            "kept": rule.kept,
+            "rising": [[code, list(columns)] for code, columns in rule.rising.items()],
+            "descending": [[code, list(columns)] for code, columns in rule.descending.items()],
+        }
+        return name
+
+    def _role(self, operand: Registers) -> int:
+        return self.operands.place(operand.row)
+
+    def _evidence(self, instruction: Instruction) -> int:
+        """What is known of the arithmetic of an instruction, on each architecture that has it."""
+        able = {targets()[target].arch for target in instruction.targets}
+        known = [(arch, instruction.evidence(arch)) for arch in architectures() if arch in able]
+        return self.evidence_sets.place(tuple((arch, self.evidence.place(evidence)) for arch, evidence in known))
+
+    def instruction(self, instruction: Instruction) -> dict[str, Any]:
+        """One instruction; what is empty or does not apply is left out."""
+        form, family = instruction.form, families_of(instruction.form)[0]
+        sparsity = instruction.pattern
+        written = {
+            "name": instruction.name,
+            "op": form.op,
+            "shape": list(form.shape),
+            "d": form.d,
+            "a": form.a,
+            "b": form.b,
+            "c": form.c,
+            "kind": form.kind,
+            "bitop": form.bitop,
+            "targets": self.target_sets.place(instruction.targets),
+            "operands": {
+                role: self._role(operand)
+                for role, operand in sorted(instruction.operands.items())  # inputs first, of movmatrix too
+                if operand.home != "shared"
+            },
+            "sources": [self.texts.place(source) for source in instruction.sources],
+            "fragments_of": instruction.arch,
+            "selectors": list(instruction.selectors),
+            "traps": list(family.traps),
+            "pattern": self._pattern(sparsity.name) if sparsity else "",
+            "ordered": form.operation.sparsity == "ordered",
+            "names": names_of(form, self.texts, self.target_sets),
+        }
+        if form.operation.does == "multiply":
+            written["evidence"] = self._evidence(instruction)
+        if instruction.addresses is not None:
+            written["addresses"] = self.layouts.place(instruction.addresses)
+        return {field: entry for field, entry in written.items() if entry is not False and entry not in ("", [])}
+
+
+def _detail(text: str) -> str:
+    """What is known, or why it is not; the line of the page says of which instruction, on which architecture."""
+    return UNKNOWN.sub("", text)
+
+
+def _layout(layout: Layout) -> dict[str, Any]:
+    """What each bit of lane, reg and slot, and of warp, moves, as a step along every coordinate, and the formulas."""
+    first: dict[str, int] = {name: 0 for name in ("warp", "lane") if name in layout.ins}
+    bases = {
+        name: [list(layout.at(**first | {name: 1 << bit})) for bit in range((extent - 1).bit_length())]
+        for name, extent in layout.ins.items()
+    }
+    return {
+        "dims": list(layout.dims),
+        "shape": list(layout.shape),
+        **bases,
+        "element_formulas": element_formulas(layout),
+        "place_formulas": place_formulas(layout),
+    }
+
+
+def _of_any_width(text: str) -> str:
+    """A name of the widest instruction, with {n} in the place of its n."""
+    return text.replace(f"m64n{WIDEST}k", "m64n{n}k").replace(f"64x{WIDEST}x", "64x{n}x")
+
+
+def _warpgroups(writer: PageWriter, instructions: list[Instruction]) -> list[dict[str, Any]]:
+    """wgmma: one row for all widths of the same types, as that of the widest; the page cuts D to the others."""
+    widths: dict[str, list[int]] = {}
+    widest: dict[str, Instruction] = {}
+    for instruction in instructions:  # in ascending widths
+        name = instruction.name.replace(f"m64n{instruction.shape.n}k", "m64n{n}k")
+        widths.setdefault(name, []).append(instruction.shape.n)
+        widest[name] = instruction
+    entries = []
+    for name, instruction in widest.items():
+        row = writer.instruction(instruction) | {"name": name, "widths": widths[name]}
+        held = {role: place for role, place in row["operands"].items() if role != "c"}
+        b = {"format": instruction.b.format.name, "rows": instruction.b.shape[0]}
+        narrow = replace(instruction.form, shape=instruction.form.shape._replace(n=WIDTH))
+        moved = instruction_of(narrow, instruction.arch).d
+        entries.append(row | {"operands": held, "staged": b, "moved": [WIDTH, writer.operands.place(moved.row)]})
+    return entries
+
+
+def page_data() -> dict[str, Any]:
+    """Everything the page shows, ready for JSON."""
+    writer = PageWriter()
+    by_scope: dict[str, list[Instruction]] = {"warp": [], "warpgroup": []}
+    for instruction in find():
+        by_scope[instruction.form.operation.scope].append(instruction)
+    instructions = [*map(writer.instruction, by_scope["warp"])]
+    warpgroups = _warpgroups(writer, by_scope["warpgroup"])
+    shared = SharedLists(writer.texts, writer.target_sets, writer.operands)
+    tensor = {"moves": tensor_moves(shared), **tensor_products(shared), **tensor_tables()}
+    names = {row["name"]: place for place, row in enumerate(instructions)}
+    # a warpgroup's instruction has a row with others of its types, and goes by its name
+    relayouts = RelayoutWriter(writer.texts).written(
+        lambda fragment: [writer.operands.place(fragment.row), names.get(fragment.instruction, fragment.instruction)]
+    )
+    return {
+        "version": __version__,
+        "targets": list(targets()),
+        "gpus": {name.lower(): target for name, target in gpus().items()},
+        "nicknames": {name: {"types": row.types, "lists": row.lists} for name, row in nicknames().items()},
+        "frameworks": framework_vocabulary(),
+        "colours": COLOURS,
+        "format_bits": writer.format_bits,
+        "patterns": writer.patterns,
+        "texts": [_of_any_width(str(text)) for text in writer.texts.entries],
+        "layouts": writer.layouts.entries,
+        "operands": writer.operands.entries,
+        "evidence": writer.evidence.entries,
+        "evidence_sets": writer.evidence_sets.entries,
+        "target_sets": writer.target_sets.entries,
+        "instructions": instructions,
+        "warpgroups": warpgroups,
+        "tensor": tensor,
+        **relayouts,
+    }

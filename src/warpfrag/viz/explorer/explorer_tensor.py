@@ -1,0 +1,194 @@
+"""tcgen05, as the page has it: products grouped by what their words say, and loads and stores of one warp.
+
+Fifteen thousand products have forty spellings. A spelling lists its shapes and its types once; the rows of
+`tables/tcgen05.toml` say where elements lie, and the page reads them as `isa.tcgen05.layouts` does. The registers of a
+load are those of warp 0: another warp reaches the same places 32 lanes further.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from warpfrag.isa.tcgen05_forms import TensorForm, listed_forms
+from warpfrag.isa.tmem_layouts import metadata_row, placement
+from warpfrag.layout.linear_layout import Layout
+from warpfrag.tables import read_table
+from warpfrag.tensorcore.instruction_types import instruction_of
+from warpfrag.tensorcore.registry import aliases as aliases_of
+from warpfrag.tensorcore.registry import find
+from warpfrag.viz.explorer.interned_list import InternedList
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from warpfrag.isa.operands import OperandSpec
+    from warpfrag.isa.tcgen05_spelling import TensorSpelling
+    from warpfrag.tensorcore.instruction import Instruction
+
+MOVES = ("tcgen05.ld", "tcgen05.st")
+USUAL = (128, 64)  # m and n that a spelling is first shown with, where it has them
+
+
+class SharedLists(NamedTuple):
+    """The lists of the page that its rows name entries of."""
+
+    texts: InternedList[str]
+    target_sets: InternedList[tuple[str, ...]]
+    operands: InternedList[OperandSpec]
+
+
+def _names(shared: SharedLists, instruction: Instruction, repeat: int) -> list[Any]:
+    """What it is called elsewhere, with {x} for a repeat; names of MLIR, which have no attributes, stand last."""
+    aliases = aliases_of(instruction)
+
+    def place(name: str) -> int:
+        longer = re.sub(rf"x{repeat}\b", "x{x}", name) if repeat else name
+        return shared.texts.place(re.sub(rf"(?<=b){repeat}x", "{x}x", longer) if repeat else name)
+
+    by_code: dict[str, list[str]] = {}
+    for target, code in aliases["sass"].items():
+        by_code.setdefault(code, []).append(target)
+    return [
+        [place(aliases["cute"])] if aliases["cute"] else [],
+        [[place(code), shared.target_sets.place(tuple(some))] for code, some in by_code.items()],
+        [place(aliases["nvvm"])] if aliases["nvvm"] else [],
+        [],
+        [place(name) for name in (*([aliases["mlir"]] if aliases["mlir"] else []), *aliases["also"])],
+    ]
+
+
+def _common(shared: SharedLists, instruction: Instruction, repeat: int = 0) -> dict[str, Any]:
+    """What every row has."""
+    return {
+        "op": instruction.form.op,
+        "targets": shared.target_sets.place(instruction.targets),
+        "sources": [shared.texts.place(source) for source in instruction.sources],
+        "names": _names(shared, instruction, repeat),
+    }
+
+
+def _products() -> dict[str, list[TensorForm]]:
+    """Every product with shape and types, by its spelling."""
+    by_spelling: dict[str, list[TensorForm]] = {}
+    for form in listed_forms():
+        if isinstance(form, TensorForm) and form.shape.m:
+            by_spelling.setdefault(form.spelling.name, []).append(form)
+    return by_spelling
+
+
+def types_of(form: TensorForm) -> str:
+    """The types as the name has them, behind the shape."""
+    return form.name.split(f".{form.shape}.")[1]
+
+
+def tensor_products(shared: SharedLists) -> dict[str, Any]:
+    """A row for each spelling: its shapes, with the widths each may have, and its types; lists are named by place."""
+    rows = []
+    type_lists: InternedList[tuple[str, ...]] = InternedList(list)
+    width_lists: InternedList[tuple[int, ...]] = InternedList(list)
+    for spelling, forms in _products().items():
+        shapes: dict[tuple[int, int], list[int]] = {}
+        for form in forms:
+            widths = shapes.setdefault((form.shape.m, form.shape.k), [])
+            if form.shape.n not in widths:
+                widths.append(form.shape.n)
+        first = min(forms, key=lambda form: (form.shape.m != USUAL[0], form.shape.n != USUAL[1]))
+        examples = {key: next(form for form in forms if (form.shape.m, form.shape.k) == key) for key in shapes}
+        rows.append(
+            _common(shared, instruction_of(first, ""))
+            | {
+                "name": spelling,
+                "kind": first.kind,
+                "blocks": first.blocks,
+                "sparse": first.is_sparse,
+                "scales": first.scales,
+                "types": type_lists.place(_in_order(forms)),
+                "usual": list(first.shape),
+                "shapes": [
+                    {
+                        "m": m,
+                        "k": k,
+                        "widths": width_lists.place(tuple(widths)),
+                        "path": placement(examples[m, k])[0],
+                        **_extents(examples[m, k]),
+                    }
+                    for (m, k), widths in shapes.items()
+                ],
+            }
+            | ({"metadata": _metadata_name(first)} if first.is_sparse else {})
+        )
+    return {"products": rows, "type_lists": type_lists.entries, "width_lists": width_lists.entries}
+
+
+def _in_order(forms: list[TensorForm]) -> tuple[str, ...]:
+    """The types, those with sums of f32 first."""
+    return tuple(sorted(dict.fromkeys(map(types_of, forms)), key=lambda types: not types.startswith("f32")))
+
+
+def _extents(form: TensorForm) -> dict[str, Any]:
+    """Columns and slots of A, and how many chunks of metadata there are; these depend on m and k alone."""
+    operands = instruction_of(form, "").operands
+    a = operands["a"].row.layout
+    chunks = operands["metadata"].row.layout.outs["chunk"] if "metadata" in operands else 0
+    return {"a": [a.ins["column"], a.slots]} | ({"chunks": chunks} if chunks else {})
+
+
+def _metadata_name(form: TensorForm) -> str:
+    rows: dict[str, Any] = read_table("tcgen05")["metadata"]
+    return next(name for name, row in rows.items() if row is metadata_row(form))
+
+
+def tensor_moves(shared: SharedLists) -> list[dict[str, Any]]:
+    """A row for each shape of loads and stores, packed and not: the longest, from which the page cuts others."""
+    repeats: dict[str, list[int]] = {}
+    longest: dict[str, tuple[Instruction, TensorSpelling]] = {}
+    for instruction in (each for op in MOVES for each in find(op=op)):  # in ascending repeats
+        if isinstance(instruction.form, TensorForm):
+            spelling = instruction.form.spelling
+            family = instruction.name.replace(f".x{spelling.repeat}", ".x{x}")
+            repeats.setdefault(family, []).append(spelling.repeat)
+            longest[family] = instruction, spelling
+    return [
+        _common(shared, instruction, spelling.repeat)
+        | {
+            "name": family,
+            "access": spelling.word("lanes"),
+            "repeats": repeats[family],
+            "operands": {
+                role: shared.operands.place(replace(operand.row, layout=of_warp(operand.row.layout)))
+                for role, operand in instruction.operands.items()
+            },
+        }
+        for family, (instruction, spelling) in longest.items()
+    ]
+
+
+def of_warp(layout: Layout) -> Layout:
+    """What the registers of warp 0 hold, by lane and column of tensor memory; the lanes are those it reaches."""
+    dims = ("tlane", "column")
+    steps = {
+        name: [(step.radix, tuple(getattr(step.moves, dim) for dim in dims)) for step in layout.steps(name)]
+        for name in ("lane", "reg", "slot")
+    }
+    lanes = 1 + sum((radix - 1) * moves[0] for of in steps.values() for radix, moves in of)
+    return Layout.of_steps({"tlane": lanes, "column": layout.outs["column"]}, steps)
+
+
+def tensor_tables() -> dict[str, Any]:
+    """The rows that say where elements lie."""
+    table = read_table("tcgen05")
+    return {
+        "placement": {
+            letter: {"tlane": row["tlane"], "block": row.get("block", "")} for letter, row in _rows(table["placement"])
+        },
+        "access": {name: dict(row) for name, row in _rows(table["access"])},
+        "codes": {
+            name: {part: row[part] for part in ("slot", "tlane", "column")} for name, row in _rows(table["metadata"])
+        },
+    }
+
+
+def _rows(table: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    return ((name, row) for name, row in table.items() if name != "source")

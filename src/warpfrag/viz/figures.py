@@ -1,0 +1,85 @@
+"""The figures of the PTX ISA that warpfrag draws, by number: rows of `tables/figures.toml`, checked when read."""
+
+from __future__ import annotations
+
+import difflib
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from warpfrag.errors import InvalidOperand, quote
+from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.tables import read_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from warpfrag.viz.cells import Range
+
+
+@frozen_dataclass
+class FigureRow:
+    """One row of the table of figures; the fields are explained at its top."""
+
+    key: str
+    caption: str
+    section: str
+    instruction: str
+    operand: str = ""
+    view: str = ""
+    rows: Range | None = None
+    cols: Range | None = None
+    parts: Range | None = None
+    selector: int = 0
+
+    @property
+    def title(self) -> str:
+        """The caption, after the number of the ISA where it has one."""
+        return f"Figure {self.key}: {self.caption}" if self.key.isdigit() else self.caption
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The arguments of `draw` that are not left to their defaults."""
+        asked = {name: getattr(self, name) for name in ("operand", "view", "rows", "cols", "parts", "selector")}
+        return {name: choice for name, choice in asked.items() if choice}
+
+    @property
+    def command(self) -> str:
+        """The command that draws it without knowing the number."""
+        options = self.options
+        words = ["warpfrag draw", self.instruction, options.pop("operand", "")]
+        for name, choice in options.items():
+            words.append(f"--{name} {'{}-{}'.format(*choice) if isinstance(choice, tuple) else choice}")
+        return " ".join(word for word in words if word)
+
+
+@cache
+def figure_rows() -> dict[str, FigureRow]:
+    """Every row, by its key: the number of the ISA, or a name of ours."""
+    rows = list(_read())
+    by_key = {row.key: row for row in rows}
+    if len(by_key) != len(rows):
+        msg = "table figures: two rows with the same key"
+        raise ValueError(msg)
+    return by_key
+
+
+def _read() -> Iterator[FigureRow]:
+    for section in read_table("figures")["section"]:
+        for row in section["figures"]:
+            ranges = {name: tuple(row[name]) for name in ("rows", "cols", "parts") if name in row}
+            yield FigureRow(
+                **{"instruction": section.get("instruction", ""), **row, **ranges, "key": str(row["key"])},
+                section=section["title"],
+            )
+
+
+def figure_row(key: int | str) -> FigureRow:
+    """The row of a figure; an unknown key is refused with those that are near."""
+    rows = figure_rows()
+    wanted = str(key)
+    if wanted in rows:
+        return rows[wanted]
+    near = difflib.get_close_matches(wanted, rows, n=3, cutoff=0.4)
+    hint = f"; near: {', '.join(near)}" if near else ""
+    msg = f"there is no figure {quote(wanted)}{hint}; figures are {', '.join(rows)}"
+    raise InvalidOperand(msg)

@@ -1,0 +1,80 @@
+"""Colours: the lanes of a warp told apart by hue (group of four) and by lightness (lane in the group), light and dark.
+
+The lightness steps stay apart when a page is printed grey, where hue is lost. Hues of neighbouring groups are far
+from each other, because neighbouring groups usually hold neighbouring rows. Every colour is computed in OKLCH, where
+equal lightness looks equally light; a test checks that text on it has a contrast of at least 4.5 to 1.
+"""
+
+from __future__ import annotations
+
+from math import cos, radians, sin
+from typing import Literal
+
+from warpfrag.layout.frozen import frozen_dataclass
+
+COLOURS = 32  # beyond so many threads, as in a warpgroup, the colours of the first warp come again
+GROUP = 4  # lanes that share a hue
+HUE_STEP = 135  # degrees from one group to the next: eight hues, and neighbours never look alike
+FIRST_HUE = 250
+
+Theme = Literal["auto", "light", "dark"]
+
+
+@frozen_dataclass
+class Palette:
+    """The colours of one theme. `lightness` and `chroma` are those of the four lanes of a group."""
+
+    paper: str
+    ink: str
+    muted: str
+    edge: str
+    unread: str
+    lightness: tuple[float, float, float, float]
+    chroma: tuple[float, float, float, float]
+
+    def lane(self, lane: int) -> str:
+        """The fill of a lane."""
+        shade = lane % GROUP
+        hue = FIRST_HUE + HUE_STEP * (lane // GROUP)
+        return oklch(self.lightness[shade], self.chroma[shade], hue)
+
+
+LIGHT = Palette(
+    paper="#ffffff",
+    ink="#14181d",
+    muted="#515a64",
+    edge="#3f4852",
+    unread="#eceef0",
+    lightness=(0.955, 0.885, 0.81, 0.735),
+    chroma=(0.035, 0.065, 0.085, 0.095),
+)
+DARK = Palette(
+    paper="#14181d",
+    ink="#f3f5f7",
+    muted="#a9b2bc",
+    edge="#c3cad2",
+    unread="#262b31",
+    lightness=(0.315, 0.375, 0.435, 0.495),
+    chroma=(0.045, 0.06, 0.075, 0.085),
+)
+
+
+def oklch(lightness: float, chroma: float, hue: float) -> str:
+    """A colour given by how light it looks (0..1), how strong it is, and its hue in degrees, as #rrggbb."""
+    green_red, blue_yellow = chroma * cos(radians(hue)), chroma * sin(radians(hue))
+    # Bjoern Ottosson's matrices: Oklab to the cube roots of cone responses, and these to linear sRGB.
+    long = (lightness + 0.3963377774 * green_red + 0.2158037573 * blue_yellow) ** 3
+    medium = (lightness - 0.1055613458 * green_red - 0.0638541728 * blue_yellow) ** 3
+    short = (lightness - 0.0894841775 * green_red - 1.2914855480 * blue_yellow) ** 3
+    linear = (
+        4.0767416621 * long - 3.3077115913 * medium + 0.2309699292 * short,
+        -1.2684380046 * long + 2.6097574011 * medium - 0.3413193965 * short,
+        -0.0041960863 * long - 0.7034186147 * medium + 1.7076147010 * short,
+    )
+    return "#" + "".join(f"{round(255 * _gamma(channel)):02x}" for channel in linear)
+
+
+def _gamma(channel: float) -> float:
+    """Linear light to an sRGB channel, cut to 0..1."""
+    channel = min(1.0, max(0.0, channel))
+    return 12.92 * channel if channel <= 0.0031308 else 1.055 * channel ** (1 / 2.4) - 0.055

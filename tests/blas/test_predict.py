@@ -1,0 +1,136 @@
+"""What PyTorch gives on an H200: the table, predictions against captured outputs, guesses, refusals."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import warpfrag as wf
+from tools.choices.blind import computed, predicted_order
+from tools.libraries.cases import Case, cases, hashed, numpy_matrix, operands, sample, values
+from warpfrag.blas.cublas.predict_order import measured, versions
+
+CAPTURED = np.load(Path(__file__).parents[1] / "data" / "libraries_h200.npz")
+CASES = {f"{case.name} {case.seed}": case for case in cases()}
+MOST_K = 1100
+"""Deeper products are compared by `python -m tools.libraries explain`: here they would take too long."""
+CALLS = ("matmul", "bmm", "linear", "int_mm", "scaled_mm fast", "scaled_mm slow", "scaled_mm bias")
+SOME = [name for name, case in CASES.items() if name in CAPTURED and case.call in CALLS and case.k <= MOST_K]
+
+
+def predicted(case: Case) -> wf.Prediction:
+    given = operands(case)
+    A, B = given["A"][:3], given["B"][:, :5]
+    bias = given["bias"][:5] if "bias" in given else None
+    if case.call == "bmm":
+        A, B = (np.broadcast_to(matrix, (case.batch, *matrix.shape)) for matrix in (A, B))
+    return wf.predict(
+        A, B, bias=bias, layout=case.layout, fast_accumulation=case.call == "scaled_mm fast",
+        shape=(case.m, case.n, case.k),
+    )  # fmt: skip
+
+
+def test_predictions_are_what_the_gpu_gave():
+    """Some outputs of every captured product that is not too deep, every code."""
+    assert len(SOME) > 100
+    for name in SOME:
+        found = predicted(CASES[name])
+        D = found.D[-1] if found.D.ndim == 3 else found.D
+        assert not found.is_guess, name
+        assert np.array_equal(D.view(CAPTURED[name].dtype), CAPTURED[name]), name
+
+
+def test_parts_that_are_added_in_place():
+    """Products of tf32 whose parts CUTLASS 2 adds to D one by one, the bias first: 8 rows and 16 columns of each."""
+    captured = np.load(Path(__file__).parents[1] / "data" / "in_place_h200.npz")
+    calls = set()
+    for number, text in enumerate(captured["cases"]):
+        case = Case(**json.loads(str(text)))
+        assert np.array_equal(computed(case), captured[f"D{number}"]), case.name
+        assert predicted_order(case).order.in_place
+        assert not predicted_order(case).is_guess
+        calls.add((case.call, case.layout))
+    assert calls == {("linear", "nt"), ("matmul", "nn"), ("matmul", "nt")}
+
+
+def test_the_table_is_complete_and_says_where_it_is_from():
+    rows = measured()
+    assert len(rows) >= 300
+    assert {row.call for row in rows} == set(CALLS)
+    assert {row.type for row in rows} == {"f16", "bf16", "tf32", "e4m3", "s8"}
+    assert all(row.kernel for row in rows)
+    assert re.fullmatch(r"torch \S+ \(CUDA \S+\) on an NVIDIA H200", versions())
+
+
+def test_a_shape_that_no_table_has_is_a_guess_with_its_accuracy():
+    A, B = np.ones((3, 104), np.float16), np.ones((104, 24), np.float16)
+    found = wf.predict(A, B)
+    assert found.is_guess
+    assert (found.basis, found.row) == ("modelled", None)
+    assert 0.9 < found.accuracy < 1
+    assert found.text.startswith("a guess: k ascending; a modelled choice of cuBLASLt")
+    assert np.array_equal(found.D, np.full((3, 24), 104))
+    assert found.D.dtype == np.float16
+
+
+def test_a_batch_and_a_bias():
+    A, B = np.ones((4, 3, 64), ml_dtypes.bfloat16), np.ones((4, 64, 8), ml_dtypes.bfloat16)
+    assert np.array_equal(wf.predict(A, B).D, np.full((4, 3, 8), 64))
+    linear = wf.predict(A[0], B[0], bias=np.arange(8))
+    assert linear.product.kind.call == "linear"
+    assert np.array_equal(linear.D, np.broadcast_to(64 + np.arange(8), (3, 8)))
+
+
+def test_operands_are_the_same_in_torch():
+    torch = pytest.importorskip("torch", reason="needs the extra torch")
+    rows, columns = sample(1000, 32), sample(77, 48)
+    for kind in ("tf32", "s8"):
+        bits = hashed(torch.arange(1000), torch.arange(77), 5)
+        whole = values(bits, kind).to(torch.float32).numpy()[rows][:, columns]
+        assert np.array_equal(numpy_matrix(rows, columns, 5, kind).astype(np.float32), whole)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"layout": "tt"}, "layout: expected one of nn, nt, tn; got 'tt'"),
+        ({"shape": (2, 3)}, r"shape: expected \(m, n, k\) of the whole product"),
+        ({"shape": (2, 9, 8)}, "shape: m is 2, but there are 3 rows of A"),
+        ({"shape": (9, 7, 8)}, "shape: n is 7, but there are 8 columns of B"),
+        ({"shape": (9, 9, 7)}, "shape: k is 7, but A has 8 columns: a part of a product has all of its k"),
+        ({"fast_accumulation": True}, "fast_accumulation is a choice for float8_e4m3fn only"),
+        ({"A": np.ones((1, 3, 8), np.float16)}, "expected two matrices, or two batches of them"),
+        ({"A": np.ones((3, 8))}, "A is float64 and B is float16: expected both of one of"),
+        ({"bias": np.ones(4)}, "bias: expected 8 numbers, one for each column, got 4"),
+    ],
+)
+def test_what_cannot_be_predicted_is_refused(change: dict, message: str):
+    right = {"A": np.ones((3, 8), np.float16), "B": np.ones((8, 8), np.float16)}
+    with pytest.raises(wf.InvalidOperand, match=message):
+        wf.predict(**(right | change))
+
+
+def test_calls_that_take_no_bias_or_batch():
+    bytes_ = np.ones((4, 4), np.int8)
+    with pytest.raises(wf.InvalidOperand, match="torch._int_mm takes no bias"):
+        wf.predict(bytes_, bytes_, bias=np.ones(4))
+    with pytest.raises(wf.InvalidOperand, match="a batch is measured for float16"):
+        wf.predict(bytes_[None], bytes_[None])
+
+
+def test_the_command(tmp_path, monkeypatch, capsys):
+    from warpfrag.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    np.save("a", np.ones((3, 104), ml_dtypes.bfloat16).view(np.uint16))
+    np.save("b", np.ones((104, 8), ml_dtypes.bfloat16).view(np.uint16))
+    assert main(["predict", "a.npy", "b.npy", "--codes", "bf16", "-o", "d.npy"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("a guess: k ascending")
+    assert lines[-1] == "wrote d.npy: bfloat16 of shape (3, 8)"
+    assert np.array_equal(np.load("d.npy").view(ml_dtypes.bfloat16), np.full((3, 8), 104))

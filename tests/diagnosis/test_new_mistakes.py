@@ -1,0 +1,184 @@
+"""Mistakes with indices, strides, offsets, accumulators, the order of k and rounding: named in every family."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+import warpfrag as wf
+from diagnosis.test_diagnose import FAMILIES, SCALED, SPARSE, Planted
+from warpfrag.diagnosis.mistake_types import Mistake
+from warpfrag.diagnosis.near_misses import _plus
+from warpfrag.formats.codes import from_codes, to_codes
+
+STARTS = (
+    "a: row index with too few bits",
+    "b: leading dimension",
+    "b: offset of +2 el",
+    "b: column index with too few",
+)
+KERNELS = {
+    "mma.m16n8k16.f32.f16.f16.f32": "sm_90",
+    "mma.m16n8k16.f16.f16.f16.f16": "sm_80",
+    "mma.m16n8k16.f32.bf16.bf16.f32": "sm_80",
+    "mma.m16n8k8.f32.tf32.tf32.f32": "sm_90",
+    "mma.m16n8k32.f32.e4m3.e4m3.f32": "sm_89",
+    "mma.m16n8k32.f32.e5m2.e5m2.f32": "sm_89",
+    "wgmma.mma_async.m64n32k16.f32.f16.f16": "sm_90",
+    "wmma.mma.row.col.m16n16k16.f32.f32": "sm_90",
+}
+
+
+def texts(found):
+    return [str(finding) for finding in found]
+
+
+@pytest.mark.parametrize("name", [name for name in FAMILIES if name != "mma.m16n8k8.f64.f64.f64.f64"])
+def test_wrong_indices_accumulators_and_rounding_are_named_in_every_family(name):
+    product = Planted(name, FAMILIES[name])
+    mma = product.mma
+    for start in STARTS:
+        codes = product.make(*product.named(start))
+        if codes is not None:
+            assert any(text.startswith(start) for text in texts(product.diagnose(codes))), start
+    held = mma.c.codes(np.full(mma.c.shape, 3)).flat[0]
+    codes = product.make(Mistake("c", "c", "", partial(_plus, operand=mma.c, code=held)))
+    assert texts(product.diagnose(codes))[0] == "c: not zeroed: every accumulator held 3 before the product"
+    if mma.d.format.is_float:
+        codes = product.right.copy()
+        codes.flat[::3] += codes.dtype.type(1)
+        assert texts(product.diagnose(codes))[0].startswith("d: right up to rounding: ")
+
+
+def matrices(name, shape=(64, 32, 64)):
+    instruction, random = wf.get(name), np.random.default_rng(5)
+    m, n, k = shape
+    return [
+        from_codes(operand.format, to_codes(operand.format, random.standard_normal(size), rounding="rne"))
+        for operand, size in ((instruction.a, (m, k)), (instruction.b, (k, n)))
+    ]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_order_of_k_in_a_kernel_is_named(name):
+    A, B = matrices(name)
+    arch = KERNELS[name]
+    tiles = np.arange(64).reshape(2, 32)[::-1].reshape(-1)
+    observed = wf.gemm(A[:, tiles], B[tiles], instruction=name, arch=arch)
+    found = wf.diagnose(name, observed, A, B, arch=arch, tile=(64, 32, 32))
+
+    assert "d: k in another order: tiles of 32, from the last to the first" in texts(found)
+
+
+F16 = "mma.m16n8k16.f32.f16.f16.f32"
+
+
+def carried(A, B):
+    """A kernel that never zeroes its accumulators: one tile of 32 x 16 after another, row by row."""
+    D, before = np.zeros((64, 32), np.float32), None
+    for row in (0, 32):
+        for col in (0, 16):
+            before = wf.gemm(A[row : row + 32], B[:, col : col + 16], before, instruction=F16)
+            D[row : row + 32, col : col + 16] = before
+    return D
+
+
+def planted_in_kernels():
+    A, B = matrices(F16)
+    run = partial(wf.gemm, instruction=F16)
+    right, flat = run(A, B), A.reshape(-1)
+    rows = np.arange(64)
+    strided = flat[rows[:, None] * 56 + np.arange(64)]
+    b = wf.get(F16).b
+    blocks = B.reshape(4, 16, 4, 8).transpose(0, 2, 1, 3)
+    swapped = b.unpack(b.pack(blocks)[..., ::-1]).transpose(0, 2, 1, 3).reshape(B.shape)
+    stored = np.zeros(64 * 40 + 32, np.float32)
+    stored[(rows[:, None] * 40 + np.arange(32))] = right
+    split = wf.gemm(*matrices(F16, (64, 32, 256)), instruction=F16, order=wf.Order(split_k=2))
+    return {
+        "a: row index with too few bits (row & 7)": run(A[rows & 7], B),
+        "a: column index with too few bits (column & 31): columns repeat every 32": run(A[:, rows & 31], B),
+        "a: leading dimension 56 instead of 64 (row-major)": run(strided, B),
+        "a: offset of +8 elements in memory (row-major)": run(np.append(flat[8:], [0] * 8).reshape(64, 64), B),
+        "b: registers 0 and 1 swapped": run(A, swapped),
+        "c: not zeroed between tiles: each starts with the sums of the last, row by row": carried(A, B),
+        "c: not zeroed: every accumulator held -2.5 before the product": run(A, B, np.full((64, 32), -2.5)),
+        "c: not zeroed: every element is about 0.1235 more than expected": run(A, B) + np.float32(0.123456789),
+        "d: the first tile of k is missing": run(A[:, 32:], B[32:]),
+        "d: leading dimension 40 instead of 32 (row-major)": stored[: 64 * 32].reshape(64, 32),
+        "d: k in another order: split-K in 2 parts": split,
+        "d: right up to rounding: ": np.nextafter(right, np.float32(99)),
+    }
+
+
+@pytest.mark.parametrize(("text", "observed"), planted_in_kernels().items())
+def test_mistakes_of_a_kernel_are_named(text, observed):
+    A, B = matrices(F16, (64, 32, 256)) if "split-K" in text else matrices(F16)
+    found = wf.diagnose(F16, observed, A, B, tile=(32, 16, 32))
+
+    assert any(name.startswith(text) for name in texts(found)), texts(found)
+
+
+def test_a_right_kernel_is_right_and_f16_results_are_compared_as_f16():
+    A, B = matrices(F16)
+    right = wf.gemm(A, B, instruction=F16)
+
+    assert wf.diagnose(F16, right, A, B, tile=(32, 16)).correct
+    assert wf.diagnose(F16, right.astype(np.float16), A, B, tile=(32, 16)).correct
+
+
+def test_what_is_right_is_said_and_what_the_wrong_elements_equal():
+    A, B = matrices(F16)
+    D = wf.gemm(A, B, instruction=F16)
+    D[:32, 16:] = D[:32, :16]
+    D[40] = 0
+    found = wf.diagnose(F16, D, A, B, tile=(32, 16))
+
+    assert found == []
+    assert found.agreement.rows == (*range(32, 40), *range(41, 64))
+    assert found.agreement.blocks == ((0, 0),)
+    assert found.agreement.equals == (
+        "32 of 544 wrong elements are 0",
+        "512 of 544 wrong elements equal the expected D[row, col - 16]",
+    )
+    assert str(found).endswith("\n".join(found.agreement.equals))
+
+
+def test_lanes_and_registers_that_are_right_are_listed():
+    mma, random = wf.get(F16), np.random.default_rng(1)
+    A, B = (random.standard_normal(operand.shape).astype(np.float16) for operand in (mma.a, mma.b))
+    words = mma.d.pack(mma(A, B))
+    words[3, 1] ^= 0x12345678
+    words[9, 1] = 0x7FC00000
+    right = wf.diagnose(mma, words, A, B).agreement
+
+    assert right.lanes == tuple(lane for lane in range(32) if lane not in {3, 9})
+    assert right.registers == (0, 2, 3)
+    assert right.correct == 126
+    assert "1 of 2 wrong elements are NaN" in right.equals
+
+
+@pytest.mark.parametrize("name", [SPARSE, SCALED, F16, "mma.m16n8k32.s32.s8.s8.s32"])
+def test_nothing_is_named_where_nothing_explains_it(name):
+    # benchmarks/unexplained.py does this two thousand times
+    product = Planted(name, FAMILIES[name], seed=11)
+    codes = product.right.copy()
+    codes.flat[[3, 50]] = codes.flat[[50, 3]]
+    codes.flat[77] ^= codes.dtype.type(1 << 18)
+
+    assert product.diagnose(codes) == []
+    assert product.diagnose(codes).agreement.correct == codes.size - 3
+
+
+def test_wrong_tiles_are_refused():
+    A, B = matrices(F16)
+    D = np.zeros((64, 32), np.float32)
+    for tile in ((16,), (16, 0), "16x8", (16, 8, 16, 1)):
+        with pytest.raises(wf.InvalidOperand, match="expected the rows and columns of D that a block computes"):
+            wf.diagnose(F16, D, A, B, tile=tile)
+    with pytest.raises(wf.InvalidOperand, match="observed is"):
+        wf.diagnose(F16, D[:16], A, B, tile=(16, 8))
+    with pytest.raises(wf.InvalidOperand, match="without metadata or scale factors"):
+        wf.diagnose(F16, D, A, B, metadata=np.zeros(32, np.uint32), tile=(16, 8))

@@ -1,0 +1,35 @@
+"""The figures that are kept as files; `python tests/viz/golden.py` writes them again after an intended change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from warpfrag.viz.draw import draw
+
+FOLDER = Path(__file__).parents[1] / "data" / "figures"
+
+GOLDEN = {
+    "matrix": {"instruction": "mma.m8n8k4.f64.f64.f64.f64", "operand": "c"},
+    "warp": {"instruction": "mma.m8n8k4.f64.f64.f64.f64", "operand": "a", "view": "warp", "theme": "dark"},
+    "metadata": {"instruction": "mma.sp.m16n8k16.f32.f16.f16.f32", "operand": "metadata", "selector": 3},
+    "scale": {
+        "instruction": "mma.m16n8k64.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3",
+        "operand": "scale_b",
+        "thread_id": 2,
+    },
+    "ldmatrix": {"instruction": "ldmatrix.m8n8.x1.trans.shared.b16"},
+    "part": {"instruction": "mma.m16n8k128.s32.b1.b1.s32.xor.popc", "operand": "a", "rows": (0, 1), "theme": "light"},
+}
+
+
+def main() -> None:
+    """Write every golden file."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name, options in GOLDEN.items():
+        drawing = draw(**options)
+        drawing.save(FOLDER / f"{name}.svg")
+        drawing.save(FOLDER / f"{name}.txt")
+
+
+if __name__ == "__main__":
+    main()
