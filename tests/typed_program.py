@@ -374,7 +374,7 @@ def the_rest() -> None:
     )
     print(f16.dtype, f16.register, f16.exponent, f16.fraction, f16.bias, f16.unused)
     print(wf.emit("mma.m16n8k16.f32.f16.f16.f32", lang="cuda").splitlines()[0], wf.__version__)
-    print(wf.vectors("mma.m16n8k16.f32.f16.f16.f32").instruction)
+    print(wf.test_vectors("mma.m16n8k16.f32.f16.f16.f32").instruction)
     try:
         wf.get("mma.m16n8k99")
     except wf.IllegalInstruction as error:

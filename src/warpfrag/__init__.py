@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from warpfrag.blas.order import Order
     from warpfrag.blas.prune import compress, prune
     from warpfrag.codegen.emit import emit
-    from warpfrag.codegen.vectors import vectors
+    from warpfrag.codegen.vectors import test_vectors
     from warpfrag.diagnosis.diagnose import Agreement, Diagnosis, Finding, diagnose
     from warpfrag.errors import (
         CannotServe,
@@ -152,7 +152,7 @@ _EXPORTS = {
     "relayout": "plans.tensor_relayout",
     "rules": "tensorcore.arithmetic_table",
     "stores": "plans.loads",
-    "vectors": "codegen.vectors",
+    "test_vectors": "codegen.vectors",
     "verify": "hardware.verify",
 }
 
@@ -182,7 +182,7 @@ __all__ = [  # noqa: RUF022 (grouped)
     "diagnose",
     "draw",
     "emit",
-    "vectors",
+    "test_vectors",
     "verify",
     "ptx",
     "wmma",

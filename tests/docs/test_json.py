@@ -135,7 +135,7 @@ COMMANDS = [
     "check --only mma.sync.aligned.m16n8k4.row.col.f32",
     f"emit {MMA}",
     f"emit {MMA} --lang ptx -o mma.ptx",
-    f"vectors {MMA} --self-check",
+    f"vectors {MMA}",
     "test kernels.toml",
 ]
 REFUSED = [

@@ -17,7 +17,6 @@ from tools.tiles import tiles
 from warpfrag.cli import main
 from warpfrag.codegen.emit import emit
 from warpfrag.codegen.statement import choices, raw_name
-from warpfrag.codegen.vectors import vectors
 from warpfrag.errors import NoGpu
 from warpfrag.formats.codes import from_codes
 from warpfrag.formats.random_codes import random_codes
@@ -79,7 +78,9 @@ def test_equal_codes_are_reported_as_equal(gpu: type[Pretended]):
     expected = [
         12
         + sum(
-            group.cases for group in vectors(line.instruction).groups if group.choice.selector == (line.selector or 0)
+            group.cases
+            for group in wf.test_vectors(line.instruction).groups
+            if group.choice.selector == (line.selector or 0)
         )
         for line in report.lines
     ]
@@ -92,7 +93,7 @@ def test_a_wrong_word_is_found_and_named(gpu: type[Pretended]):
     gpu.wrong_on = F16
     report = verify([F16, S8], cases=30)
     assert not report.equal
-    assert report.differing == len(classes(wf.get(F16))) + len(vectors(F16).groups)  # one case of each set
+    assert report.differing == len(classes(wf.get(F16))) + len(wf.test_vectors(F16).groups)  # one case of each set
     first = report.lines[0].mismatches[0]
     assert (first.operands, first.case, first.lane, first.word) == ("bits", 0, 5, 1)
     assert int(first.hardware, 16) ^ int(first.warpfrag, 16) == 1

@@ -62,7 +62,7 @@ def test_an_arch_or_target_that_there_is_not_is_refused_alike_everywhere(arch):
         lambda: wf.gemm(A, B, instruction=NAME, arch=arch),
         lambda: mma(A, B, arch=arch),
         lambda: mma.evidence(arch),
-        lambda: wf.vectors(NAME, arch=arch),
+        lambda: wf.test_vectors(NAME, arch=arch),
         lambda: wf.diagnose(NAME, B, A, B, arch=arch),
         lambda: wmma.fragment(wmma.matrix_a, 16, 16, 16, wmma.half, wmma.row_major, arch),
     ]

@@ -9,7 +9,7 @@ import numpy as np
 
 from warpfrag.codegen.emit_tcgen05 import product
 from warpfrag.codegen.statement import choices
-from warpfrag.codegen.vectors import check_product, check_seed, vectors
+from warpfrag.codegen.vectors import check_multiplies, check_seed, test_vectors
 from warpfrag.errors import InvalidOperand, NotModelled, quote
 from warpfrag.hardware.report import MAX_MISMATCHES, KernelResult, Mismatch, Report
 from warpfrag.hardware.tensor_memory import TensorLaunch, is_chosen, tensor_launches
@@ -104,7 +104,7 @@ def _named(instructions: Iterable[str | Instruction] | str | Instruction | None)
         if isinstance(instruction, TensorMma):
             product(instruction)  # refuses one without shape and types
         else:
-            check_product(instruction, "verify runs")
+            check_multiplies(instruction, "verify runs")
     return named
 
 
@@ -195,7 +195,7 @@ def _operand_sets(
         random = np.random.default_rng([seed, number, how.selector])
         yield kind, random_words(instruction, kind, share, random, how.selector)
     try:
-        groups = vectors(instruction, arch=target).groups
+        groups = test_vectors(instruction, arch=target).groups
     except NotModelled:  # there is nothing to expect; the random classes are captured all the same
         return
     for group in groups:

@@ -1,0 +1,401 @@
+"""Groups of test vectors: operands whose results show mistakes in a layout, a selector or the arithmetic.
+
+Metadata for other selectors and scales for other ids hold other legal values, so that a wrong selector or id shows.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache, reduce
+from itertools import cycle, islice
+from operator import or_
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warpfrag.formats.codes import code_dtype, to_codes
+from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, SIDES, Immediates
+from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.tensorcore.execute import execute_registers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from warpfrag.formats.number_formats import Format
+    from warpfrag.tensorcore.instruction import Instruction
+    from warpfrag.tensorcore.tensor_call import TensorCall
+    from warpfrag.tensorcore.wgmma_call import WgmmaCall
+
+    Codes = dict[str, NDArray[Any]]
+
+INT_MAX = 2**31 - 1
+BASE = 4  # of the digits that number rows and columns: every format but b1 holds 0 to 4 exactly
+HALF_CODES = 30000  # about the number of positive normal f16 codes
+SPREAD = 26  # bits between large and small terms: one more than any tensor core keeps
+MISPLACED = {  # the mistakes that show in an operand, by role; one text describes both scales
+    "a": "operands in the wrong lane, register, slot or memory order",
+    "metadata": "a wrong selector, metadata in the wrong lane or field",
+    "scale_a": "wrong byte or thread ids, scales in the wrong lane or byte",
+}
+
+
+@frozen_dataclass(eq=False)
+class VectorGroup:
+    """Test vectors of one category: operand registers in `words`, by role, and the expected registers `d`.
+
+    Registers are uint32[cases, 32, words], metadata and scales uint32[cases, 32]. A wgmma has uint32[cases, 4, 32,
+    words], and `shared`, the contents of shared memory, uint32[cases, words]. tcgen05 has the arrays described in
+    `tensorcore.tensor_images`. `call` holds the descriptors of both. `catches` names the mistakes that change `d`.
+    """
+
+    name: str
+    catches: str
+    words: dict[str, NDArray[np.uint32]]
+    d: NDArray[np.uint32]
+    choice: Immediates = DEFAULT_IMMEDIATES
+    call: WgmmaCall | TensorCall | None = None
+
+    @property
+    def cases(self) -> int:
+        """The number of cases."""
+        return len(self.d)
+
+    @property
+    def registers(self) -> dict[str, NDArray[np.uint32]]:
+        """The registers of every role, `d` last."""
+        return {**self.words, "d": self.d}
+
+
+class VectorMaker:
+    """Makes operands of one instruction from one seed, and groups of test vectors from them.
+
+    `few` is the number of cases in a random group. With `is_large`, one case tests many elements at once.
+    """
+
+    few = 8
+    is_large = False
+
+    def __init__(self, instruction: Instruction, arch: str, seed: int = 1) -> None:
+        """Seed the generator: equal seeds give equal operands."""
+        self.instruction = instruction
+        self.arch = arch
+        self.random = np.random.default_rng(seed)
+
+    def zeros(self, role: str, cases: int) -> NDArray[Any]:
+        """Return zero codes."""
+        operand = self.instruction.operands[role]
+        return np.zeros((cases, *operand.shape), code_dtype(operand.format))
+
+    def exact(self, role: str, values: NDArray[Any]) -> NDArray[Any]:
+        """Return the codes of values that the format holds exactly; for a sparse A pass the full matrix."""
+        return to_codes(self.instruction.operands[role].format, values)
+
+    def choose(self, role: str, codes: NDArray[np.uint64] | list[int], cases: int) -> NDArray[Any]:
+        """Fill an operand with random picks from `codes`."""
+        operand = self.instruction.operands[role]
+        picked = self.random.choice(np.array(codes, np.uint64), (cases, *operand.shape))
+        return picked.astype(code_dtype(operand.format))
+
+    def finite(self, role: str, cases: int) -> NDArray[Any]:
+        """Return codes of finite numbers; for C, numbers about as large as the dot products."""
+        if role == "c":
+            return self.accumulators(cases, 0, 6)
+        number_format = self.instruction.operands[role].format
+        codes = self.choose(role, finite_codes(number_format), cases)
+        if number_format.unused:  # the hardware drops these bits: fill them, so that reading them shows
+            codes |= self.random.integers(0, 1 << number_format.unused, codes.shape, codes.dtype)
+        return codes
+
+    def accumulators(self, cases: int, low: int, high: int) -> NDArray[Any]:
+        """Return codes of C: floats with exponents from low to high, or integers of at most 2 ** high."""
+        operand = self.instruction.operands["c"]
+        shape = (cases, *operand.shape)
+        if not operand.format.is_float:
+            return self.exact("c", self.random.integers(-(1 << high), 1 << high, shape).astype(np.int32))
+        exponent = self.random.integers(low, high + 1, shape)
+        values = np.ldexp(self.random.uniform(1, 2, shape), exponent) * self.random.choice([-1.0, 1.0], shape)
+        codes: NDArray[Any] = operand.codes(values, rounding="rne")
+        return codes
+
+    def fields(self, cases: int) -> NDArray[Any]:
+        """Return legal metadata codes."""
+        pattern = self.instruction.pattern
+        legal = sorted(pattern.columns) if pattern else [0]
+        return self.random.choice(np.array(legal, np.uint8), (cases, *self.instruction.metadata.shape))
+
+    def stored(self, codes: Codes) -> Codes:
+        """Add metadata codes, if the instruction reads any: then A is the stored half of a sparse matrix."""
+        if "metadata" in self.instruction.operands:
+            codes["metadata"] = self.fields(len(codes["b"]))
+        return codes
+
+    def finite_operands(self) -> Codes:
+        """Return finite A, B and C, with metadata codes."""
+        return self.stored({role: self.finite(role, self.few) for role in "abc"})
+
+    def scales(self, role: str, cases: int, *, unit: bool = False) -> NDArray[Any]:
+        """Return codes of scale factors: all 1, or within a few powers of two of 1."""
+        operand = self.instruction.operands[role]
+        if unit:
+            return np.full((cases, *operand.shape), operand.format.encode(1.0), np.uint8)
+        return self.choose(role, codes_near_unity(operand.format), cases)
+
+    def group(self, name: str, catches: str, codes: Codes, choice: Immediates = DEFAULT_IMMEDIATES) -> VectorGroup:
+        """Pack matrices of codes and run them. Without metadata codes, a sparse A is the full matrix."""
+        codes = self.compressed(codes)
+        words = {role: self.instruction.operands[role].pack(codes[role], raw=True) for role in "abc"}
+        for role in self.instruction.operands.selected_layouts:
+            pack = self.metadata_words if role == "metadata" else self.scale_words
+            words[role] = pack(role, codes, choice)
+        d = execute_registers(self.instruction, words, choice, arch=self.arch)
+        return VectorGroup(name, catches, words, d, choice)
+
+    def compressed(self, codes: Codes) -> Codes:
+        """Compress a full sparse A to its stored half and metadata codes."""
+        if "metadata" in codes or "metadata" not in self.instruction.operands:
+            return codes
+        stored, metadata = self.instruction.compress(codes["a"], raw=True)
+        return {**codes, "a": stored, "metadata": metadata}
+
+    def metadata_words(self, role: str, codes: Codes, choice: Immediates) -> NDArray[np.uint32]:
+        """Pack metadata for one selector, with other legal metadata for the other selectors."""
+        operand, fields = self.instruction.operands[role], codes[role]
+        parts = [
+            operand.pack(fields if selector == choice.selector else self.fields(len(fields)), selector=selector)
+            for selector in operand.selectors
+        ]
+        return reduce(or_, parts)
+
+    def scale_words(self, role: str, codes: Codes, choice: Immediates) -> NDArray[np.uint32]:
+        """Pack scale factors for one choice of ids, with other scales for the other ids."""
+        operand: Any = self.instruction.operands[role]
+        cases = len(codes["b"])
+        chosen = choice.of(role)
+        scales = codes[role] if role in codes else self.scales(role, cases, unit=True)
+        parts = []
+        for ids in scale_ids(operand):
+            is_read = all(chosen[name] == number for name, number in ids.items())
+            parts.append(operand.pack(scales if is_read else self.scales(role, cases), **ids, raw=True))
+        return reduce(or_, parts)
+
+    def choices(self) -> list[Immediates]:
+        """Return every selector; for scale factors, combinations in which each id occurs at least once."""
+        operands: Any = self.instruction.operands
+        if "metadata" in operands:
+            return [Immediates(selector) for selector in operands["metadata"].selectors]
+        if "scale_a" not in operands:
+            return [DEFAULT_IMMEDIATES]
+        a, b = (scale_ids(operands[side]) for side in SIDES)
+        count = max(len(a), len(b))
+        pairs = zip(islice(cycle(a), count), islice(cycle(b[1:] + b[:1]), count), strict=True)
+        mixed = [
+            Immediates(0, (x["byte_id"], y["byte_id"]), (x.get("thread_id", 0), y.get("thread_id", 0)))
+            for x, y in pairs
+        ]
+        return list(dict.fromkeys([DEFAULT_IMMEDIATES, *mixed]))
+
+    def full_shape(self, role: str) -> tuple[int, ...]:
+        """Return the shape of an operand; for a sparse A that of the full matrix."""
+        if role == "a" and self.instruction.pattern is not None:
+            return self.instruction.shape.m, self.instruction.shape.k
+        shape: tuple[int, ...] = self.instruction.operands[role].shape
+        return shape
+
+
+def scale_ids(operand: Any) -> list[dict[str, int]]:  # noqa: ANN401 (scales of registers and of tensor memory)
+    """Return the byte ids of a scale operand; for scales in registers each with every thread id."""
+    if not hasattr(operand, "thread_ids"):
+        return [{"byte_id": byte} for byte in operand.byte_ids]
+    return [{"byte_id": byte, "thread_id": thread} for thread in operand.thread_ids for byte in operand.byte_ids]
+
+
+@cache
+def finite_codes(number_format: Format) -> NDArray[Any]:
+    """Return every finite code of a narrow format, or a sample of a wide one whose sums do not overflow."""
+    if number_format.bits <= 8:
+        codes = range(number_format.codes)
+        return np.array([code for code in codes if math.isfinite(number_format.decode(code))], np.uint64)
+    sample = np.random.default_rng(0)
+    values = np.ldexp(sample.uniform(-2, 2, 4096), sample.integers(-5, 6, 4096))
+    return to_codes(number_format, values, rounding="rne").astype(np.uint64)
+
+
+@cache
+def codes_near_unity(number_format: Format) -> NDArray[Any]:
+    """Return the codes of numbers within three powers of two of 1."""
+    near = [code for code in finite_codes(number_format).tolist() if 2.0**-3 <= number_format.decode(code) <= 2.0**3]
+    return np.array(near, np.uint64)
+
+
+def common_groups(maker: VectorMaker) -> Iterator[VectorGroup]:
+    """Yield the groups that every matrix multiplication has."""
+    yield positions(maker)
+    yield from random(maker)
+    yield from single_elements(maker)
+    if maker.instruction.d.format.is_float:
+        yield rounding(maker)
+        yield special(maker)
+        yield overflow(maker)
+    else:
+        yield extremes(maker)
+        yield saturation(maker)
+
+
+def positions(maker: VectorMaker) -> VectorGroup:
+    """Give every row its own value, then every column, then, by C alone, every output."""
+    instruction = maker.instruction
+    matrices = {role: np.zeros((3, *maker.full_shape(role))) for role in "ab"}
+    a, b = matrices["a"], matrices["b"]
+    write_numbers(maker, "a", a[0], b[0])
+    write_numbers(maker, "b", np.swapaxes(b[1], -1, -2), np.swapaxes(a[1], -1, -2))
+    codes = {role: maker.exact(role, matrix) for role, matrix in matrices.items()}
+    codes["c"] = maker.zeros("c", 3)
+    numbers = np.arange(codes["c"][2].size).reshape(codes["c"][2].shape)
+    if instruction.c.format.name == "f16":  # f16 holds few integers, but enough normal codes
+        codes["c"][2] = (1 << instruction.c.format.fraction) + numbers % HALF_CODES
+    else:
+        codes["c"][2] = maker.exact("c", 1 + numbers)
+    catches = "outputs in the wrong lane, register or slot: every output of C alone differs from every other"
+    return maker.group("positions", catches, codes)
+
+
+def write_numbers(maker: VectorMaker, role: str, digits: NDArray[Any], weights: NDArray[Any]) -> None:
+    """Number the rows: along k, `digits` of one matrix times `weights` of the other add up to the row's number."""
+    instruction = maker.instruction
+    pattern, number_format = instruction.pattern, instruction.operands[role].format
+    # any sparsity pattern may keep the first half of each chunk
+    free = (col for col in range(instruction.shape.k) if pattern is None or col % pattern.chunk < pattern.kept)
+    top = int(number_format.max)
+    if number_format.is_float:
+        top = int(min(1 << (number_format.fraction + 1), number_format.max))
+    numbers = np.arange(digits.shape[-2])
+    one = 0 if instruction.form.bitop == "xor" else 1
+    parts = [(numbers, one)] if top < BASE else [(numbers % BASE, 1), (numbers // BASE, BASE)]
+    for number, weight in parts:
+        left = np.broadcast_to(number, digits.shape[:-1]).copy()
+        while left.any():
+            column = next(free)
+            digits[..., column] = np.minimum(left, top)
+            weights[..., column, :] = weight
+            left -= np.minimum(left, top)
+
+
+def random(maker: VectorMaker) -> Iterator[VectorGroup]:
+    """Yield finite operands for every selector, and for scale ids that include each id."""
+    operands = maker.instruction.operands
+    catches = "; ".join(text for role, text in MISPLACED.items() if role in operands)
+    for choice in maker.choices():
+        codes = maker.finite_operands()
+        codes |= {role: maker.scales(role, maker.few) for role in SIDES if role in operands}
+        yield maker.group(f"random{choice.suffix(operands).replace('_', ' ')}", catches, codes, choice)
+
+
+def single_elements(maker: VectorMaker) -> Iterator[VectorGroup]:
+    """Yield a single 1 in each row of A, or column of B, at every k: each output is one element of the other matrix."""
+    k = maker.instruction.shape.k
+    for role, partner in (("a", "b"), ("b", "a")):
+        shape = maker.full_shape(role)
+        line, along = (-2, -1) if role == "a" else (-1, -2)
+        lines = np.arange(shape[line])
+        # with many lines, few cases reach every k
+        starts = range(0, k, min(k, shape[line])) if maker.is_large else range(k)
+        hot = np.zeros((len(starts), *shape))
+        for case, start in enumerate(starts):
+            index: list[Any] = [case, *(slice(None) for _ in shape)]
+            index[line], index[along] = lines, (start + lines) % k
+            hot[tuple(index)] = 1
+        codes = {partner: maker.finite(partner, len(starts)), "c": maker.zeros("c", len(starts))}
+        codes[role] = maker.exact(role, hot)
+        catches = f"a misplaced element of {partner.upper()}: each output is one element of {partner.upper()}"
+        yield maker.group(f"one hot {role}", catches, codes if role == "a" else maker.stored(codes))
+
+
+def rounding(maker: VectorMaker) -> VectorGroup:
+    """Return terms of very different size: in half the cases two large terms cancel, and C ranges from small to large.
+
+    The sum depends on how many bits the tensor core keeps, how it rounds, and in which order it adds.
+    """
+    instruction, generator = maker.instruction, maker.random
+    count = 3 if maker.is_large else 12
+    codes = {role: maker.finite(role, count) for role in "ab"}
+    codes["c"] = np.concatenate([maker.accumulators(count // 3, *ends) for ends in ((-9, -1), (0, 6), (7, 12))])
+    codes = maker.stored(codes)
+    cases, number_format = (count + 1) // 2, instruction.a.format
+    largest = min(12, math.frexp(number_format.max)[1] - 2)
+    smallest = max(largest - SPREAD, number_format.emin - number_format.fraction)
+    shape = (cases, *instruction.a.shape)
+    terms = np.ldexp(generator.uniform(1, 2, shape), generator.integers(smallest, min(smallest + 5, largest), shape))
+    terms[..., 0] = np.ldexp(generator.uniform(1, 1.75, shape[:-1]), largest)
+    terms[..., -1] = -terms[..., 0]
+    # B has one value for every k, so that the two large terms cancel exactly
+    column = generator.uniform(1, 1.75, (cases, *instruction.b.shape[:-2], 1, instruction.b.shape[-1]))
+    codes["a"][::2] = to_codes(number_format, terms, rounding="rne")
+    codes["b"][::2] = to_codes(instruction.b.format, np.broadcast_to(column, codes["b"][::2].shape), rounding="rne")
+    codes["c"][::2] = maker.accumulators(cases, max(-14, smallest), max(-13, smallest + 4))
+    catches = "sums that keep another number of bits, round in another way, or add in another order"
+    return maker.group("rounding", catches, codes)
+
+
+def special(maker: VectorMaker) -> VectorGroup:
+    """Scatter NaN, infinities, zeros of both signs, the smallest and largest numbers over ordinary ones."""
+    cases = maker.few
+    codes = {}
+    for role in "abc":
+        chosen = maker.choose(role, special_codes(maker.instruction.operands[role].format), cases)
+        ordinary = maker.finite(role, cases)
+        shares = np.linspace(0.02, 1.0, cases).reshape(-1, *(1,) * (ordinary.ndim - 1))
+        codes[role] = np.where(maker.random.random(ordinary.shape) < shares, chosen, ordinary)
+    catches = "NaN codes, infinities, signed zeros, subnormals or largest numbers treated as something else"
+    return maker.group("special", catches, maker.stored(codes))
+
+
+def special_codes(number_format: Format) -> list[int]:
+    """Return the codes at the edges of a format."""
+    smallest = 1 << number_format.unused
+    normal = 1 << (number_format.fraction + number_format.unused)
+    positive = {0, smallest, normal - smallest, normal, number_format.encode(number_format.max)}
+    if number_format.infinity:
+        positive.add(number_format.encode(float("inf")))
+    if number_format.nan_code is not None:
+        positive.add(number_format.nan_code)
+        if number_format.nan == "ieee":
+            positive.add(number_format.encode(float("inf")) | smallest)  # a signalling NaN
+    return sorted(positive | {code | number_format.sign_bit for code in positive})
+
+
+def overflow(maker: VectorMaker) -> VectorGroup:
+    """Return sums beyond the largest finite D, and sums that come back from there."""
+    codes = {}
+    for role in "abc":
+        number_format = maker.instruction.operands[role].format
+        largest = number_format.encode(number_format.max)
+        codes[role] = maker.choose(role, [largest, largest | number_format.sign_bit], 4)
+        if role != "c":
+            codes[role][0] = largest
+    catches = "wrong overflow: infinity, the largest number, or a lost carry"
+    return maker.group("overflow", catches, maker.stored(codes))
+
+
+def extremes(maker: VectorMaker) -> VectorGroup:
+    """Fill A and B with the smallest and largest integers."""
+    codes = {"c": maker.zeros("c", maker.few)}
+    for role in "ab":
+        number_format = maker.instruction.operands[role].format
+        ends = [number_format.encode(number_format.min), number_format.encode(number_format.max)]
+        codes[role] = maker.choose(role, ends, maker.few)
+    catches = "signed read as unsigned or the reverse, and too narrow sums"
+    return maker.group("extremes", catches, maker.stored(codes))
+
+
+def saturation(maker: VectorMaker) -> VectorGroup:
+    """Choose C so close to the ends of s32 that some sums pass them and others do not."""
+    codes = {role: maker.finite(role, maker.few) for role in "ab"}
+    shape = (maker.few, *maker.instruction.c.shape)
+    reach = 1 << (maker.instruction.a.format.bits + maker.instruction.b.format.bits)
+    near = INT_MAX - maker.random.integers(0, reach, shape)
+    codes["c"] = maker.exact("c", np.where(maker.random.random(shape) < 0.5, near, -near - 1).astype(np.int32))
+    rule = "clamp" if maker.instruction.form.satfinite else "wrap around"
+    catches = f"sums beyond s32 that do not {rule}, or do so before the last term is added"
+    return maker.group("saturation", catches, maker.stored(codes))
