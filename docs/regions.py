@@ -25,7 +25,7 @@ from warpfrag.isa.nicknames import nicknames
 from warpfrag.isa.targets import targets
 from warpfrag.layout.linear_layout import Layout
 from warpfrag.layout.notations import NOTATIONS
-from warpfrag.plans.fragment_pairs import fragments, tiled_alike, warpgroup_fragments
+from warpfrag.plans.relayout import fragments, tiled_alike, warpgroup_fragments
 from warpfrag.plans.relayout import relayout
 from warpfrag.tables import read_table
 from warpfrag.tensorcore.registry import find, get

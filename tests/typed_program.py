@@ -163,7 +163,7 @@ def motion() -> None:
     mma = wf.get("mma.m16n8k16.f32.f16.f16.f32")
     plan: wf.Relayout = wf.relayout(mma.d.tiled(col=2), mma.a)
     registers = np.zeros((32, 8), np.uint32)
-    print(plan.is_free, plan.counts["shfl"], plan.steps, plan(registers).shape, plan.emit("ptx").splitlines()[0])
+    print(plan.is_free, plan.counts["shfl"], plan.operations, plan(registers).shape, plan.emit("ptx").splitlines()[0])
     order = wf.relayout(mma.d.tiled(col=2), mma.a, permute="col").permutation
     print(order[0] if order else None)
     print(plan.cost, plan.verdict, plan.source, plan.target, plan.permuted, plan.permutation_text)

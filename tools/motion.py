@@ -23,7 +23,7 @@ from tools.tiles import compile_cuda
 from warpfrag.errors import WarpfragError
 from warpfrag.files import write_atomically
 from warpfrag.hardware.device import Gpu, open_gpu
-from warpfrag.plans.fragment_pairs import MAX_TILES, fragments, tiled_alike, warpgroup_fragments
+from warpfrag.plans.relayout import MAX_TILES, fragments, tiled_alike, warpgroup_fragments
 from warpfrag.plans.loads import loads, stores
 from warpfrag.plans.relayout import Relayout, relayout
 from warpfrag.smem.shared_memory import Memory
@@ -49,7 +49,7 @@ def sample_plans(most_tiles: int = 2) -> list[Relayout]:
             pair = tiled_alike(source, target, most)
             if pair is not None:
                 plan = relayout(*pair)
-                steps = tuple(type(step).__name__ for step in plan.steps)
+                steps = tuple(type(step).__name__ for step in plan.operations)
                 kinds.setdefault((source.threads, source.format.bits, target.format.name, *steps), plan)
     fp8, wgmma = get("mma.m16n8k32.f32.e4m3.e4m3.f32"), get("wgmma.mma_async.m64n64k32.f32.e4m3.e4m3")
     trips = [relayout(fp8.d.tiled(col=4), fp8.a), relayout(fp8.d.tiled(col=4), fp8.a, permute="col")]

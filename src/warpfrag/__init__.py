@@ -256,8 +256,15 @@ def _tensor_operands() -> object:
     return build
 
 
+def _plan_emitter() -> object:
+    from warpfrag.codegen.plan_code import emit_plan
+
+    return emit_plan
+
+
 providers.register("card", _card_renderer)
 providers.register("converter", _converter_lookup)
+providers.register("emit_plan", _plan_emitter)
 providers.register("tensor_operand", _tensor_operands)
 
 

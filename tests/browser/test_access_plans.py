@@ -9,7 +9,7 @@ import re
 import pytest
 
 import warpfrag as wf
-from warpfrag.plans.fragment_pairs import fragments, tiled_alike
+from warpfrag.plans.relayout import fragments, tiled_alike
 from warpfrag.viz.explorer.bundle import join_modules
 from warpfrag.viz.explorer.page_builder import PAGE
 

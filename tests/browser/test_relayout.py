@@ -12,8 +12,8 @@ import warpfrag as wf
 from browser.geometry import MEASURE, TEXTS, plain
 from viz.contrast import READABLE, contrast
 from warpfrag.cli.relayout import command
-from warpfrag.plans.fragment_pairs import fragments, tiled_alike
-from warpfrag.plans.relayout_steps import cost, described
+from warpfrag.plans.relayout import fragments, tiled_alike
+from warpfrag.plans.relayout_operations import cost, described
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 F8 = "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32"
@@ -71,7 +71,7 @@ def test_cells_and_plan_are_those_of_python(explorer, case):
             assert moved == away, (side, element)
 
     assert tab.locator(".verdict").inner_text() == plan.verdict
-    steps = [[f"{count} {kind}" if count else "free", described(step)] for step in plan.steps
+    steps = [[f"{count} {kind}" if count else "free", described(step)] for step in plan.operations
              for kind, count in [cost(step)]]  # fmt: skip
     shown = [[item.locator("b").inner_text(), item.inner_text()] for item in tab.locator(".steps li").all()]
     assert [[said, text.removeprefix(said).strip()] for said, text in shown] == steps

@@ -6,11 +6,16 @@ import pytest
 
 from warpfrag import InvalidOperand
 from warpfrag.codegen import ptx_builder as ptx
-from warpfrag.codegen.builder_operations import RegisterOperations
 from warpfrag.codegen.cuda_builder import AsmOperand, CudaBuilder, InlineAssembly, RegisterArray, guarded
-from warpfrag.codegen.languages import LANGUAGES, check_function_name, check_language
+from warpfrag.codegen.languages import (
+    LANGUAGES,
+    SPELLINGS,
+    THREAD_INDICES,
+    RegisterOperations,
+    check_function_name,
+    check_language,
+)
 from warpfrag.codegen.ptx_builder import PtxBuilder
-from warpfrag.codegen.spellings import LANE, SPELLINGS, WARPGROUP_THREAD
 from warpfrag.layout.index_expressions import IndexConstant, IndexOperation, IndexVariable
 
 
@@ -177,14 +182,14 @@ def test_an_operation_is_computed_once(builder):
     assert len([line for line in text_of(operations.builder) if "laneid" in line]) == 1
 
 
-@pytest.mark.parametrize("index", [LANE, WARPGROUP_THREAD])
+@pytest.mark.parametrize("threads", THREAD_INDICES)
 @pytest.mark.parametrize("builder", [PtxBuilder, CudaBuilder])
-def test_the_thread_is_read_only_where_it_is_used(builder, index):
-    operations = RegisterOperations(builder(), index)
+def test_the_thread_is_read_only_where_it_is_used(builder, threads):
+    operations = RegisterOperations(builder(), threads)
     operations.do("popc", "x")
     operations.finish()
 
-    assert not [line for line in text_of(operations.builder) if index.name in line]
+    assert not [line for line in text_of(operations.builder) if THREAD_INDICES[threads].name in line]
 
 
 def test_every_operation_has_as_many_operands_in_both_languages():
@@ -197,10 +202,10 @@ def test_every_operation_has_as_many_operands_in_both_languages():
 
 def test_languages_and_names_are_checked():
     assert [check_language(lang) for lang in LANGUAGES] == ["cuda", "ptx"]
-    assert check_function_name("relayout") == "relayout"
+    assert (check_function_name("f", "g"), check_function_name("", "g")) == ("f", "g")
     for lang in ("sass", None, ["cuda"]):
         with pytest.raises(InvalidOperand, match="lang is one of cuda, ptx"):
             check_language(lang)
     for name in ("2x", "a b", "naïve", 3):
         with pytest.raises(InvalidOperand, match="name is that of a function"):
-            check_function_name(name)
+            check_function_name(name, "g")

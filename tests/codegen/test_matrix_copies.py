@@ -13,7 +13,7 @@ from warpfrag import get
 from warpfrag.codegen.matrix_copies import kernel_copies, shared_copies
 from warpfrag.layout.index_expressions import evaluate
 from warpfrag.layout.linear_layout import Layout
-from warpfrag.plans.matrix_lines import moved
+from warpfrag.plans.matrix_accesses import moved
 
 
 @cache

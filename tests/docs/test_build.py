@@ -20,7 +20,7 @@ import pytest
 import warpfrag as wf
 from warpfrag.isa.immediates import Immediates
 from warpfrag.layout.linear_layout import DigitRun
-from warpfrag.plans.access import Access
+from warpfrag.plans.access_plan import Access
 from warpfrag.ptx.launch.kernel import Module
 from warpfrag.ptx.launch.run import Counts
 from warpfrag.ptx.program.program import Parameter

@@ -17,7 +17,7 @@ from oracle.toolkit import assemble, compile_cuda, find_newest_ptxas, find_nvcc,
 from tools.motion import sample_ways, ways_unit
 from warpfrag.plans.access_plan import AccessPlan
 from warpfrag.plans.loads import loads, search, stores
-from warpfrag.plans.packed_operands import packed
+from warpfrag.plans.round_trip import packed
 from warpfrag.smem.shared_memory import Memory, bank_conflicts
 from warpfrag.tensorcore.operand import Operand
 
@@ -351,7 +351,7 @@ def run_ptx(text: str, thread: int) -> list[int]:
         match = re.fullmatch(r"    (add|mad|shr|shl|and|xor)\.(?:lo\.)?\w+ (%t\d+), (.*);", line)
         if match:
             name, result, given = match.groups()
-            args = [registers[one] if one in registers else int(one, 0) for one in given.split(", ") if "in" not in one]
+            args = [registers.get(one, 0) if one[0] == "%" else int(one, 0) for one in given.split(", ")]
             compute = {
                 "add": sum,
                 "mad": lambda a: a[0] * a[1] + a[2],
@@ -381,14 +381,17 @@ def test_emitted_ptx_gives_the_addresses():
 
 def test_emitted_cuda_is_what_a_person_would_write():
     text = loads(F16.b, Memory("row", 128, 128))[0].emit(name="load_b")
-    operands = '"=r"(out[0]), "=r"(out[1]) : "r"(at0) : "memory"'
+    operands = '"=r"(r1), "=r"(r2) : "r"(r0) : "memory"'
     assert "#include <cstdint>" in text
     assert text.splitlines()[5:] == [
         "static __device__ __forceinline__ void load_b(uint32_t (&out)[2], uint32_t base) {",
         '    uint32_t lane; asm("mov.u32 %0, %laneid;" : "=r"(lane));',
-        "    uint32_t at0 = base + (lane & 15) * 128;",
-        "    at0 = at0 ^ (at0 / 128 & 7) * 16;",
+        "    uint32_t r0 = base + (lane & 15) * 128;",
+        "    r0 = r0 ^ (r0 / 128 & 7) * 16;",
+        "    uint32_t r1, r2;",
         f'    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {{%0, %1}}, [%2];" : {operands});',
+        "    out[0] = r1;",
+        "    out[1] = r2;",
         "}",
     ]
 

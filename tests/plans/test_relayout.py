@@ -20,10 +20,9 @@ from tools.motion import relayout_unit, sample_plans, timed_ways, timing_unit
 from warpfrag.formats.codes import code_dtype
 from warpfrag.layout.gf2 import Echelon
 from warpfrag.layout.linear_layout import Layout
-from warpfrag.plans.conversions import conversions, convert_codes
-from warpfrag.plans.fragment_pairs import fragments, tiled_alike, warpgroup_fragments
-from warpfrag.plans.relayout import Relayout, relayout
-from warpfrag.plans.shared_memory_round_trip import plan_through_memory
+from warpfrag.plans.relayout import Relayout, fragments, relayout, tiled_alike, warpgroup_fragments
+from warpfrag.plans.relayout_operations import conversions, convert_codes
+from warpfrag.plans.round_trip import plan_through_memory
 from warpfrag.plans.shuffle_search import LANE, Select, ShufflePlan, find_shuffles
 from warpfrag.tensorcore.operand import Operand
 
@@ -203,7 +202,7 @@ def test_an_accumulator_is_the_next_a_if_two_tiles_stand_side_by_side():
     assert plan.is_free
     assert plan.counts == {"shfl": 0, "movmatrix": 0, "select": 0, "prmt": 0, "cvt": 4}
     assert str(plan) == "free: 4 cvt"
-    assert relayout(F16.a, F16.a).steps == ()
+    assert relayout(F16.a, F16.a).operations == ()
 
 
 def test_fp8_needs_shuffles_or_a_permuted_k():

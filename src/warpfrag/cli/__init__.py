@@ -71,7 +71,7 @@ VERB_GROUPS = {
         "rules": "What the tensor cores of an architecture compute, with references.",
         "products": "What is multiplied and added for one element of D.",
         "diagnose": "Which mistake gives this wrong result.",
-        "vectors": "Registers in and out that show mistakes.",
+        "vectors": "Test vectors that expose layout mistakes.",
         "emit": "CUDA C++ or PTX around an instruction.",
     },
     "Whole products": {

@@ -13,12 +13,12 @@ from warpfrag.cli.support.output import echo, print_heading, print_json, wrapped
 from warpfrag.cli.support.verbs import verb
 from warpfrag.errors import InvalidOperand
 from warpfrag.isa.targets import targets
-from warpfrag.plans.relayout_steps import cost, described
+from warpfrag.plans.relayout_operations import cost, described
 from warpfrag.plans.tensor_relayout import TensorRelayout, relayout
 
 if TYPE_CHECKING:
     from warpfrag.plans.relayout import Relayout
-    from warpfrag.plans.shared_memory_round_trip import SharedMemoryRoundTrip
+    from warpfrag.plans.round_trip import SharedMemoryRoundTrip
     from warpfrag.tensorcore.tensor_operand import TensorOperand
 
 TENSOR = "tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.bf16.bf16"
@@ -84,11 +84,11 @@ def command(
 
 def _print_plan(plan: Relayout, through_memory: SharedMemoryRoundTrip | None) -> None:
     echo(wrapped(plan.verdict))
-    if plan.steps:
+    if plan.operations:
         echo()
-        costs = [f"{count} {kind}" if count else "free" for kind, count in map(cost, plan.steps)]
+        costs = [f"{count} {kind}" if count else "free" for kind, count in map(cost, plan.operations)]
         left = max(map(len, costs)) + 2
-        for number, (cost_text, step) in enumerate(zip(costs, plan.steps, strict=True), 1):
+        for number, (cost_text, step) in enumerate(zip(costs, plan.operations, strict=True), 1):
             echo(wrapped(f"{number:2}. {cost_text:<{left}}{described(step)}", indent=left + 4))
     if plan.permutation:
         echo()
@@ -117,7 +117,7 @@ def _json(plan: Relayout, through_memory: SharedMemoryRoundTrip | None) -> dict[
         "cost": plan.cost,
         "steps": [
             {"instruction": kind, "count": count, "text": described(step)}
-            for step in plan.steps
+            for step in plan.operations
             for kind, count in [cost(step)]
         ],
         "permutation": plan.permutation,
@@ -134,10 +134,10 @@ def _tensor_json(plan: TensorRelayout) -> dict[str, object]:
     """The same keys: a load, what happens to registers, and a store, each as often as there are parts."""
     steps = [
         (plan.load.name, "load columns of D"),
-        *((kind, described(step)) for step in plan.steps for kind, _ in [cost(step)]),
+        *((kind, described(step)) for step in plan.operations for kind, _ in [cost(step)]),
         (plan.store.name, "store columns of A"),
     ]
-    counts = [1, *(count for step in plan.steps for _, count in [cost(step)]), 1]
+    counts = [1, *(count for step in plan.operations for _, count in [cost(step)]), 1]
     return {
         "source": _tensor_operand(plan.source),
         "target": _tensor_operand(plan.target),

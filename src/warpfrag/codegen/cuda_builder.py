@@ -21,12 +21,13 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
+from warpfrag.codegen.ptx_builder import vector
 from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from warpfrag.codegen.spellings import Spelling, ThreadIndex
+    from warpfrag.codegen.languages import Spelling, ThreadIndex
 
 # The C++ type and the constraint of inline assembly for the registers of each PTX type; packed elements are words.
 C_TYPES = {".f32": ("float", "f"), ".f64": ("double", "d"), ".s32": ("int32_t", "r")}
@@ -157,7 +158,7 @@ class CudaBuilder:
         """An asm statement without operands."""
         self.line(InlineAssembly(memory=memory).statement(text))
 
-    # ---- register operations (see `operations`)
+    # ---- register operations (see `languages`)
 
     def temporary(self, number: int) -> str:
         """The variable that holds the result of an operation of this number."""
@@ -178,6 +179,33 @@ class CudaBuilder:
         """Append a register operation as CUDA C++ spells it, and declare its result."""
         text = spelling.cuda.format(result, *operands)
         self.line(f"uint32_t {result}; {text}" if text.startswith("asm") else f"uint32_t {text}")
+
+    def load(self, instruction: str, results: Sequence[str], address: str, *, in_braces: bool) -> None:
+        """Append a load from shared memory to new variables."""
+        assembly = InlineAssembly(memory=True)
+        numbers = assembly.output(*(AsmOperand("=r", result) for result in results))
+        (pointer,) = assembly.input(AsmOperand("r", address))
+        self.line(f"uint32_t {', '.join(results)};")
+        self.line(assembly.statement(f"{instruction} {vector(numbers) if in_braces else numbers[0]}, [{pointer}];"))
+
+    def store(self, instruction: str, address: str, words: Sequence[str], *, in_braces: bool) -> None:
+        """Append a store to shared memory."""
+        assembly = InlineAssembly(memory=True)
+        pointer, *numbers = assembly.input(*(AsmOperand("r", word) for word in (address, *words)))
+        self.line(assembly.statement(f"{instruction} [{pointer}], {vector(numbers) if in_braces else numbers[0]};"))
+
+    def register_names(self, name: str, count: int) -> list[str]:
+        """Return the elements of an array parameter."""
+        return RegisterArray(name, count).elements
+
+    def register_function(self, name: str, inputs: int, results: Sequence[str], *, takes_base: bool) -> list[str]:
+        """Return a device function of arrays `in` and `out`, and of an address `base` if it takes one."""
+        out = RegisterArray("out", len(results))
+        self.line(*(f"{element} = {result};" for element, result in zip(out.elements, results, strict=True)))
+        parameters = [RegisterArray("in", inputs).parameter()] if inputs else []
+        parameters += [out.parameter(const=False)] if results else []
+        parameters += ["uint32_t base"] if takes_base else []
+        return self.function(f"static {DEVICE} void {name}({', '.join(parameters)})")
 
     # ---- the finished text
 

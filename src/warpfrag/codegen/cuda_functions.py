@@ -22,7 +22,7 @@ from warpfrag.codegen.memory_indexing import (
     thread_name,
 )
 from warpfrag.codegen.statement import memory_instruction, registers, state_space, statement
-from warpfrag.plans.matrix_lines import moved
+from warpfrag.plans.matrix_accesses import moved
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING
 from warpfrag.codegen.languages import LANGUAGES, check_language
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.isa.targets import read_target
+from warpfrag.plans.access_plan import AccessPlan
+from warpfrag.plans.relayout import Relayout
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.registry import get
 
@@ -29,18 +31,24 @@ __all__ = ["LANGUAGES", "emit"]
 
 
 def emit(
-    instructions: str | Instruction | Iterable[str | Instruction],
+    instructions: str | Instruction | Iterable[str | Instruction] | Relayout | AccessPlan,
     *,
     lang: str = "cuda",
     target: str | None = None,
     kernels: bool = False,
+    name: str = "",
 ) -> str:
-    """A header in CUDA C++, or with `kernels` a file that compiles alone, or a PTX module, for some instructions.
+    """Return a CUDA C++ header, with `kernels` a file that compiles alone, or a PTX module, for some instructions.
 
-    Without a target it compiles wherever the instructions are legal (PTX: for the oldest target that takes them all).
-    With one, it also has what that target adds, such as stmatrix from sm_90 on.
+    Without a target it compiles for every GPU that has the instructions (PTX: for the oldest such target). With one,
+    it also uses what that target adds, such as stmatrix from sm_90 on. A relayout or access plan becomes one function,
+    called `name`.
     """
     language = check_language(lang)
+    if isinstance(instructions, Relayout | AccessPlan):
+        from warpfrag.codegen.plan_code import emit_plan
+
+        return emit_plan(instructions, language, name)
     if not isinstance(kernels, bool):
         msg = f"kernels is True or False, got {quote(kernels)}"
         raise InvalidOperand(msg)

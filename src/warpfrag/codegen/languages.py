@@ -1,17 +1,35 @@
-"""The languages that code is written in, and the checks on what a caller asks for: a language, a function's name."""
+"""The languages of emitted code, and the register operations that both builders write.
+
+A plan that only shifts, masks, permutes and exchanges words is lowered once to these operations, and either builder
+writes it. Every operation is a row of `SPELLINGS`; equal operations on equal operands are computed once.
+
+    >>> from warpfrag.codegen.cuda_builder import CudaBuilder
+    >>> operations = RegisterOperations(CudaBuilder())
+    >>> operations.do("and", operations.thread, 3), operations.do("and", operations.thread, 3)
+    ('r0', 'r0')
+    >>> operations.finish()
+    >>> for line in operations.builder.body():
+    ...     print(line)
+    uint32_t lane; asm("mov.u32 %0, %laneid;" : "=r"(lane));
+    uint32_t r0 = lane & 0x3;
+"""
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from warpfrag.errors import InvalidOperand, quote
+
+if TYPE_CHECKING:
+    from warpfrag.codegen.cuda_builder import CudaBuilder
+    from warpfrag.codegen.ptx_builder import PtxBuilder
 
 Language = Literal["cuda", "ptx"]
 LANGUAGES: tuple[Language, ...] = get_args(Language)
 
 
 def check_language(lang: object) -> Language:
-    """The language; InvalidOperand where there is none of this name."""
+    """Return the language; InvalidOperand if the name is unknown."""
     for language in LANGUAGES:
         if isinstance(lang, str) and lang == language:
             return language
@@ -19,9 +37,114 @@ def check_language(lang: object) -> Language:
     raise InvalidOperand(msg)
 
 
-def check_function_name(name: object) -> str:
-    """The name of a function; InvalidOperand for what is no ASCII identifier."""
-    if isinstance(name, str) and name.isascii() and name.isidentifier():
-        return name
-    msg = f"name is that of a function, such as relayout; got {quote(name)}"
+def check_function_name(name: object, default: str) -> str:
+    """Return the name, or the default if it is empty; InvalidOperand if it is no ASCII identifier."""
+    if isinstance(name, str) and (not name or (name.isascii() and name.isidentifier())):
+        return name or default
+    msg = f"name is that of a function, such as {default}; got {quote(name)}"
     raise InvalidOperand(msg)
+
+
+class Spelling(NamedTuple):
+    """An operation in each language; {0} is the result, {1}, {2}, ... the operands."""
+
+    cuda: str
+    ptx: str
+
+
+class ThreadIndex(NamedTuple):
+    """The index of a thread in its warp or warpgroup: its name, and the code that reads it in each language."""
+
+    name: str
+    cuda: tuple[str, ...]
+    ptx: tuple[str, ...]
+
+
+LANE = ThreadIndex("lane", ('uint32_t lane; asm("mov.u32 %0, %laneid;" : "=r"(lane));',), ("mov.u32 %lane, %laneid",))
+WARPGROUP_THREAD = ThreadIndex(
+    "thread",
+    ("uint32_t thread = threadIdx.x % 128;",),
+    ("mov.u32 %thread, %tid.x", "and.b32 %thread, %thread, 127"),
+)
+THREAD_INDICES = {32: LANE, 128: WARPGROUP_THREAD}
+"""The thread index by the number of threads that work together: a warp, or a warpgroup."""
+
+SPELLINGS = {
+    "and": Spelling("{0} = {1} & {2:#x};", "and.b32 {0}, {1}, {2:#x};"),
+    "or": Spelling("{0} = {1} | {2};", "or.b32 {0}, {1}, {2};"),
+    "xor": Spelling("{0} = {1} ^ {2};", "xor.b32 {0}, {1}, {2};"),
+    "shl": Spelling("{0} = {1} << {2};", "shl.b32 {0}, {1}, {2};"),
+    "shr": Spelling("{0} = {1} >> {2};", "shr.u32 {0}, {1}, {2};"),
+    "add": Spelling("{0} = {1} + {2};", "add.u32 {0}, {1}, {2};"),
+    "mad": Spelling("{0} = {1} * {2} + {3};", "mad.lo.u32 {0}, {1}, {2}, {3};"),
+    "popc": Spelling("{0} = __popc({1});", "popc.b32 {0}, {1};"),
+    "prmt": Spelling("{0} = __byte_perm({1}, {2}, {3:#06x});", "prmt.b32 {0}, {1}, {2}, {3:#06x};"),
+    "prmt by lane": Spelling("{0} = __byte_perm({1}, {2}, {3});", "prmt.b32 {0}, {1}, {2}, {3};"),
+    "select": Spelling(
+        "{0} = {3} ? {1} : {2};", "{{ .reg .pred p; setp.ne.b32 p, {3}, 0; selp.b32 {0}, {1}, {2}, p; }}"
+    ),
+    "shfl": Spelling("{0} = __shfl_sync(0xffffffff, {1}, {2});", "shfl.sync.idx.b32 {0}, {1}, {2}, 31, 0xffffffff;"),
+    "bfly": Spelling(
+        "{0} = __shfl_xor_sync(0xffffffff, {1}, {2});", "shfl.sync.bfly.b32 {0}, {1}, {2}, 31, 0xffffffff;"
+    ),
+    # instructions that CUDA C++ has no function for: {1} is the instruction. A collective one is run by a whole warp,
+    # so the compiler must not move it; a conversion takes words or halves of them, of a pair the upper element first
+    "collective": Spelling('asm volatile("{1} %0, %1;" : "=r"({0}) : "r"({2}));', "{1} {0}, {2};"),
+    "cvt pair to word": Spelling('asm("{1} %0, %1, %2;" : "=r"({0}) : "r"({2}), "r"({3}));', "{1} {0}, {2}, {3};"),
+    "cvt pair to half": Spelling(
+        'asm("{{ .reg .b16 h; {1} h, %1, %2; cvt.u32.u16 %0, h; }}" : "=r"({0}) : "r"({2}), "r"({3}));',
+        "{{ .reg .b16 h; {1} h, {2}, {3}; cvt.u32.u16 {0}, h; }}",
+    ),
+    "cvt word to half": Spelling(
+        'asm("{{ .reg .b16 h; {1} h, %1; cvt.u32.u16 %0, h; }}" : "=r"({0}) : "r"({2}));',
+        "{{ .reg .b16 h; {1} h, {2}; cvt.u32.u16 {0}, h; }}",
+    ),
+    "cvt": Spelling('asm("{1} %0, %1;" : "=r"({0}) : "r"({2}));', "{1} {0}, {2};"),
+    "cvt low half": Spelling(
+        'asm("{{ .reg .b16 l, h; mov.b32 {{l, h}}, %1; {1} %0, l; }}" : "=r"({0}) : "r"({2}));',
+        "{{ .reg .b16 l, h; mov.b32 {{l, h}}, {2}; {1} {0}, l; }}",
+    ),
+    "cvt high half": Spelling(
+        'asm("{{ .reg .b16 l, h; mov.b32 {{l, h}}, %1; {1} %0, h; }}" : "=r"({0}) : "r"({2}));',
+        "{{ .reg .b16 l, h; mov.b32 {{l, h}}, {2}; {1} {0}, h; }}",
+    ),
+}
+
+
+class RegisterOperations:
+    """Operations in the order in which they are requested, written by a builder; every result has its own register."""
+
+    def __init__(self, builder: PtxBuilder | CudaBuilder, threads: int = 32) -> None:
+        """Let operations depend on the index of the thread among `threads` threads."""
+        self.builder = builder
+        self.index = THREAD_INDICES[threads]
+        self.thread = builder.named(self.index.name)
+        self.uses_thread = False
+        self._results: dict[tuple[str, tuple[str | int, ...]], str] = {}
+        self._count = 0
+
+    def temporary(self) -> str:
+        """Return the name of a new register."""
+        self._count += 1
+        return self.builder.temporary(self._count - 1)
+
+    def do(self, name: str, *operands: str | int) -> str:
+        """Return the register with the result of an operation, a row of `SPELLINGS`; append it unless it was before."""
+        key = name, operands
+        if key not in self._results:
+            self.uses_thread |= self.thread in operands
+            self._results[key] = self.temporary()
+            self.builder.operation(SPELLINGS[name], self._results[key], operands)
+        return self._results[key]
+
+    def load(self, instruction: str, count: int, address: str, *, in_braces: bool) -> list[str]:
+        """Append a load from shared memory; return the registers that it fills."""
+        results = [self.temporary() for _ in range(count)]
+        self.builder.load(instruction, results, address, in_braces=in_braces)
+        return results
+
+    def finish(self) -> None:
+        """Declare the registers of all results, and read the thread index first if an operation uses it."""
+        self.builder.declare_temporaries(self._count)
+        if self.uses_thread:
+            self.builder.start_with_index(self.index)

@@ -18,7 +18,7 @@ from warpfrag.codegen.statement import ROLES
 from warpfrag.isa.operands import REGISTER_BITS
 from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.layout.index_expressions import linear
-from warpfrag.plans.matrix_lines import LineStart, line_starts, moved
+from warpfrag.plans.matrix_accesses import LineStart, line_starts, moved
 from warpfrag.tensorcore.registry import find
 
 if TYPE_CHECKING:

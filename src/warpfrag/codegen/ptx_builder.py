@@ -25,7 +25,7 @@ from warpfrag.layout.index_expressions import IndexConstant, IndexVariable
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from warpfrag.codegen.spellings import Spelling, ThreadIndex
+    from warpfrag.codegen.languages import Spelling, ThreadIndex
     from warpfrag.layout.index_expressions import Expression
 
 # The instruction of each operator of a formula; indices are small and not negative, so signed multiplication will do.
@@ -128,7 +128,7 @@ class PtxBuilder:
         self.emit(f"ld.param{kind} {register}, [{name}]")
         return register
 
-    # ---- register operations (see `operations`)
+    # ---- register operations (see `languages`)
 
     def temporary(self, number: int) -> str:
         """The register that holds the result of an operation of this number."""
@@ -150,6 +150,27 @@ class PtxBuilder:
     def operation(self, spelling: Spelling, result: str, operands: Sequence[str | int]) -> None:
         """Append a register operation as PTX spells it."""
         self._lines.append(f"    {spelling.ptx.format(result, *operands)}")
+
+    def load(self, instruction: str, results: Sequence[str], address: str, *, in_braces: bool) -> None:
+        """Append a load from shared memory."""
+        self.emit(f"{instruction} {vector(results) if in_braces else results[0]}, [{address}]")
+
+    def store(self, instruction: str, address: str, words: Sequence[str], *, in_braces: bool) -> None:
+        """Append a store to shared memory."""
+        self.emit(f"{instruction} [{address}], {vector(words) if in_braces else words[0]}")
+
+    def register_names(self, name: str, count: int) -> list[str]:
+        """Return the registers of a parameter."""
+        return [f"%{name}{register}" for register in range(count)]
+
+    def register_function(self, name: str, inputs: int, results: Sequence[str], *, takes_base: bool) -> list[str]:
+        """Return a function of registers `in` and `out`, and of an address `base` if it takes one."""
+        outputs = [f"out{number}" for number in range(len(results))]
+        for register, result in zip(outputs, results, strict=True):
+            self.emit(f"mov.b32 %{register}, {result}")
+        parameters = [*(f"in{number}" for number in range(inputs)), *(["base"] if takes_base else [])]
+        types = [dict.fromkeys(names, ".b32") for names in (parameters, outputs)]
+        return self.function(signature(name, *types, separator=" "))
 
     # ---- the finished text
 

@@ -29,7 +29,7 @@ from warpfrag.codegen.statement import (
 )
 from warpfrag.isa.immediates import DEFAULT_IMMEDIATES
 from warpfrag.isa.legality import check_immediates
-from warpfrag.plans.matrix_lines import moved
+from warpfrag.plans.matrix_accesses import moved
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

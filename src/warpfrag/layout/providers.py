@@ -34,6 +34,13 @@ class OperandBuilder(Protocol):
         """The operand of a row, of this form, pruned by this rule if at all."""
 
 
+class PlanEmitter(Protocol):
+    """Writes a relayout or access plan as CUDA C++ or PTX."""
+
+    def __call__(self, plan: object, lang: str, name: str) -> str:
+        """The code of a plan."""
+
+
 _LOADERS: dict[str, Callable[[], object]] = {}
 
 
@@ -50,6 +57,11 @@ def card(kind: str, thing: object) -> str:
 def tensor_operand(row: object, form: object, rule: object) -> object:
     """The operand in tensor memory of a row of the ISA: its classes build on those of registers."""
     return cast("OperandBuilder", _LOADERS["tensor_operand"]())(row, form, rule)
+
+
+def emit_plan(plan: object, lang: str, name: str) -> str:
+    """The code of a relayout or access plan: a function of this name, or of a default name if it is empty."""
+    return cast("PlanEmitter", _LOADERS["emit_plan"]())(plan, lang, name)
 
 
 def converter(notation: str, direction: str) -> Callable[..., Any]:

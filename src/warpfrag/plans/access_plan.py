@@ -1,26 +1,131 @@
-"""A plan to move a fragment from or to shared memory: its accesses, their cost, and what they leave in registers."""
+"""One access to shared memory: where each lane points, and what that costs."""
 
 from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from warpfrag.errors import InvalidOperand, quote
+from warpfrag.layout import providers
 from warpfrag.layout.coordinates import LANES
 from warpfrag.layout.frozen import frozen_dataclass
-from warpfrag.plans.access import Access
-from warpfrag.plans.addresses import address_sum, sum_expression, swizzle_expression
-from warpfrag.plans.relayout_steps import price
+from warpfrag.plans.relayout_operations import price
+from warpfrag.smem.shared_memory import ROW_OF_UNITS, SWIZZLES, UNIT, bank_conflicts, swizzled, wavefronts
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
     from warpfrag.formats.arrays import Words
-    from warpfrag.plans.access import Direction
     from warpfrag.smem.shared_memory import Memory
     from warpfrag.tensorcore.operand import Operand
+
+LINES = 8  # of a matrix
+Direction = Literal["load", "store"]
+
+
+class Access(NamedTuple):
+    """One instruction of an access plan: which words of the operand it moves, and where in memory each lane points.
+
+    `addresses` has one for each lane, of a warpgroup those of warp 0 first, and None for lanes that give none. `width`
+    is how many bytes belong to an address. `slot` is the element of the word that a narrow access moves, None where it
+    moves whole words.
+    """
+
+    instruction: str
+    words: tuple[int, ...]
+    addresses: tuple[int | None, ...]
+    width: int
+    slot: int | None = None
+
+    @property
+    def passes(self) -> int:
+        """How many passes shared memory takes."""
+        return sum(wavefronts(request, self.width) for request in self.requests)
+
+    @property
+    def conflicts(self) -> int:
+        """How many of them are there because lanes want different words of one bank."""
+        return sum(bank_conflicts(request, self.width) for request in self.requests)
+
+    @property
+    def requests(self) -> list[tuple[int | None, ...]]:
+        """What shared memory is asked for at once: by a whole warp, or for one matrix of ldmatrix and stmatrix."""
+        warps = [self.addresses[first : first + LANES] for first in range(0, len(self.addresses), LANES)]
+        if "matrix" not in self.instruction:
+            return warps
+        present = [tuple(address for address in warp if address is not None) for warp in warps]
+        return [warp[first : first + LINES] for warp in present for first in range(0, len(warp), LINES)]
+
+
+class AddressTerm(NamedTuple):
+    """A part of an address: so many `bits` of the lane from bit `low` on, times `stride`; there are `threads` of it."""
+
+    low: int
+    bits: int
+    stride: int
+    threads: int = LANES
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether the lane has more bits above these."""
+        return 1 << (self.low + self.bits) < self.threads
+
+
+class AddressSum(NamedTuple):
+    """The address of a lane before its swizzle: a constant and terms of the lane."""
+
+    origin: int
+    terms: tuple[AddressTerm, ...]
+
+
+def address_sum(addresses: Sequence[int | None], memory: Memory) -> AddressSum:
+    """The sum that gives the address of each lane, from the start of the memory."""
+    # a swizzle undoes itself
+    flat = [None if address is None else swizzled(address, memory.swizzle, memory.base_offset) for address in addresses]
+    origin = flat[0] or 0
+    terms: list[AddressTerm] = []
+    for bit in range((len(flat) - 1).bit_length()):
+        there = flat[1 << bit]
+        stride = 0 if there is None else there - origin  # a lane whose address is not read repeats another's
+        if not stride:
+            continue
+        last = terms[-1] if terms else None
+        if last and last.low + last.bits == bit and last.stride << last.bits == stride:
+            terms[-1] = last._replace(bits=last.bits + 1)
+        else:
+            terms.append(AddressTerm(bit, 1, stride, len(flat)))
+    return AddressSum(origin, tuple(terms))
+
+
+def sum_expression(address: AddressSum) -> str:
+    """The sum as a C expression of `base` and the number of the thread."""
+    parts = map(_part, address.terms)
+    return " + ".join(["base", *([str(address.origin)] if address.origin else []), *parts])
+
+
+def _part(term: AddressTerm) -> str:
+    name = thread_name(term.threads)
+    shifted = f"{name} >> {term.low}" if term.low else name
+    if term.is_masked:
+        shifted = f"{shifted} & {(1 << term.bits) - 1}"
+    return f"({shifted}) * {term.stride}" if " " in shifted else f"{shifted} * {term.stride}"
+
+
+def thread_name(threads: int) -> str:
+    """What code calls the number of a thread: in its warp, or in its warpgroup."""
+    return "lane" if threads == LANES else "thread"
+
+
+def swizzle_expression(memory: Memory, address: str) -> str:
+    """What a swizzle makes of an address, as C."""
+    row = f"{address} / {ROW_OF_UNITS}"
+    turned = f"({row} - {memory.base_offset})" if memory.base_offset else row
+    return f"{address} ^ ({turned} & {(1 << SWIZZLES[memory.swizzle]) - 1}) * {UNIT}"
+
 
 MAX_ROWS = 8  # accesses in a card
 
@@ -127,14 +232,12 @@ class AccessPlan:
         return f"swizzle({total})  /* swizzle(a) = {swizzle_expression(self.memory, 'a')} */"
 
     def emit(self, lang: str = "cuda", name: str = "") -> str:
-        """As code: a device function in CUDA, a function in PTX, of the registers and of the address in shared memory.
+        """Return the code, as `wf.emit` does; the function is called `load` or `store` unless it gets another name.
 
-        Its name is `load` or `store` unless another is asked for. The swizzle acts on the address itself, so the memory
+        It takes the registers and an address in shared memory. The swizzle acts on the address itself, so the memory
         must be aligned to eight of its rows: 256, 512 or 1024 bytes.
         """
-        from warpfrag.codegen.access_code import emit_access_plan
-
-        return emit_access_plan(self, lang=lang, name=self.direction if isinstance(name, str) and not name else name)
+        return providers.emit_plan(self, lang, name)
 
     @property
     def targets(self) -> tuple[str, ...]:

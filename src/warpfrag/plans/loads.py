@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Literal
 
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.layout.coordinates import LANES
-from warpfrag.plans.access import Access, Direction
-from warpfrag.plans.access_plan import AccessPlan
+from warpfrag.plans.access_plan import Access, AccessPlan, Direction
 from warpfrag.plans.matrix_accesses import LINE, element_addresses, matrix_accesses
 from warpfrag.smem.shared_memory import Memory
 from warpfrag.tensorcore.operand import Operand

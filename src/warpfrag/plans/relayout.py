@@ -1,57 +1,61 @@
 """From one fragment to another: what brings a matrix from the registers it is in to those it should be in.
 
-Both fragments are linear maps to the same matrix, so "from where does each place get its element" is one too: the
-inverse of the source after the target. `shuffle_search` finds the fewest shuffles for it; here they become steps on
+Both fragments are linear maps to the same matrix, so the source of each target register is one too: the inverse of the
+source layout after the target layout. `shuffle_search` finds the fewest shuffles for it; here they become operations on
 registers.
 
 1. Within the source lane, elements are put together to packets, and converted if that makes them smaller.
 2. Packets change lanes. Where the source lane is the lane itself, nothing happens.
 3. Within the target lane, packets are taken apart into registers, and converted if that makes elements larger.
 
-A step that does nothing is left out, so that a plan which only renames registers has no other step.
+An operation that does nothing is left out, so that a plan which only renames registers has no other operation.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Literal
 
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.isa.targets import read_target
+from warpfrag.layout import providers
 from warpfrag.layout.axes import Axis
-from warpfrag.layout.deprecation import renamed_attributes
 from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.layout.gf2 import Echelon
 from warpfrag.layout.linear_layout import Layout
-from warpfrag.plans.conversions import conversion
-from warpfrag.plans.packed_operands import conversion_between, packed
-from warpfrag.plans.relayout_steps import (
+from warpfrag.plans.relayout_operations import (
     WORD_BITS,
     Assembly,
     Convert,
     Permute,
     RegisterSlot,
-    Step,
+    RelayoutOperation,
     Transpose,
+    conversion,
+    conversions,
     cost,
     described,
     fused,
+    run_operation,
     total_cost,
     whole_word,
 )
+from warpfrag.plans.round_trip import SharedMemoryRoundTrip, conversion_between, packed, plan_through_memory
 from warpfrag.plans.shuffle_search import LANE, Select, Shuffle, Swap, combined, find_shuffles
-from warpfrag.plans.step_execution import run_step
 from warpfrag.tensorcore.operand import Operand
+from warpfrag.tensorcore.registry import find
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import ArrayLike
 
     from warpfrag.formats.arrays import Words
     from warpfrag.layout.coordinates import Coordinate
-    from warpfrag.plans.shared_memory_round_trip import SharedMemoryRoundTrip
+    from warpfrag.tensorcore.instruction import Instruction
 
 MATRIX_BITS = 16  # of the elements that movmatrix transposes
 WARP = "warp"  # the axis of a fragment that four warps hold together
@@ -59,53 +63,48 @@ WARP = "warp"  # the axis of a fragment that four warps hold together
 
 @frozen_dataclass
 class Relayout:
-    """How a matrix gets from the registers of one operand to those of another: steps, to run or to print."""
+    """How a matrix gets from the registers of one operand to those of another: operations, to run or to print."""
 
     source: Operand
     target: Operand
-    steps: tuple[Step, ...]
+    operations: tuple[RelayoutOperation, ...]
     permutation: tuple[int, ...] | None = None
     permuted: Literal["row", "col"] | None = None
 
     @property
     def is_free(self) -> bool:
         """Whether nothing crosses lanes and nothing is permuted within one, beyond renames and conversions of pairs."""
-        return all(isinstance(step, Convert) or (isinstance(step, Permute) and step.renames) for step in self.steps)
+        return all(isinstance(op, Convert) or (isinstance(op, Permute) and op.renames) for op in self.operations)
 
     @cached_property
     def counts(self) -> dict[str, int]:
         """How many instructions of each kind every lane runs; renames cost none."""
         counts = dict.fromkeys(("shfl", "movmatrix", "select", "prmt", "cvt"), 0)
-        for step in self.steps:
-            kind, count = cost(step)
+        for op in self.operations:
+            kind, count = cost(op)
             counts[kind] += count
         return counts
 
     @property
     def cost(self) -> int:
         """Instructions in all, and a pass more for each shuffle and movmatrix; see `relayout_steps.price`."""
-        return total_cost(self.steps)
+        return total_cost(self.operations)
 
     @cached_property
     def through_memory(self) -> SharedMemoryRoundTrip | None:
-        """A store to shared memory and a load from it that cost less than these steps; None where none does."""
+        """A store to shared memory and a load from it that cost less than these operations; None where none does."""
         return self.cheaper_round_trip()
 
     def cheaper_round_trip(self, legal_on: str | None = None) -> SharedMemoryRoundTrip | None:
         """The same with what one target has."""
-        from warpfrag.plans.shared_memory_round_trip import plan_through_memory
-
         target = None if legal_on is None else read_target(legal_on, "relayout", "target").name
         plan = None if self.is_free or self.permutation else plan_through_memory(self.source, self.target, target)
         return plan if plan and plan.cost < self.cost else None
 
-    if not TYPE_CHECKING:
-        __getattr__ = renamed_attributes({"cheaper_trip": "cheaper_round_trip"})
-
     @property
     def verdict(self) -> str:
         """Whether anything moves, in a sentence."""
-        if not self.steps:
+        if not self.operations:
             return "Nothing moves: the registers are the same."
         if self.is_free:
             cvt = self.counts["cvt"]
@@ -130,17 +129,17 @@ class Relayout:
         return f"<Relayout {self}\n from {_summary(self.source)}\n to {_summary(self.target)}>"
 
     def _repr_html_(self) -> str:
-        """A card for notebooks: the verdict, the operands and every step."""
+        """A card for notebooks: the verdict, the operands and every operation."""
         from warpfrag.html import card, escape, table
 
         ends = [(word, _summary(end)) for word, end in (("from", self.source), ("to", self.target))]
-        steps = [(*map(str, cost(step)), described(step)) for step in self.steps]
+        operations = [(*map(str, cost(op)), described(op)) for op in self.operations]
         notes = [text for text in (self.verdict, self.permutation_text) if text]
         return card(
             "<code>Relayout</code>",
             *(f"<p>{escape(text)}</p>" for text in notes),
             table(("", "operand"), ends),
-            table(("instruction", "count", "what each lane does"), steps) if steps else "",
+            table(("instruction", "count", "what each lane does"), operations) if operations else "",
         )
 
     def __str__(self) -> str:
@@ -153,16 +152,13 @@ class Relayout:
         import numpy as np
 
         state = self.source.check_words(words)
-        for step in self.steps:
-            state = run_step(step, state, self.source.row, self.target.row)
+        for op in self.operations:
+            state = run_operation(op, state, self.source.row, self.target.row)
         return np.ascontiguousarray(state, np.uint32)
 
-    def emit(self, lang: str = "cuda", name: str = "relayout") -> str:
-        """As code: a device function in CUDA, a function in PTX."""
-        from warpfrag.codegen.relayout_code import emit_steps
-
-        about = f"{self}. {self.permutation_text}".rstrip(". ")
-        return emit_steps(self.source, self.target, self.steps, lang=lang, name=name, about=about)
+    def emit(self, lang: str = "cuda", name: str = "") -> str:
+        """Return the code, as `wf.emit` does; the function is called `relayout` unless it gets another name."""
+        return providers.emit_plan(self, lang, name)
 
 
 def _summary(operand: Operand) -> str:
@@ -193,16 +189,17 @@ def relayout(source: Operand, target: Operand, *, permute: Literal["row", "col"]
     return Relayout(source, target, min(plans, key=total_cost), permutation, permute)
 
 
-def _transposed(source: Operand, target: Operand, end: Layout) -> tuple[Step, ...]:
-    """The steps where movmatrix comes first, on the words that are needed: copies may not be."""
-    steps = _plan(source, target, source.layout @ _movmatrix(source.layout), end)
-    if not steps or not isinstance(steps[0], Permute | Convert):
-        return Transpose(tuple(range(source.words))), *steps
-    needed = tuple(sorted({cell.word for cells in steps[0].words for cell in cells if cell}))
+def _transposed(source: Operand, target: Operand, end: Layout) -> tuple[RelayoutOperation, ...]:
+    """The operations where movmatrix comes first, on the words that are needed: copies may not be."""
+    operations = _plan(source, target, source.layout @ _movmatrix(source.layout), end)
+    if not operations or not isinstance(operations[0], Permute | Convert):
+        return Transpose(tuple(range(source.words))), *operations
+    needed = tuple(sorted({cell.word for cells in operations[0].words for cell in cells if cell}))
     words = tuple(
-        tuple(cell and RegisterSlot(needed.index(cell.word), cell.slot) for cell in cells) for cells in steps[0].words
+        tuple(cell and RegisterSlot(needed.index(cell.word), cell.slot) for cell in cells)
+        for cells in operations[0].words
     )
-    return Transpose(needed), *_without_idle([replace(steps[0], words=words), *steps[1:]], len(needed))
+    return Transpose(needed), *_without_idle([replace(operations[0], words=words), *operations[1:]], len(needed))
 
 
 def _check(source: Operand, target: Operand) -> None:
@@ -297,8 +294,8 @@ class _Lane:
         return [1 << bit for bit, (axis, _) in enumerate(self.bits) if axis == "slot"]
 
 
-def _plan(source: Operand, target: Operand, start: Layout, end: Layout) -> tuple[Step, ...]:
-    """The steps from layout `start` of the source's registers to layout `end` of the target's."""
+def _plan(source: Operand, target: Operand, start: Layout, end: Layout) -> tuple[RelayoutOperation, ...]:
+    """The operations from layout `start` of the source's registers to layout `end` of the target's."""
     pull = start.inverse() @ end
     own, its = _Lane(start), _Lane(end)
     zero = dict.fromkeys(pull.ins, 0)
@@ -306,7 +303,7 @@ def _plan(source: Operand, target: Operand, start: Layout, end: Layout) -> tuple
     copies = [own.direction(place) for place in start.where(**start.at(**zero)._asdict())]
 
     def image(lane: int = 0, **unit: int) -> int:
-        """Where the element comes from that is one step away from the first place."""
+        """Where the element comes from that is one unit away from the first place."""
         direction = own.direction(pull.at(**zero | {"lane": lane} | unit))
         return min(
             (direction ^ copy for copy in copies), key=lambda source_place: ((source_place >> LANE) ^ lane).bit_count()
@@ -324,10 +321,10 @@ def _plan(source: Operand, target: Operand, start: Layout, end: Layout) -> tuple
         msg = f"no plan of shuffles is known from {source!r} to {target!r}"
         raise InvalidOperand(msg)
 
-    def converted(words: Assembly) -> Step:
+    def converted(words: Assembly) -> RelayoutOperation:
         return Convert(source.format.name, target.format.name, words)
 
-    def permuted(words: Assembly) -> Step:
+    def permuted(words: Assembly) -> RelayoutOperation:
         return Permute(bits, words)
 
     packets: list[tuple[RegisterSlot | None, ...]] = []
@@ -342,17 +339,17 @@ def _plan(source: Operand, target: Operand, start: Layout, end: Layout) -> tuple
     wanted = tuple(tuple(homes[RegisterSlot(reg, slot)] for slot in range(target.slots)) for reg in range(target.regs))
     repeats = len(its.repeats())
     if moves.crosses:
-        steps = [
+        operations = [
             (converted if early else permuted)(tuple(packets)),
-            *(_repeated(step, repeats) for step in (*moves.publish, moves.shuffle, *moves.receive)),
+            *(_repeated(op, repeats) for op in (*moves.publish, moves.shuffle, *moves.receive)),
             (converted if late else permuted)(wanted),
         ]
     else:  # nothing changes lanes: packets need not be made, only to be taken apart again
         order = [number * len(moves.packets) + word for number in range(repeats) for word in moves.order]
         direct = tuple(tuple(packets[order[cell.word]][cell.slot] for cell in cells_of) for cells_of in wanted)
-        steps = [(converted if early or late else permuted)(direct)]
+        operations = [(converted if early or late else permuted)(direct)]
     wide = source.row.register_bits // WORD_BITS
-    return tuple(fused(_widened(step, wide) for step in _without_idle(steps, source.regs)))
+    return tuple(fused(_widened(op, wide) for op in _without_idle(operations, source.regs)))
 
 
 def _liked(cells: list[int], own: _Lane, its: _Lane, *, late: bool) -> list[int]:
@@ -366,53 +363,53 @@ def _liked(cells: list[int], own: _Lane, its: _Lane, *, late: bool) -> list[int]
     return [bits for bits in target if bits in source] + target + source
 
 
-def _repeated(step: Step, repeats: int) -> Step:
-    """A step on the words of one repeat, done for all of them."""
-    if isinstance(step, Select):
-        width = len(step.words)
-        before = max(step.words) + 1 if not step.mask else width
-        return Select(step.mask, tuple(repeat * before + word for repeat in range(repeats) for word in step.words))
-    if isinstance(step, Shuffle):
-        return Shuffle(step.columns, step.flips * repeats)
-    if isinstance(step, Swap):
-        return Swap(step.mask, step.flip, step.words * repeats)
-    return step
+def _repeated(op: RelayoutOperation, repeats: int) -> RelayoutOperation:
+    """An operation on the words of one repeat, done for all of them."""
+    if isinstance(op, Select):
+        width = len(op.words)
+        before = max(op.words) + 1 if not op.mask else width
+        return Select(op.mask, tuple(repeat * before + word for repeat in range(repeats) for word in op.words))
+    if isinstance(op, Shuffle):
+        return Shuffle(op.columns, op.flips * repeats)
+    if isinstance(op, Swap):
+        return Swap(op.mask, op.flip, op.words * repeats)
+    return op
 
 
-def _widened(step: Step, words: int) -> Step:
-    """A step on registers of several words, as one on words."""
+def _widened(op: RelayoutOperation, words: int) -> RelayoutOperation:
+    """An operation on registers of several words, as one on words."""
     if words == 1:
-        return step
+        return op
     each = range(words)
-    if isinstance(step, Permute):
+    if isinstance(op, Permute):
         cells = [
             [cell and RegisterSlot(cell.word * words + part, 0) for cell in cells_of]
-            for cells_of in step.words
+            for cells_of in op.words
             for part in each
         ]
         return Permute(WORD_BITS, tuple(map(tuple, cells)))
-    if isinstance(step, Select):
-        return Select(step.mask, tuple(word * words + part for word in step.words for part in each))
-    if isinstance(step, Shuffle):
-        return Shuffle(step.columns, tuple(flip for flip in step.flips for _ in each))
-    return step
+    if isinstance(op, Select):
+        return Select(op.mask, tuple(word * words + part for word in op.words for part in each))
+    if isinstance(op, Shuffle):
+        return Shuffle(op.columns, tuple(flip for flip in op.flips for _ in each))
+    return op
 
 
-def _without_idle(steps: list[Step], words: int) -> list[Step]:
-    """The steps that do something, where there are so many words at first."""
+def _without_idle(operations: list[RelayoutOperation], words: int) -> list[RelayoutOperation]:
+    """The operations that do something, where there are so many words at first."""
     active = []
-    for step in steps:
+    for op in operations:
         idle = False
-        if isinstance(step, Permute | Convert):
-            idle = isinstance(step, Permute) and [*map(whole_word, step.words)] == [*range(words)]
-            words = len(step.words)
-        elif isinstance(step, Select):
-            idle = not step.mask and list(step.words) == [*range(words)]
-            words = len(step.words)
-        elif isinstance(step, Shuffle):
-            idle = all(flip is None for flip in step.flips)
+        if isinstance(op, Permute | Convert):
+            idle = isinstance(op, Permute) and [*map(whole_word, op.words)] == [*range(words)]
+            words = len(op.words)
+        elif isinstance(op, Select):
+            idle = not op.mask and list(op.words) == [*range(words)]
+            words = len(op.words)
+        elif isinstance(op, Shuffle):
+            idle = all(flip is None for flip in op.flips)
         if not idle:
-            active.append(step)
+            active.append(op)
     return active
 
 
@@ -467,3 +464,56 @@ def _movmatrix(layout: Layout) -> Layout:
     mover = get("movmatrix.sync.aligned.m8n8.trans.b16")
     others = {name: size for name, size in layout.ins.items() if name in {WARP, "reg"}}
     return (mover.a.layout.inverse() @ mover.d.layout) * Layout.identity(**others)
+
+
+MAX_TILES = 4
+WIDTH = 64  # columns of D of a warpgroup: A has 8 to 256
+
+
+@cache
+def fragments() -> tuple[Operand, ...]:
+    """Every distinct fragment of mma, mma.sp, wmma on sm_90 and ldmatrix."""
+    return _distinct(
+        operand
+        for instruction in find()
+        if instruction.op == "ldmatrix" or _multiplies(instruction, "warp")
+        for operand in (instruction.a, instruction.b, instruction.c, instruction.d)
+    )
+
+
+@cache
+def warpgroup_fragments() -> tuple[Operand, ...]:
+    """Every distinct fragment that four warps hold; of D, whose registers repeat every 8 columns, one width."""
+    return _distinct(
+        operand
+        for instruction in find()
+        if _multiplies(instruction, "warpgroup")
+        for operand in (instruction.a, instruction.d if instruction.shape.n == WIDTH else None)
+    )
+
+
+def _multiplies(instruction: Instruction, scope: str) -> bool:
+    operation = instruction.form.operation
+    return (operation.does, operation.scope) == ("multiply", scope)
+
+
+def _distinct(operands: Iterable[Operand | None]) -> tuple[Operand, ...]:
+    """The first of each layout and format that registers hold."""
+    by_fragment: dict[object, Operand] = {}
+    for operand in operands:
+        if operand is not None and operand.home != "shared" and not operand.row.unknown:
+            by_fragment.setdefault((operand.layout, operand.format, operand.row.container, operand.row.low), operand)
+    return tuple(by_fragment.values())
+
+
+def tiled_alike(source: Operand, target: Operand, max_tiles: int = MAX_TILES) -> tuple[Operand, Operand] | None:
+    """Both tiled to the same extents; None where that takes too many tiles, or nothing converts between them."""
+    outs = source.layout.outs, target.layout.outs
+    if list(outs[0]) != list(outs[1]):
+        return None
+    if source.format != target.format and (source.format.name, target.format.name) not in conversions():
+        return None
+    counts = [{name: max(1, other[name] // mine[name]) for name in mine} for mine, other in (outs, outs[::-1])]
+    if max(*counts[0].values(), *counts[1].values()) > max_tiles:
+        return None
+    return source.tiled(**counts[0]), target.tiled(**counts[1])

@@ -51,7 +51,7 @@ HALF = 16  # bits of what a load packs
 class TensorRelayout(Relayout):
     """How D of a product becomes A of another: `load`, then `registers`, then `store`, for every `columns` of D.
 
-    `steps` are those of `registers`, which every part runs.
+    `operations` are those of `registers`, which every part runs.
     """
 
     source: TensorOperand
@@ -114,37 +114,6 @@ class TensorRelayout(Relayout):
             after = self.store.execute(after, target + part * self.stored, self.registers(loaded))
         return after
 
-    def emit(self, lang: str = "cuda", name: str = "relayout") -> str:
-        """A device function in CUDA C++ that all threads of a warp call, with the addresses of D and A."""
-        if lang != "cuda":
-            msg = f"a relayout of tensor memory is emitted in cuda, got {lang!r}"
-            raise InvalidOperand(msg)
-        inputs, outputs = self.registers.source.words, self.registers.target.words
-        loaded = ", ".join(f"%{at}" for at in range(inputs))
-        stored = ", ".join(f"%{1 + at}" for at in range(outputs))
-        results = ", ".join(f'"=r"(in[{at}])' for at in range(inputs))
-        operands = ", ".join(f'"r"(out[{at}])' for at in range(outputs))
-        return "\n".join(
-            [
-                self.registers.emit("cuda", f"{name}_registers"),
-                f"// {self}",
-                "// d and a: addresses in tensor memory, with the first lane of the warp in their upper half.",
-                f"static __device__ __forceinline__ void {name}(uint32_t d, uint32_t a) {{",
-                f"    for (int part = 0; part < {self.count}; ++part) {{",
-                f"        uint32_t in[{inputs}], out[{outputs}];",
-                f'        asm volatile("{self.load.ptx} {{{loaded}}}, [%{inputs}];"',
-                '                     " tcgen05.wait::ld.sync.aligned;"',
-                f'                     : {results} : "r"(d + part * {self.columns}) : "memory");',
-                f"        {name}_registers(in, out);",
-                f'        asm volatile("{self.store.ptx} [%0], {{{stored}}};"',
-                f'                     :: "r"(a + part * {self.stored}), {operands} : "memory");',
-                "    }",
-                '    asm volatile("tcgen05.wait::st.sync.aligned;" ::: "memory");',
-                "}",
-                "",
-            ]
-        )
-
 
 @overload
 def relayout(source: TensorOperand, target: TensorOperand) -> TensorRelayout: ...
@@ -169,7 +138,7 @@ def relayout(source: Operand, target: Operand, *, permute: Literal["row", "col"]
 
 
 def tensor_relayout(source: TensorOperand, target: TensorOperand) -> TensorRelayout:
-    """The plan from D of a product to A of another, which has so many steps along k as D has columns for."""
+    """The plan from D of a product to A of another, which reads all columns of D in steps of k."""
     first, second = (cast("TensorInstruction", get(operand.instruction)).form for operand in (source, target))
     if source.role not in "cd" or target.role != "a":
         msg = f"a relayout in tensor memory brings D to A, got {source.role} to {target.role}"
@@ -223,7 +192,7 @@ def _plans(
         yield TensorRelayout(
             source,
             target,
-            moved.steps,
+            moved.operations,
             load=cast("TensorLoad", get(load.name)),
             registers=moved,
             store=cast("TensorStore", get(store.name)),

@@ -12,8 +12,7 @@ from warpfrag.viz.drawing import Drawing
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from warpfrag.plans.access import Access
-    from warpfrag.plans.access_plan import AccessPlan
+    from warpfrag.plans.access_plan import Access, AccessPlan
 
 ROW_BYTES = BANKS * BANK_BYTES  # of a line of the figure: each bank once
 MAX_ACCESSES = 4  # of one plan that a figure shows

@@ -21,7 +21,7 @@ from warpfrag.cli.support.options import (
 from warpfrag.cli.support.output import DONE, NO, echo, print_heading, print_json, print_notes, print_table
 from warpfrag.cli.support.verbs import verb
 from warpfrag.files import write_atomically
-from warpfrag.plans.addresses import address_sum, sum_expression, swizzle_expression, thread_name
+from warpfrag.plans.access_plan import address_sum, sum_expression, swizzle_expression, thread_name
 from warpfrag.plans.loads import loads, search, stores
 from warpfrag.plans.tile_search import CHUNK, search_tiles
 from warpfrag.smem.shared_memory import MAX_BYTES, SWIZZLES, Memory
@@ -30,8 +30,7 @@ from warpfrag.tensorcore.registry import get
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from warpfrag.plans.access import Access, Direction
-    from warpfrag.plans.access_plan import AccessPlan
+    from warpfrag.plans.access_plan import Access, AccessPlan, Direction
     from warpfrag.tensorcore.operand import Operand
 
 SWIZZLE_WORDS = [str(swizzle) for swizzle in SWIZZLES]

@@ -17,7 +17,7 @@ from warpfrag.isa.patterns import pattern
 from warpfrag.isa.rows import families_of
 from warpfrag.isa.targets import architectures, gpus, targets
 from warpfrag.layout.index_expressions import element_formulas, place_formulas
-from warpfrag.plans.fragment_pairs import WIDTH
+from warpfrag.plans.relayout import WIDTH
 from warpfrag.tensorcore.instruction_types import instruction_of
 from warpfrag.tensorcore.registry import find
 from warpfrag.viz.explorer.explorer_aliases import framework_vocabulary, names_of

@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from warpfrag.errors import InvalidOperand
-from warpfrag.plans.fragment_pairs import fragments, tiled_alike, warpgroup_fragments
-from warpfrag.plans.relayout import relayout
-from warpfrag.plans.relayout_steps import cost, described
+from warpfrag.plans.relayout import fragments, relayout, tiled_alike, warpgroup_fragments
+from warpfrag.plans.relayout_operations import cost, described
 from warpfrag.viz.explorer.interned_list import InternedList
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ class RelayoutWriter:
         crossing = next((kind for kind in ("shfl", "movmatrix") if plan.counts[kind]), "lane")
         steps = tuple(
             (self.texts.place(f"{count} {kind}" if count else "free"), self.texts.place(described(step)))
-            for step in plan.steps
+            for step in plan.operations
             for kind, count in [cost(step)]
         )
         return "free" if plan.is_free else crossing, self.texts.place(plan.verdict), steps

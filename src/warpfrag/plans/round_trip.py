@@ -1,20 +1,16 @@
-"""From fragment to fragment through shared memory: the source stores the matrix there, the target loads it.
-
-What is stored has the smaller of the two formats. So where a conversion makes elements smaller it comes first, and the
-elements of a lane that shall share a word are chosen; where it makes them larger it comes last. All choices are tried,
-in both orders, tight and with every swizzle, and the cheapest pair of a store and a load wins.
-"""
+"""A fragment with its elements in another's format: the same lanes, several registers in one."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import combinations
 from typing import TYPE_CHECKING, Literal
 
 from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.layout.linear_layout import Layout
 from warpfrag.plans.loads import loads, stores
 from warpfrag.plans.matrix_accesses import LINE
-from warpfrag.plans.packed_operands import conversion_between, packed
-from warpfrag.plans.relayout_steps import total_cost
-from warpfrag.plans.step_execution import run_step
+from warpfrag.plans.relayout_operations import Convert, RegisterSlot, run_operation, total_cost
 from warpfrag.smem.shared_memory import Memory
 
 if TYPE_CHECKING:
@@ -24,8 +20,36 @@ if TYPE_CHECKING:
 
     from warpfrag.formats.arrays import Words
     from warpfrag.plans.access_plan import AccessPlan
-    from warpfrag.plans.relayout_steps import Step
+    from warpfrag.plans.relayout_operations import RelayoutOperation
     from warpfrag.tensorcore.operand import Operand
+
+
+def packed(wide: Operand, narrow: Operand) -> Iterator[Operand]:
+    """An operand with its elements in the smaller format of another, in every choice of registers that are joined."""
+    joined = (narrow.layout.slots // wide.layout.slots).bit_length() - 1
+    steps = {name: wide.layout.steps(name) for name in wide.layout.ins}
+    if any(step.radix != 2 for name in ("reg", "slot") for step in steps[name]):
+        return
+    for chosen in combinations(steps["reg"], joined):
+        reg = [step for step in steps["reg"] if step not in chosen]
+        layout = Layout.of_steps(wide.layout.outs, {**steps, "reg": reg, "slot": [*steps["slot"], *chosen]})
+        container, low = narrow.row.container, narrow.row.low
+        row = replace(wide.row, layout=layout, format=narrow.format, container=container, low=low)
+        yield replace(wide, row=row)
+
+
+def conversion_between(source: Operand, target: Operand) -> Convert:
+    """The operation from one operand to another with the same lanes and another format."""
+    words = []
+    for reg in range(target.regs):
+        first = dict.fromkeys(target.layout.ins, 0)
+        elements = [target.layout.at(**first | {"reg": reg, "slot": slot})._asdict() for slot in range(target.slots)]
+        places = [
+            next(place for place in source.layout.where(**element) if not any(place[:-2])) for element in elements
+        ]
+        words.append(tuple(RegisterSlot(place.reg, place.slot) for place in places))
+    return Convert(source.format.name, target.format.name, tuple(words))
+
 
 BARRIER = 1  # __syncwarp() between the store and the load
 
@@ -36,14 +60,14 @@ class SharedMemoryRoundTrip:
 
     source: Operand
     target: Operand
-    before: tuple[Step, ...]
+    before: tuple[RelayoutOperation, ...]
     store: AccessPlan
     load: AccessPlan
-    after: tuple[Step, ...]
+    after: tuple[RelayoutOperation, ...]
 
     @property
     def cost(self) -> int:
-        """As that of a plan of steps, with one instruction for the barrier between store and load."""
+        """As that of a plan of operations, with one instruction for the barrier between store and load."""
         return total_cost(self.before) + self.store.cost + BARRIER + self.load.cost + total_cost(self.after)
 
     @property
@@ -61,14 +85,14 @@ class SharedMemoryRoundTrip:
         import numpy as np
 
         state = self.source.check_words(words)
-        for step in self.before:
-            state = run_step(step, state, self.source.row, self.target.row)
+        for op in self.before:
+            state = run_operation(op, state, self.source.row, self.target.row)
         stored = self.store.operand
         rows, cols = stored.layout.shape
         memory = np.zeros(self.memory.size((rows, cols), stored.row.container), np.uint8)
         state = self.load.load(self.store.store(state, memory))
-        for step in self.after:
-            state = run_step(step, state, self.source.row, self.target.row)
+        for op in self.after:
+            state = run_operation(op, state, self.source.row, self.target.row)
         return np.ascontiguousarray(state, np.uint32)
 
     def __repr__(self) -> str:
@@ -92,8 +116,8 @@ def plan_through_memory(source: Operand, target: Operand, legal_on: str | None =
         return None
     candidates = []
     for stored, loaded in _stored(source, target):
-        before: tuple[Step, ...] = () if stored is source else (conversion_between(source, stored),)
-        after: tuple[Step, ...] = () if loaded is target else (conversion_between(loaded, target),)
+        before: tuple[RelayoutOperation, ...] = () if stored is source else (conversion_between(source, stored),)
+        after: tuple[RelayoutOperation, ...] = () if loaded is target else (conversion_between(loaded, target),)
         for memory in _memories(stored):
             every = (stores(stored, memory), loads(loaded, memory))
             legal = [[plan for plan in some if legal_on is None or legal_on in plan.targets] for some in every]

@@ -1,0 +1,315 @@
+"""Conversions between formats as PTX's cvt does them: to nearest even, saturating where it does."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+from warpfrag.errors import NotModelled
+from warpfrag.formats.float_environment import exact_floats
+from warpfrag.formats.number_formats import FORMATS
+from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.layout.index_expressions import linear
+from warpfrag.plans.shuffle_search import Select, Shuffle, Swap
+from warpfrag.tables import read_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from warpfrag.isa.operands import OperandSpec
+
+
+@frozen_dataclass
+class Conversion:
+    """One row of the table of conversions; the fields are explained at its top."""
+
+    source: str
+    target: str
+    cvt: str
+    pair: bool
+    nan: int
+    too_large: Literal["infinity", "largest", "clamp"]
+    since: int
+
+
+@cache
+def conversions() -> dict[tuple[str, str], Conversion]:
+    """Every conversion, by the formats from and to."""
+    by_formats = {}
+    for row in read_table("conversions")["conversion"]:
+        rest = {name: entry for name, entry in row.items() if name not in {"from", "to"}}
+        by_formats[row["from"], row["to"]] = Conversion(row["from"], row["to"], **rest)
+    return by_formats
+
+
+def conversion(source: str, target: str) -> Conversion | None:
+    """How elements get from one format to another; None where they stay as they are; refused where nothing does it."""
+    if source == target:
+        return None
+    row = conversions().get((source, target))
+    if row is None:
+        known = ", ".join(f"{a} to {b}" for a, b in conversions())
+        msg = f"no conversion from {source} to {target} is known; known: {known}"
+        raise NotModelled(msg)
+    return row
+
+
+@exact_floats
+def convert_codes(source: str, target: str, codes: NDArray[Any]) -> NDArray[Any]:
+    """The codes of a format that codes of another become."""
+    import numpy as np
+
+    from warpfrag.formats.arrays import as_doubles
+    from warpfrag.formats.codes import code_dtype, from_codes, to_codes
+
+    row = conversion(source, target)
+    if row is None:
+        return codes
+    into = FORMATS[target]
+    values = as_doubles(from_codes(FORMATS[source], codes))
+    nan = np.isnan(values)
+    if row.too_large != "infinity":
+        values = np.clip(np.where(nan, 0.0, values), into.min, into.max)
+    converted = to_codes(into, np.where(nan, 0.0, values), rounding="rne")
+    return np.where(nan, code_dtype(into).type(row.nan), converted)
+
+
+WORD_BITS = 32
+BYTE = 8  # bits
+
+
+class RegisterSlot(NamedTuple):
+    """An element of a lane: its word, and which of the elements of the word it is, low bits first."""
+
+    word: int
+    slot: int
+
+
+Assembly: TypeAlias = tuple[tuple[RegisterSlot | None, ...], ...]
+"""For each word that is made, the cells that it is made of; None where nothing is needed."""
+
+
+@frozen_dataclass
+class Permute:
+    """Words put together from cells of `bits` bits."""
+
+    bits: int
+    words: Assembly
+
+    @property
+    def renames(self) -> bool:
+        """Whether every word is one of those before, as a whole: registers only change their names."""
+        return all(whole_word(cells) is not None for cells in self.words)
+
+
+@frozen_dataclass
+class LanePermute:
+    """Words put together from bytes of two words each, as `words` says, or as `others` where `mask` selects the lane.
+
+    One prmt, whose selector depends on the lane: it does what a Select and a Permute do.
+    """
+
+    mask: int
+    bits: int
+    words: Assembly
+    others: Assembly
+
+
+@frozen_dataclass
+class Convert:
+    """Words put together from converted elements."""
+
+    source: str
+    target: str
+    words: Assembly
+
+
+@frozen_dataclass
+class Transpose:
+    """movmatrix on these words, which are all that are kept: 8 x 8 elements of 16 bits."""
+
+    words: tuple[int, ...]
+
+
+RelayoutOperation: TypeAlias = Permute | LanePermute | Convert | Transpose | Select | Shuffle | Swap
+
+
+def whole_word(cells: tuple[RegisterSlot | None, ...]) -> int | None:
+    """The word that these cells are, in order; None where they are taken from several places."""
+    first = next((cell.word for cell in cells if cell), None)
+    in_order = all(cell is None or cell == (first, slot) for slot, cell in enumerate(cells))
+    return first if in_order else None
+
+
+def fused(operations: Iterable[RelayoutOperation]) -> list[RelayoutOperation]:
+    """Steps in which a Select and the Permute behind it are one prmt each, where two words are all that each needs."""
+    made: list[RelayoutOperation] = []
+    for op in operations:
+        before = made[-1] if made else None
+        if isinstance(before, Select) and before.mask and isinstance(op, Permute) and op.bits % BYTE == 0:
+            words = before.words
+            others = tuple(
+                tuple(cell and RegisterSlot(words[cell.word], cell.slot) for cell in cells) for cells in op.words
+            )
+            needed = [
+                {cell.word for cell in (*usual, *other) if cell} for usual, other in zip(op.words, others, strict=True)
+            ]
+            if all(1 <= len(some) <= 2 for some in needed):
+                made[-1] = LanePermute(before.mask, op.bits, op.words, others)
+                continue
+        made.append(op)
+    return made
+
+
+THROUGH_MEMORY = ("shfl", "movmatrix")
+"""What goes once through the unit that also serves shared memory: a pass, beyond the instruction itself."""
+
+
+def price(kind: str, count: int) -> int:
+    """What so many instructions of a kind cost: one each, and one for each pass through shared memory's unit.
+
+    Loads and stores are counted alike, so that a relayout and a round trip through memory can be compared. What only
+    depends on the lane, such as addresses, is worked out once for many runs and is not counted.
+    """
+    return count * (2 if kind in THROUGH_MEMORY else 1)
+
+
+def total_cost(operations: Iterable[RelayoutOperation]) -> int:
+    """What operations cost in all."""
+    return sum(price(kind, count) for kind, count in map(cost, operations))
+
+
+def cost(op: RelayoutOperation) -> tuple[str, int]:
+    """The instruction that an operation is made of, and how many of it."""
+    if isinstance(op, Shuffle):
+        return "shfl", sum(flip is not None for flip in op.flips)
+    if isinstance(op, Select):
+        return "select", len(op.words) if op.mask else 0
+    if isinstance(op, Swap):
+        return "prmt", op.words
+    if isinstance(op, LanePermute | Transpose):
+        return "movmatrix" if isinstance(op, Transpose) else "prmt", len(op.words)
+    if isinstance(op, Convert):
+        row = conversion(op.source, op.target)
+        size = 2 if row and row.pair else 1
+        together = {cells[at : at + size] for cells in op.words for at in range(0, len(cells), size)}
+        return "cvt", sum(any(cells) for cells in together)  # copies are converted once
+    # a prmt takes bytes of two words: n words are joined by n - 1 of them
+    joined = [len({cell.word for cell in cells if cell}) for cells in op.words if whole_word(cells) is None]
+    return "prmt", sum(max(1, words - 1) for words in joined)
+
+
+def described(op: RelayoutOperation) -> str:
+    """What an operation does, in words."""
+    if isinstance(op, Permute | LanePermute):
+        if isinstance(op, Permute) and op.renames:
+            return f"rename registers: take {_listed(whole_word(cells) or 0 for cells in op.words)}, in this order"
+        others = f", with another selector {_where(op.mask)}" if isinstance(op, LanePermute) else ""
+        return f"assemble words from {op.bits}-bit pieces{others}"
+    if isinstance(op, Convert):
+        return f"convert {op.source} to {op.target}, {len(op.words[0])} to a word"
+    if isinstance(op, Transpose):
+        return f"transpose 8 x 8 elements across the warp, in {_listed(op.words)}"
+    if isinstance(op, Select):
+        if not op.mask:
+            return f"take {_listed(op.words)}, in this order"
+        pairs = [f"{word} with {other}" for word, other in enumerate(op.words) if word < other]
+        return f"{_where(op.mask)} exchange words {', '.join(pairs)}"
+    if isinstance(op, Swap):
+        return f"{_where(op.mask)} exchange element s of each word with element s ^ {op.flip}"
+    words: dict[int, list[int]] = {}
+    for word, flip in enumerate(op.flips):
+        if flip is not None:
+            words.setdefault(flip, []).append(word)
+    own = str(linear({"lane": op.columns}))
+    short = own if own == "lane" else "f"
+    reads = [f"{_listed(some)} of lane {short}{f' ^ {flip}' if flip else ''}" for flip, some in words.items()]
+    return f"read {', '.join(reads)}{f'; f = {own}' if short == 'f' else ''}"
+
+
+def _listed(words: Iterable[int]) -> str:
+    numbers = [str(word) for word in words]
+    return f"word{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}"
+
+
+def _where(mask: int) -> str:
+    """The lanes with an odd number of bits in a mask."""
+    if mask.bit_count() == 1:
+        return f"in lanes with lane & {mask}"
+    return f"in lanes where popc(lane & {mask}) is odd"
+
+
+def run_operation(
+    op: RelayoutOperation, state: NDArray[np.uint32], source: OperandSpec, target: OperandSpec
+) -> NDArray[np.uint32]:
+    """Registers [..., lanes, words] after one operation from one operand to another."""
+    import numpy as np
+
+    from warpfrag.tensorcore import matrix_moves
+
+    lanes = np.arange(state.shape[-2])
+    if isinstance(op, Shuffle):
+        read = [lanes if flip is None else np.array(op.lanes(flip)) for flip in op.flips]
+        return np.stack([state[..., which, word] for word, which in enumerate(read)], axis=-1)
+    if isinstance(op, Select):
+        moved = state[..., list(op.words)]
+        return moved if not op.mask else np.where(_parity(lanes, op.mask)[:, None], moved, state)
+    if isinstance(op, Transpose):
+        return matrix_moves.move_words(state[..., list(op.words)])
+    if isinstance(op, Convert):
+        return _assembled(state, op.words, source, target, (op.source, op.target))
+    if isinstance(op, Permute):
+        return _joined(state, op.words, op.bits)
+    if isinstance(op, LanePermute):
+        either = (_joined(state, words, op.bits) for words in (op.others, op.words))
+        return np.where(_parity(lanes, op.mask)[:, None], *either)
+    bits = min(source.container, target.container)
+    per_word = WORD_BITS // bits
+    swapped = tuple(tuple(RegisterSlot(word, slot ^ op.flip) for slot in range(per_word)) for word in range(op.words))
+    return np.where(_parity(lanes, op.mask)[:, None], _joined(state, swapped, bits), state)
+
+
+def _parity(lanes: NDArray[np.intp], mask: int) -> NDArray[np.bool_]:
+    """Which lanes have an odd number of bits in a mask."""
+    import numpy as np
+
+    return np.array([(int(lane) & mask).bit_count() & 1 for lane in lanes], bool)
+
+
+def _joined(state: NDArray[np.uint32], words: Assembly, bits: int) -> NDArray[np.uint32]:
+    """Words made of cells as they are."""
+    import numpy as np
+
+    mask = np.uint32((1 << bits) - 1)
+    made = []
+    for cells in words:
+        word = np.zeros(state.shape[:-1], np.uint32)
+        for slot, cell in enumerate(cells):
+            if cell is not None:
+                word |= (state[..., cell.word] >> np.uint32(cell.slot * bits) & mask) << np.uint32(slot * bits)
+        made.append(word)
+    return np.stack(made, axis=-1)
+
+
+def _assembled(
+    state: NDArray[np.uint32], words: Assembly, source: OperandSpec, target: OperandSpec, formats: tuple[str, str]
+) -> NDArray[np.uint32]:
+    """Words made of converted elements."""
+    import numpy as np
+
+    from warpfrag.formats.codes import code_dtype
+
+    made = []
+    for cells in words:
+        word = np.zeros(state.shape[:-1], np.uint32)
+        for slot, cell in enumerate(cells):
+            if cell is not None:
+                shifted = state[..., cell.word] >> np.uint32(cell.slot * source.container + source.low)
+                codes = (shifted & np.uint32(source.format.codes - 1)).astype(code_dtype(source.format))
+                converted = convert_codes(*formats, codes).astype(np.uint32)
+                word |= converted << np.uint32(slot * target.container + target.low)
+        made.append(word)
+    return np.stack(made, axis=-1)
