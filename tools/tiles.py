@@ -27,7 +27,7 @@ from warpfrag.codegen.emit import emit
 from warpfrag.codegen.matrix_copies import kernel_copies, memory_orders
 from warpfrag.codegen.memory_indexing import contiguous_strides, element_bits
 from warpfrag.codegen.statement import choices, raw_name, registers, shared_kernel_name, tile_name
-from warpfrag.codegen.wgmma_variants import kernel_variants
+from warpfrag.codegen.statement import kernel_variants
 from warpfrag.errors import InvalidOperand
 from warpfrag.files import write_atomically
 from warpfrag.formats.random_codes import random_codes

@@ -10,10 +10,10 @@ import pytest
 
 from instructions import every
 from warpfrag import IllegalInstruction, InvalidOperand, WarpfragError, find, get
-from warpfrag.codegen import ptx_wrappers as ptx
 from warpfrag.codegen.cuda_functions import register_array
-from warpfrag.codegen.emit import emit
-from warpfrag.codegen.ptx_kernels import raw_kernel
+from warpfrag.codegen.emit import emit, raw_module
+from warpfrag.codegen.kernels import raw_kernel
+from warpfrag.codegen.ptx_kernels import PtxKernel
 from warpfrag.codegen.statement import choices, identifier, immediates, raw_name, registers, statement
 from warpfrag.isa.immediates import Immediates
 
@@ -170,7 +170,7 @@ def test_movers_take_the_address_of_their_space(space, kind):
 
 def test_raw_kernels_share_one_list_of_parameters():
     kernels = [(get(SPARSE), Immediates(selector)) for selector in (0, 3)] + [(get(MMA), Immediates())]
-    text = ptx.raw_module(kernels, "sm_80")
+    text = raw_module(kernels, "sm_80")
     heads = re.findall(r"\.entry (\w+)\((.*?)\)", text, re.DOTALL)
 
     assert [name for name, _ in heads] == [raw_name(instruction, choice) for instruction, choice in kernels]
@@ -197,12 +197,12 @@ def test_every_choice_of_ids_has_a_kernel():
 )
 def test_immediates_that_do_not_exist_are_refused(name, choice, message):
     with pytest.raises(InvalidOperand, match=message):
-        raw_kernel(get(name), choice)
+        raw_kernel(PtxKernel, get(name), choice)
 
 
 def test_a_selector_that_traps_is_refused():
     with pytest.raises(IllegalInstruction, match="traps"):
-        raw_kernel(get("mma.sp.m16n8k32.f32.f16.f16.f32"), Immediates(2))
+        raw_kernel(PtxKernel, get("mma.sp.m16n8k32.f32.f16.f16.f32"), Immediates(2))
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from warpfrag import find
-from warpfrag.codegen import cuda_wrappers as cuda
-from warpfrag.codegen import ptx_wrappers as ptx
-from warpfrag.codegen.emit_families import FAMILIES, OPERATIONS, family
+from warpfrag.codegen.emit import FAMILIES, OPERATIONS, WRITERS
 
 
 def test_every_operation_is_of_one_family():
@@ -13,8 +11,7 @@ def test_every_operation_is_of_one_family():
 
     assert len(set(operations)) == len(operations)
     assert {instruction.op for instruction in find()} == set(operations)
-    assert {family(instruction) for instruction in find()} == set(FAMILIES)
 
 
 def test_every_family_has_writers():
-    assert [*cuda.WRITERS] == [*ptx.WRITERS] == [*OPERATIONS] == [*FAMILIES]
+    assert [*WRITERS] == [*OPERATIONS] == [*FAMILIES]

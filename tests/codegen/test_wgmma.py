@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,12 +16,13 @@ from instructions import every
 from oracle.ptx_machine import Machine, functions
 from oracle.toolkit import absent
 from warpfrag import Descriptor, InvalidOperand, get
-from warpfrag.codegen.cuda_functions import COMMON
-from warpfrag.codegen.cuda_wgmma import common, stage_function
+from warpfrag.codegen.cuda_functions import COMMON, stage_function, wgmma_common
 from warpfrag.codegen.emit import emit
-from warpfrag.codegen.ptx_wgmma import raw_kernel, tile_kernel
-from warpfrag.codegen.ptx_wgmma import stage_function as ptx_stage_function
-from warpfrag.codegen.wgmma_variants import check, kernel_variants, stages
+from warpfrag.codegen.kernels import wgmma_raw_kernel, wgmma_tile_kernel
+from warpfrag.codegen.memory_indexing import stages
+from warpfrag.codegen.ptx_functions import stage_function as ptx_stage_function
+from warpfrag.codegen.ptx_kernels import PtxKernel
+from warpfrag.codegen.statement import check_variant, kernel_variants
 from warpfrag.tensorcore.wgmma_call import Variant
 
 WGMMA = [one for one in every() if one.form.is_warpgroup]
@@ -64,7 +66,7 @@ def host_library(tmp_path_factory):
     compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
     if compiler is None:
         absent("no C++ compiler to run the emitted helpers with")
-    word = re.search(r"(__device__ [^\n]*uint64_t descriptor\(.*?\n\})", common(), re.DOTALL)[1]
+    word = re.search(r"(__device__ [^\n]*uint64_t descriptor\(.*?\n\})", wgmma_common(), re.DOTALL)[1]
     text = ["#define __device__\n#define __forceinline__ inline\nstruct { int x; } threadIdx;", COMMON]
     text += ["using warpfrag::element;", word]
     text += ['extern "C" uint64_t word(uint32_t a, uint32_t b, uint32_t c, uint32_t d, uint32_t e) {']
@@ -129,18 +131,18 @@ def test_kernels_in_ptx_have_the_descriptors_of_their_tiles(instruction):
     ("name", "variant", "ending"),
     [
         (F16, Variant(), "%moved, %moved_1, %is_added, 1, 1, 0, 0;"),
-        (F16, Variant(False, (False, True), (True, False)), "{%a0, %a1, %a2, %a3}, %moved, %is_added, -1, 1, 1;"),
-        (SPARSE, Variant(selector=1), "%moved, %moved_1, %metadata_word, 1, %is_added, 1, 1;"),
+        (F16, Variant(False, (False, True), (True, False)), "{%a_0, %a_1, %a_2, %a_3}, %moved, %is_added, -1, 1, 1;"),
+        (SPARSE, Variant(selector=1), "%moved, %moved_1, %metadata_0, 1, %is_added, 1, 1;"),
         (get("wgmma.mma_async.m64n8k32.s32.s8.u8"), Variant(), "%moved, %moved_1, %is_added;"),
-        (get("wgmma.mma_async.m64n8k256.s32.b1.b1.and.popc"), Variant(False), "%a3}, %moved, %is_added;"),
+        (get("wgmma.mma_async.m64n8k256.s32.b1.b1.and.popc"), Variant(False), "%a_3}, %moved, %is_added;"),
     ],
     ids=str,
 )
 def test_a_statement_has_its_operands_in_order(name, variant, ending):
-    lines = [line.strip() for line in raw_kernel(name, variant)]
+    lines = [line.strip() for line in wgmma_raw_kernel(PtxKernel, name, variant)]
     place = next(number for number, line in enumerate(lines) if line.startswith(name.name))
 
-    assert lines[place].startswith(f"{name.name} {{%d0, ")
+    assert lines[place].startswith(f"{name.name} {{%d_0, ")
     assert lines[place].endswith(ending)
     around = ["wgmma.fence.sync.aligned;", "wgmma.commit_group.sync.aligned;", "wgmma.wait_group.sync.aligned 0;"]
     assert [lines[place - 1], *lines[place + 1 : place + 3]] == around
@@ -191,7 +193,7 @@ def test_kernels_cover_every_place_order_and_selector():
     ],
 )
 def test_what_an_instruction_does_not_have_is_refused(instruction, variant, message):
-    for make in (check, raw_kernel, tile_kernel):
+    for make in (check_variant, partial(wgmma_raw_kernel, PtxKernel), partial(wgmma_tile_kernel, PtxKernel)):
         with pytest.raises(InvalidOperand, match=message):
             make(instruction, variant)
 

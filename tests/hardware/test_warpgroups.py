@@ -9,8 +9,8 @@ import pytest
 
 import warpfrag as wf
 from instructions import every
-from warpfrag.codegen.ptx_wrappers import raw_entry, raw_module
-from warpfrag.codegen.wgmma_variants import variants
+from warpfrag.codegen.emit import raw_module
+from warpfrag.codegen.statement import raw_name, wgmma_variants
 from warpfrag.hardware.device import POISON, Gpu
 from warpfrag.hardware.warpgroups import MAX_BYTES, chosen_variants, launches
 from warpfrag.tensorcore.execute_wgmma import run_wgmma_cases
@@ -64,9 +64,9 @@ def test_the_same_seed_gives_the_same_operands():
 @pytest.mark.parametrize("instruction", [F16, SPARSE], ids=str)
 def test_a_launch_gives_each_parameter_of_the_kernel_what_it_names(instruction, monkeypatch):
     """The arguments, read by the parameters that the PTX declares, are the operands."""
-    for variant in variants(instruction):
+    for variant in wgmma_variants(instruction):
         text = raw_module([(instruction, variant)], "sm_90a")
-        entry = raw_entry(instruction, variant)
+        entry = raw_name(instruction, variant)
         listed = re.search(rf"\.entry {entry}\(\n(.*?)\n\)", text, re.DOTALL)[1]
         declared = re.findall(r"\.param (\.u\d\d) (\w+)", listed)
         _, cases = next(launches(instruction, variant, 12, seed=0))

@@ -17,9 +17,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from oracle.toolkit import absent, find_newest_ptxas, programs
-from warpfrag.codegen import ptx_wrappers as ptx
-from warpfrag.codegen.ptx_kernels import raw_kernel
-from warpfrag.codegen.ptx_wrappers import header
+from warpfrag.codegen.emit import ptx_body, ptx_header
+from warpfrag.codegen.kernels import raw_kernel
+from warpfrag.codegen.ptx_kernels import PtxKernel
 from warpfrag.isa.alias_spelling import fill
 from warpfrag.isa.instruction_names import spell
 from warpfrag.isa.ops import OPS
@@ -63,7 +63,7 @@ def kernel(instruction: Instruction) -> str:
     """A kernel with one instruction in it."""
     form = instruction.form
     if not form.op.startswith("wgmma"):
-        return "\n".join(raw_kernel(instruction) if form.is_product else ptx.body(instruction, ()))
+        return "\n".join(raw_kernel(PtxKernel, instruction) if form.is_product else ptx_body(instruction, ()))
     count = instruction.d.regs
     name = re.sub(r"\W", "_", instruction.name)
     negate = "" if form.a in {"s8", "u8", "b1"} else ", 1, 1"
@@ -98,7 +98,7 @@ def disassembled(instructions: Iterable[Instruction], target: str, folder: Path)
     """The machine code of each instruction on a target; nothing for one without a name in the disassembler."""
     ptxas, version = find_newest_ptxas(target)
     nvdisasm = find_nvdisasm()
-    lines, owners = [f".version {version[0]}.{version[1]}", *header((), target)[1:]], {}
+    lines, owners = [f".version {version[0]}.{version[1]}", *ptx_header((), target)[1:]], {}
     for one in instructions:
         text = kernel(one)
         owners.update(dict.fromkeys(re.findall(r"\.entry (\w+)", text), one.form))

@@ -10,19 +10,44 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from warpfrag.codegen.cuda_builder import AsmOperand, CudaBuilder, InlineAssembly, RegisterArray, device_function
+from warpfrag.codegen.cuda_builder import (
+    DEVICE,
+    AsmOperand,
+    CudaBuilder,
+    InlineAssembly,
+    RegisterArray,
+    device_function,
+    guarded,
+)
 from warpfrag.codegen.matrix_copies import operand_copies
 from warpfrag.codegen.memory_indexing import (
+    Stage,
     described,
     described_index,
     element_bits,
     formulas,
     index_formula,
+    stages,
     stride_names,
     thread_name,
 )
-from warpfrag.codegen.statement import memory_instruction, registers, state_space, statement
+from warpfrag.codegen.statement import (
+    COMMIT,
+    FENCE,
+    PROXY_FENCE,
+    SWIZZLE_PERIOD,
+    THREADS,
+    WAIT,
+    is_sparse,
+    memory_instruction,
+    registers,
+    state_space,
+    statement,
+    wgmma_immediate_names,
+    wgmma_statement,
+)
 from warpfrag.plans.matrix_accesses import moved
+from warpfrag.smem.descriptor import CODES, Descriptor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -322,3 +347,148 @@ def wmma_move_function(move: Instruction, name: str) -> list[str]:
     what = f"{role.upper()}, {operand.format}, {line} major in {where}, at a multiple of 32 bytes"
     comment = f"// {what}: stride elements from one {line} to the next."
     return [comment, *device_function(name, parameters, code)]
+
+
+# ---- wgmma
+
+SHARED = "static_cast<uint32_t>(__cvta_generic_to_shared(shared))"
+
+
+def wgmma_common() -> str:
+    """What the functions of every wgmma use: descriptors and fences."""
+    wait = InlineAssembly(memory=True)
+    (remaining,) = wait.input(AsmOperand("n", "left"))
+    wait_body = CudaBuilder()
+    wait_body.line(wait.statement(WAIT.format(remaining)))
+    lines = [
+        "// All 128 threads of a warpgroup call the functions of wgmma together.",
+        "",
+        "// The shared-memory descriptor of an operand, fields in bytes; base_offset counts rows of 128 bytes.",
+        *_descriptor(),
+        "// wgmma may read and write registers after this, as they are now.",
+        *_fence("wgmma_fence", FENCE),
+        "// The products so far become a group.",
+        *_fence("wgmma_commit", COMMIT),
+        "// Wait until at most this many groups are pending; 0: all are done.",
+        *template({"left": 0}),
+        *device_function("wgmma_wait", [], wait_body),
+        "// wgmma may read what this thread wrote into shared memory after this; a barrier must follow.",
+        *_fence("fence_async", PROXY_FENCE),
+    ]
+    wide = ["#ifdef __CUDACC_RTC__", "using uint64_t = unsigned long long;", "#endif", ""]
+    return guarded("WARPFRAG_WGMMA", "warpfrag", lines, before=wide)
+
+
+def _descriptor() -> list[str]:
+    """The function that packs the fields of a descriptor into its word."""
+    parts = []
+    for name, field in Descriptor.FIELDS.items():
+        number = f"{name} / {field.unit}" if field.unit > 1 else "code" if name == "swizzle" else name
+        part = f"static_cast<uint64_t>({number} & 0x{(1 << field.bits) - 1:x})"
+        parts.append(f"{part} << {field.low}" if field.low else part)
+    codes = " : ".join(f"swizzle == {width} ? {code}" for width, code in CODES.items() if code)
+    code = CudaBuilder()
+    code.line(f"const uint32_t code = {codes} : 0;")
+    code.line(*f"return {' |@       '.join(parts)};".split("@"))
+    parameters = "uint32_t start, uint32_t leading, uint32_t stride, uint32_t swizzle, uint32_t base_offset = 0"
+    return code.function(f"{DEVICE} uint64_t descriptor(\n    {parameters})")
+
+
+def _fence(name: str, text: str) -> list[str]:
+    code = CudaBuilder()
+    code.assembly(text, memory=True)
+    return device_function(name, [], code)
+
+
+def wgmma_functions(instruction: Instruction, _targets: Sequence[str]) -> dict[str, list[str]]:
+    """The wrappers of one wgmma, loads and stores of its registers, and how A and B get into shared memory."""
+    lines = [line for staged in (True, False) for line in wgmma_wrapper(instruction, staged=staged)]
+    lines += load_function(instruction.c) + store_function(instruction.d) + load_function(instruction.a)
+    if is_sparse(instruction):
+        lines += load_function(instruction.metadata)
+    for stage in stages(instruction):
+        lines += stage_function(stage) + descriptor_function(stage)
+    return {"": lines}
+
+
+def wgmma_wrapper(instruction: Instruction, *, staged: bool) -> list[str]:
+    """`mma`: the product as a function of D's registers, descriptors, and A's registers where it lies there."""
+    names = wgmma_immediate_names(instruction, staged=staged)
+    d, a = register_array(instruction.d), register_array(instruction.a)
+    operands = [AsmOperand("l", "a")] if staged else a.operands()
+    parameters = [d.parameter(const=False), "uint64_t a" if staged else a.parameter(), "uint64_t b"]
+    operands.append(AsmOperand("l", "b"))
+    if is_sparse(instruction):
+        operands += [AsmOperand("r", "metadata[0]"), AsmOperand("n", "selector")]
+        parameters.append("const uint32_t (&metadata)[1]")
+    operands.append(AsmOperand("r", "static_cast<int>(scale_d)"))
+    parameters.append("bool scale_d = true")
+    operands += [AsmOperand("n", name) for name in names if name != "selector"]
+    assembly = InlineAssembly(memory=True)
+    results = assembly.output(*d.operands("+"))
+    numbers = iter(assembly.input(*operands))
+    left = next(numbers) if staged else [next(numbers) for _ in range(a.count)]
+    right = next(numbers)
+    metadata = [next(numbers), next(numbers)] if is_sparse(instruction) else []
+    scale_d = next(numbers)
+    name, text = wgmma_statement(instruction, results, left, right, "is_added", [*numbers], metadata).split(
+        " ", maxsplit=1
+    )
+    code = CudaBuilder()
+    code.line(*selector_check(instruction), *_immediate_checks(names))
+    predicate = ("{ .reg .pred is_added; ", f"setp.ne.b32 is_added, {scale_d}, 0; ")
+    code.line(*assembly.lines(*predicate, f"{name} ", f"{text} }}"))
+    where = "shared memory" if staged else "registers"
+    return [
+        f"// D = A B + D, without D if not scale_d; A in {where}. Between wgmma_fence and wgmma_commit.",
+        *template({name: int(name.startswith("scale")) for name in names}),
+        *device_function("mma", parameters, code),
+    ]
+
+
+def _immediate_checks(names: list[str]) -> list[str]:
+    """Static assertions that signs and transpositions are legal."""
+    checks = []
+    for name in names:
+        if name.startswith("scale"):
+            checks.append(f'static_assert({name} == 1 || {name} == -1, "{name} is 1 or -1");')
+        elif name.startswith("trans"):
+            checks.append(f'static_assert({name} == 0 || {name} == 1, "{name} is 0 or 1");')
+    return checks
+
+
+def stage_function(stage: Stage) -> list[str]:
+    """`stage_a` and its like: from memory into shared memory, as the descriptor of the same name reads it."""
+    operand = stage.operand
+    row, col = stage.coordinates
+    bits = operand.format.bits
+    kind = f"uint{8 * stage.unit_bytes}_t"
+    code = CudaBuilder()
+    with code.braces(f"for (int unit = threadIdx.x & {THREADS - 1}; unit < {stage.units}; unit += {THREADS})"):
+        code.line(*(f"const int {name} = {formula};" for name, formula in stage.formulas.items()))
+        code.line(f"const int index = {_factor(row)} * row_stride + {_factor(col)} * col_stride;")
+        if bits < 8:
+            step = "col_stride" if operand.role == "a" else "row_stride"
+            code.line(f"{kind} code = 0;")
+            code.repeat(stage.elements, f"code |= element<{bits}>(memory, index + i * {step}) << i * {bits};")
+        else:
+            code.line(f"const {kind} code = static_cast<const {kind}*>(memory)[index];")
+        code.line(f"*reinterpret_cast<{kind}*>(static_cast<char*>(shared) + address) = code;")
+    parameters = ["void* shared", "const void* memory", *(f"int {name}" for name in stride_names(operand))]
+    return [
+        f"// {described(operand)}, into shared memory, at a multiple of {SWIZZLE_PERIOD}: {stage.size} bytes.",
+        f"// {stage.described}. {described_index(operand)}.",
+        *device_function(f"stage_{stage.suffix}", parameters, code),
+    ]
+
+
+def _factor(text: str) -> str:
+    return f"({text})" if " " in text else text
+
+
+def descriptor_function(stage: Stage) -> list[str]:
+    """`descriptor_a` and its like: of what `stage_a` left."""
+    fields = stage.descriptor
+    code = CudaBuilder()
+    code.line(f"return descriptor({SHARED}, {fields.leading}, {fields.stride}, {fields.swizzle});")
+    return device_function(f"descriptor_{stage.suffix}", ["const void* shared"], code, "uint64_t")

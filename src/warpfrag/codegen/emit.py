@@ -14,20 +14,91 @@ shared memory, and the descriptors that read it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
+from warpfrag.codegen import cuda_functions, kernels, ptx_functions, ptx_kernels
+from warpfrag.codegen.cuda_builder import guarded, in_namespace
+from warpfrag.codegen.cuda_kernels import COMMON, CudaKernel
 from warpfrag.codegen.languages import LANGUAGES, check_language
-from warpfrag.errors import InvalidOperand, quote
-from warpfrag.isa.targets import read_target
+from warpfrag.codegen.plan_code import emit_plan
+from warpfrag.codegen.ptx_builder import module_header
+from warpfrag.codegen.ptx_kernels import PtxKernel
+from warpfrag.codegen.statement import identifier, remarks
+from warpfrag.errors import InvalidOperand, WarpfragError, quote
+from warpfrag.isa.legality import first_version
+from warpfrag.isa.targets import read_target, targets
 from warpfrag.plans.access_plan import AccessPlan
 from warpfrag.plans.relayout import Relayout
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.registry import get
+from warpfrag.tensorcore.wgmma_call import Variant
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from warpfrag.codegen.kernels import KernelWriter
+    from warpfrag.isa.immediates import Immediates
 
 __all__ = ["LANGUAGES", "emit"]
+Family = Literal["mma", "wmma", "wmma move", "matrix move", "wgmma"]
+FAMILIES: tuple[Family, ...] = get_args(Family)
+OPERATIONS: dict[Family, tuple[str, ...]] = {
+    # one warp, fragments fixed by the ISA: functions load and store each register by the layout
+    "mma": ("mma", "mma.sp", "mma.sp::ordered_metadata"),
+    # one warp, fragments left open by the ISA: wmma.load and wmma.store move them
+    "wmma": ("wmma.mma",),
+    "wmma move": ("wmma.load.a", "wmma.load.b", "wmma.load.c", "wmma.store.d"),
+    # 8 x 8 matrices between shared memory and registers, or within registers
+    "matrix move": ("ldmatrix", "stmatrix", "movmatrix"),
+    # a warpgroup, with operands in shared memory that descriptors name
+    "wgmma": ("wgmma.mma_async", "wgmma.mma_async.sp"),
+}
+"""The operations of each family. A new operation joins a family, or adds a family and a row to WRITERS."""
+_FAMILY_OF = {operation: family for family, operations in OPERATIONS.items() for operation in operations}
+
+
+def _nothing(_instruction: Instruction) -> list[str]:
+    return []
+
+
+class FamilyWriter(NamedTuple):
+    """The writers of a family.
+
+    cuda_functions   blocks of device functions, see `cuda_functions`
+    kernels          the lines of all kernels, by a KernelWriter
+    ptx_functions    the PTX functions that kernels call
+    declarations     declarations that a PTX module has once
+    cuda_common      text that the device functions of all of them use, once in a header
+    """
+
+    cuda_functions: Callable[[Instruction, Sequence[str]], dict[str, list[str]]]
+    kernels: Callable[[type[KernelWriter], Instruction, Sequence[str]], list[str]]
+    ptx_functions: Callable[[Instruction], list[str]] = _nothing
+    declarations: Callable[[Instruction], list[str]] = _nothing
+    cuda_common: Callable[[], str] | None = None
+
+
+WRITERS: dict[Family, FamilyWriter] = {
+    "mma": FamilyWriter(cuda_functions.mma_functions, kernels.mma_kernels, ptx_functions.mma_functions),
+    "wmma": FamilyWriter(cuda_functions.wmma_functions, kernels.wmma_kernels),
+    "wmma move": FamilyWriter(
+        cuda_functions.wmma_move_functions,
+        kernels.wmma_move_kernels,
+        declarations=ptx_kernels.wmma_move_declarations,
+    ),
+    "matrix move": FamilyWriter(cuda_functions.matrix_move_functions, kernels.matrix_move_kernels),
+    "wgmma": FamilyWriter(
+        cuda_functions.wgmma_functions,
+        kernels.wgmma_kernels,
+        ptx_functions.wgmma_functions,
+        ptx_kernels.wgmma_declarations,
+        cuda_functions.wgmma_common,
+    ),
+}
+
+
+def _writer(instruction: Instruction) -> FamilyWriter:
+    return WRITERS[_FAMILY_OF[instruction.op]]
 
 
 def emit(
@@ -46,8 +117,6 @@ def emit(
     """
     language = check_language(lang)
     if isinstance(instructions, Relayout | AccessPlan):
-        from warpfrag.codegen.plan_code import emit_plan
-
         return emit_plan(instructions, language, name)
     if not isinstance(kernels, bool):
         msg = f"kernels is True or False, got {quote(kernels)}"
@@ -57,13 +126,9 @@ def emit(
     selected = _instructions(instructions, target)
     if any(map(_is_tensor, selected)):
         return _tensor_code(selected, language, target, kernels=kernels)
-    if language == "cuda":
-        from warpfrag.codegen import cuda_wrappers as cuda
-
-        return cuda.source_file(selected, target) if kernels else cuda.header(selected, target)
-    from warpfrag.codegen import ptx_wrappers as ptx
-
-    return ptx.module(selected, target)
+    if language == "ptx":
+        return module(selected, target)
+    return source_file(selected, target) if kernels else header(selected, target)
 
 
 def _is_tensor(instruction: Instruction) -> bool:
@@ -99,3 +164,117 @@ def _instructions(
         msg = "expected at least one instruction to emit, got none"
         raise InvalidOperand(msg)
     return list(by_name.values())
+
+
+# ---- CUDA C++
+
+
+def header(instructions: Sequence[Instruction], target: str | None = None) -> str:
+    """Wrappers, loads and stores, which any number of files may include; with a target, with what that target adds."""
+    parts = [cuda_functions.COMMON]
+    used = {_FAMILY_OF[instruction.op] for instruction in instructions}
+    parts += [writer.cuda_common() for name, writer in WRITERS.items() if name in used and writer.cuda_common]
+    for instruction in instructions:
+        about = [
+            f"// {instruction.name}",
+            f"// Legal on {', '.join(instruction.targets)}.",
+            *(f"// {line}" for line in remarks(instruction)),
+            *_how_to_compile(instruction),
+        ]
+        first, *others = _function_blocks(instruction, target)
+        parts += ["\n".join([*about, first]), *others]
+    return "\n".join(parts)
+
+
+def source_file(instructions: Sequence[Instruction], target: str | None = None) -> str:
+    """The header, and behind it the kernels of every instruction: a file that compiles alone."""
+    kernels = [_kernels(instruction, target) for instruction in instructions]
+    return "\n".join([header(instructions, target), COMMON, *kernels])
+
+
+def _function_blocks(instruction: Instruction, target: str | None) -> Iterator[str]:
+    name = identifier(instruction)
+    blocks = _writer(instruction).cuda_functions(instruction, _targets(instruction, target))
+    for suffix, lines in blocks.items():
+        yield guarded(f"WARPFRAG_{name}{suffix}".upper(), f"warpfrag::{name}", lines)
+
+
+def _kernels(instruction: Instruction, target: str | None) -> str:
+    lines = _writer(instruction).kernels(CudaKernel, instruction, _targets(instruction, target))
+    return in_namespace(f"Kernels of {instruction.name}", f"warpfrag::{identifier(instruction)}", lines)
+
+
+def _targets(instruction: Instruction, target: str | None) -> Sequence[str]:
+    return (target,) if target else instruction.targets
+
+
+def nvcc_options(target: str) -> str:
+    """What nvcc must be told to build for a target; -arch with a suffix would also build for the target without."""
+    number = target.removeprefix("sm_")
+    return f"-arch={target}" if target[-1].isdigit() else f"-gencode arch=compute_{number},code={target}"
+
+
+def _how_to_compile(instruction: Instruction) -> list[str]:
+    """A comment on the options of nvcc, where no target without a suffix will do."""
+    if any(target[-1].isdigit() for target in instruction.targets):
+        return []
+    first = instruction.targets[0]
+    return [f"// Compile with {nvcc_options(first)}; -arch={first} builds for less, too."]
+
+
+# ---- PTX
+
+
+def module(instructions: Sequence[Instruction], target: str | None = None) -> str:
+    """The text of a module; without a target, for the oldest that takes all of the instructions."""
+    module_target = common_target(instructions, target)
+    lines = ptx_header(instructions, module_target)
+    for instruction in instructions:
+        lines += ptx_body(instruction, (module_target,) if target else instruction.targets)
+    return "\n".join(lines)
+
+
+def raw_module(raw_kernels: Sequence[tuple[Instruction, Immediates | Variant]], target: str) -> str:
+    """A module of raw kernels of products, for a program that compares hardware with warpfrag."""
+    instructions = [instruction for instruction, _ in raw_kernels]
+    lines = ptx_header(instructions, common_target(instructions, target))
+    for instruction, fixed in raw_kernels:
+        if isinstance(fixed, Variant):
+            lines += kernels.wgmma_raw_kernel(PtxKernel, instruction, fixed)
+        else:
+            lines += kernels.raw_kernel(PtxKernel, instruction, fixed)
+    return "\n".join(lines)
+
+
+def ptx_body(instruction: Instruction, legal_targets: Sequence[str]) -> list[str]:
+    """Functions and kernels of one instruction, by ldmatrix and stmatrix that are legal on all of these targets."""
+    writer = _writer(instruction)
+    comments = [f"// {line}" for line in remarks(instruction)]
+    return [*comments, *writer.ptx_functions(instruction), *writer.kernels(PtxKernel, instruction, legal_targets)]
+
+
+def common_target(instructions: Sequence[Instruction], target: str | None = None) -> str:
+    """The target of a module: the requested one, or the oldest that takes all instructions; refused if none does."""
+    if target is not None:
+        for instruction in instructions:
+            get(instruction, target)
+        return target
+    for name in targets():
+        if all(name in instruction.targets for instruction in instructions):
+            return name
+    wanted = "; ".join(f"{instruction.name}: {', '.join(instruction.targets)}" for instruction in instructions)
+    msg = f"no target takes all of these instructions, so they cannot share a PTX module: {wanted}"
+    raise WarpfragError(msg)
+
+
+def ptx_header(instructions: Sequence[Instruction], target: str) -> list[str]:
+    """The first lines of a module."""
+    version = max((first_version(instruction.form, target) for instruction in instructions), default=(7, 0))
+    declarations = [
+        line
+        for name, writer in WRITERS.items()
+        for instruction in instructions
+        if _FAMILY_OF[instruction.op] == name
+        for line in writer.declarations(instruction)
+    ]
+    return module_header(version, target, dict.fromkeys(declarations))

@@ -1,26 +1,41 @@
-"""Functions in PTX: one register of an operand between memory and a warp, by the layout; and the calls of them."""
+"""Functions in PTX: one register of an operand between memory and a warp, and A and B of wgmma into shared memory."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from warpfrag.codegen.memory_indexing import (
+    Stage,
     described,
     described_index,
     element_bits,
     formulas,
+    stages,
     stride_names,
     thread_name,
 )
 from warpfrag.codegen.ptx_builder import PtxBuilder, declared_type, signature, width
-from warpfrag.codegen.statement import identifier
+from warpfrag.codegen.statement import SWIZZLE_PERIOD, THREADS, identifier, registers
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from warpfrag.tensorcore.instruction import Instruction
     from warpfrag.tensorcore.operand import Registers
+
+
+def mma_functions(instruction: Instruction) -> list[str]:
+    """A load or store of one register of every operand."""
+    return [line for operand in registers(instruction).values() for line in move_function(instruction, operand)]
+
+
+def wgmma_functions(instruction: Instruction) -> list[str]:
+    """A load or store of one register of each operand there, and how A and B get into shared memory."""
+    lines = []
+    for operand in (instruction.c, instruction.d, instruction.a, *filter(None, (instruction.metadata,))):
+        lines += move_function(instruction, operand)
+    for stage in stages(instruction):
+        lines += stage_function(instruction, stage)
+    return lines
 
 
 def function_name(instruction: Instruction, operand: Registers) -> str:
@@ -65,31 +80,6 @@ def call_moves(
 def declare_operand(code: PtxBuilder, name: str, operand: Registers) -> list[str]:
     """The registers of an operand."""
     return code.declare_vector(name, operand.regs, operand.ptx_type)
-
-
-def move_registers(
-    code: PtxBuilder, name: str, operand: Registers, words: Sequence[str], thread: str, operation: Literal["ld", "st"]
-) -> None:
-    """Load or store the registers of an operand, those of one thread after those of another; `name` points to them."""
-    size = width(declared_type(operand.ptx_type))
-    pointer = code.load_parameter(name, ".u64")
-    pointer = code.compute(f"{name}_at", "mad.wide.u32", thread, size * len(words), pointer)
-    for reg, word in enumerate(words):
-        place = f"[{pointer} + {size * reg}]"
-        code.emit(f"{operation}.global.b{8 * size} {', '.join([word, place] if operation == 'ld' else [place, word])}")
-
-
-def matrix_parameters(
-    code: PtxBuilder, operands: Mapping[str, Registers]
-) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """Parameters for a pointer to each matrix and its strides, and by role the registers that they are loaded to."""
-    parameters: dict[str, str] = {}
-    places = {}
-    for role, operand in operands.items():
-        own = {role: ".u64", **dict.fromkeys(stride_names(operand, f"{role}_"), ".u32")}
-        parameters |= own
-        places[role] = [code.load_parameter(name, kind) for name, kind in own.items()]
-    return parameters, places
 
 
 def thread_index(code: PtxBuilder, operand: Registers) -> str:
@@ -158,3 +148,62 @@ def _load_element(code: PtxBuilder, operand: Registers, thread: str, element: st
         value = code.compute("code", "mad.lo.s32", high, 256, value)
     value = code.compute("code", "shr.u32", value, low)
     return code.compute("code", "and.b32", value, (1 << bits) - 1)
+
+
+def stage_name(instruction: Instruction, stage: Stage) -> str:
+    """`..._stage_a` and its like."""
+    return f"{identifier(instruction)}_stage_{stage.suffix}"
+
+
+def stage_function(instruction: Instruction, stage: Stage) -> list[str]:
+    """A or B from memory into shared memory, by all threads of a warpgroup."""
+    operand, code = stage.operand, PtxBuilder()
+    place = code.compute("place", "mov.u32", "%tid.x")
+    unit = code.compute("unit", "and.b32", place, THREADS - 1)
+    outside = code.declare("outside", ".pred")
+    code.label("UNIT")
+    code.emit(f"setp.ge.u32 {outside}, {unit}, {stage.units}")
+    code.emit(f"@{outside} bra DONE")
+    values = {"unit": unit}
+    for name, formula in stage.formulas.items():
+        values[name] = code.evaluate(name, formula, values)
+    coordinates = {"k": values["k"], stage.other: values[stage.other]}
+    if stage.elements > 1:
+        coordinates["k"] = code.compute("k_element", "mul.lo.s32", values["k"], stage.elements)
+    row, col = (stage.other, "k") if operand.role == "a" else ("k", stage.other)
+    index = code.compute("index", "mul.lo.s32", coordinates[row], "%row_stride")
+    index = code.compute("index", "mad.lo.s32", coordinates[col], "%col_stride", index)
+    bits = 8 * stage.unit_bytes
+    if stage.elements > 1:
+        value = _bits_of_unit(code, stage, index)
+    else:
+        at = code.compute("at", "mad.wide.s32", index, stage.unit_bytes, "%memory")
+        value = code.compute("code", f"ld.u{bits}", f"[{at}]")
+    to = code.compute("to", "add.s32", "%shared", values["address"])
+    code.emit(f"st.shared.u{bits} [{to}], {value}")
+    code.emit(f"add.s32 {unit}, {unit}, {THREADS}")
+    code.emit("bra UNIT")
+    code.label("DONE")
+    parameters = {"shared": ".b32", "memory": ".b64", **dict.fromkeys(stride_names(operand), ".b32")}
+    return [
+        f"// {described(operand)}, into shared memory, at a multiple of {SWIZZLE_PERIOD}: {stage.size} bytes.",
+        f"// {stage.described}. {described_index(operand)}.",
+        *code.function(signature(stage_name(instruction, stage), parameters)),
+    ]
+
+
+def _bits_of_unit(code: PtxBuilder, stage: Stage, index: str) -> str:
+    """The elements of one byte, low bits first."""
+    step = "%col_stride" if stage.operand.role == "a" else "%row_stride"
+    bits = stage.operand.format.bits
+    value = code.compute("code", "mov.b32", 0)
+    for number in range(stage.elements):
+        element = code.compute("element", "mad.lo.s32", step, number, index)
+        bit = code.compute("bit", "mul.lo.s32", element, bits)
+        byte = code.compute("byte", "shr.s32", bit, 3)
+        at = code.compute("at", "mad.wide.s32", byte, 1, "%memory")
+        low = code.compute("low", "and.b32", bit, 7)
+        part = code.compute("part", "shr.u32", code.compute("part", "ld.u8", f"[{at}]"), low)
+        part = code.compute("part", "and.b32", part, (1 << bits) - 1)
+        value = code.compute("code", "mad.lo.s32", part, 1 << number * bits, value)
+    return value

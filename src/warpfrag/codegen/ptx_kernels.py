@@ -1,316 +1,287 @@
-"""Kernels in PTX: one tile from memory to memory, or registers in, registers out.
-
-Raw kernels of products all take the same parameters: pointers to D, A, B, C, metadata, scales of A and of B, each
-uint32[cases][lanes][words] in global memory, and the number of cases. Pointers that an instruction does not use may be
-null. Launch blocks of whole warps, a warp for each case. Kernels of a single move, and those of one tile, are for one
-warp.
-"""
+"""The parts of kernels in PTX; `kernels` puts them together."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from warpfrag.codegen.matrix_copies import described_orders, kernel_copies, memory_orders
-from warpfrag.codegen.memory_indexing import contiguous_strides, extents
-from warpfrag.codegen.ptx_builder import WARP_BARRIER, PtxBuilder, dynamic_shared, vector
-from warpfrag.codegen.ptx_functions import call_moves, declare_operand, matrix_parameters, move_function, move_registers
+from warpfrag.codegen.kernels import KernelWriter
+from warpfrag.codegen.memory_indexing import contiguous_strides, extents, stride_names
+from warpfrag.codegen.ptx_builder import (
+    BLOCK_BARRIER,
+    WARP_BARRIER,
+    PtxBuilder,
+    declared_type,
+    dynamic_shared,
+    vector,
+    width,
+)
+from warpfrag.codegen.ptx_functions import function_name, stage_name
 from warpfrag.codegen.statement import (
-    ROLES,
-    choices,
+    COMMIT,
+    FENCE,
+    PROXY_FENCE,
+    SWIZZLE_PERIOD,
+    THREADS,
+    WAIT,
     immediates,
+    is_sparse,
     memory_instruction,
-    raw_name,
-    registers,
-    shared_kernel_name,
     state_space,
     statement,
     threads,
-    tile_name,
+    wgmma_immediates,
+    wgmma_statement,
 )
-from warpfrag.isa.immediates import DEFAULT_IMMEDIATES
-from warpfrag.isa.legality import check_immediates
 from warpfrag.plans.matrix_accesses import moved
+from warpfrag.smem.descriptor import Descriptor
+from warpfrag.smem.shared_memory import UNIT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
+    from warpfrag.codegen.kernels import Parameters
     from warpfrag.codegen.matrix_copies import SharedCopy
+    from warpfrag.codegen.memory_indexing import Stage
     from warpfrag.isa.immediates import Immediates
     from warpfrag.tensorcore.instruction import Instruction
     from warpfrag.tensorcore.operand import Registers
+    from warpfrag.tensorcore.wgmma_call import Variant
 
-DYNAMIC = "dynamic_shared"  # the name of dynamic shared memory
-RAW_PARAMETERS = {**dict.fromkeys(ROLES, ".u64"), "cases": ".u32"}
-
-
-def mma_functions(instruction: Instruction) -> list[str]:
-    """A load or store of one register of every operand."""
-    lines = []
-    for operand in registers(instruction).values():
-        lines += move_function(instruction, operand)
-    return lines
-
-
-def mma_kernels(instruction: Instruction, targets: Sequence[str]) -> list[str]:
-    """A tile kernel and a raw one for every selector, and one for each path through shared memory."""
-    lines = []
-    for choice in choices(instruction):
-        lines += tile_kernel(instruction, choice)
-        lines += raw_kernel(instruction, choice)
-    for copies in kernel_copies(instruction, targets):
-        lines += shared_kernel(instruction, copies)
-    return lines
-
-
-def wmma_kernels(instruction: Instruction, _targets: Sequence[str]) -> list[str]:
-    """A tile kernel for each memory order of C and D, and the raw one."""
-    return [*wmma_tile(instruction, "row"), *wmma_tile(instruction, "col"), *raw_kernel(instruction)]
+DYNAMIC, IMAGE = "dynamic_shared", "shared_bytes"
+TYPES = {"matrix": ".u64", "words": ".u64", "int": ".u32", "word": ".u32", "descriptor": ".u64"}
 
 
 def wmma_move_declarations(instruction: Instruction) -> list[str]:
-    """Dynamic shared memory, for a move that goes through it."""
+    """Declare dynamic shared memory for a move that uses it."""
     return [dynamic_shared(DYNAMIC, 32)] if state_space(instruction) == "shared" else []
 
 
-def raw_kernel(instruction: Instruction, choice: Immediates = DEFAULT_IMMEDIATES) -> list[str]:
-    """The raw kernel of a product."""
-    check_immediates(instruction.form, choice, instruction.operands.selected_layouts)
-    code = PtxBuilder()
-    code.comment("a warp is a case, a thread a lane of it")
-    position = {name: code.compute("position", "mov.u32", f"%{name}.x") for name in ("ctaid", "ntid", "tid")}
-    thread = code.compute("thread", "mad.lo.u32", position["ctaid"], position["ntid"], position["tid"])
-    case = code.compute("case", "shr.u32", thread, threads(instruction).bit_length() - 1)
-    cases = code.load_parameter("cases", ".u32")
-    outside = code.declare("outside", ".pred")
-    code.emit(f"setp.ge.u32 {outside}, {case}, {cases}")
-    code.emit(f"@{outside} ret")
-    names = {}
-    for role, operand in registers(instruction).items():
-        names[role] = declare_operand(code, f"{role}_" if len(role) > 1 else role, operand)
-        if role != "d":
-            move_registers(code, role, operand, names[role], thread, "ld")
-    code.emit(statement(instruction, names, immediates(instruction, choice)))
-    move_registers(code, "d", instruction.operands["d"], names["d"], thread, "st")
-    return [f"// {instruction.name}", *code.entry(raw_name(instruction, choice), RAW_PARAMETERS)]
+def wgmma_declarations(_instruction: Instruction) -> list[str]:
+    """Declare the dynamic shared memory of raw kernels."""
+    return [dynamic_shared(IMAGE, SWIZZLE_PERIOD)]
 
 
-def tile_kernel(instruction: Instruction, choice: Immediates) -> list[str]:
-    """One tile from memory to memory, with one warp."""
-    code = PtxBuilder()
-    names: dict[str, list[str]] = {}
-    places: dict[str, list[str]] = {}
-    parameters: dict[str, str] = {}
-    for role, operand in registers(instruction).items():
-        own, loaded = matrix_parameters(code, {role: operand})
-        parameters |= own
-        places |= loaded
-        names[role] = declare_operand(code, f"{role}_", operand)
-        if role != "d":
-            call_moves(code, instruction, operand, names[role], places[role])
-    code.emit(statement(instruction, names, immediates(instruction, choice)))
-    call_moves(code, instruction, instruction.operands["d"], names["d"], places["d"])
-    comment = f"// {instruction.name}: one tile from memory to memory, with one warp"
-    return [comment, *code.entry(tile_name(instruction, choice), parameters)]
+class PtxKernel(KernelWriter):
+    """A kernel in PTX."""
 
+    def __init__(self, instruction: Instruction, parameters: Parameters, outputs: Iterable[str] = "d") -> None:
+        """Start a kernel; `outputs` are the parameters that point to memory it writes."""
+        super().__init__(instruction, parameters, outputs)
+        self.code = PtxBuilder()
+        self.fragments: dict[str, list[str]] = {}
+        self.thread = self.case = self.base = self.line = self.tile = ""
+        self._parameters: dict[str, str] = {}
+        self._shared: set[str] = set()
 
-def shared_kernel(instruction: Instruction, copies: dict[str, SharedCopy]) -> list[str]:
-    """One tile through shared memory; in memory, without gaps, in the orders that the copies name."""
-    code, names = PtxBuilder(), {}
-    orders = memory_orders(copies)
-    lane = code.compute("lane", "mov.u32", "%laneid")
-    pointers = {role: code.load_parameter(role, ".u64") for role in registers(instruction)}
-    for role, operand in registers(instruction).items():
-        names[role] = declare_operand(code, f"{role}_", operand)
-        if role in copies:
-            code.declare_shared(f"shared_{role}", _bytes(operand, copies[role]))
-    for role, operand in registers(instruction).items():
-        if role == "d":
-            continue
-        if role not in copies:
-            steps = map(str, contiguous_strides(operand, orders[role]))
-            call_moves(code, instruction, operand, names[role], [pointers[role], *steps])
-            continue
-        copy = copies[role]
-        _copy_words(code, lane, pointers[role], operand, copy)
-        address = _line_address(code, lane, copy, operand)
-        code.emit(statement(copy.matrix_move, {"d": names[role]}, address=address))
-        for word in names[role] if copy.shift else ():
-            code.emit(f"shl.b32 {word}, {word}, {copy.shift}")
-    code.emit(statement(instruction, names, immediates(instruction, DEFAULT_IMMEDIATES)))
-    operand = instruction.operands["d"]
-    if "d" in copies:
-        address = _line_address(code, lane, copies["d"], operand)
-        code.emit(
-            statement(copies["d"].matrix_move, {moved(copies["d"].matrix_move).role: names["d"]}, address=address)
+    def parameter(self, name: str) -> str:
+        """Return the register that holds a parameter; load it on first use."""
+        if name not in self._parameters:
+            self._parameters[name] = self.code.load_parameter(name, TYPES[self.parameters[name]])
+        return self._parameters[name]
+
+    def kernel(self, name: str, *comment: str) -> list[str]:
+        """Return the lines of the kernel, below a comment."""
+        types = {parameter: TYPES[kind] for parameter, kind in self.parameters.items()}
+        return [f"// {self.instruction.name}", *(f"// {text}" for text in comment), *self.code.entry(name, types)]
+
+    def declare(self, role: str, operand: Registers) -> None:
+        """Declare a fragment."""
+        self.fragments[role] = self.code.declare_vector(f"{role}_", operand.regs, operand.ptx_type)
+
+    def start(self, scope: Literal["warp", "cases", "block"]) -> None:
+        """Compute the thread index: in its warp, or in the grid, where a warp or a block is a case."""
+        code = self.code
+        if scope == "warp":
+            self.thread = code.compute("lane", "mov.u32", "%laneid")
+            return
+        block, size, tid = (code.compute("index", "mov.u32", f"%{name}.x") for name in ("ctaid", "ntid", "tid"))
+        self.thread = code.compute("thread", "mad.lo.u32", block, size, tid)
+        self.case = block
+        if scope == "cases":
+            case = code.compute("case", "shr.u32", self.thread, threads(self.instruction).bit_length() - 1)
+            outside = code.declare("outside", ".pred")
+            code.emit(f"setp.ge.u32 {outside}, {case}, {self.parameter('cases')}")
+            code.emit(f"@{outside} ret")
+
+    def move_tile(self, operand: Registers, strides: Sequence[str | int] = (), fragment: str = "") -> None:
+        """Load a fragment from memory, or store D; strides are parameters unless they are given."""
+        role, name = operand.role, function_name(self.instruction, operand)
+        places = [self.parameter(role)]
+        places += map(str, strides) if strides else map(self.parameter, stride_names(operand, f"{role}_"))
+        for reg, word in enumerate(self.fragments[fragment or role]):
+            arguments = ", ".join([*places, str(reg)])
+            if role == "d":
+                self.code.emit(f"call.uni {name}, ({arguments}, {word})")
+            else:
+                self.code.emit(f"call.uni ({word}), {name}, ({arguments})")
+
+    def move_raw(self, operand: Registers, pointer: str, fragment: str, *, stores: bool) -> None:
+        """Load or store the registers of a fragment as they are."""
+        words, size = self.fragments[fragment], width(declared_type(operand.ptx_type))
+        start = self.code.compute(
+            f"{pointer}_start", "mad.wide.u32", self.thread, size * len(words), self.parameter(pointer)
         )
-        _copy_words(code, lane, pointers["d"], operand, copies["d"])
-    else:
-        steps = map(str, contiguous_strides(operand))
-        call_moves(code, instruction, operand, names["d"], [pointers["d"], *steps])
-    order = described_orders(orders)
-    comment = f"// {instruction.name}: one tile through shared memory; in memory, without gaps: {order}"
-    return [comment, *code.entry(shared_kernel_name(instruction, orders), dict.fromkeys(pointers, ".u64"))]
+        for reg, word in enumerate(words):
+            address = f"[{start} + {size * reg}]"
+            operands = f"{address}, {word}" if stores else f"{word}, {address}"
+            self.code.emit(f"{'st' if stores else 'ld'}.global.b{8 * size} {operands}")
 
+    def multiply(self, choice: Immediates) -> None:
+        """Run the instruction on its fragments."""
+        self.code.emit(statement(self.instruction, self.fragments, immediates(self.instruction, choice)))
 
-def _bytes(operand: Registers, copy: SharedCopy) -> int:
-    rows, cols = extents(operand)
-    return rows * cols * copy.memory_bits // 8
+    def _shared_bytes(self, operand: Registers, copy: SharedCopy) -> int:
+        """Declare the shared array of an operand once; return its size."""
+        rows, cols = extents(operand)
+        size = rows * cols * copy.memory_bits // 8
+        if operand.role not in self._shared:
+            self._shared.add(operand.role)
+            self.code.declare_shared(f"shared_{operand.role}", size)
+        return size
 
-
-def _copy_words(code: PtxBuilder, lane: str, pointer: str, operand: Registers, copy: SharedCopy) -> None:
-    """The tile of an operand between global and shared memory, a word per lane at a time; D leaves shared memory."""
-    to_shared = operand.role != "d"
-    size, line = _bytes(operand, copy), 4 * operand.layout.lanes
-    if not to_shared:
-        code.emit(WARP_BARRIER)
-    shared = code.compute("shared", "mov.u32", f"shared_{operand.role}")
-    shared = code.compute("shared", "mad.lo.u32", lane, 4, shared)
-    place = code.compute("global", "mad.wide.u32", lane, 4, pointer)
-    word = code.declare("word")
-    inside = code.declare("inside", ".pred")
-    for start in range(0, size, line):
-        if size - start < line:
-            code.emit(f"setp.lt.u32 {inside}, {lane}, {(size - start) // 4}")
-            guard = f"@{inside} "
-        else:
+    def copy_tile(self, operand: Registers, copy: SharedCopy) -> None:
+        """Copy a tile between global memory and a new shared array, D to global memory; a word per lane at a time."""
+        code, to_shared = self.code, operand.role != "d"
+        size, line = self._shared_bytes(operand, copy), 4 * operand.layout.lanes
+        if not to_shared:
+            code.emit(WARP_BARRIER)
+        shared = code.compute("shared", "mov.u32", f"shared_{operand.role}")
+        shared = code.compute("shared", "mad.lo.u32", self.thread, 4, shared)
+        address = code.compute("global", "mad.wide.u32", self.thread, 4, self.parameter(operand.role))
+        word, inside = code.declare("word"), code.declare("inside", ".pred")
+        for start in range(0, size, line):
             guard = ""
-        _copy_word(code, word, f"{place} + {start}", f"{shared} + {start}", to_shared=to_shared, guard=guard)
-    if to_shared:
-        code.emit(WARP_BARRIER)
+            if size - start < line:
+                code.emit(f"setp.lt.u32 {inside}, {self.thread}, {(size - start) // 4}")
+                guard = f"@{inside} "
+            self._copy_word(word, f"{address} + {start}", f"{shared} + {start}", to_shared=to_shared, guard=guard)
+        if to_shared:
+            code.emit(WARP_BARRIER)
 
+    def _copy_word(self, word: str, address: str, shared: str, *, to_shared: bool, guard: str = "") -> None:
+        """Copy a word from global to shared memory, or back."""
+        ends = (("global", address), ("shared", shared))
+        (source, read), (target, written) = ends if to_shared else ends[::-1]
+        self.code.emit(f"{guard}ld.{source}.b32 {word}, [{read}]")
+        self.code.emit(f"{guard}st.{target}.b32 [{written}], {word}")
 
-def _copy_word(code: PtxBuilder, word: str, place: str, shared: str, *, to_shared: bool, guard: str = "") -> None:
-    """A word from global to shared memory, or back."""
-    ends = (("global", place), ("shared", shared))
-    (source, at), (target, to) = ends if to_shared else ends[::-1]
-    code.emit(f"{guard}ld.{source}.b32 {word}, [{at}]")
-    code.emit(f"{guard}st.{target}.b32 [{to}], {word}")
+    def move_matrices(self, operand: Registers, copy: SharedCopy) -> None:
+        """Move a fragment between the shared array and registers, by ldmatrix or stmatrix."""
+        code, words = self.code, self.fragments[operand.role]
+        self._shared_bytes(operand, copy)
+        row, col = (code.evaluate(dim, formula, {"lane": self.thread}) for dim, formula in copy.formulas.items())
+        line, inside = (row, col) if copy.order == "row" else (col, row)
+        stride = max(contiguous_strides(operand, copy.order))
+        index = code.compute("index", "mad.lo.s32", line, stride, inside)
+        if copy.memory_bits >= 8:
+            offset = code.compute("offset", "mul.lo.s32", index, copy.memory_bits // 8)
+        else:
+            offset = code.compute("offset", "shr.u32", index, (8 // copy.memory_bits).bit_length() - 1)
+        shared = code.compute("shared", "mov.u32", f"shared_{operand.role}")
+        address = code.compute("line", "add.s32", shared, offset)
+        code.emit(statement(copy.matrix_move, {moved(copy.matrix_move).role: words}, address=address))
+        for word in words if copy.shift else ():
+            code.emit(f"shl.b32 {word}, {word}, {copy.shift}")
 
+    def move_wmma(self, role: str, order: str = "", address: str = "") -> None:
+        """Load a fragment by wmma.load, or store D by wmma.store; without an order by the instruction itself."""
+        if order:
+            move, stride = memory_instruction(self.instruction, role, order, "global"), self.parameter(f"{role}_stride")
+            address = self.parameter(role)
+        else:
+            move, stride, address = self.instruction, self.parameter("stride"), address or self.parameter("memory")
+        self.code.emit(statement(move, {role: self.fragments[role]}, address=address, stride=stride))
 
-def _line_address(code: PtxBuilder, lane: str, copy: SharedCopy, operand: Registers) -> str:
-    """The address of the 16 bytes that this lane gives."""
-    row, col = (code.evaluate(dim, formula, {"lane": lane}) for dim, formula in copy.formulas.items())
-    ld = max(contiguous_strides(operand, copy.order))
-    line, inside = (row, col) if copy.order == "row" else (col, row)
-    index = code.compute("index", "mad.lo.s32", line, ld, inside)
-    if copy.memory_bits >= 8:
-        offset = code.compute("offset", "mul.lo.s32", index, copy.memory_bits // 8)
-    else:
-        offset = code.compute("offset", "shr.u32", index, (8 // copy.memory_bits).bit_length() - 1)
-    shared = code.compute("shared", "mov.u32", f"shared_{operand.role}")
-    return code.compute("line", "add.s32", shared, offset)
+    def copy_bytes(self, *, to_shared: bool) -> str:
+        """Copy `bytes` bytes between `memory` and dynamic shared memory; return its address."""
+        if to_shared:
+            self.tile = self.code.compute("tile", "mov.u32", DYNAMIC)
+        else:
+            self.code.emit(WARP_BARRIER)
+        name = "IN" if to_shared else "OUT"
+        self._copy_loop(name, self.thread, 32, self.parameter("memory"), self.tile, to_shared=to_shared)
+        if to_shared:
+            self.code.emit(WARP_BARRIER)
+        return self.tile
 
+    def _copy_loop(self, name: str, thread: str, count: int, memory: str, shared: str, *, to_shared: bool) -> None:
+        """Copy `bytes` bytes with `count` threads, a word per thread at a time."""
+        code = self.code
+        offset = code.compute("offset", "mul.lo.u32", thread, 4)
+        size, word, outside = self.parameter("bytes"), code.declare("word"), code.declare("outside", ".pred")
+        code.label(f"COPY_{name}")
+        code.emit(f"setp.ge.u32 {outside}, {offset}, {size}")
+        code.emit(f"@{outside} bra COPIED_{name}")
+        target = code.compute("shared", "add.u32", shared, offset)
+        source = code.compute("global", "mad.wide.u32", offset, 1, memory)
+        self._copy_word(word, source, target, to_shared=to_shared)
+        code.emit(f"add.u32 {offset}, {offset}, {4 * count}")
+        code.emit(f"bra COPY_{name}")
+        code.label(f"COPIED_{name}")
 
-def wmma_tile(instruction: Instruction, layout: str) -> list[str]:
-    """One tile of a wmma.mma from memory to memory; A and B have the memory layout that the instruction names."""
-    code = PtxBuilder()
-    layouts = dict(zip("ab", instruction.layouts, strict=True)) | {"c": layout, "d": layout}
-    kinds = {f"{role}{part}": kind for role in "dabc" for part, kind in (("", ".u64"), ("_stride", ".u32"))}
-    values = {name: code.load_parameter(name, kind) for name, kind in kinds.items()}
-    names = {role: declare_operand(code, f"{role}_", instruction.operands[role]) for role in "dabc"}
+    def move_line(self, pointer: str, *, to_shared: bool) -> None:
+        """Copy the 16 bytes of this lane between global memory and the shared array of lines."""
+        code = self.code
+        if to_shared:
+            code.declare_shared("lines", 16 * threads(self.instruction))
+            start = code.compute("line", "mov.u32", "lines")
+            self.line = code.compute("line", "mad.lo.u32", self.thread, 16, start)
+        address = code.compute("line_address", "mad.wide.u32", self.thread, 16, self.parameter(pointer))
+        words = vector([code.declare("word") for _ in range(4)])
+        ends = (("global", address), ("shared", self.line))
+        (source, read), (target, written) = ends if to_shared else ends[::-1]
+        code.emit(f"ld.{source}.v4.b32 {words}, [{read}]")
+        code.emit(f"st.{target}.v4.b32 [{written}], {words}")
 
-    def move(role: str) -> None:
-        access = memory_instruction(instruction, role, layouts[role], "global")
-        words = {role: names[role]}
-        code.emit(statement(access, words, address=values[role], stride=values[f"{role}_stride"]))
+    def move_matrix(self) -> None:
+        """Run ldmatrix, stmatrix or movmatrix on fragments and the line of this lane."""
+        address = self.line
+        if address and not state_space(self.instruction):
+            wide = self.code.compute("wide", "mad.wide.u32", address, 1, 0)
+            address = self.code.compute("generic", "cvta.shared.u64", wide)
+        self.code.emit(statement(self.instruction, self.fragments, address=address))
 
-    for role in "abc":
-        move(role)
-    code.emit(statement(instruction, names))
-    move("d")
-    comment = f"// {instruction.name}: one tile from memory to memory, C and D {layout} major"
-    return [comment, *code.entry(tile_name(instruction, order=layout), kinds)]
+    def synchronize_warp(self) -> None:
+        """Append a barrier for the warp."""
+        self.code.emit(WARP_BARRIER)
 
+    def stage(self, stage: Stage) -> str:
+        """Copy A or B to a new shared array, as wgmma reads it; return its descriptor."""
+        code, role = self.code, stage.operand.role
+        code.declare_shared(f"shared_{role}", stage.size, SWIZZLE_PERIOD)
+        shared = code.compute("shared", "mov.u32", f"shared_{role}")
+        strides = map(self.parameter, stride_names(stage.operand, f"{role}_"))
+        arguments = ", ".join([shared, self.parameter(role), *strides])
+        code.emit(f"call.uni {stage_name(self.instruction, stage)}, ({arguments})")
+        field = Descriptor.FIELDS["start"]
+        start = code.compute("start", "shr.u32", shared, (field.unit - 1).bit_length())
+        start = code.compute("start", "and.b32", start, field.mask >> field.low)
+        tile = stage.descriptor
+        code.comment(f"leading {tile.leading}, stride {tile.stride}, swizzle {tile.swizzle} bytes")
+        return code.compute("descriptor", "mad.wide.u32", start, 1 << field.low, f"0x{tile.word:x}")
 
-def wmma_move_kernels(instruction: Instruction, _targets: Sequence[str]) -> list[str]:
-    """A wmma.load or wmma.store by itself: between memory and raw registers, uint32[lanes][words]."""
-    code = PtxBuilder()
-    ((role, operand),) = instruction.operands.items()
-    kinds = {"registers": ".u64", "memory": ".u64", "stride": ".u32"}
-    memory, stride = (code.load_parameter(name, kinds[name]) for name in ("memory", "stride"))
-    lane = code.compute("lane", "mov.u32", "%laneid")
-    words = declare_operand(code, f"{role}_", operand)
-    comment = f"// {instruction.name}"
-    address, bytes_moved = memory, ""
-    if state_space(instruction) == "shared":
-        comment += "\n// The first `bytes` of memory pass through as much dynamic shared memory."
-        kinds["bytes"] = ".u32"
-        bytes_moved = code.load_parameter("bytes", ".u32")
-        address = code.compute("tile", "mov.u32", DYNAMIC)
-        _copy_bytes(code, lane, memory, address, bytes_moved, to_shared=True)
-    text = statement(instruction, {role: words}, address=address, stride=stride).rstrip(";")
-    if role == "d":
-        move_registers(code, "registers", operand, words, lane, "ld")
-        code.emit(text)
-        if bytes_moved:
-            _copy_bytes(code, lane, memory, address, bytes_moved, to_shared=False)
-    else:
-        code.emit(text)
-        move_registers(code, "registers", operand, words, lane, "st")
-    return [comment, *code.entry(raw_name(instruction), kinds)]
+    def stage_image(self) -> None:
+        """Copy the bytes of this case to dynamic shared memory."""
+        code = self.code
+        first = code.compute("first", "mov.u32", IMAGE)
+        first = code.compute("first", "add.u32", first, SWIZZLE_PERIOD - 1)
+        self.base = code.compute("base", "and.b32", first, -SWIZZLE_PERIOD)
+        tid = code.compute("tid", "mov.u32", "%tid.x")
+        image = code.compute("image", "mad.wide.u32", self.case, self.parameter("bytes"), self.parameter("shared"))
+        self._copy_loop("IMAGE", tid, THREADS, image, self.base, to_shared=True)
 
+    def moved_descriptor(self, name: str) -> str:
+        """Return a descriptor parameter, counted from the start of the image in shared memory."""
+        units = self.code.compute("units", "shr.u32", self.base, (UNIT - 1).bit_length())
+        return self.code.compute("moved", "mad.wide.u32", units, 1, self.parameter(name))
 
-def _copy_bytes(code: PtxBuilder, lane: str, memory: str, tile: str, count: str, *, to_shared: bool) -> None:
-    """Some bytes, of a number known at launch, between global and shared memory, a word per lane at a time."""
-    again, done = f"COPY_{'IN' if to_shared else 'OUT'}", f"COPIED_{'IN' if to_shared else 'OUT'}"
-    if not to_shared:
-        code.emit(WARP_BARRIER)
-    at = code.compute("at", "mul.lo.u32", lane, 4)
-    word, outside = code.declare("word"), code.declare("outside", ".pred")
-    code.label(again)
-    code.emit(f"setp.ge.u32 {outside}, {at}, {count}")
-    code.emit(f"@{outside} bra {done}")
-    shared = code.compute("shared", "add.u32", tile, at)
-    place = code.compute("global", "mad.wide.u32", at, 1, memory)
-    _copy_word(code, word, place, shared, to_shared=to_shared)
-    code.emit(f"add.u32 {at}, {at}, 128")
-    code.emit(f"bra {again}")
-    code.label(done)
-    if to_shared:
-        code.emit(WARP_BARRIER)
-
-
-def matrix_move_kernels(instruction: Instruction, _targets: Sequence[str]) -> list[str]:
-    """ldmatrix, stmatrix or movmatrix by itself: what one does.
-
-    `a` and `d` are registers, uint32[lanes][words], or the 16 bytes to which each lane points, uint32[lanes][4].
-    """
-    code = PtxBuilder()
-    lane = code.compute("lane", "mov.u32", "%laneid")
-    operands = registers(instruction)
-    names = {role: declare_operand(code, f"{role}_", operand) for role, operand in operands.items()}
-    line = ""
-    if instruction.op != "movmatrix":
-        code.declare_shared("lines", 16 * threads(instruction))
-        start = code.compute("line", "mov.u32", "lines")
-        line = code.compute("line", "mad.lo.u32", lane, 16, start)
-    address = line
-    if state_space(instruction) == "" and line:
-        wide = code.compute("wide", "mad.wide.u32", line, 1, 0)
-        address = code.compute("generic", "cvta.shared.u64", wide)
-    if "a" in operands:
-        move_registers(code, "a", operands["a"], names["a"], lane, "ld")
-    if instruction.op != "movmatrix":
-        # what stmatrix does not write stays as it was
-        _move_line(code, "a" if instruction.op == "ldmatrix" else "d", lane, line, to_shared=True)
-        code.emit(WARP_BARRIER)
-    code.emit(statement(instruction, names, address=address))
-    if "d" in operands:
-        move_registers(code, "d", operands["d"], names["d"], lane, "st")
-    else:
-        code.emit(WARP_BARRIER)
-        _move_line(code, "d", lane, line, to_shared=False)
-    return [f"// {instruction.name}", *code.entry(raw_name(instruction), {"d": ".u64", "a": ".u64"})]
-
-
-def _move_line(code: PtxBuilder, name: str, lane: str, line: str, *, to_shared: bool) -> None:
-    """The 16 bytes of this lane, between global and shared memory."""
-    pointer = code.compute("line_at", "mad.wide.u32", lane, 16, code.load_parameter(name, ".u64"))
-    words = [code.declare("word") for _ in range(4)]
-    line_words = vector(words)
-    if to_shared:
-        code.emit(f"ld.global.v4.b32 {line_words}, [{pointer}]")
-        code.emit(f"st.shared.v4.b32 [{line}], {line_words}")
-    else:
-        code.emit(f"ld.shared.v4.b32 {line_words}, [{line}]")
-        code.emit(f"st.global.v4.b32 [{pointer}], {line_words}")
+    def multiply_wgmma(self, variant: Variant, a: str, b: str, *, scale_d: bool) -> None:
+        """Run wgmma between its fences; an empty `a` is the fragment, `scale_d` a parameter or true."""
+        code, fragments = self.code, self.fragments
+        is_added = code.declare("is_added", ".pred")
+        code.emit(f"setp.ne.u32 {is_added}, {self.parameter('scale_d') if scale_d else 1}, 0")
+        metadata = [fragments["metadata"][0], str(variant.selector)] if is_sparse(self.instruction) else []
+        numbers = wgmma_immediates(self.instruction, variant)
+        product = wgmma_statement(self.instruction, fragments["d"], a or fragments["a"], b, is_added, numbers, metadata)
+        for text in (PROXY_FENCE, BLOCK_BARRIER, FENCE, product, COMMIT, WAIT.format(0)):
+            code.emit(text)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from warpfrag.codegen.statement import SWIZZLE_PERIOD, can_transpose
 from warpfrag.codegen.vector_groups import VectorGroup, VectorMaker, common_groups
-from warpfrag.codegen.wgmma_variants import SWIZZLE_PERIOD, can_transpose
 from warpfrag.diagnosis.descriptor_mistakes import swizzle_text
 from warpfrag.errors import InvalidOperand
 from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, Immediates

@@ -1,17 +1,20 @@
-"""What both languages share: the names of an instruction's kernels, its immediates, and the statement that runs it."""
+"""The names of an instruction's kernels, its immediates, and the statement that runs it, for both languages."""
 
 from __future__ import annotations
 
 import math
 import re
-from itertools import islice
+from itertools import islice, product
 from typing import TYPE_CHECKING
 
 from warpfrag.codegen.ptx_builder import vector
-from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, SELECTED_BY, Immediates
+from warpfrag.errors import InvalidOperand
+from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, SELECTED_BY, Immediates, legal
 from warpfrag.isa.immediates import all_immediates as all_choices
 from warpfrag.isa.legality import advice
+from warpfrag.smem.descriptor import TURNABLE
 from warpfrag.tensorcore.registry import get
+from warpfrag.tensorcore.wgmma_call import Variant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -44,15 +47,21 @@ def identifier(instruction: Instruction) -> str:
     return re.sub(r"[.:]+", "_", instruction.name.replace(".sync.aligned", ""))
 
 
-def raw_name(instruction: Instruction, choice: Immediates = DEFAULT_IMMEDIATES) -> str:
-    """The kernel from registers to registers, with these immediates."""
-    return f"{identifier(instruction)}{choice.suffix(instruction.operands)}_raw"
+def _suffix(instruction: Instruction, fixed: Immediates | Variant) -> str:
+    if isinstance(fixed, Variant):
+        return fixed.suffix(sparse=is_sparse(instruction))
+    return fixed.suffix(instruction.operands)
 
 
-def tile_name(instruction: Instruction, choice: Immediates = DEFAULT_IMMEDIATES, order: str = "") -> str:
-    """The kernel of one tile from memory to memory; wmma has one for each memory order of C and D."""
+def raw_name(instruction: Instruction, fixed: Immediates | Variant = DEFAULT_IMMEDIATES) -> str:
+    """Name the kernel from registers to registers, with these immediates."""
+    return f"{identifier(instruction)}{_suffix(instruction, fixed)}_raw"
+
+
+def tile_name(instruction: Instruction, fixed: Immediates | Variant = DEFAULT_IMMEDIATES, order: str = "") -> str:
+    """Name the kernel of one tile from memory to memory; wmma has one for each memory order of C and D."""
     ending = f"_{order}" if order else ""
-    return f"{identifier(instruction)}{choice.suffix(instruction.operands)}_tile{ending}"
+    return f"{identifier(instruction)}{_suffix(instruction, fixed)}_tile{ending}"
 
 
 def shared_kernel_name(instruction: Instruction, orders: Mapping[str, str]) -> str:
@@ -95,7 +104,7 @@ def statement(
 ) -> str:
     """The instruction with its operands. `names` are the registers of each role.
 
-    `immediates` are the selector, where sparse, then byte id, thread id of A, byte id, thread id of B, where scaled.
+    `immediates` are the selector, if sparse, then byte id, thread id of A, byte id, thread id of B, if scaled.
 
     >>> from warpfrag.tensorcore.registry import get
     >>> statement(get("ldmatrix.sync.aligned.m8n8.x2.shared.b16"), {"d": ["%0", "%1"]}, address="%2")
@@ -130,3 +139,100 @@ def memory_instruction(instruction: Instruction, role: str, layout: str, space: 
     op = "wmma.store.d" if role == "d" else f"wmma.load.{role}"
     words = [op, layout, instruction.shape, space, getattr(instruction.form, role)]
     return get(".".join(str(word) for word in words if word))
+
+
+# ---- wgmma
+
+THREADS = 128
+TILE_ROLES = ("d", "a", "b", "c", "metadata")
+FENCE = "wgmma.fence.sync.aligned;"
+COMMIT = "wgmma.commit_group.sync.aligned;"
+WAIT = "wgmma.wait_group.sync.aligned {};"
+PROXY_FENCE = "fence.proxy.async;"  # what threads wrote into shared memory is seen by wgmma after this
+SWIZZLE_PERIOD = 1024  # bytes after which every swizzle repeats: shared memory starts at a multiple of it
+PAIRS: tuple[tuple[bool, bool], ...] = ((False, False), (False, True), (True, False), (True, True))
+
+
+def check_variant(instruction: Instruction, variant: Variant) -> None:
+    """Refuse a variant that the instruction does not have."""
+    if any(variant.trans) and not can_transpose(instruction):
+        msg = f"{instruction.name}: only 16-bit types can be MN-major, got {variant}"
+        raise InvalidOperand(msg)
+    if variant.trans[0] and not variant.staged:
+        msg = f"{instruction.name}: A in registers cannot be MN-major, got {variant}"
+        raise InvalidOperand(msg)
+    if any(variant.negate) and not instruction.a.format.is_float:
+        msg = f"{instruction.name}: only floats can be negated, got {variant}"
+        raise InvalidOperand(msg)
+    if variant.selector not in wgmma_selectors(instruction):
+        msg = f"{instruction.name} has the selectors {[*wgmma_selectors(instruction)]}, got {variant}"
+        raise InvalidOperand(msg)
+
+
+def is_sparse(instruction: Instruction) -> bool:
+    """Whether it takes a metadata register and a selector."""
+    return "metadata" in instruction.operands
+
+
+def can_transpose(instruction: Instruction) -> bool:
+    """Whether A and B in shared memory may be MN-major."""
+    return instruction.a.format.bits == TURNABLE
+
+
+def wgmma_selectors(instruction: Instruction) -> range:
+    """The sparsity selectors; 0 alone where dense."""
+    return legal(instruction.metadata.layout, "selector") if is_sparse(instruction) else range(1)
+
+
+def wgmma_variants(instruction: Instruction) -> Iterator[Variant]:
+    """Every variant of a wgmma."""
+    for staged, trans, negate in product((True, False), PAIRS, PAIRS):
+        if any(trans) and (not can_transpose(instruction) or (trans[0] and not staged)):
+            continue
+        if any(negate) and not instruction.a.format.is_float:
+            continue
+        for selector in wgmma_selectors(instruction):
+            yield Variant(staged, trans, negate, selector)
+
+
+def kernel_variants(instruction: Instruction) -> Iterator[Variant]:
+    """The variants that have kernels in emitted code: A in each place, each order in memory and selector, no signs."""
+    for variant in wgmma_variants(instruction):
+        if not any(variant.negate) and variant.trans in {(False, False), (variant.staged, True)}:
+            yield variant
+
+
+def tile_operands(instruction: Instruction) -> dict[str, Registers]:
+    """The matrices of a tile kernel, in the order of its parameters."""
+    return {role: instruction.operands[role] for role in TILE_ROLES if role in instruction.operands}
+
+
+def wgmma_immediate_names(instruction: Instruction, *, staged: bool) -> list[str]:
+    """What the immediates are called, in the order of the template: selector, signs, transpositions."""
+    names = ["selector"] if is_sparse(instruction) else []
+    names += ["scale_a", "scale_b"] if instruction.a.format.is_float else []
+    if can_transpose(instruction):
+        names += ["trans_a", "trans_b"] if staged else ["trans_b"]
+    return names
+
+
+def wgmma_immediates(instruction: Instruction, variant: Variant) -> list[str]:
+    """What stands behind scale-d: signs of floats, transpositions of 16-bit types."""
+    numbers = [-1 if negate else 1 for negate in variant.negate] if instruction.a.format.is_float else []
+    if can_transpose(instruction):
+        numbers += [int(is_transposed) for is_transposed in variant.trans[0 if variant.staged else 1 :]]
+    return [str(number) for number in numbers]
+
+
+def wgmma_statement(
+    instruction: Instruction,
+    d: Sequence[str],
+    a: Sequence[str] | str,
+    b: str,
+    scale_d: str,
+    immediates: Sequence[str],
+    metadata: Sequence[str] = (),
+) -> str:
+    """The instruction with its operands; `a` is a descriptor or registers, `metadata` the word and the selector."""
+    operands = [vector(d), a if isinstance(a, str) else vector(a), b, *metadata, scale_d, *immediates]
+    return f"{instruction.name} {', '.join(operands)};"

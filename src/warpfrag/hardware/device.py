@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol, SupportsInt
 
 import numpy as np
 
-from warpfrag.codegen.ptx_wgmma import RAW_PARAMETERS
-from warpfrag.codegen.statement import ROLES
-from warpfrag.codegen.wgmma_variants import SWIZZLE_PERIOD
+from warpfrag.codegen.kernels import WGMMA_RAW_PARAMETERS
+from warpfrag.codegen.statement import ROLES, SWIZZLE_PERIOD
 from warpfrag.errors import NoGpu
 from warpfrag.isa.targets import targets
 
@@ -154,7 +153,7 @@ class Gpu:
             "scale_d": np.uint32(cases.scale_d),
             "bytes": np.uint32(size),
         }
-        arguments = [numbers[name] if name in numbers else arrays.get(name) for name in RAW_PARAMETERS]
+        arguments = [numbers[name] if name in numbers else arrays.get(name) for name in WGMMA_RAW_PARAMETERS]
         return self._launch(module, entry, cases.cases, WARPGROUP[0], arguments, size + SWIZZLE_PERIOD)
 
     def _launch(

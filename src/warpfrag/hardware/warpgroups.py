@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.codegen.wgmma_variants import variants
+from warpfrag.codegen.statement import wgmma_variants
 from warpfrag.errors import InvalidOperand
 from warpfrag.formats.random_codes import random_bytes
 from warpfrag.smem.descriptor import Descriptor
@@ -39,7 +39,7 @@ SETS = (*SWIZZLES, RANDOM, RANDOM)
 
 def chosen_variants(instruction: Instruction) -> list[Variant]:
     """The kernels of one instruction that are run."""
-    every = list(variants(instruction))
+    every = list(wgmma_variants(instruction))
     if instruction.shape.n == WIDTH:
         return every
     step = instruction.shape.n // 8

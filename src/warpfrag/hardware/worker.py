@@ -9,7 +9,8 @@ from __future__ import annotations
 import multiprocessing
 from typing import TYPE_CHECKING, Self
 
-from warpfrag.codegen.ptx_wrappers import raw_entry, raw_module
+from warpfrag.codegen.emit import raw_module
+from warpfrag.codegen.statement import raw_name
 from warpfrag.errors import NoGpu
 from warpfrag.hardware.device import open_gpu
 from warpfrag.hardware.tensor_memory import WARPS, TensorLaunch
@@ -130,7 +131,7 @@ def _run(
     if key not in modules:
         modules.clear()  # one at a time: kernels come in order
         modules[key] = gpu.load(raw_module([(instruction, how)], gpu.target))
-    entry = raw_entry(instruction, how)
+    entry = raw_name(instruction, how)
     if isinstance(operands, WgmmaCases):
         return gpu.run_warpgroups(modules[key], entry, operands, instruction.d.words)
     return gpu.run(modules[key], entry, operands, instruction.d.words)
