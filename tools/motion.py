@@ -23,9 +23,8 @@ from tools.tiles import compile_cuda
 from warpfrag.errors import WarpfragError
 from warpfrag.files import write_atomically
 from warpfrag.hardware.device import Gpu, open_gpu
-from warpfrag.plans.relayout import MAX_TILES, fragments, tiled_alike, warpgroup_fragments
 from warpfrag.plans.loads import loads, stores
-from warpfrag.plans.relayout import Relayout, relayout
+from warpfrag.plans.relayout import MAX_TILES, Relayout, fragments, relayout, tiled_alike, warpgroup_fragments
 from warpfrag.smem.shared_memory import Memory
 from warpfrag.tensorcore.registry import get
 

@@ -22,12 +22,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tools.arguments import report_parser
-from warpfrag.codegen import wgmma_variants
 from warpfrag.codegen.emit import emit
 from warpfrag.codegen.matrix_copies import kernel_copies, memory_orders
 from warpfrag.codegen.memory_indexing import contiguous_strides, element_bits
-from warpfrag.codegen.statement import choices, raw_name, registers, shared_kernel_name, tile_name
-from warpfrag.codegen.statement import kernel_variants
+from warpfrag.codegen.statement import choices, kernel_variants, raw_name, registers, shared_kernel_name, tile_name
 from warpfrag.errors import InvalidOperand
 from warpfrag.files import write_atomically
 from warpfrag.formats.random_codes import random_codes
@@ -68,7 +66,7 @@ def tiles(instruction: Instruction, targets: Sequence[str]) -> Iterator[Tile]:
         for variant in kernel_variants(instruction):
             for order in ("row", "col"):
                 strides = {role: _gapped(instruction, role, order, GAP) for role in registers(instruction)}
-                yield Tile(wgmma_variants.tile_name(instruction, variant), strides, takes_strides=True)
+                yield Tile(tile_name(instruction, variant), strides, takes_strides=True)
         return
     if instruction.form.is_wmma:
         for order in ("row", "col"):
@@ -161,7 +159,7 @@ def run_raw(gpu: Gpu, module: LoadedModule, instruction: Instruction, choice: Im
 def run_raw_warpgroup(gpu: Gpu, module: LoadedModule, instruction: Instruction, variant: Variant) -> bool:
     """Whether the raw kernel of a wgmma gives exactly the registers of `wf.execute`."""
     for _, cases in launches(instruction, variant, 6, 1):
-        found = gpu.run_warpgroups(module, wgmma_variants.raw_name(instruction, variant), cases, instruction.d.words)
+        found = gpu.run_warpgroups(module, raw_name(instruction, variant), cases, instruction.d.words)
         if not np.array_equal(found, run_wgmma_cases(instruction, cases, gpu.target)):
             return False
     return True

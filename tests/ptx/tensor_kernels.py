@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from warpfrag import ptx
-from warpfrag.codegen.tensor_probe import probe_module, whole
+from warpfrag.codegen.tcgen05_code import probe_module, whole
 
 
 def kernel(by_thread: str, by_warps: str = "", **options: object) -> ptx.Kernel:

@@ -8,7 +8,7 @@ import pytest
 import warpfrag as wf
 from ptx.tensor_kernels import kernel, run
 from warpfrag import ptx
-from warpfrag.codegen.tensor_probe import probe_module, vector, whole
+from warpfrag.codegen.tcgen05_code import probe_module, vector, whole
 from warpfrag.tensorcore.tensor_images import image_columns, shared_parts
 
 pytestmark = pytest.mark.one_engine  # checks of tensor memory run in the interpreter, whichever engine is asked for
@@ -161,7 +161,7 @@ def test_a_load_of_columns_that_nobody_wrote_is_found_where_its_value_is_stored(
     stores = [line for line in text.splitlines() if "tcgen05.st." in line]
     cells = np.zeros((128, columns), np.uint32)
     arguments = [np.zeros(whole(2048), np.uint8), cells, np.zeros_like(cells)]
-    early = text.replace(stores[0], unused + "\n" + stores[0])
+    early = text.replace("COLUMN_tensor_image:", f"{unused}\nCOLUMN_tensor_image:")
     launched = ptx.load(early)["probe"].launch(1, 128, arguments, checks="all")
     assert (launched.verdict, launched.findings) == ("clean", [])
     planted = without(text, stores[-1], 0)

@@ -6,7 +6,7 @@ import pytest
 import warpfrag as wf
 from ptx.tensor_kernels import kernel, run
 from warpfrag import ptx
-from warpfrag.codegen.tensor_probe import vector
+from warpfrag.codegen.tcgen05_code import vector
 from warpfrag.tensorcore.execute_tcgen05 import resized
 from warpfrag.tensorcore.tensor_images import image_columns, shared_parts
 

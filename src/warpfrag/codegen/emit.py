@@ -138,7 +138,7 @@ def _is_tensor(instruction: Instruction) -> bool:
 
 def _tensor_code(selected: list[Instruction], language: str, target: str | None, *, kernels: bool) -> str:
     """The code of products of tcgen05, which stand in a file of their own."""
-    from warpfrag.codegen import emit_tcgen05 as tcgen05
+    from warpfrag.codegen import tcgen05_code as tcgen05
 
     others = [instruction for instruction in selected if not _is_tensor(instruction)]
     if others:

@@ -266,7 +266,7 @@ class PtxKernel(KernelWriter):
         first = code.compute("first", "mov.u32", IMAGE)
         first = code.compute("first", "add.u32", first, SWIZZLE_PERIOD - 1)
         self.base = code.compute("base", "and.b32", first, -SWIZZLE_PERIOD)
-        tid = code.compute("tid", "mov.u32", "%tid.x")
+        tid = code.compute("thread_in_block", "mov.u32", "%tid.x")
         image = code.compute("image", "mad.wide.u32", self.case, self.parameter("bytes"), self.parameter("shared"))
         self._copy_loop("IMAGE", tid, THREADS, image, self.base, to_shared=True)
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from warpfrag.codegen.emit_tcgen05 import identifier, module
-from warpfrag.codegen.tensor_probe import UNIT, probe_module, vector
+from warpfrag.codegen.tcgen05_code import UNIT, identifier, module, probe_module, vector
 from warpfrag.files import write_atomically
 from warpfrag.hardware.tensor_memory import TensorLaunch, random_images
 from warpfrag.hardware.worker import Worker

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.codegen.emit_tcgen05 import identifier, module
+from warpfrag.codegen.tcgen05_code import identifier, module
 from warpfrag.formats.codes import code_dtype
 from warpfrag.formats.random_codes import random_codes
 from warpfrag.layout.frozen import frozen_dataclass

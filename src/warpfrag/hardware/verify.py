@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.codegen.emit_tcgen05 import product
 from warpfrag.codegen.statement import choices
+from warpfrag.codegen.tcgen05_code import product
 from warpfrag.codegen.vectors import check_multiplies, check_seed, test_vectors
 from warpfrag.errors import InvalidOperand, NotModelled, quote
 from warpfrag.hardware.report import MAX_MISMATCHES, KernelResult, Mismatch, Report

@@ -1,14 +1,15 @@
-"""tcgen05 in CUDA C++ and PTX: the instruction descriptor, the wrapper of a product, and a whole kernel.
+"""tcgen05 in CUDA C++ and PTX: the instruction descriptor, the wrapper of an instruction, and a whole kernel.
 
-The kernel multiplies one tile, with one block or a pair, on images of its memories (`execution.tensor_images`): it
-copies those of A and B to shared memory and that of C to tensor memory, runs one product and writes the image of D. So
-what a GPU gives is compared word for word with `t.execute`.
+The kernel multiplies one tile, with one block or a pair, on images of its memories (`tensorcore.tensor_images`): it
+copies those of A and B to shared memory and that of C to tensor memory, runs one instruction and writes the image of D.
+So the result of a GPU can be compared word for word with `execute`. A probe is the same kernel around other statements.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from warpfrag.codegen.ptx_builder import module_header
 from warpfrag.errors import InvalidOperand
 from warpfrag.isa.legality import first_version
 from warpfrag.smem.descriptor import stored_bits
@@ -26,6 +27,8 @@ THREADS = 128
 SMALLEST = 32  # columns of an allocation
 DEFAULT_TARGET = "sm_100a"
 PAIR = 3  # both blocks, as a mask
+TILE_ALIGNMENT = 1024  # bytes: swizzles repeat after this many
+UNIT = 2048  # bytes that 128 threads copy at a time
 
 
 def product(instruction: Instruction) -> TensorMma:
@@ -132,43 +135,8 @@ def _cuda_sync(t: TensorMma) -> list[str]:
 
 
 def _cuda_kernel(t: TensorMma) -> list[str]:
-    """A kernel for one tile, whose sizes and descriptors are constants."""
-    name, sizes = identifier(t), _sizes(t)
-    return [
-        f"// One tile: images of A, B and tensor memory in, the columns of D out; {THREADS} threads.",
-        *_cuda_signature(t, f"{name}_kernel", "const uint32_t* a, const uint32_t* b, const uint32_t* c, uint32_t* d"),
-        f"    constexpr int words_a = {sizes['a'] // 4}, words_b = {sizes['b'] // 4};",
-        f"    constexpr uint64_t descriptor_a = {name}_a, descriptor_b = {name}_b;",
-        f"    constexpr uint32_t idesc = {name}_idesc;",
-        "    __shared__ alignas(1024) uint32_t tile_a[words_a];",
-        "    __shared__ alignas(1024) uint32_t tile_b[words_b];",
-        *_cuda_body(t, name),
-    ]
-
-
-def raw_kernel(t: TensorMma, function: str) -> list[str]:
-    """A kernel for many tiles, with sizes and descriptors as parameters; `function` is called for the product."""
-    arrays = "const uint32_t* a, const uint32_t* b, const uint32_t* c, uint32_t* d"
-    numbers = "uint64_t descriptor_a, uint64_t descriptor_b, uint32_t idesc, int words_a, int words_b"
-    return [
-        f"// A tile for each {'block' if t.blocks == 1 else 'pair of blocks'}: images in, the columns of D out.",
-        *_cuda_signature(t, f"{identifier(t)}_raw", f"{arrays},\n    {numbers}"),
-        "    extern __shared__ uint32_t dynamic[];",
-        "    const uint32_t past = static_cast<uint32_t>(__cvta_generic_to_shared(dynamic)) % 1024;",
-        "    uint32_t* const tile_a = dynamic + (1024 - past) % 1024 / 4;",
-        "    uint32_t* const tile_b = tile_a + (words_a + 255) / 256 * 256;",
-        *_cuda_body(t, function),
-    ]
-
-
-def _cuda_signature(t: TensorMma, name: str, parameters: str) -> list[str]:
-    cluster = "__cluster_dims__(2, 1, 1) " if t.blocks == 2 else ""
-    return [f'extern "C" __global__ void {cluster}__launch_bounds__({THREADS})', f"{name}({parameters}) {{"]
-
-
-def _cuda_body(t: TensorMma, function: str) -> list[str]:
-    """What both kernels do: copy the images of this block, run the product, write the columns of D."""
-    sizes, group = _sizes(t), f"cta_group::{t.blocks}"
+    """Return a kernel for one tile: copy the images of this block, run the instruction, write the columns of D."""
+    name, sizes, group = identifier(t), _sizes(t), f"cta_group::{t.blocks}"
     places = image_columns(t.form)
     columns, of_d = sizes["columns"], sizes["d"]
     sync = _cuda_sync(t)
@@ -181,7 +149,14 @@ def _cuda_body(t: TensorMma, function: str) -> list[str]:
     signal = "tcgen05.commit." + group + ".mbarrier::arrive::one.shared::cluster"
     is_pair = t.blocks == 2
     mask = f', "h"(static_cast<uint16_t>({PAIR}))' if is_pair else ""
+    cluster = "__cluster_dims__(2, 1, 1) " if is_pair else ""
     return [
+        f"// One tile: images of A, B and tensor memory in, the columns of D out; {THREADS} threads.",
+        f'extern "C" __global__ void {cluster}__launch_bounds__({THREADS})',
+        f"{name}_kernel(const uint32_t* a, const uint32_t* b, const uint32_t* c, uint32_t* d) {{",
+        f"    constexpr int words_a = {sizes['a'] // 4}, words_b = {sizes['b'] // 4};",
+        "    __shared__ alignas(1024) uint32_t tile_a[words_a];",
+        "    __shared__ alignas(1024) uint32_t tile_b[words_b];",
         "    __shared__ alignas(8) uint64_t done;",
         "    __shared__ uint32_t allocated;",
         "    const int thread = threadIdx.x;",
@@ -208,9 +183,9 @@ def _cuda_body(t: TensorMma, function: str) -> list[str]:
         f"    if (thread == 0{' && block % 2 == 0' if is_pair else ''}) {{",
         "        const uint32_t at_a = static_cast<uint32_t>(__cvta_generic_to_shared(tile_a));",
         "        const uint32_t at_b = static_cast<uint32_t>(__cvta_generic_to_shared(tile_b));",
-        "        const uint64_t a_at = tcgen05_descriptor(descriptor_a, at_a);",
-        "        const uint64_t b_at = tcgen05_descriptor(descriptor_b, at_b);",
-        f"        {function}(base, a_at, b_at{extra}, true, idesc);",
+        f"        const uint64_t a_at = tcgen05_descriptor({name}_a, at_a);",
+        f"        const uint64_t b_at = tcgen05_descriptor({name}_b, at_b);",
+        f"        {name}(base, a_at, b_at{extra}, true);",
         f'        asm volatile("{signal}{".multicast::cluster.b64 [%0], %1;" if is_pair else ".b64 [%0];"}"',
         f'                     :: "r"(done_address){mask} : "memory");',
         "    }",
@@ -235,140 +210,212 @@ def _cuda_body(t: TensorMma, function: str) -> list[str]:
 
 
 def module(instructions: Sequence[Instruction], target: str | None) -> str:
-    """A PTX module with a kernel for each product."""
+    """Return a PTX module with a kernel for each instruction."""
     chosen = target or DEFAULT_TARGET
     version = max(first_version(instruction.form, chosen) for instruction in instructions)
-    lines = [f".version {version[0]}.{version[1]}", f".target {chosen}", ".address_size 64", ""]
+    lines = module_header(version, chosen)
     for instruction in instructions:
-        lines += _ptx_kernel(product(instruction))
+        lines.append(_ptx_kernel(product(instruction)))
     return "\n".join(lines)
 
 
-def _copied(source: str, tile: str, words: int, label: str, *, is_pair: bool) -> list[str]:
-    """Words of global memory to a tile of shared memory, all threads together."""
-    return [
-        *_image(source, 4 * words, is_pair=is_pair),
-        f"    mov.u32 %r2, {tile};",
-        "    mov.u32 %r3, %r1;",
-        f"{label}:",
-        f"    setp.ge.u32 %p1, %r3, {words};",
-        f"    @%p1 bra {label}_END;",
-        "    mul.wide.u32 %rd2, %r3, 4;",
-        "    add.u64 %rd2, %rd1, %rd2;",
-        "    ld.global.u32 %r4, [%rd2];",
-        "    shl.b32 %r5, %r3, 2;",
-        "    add.u32 %r5, %r2, %r5;",
-        "    st.shared.u32 [%r5], %r4;",
-        f"    add.u32 %r3, %r3, {THREADS};",
-        f"    bra {label};",
-        f"{label}_END:",
+def _ptx_kernel(t: TensorMma) -> str:
+    a, b = _descriptors(t)
+    sizes, columns = _sizes(t), image_columns(t.form)
+    extra = {role: f"%r8+{columns[role]}" for role in _extra(t)}
+    by_thread = [
+        f"add.u64 %rd6, %rd5, 0x{a.word:016x};",
+        f"add.u64 %rd7, %rd5, 0x{b.word:016x};",
+        f"add.u64 %rd7, %rd7, {_aligned(sizes['a']) >> 4};",
+        f"mov.u32 %r9, 0x{t.descriptor().word:08x};",
+        _statement(t, "%r8", "%rd6", "%rd7", "%r9", extra, "%p4"),
     ]
+    comment = f"// {t.name}: images of A, B and tensor memory in, the columns of D out; {THREADS} threads\n"
+    return comment + tensor_kernel(
+        f"{identifier(t)}_kernel",
+        {"a": sizes["a"], "b": sizes["b"]},
+        {"c": sizes["columns"], "d": sizes["d"]},
+        by_thread="\n".join(f"    {line}" for line in by_thread),
+        blocks=t.blocks,
+    )
+
+
+def probe_module(
+    by_thread: str = "",
+    by_warps: str = "",
+    *,
+    columns: int = 64,
+    size: int = UNIT,
+    target: str = DEFAULT_TARGET,
+    version: str = "8.8",
+) -> str:
+    """Return a module that runs tcgen05 statements on memory: `by_warps` in all threads, `by_thread` in the first.
+
+    Its parameters are `size` bytes of shared memory, tensor memory before, uint32[128, columns], and after. Statements
+    use %v0 to %v135, %r9 to %r31, %rd6 to %rd11 and %p5, and find these registers:
+
+        %r8    the first column           %rd5   the address of the tile >> 4, to add to a descriptor
+        %r6    the lanes of their warp    %p4    true, in statements of a single thread
+        %r1    the thread index
+    """
+    head = module_header(tuple(map(int, version.split("."))), target)
+    images = {"tensor_image": columns, "out": columns}
+    return "\n".join([*head, tensor_kernel("probe", {"shared_image": whole(size)}, images, by_thread, by_warps)])
+
+
+def whole(size: int) -> int:
+    """Round the size of a tile up to that of a probe's shared memory."""
+    return -(-size // UNIT) * UNIT
+
+
+def vector(count: int, first: int = 0) -> str:
+    """Return `count` of the registers %v in braces."""
+    return "{" + ", ".join(f"%v{first + i}" for i in range(count)) + "}"
+
+
+def _aligned(size: int) -> int:
+    """Round the size of a tile up to the alignment of the next."""
+    return -(-size // TILE_ALIGNMENT) * TILE_ALIGNMENT
+
+
+COPY_TILE = """    mov.u32 %r2, %r1;
+COPY_{name}:
+    setp.ge.u32 %p1, %r2, {units};
+    @%p1 bra COPIED_{name};
+    mul.wide.u32 %rd4, %r2, 16;
+    add.u64 %rd4, %rd1, %rd4;
+    ld.global.v4.b32 {{%v0, %v1, %v2, %v3}}, [%rd4];
+    shl.b32 %r3, %r2, 4;
+    mov.u32 %r4, tile;
+    add.u32 %r3, %r3, %r4;
+    st.shared.v4.b32 [%r3+{offset}], {{%v0, %v1, %v2, %v3}};
+    add.u32 %r2, %r2, 128;
+    bra COPY_{name};
+COPIED_{name}:"""
+EACH_COLUMN = """    mul.wide.u32 %rd4, %r1, {row};
+    add.u64 %rd4, %rd1, %rd4;
+    mov.u32 %r5, %r6;
+    mov.u32 %r3, 0;
+COLUMN_{name}:
+{body}
+    add.u64 %rd4, %rd4, 4;
+    add.u32 %r5, %r5, 1;
+    add.u32 %r3, %r3, 1;
+    setp.lt.u32 %p1, %r3, {columns};
+    @%p1 bra COLUMN_{name};"""
+STORE_COLUMN = """    ld.global.b32 %v0, [%rd4];
+    tcgen05.st.sync.aligned.32x32b.x1.b32 [%r5], {%v0};"""
+LOAD_COLUMN = """    tcgen05.ld.sync.aligned.32x32b.x1.b32 {%v0}, [%r5];
+    tcgen05.wait::ld.sync.aligned;
+    st.global.b32 [%rd4], %v0;"""
+KERNEL = """.visible .entry {name}({parameters})
+{cluster}.reqntid 128
+{{
+    .reg .b32 %r<32>;
+    .reg .b32 %v<136>;
+    .reg .b64 %rd<12>;
+    .reg .pred %p<6>;
+    .reg .b16 %h;
+    .shared .align {alignment} .b8 tile[{size}];
+    .shared .align 8 .b64 done;
+    .shared .align 4 .b32 allocated;
+    mov.u32 %r1, %tid.x;
+    mov.u32 %r7, %ctaid.x;
+{copies}
+    setp.ge.u32 %p2, %r1, 32;
+    setp.ne.u32 %p3, %r1, 0;
+    @%p2 bra ALLOCATED;
+    tcgen05.alloc.{group}.sync.aligned.shared::cta.b32 [allocated], {allocated};
+ALLOCATED:
+    @!%p3 mbarrier.init.shared::cta.b64 [done], 1;
+    fence.proxy.async.shared::cta;
+{ordered}
+    ld.shared.b32 %r8, [allocated];
+    and.b32 %r6, %r1, 0xFFFFFFE0;
+    shl.b32 %r6, %r6, 16;
+    add.u32 %r6, %r6, %r8;
+{stores}
+    tcgen05.wait::st.sync.aligned;
+{ordered}
+    mov.u32 %r5, tile;
+    shr.u32 %r5, %r5, 4;
+    cvt.u64.u32 %rd5, %r5;
+{by_warps}
+    @%p3 bra ISSUED;
+{is_first}
+    setp.eq.u32 %p4, %r1, 0;
+{by_thread}
+    mov.u32 %r5, done;
+    mov.u16 %h, {both};
+    tcgen05.commit.{group}.mbarrier::arrive::one.shared::cluster{multicast}.b64 [%r5]{mask};
+ISSUED:
+    mbarrier.try_wait.parity.shared::cta.b64 %p1, [done], 0;
+    @!%p1 bra ISSUED;
+    tcgen05.fence::after_thread_sync;
+{loads}
+    tcgen05.fence::before_thread_sync;
+{sync}
+    @%p2 bra FREED;
+    tcgen05.dealloc.{group}.sync.aligned.b32 %r8, {allocated};
+FREED:
+    ret;
+}}
+"""
+
+
+def tensor_kernel(
+    name: str,
+    tiles: dict[str, int],
+    images: dict[str, int],
+    by_thread: str = "",
+    by_warps: str = "",
+    blocks: int = 1,
+) -> str:
+    """Return a kernel that runs statements on tiles in shared memory and an image of tensor memory.
+
+    `tiles` are parameters and their bytes; `images` the columns of tensor memory before and after.
+    """
+    is_pair = blocks == 2
+    (before, columns), (after, out_columns) = images.items()
+    sync = "    barrier.cluster.arrive.aligned;\n    barrier.cluster.wait.aligned;" if is_pair else "    bar.sync 0;"
+    ordered = f"    tcgen05.fence::before_thread_sync;\n{sync}\n    tcgen05.fence::after_thread_sync;"
+    copies, offset = [], 0
+    for parameter, size in tiles.items():
+        copies += _image(parameter, size, is_pair=is_pair)
+        copies.append(COPY_TILE.format(name=parameter, units=size // 16, offset=offset))
+        offset += _aligned(size)
+    stores, loads = (
+        "\n".join(
+            [
+                *_image(parameter, 4 * THREADS * count, is_pair=is_pair),
+                EACH_COLUMN.format(name=parameter, row=4 * count, columns=count, body=body),
+            ]
+        )
+        for parameter, count, body in ((before, columns, STORE_COLUMN), (after, out_columns, LOAD_COLUMN))
+    )
+    return KERNEL.format(
+        name=name,
+        parameters=", ".join(f".param .u64 {parameter}" for parameter in (*tiles, *images)),
+        cluster=".explicitcluster\n.reqnctapercluster 2\n" if is_pair else "",
+        alignment=TILE_ALIGNMENT,
+        size=offset,
+        copies="\n".join(copies),
+        group=f"cta_group::{blocks}",
+        allocated=max(SMALLEST, 1 << (columns - 1).bit_length()),
+        ordered=ordered,
+        stores=stores,
+        by_warps=f"{by_warps}\n    tcgen05.wait::st.sync.aligned;\n{ordered}" if by_warps else "",
+        is_first="    setp.ne.u32 %p1, %r7, 0;\n    @%p1 bra ISSUED;" if is_pair else "",
+        by_thread=by_thread,
+        both=PAIR,
+        multicast=".multicast::cluster" if is_pair else "",
+        mask=", %h" if is_pair else "",
+        loads=loads,
+        sync=sync,
+    )
 
 
 def _image(parameter: str, size: int, *, is_pair: bool) -> list[str]:
-    """The address of this block's image of so many bytes, in %rd1."""
-    own = [f"    mul.wide.u32 %rd5, %r10, {size};", "    add.u64 %rd1, %rd1, %rd5;"] if is_pair else []
-    return [f"    ld.param.u64 %rd1, [{parameter}];", "    cvta.to.global.u64 %rd1, %rd1;", *own]
-
-
-def _each_column(parameter: str, columns: int, label: str, body: list[str], *, is_pair: bool) -> list[str]:
-    """A loop over the columns of this thread's lane: %rd2 is its word of an image, %r7 its address."""
-    return [
-        *_image(parameter, 4 * THREADS * columns, is_pair=is_pair),
-        f"    mul.wide.u32 %rd2, %r1, {4 * columns};",
-        "    add.u64 %rd2, %rd1, %rd2;",
-        "    mov.u32 %r7, %r6;",
-        "    mov.u32 %r3, 0;",
-        f"{label}:",
-        *body,
-        "    add.u64 %rd2, %rd2, 4;",
-        "    add.u32 %r7, %r7, 1;",
-        "    add.u32 %r3, %r3, 1;",
-        f"    setp.lt.u32 %p1, %r3, {columns};",
-        f"    @%p1 bra {label};",
-    ]
-
-
-def _described(tile: str, word: int, register: str) -> list[str]:
-    """A descriptor with the address of its tile."""
-    return [
-        f"    mov.u32 %r3, {tile};",
-        "    and.b32 %r3, %r3, 0x3FFFF;",
-        "    shr.u32 %r3, %r3, 4;",
-        f"    cvt.u64.u32 {register}, %r3;",
-        f"    or.b64 {register}, {register}, 0x{word:016x};",
-    ]
-
-
-def _ptx_kernel(t: TensorMma) -> list[str]:
-    name, sizes, group = f"{identifier(t)}_kernel", _sizes(t), f"cta_group::{t.blocks}"
-    a, b = _descriptors(t)
-    places, is_pair = image_columns(t.form), t.blocks == 2
-    sync = ["    barrier.cluster.arrive.aligned;", "    barrier.cluster.wait.aligned;"]
-    sync = sync if is_pair else ["    bar.sync 0;"]
-    ordered = ["    tcgen05.fence::before_thread_sync;", *sync, "    tcgen05.fence::after_thread_sync;"]
-    stored = ["    ld.global.u32 %r4, [%rd2];", "    tcgen05.st.sync.aligned.32x32b.x1.b32 [%r7], {%r4};"]
-    loaded = [
-        "    tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r4}, [%r7];",
-        "    tcgen05.wait::ld.sync.aligned;",
-        "    st.global.u32 [%rd2], %r4;",
-    ]
-    extra = {role: f"%r8+{places[role]}" for role in _extra(t)}
-    multicast = (".multicast::cluster", ", %h1") if is_pair else ("", "")
-    return [
-        f"// {t.name}: images of A, B and tensor memory in, the columns of D out; {THREADS} threads",
-        f".visible .entry {name}(.param .u64 a, .param .u64 b, .param .u64 c, .param .u64 d)",
-        *([".explicitcluster", ".reqnctapercluster 2"] if is_pair else []),
-        f".reqntid {THREADS}",
-        "{",
-        "    .reg .b16 %h<2>;",
-        "    .reg .b32 %r<11>;",
-        "    .reg .b64 %rd<6>;",
-        "    .reg .pred %p<4>;",
-        f"    .shared .align 1024 .b8 tile_a[{sizes['a']}];",
-        f"    .shared .align 1024 .b8 tile_b[{sizes['b']}];",
-        "    .shared .align 8 .b64 done;",
-        "    .shared .align 4 .b32 allocated;",
-        "    mov.u32 %r1, %tid.x;",
-        *(["    mov.u32 %r10, %ctaid.x;"] if is_pair else []),
-        *_copied("a", "tile_a", sizes["a"] // 4, "COPY_A", is_pair=is_pair),
-        *_copied("b", "tile_b", sizes["b"] // 4, "COPY_B", is_pair=is_pair),
-        "    setp.ge.u32 %p2, %r1, 32;",
-        "    setp.ne.u32 %p3, %r1, 0;",
-        "    @%p2 bra ALLOCATED;",
-        f"    tcgen05.alloc.{group}.sync.aligned.shared::cta.b32 [allocated], {sizes['allocated']};",
-        "ALLOCATED:",
-        "    @!%p3 mbarrier.init.shared::cta.b64 [done], 1;",
-        "    fence.proxy.async.shared::cta;",
-        *ordered,
-        "    ld.shared.u32 %r8, [allocated];",
-        "    and.b32 %r6, %r1, 0xFFFFFFE0;",
-        "    shl.b32 %r6, %r6, 16;",
-        "    add.u32 %r6, %r6, %r8;",
-        *_each_column("c", sizes["columns"], "STORE_C", stored, is_pair=is_pair),
-        "    tcgen05.wait::st.sync.aligned;",
-        *ordered,
-        "    @%p3 bra ISSUED;",
-        *(["    setp.ne.u32 %p1, %r10, 0;", "    @%p1 bra ISSUED;"] if is_pair else []),
-        *_described("tile_a", a.word, "%rd3"),
-        *_described("tile_b", b.word, "%rd4"),
-        f"    mov.u32 %r9, 0x{t.descriptor().word:08x};",
-        "    setp.eq.u32 %p1, %r1, 0;",
-        f"    {_statement(t, '%r8', '%rd3', '%rd4', '%r9', extra, '%p1')}",
-        "    mov.u32 %r3, done;",
-        *([f"    mov.u16 %h1, {PAIR};"] if is_pair else []),
-        f"    tcgen05.commit.{group}.mbarrier::arrive::one.shared::cluster{multicast[0]}.b64 [%r3]{multicast[1]};",
-        "ISSUED:",
-        "    mbarrier.try_wait.parity.shared::cta.b64 %p1, [done], 0;",
-        "    @!%p1 bra ISSUED;",
-        "    tcgen05.fence::after_thread_sync;",
-        *_each_column("d", sizes["d"], "LOAD_D", loaded, is_pair=is_pair),
-        "    tcgen05.fence::before_thread_sync;",
-        *sync,
-        "    @%p2 bra FREED;",
-        f"    tcgen05.dealloc.{group}.sync.aligned.b32 %r8, {sizes['allocated']};",
-        "FREED:",
-        "    ret;",
-        "}",
-        "",
-    ]
+    """Return the code that leaves the address of this block's part of an array in %rd1."""
+    block = [f"    mul.wide.u32 %rd4, %r7, {size};", "    add.u64 %rd1, %rd1, %rd4;"] if is_pair else []
+    return [f"    ld.param.u64 %rd1, [{parameter}];", "    cvta.to.global.u64 %rd1, %rd1;", *block]
