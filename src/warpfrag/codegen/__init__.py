@@ -1,8 +1,15 @@
-"""Code under construction: one builder of PTX, one of CUDA C++, and the register operations that both write.
+"""Emitted code, CUDA C++ and PTX, and test vectors.
 
-A builder holds the body of one function or kernel. It declares names, takes statements in order, and hands out the
-finished lines. What the statements mean is the caller's affair: no builder depends on matrix instructions, operands or
-layouts. `emission` writes wrappers, kernels and test programs with them, `motion` its plans.
+    emit              `wf.emit`: headers, source files and PTX modules for instructions; plans become functions
+    kernels           every kernel, described once; `cuda_kernels` and `ptx_kernels` write its parts
+    cuda_functions    device functions and wrappers; `ptx_functions` their counterparts in PTX
+    plan_code         relayouts and access plans
+    tcgen05_code      kernels of tensor memory
+    vectors           `wf.test_vectors`; `vector_groups` and `shared_vectors` make the groups
+    languages         the register operations that both builders write
+
+A builder (`cuda_builder`, `ptx_builder`) holds the body of one function or kernel. It declares names, takes statements
+in order, and returns the finished lines. It does not depend on matrix instructions, operands or layouts.
 
     >>> from warpfrag.codegen.ptx_builder import PtxBuilder
     >>> code = PtxBuilder()

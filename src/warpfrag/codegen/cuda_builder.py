@@ -135,7 +135,7 @@ class CudaBuilder:
 
     @contextmanager
     def braces(self, head: str, end: str = "}") -> Iterator[None]:
-        """What is appended inside stands in braces behind `head`; a type or a table ends in `};`."""
+        """Put the lines appended inside in braces after `head`; a type or a table ends in `};`."""
         self.line(f"{head} {{")
         self._depth += 1
         yield

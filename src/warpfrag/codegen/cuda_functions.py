@@ -1,4 +1,4 @@
-"""Device functions in CUDA C++: the wrapper of an instruction, and what fills and empties its registers.
+"""Device functions in CUDA C++: the wrapper of an instruction, and the loads and stores of its registers.
 
 All are inline, so that any number of files may include them. A family's functions come in blocks: the first, called "",
 holds what every target of the instruction has, and each further one a function that only some targets have. Each block
@@ -355,7 +355,7 @@ SHARED = "static_cast<uint32_t>(__cvta_generic_to_shared(shared))"
 
 
 def wgmma_common() -> str:
-    """What the functions of every wgmma use: descriptors and fences."""
+    """Return the functions that every wgmma uses: descriptors and fences."""
     wait = InlineAssembly(memory=True)
     (remaining,) = wait.input(AsmOperand("n", "left"))
     wait_body = CudaBuilder()

@@ -1,4 +1,4 @@
-"""From layout to code: what an instruction needs around it, written in CUDA C++ or PTX.
+"""Code around an instruction, in CUDA C++ or PTX, from its layout.
 
 In CUDA C++ every instruction gets its inline-PTX wrapper; a product also gets functions that move each operand between
 memory and registers, by ldmatrix and stmatrix too where the layout allows it. That is a header, for any number of
@@ -132,12 +132,12 @@ def emit(
 
 
 def _is_tensor(instruction: Instruction) -> bool:
-    """Whether an instruction is one of tensor memory."""
+    """Return True for an instruction of tensor memory."""
     return instruction.op.startswith("tcgen05.")
 
 
 def _tensor_code(selected: list[Instruction], language: str, target: str | None, *, kernels: bool) -> str:
-    """The code of products of tcgen05, which stand in a file of their own."""
+    """Return the code of tcgen05 instructions, which need a file of their own."""
     from warpfrag.codegen import tcgen05_code as tcgen05
 
     others = [instruction for instruction in selected if not _is_tensor(instruction)]
@@ -152,7 +152,7 @@ def _tensor_code(selected: list[Instruction], language: str, target: str | None,
 def _instructions(
     instructions: str | Instruction | Iterable[str | Instruction], target: str | None
 ) -> list[Instruction]:
-    """Every instruction once, in the order in which they come."""
+    """Return every instruction once, in the given order."""
     try:
         several = [instructions] if isinstance(instructions, str | Instruction) else list(instructions)
     except TypeError:  # what cannot be gone through
@@ -187,7 +187,7 @@ def header(instructions: Sequence[Instruction], target: str | None = None) -> st
 
 
 def source_file(instructions: Sequence[Instruction], target: str | None = None) -> str:
-    """The header, and behind it the kernels of every instruction: a file that compiles alone."""
+    """Return the header, then the kernels of every instruction: a file that compiles alone."""
     kernels = [_kernels(instruction, target) for instruction in instructions]
     return "\n".join([header(instructions, target), COMMON, *kernels])
 
@@ -209,13 +209,13 @@ def _targets(instruction: Instruction, target: str | None) -> Sequence[str]:
 
 
 def nvcc_options(target: str) -> str:
-    """What nvcc must be told to build for a target; -arch with a suffix would also build for the target without."""
+    """Return the nvcc options for a target; -arch with a suffix would also build for the target without it."""
     number = target.removeprefix("sm_")
     return f"-arch={target}" if target[-1].isdigit() else f"-gencode arch=compute_{number},code={target}"
 
 
 def _how_to_compile(instruction: Instruction) -> list[str]:
-    """A comment on the options of nvcc, where no target without a suffix will do."""
+    """Return a comment on the nvcc options, if every target needs a suffix."""
     if any(target[-1].isdigit() for target in instruction.targets):
         return []
     first = instruction.targets[0]
@@ -226,7 +226,7 @@ def _how_to_compile(instruction: Instruction) -> list[str]:
 
 
 def module(instructions: Sequence[Instruction], target: str | None = None) -> str:
-    """The text of a module; without a target, for the oldest that takes all of the instructions."""
+    """Return the text of a module; without a target, for the oldest that has all of the instructions."""
     module_target = common_target(instructions, target)
     lines = ptx_header(instructions, module_target)
     for instruction in instructions:
@@ -235,7 +235,7 @@ def module(instructions: Sequence[Instruction], target: str | None = None) -> st
 
 
 def raw_module(raw_kernels: Sequence[tuple[Instruction, Immediates | Variant]], target: str) -> str:
-    """A module of raw kernels of products, for a program that compares hardware with warpfrag."""
+    """Return a module of raw kernels, for a program that compares hardware with warpfrag."""
     instructions = [instruction for instruction, _ in raw_kernels]
     lines = ptx_header(instructions, common_target(instructions, target))
     for instruction, fixed in raw_kernels:
@@ -247,14 +247,14 @@ def raw_module(raw_kernels: Sequence[tuple[Instruction, Immediates | Variant]], 
 
 
 def ptx_body(instruction: Instruction, legal_targets: Sequence[str]) -> list[str]:
-    """Functions and kernels of one instruction, by ldmatrix and stmatrix that are legal on all of these targets."""
+    """Return functions and kernels of one instruction, with the matrix moves that all of these targets have."""
     writer = _writer(instruction)
     comments = [f"// {line}" for line in remarks(instruction)]
     return [*comments, *writer.ptx_functions(instruction), *writer.kernels(PtxKernel, instruction, legal_targets)]
 
 
 def common_target(instructions: Sequence[Instruction], target: str | None = None) -> str:
-    """The target of a module: the requested one, or the oldest that takes all instructions; refused if none does."""
+    """Return the requested target, or the oldest that has all instructions; WarpfragError if none has."""
     if target is not None:
         for instruction in instructions:
             get(instruction, target)

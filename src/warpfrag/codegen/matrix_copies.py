@@ -1,6 +1,6 @@
 """ldmatrix and stmatrix for an operand in shared memory whose strides are known when the kernel runs.
 
-`motion.matrix_lines` says which matrix moves serve, and where the line of each lane starts; here that becomes formulas
+`plans.matrix_accesses` finds the matrix moves that serve, and the start of each lane's line; here that becomes formulas
 of the lane.
 
     >>> from warpfrag.tensorcore.registry import get
@@ -33,9 +33,9 @@ ORDERS = ("row", "col")
 
 @frozen_dataclass
 class SharedCopy:
-    """How one matrix move copies one operand between shared memory, in row or column major order, and registers.
+    """The copy of one operand between registers and shared memory, in row or column major order, by one matrix move.
 
-    `starts` has, for each lane that gives an address, where its line starts.
+    `starts` has the start of the line of each lane that passes an address.
     """
 
     matrix_move: Instruction
@@ -50,7 +50,7 @@ class SharedCopy:
 
     @property
     def shift(self) -> int:
-        """ldmatrix leaves a code in the low bits of its container; the operand may want it higher."""
+        """The left shift after ldmatrix, which leaves a code in the low bits of its container."""
         return self.operand.low
 
     @property
@@ -71,7 +71,7 @@ def shared_copies(operand: OperandSpec, op: str = "ldmatrix") -> tuple[SharedCop
 
 
 def _match(matrix_move: Instruction, operand: OperandSpec, order: str) -> SharedCopy | None:
-    """The copy; nothing where a line does not fit, or elements in memory are no elements in registers."""
+    """Return the copy; None if a line does not fit, or elements in memory are no elements in registers."""
     unit = moved(matrix_move).row
     unpacked = (operand.format.bits, operand.container) == (unit.format.bits, unit.container)
     if unit.layout.regs != operand.layout.regs:
@@ -93,7 +93,7 @@ def operand_copies(instruction: Instruction, targets: Iterable[str]) -> dict[str
 
 
 def kernel_copies(instruction: Instruction, targets: Iterable[str]) -> list[dict[str, SharedCopy]]:
-    """A copy for every operand that has any, as often as it takes to use all copies of A and B: a kernel for each."""
+    """Return a copy for every operand that has one, for each kernel; together they use all copies of A and B."""
     copies = operand_copies(instruction, targets)
     return [
         {role: some[min(number, len(some) - 1)] for role, some in copies.items() if some}
@@ -102,10 +102,10 @@ def kernel_copies(instruction: Instruction, targets: Iterable[str]) -> list[dict
 
 
 def memory_orders(chosen: Mapping[str, SharedCopy]) -> dict[str, str]:
-    """How each matrix of a kernel lies in memory: as its copy wants it, row major where it has none."""
+    """Return the memory order of each matrix in a kernel: that of its copy, or row major without one."""
     return {role: chosen[role].order if role in chosen else "row" for role in ROLES}
 
 
 def described_orders(orders: Mapping[str, str]) -> str:
-    """How A, B, C and D lie in memory, for a comment."""
+    """Describe the memory order of A, B, C and D, for a comment."""
     return ", ".join(f"{role.upper()} {orders[role]} major" for role in "abcd")

@@ -1,4 +1,4 @@
-"""Operands in memory: which coordinates an address is made of, how wide an element is there, and its index formulas.
+"""Operands in memory: the coordinates of an address, the width of an element, and its index formulas.
 
 A, B, C and D are packed: a 4-bit element takes 4 bits, low bits first, and 6-bit elements cross bytes. The codes of
 the metadata and the scale factors take a byte each, as `Instruction.compress` and numpy hand them out.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from warpfrag.tensorcore.instruction import Instruction
     from warpfrag.tensorcore.operand import Operand, Registers
 
-# Coordinates that choose between words which a warp may hold side by side; they are no part of the matrix in memory.
+# Coordinates that select among words of a warp; they are no part of the matrix in memory.
 CHOSEN = ("selector", "thread_id", "byte_id")
 
 
@@ -35,17 +35,17 @@ def dimensions(operand: Registers) -> tuple[str, ...]:
 
 
 def _layout(operand: Registers) -> Layout:
-    """The layout; of an operand in shared memory only its coordinates mean something."""
+    """Return the layout; for an operand in shared memory only its coordinates have a meaning."""
     return operand.row.layout if operand.home == "shared" else operand.layout
 
 
 def extents(operand: Registers) -> tuple[int, ...]:
-    """How far each of them runs."""
+    """The extent of each coordinate."""
     return tuple(_layout(operand).outs[dim] for dim in dimensions(operand))
 
 
 def thread_name(operand: Registers) -> str:
-    """What a formula calls the thread that holds a part of an operand: `lane` of a warp, `thread` of a warpgroup."""
+    """Return the name of the thread index in formulas: `lane` in a warp, `thread` in a warpgroup."""
     return "thread" if operand.home == "warpgroup" else "lane"
 
 
@@ -70,7 +70,7 @@ def _of_a_warpgroup(layout: Layout) -> dict[str, Expression]:
 
 
 def stride_names(operand: Registers, prefix: str = "") -> list[str]:
-    """What the strides of an operand are called, one for each coordinate."""
+    """Return the names of an operand's strides, one for each coordinate."""
     return [f"{prefix}{dim}_stride" for dim in dimensions(operand)]
 
 
@@ -92,7 +92,7 @@ def element_bits(operand: Registers) -> int:
 
 
 def described(operand: Registers) -> str:
-    """What the matrix is, for a comment."""
+    """Describe the matrix, for a comment."""
     names = {"metadata": "Metadata codes", "scale_a": "Scales of A", "scale_b": "Scales of B"}
     name = names.get(operand.role, operand.role.upper())
     unit = ", a byte each" if operand.role not in "abcd" else ""
@@ -130,12 +130,12 @@ class Stage:
 
     @cached_property
     def descriptor(self) -> Descriptor:
-        """Where the tile lies, counted from its first byte."""
+        """The descriptor of the tile, counted from its first byte."""
         return self.operand.descriptors(trans=self.trans)[0]
 
     @property
     def suffix(self) -> str:
-        """What the name of a function says about it: the operand, and `mn`."""
+        """The suffix of a function name: the operand, and `mn`."""
         return f"{self.operand.role}{'_mn' if self.trans else ''}"
 
     @property
@@ -156,7 +156,7 @@ class Stage:
 
     @property
     def units(self) -> int:
-        """How many there are."""
+        """The number of units."""
         rows, cols = self.operand.shape
         return rows * cols // self.elements
 
@@ -167,7 +167,7 @@ class Stage:
 
     @property
     def other(self) -> str:
-        """What the coordinate is called that is not k."""
+        """The name of the coordinate that is not k."""
         return "m" if self.operand.role == "a" else "n"
 
     @property
@@ -200,9 +200,9 @@ class Stage:
 
 
 def _digits(name: str, count: int, digits: Sequence[Digit], step: int) -> list[Expression]:
-    """The digits of an index that counts in steps, each times its stride.
+    """Return the digits of an index in units of `step`, each times its stride.
 
-    There is one where the index does not reach the second, or where that goes on as the first does.
+    There is one digit if the index does not reach the second, or if the second continues the first.
     """
     (extent, stride), (_, last) = digits
     index = IndexVariable(name)
@@ -222,7 +222,7 @@ def _log2(number: int) -> int:
 
 
 def stages(instruction: Instruction) -> Iterator[Stage]:
-    """How A and B can be laid out in shared memory: K-major, and MN-major where the instruction reads that."""
+    """Yield the copies of A and B to shared memory: K-major, and MN-major if the instruction reads that."""
     for operand in (instruction.a, instruction.b):
         for trans in (False, True) if can_transpose(instruction) else (False,):
             yield Stage(operand, trans)

@@ -46,8 +46,8 @@ def emit_plan(plan: object, lang: str = "cuda", name: str = "") -> str:
     check_language(lang)
     if isinstance(plan, AccessPlan):
         return _access_plan(plan, lang, check_function_name(name, plan.direction))
-    write = _tensor_relayout if isinstance(plan, TensorRelayout) else _relayout
-    return write(plan, lang, check_function_name(name, "relayout"))
+    name = check_function_name(name, "relayout")
+    return _tensor_relayout(plan, lang, name) if isinstance(plan, TensorRelayout) else _relayout(plan, lang, name)
 
 
 class PlanFunction:
@@ -203,7 +203,7 @@ class RelayoutLowering:
         return [self.do("select", state[word], state[at], parity) for at, word in enumerate(op.words)]
 
     def _parity(self, mask: int) -> str:
-        """Not 0 where a lane has an odd number of bits in a mask."""
+        """Return a register that is not 0 in lanes with an odd number of bits in a mask."""
         bits = self.do("and", self.lane, mask)
         return self.do("and", self.do("popc", bits), 1) if mask.bit_count() > 1 else bits
 
@@ -251,7 +251,7 @@ class RelayoutLowering:
         bits: int,
         parity: str,
     ) -> str:
-        """A word made of bytes of two words by one prmt; which bytes, the lane decides."""
+        """Join bytes of two words by one prmt, whose selector depends on the lane."""
         words = list(dict.fromkeys(cell.word for cell in (*cells, *others) if cell))
         size = bits // 8
         selectors = []
@@ -265,7 +265,7 @@ class RelayoutLowering:
         return self.do("prmt by lane", first, second, self.do("select", *selectors, parity))
 
     def _by_prmt(self, places: list[tuple[int, int] | None], state: list[str]) -> str:
-        """A word of four bytes, each from a byte of some word; None where nothing is needed."""
+        """Join four bytes, each from a byte of some word; None if any value will do."""
         words = list(dict.fromkeys(place[0] for place in places if place))
         result = state[words[0]]
         if all(place is None or place == (words[0], byte) for byte, place in enumerate(places)):
@@ -286,7 +286,7 @@ class RelayoutLowering:
         return result
 
     def _by_shifts(self, cells: tuple[RegisterSlot | None, ...], state: list[str], bits: int) -> str:
-        """A word of small pieces: those that move alike go together."""
+        """Join small pieces; those that move by the same distance move together."""
         places = [(cell.word, cell.slot * bits, slot * bits) for slot, cell in enumerate(cells) if cell is not None]
         return self._gathered(places, (1 << bits) - 1, state)
 
@@ -305,7 +305,7 @@ class RelayoutLowering:
         return joined
 
     def _swapped(self, word: str, flip: int, bits: int) -> str:
-        """A word whose cells have changed places."""
+        """Exchange the cells of a word."""
         if bits < 8:
             cells = tuple(RegisterSlot(0, slot ^ flip) for slot in range(WORD_BITS // bits))
             return self._by_shifts(cells, [word], bits)
@@ -334,7 +334,7 @@ class RelayoutLowering:
         return self._by_prmt(made, [part or "" for part in parts])
 
     def _converted_together(self, row: Conversion, cells: tuple[RegisterSlot | None, ...], state: list[str]) -> str:
-        """What one cvt gives: a pair of elements, or one, in the low bits of a register."""
+        """Append one cvt; return the register with a pair of elements, or one, in its low bits."""
         container = self.source.container
         if container == 16 and row.pair:
             return self.do("cvt word to half", row.cvt, self._joined(cells, state, container))

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 def mma_functions(instruction: Instruction) -> list[str]:
-    """A load or store of one register of every operand."""
+    """Return functions that move one register of every operand."""
     return [line for operand in registers(instruction).values() for line in move_function(instruction, operand)]
 
 
 def wgmma_functions(instruction: Instruction) -> list[str]:
-    """A load or store of one register of each operand there, and how A and B get into shared memory."""
+    """Return functions that move one register of each operand, and those that copy A and B to shared memory."""
     lines = []
     for operand in (instruction.c, instruction.d, instruction.a, *filter(None, (instruction.metadata,))):
         lines += move_function(instruction, operand)
@@ -83,7 +83,7 @@ def declare_operand(code: PtxBuilder, name: str, operand: Registers) -> list[str
 
 
 def thread_index(code: PtxBuilder, operand: Registers) -> str:
-    """Which of the threads that hold an operand this one is."""
+    """Append the computation of this thread's index among the threads that hold an operand."""
     if operand.home != "warpgroup":
         return code.compute("lane", "mov.u32", "%laneid")
     place = code.compute("place", "mov.u32", "%tid.x")

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from warpfrag.smem.descriptor import Descriptor
     from warpfrag.smem.instruction_descriptor import InstructionDescriptor
     from warpfrag.tensorcore.instruction import Instruction
+    from warpfrag.tensorcore.operand import Operand
     from warpfrag.tensorcore.tcgen05_types import TensorMma
 
     Words = NDArray[np.uint32]
@@ -144,12 +145,13 @@ class WgmmaVectorMaker(SharedVectorMaker):
         self, shared: NDArray[np.uint8], role: str, codes: NDArray[Any], placement: TilePlacement
     ) -> tuple[NDArray[np.uint8], int]:
         """Append an operand to shared memory, among random bytes; return the memory and the descriptor."""
-        operand = self.instruction.operands[role]
+        operand: Operand = self.instruction.a if role == "a" else self.instruction.b
         start = -(-shared.shape[1] // SWIZZLE_PERIOD) * SWIZZLE_PERIOD
         descriptor = tile(operand, placement, operand.format.bits)
         descriptor = replace(descriptor, start=descriptor.start + start)
         memory = operand.memory(descriptor, trans=placement.trans)
-        size = -(-memory.size(operand.shape, operand.format.bits) // UNIT) * UNIT
+        rows, cols = operand.shape
+        size = -(-memory.size((rows, cols), operand.format.bits) // UNIT) * UNIT
         longer = self.random.integers(0, 256, (len(codes), size), np.uint8)
         longer[:, : shared.shape[1]] = shared
         return memory.write(longer, codes, operand.format.bits), descriptor.word

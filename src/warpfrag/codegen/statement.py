@@ -80,13 +80,13 @@ def registers(instruction: Instruction) -> dict[str, Registers]:
 
 
 def threads(instruction: Instruction) -> int:
-    """How many threads execute an instruction together."""
+    """Return the number of threads that execute an instruction together."""
     operand = next(operand for operand in instruction.operands.values() if operand.home != "shared")
     return math.prod(operand.row.threads)
 
 
 def remarks(instruction: Instruction) -> list[str]:
-    """What the assembler advises about an instruction, for a comment, and how to follow it."""
+    """Return the assembler's advice about an instruction, and how to follow it, for a comment."""
     lines = [f"{text}." for text in [advice(instruction.form)] if text]
     if instruction.op == "mma.sp":
         ordered = get(instruction.name.replace("mma.sp", "mma.sp::ordered_metadata", 1)).name
@@ -154,7 +154,7 @@ PAIRS: tuple[tuple[bool, bool], ...] = ((False, False), (False, True), (True, Fa
 
 
 def check_variant(instruction: Instruction, variant: Variant) -> None:
-    """Refuse a variant that the instruction does not have."""
+    """Reject a variant that the instruction does not have."""
     if any(variant.trans) and not can_transpose(instruction):
         msg = f"{instruction.name}: only 16-bit types can be MN-major, got {variant}"
         raise InvalidOperand(msg)
@@ -170,12 +170,12 @@ def check_variant(instruction: Instruction, variant: Variant) -> None:
 
 
 def is_sparse(instruction: Instruction) -> bool:
-    """Whether it takes a metadata register and a selector."""
+    """Return True if it takes a metadata register and a selector."""
     return "metadata" in instruction.operands
 
 
 def can_transpose(instruction: Instruction) -> bool:
-    """Whether A and B in shared memory may be MN-major."""
+    """Return True if A and B in shared memory may be MN-major."""
     return instruction.a.format.bits == TURNABLE
 
 
@@ -196,7 +196,7 @@ def wgmma_variants(instruction: Instruction) -> Iterator[Variant]:
 
 
 def kernel_variants(instruction: Instruction) -> Iterator[Variant]:
-    """The variants that have kernels in emitted code: A in each place, each order in memory and selector, no signs."""
+    """Yield the variants that have kernels in emitted code: A in memory and registers, each order and selector."""
     for variant in wgmma_variants(instruction):
         if not any(variant.negate) and variant.trans in {(False, False), (variant.staged, True)}:
             yield variant
@@ -208,7 +208,7 @@ def tile_operands(instruction: Instruction) -> dict[str, Registers]:
 
 
 def wgmma_immediate_names(instruction: Instruction, *, staged: bool) -> list[str]:
-    """What the immediates are called, in the order of the template: selector, signs, transpositions."""
+    """Return the names of the immediates, in the order of the template: selector, signs, transpositions."""
     names = ["selector"] if is_sparse(instruction) else []
     names += ["scale_a", "scale_b"] if instruction.a.format.is_float else []
     if can_transpose(instruction):
@@ -217,7 +217,7 @@ def wgmma_immediate_names(instruction: Instruction, *, staged: bool) -> list[str
 
 
 def wgmma_immediates(instruction: Instruction, variant: Variant) -> list[str]:
-    """What stands behind scale-d: signs of floats, transpositions of 16-bit types."""
+    """Return the immediates after scale-d: signs of floats, transpositions of 16-bit types."""
     numbers = [-1 if negate else 1 for negate in variant.negate] if instruction.a.format.is_float else []
     if can_transpose(instruction):
         numbers += [int(is_transposed) for is_transposed in variant.trans[0 if variant.staged else 1 :]]

@@ -258,7 +258,8 @@ def probe_module(
         %r6    the lanes of their warp    %p4    true, in statements of a single thread
         %r1    the thread index
     """
-    head = module_header(tuple(map(int, version.split("."))), target)
+    major, minor = map(int, version.split("."))
+    head = module_header((major, minor), target)
     images = {"tensor_image": columns, "out": columns}
     return "\n".join([*head, tensor_kernel("probe", {"shared_image": whole(size)}, images, by_thread, by_warps)])
 

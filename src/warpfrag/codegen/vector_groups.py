@@ -145,7 +145,8 @@ class VectorMaker:
     def group(self, name: str, catches: str, codes: Codes, choice: Immediates = DEFAULT_IMMEDIATES) -> VectorGroup:
         """Pack matrices of codes and run them. Without metadata codes, a sparse A is the full matrix."""
         codes = self.compressed(codes)
-        words = {role: self.instruction.operands[role].pack(codes[role], raw=True) for role in "abc"}
+        matrices = (self.instruction.a, self.instruction.b, self.instruction.c)
+        words = {operand.role: operand.pack(codes[operand.role], raw=True) for operand in matrices}
         for role in self.instruction.operands.selected_layouts:
             pack = self.metadata_words if role == "metadata" else self.scale_words
             words[role] = pack(role, codes, choice)
@@ -161,7 +162,7 @@ class VectorMaker:
 
     def metadata_words(self, role: str, codes: Codes, choice: Immediates) -> NDArray[np.uint32]:
         """Pack metadata for one selector, with other legal metadata for the other selectors."""
-        operand, fields = self.instruction.operands[role], codes[role]
+        operand, fields = self.instruction.metadata, codes[role]
         parts = [
             operand.pack(fields if selector == choice.selector else self.fields(len(fields)), selector=selector)
             for selector in operand.selectors

@@ -115,8 +115,10 @@ class VectorSet:
         from warpfrag.files import write_atomically
 
         output = check_output(path)
-        writer = {".npz": self.to_npz, ".json": self.to_json, ".h": self.to_header}[output.suffix]
-        write_atomically(output, writer())
+        if output.suffix == ".npz":
+            write_atomically(output, self.to_npz())
+        else:
+            write_atomically(output, self.to_json() if output.suffix == ".json" else self.to_header())
 
     def to_dict(self) -> dict[str, Any]:
         """Describe the set without its arrays."""

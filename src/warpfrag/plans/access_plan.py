@@ -1,4 +1,4 @@
-"""One access to shared memory: where each lane points, and what that costs."""
+"""Plans to move a fragment from or to shared memory: accesses, their addresses and cost, and their result."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ Direction = Literal["load", "store"]
 
 
 class Access(NamedTuple):
-    """One instruction of an access plan: which words of the operand it moves, and where in memory each lane points.
+    """One instruction of an access plan: the words of the operand that it moves, and the address of each lane.
 
-    `addresses` has one for each lane, of a warpgroup those of warp 0 first, and None for lanes that give none. `width`
-    is how many bytes belong to an address. `slot` is the element of the word that a narrow access moves, None where it
-    moves whole words.
+    `addresses` has one for each lane, in a warpgroup those of warp 0 first, and None for lanes that pass none. `width`
+    is the number of bytes at an address. `slot` is the element of the word that a narrow access moves, None if it moves
+    whole words.
     """
 
     instruction: str
@@ -43,17 +43,17 @@ class Access(NamedTuple):
 
     @property
     def passes(self) -> int:
-        """How many passes shared memory takes."""
+        """The number of passes that shared memory takes."""
         return sum(wavefronts(request, self.width) for request in self.requests)
 
     @property
     def conflicts(self) -> int:
-        """How many of them are there because lanes want different words of one bank."""
+        """The passes caused by lanes that need different words of one bank."""
         return sum(bank_conflicts(request, self.width) for request in self.requests)
 
     @property
     def requests(self) -> list[tuple[int | None, ...]]:
-        """What shared memory is asked for at once: by a whole warp, or for one matrix of ldmatrix and stmatrix."""
+        """The addresses of each request: those of a warp, or of one matrix of ldmatrix and stmatrix."""
         warps = [self.addresses[first : first + LANES] for first in range(0, len(self.addresses), LANES)]
         if "matrix" not in self.instruction:
             return warps
@@ -62,7 +62,7 @@ class Access(NamedTuple):
 
 
 class AddressTerm(NamedTuple):
-    """A part of an address: so many `bits` of the lane from bit `low` on, times `stride`; there are `threads` of it."""
+    """A part of an address: `bits` bits of the index of `threads` threads, from bit `low` on, times `stride`."""
 
     low: int
     bits: int
@@ -71,7 +71,7 @@ class AddressTerm(NamedTuple):
 
     @property
     def is_masked(self) -> bool:
-        """Whether the lane has more bits above these."""
+        """True if the lane has more bits above these."""
         return 1 << (self.low + self.bits) < self.threads
 
 
@@ -116,12 +116,12 @@ def _part(term: AddressTerm) -> str:
 
 
 def thread_name(threads: int) -> str:
-    """What code calls the number of a thread: in its warp, or in its warpgroup."""
+    """Return the name of the thread index in code: in its warp, or in its warpgroup."""
     return "lane" if threads == LANES else "thread"
 
 
 def swizzle_expression(memory: Memory, address: str) -> str:
-    """What a swizzle makes of an address, as C."""
+    """Return a swizzled address, as C."""
     row = f"{address} / {ROW_OF_UNITS}"
     turned = f"({row} - {memory.base_offset})" if memory.base_offset else row
     return f"{address} ^ ({turned} & {(1 << SWIZZLES[memory.swizzle]) - 1}) * {UNIT}"
@@ -132,9 +132,9 @@ MAX_ROWS = 8  # accesses in a card
 
 @frozen_dataclass
 class AccessPlan:
-    """A plan to load or store an operand: its instructions, in order, and what follows them.
+    """A plan to load or store an operand: its instructions, in order, and the operations after them.
 
-    `transposes`: movmatrix turns every register. `shift`: every register is then shifted left by so many bits.
+    `transposes`: movmatrix transposes every register. `shift`: every register is then shifted left by this many bits.
     """
 
     operand: Operand
@@ -178,7 +178,7 @@ class AccessPlan:
         return len(self._warps) * (len(self.accesses) + turned + joined + shifted) + self.passes
 
     def __repr__(self) -> str:
-        """Which operand, by which instructions, and how the matrix lies in memory."""
+        """Show the operand, the instructions and the memory."""
         return f"<AccessPlan to {self._purpose}\n {self}\n {self.memory.described}>"
 
     @property
@@ -214,7 +214,7 @@ class AccessPlan:
         )
 
     def __str__(self) -> str:
-        """What it is and what it costs."""
+        """Show the instructions and their cost."""
         conflicts = "no bank conflicts" if not self.conflicts else f"{self.conflicts} bank conflicts"
         return f"{self.instructions} x {self.name}, {self.passes} passes, {conflicts}"
 
@@ -241,7 +241,7 @@ class AccessPlan:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """Where every instruction of it is legal."""
+        """The targets that have every instruction."""
         from warpfrag.isa.legality import resolve
         from warpfrag.isa.rows import legal_targets
         from warpfrag.isa.targets import targets
@@ -251,7 +251,7 @@ class AccessPlan:
         return tuple(target for target in targets() if all(target in some for some in legal))
 
     def load(self, shared: ArrayLike) -> Words:
-        """The operand's registers, uint32[32, words], filled from a memory: what the instructions leave.
+        """Return the operand's registers, uint32[32, words], loaded from a memory.
 
         Of a warpgroup uint32[4, 32, words].
         """
@@ -282,7 +282,7 @@ class AccessPlan:
         return [slice(first, first + LANES) for first in range(0, math.prod(self.operand.threads), LANES)]
 
     def store(self, words: ArrayLike, shared: ArrayLike) -> NDArray[np.uint8]:
-        """The memory after the registers were stored in it; the one that is passed is not changed."""
+        """Return the memory after the registers are stored in it; the argument is not changed."""
         import numpy as np
 
         from warpfrag.isa.legality import resolve
@@ -328,7 +328,7 @@ class AccessPlan:
 
 
 def _plain_places(access: Access) -> tuple[list[int], NDArray[np.intp]]:
-    """The threads that give an address, and where the bytes of each lie."""
+    """Return the threads that pass an address, and the addresses of their bytes."""
     import numpy as np
 
     by_thread = {thread: address for thread, address in enumerate(access.addresses) if address is not None}
@@ -336,11 +336,11 @@ def _plain_places(access: Access) -> tuple[list[int], NDArray[np.intp]]:
 
 
 def _own_bytes(access: Access) -> slice:
-    """Which bytes of its words a thread moves."""
+    """Return the bytes of its words that a thread moves."""
     first = 0 if access.slot is None else access.slot * access.width
     return slice(first, first + access.width)
 
 
 def _filled(addresses: tuple[int | None, ...]) -> list[int]:
-    """Addresses of all lanes, 0 where a lane has none."""
+    """Return the addresses of all lanes, 0 for a lane without one."""
     return [address or 0 for address in addresses]

@@ -1,7 +1,7 @@
 """Between shared memory and a fragment: every plan to load or store an operand, with addresses and bank conflicts.
 
-An operand is a layout, a memory says at which byte each element lies: so the bytes of every register of every lane are
-known. What remains is to see which instruction moves just those bytes.
+An operand is a layout, and a memory gives the byte of each element, so the bytes of every register of every lane are
+known. It remains to find the instructions that move just those bytes.
 
 - `ldmatrix` and `stmatrix` move lines of 16 bytes. Registers can be moved by them if the bytes that the lanes hold
   make up such lines; with `.trans` other lanes make up a line. The lane whose turn it is gives the address of a line.
@@ -82,12 +82,12 @@ def _extents(operand: Operand) -> tuple[int, int]:
 def _check(operand: Operand, memory: Memory) -> None:
     _extents(operand)
     if not isinstance(memory, Memory):
-        msg = f"expected a wf.Memory, which says how the matrix lies in shared memory; got {quote(memory)}"
+        msg = f"expected a wf.Memory, which describes the matrix in shared memory; got {quote(memory)}"
         raise InvalidOperand(msg)
 
 
 def _packed(operand: Operand, memory: Memory) -> list[AccessPlan]:
-    """By ldmatrix, which leaves a code in the low bits of its byte; an operand that wants it higher has it shifted."""
+    """Return ldmatrix plans; ldmatrix leaves a code in the low bits of its byte, so some operands need a shift."""
     _check(operand, memory)
     if operand.format.bits not in PACKED_BITS or operand.row.container != BYTE:
         msg = (
@@ -118,7 +118,7 @@ def _elements(layout: Layout) -> list[tuple[tuple[int, int, int], tuple[int, ...
 
 
 class _Bytes:
-    """At which byte each byte of each word of each thread lies: bytes[thread][word] has four addresses, or None."""
+    """The address of each byte of each word of each thread: of[thread][word] has four addresses, or None."""
 
     def __init__(self, operand: Operand, memory: Memory) -> None:
         container, register = operand.row.container, operand.row.register_bits
@@ -140,7 +140,7 @@ class _Bytes:
                 self.of[thread][word][inside] = address
 
     def start(self, thread: int, word: int) -> int | None:
-        """The address of a word, if its bytes lie side by side."""
+        """Return the address of a word, if its bytes are adjacent."""
         addresses = self.of[thread][word]
         first = addresses[0]
         in_order = first is not None and addresses == [first + byte for byte in range(WORD)]
@@ -153,7 +153,7 @@ def _bytes(operand: Operand, memory: Memory) -> _Bytes:
 
 
 def _by_matrix(operand: Operand, memory: Memory, direction: Direction) -> Iterator[AccessPlan]:
-    """ldmatrix or stmatrix, and with movmatrix behind (or before) it."""
+    """Yield plans with ldmatrix or stmatrix, alone and with movmatrix after (or before) it."""
     for mover, accesses in matrix_accesses(operand.row, memory, "ldmatrix" if direction == "load" else "stmatrix"):
         yield AccessPlan(operand, memory, direction, accesses)
         if mover.form.trans and operand.row.container == MATRIX_BITS:
@@ -162,7 +162,7 @@ def _by_matrix(operand: Operand, memory: Memory, direction: Direction) -> Iterat
 
 
 def _by_words(operand: Operand, memory: Memory, direction: Direction) -> Iterator[AccessPlan]:
-    """Plain loads of 16, 8 and 4 bytes a lane, the widest that fit."""
+    """Yield plain loads of 16, 8 and 4 bytes per lane, the widest that fit."""
     where = _bytes(operand, memory)
     starts = [[where.start(thread, word) for thread in range(where.threads)] for word in range(where.words)]
     if not where.whole or any(start is None for word in starts for start in word):
@@ -183,7 +183,7 @@ def _by_words(operand: Operand, memory: Memory, direction: Direction) -> Iterato
 
 
 def _neighbours(left: list[int], starts: list[list[int | None]], count: int) -> tuple[int, ...]:
-    """So many words, the first of those left among them, that lie side by side in every lane and aligned; else none."""
+    """Return `count` words, left[0] among them, that are adjacent and aligned in every lane; () if there are none."""
     for first in left:
         group = [first]
         while len(group) < count:
@@ -199,7 +199,7 @@ def _neighbours(left: list[int], starts: list[list[int | None]], count: int) -> 
 
 
 def _by_elements(operand: Operand, memory: Memory, direction: Direction) -> list[AccessPlan]:
-    """One element at a time: always possible where an element fills bytes and is aligned."""
+    """Return the plan that moves one element at a time, if an element fills bytes and is aligned."""
     size = operand.row.container // 8
     if not 1 <= size <= WORD:
         return []

@@ -1,4 +1,4 @@
-"""What ldmatrix and stmatrix move for an operand: found, and at once proven, by following every bit of every register.
+"""ldmatrix and stmatrix for an operand: the registers each matrix moves, and the addresses of its lines.
 
 A mover reads lines of 16 bytes, one for each address, and its layout says which lane, register and bit each part of a
 line goes to. The operand's layout says which element it wants there. So each part tells where its line must start in
@@ -33,7 +33,7 @@ class LineStart(NamedTuple):
 
 
 class LinePart(NamedTuple):
-    """Some bits of a line, from bit `at` on, and where the mover puts them."""
+    """Some bits of a line, from bit `at` on, and the register that receives them."""
 
     lane: int
     reg: int
@@ -51,7 +51,7 @@ def moved(mover: Instruction) -> Operand:
 def line_starts(
     mover: Instruction, operand: OperandSpec, order: str, regs: Sequence[int] | None = None, warp: int = 0
 ) -> tuple[LineStart, ...] | None:
-    """Where the line of each lane that gives an address starts; None where parts of a line contradict each other.
+    """Return the start of the line of each lane that passes an address; None if parts of a line contradict each other.
 
     The registers of the mover are these of the operand, from the first on unless `regs` has others. The matrix is
     contiguous along its rows, or in `col` order along its columns. Of a warpgroup it is what one `warp` moves.
@@ -95,7 +95,7 @@ LINE = 16  # bytes
 
 
 class MatrixLines(NamedTuple):
-    """What one matrix of a mover moves: registers of the operand, and by warp the first element of each line."""
+    """The registers that one matrix of a mover moves, and by warp the first element of each line."""
 
     regs: tuple[int, ...]
     starts: tuple[tuple[LineStart, ...], ...]
@@ -112,7 +112,7 @@ def element_addresses(memory: Memory, shape: tuple[int, int], bits: int) -> list
 def matrix_accesses(
     operand: OperandSpec, memory: Memory, op: str, *, packed: bool = False
 ) -> Iterator[tuple[Instruction, tuple[Access, ...]]]:
-    """Every kind of mover that serves an operand, by the one for a single matrix, and its accesses.
+    """Yield each mover of a single matrix that serves an operand, and the accesses of its group.
 
     With `packed`, those that unpack elements of 4 or 6 bits.
     """
@@ -128,7 +128,7 @@ def matrix_accesses(
 
 @cache
 def _kinds(op: str) -> tuple[tuple[Instruction, ...], ...]:
-    """Movers that differ only in how many matrices they move, the most first."""
+    """Return groups of movers that differ only in their number of matrices, the most first."""
     by_kind: dict[object, list[Instruction]] = {}
     for mover in find(op=op):
         if not moved(mover).row.unknown:
@@ -139,7 +139,7 @@ def _kinds(op: str) -> tuple[tuple[Instruction, ...], ...]:
 
 @cache
 def _matrices(mover: Instruction, operand: OperandSpec, order: Order) -> tuple[MatrixLines, ...]:
-    """The matrices that the registers of an operand make up, for a mover of one; none where some do not."""
+    """Return the matrices that the registers of an operand form, for a mover of one matrix; () if some do not."""
     left, matrices = list(range(operand.layout.regs)), []
     while left:
         some = permutations(left, moved(mover).layout.regs)
@@ -153,7 +153,7 @@ def _matrices(mover: Instruction, operand: OperandSpec, order: Order) -> tuple[M
 
 
 def _matrix(mover: Instruction, operand: OperandSpec, order: Order, regs: tuple[int, ...]) -> MatrixLines | None:
-    """The matrix that some registers make up in every warp; None where they do not."""
+    """Return the matrix that some registers form in every warp; None if they do not."""
     starts = []
     for warp in range(operand.layout.ins.get("warp", 1)):
         of_warp = line_starts(mover, operand, order, regs, warp)
@@ -188,7 +188,7 @@ def _warp_addresses(starts: tuple[LineStart, ...], operand: OperandSpec, memory:
 def _joined(
     movers: tuple[Instruction, ...], matrices: tuple[MatrixLines, ...], lines: list[list[list[int]]]
 ) -> Iterator[Access]:
-    """As few instructions as the matrices need."""
+    """Yield the fewest instructions that move the matrices."""
     first = 0
     while first < len(matrices):
         mover = next(mover for mover in movers if first + mover.form.num <= len(matrices))

@@ -1,4 +1,4 @@
-"""From one fragment to another: what brings a matrix from the registers it is in to those it should be in.
+"""Relayout: move a matrix from the registers of one fragment to those of another.
 
 Both fragments are linear maps to the same matrix, so the source of each target register is one too: the inverse of the
 source layout after the target layout. `shuffle_search` finds the fewest shuffles for it; here they become operations on
@@ -63,7 +63,7 @@ WARP = "warp"  # the axis of a fragment that four warps hold together
 
 @frozen_dataclass
 class Relayout:
-    """How a matrix gets from the registers of one operand to those of another: operations, to run or to print."""
+    """A plan from the registers of one operand to those of another: operations, to run or to emit."""
 
     source: Operand
     target: Operand
@@ -73,12 +73,12 @@ class Relayout:
 
     @property
     def is_free(self) -> bool:
-        """Whether nothing crosses lanes and nothing is permuted within one, beyond renames and conversions of pairs."""
+        """True if nothing crosses lanes and nothing is permuted within one, beyond renames and conversions of pairs."""
         return all(isinstance(op, Convert) or (isinstance(op, Permute) and op.renames) for op in self.operations)
 
     @cached_property
     def counts(self) -> dict[str, int]:
-        """How many instructions of each kind every lane runs; renames cost none."""
+        """The number of instructions that every lane runs, by name; renames cost none."""
         counts = dict.fromkeys(("shfl", "movmatrix", "select", "prmt", "cvt"), 0)
         for op in self.operations:
             kind, count = cost(op)
@@ -92,18 +92,18 @@ class Relayout:
 
     @cached_property
     def through_memory(self) -> SharedMemoryRoundTrip | None:
-        """A store to shared memory and a load from it that cost less than these operations; None where none does."""
+        """A store to shared memory and a load from it that cost less than these operations, or None."""
         return self.cheaper_round_trip()
 
     def cheaper_round_trip(self, legal_on: str | None = None) -> SharedMemoryRoundTrip | None:
-        """The same with what one target has."""
+        """Return a cheaper round trip that one target has, or None."""
         target = None if legal_on is None else read_target(legal_on, "relayout", "target").name
         plan = None if self.is_free or self.permutation else plan_through_memory(self.source, self.target, target)
         return plan if plan and plan.cost < self.cost else None
 
     @property
     def verdict(self) -> str:
-        """Whether anything moves, in a sentence."""
+        """A sentence that says what moves."""
         if not self.operations:
             return "Nothing moves: the registers are the same."
         if self.is_free:
@@ -115,7 +115,7 @@ class Relayout:
 
     @property
     def permutation_text(self) -> str:
-        """What the permutation asks of whoever uses it, in a sentence; nothing where there is none."""
+        """A sentence that tells the user of a permutation what to do; empty without one."""
         if not self.permutation:
             return ""
         whole, other = ("column", "rows") if self.permuted == "col" else ("row", "columns")
@@ -125,7 +125,7 @@ class Relayout:
         )
 
     def __repr__(self) -> str:
-        """What it costs, and between which operands."""
+        """Show the cost and both operands."""
         return f"<Relayout {self}\n from {_summary(self.source)}\n to {_summary(self.target)}>"
 
     def _repr_html_(self) -> str:
@@ -143,7 +143,7 @@ class Relayout:
         )
 
     def __str__(self) -> str:
-        """What it costs, in one line."""
+        """Show the cost in one line."""
         parts = ", ".join(f"{count} {kind}" for kind, count in self.counts.items() if count)
         return f"free{f': {parts}' if parts else ''}" if self.is_free else parts
 
@@ -228,7 +228,7 @@ def _threads(operand: Operand) -> str:
 
 
 def _advice(source: Operand, target: Operand) -> str:
-    """What to tile, where that is all that is needed."""
+    """Return advice to tile an operand, if that is all that is needed."""
     if source.threads != target.threads:
         return ""
     calls = []
@@ -243,7 +243,7 @@ def _advice(source: Operand, target: Operand) -> str:
 
 
 def _check_warps(start: Layout, end: Layout) -> None:
-    """Refuse what would bring elements from warp to warp, or move them differently in each: shuffles stay in a warp."""
+    """Reject plans that move elements between warps, or differently in each warp: shuffles stay in a warp."""
     if WARP in end.ins and not (start.inverse() @ end).is_trivial_over(WARP):
         msg = (
             "elements would change warps, or move differently in each, which no shuffle does: store the matrix"
@@ -303,7 +303,7 @@ def _plan(source: Operand, target: Operand, start: Layout, end: Layout) -> tuple
     copies = [own.direction(place) for place in start.where(**start.at(**zero)._asdict())]
 
     def image(lane: int = 0, **unit: int) -> int:
-        """Where the element comes from that is one unit away from the first place."""
+        """Return the source of the element that is one unit away from the first register."""
         direction = own.direction(pull.at(**zero | {"lane": lane} | unit))
         return min(
             (direction ^ copy for copy in copies), key=lambda source_place: ((source_place >> LANE) ^ lane).bit_count()
@@ -396,7 +396,7 @@ def _widened(op: RelayoutOperation, words: int) -> RelayoutOperation:
 
 
 def _without_idle(operations: list[RelayoutOperation], words: int) -> list[RelayoutOperation]:
-    """The operations that do something, where there are so many words at first."""
+    """Return the operations that do something, for `words` words at first."""
     active = []
     for op in operations:
         idle = False
@@ -458,7 +458,7 @@ def _counted(order: Layout, axis: str) -> list[int]:
 
 
 def _movmatrix(layout: Layout) -> Layout:
-    """From which place movmatrix fills each place, register by register."""
+    """Return the source of each element that movmatrix moves, register by register."""
     from warpfrag.tensorcore.registry import get
 
     mover = get("movmatrix.sync.aligned.m8n8.trans.b16")
@@ -507,7 +507,7 @@ def _distinct(operands: Iterable[Operand | None]) -> tuple[Operand, ...]:
 
 
 def tiled_alike(source: Operand, target: Operand, max_tiles: int = MAX_TILES) -> tuple[Operand, Operand] | None:
-    """Both tiled to the same extents; None where that takes too many tiles, or nothing converts between them."""
+    """Return both operands tiled to the same extents; None if that takes too many tiles, or no conversion exists."""
     outs = source.layout.outs, target.layout.outs
     if list(outs[0]) != list(outs[1]):
         return None

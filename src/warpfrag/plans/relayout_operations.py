@@ -1,4 +1,4 @@
-"""Conversions between formats as PTX's cvt does them: to nearest even, saturating where it does."""
+"""The operations of a relayout: their effect on registers, their cost, and their execution in Python."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def conversions() -> dict[tuple[str, str], Conversion]:
 
 
 def conversion(source: str, target: str) -> Conversion | None:
-    """How elements get from one format to another; None where they stay as they are; refused where nothing does it."""
+    """Return the conversion between two formats; None if they are equal; NotModelled if it is unknown."""
     if source == target:
         return None
     row = conversions().get((source, target))
@@ -101,7 +101,7 @@ class Permute:
 
     @property
     def renames(self) -> bool:
-        """Whether every word is one of those before, as a whole: registers only change their names."""
+        """True if every word is one of those before, as a whole: registers only change their names."""
         return all(whole_word(cells) is not None for cells in self.words)
 
 
@@ -145,7 +145,7 @@ def whole_word(cells: tuple[RegisterSlot | None, ...]) -> int | None:
 
 
 def fused(operations: Iterable[RelayoutOperation]) -> list[RelayoutOperation]:
-    """Steps in which a Select and the Permute behind it are one prmt each, where two words are all that each needs."""
+    """Fuse a Select and the Permute after it into one prmt per word, if each needs at most two words."""
     made: list[RelayoutOperation] = []
     for op in operations:
         before = made[-1] if made else None
@@ -165,11 +165,11 @@ def fused(operations: Iterable[RelayoutOperation]) -> list[RelayoutOperation]:
 
 
 THROUGH_MEMORY = ("shfl", "movmatrix")
-"""What goes once through the unit that also serves shared memory: a pass, beyond the instruction itself."""
+"""Instructions that use the shared-memory unit once: a pass, beyond the instruction itself."""
 
 
 def price(kind: str, count: int) -> int:
-    """What so many instructions of a kind cost: one each, and one for each pass through shared memory's unit.
+    """Return the cost of `count` instructions: one each, and one for each pass through the shared-memory unit.
 
     Loads and stores are counted alike, so that a relayout and a round trip through memory can be compared. What only
     depends on the lane, such as addresses, is worked out once for many runs and is not counted.
@@ -178,12 +178,12 @@ def price(kind: str, count: int) -> int:
 
 
 def total_cost(operations: Iterable[RelayoutOperation]) -> int:
-    """What operations cost in all."""
+    """Return the cost of all operations."""
     return sum(price(kind, count) for kind, count in map(cost, operations))
 
 
 def cost(op: RelayoutOperation) -> tuple[str, int]:
-    """The instruction that an operation is made of, and how many of it."""
+    """Return the instruction of an operation, and its count."""
     if isinstance(op, Shuffle):
         return "shfl", sum(flip is not None for flip in op.flips)
     if isinstance(op, Select):
@@ -203,7 +203,7 @@ def cost(op: RelayoutOperation) -> tuple[str, int]:
 
 
 def described(op: RelayoutOperation) -> str:
-    """What an operation does, in words."""
+    """Describe an operation."""
     if isinstance(op, Permute | LanePermute):
         if isinstance(op, Permute) and op.renames:
             return f"rename registers: take {_listed(whole_word(cells) or 0 for cells in op.words)}, in this order"
@@ -273,7 +273,7 @@ def run_operation(
 
 
 def _parity(lanes: NDArray[np.intp], mask: int) -> NDArray[np.bool_]:
-    """Which lanes have an odd number of bits in a mask."""
+    """Return the lanes with an odd number of bits in a mask, as booleans."""
     import numpy as np
 
     return np.array([(int(lane) & mask).bit_count() & 1 for lane in lanes], bool)

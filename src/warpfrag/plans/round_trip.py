@@ -1,4 +1,4 @@
-"""A fragment with its elements in another's format: the same lanes, several registers in one."""
+"""Relayout through shared memory: the source stores the matrix there, the target loads it."""
 
 from __future__ import annotations
 
@@ -67,17 +67,17 @@ class SharedMemoryRoundTrip:
 
     @property
     def cost(self) -> int:
-        """As that of a plan of operations, with one instruction for the barrier between store and load."""
+        """The cost, as for a relayout, with one instruction for the barrier between store and load."""
         return total_cost(self.before) + self.store.cost + BARRIER + self.load.cost + total_cost(self.after)
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """Where both are legal."""
+        """The targets that have both."""
         return tuple(target for target in self.store.targets if target in self.load.targets)
 
     @property
     def memory(self) -> Memory:
-        """How the matrix lies in shared memory in between."""
+        """The memory that holds the matrix in between."""
         return self.store.memory
 
     def __call__(self, words: ArrayLike) -> Words:
@@ -96,16 +96,16 @@ class SharedMemoryRoundTrip:
         return np.ascontiguousarray(state, np.uint32)
 
     def __repr__(self) -> str:
-        """What it is, and what it costs."""
+        """Show both instructions and the cost."""
         return f"<SharedMemoryRoundTrip {self}; cost {self.cost}>"
 
     def __str__(self) -> str:
-        """What it is, in one line."""
+        """Show both instructions in one line."""
         return f"{self.store.name}, then {self.load.name}, in {self.memory.described}"
 
 
 def plan_through_memory(source: Operand, target: Operand, legal_on: str | None = None) -> SharedMemoryRoundTrip | None:
-    """The cheapest round trip through shared memory; None where there is none, as for several matrices at once.
+    """Return the cheapest round trip through shared memory; None if there is none, as for several matrices at once.
 
     With `legal_on`, only what that target has: `stmatrix` comes with sm_90.
     """
@@ -128,7 +128,7 @@ def plan_through_memory(source: Operand, target: Operand, legal_on: str | None =
 
 
 def _stored(source: Operand, target: Operand) -> Iterator[tuple[Operand, Operand]]:
-    """What may be stored and loaded: the operands themselves, the one with the larger elements packed as the other."""
+    """Yield operands to store and load: the operands themselves, the one with larger elements packed as the other."""
     if (source.format, source.row.container, source.row.low) == (target.format, target.row.container, target.row.low):
         yield source, target
     elif source.row.container >= target.row.container:

@@ -1,4 +1,4 @@
-"""Data that changes lanes: the fewest shuffles that a linear map between places needs.
+"""The fewest shuffles that a linear map between registers of lanes needs.
 
 **The question.** A map says for every target place (lane and cell) the source place whose element it gets. Lanes cannot
 read each other; `shfl` can: every lane publishes one word, and every lane reads the word of one lane.
@@ -66,7 +66,7 @@ CELL = (1 << LANE) - 1
 
 @frozen_dataclass
 class ShufflePlan:
-    """What moves: packets made in the source lane, exchanged between lanes, and taken apart in the target lane.
+    """A plan of packets: made in the source lane, exchanged between lanes, and taken apart in the target lane.
 
     packets   for each packet of a source lane the cells that it is made of
     publish   words exchanged before the shuffles, by lane
@@ -83,12 +83,12 @@ class ShufflePlan:
 
     @property
     def shuffles(self) -> int:
-        """How many shuffles it takes."""
+        """The number of shuffles."""
         return sum(flip is not None for flip in self.shuffle.flips)
 
     @property
     def crosses(self) -> bool:
-        """Whether anything depends on the lane: then words are exchanged, not only renamed."""
+        """True if anything depends on the lane: then words are exchanged, not only renamed."""
         return bool(self.shuffles or self.receive or len(self.publish) > 1)
 
     @property
@@ -124,7 +124,7 @@ def find_shuffles(lanes: list[int], cells: list[int], slots: int, liked: list[in
             source_basis.append(cell)
 
     def packet(image: int) -> int:
-        """Which packet of its lane a source cell belongs to."""
+        """Return the packet of a source cell."""
         return seen.inputs(image & CELL) >> len(inner)
 
     back = Echelon()  # from the lane that is read to the lane that reads
@@ -133,7 +133,7 @@ def find_shuffles(lanes: list[int], cells: list[int], slots: int, liked: list[in
             back.add(column >> LANE, 1 << bit)
 
     def turned(image: int) -> int:
-        """At which place of its packet a source cell lies that should be at place 0."""
+        """Return the slot in its packet of a source cell that should be in slot 0."""
         return seen.inputs(image & CELL) & ((1 << len(inner)) - 1)
 
     outer = [bits ^ combined(turned(combined(bits, cells)), inner) for bits in outer]
@@ -209,7 +209,7 @@ def _rank_of(bits: int, liked: list[int]) -> int:
 
 
 def _choose(candidates: Sequence[int], count: int) -> list[int]:
-    """The first so many of these that are independent."""
+    """Return the first `count` of these that are independent."""
     rows = Echelon()
     chosen: list[int] = []
     for vector in candidates:
@@ -220,7 +220,7 @@ def _choose(candidates: Sequence[int], count: int) -> list[int]:
 
 
 def _complete(inner: Sequence[int], basis: Sequence[int]) -> list[int]:
-    """Basis vectors that, with these, make up everything."""
+    """Return basis vectors that complete these to a basis."""
     rows = Echelon()
     added: list[int] = []
     for vector in inner:

@@ -7,7 +7,7 @@ those are taken that leave the least to do: mostly nothing is left but conversio
 A warp reaches its own 32 lanes only. Where D is cut into parts that lie in other lanes, and A has copies there,
 elements would change warps: that is refused.
 
-`relayout` here is `wf.relayout`: of operands in tensor memory this, of those in registers `motion.relayout`.
+`relayout` here is `wf.relayout`: it plans for tensor memory, or calls `plans.relayout` for operands in registers.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ HALF = 16  # bits of what a load packs
 
 @frozen_dataclass
 class TensorRelayout(Relayout):
-    """How D of a product becomes A of another: `load`, then `registers`, then `store`, for every `columns` of D.
+    """A plan from D of one tcgen05.mma to A of another: `load`, `registers` and `store`, for every `columns` of D.
 
     `operations` are those of `registers`, which every part runs.
     """
@@ -63,7 +63,7 @@ class TensorRelayout(Relayout):
 
     @property
     def count(self) -> int:
-        """How often it loads and stores."""
+        """The number of loads and stores."""
         return self.source.layout.outs["col"] // self.columns
 
     @property
@@ -73,12 +73,12 @@ class TensorRelayout(Relayout):
 
     @cached_property
     def counts(self) -> dict[str, int]:
-        """How many instructions of each kind every lane runs between loads and stores."""
+        """The number of instructions that every lane runs between loads and stores, by name."""
         return {kind: count * self.count for kind, count in self.registers.counts.items()}
 
     @property
     def cost(self) -> int:
-        """What all parts cost between loads and stores."""
+        """The cost of all parts between loads and stores."""
         return self.registers.cost * self.count
 
     def cheaper_round_trip(self, legal_on: str | None = None) -> None:
@@ -87,12 +87,12 @@ class TensorRelayout(Relayout):
 
     @property
     def verdict(self) -> str:
-        """What happens, in a sentence."""
+        """A sentence that says what happens."""
         return f"In tensor memory, through registers, {self}."
 
     @property
     def instructions(self) -> tuple[str, str, str]:
-        """What a warp does for each part, as text."""
+        """The load, the register operations and the store of each part, as text."""
         return self.load.name, str(self.registers) or "nothing", self.store.name
 
     def __str__(self) -> str:
@@ -203,7 +203,7 @@ def _plans(
 
 
 def _access(op: str, shape: str, columns: int, packed: str) -> TensorSpelling | None:
-    """The load or store of a shape that reaches so many columns, packed ones counted once; None where there is none."""
+    """Return the load or store of a shape that reaches `columns` columns; None if there is none."""
     repeat = columns // COLUMNS[shape]
     if not 1 <= repeat <= REPEATS * COLUMNS["32x32b"] // max(1, COLUMNS[shape] // 2) or columns % COLUMNS[shape]:
         return None
@@ -211,7 +211,7 @@ def _access(op: str, shape: str, columns: int, packed: str) -> TensorSpelling | 
 
 
 def _wide(form: TensorForm, *, n: int | None = None, stored: int | None = None) -> TensorForm:
-    """The form with other columns of D, or with so many stored columns of A."""
+    """Return the form with `n` columns of D, or with `stored` columns of A."""
     m, own_n, k = form.shape
     if stored is not None:
         k = stored * (2 if form.spelling.is_sparse else 1)
@@ -219,7 +219,7 @@ def _wide(form: TensorForm, *, n: int | None = None, stored: int | None = None) 
 
 
 def _block_layout(layout: Layout, blocks: int) -> Layout:
-    """What one block of a pair holds, its own rows counted from 0."""
+    """Return the layout of one block of a pair, its own rows counted from 0."""
     if blocks == 1:
         return layout
     steps = {name: [(step.radix, tuple(step.moves)) for step in layout.steps(name)] for name in layout.ins}

@@ -38,7 +38,7 @@ TMA_SWIZZLES = {(1, 2): 32, (3, 1): 64, (7, 0): 128}
 
 @frozen_dataclass
 class TileMemory:
-    """How a tile lies: lines `pitch` bytes apart, chunk c of row r at c ^ (r >> shift & mask).
+    """A tile in memory: lines `pitch` bytes apart, chunk c of row r at c ^ (r >> shift & mask).
 
     `read`, `copied` and `stored` are the passes beyond those that cannot be avoided, of a tile of 64 rows: read by
     ldmatrix, written by cp.async or 16-byte stores, and by 4-byte stores. `tma` is the swizzle with which TMA writes
@@ -72,7 +72,7 @@ class TileMemory:
         return row * self.pitch + (chunk ^ (row >> self.shift & self.mask)) * CHUNK
 
     def to_dict(self) -> dict[str, object]:
-        """As JSON has it."""
+        """Return a dictionary for JSON."""
         counts = {"read": self.read, "copied": self.copied, "stored": self.stored, "tma": self.tma}
         return {"pitch": self.pitch, "mask": self.mask, "shift": self.shift, "formula": self.formula, **counts}
 
@@ -142,5 +142,5 @@ def _tma(width: int, pitch: int, mask: int, shift: int) -> int | None:
 
 
 def _passes(starts: Iterable[int], size: int) -> int:
-    """How often shared memory must be asked for parts of `size` bytes: by the bank that most of them need."""
+    """Return the number of passes for parts of `size` bytes: the most that one bank has to serve."""
     return max(Counter(start // size % (BANK * BANKS // size) for start in set(starts)).values())
