@@ -291,13 +291,8 @@ def test_results_have_cards_in_notebooks(samples):
 
 def test_names_of_0_2_work_and_warn():
     mma = wf.get("mma.m16n8k16.f32.f16.f16.f32")
-    plan = wf.relayout(mma.d, mma.b)
     kernel = wf.ptx.load(KERNEL)["nothing"]
-    with pytest.warns(DeprecationWarning, match="Relayout.cheaper_trip is now called cheaper_round_trip"):
-        assert plan.cheaper_trip("sm_90") == plan.cheaper_round_trip("sm_90")
     with pytest.warns(DeprecationWarning, match="given is now called source"):
         assert wf.Layout.read("triton", given=mma.a.layout.to("triton")) == mma.a.layout
     with pytest.warns(DeprecationWarning, match="Kernel.native is now called compiled"):
         assert kernel.native is kernel.compiled
-    with pytest.raises(AttributeError, match="'Relayout' object has no attribute 'nothing'"):
-        getattr(plan, "nothing")  # noqa: B009 (as a user would)

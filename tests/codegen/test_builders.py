@@ -11,10 +11,10 @@ from warpfrag.codegen.languages import (
     LANGUAGES,
     SPELLINGS,
     THREAD_INDICES,
-    RegisterOperations,
     check_function_name,
     check_language,
 )
+from warpfrag.codegen.plan_code import RegisterOperations
 from warpfrag.codegen.ptx_builder import PtxBuilder
 from warpfrag.layout.index_expressions import IndexConstant, IndexOperation, IndexVariable
 

@@ -16,13 +16,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
-from warpfrag.codegen import cuda_functions, kernels, ptx_functions, ptx_kernels
 from warpfrag.codegen.cuda_builder import guarded, in_namespace
+from warpfrag.codegen.cuda_functions import COMMON as FUNCTIONS_COMMON
+from warpfrag.codegen.cuda_functions import (
+    matrix_move_functions,
+    mma_functions,
+    wgmma_common,
+    wgmma_functions,
+    wmma_functions,
+    wmma_move_functions,
+)
 from warpfrag.codegen.cuda_kernels import COMMON, CudaKernel
+from warpfrag.codegen.kernels import (
+    matrix_move_kernels,
+    mma_kernels,
+    raw_kernel,
+    wgmma_kernels,
+    wgmma_raw_kernel,
+    wmma_kernels,
+    wmma_move_kernels,
+)
 from warpfrag.codegen.languages import LANGUAGES, check_language
 from warpfrag.codegen.plan_code import emit_plan
 from warpfrag.codegen.ptx_builder import module_header
-from warpfrag.codegen.ptx_kernels import PtxKernel
+from warpfrag.codegen.ptx_functions import mma_functions as mma_ptx_functions
+from warpfrag.codegen.ptx_functions import wgmma_functions as wgmma_ptx_functions
+from warpfrag.codegen.ptx_kernels import PtxKernel, wgmma_declarations, wmma_move_declarations
 from warpfrag.codegen.statement import identifier, remarks
 from warpfrag.errors import InvalidOperand, WarpfragError, quote
 from warpfrag.isa.legality import first_version
@@ -79,20 +98,20 @@ class FamilyWriter(NamedTuple):
 
 
 WRITERS: dict[Family, FamilyWriter] = {
-    "mma": FamilyWriter(cuda_functions.mma_functions, kernels.mma_kernels, ptx_functions.mma_functions),
-    "wmma": FamilyWriter(cuda_functions.wmma_functions, kernels.wmma_kernels),
+    "mma": FamilyWriter(mma_functions, mma_kernels, mma_ptx_functions),
+    "wmma": FamilyWriter(wmma_functions, wmma_kernels),
     "wmma move": FamilyWriter(
-        cuda_functions.wmma_move_functions,
-        kernels.wmma_move_kernels,
-        declarations=ptx_kernels.wmma_move_declarations,
+        wmma_move_functions,
+        wmma_move_kernels,
+        declarations=wmma_move_declarations,
     ),
-    "matrix move": FamilyWriter(cuda_functions.matrix_move_functions, kernels.matrix_move_kernels),
+    "matrix move": FamilyWriter(matrix_move_functions, matrix_move_kernels),
     "wgmma": FamilyWriter(
-        cuda_functions.wgmma_functions,
-        kernels.wgmma_kernels,
-        ptx_functions.wgmma_functions,
-        ptx_kernels.wgmma_declarations,
-        cuda_functions.wgmma_common,
+        wgmma_functions,
+        wgmma_kernels,
+        wgmma_ptx_functions,
+        wgmma_declarations,
+        wgmma_common,
     ),
 }
 
@@ -171,7 +190,7 @@ def _instructions(
 
 def header(instructions: Sequence[Instruction], target: str | None = None) -> str:
     """Wrappers, loads and stores, which any number of files may include; with a target, with what that target adds."""
-    parts = [cuda_functions.COMMON]
+    parts = [FUNCTIONS_COMMON]
     used = {_FAMILY_OF[instruction.op] for instruction in instructions}
     parts += [writer.cuda_common() for name, writer in WRITERS.items() if name in used and writer.cuda_common]
     for instruction in instructions:
@@ -240,9 +259,9 @@ def raw_module(raw_kernels: Sequence[tuple[Instruction, Immediates | Variant]], 
     lines = ptx_header(instructions, common_target(instructions, target))
     for instruction, fixed in raw_kernels:
         if isinstance(fixed, Variant):
-            lines += kernels.wgmma_raw_kernel(PtxKernel, instruction, fixed)
+            lines += wgmma_raw_kernel(PtxKernel, instruction, fixed)
         else:
-            lines += kernels.raw_kernel(PtxKernel, instruction, fixed)
+            lines += raw_kernel(PtxKernel, instruction, fixed)
     return "\n".join(lines)
 
 

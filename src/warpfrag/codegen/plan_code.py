@@ -10,7 +10,7 @@ import math
 from typing import TYPE_CHECKING
 
 from warpfrag.codegen.cuda_builder import CudaBuilder
-from warpfrag.codegen.languages import RegisterOperations, check_function_name, check_language
+from warpfrag.codegen.languages import SPELLINGS, THREAD_INDICES, check_function_name, check_language
 from warpfrag.codegen.ptx_builder import PtxBuilder
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.layout.coordinates import LANES
@@ -48,6 +48,58 @@ def emit_plan(plan: object, lang: str = "cuda", name: str = "") -> str:
         return _access_plan(plan, lang, check_function_name(name, plan.direction))
     name = check_function_name(name, "relayout")
     return _tensor_relayout(plan, lang, name) if isinstance(plan, TensorRelayout) else _relayout(plan, lang, name)
+
+
+class RegisterOperations:
+    """Operations in the order in which they are requested, written by a builder; every result has its own register.
+
+    Every operation is a row of `SPELLINGS`; equal operations on equal operands are computed once.
+
+    >>> from warpfrag.codegen.cuda_builder import CudaBuilder
+    >>> operations = RegisterOperations(CudaBuilder())
+    >>> operations.do("and", operations.thread, 3), operations.do("and", operations.thread, 3)
+    ('r0', 'r0')
+    >>> operations.finish()
+    >>> for line in operations.builder.body():
+    ...     print(line)
+    uint32_t lane; asm("mov.u32 %0, %laneid;" : "=r"(lane));
+    uint32_t r0 = lane & 0x3;
+    """
+
+    def __init__(self, builder: PtxBuilder | CudaBuilder, threads: int = 32) -> None:
+        """Let operations depend on the index of the thread among `threads` threads."""
+        self.builder = builder
+        self.index = THREAD_INDICES[threads]
+        self.thread = builder.named(self.index.name)
+        self.uses_thread = False
+        self._results: dict[tuple[str, tuple[str | int, ...]], str] = {}
+        self._count = 0
+
+    def temporary(self) -> str:
+        """Return the name of a new register."""
+        self._count += 1
+        return self.builder.temporary(self._count - 1)
+
+    def do(self, name: str, *operands: str | int) -> str:
+        """Return the register with the result of an operation, a row of `SPELLINGS`; append it unless it was before."""
+        key = name, operands
+        if key not in self._results:
+            self.uses_thread |= self.thread in operands
+            self._results[key] = self.temporary()
+            self.builder.operation(SPELLINGS[name], self._results[key], operands)
+        return self._results[key]
+
+    def load(self, instruction: str, count: int, address: str, *, in_braces: bool) -> list[str]:
+        """Append a load from shared memory; return the registers that it fills."""
+        results = [self.temporary() for _ in range(count)]
+        self.builder.load(instruction, results, address, in_braces=in_braces)
+        return results
+
+    def finish(self) -> None:
+        """Declare the registers of all results, and read the thread index first if an operation uses it."""
+        self.builder.declare_temporaries(self._count)
+        if self.uses_thread:
+            self.builder.start_with_index(self.index)
 
 
 class PlanFunction:

@@ -272,8 +272,8 @@ def write_numbers(maker: VectorMaker, role: str, digits: NDArray[Any], weights: 
     if number_format.is_float:
         top = int(min(1 << (number_format.fraction + 1), number_format.max))
     numbers = np.arange(digits.shape[-2])
-    one = 0 if instruction.form.bitop == "xor" else 1
-    parts = [(numbers, one)] if top < BASE else [(numbers % BASE, 1), (numbers // BASE, BASE)]
+    unit = 0 if instruction.form.bitop == "xor" else 1
+    parts = [(numbers, unit)] if top < BASE else [(numbers % BASE, 1), (numbers // BASE, BASE)]
     for number, weight in parts:
         left = np.broadcast_to(number, digits.shape[:-1]).copy()
         while left.any():
