@@ -21,9 +21,17 @@ from llvmlite import ir
 from numba import cfunc, types
 
 from warpfrag.layout.coordinates import LANES
-from warpfrag.ptx.compiler import access_hook, context, screen_state
-from warpfrag.ptx.compiler.access_hook import COPY_GROUPS, LOCAL_BUFFER, SHARED_BUFFER
-from warpfrag.ptx.compiler.context import ALLOCATION_WORDS, ALLOCATIONS, SCREEN_STATE, SUSPICIONS, WRITERS
+from warpfrag.ptx.compiler import context, screen_state
+from warpfrag.ptx.compiler.context import (
+    ALLOCATION_WORDS,
+    ALLOCATIONS,
+    COPY_GROUPS,
+    LOCAL_BUFFER,
+    SCREEN_STATE,
+    SHARED_BUFFER,
+    SUSPICIONS,
+    WRITERS,
+)
 from warpfrag.ptx.compiler.context import SHARED as SHARED_DATA
 from warpfrag.ptx.compiler.screen_state import (
     BLOCK_BIT,
@@ -333,7 +341,7 @@ def screen_access(
     items: Int,
     unit: Int,
 ) -> None:
-    """What `access_hook` calls: `words` is the context; doubts go there."""
+    """Check an access that compiled code tells of (`memory_access.tell`); `words` is the context."""
     state = word_of(words, SCREEN_STATE)
     if buffer == COPY_GROUPS:
         copies = word_of(state, COPIES)
@@ -360,7 +368,7 @@ def screen_access(
 
 def named_after_constants(function: Callable[..., None]) -> Callable[..., None]:
     """Add a digest of the constants to a function's name: numba caches code by that name, and they are part of it."""
-    texts = b"".join(Path(str(module.__file__)).read_bytes() for module in (access_hook, context, screen_state))
+    texts = b"".join(Path(str(module.__file__)).read_bytes() for module in (context, screen_state))
     function.__name__ += f"_{hashlib.sha256(texts).hexdigest()[:8]}"
     function.__qualname__ = function.__name__
     return function

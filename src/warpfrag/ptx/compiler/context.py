@@ -20,3 +20,5 @@ CONTEXT_WORDS = CLUSTER_WARPS + 1
 ALLOCATION_WORDS = 5  # of an allocation: start, end, data, writable, tags
 NO_FAULT = (1 << 62) - 1
 """What FAULT_STEP holds while no access has been a fault."""
+SHARED_BUFFER, LOCAL_BUFFER, COPY_GROUPS = 1, 2, 3
+"""What an access that is told goes to, besides rows of the table of allocations."""

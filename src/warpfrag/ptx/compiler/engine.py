@@ -23,7 +23,7 @@ from warpfrag.ptx.compiler.box_copies import BoxCopies
 from warpfrag.ptx.compiler.mbarrier_batches import BatchedMbarriers, mbarrier_columns
 from warpfrag.ptx.compiler.mma_products import Tiling, tilings_of
 from warpfrag.ptx.compiler.pending_products import PendingProducts, ProductSteps
-from warpfrag.ptx.compiler.segments import Segment, chains, generate, is_matrix_store, products
+from warpfrag.ptx.compiler.segments import GeneratedModule, Segment, chains, generate, is_matrix_store, products
 from warpfrag.ptx.compiler.warp_code import RegisterLayout
 from warpfrag.ptx.compiler.wgmma_products import WARPS, WgmmaPlans, WgmmaProducts, is_joinable
 from warpfrag.ptx.interpreter.barriers import MAX_BARRIERS
@@ -99,8 +99,7 @@ class CompiledProgram:
             return False
         if not self.is_weighed:
             self.is_weighed = True
-            text = generate(self.program, self.layout).text
-            self.patience = max(self.patience, STEPS_PER_LINE * text.count("\n"))
+            self.patience = max(self.patience, STEPS_PER_LINE * self.generated.text.count("\n"))
         return self.interpreted_steps >= self.patience
 
     def is_worthwhile_after(self, steps: int) -> bool:
@@ -119,7 +118,7 @@ class CompiledProgram:
         except ImportError as error:
             self.refusal = f"llvmlite cannot be loaded ({error})"
             return
-        segments, text, helpers = generate(self.program, self.layout)
+        segments, text, helpers = self.generated
         self._code = MachineCode(text, helpers, [segment.name for segment in segments])
         self.segments = {segment.start: segment for segment in segments}
         self.covered = {at for segment in segments for at in range(segment.start, segment.end)}
@@ -163,6 +162,11 @@ class CompiledProgram:
                 for column, number in (mbarrier_columns(step, self.layout) or {}).items():
                     row[column] = number
         return table
+
+    @cached_property
+    def generated(self) -> GeneratedModule:
+        """The LLVM module of the program."""
+        return generate(self.program, self.layout)
 
     @cached_property
     def chains(self) -> set[int]:

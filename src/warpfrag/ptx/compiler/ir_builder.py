@@ -1,343 +1,322 @@
-"""An IR builder for vectors of 32 lanes: it writes the text of one LLVM function, an instruction at a time.
+"""An IR builder for scalars and for vectors of 32 lanes: llvmlite's, with Python numbers as operands.
 
-Methods have the names of llvmlite's `IRBuilder` and of LLVM's instructions: `add`, `icmp`, `select`, `fpext`. Their
-operands are vectors with one element for each lane of a warp, of integers (`IntLanes`) or floats (`FloatLanes`). Where
-an integer is expected, a Python int means a constant in every lane (a splat), as wide as the other operand:
+Where an operand is expected, a Python number means a constant of the other operand's type, in every lane if that is a
+vector:
 
-    ir.and_(a, 0xFF)    ->    %v1 = and <32 x i32> %a, splat (i32 255)
-
-Text, and not llvmlite's objects, because it is several times quicker to make, and is what the object cache is keyed by.
+    ir.and_(a, 0xFF)    ->    %1 = and <32 x i32> %a, splat (i32 255)
 """
 
 from __future__ import annotations
 
-import struct
-from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, TypeVar
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from llvmlite import ir
 
 from warpfrag.layout.coordinates import LANES
-from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-FLOAT_TYPES = {16: "half", 32: "float", 64: "double"}
-
-
-@frozen_dataclass
-class LaneVector(ABC):
-    """An element for every lane: an SSA name or a constant expression, and the bits of each element."""
-
-    name: str
-    bits: int
-
-    @property
-    @abstractmethod
-    def type(self) -> str:
-        """The LLVM type, such as <32 x i32>."""
-
-    def __str__(self) -> str:
-        """Type and name, as most instructions spell an operand."""
-        return f"{self.type} {self.name}"
+I1, I8, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
+POINTER, VOID = ir.PointerType(), ir.VoidType()
+Value = ir.Value
+"""A scalar, or a vector with an element for every lane."""
+FLOATS = {16: ir.HalfType(), 32: ir.FloatType(), 64: ir.DoubleType()}
 
 
-class IntLanes(LaneVector):
-    """An integer in every lane."""
-
-    @property
-    def type(self) -> str:
-        """<32 x i1> to <32 x i64>."""
-        return f"<{LANES} x i{self.bits}>"
+@cache
+def vector(bits: int, count: int = LANES) -> ir.VectorType:
+    """Return the type of `count` integers."""
+    return ir.VectorType(ir.IntType(bits), count)
 
 
-class FloatLanes(LaneVector):
-    """A float in every lane."""
-
-    @property
-    def type(self) -> str:
-        """<32 x half>, <32 x float> or <32 x double>."""
-        return f"<{LANES} x {FLOAT_TYPES[self.bits]}>"
+@cache
+def float_vector(bits: int) -> ir.VectorType:
+    """Return the type of a float in every lane."""
+    return ir.VectorType(FLOATS[bits], LANES)
 
 
-IntOperand = IntLanes | int
-"""A vector, or a constant for every lane."""
-AnyLanes = TypeVar("AnyLanes", bound=LaneVector)
+def width(value: ir.Value) -> int:
+    """Return the bits of an integer, or of each element of a vector."""
+    bits: int = getattr(value.type, "element", value.type).width
+    return bits
 
 
-def splat(code: int, bits: int) -> IntLanes:
-    """One integer in every lane; more bits than there are get lost."""
-    if bits == 1:
-        return IntLanes(f"splat (i1 {'true' if code else 'false'})", 1)
-    return IntLanes(f"splat (i{bits} {code & ((1 << bits) - 1)})", bits)
+class SplatConstant(ir.Constant):  # type: ignore[misc] # llvmlite has no types
+    """One constant in every element, in LLVM's short spelling."""
+
+    def __init__(self, kind: ir.VectorType, element: ir.Constant) -> None:
+        """Keep the text."""
+        self.type, self.constant = kind, f"splat ({element})"
+
+    def _get_reference(self) -> str:
+        return str(self.constant)
 
 
-def float_constant(value: float, bits: int = 64) -> str:
-    """A float constant as LLVM spells it, whatever its type: by the bits of a float64."""
-    return f"{FLOAT_TYPES[bits]} 0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+def constant(kind: ir.Type, number: float) -> ir.Constant:
+    """Return a constant of a type, in every element if it is a vector; integers wrap."""
+    if isinstance(kind, ir.VectorType):
+        return SplatConstant(kind, constant(kind.element, number))
+    return ir.Constant(kind, int(number) & ((1 << kind.width) - 1) if isinstance(kind, ir.IntType) else number)
 
 
-def float_splat(value: float, bits: int = 64) -> FloatLanes:
-    """One float in every lane."""
-    return FloatLanes(f"splat ({float_constant(value, bits)})", bits)
+@cache
+def splat(code: int, bits: int) -> ir.Constant:
+    """Return one integer in every lane."""
+    return constant(vector(bits), code)
 
 
-class IRBuilder:
-    """Writes the instructions of one function; `declarations` are the module-level lines that it needs."""
+@cache
+def float_splat(number: float, bits: int = 64) -> ir.Constant:
+    """Return one float in every lane."""
+    return constant(float_vector(bits), number)
 
-    def __init__(self) -> None:
-        """Start a function without instructions; the names of its values are numbered from %v1."""
-        self.lines: list[str] = []
-        self.declarations: set[str] = set()
-        self._count = 0
 
-    # --- lines of text
+def integers(numbers: Iterable[int], bits: int = 64) -> ir.Constant:
+    """Return a vector of constants."""
+    items = list(numbers)
+    return ir.Constant(vector(bits, len(items)), [ir.Constant(ir.IntType(bits), item) for item in items])
 
-    def line(self, text: str) -> None:
-        """Append an instruction without a result."""
-        self.lines.append(f"  {text}")
 
-    def label(self, name: str) -> None:
-        """Start a basic block."""
-        self.lines.append(f"{name}:")
+LANE_NUMBERS = integers(range(LANES))
 
-    def assign(self, text: str) -> str:
-        """Append an instruction with a result, and return the new SSA name of that."""
-        self._count += 1
-        name = f"%v{self._count}"
-        self.lines.append(f"  {name} = {text}")
-        return name
 
-    # --- integers
+def operand(kind: ir.Type, value: ir.Value | float) -> ir.Value:
+    """Return a value, or the constant of a type that a number stands for."""
+    return constant(kind, value) if isinstance(value, int | float) else value
 
-    def _int(self, opcode: str, a: IntLanes, b: IntOperand) -> IntLanes:
-        right = b if isinstance(b, IntLanes) else splat(b, a.bits)
-        return IntLanes(self.assign(f"{opcode} {a}, {right.name}"), a.bits)
 
-    def add(self, a: IntLanes, b: IntOperand) -> IntLanes:
-        """a + b, wrapping."""
-        return self._int("add", a, b)
+def with_constants(name: str) -> Callable[..., Any]:
+    """Make a binary instruction of llvmlite's builder accept a number as its second operand."""
+    emit = getattr(ir.IRBuilder, name)
 
-    def sub(self, a: IntLanes, b: IntOperand) -> IntLanes:
-        """a - b, wrapping."""
-        return self._int("sub", a, b)
+    def method(builder: IRBuilder, a: ir.Value, b: ir.Value | float) -> ir.Value:
+        return emit(builder, a, operand(a.type, b))
 
-    def mul(self, a: IntLanes, b: IntOperand) -> IntLanes:
-        """The low bits of a * b."""
-        return self._int("mul", a, b)
+    return method
 
-    def div(self, a: IntLanes, b: IntOperand, *, signed: bool) -> IntLanes:
-        """The quotient towards zero; undefined for a zero in b."""
-        return self._int("sdiv" if signed else "udiv", a, b)
 
-    def rem(self, a: IntLanes, b: IntOperand, *, signed: bool) -> IntLanes:
-        """The remainder, with the sign of a; undefined for a zero in b."""
-        return self._int("srem" if signed else "urem", a, b)
+class Variable:
+    """A scalar on the stack of a function, which LLVM turns into registers."""
 
-    def and_(self, a: IntLanes, b: IntOperand) -> IntLanes:
-        """a & b."""
-        return self._int("and", a, b)
+    def __init__(self, ir: IRBuilder, initial: ir.Value) -> None:
+        """Make it in the entry block, and assign to it here."""
+        self.ir, self.type = ir, initial.type
+        self.address = ir.entry_alloca(initial.type)
+        self.set(initial)
 
-    def or_(self, a: IntLanes, b: IntOperand) -> IntLanes:
-        """a | b."""
-        return self._int("or", a, b)
+    def get(self) -> ir.Value:
+        """Read it."""
+        return self.ir.load(self.address, typ=self.type)
 
-    def xor(self, a: IntLanes, b: IntOperand) -> IntLanes:
-        """a ^ b."""
-        return self._int("xor", a, b)
+    def set(self, value: ir.Value | int) -> None:
+        """Assign to it."""
+        self.ir.store(operand(self.type, value), self.address)
 
-    def not_(self, a: IntLanes) -> IntLanes:
-        """~a, bit by bit."""
-        return self._int("xor", a, -1)
 
-    def neg(self, a: IntLanes) -> IntLanes:
-        """-a modulo 2**bits."""
-        return self._int("sub", splat(0, a.bits), a)
+class IRBuilder(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
+    """Appends instructions to a function."""
 
-    def shl(self, a: IntLanes, b: IntOperand) -> IntLanes:
-        """a << b; poison from the width of a on."""
-        return self._int("shl", a, b)
+    add, sub, mul, udiv, urem, sdiv, srem = map(with_constants, ("add", "sub", "mul", "udiv", "urem", "sdiv", "srem"))
+    and_, or_, xor, shl, lshr, ashr = map(with_constants, ("and_", "or_", "xor", "shl", "lshr", "ashr"))
+    fadd, fsub, fmul, fdiv = map(with_constants, ("fadd", "fsub", "fmul", "fdiv"))
 
-    def lshr(self, a: IntLanes, b: IntOperand) -> IntLanes:
-        """a >> b with zeros from above; poison from the width of a on."""
-        return self._int("lshr", a, b)
+    def not_(self, a: ir.Value) -> ir.Value:
+        """Return ~a."""
+        return self.xor(a, -1)
 
-    def ashr(self, a: IntLanes, b: IntOperand) -> IntLanes:
-        """a >> b with the sign from above; poison from the width of a on."""
-        return self._int("ashr", a, b)
+    def neg(self, a: ir.Value) -> ir.Value:
+        """Return -a modulo 2**bits."""
+        return self.sub(constant(a.type, 0), a)
 
-    def icmp(self, predicate: str, a: IntLanes, b: IntOperand) -> IntLanes:
-        """One bit per lane: whether an LLVM predicate (eq, ult, sge, ...) holds."""
-        right = b if isinstance(b, IntLanes) else splat(b, a.bits)
-        return IntLanes(self.assign(f"icmp {predicate} {a}, {right.name}"), 1)
+    def icmp(self, predicate: str, a: ir.Value, b: ir.Value | int) -> ir.Value:
+        """Compare integers by an LLVM predicate: eq, ult, sge."""
+        return self._insert_compare(ir.instructions.ICMPInstr(self.block, predicate, a, operand(a.type, b)))
 
-    def select(self, condition: IntLanes, a: AnyLanes, b: AnyLanes) -> AnyLanes:
-        """a where the condition holds, else b."""
-        return type(a)(self.assign(f"select {condition}, {a}, {b}"), a.bits)
+    def fcmp(self, predicate: str, a: ir.Value, b: ir.Value | float) -> ir.Value:
+        """Compare floats by an LLVM predicate: oeq, uno, olt."""
+        return self._insert_compare(ir.instructions.FCMPInstr(self.block, predicate, a, operand(a.type, b)))
 
-    def select_where(self, predicate: str, a: IntLanes, code: int, then: IntOperand, otherwise: IntLanes) -> IntLanes:
-        """`then` where a compares so with a constant, else `otherwise`."""
-        value = then if isinstance(then, IntLanes) else splat(then, otherwise.bits)
-        return self.select(self.icmp(predicate, a, code), value, otherwise)
+    def _insert_compare(self, instruction: ir.Instruction) -> ir.Value:
+        self._insert(instruction)
+        return instruction
 
-    def resize(self, a: IntLanes, bits: int, *, signed: bool = False) -> IntLanes:
-        """Truncated, or extended by zeros or the sign, to a width; unchanged where it has that already."""
-        if a.bits == bits:
-            return a
-        opcode = "trunc" if bits < a.bits else "sext" if signed else "zext"
-        return IntLanes(self.assign(f"{opcode} {a} to <{LANES} x i{bits}>"), bits)
+    def select_where(
+        self, predicate: str, a: ir.Value, code: int, then: ir.Value | int, otherwise: ir.Value
+    ) -> ir.Value:
+        """Return `then` in lanes where a compares so with a constant, else `otherwise`."""
+        return self.select(self.icmp(predicate, a, code), operand(otherwise.type, then), otherwise)
 
-    # --- intrinsics
+    def resize(self, a: ir.Value, bits: int, *, signed: bool = False) -> ir.Value:
+        """Truncate integers, or extend them by zeros or the sign; unchanged if they have the width already."""
+        kind = vector(bits, a.type.count) if isinstance(a.type, ir.VectorType) else ir.IntType(bits)
+        if width(a) >= bits:
+            return self.trunc(a, kind)
+        return self.sext(a, kind) if signed else self.zext(a, kind)
 
-    def intrinsic(self, name: str, a: AnyLanes, *rest: AnyLanes, flag: str = "") -> AnyLanes:
-        """Call an LLVM intrinsic whose operands and result have one type; `flag` is a last operand of one bit."""
-        operands = (a, *rest)
-        full_name = f"llvm.{name}.v{LANES}{'i' if isinstance(a, IntLanes) else 'f'}{a.bits}"
-        types = ", ".join([a.type] * len(operands) + (["i1"] if flag else []))
-        self.declarations.add(f"declare {a.type} @{full_name}({types})")
-        args = ", ".join([*map(str, operands), *([f"i1 {flag}"] if flag else [])])
-        return type(a)(self.assign(f"call {a.type} @{full_name}({args})"), a.bits)
+    def intrinsic(
+        self, name: str, *operands: ir.Value, result: ir.Type | None = None, flag: bool | None = None
+    ) -> ir.Value:
+        """Call an LLVM intrinsic that is overloaded by its first operand; `flag` is a last operand of one bit."""
+        kind = operands[0].type
+        element = getattr(kind, "element", kind)
+        suffix = f"i{element.width}" if isinstance(element, ir.IntType) else element.intrinsic_name
+        count = f"v{kind.count}" if isinstance(kind, ir.VectorType) else ""
+        arguments = [*operands, *([] if flag is None else [ir.Constant(I1, flag)])]
+        return self.call_named(f"llvm.{name}.{count}{suffix}", result or kind, *arguments)
 
-    def minimum(self, a: IntLanes, b: IntOperand, *, signed: bool) -> IntLanes:
-        """The smaller integer: llvm.smin or llvm.umin."""
-        right = b if isinstance(b, IntLanes) else splat(b, a.bits)
-        return self.intrinsic("smin" if signed else "umin", a, right)
+    def reduce(self, name: str, a: ir.Value) -> ir.Value:
+        """Reduce a vector of integers to a scalar: or, add, umin, umax."""
+        return self.intrinsic(f"vector.reduce.{name}", a, result=a.type.element)
 
-    def maximum(self, a: IntLanes, b: IntOperand, *, signed: bool) -> IntLanes:
-        """The larger integer: llvm.smax or llvm.umax."""
-        right = b if isinstance(b, IntLanes) else splat(b, a.bits)
-        return self.intrinsic("smax" if signed else "umax", a, right)
+    def call_named(self, name: str, result: ir.Type, *arguments: ir.Value) -> ir.Value:
+        """Call a function of another module, which this one declares."""
+        function = self.module.globals.get(name)
+        if function is None:
+            function = ir.Function(self.module, ir.FunctionType(result, [item.type for item in arguments]), name)
+        return self.call(function, arguments)
 
-    def fma(self, a: FloatLanes, b: FloatLanes, c: FloatLanes) -> FloatLanes:
-        """a * b + c, rounded once."""
-        return self.intrinsic("fma", a, b, c)
+    def minimum(self, a: ir.Value, b: ir.Value | int, *, signed: bool) -> ir.Value:
+        """Return the smaller integer."""
+        return self.intrinsic("smin" if signed else "umin", a, operand(a.type, b))
 
-    def floor(self, a: FloatLanes) -> FloatLanes:
-        """The largest integral number that is not above."""
-        return self.intrinsic("floor", a)
+    def maximum(self, a: ir.Value, b: ir.Value | int, *, signed: bool) -> ir.Value:
+        """Return the larger integer."""
+        return self.intrinsic("smax" if signed else "umax", a, operand(a.type, b))
 
     # --- floats: registers hold codes, which are floats for the length of an operation
 
-    def as_float(self, a: IntLanes) -> FloatLanes:
+    def as_float(self, a: ir.Value) -> ir.Value:
         """Bitcast codes to floats of the same width."""
-        name = self.assign(f"bitcast {a} to <{LANES} x {FLOAT_TYPES[a.bits]}>")
-        return FloatLanes(name, a.bits)
+        return self.bitcast(a, float_vector(width(a)))
 
-    def as_int(self, a: FloatLanes) -> IntLanes:
+    def as_int(self, a: ir.Value) -> ir.Value:
         """Bitcast floats to codes of the same width."""
-        return IntLanes(self.assign(f"bitcast {a} to <{LANES} x i{a.bits}>"), a.bits)
+        bits = next(bits for bits, kind in FLOATS.items() if kind == a.type.element)
+        return self.bitcast(a, vector(bits))
 
-    def _float(self, opcode: str, a: FloatLanes, b: FloatLanes) -> FloatLanes:
-        return FloatLanes(self.assign(f"{opcode} {a}, {b.name}"), a.bits)
+    def fpext(self, a: ir.Value, bits: int) -> ir.Value:
+        """Convert floats to a wider format, exactly."""
+        return super().fpext(a, float_vector(bits))
 
-    def fadd(self, a: FloatLanes, b: FloatLanes) -> FloatLanes:
-        """a + b to nearest even."""
-        return self._float("fadd", a, b)
+    def fptrunc(self, a: ir.Value, bits: int) -> ir.Value:
+        """Convert floats to a narrower format, to nearest even."""
+        return super().fptrunc(a, float_vector(bits))
 
-    def fsub(self, a: FloatLanes, b: FloatLanes) -> FloatLanes:
-        """a - b to nearest even."""
-        return self._float("fsub", a, b)
+    def to_float(self, a: ir.Value, bits: int, *, signed: bool) -> ir.Value:
+        """Convert integers to nearest even."""
+        return (self.sitofp if signed else self.uitofp)(a, float_vector(bits))
 
-    def fmul(self, a: FloatLanes, b: FloatLanes) -> FloatLanes:
-        """a * b to nearest even."""
-        return self._float("fmul", a, b)
+    def to_int(self, a: ir.Value, bits: int, *, signed: bool) -> ir.Value:
+        """Convert floats towards zero; poison if the integer type does not hold the result."""
+        return (self.fptosi if signed else self.fptoui)(a, vector(bits))
 
-    def fdiv(self, a: FloatLanes, b: FloatLanes) -> FloatLanes:
-        """a / b to nearest even."""
-        return self._float("fdiv", a, b)
+    # --- memory
 
-    def fcmp(self, predicate: str, a: FloatLanes, b: FloatLanes) -> IntLanes:
-        """One bit per lane: whether an LLVM predicate (oeq, uno, olt, ...) holds."""
-        return IntLanes(self.assign(f"fcmp {predicate} {a}, {b.name}"), 1)
+    def entry_alloca(self, kind: ir.Type, align: int | None = None) -> ir.Value:
+        """Reserve space on the stack, once for a call of the function."""
+        here, entry = self.block, self.function.entry_basic_block
+        self.position_at_start(entry)
+        space = self.alloca(kind)
+        space.align, space.type = align, POINTER
+        self.position_at_end(here)
+        return space
 
-    def fpext(self, a: FloatLanes, bits: int) -> FloatLanes:
-        """Exact conversion to a wider format."""
-        return FloatLanes(self.assign(f"fpext {a} to <{LANES} x {FLOAT_TYPES[bits]}>"), bits)
+    def at(self, pointer: ir.Value, index: ir.Value | int, kind: ir.Type = I64) -> ir.Value:
+        """Return the address of an element of an array."""
+        return self.gep(pointer, [operand(I64, index)], source_etype=kind)
 
-    def fptrunc(self, a: FloatLanes, bits: int) -> FloatLanes:
-        """Conversion to a narrower format, to nearest even."""
-        return FloatLanes(self.assign(f"fptrunc {a} to <{LANES} x {FLOAT_TYPES[bits]}>"), bits)
+    def element(self, pointer: ir.Value, index: ir.Value | int, kind: ir.Type = I64) -> ir.Value:
+        """Load an element of an array."""
+        return self.load(self.at(pointer, index, kind), typ=kind, align=1 if kind is I8 else None)
 
-    def int_to_float(self, a: IntLanes, bits: int, *, signed: bool) -> FloatLanes:
-        """sitofp or uitofp, to nearest even."""
-        name = self.assign(f"{'sitofp' if signed else 'uitofp'} {a} to <{LANES} x {FLOAT_TYPES[bits]}>")
-        return FloatLanes(name, bits)
+    def add_to(self, pointer: ir.Value, index: ir.Value | int, more: ir.Value) -> None:
+        """Add to an element of an array of 64-bit integers."""
+        place = self.at(pointer, index)
+        self.store(self.add(self.load(place, typ=I64), more), place)
 
-    def float_to_int(self, a: FloatLanes, bits: int, *, signed: bool) -> IntLanes:
-        """fptosi or fptoui, towards zero; poison where the integer type does not hold the result."""
-        return IntLanes(self.assign(f"fpto{'s' if signed else 'u'}i {a} to <{LANES} x i{bits}>"), bits)
-
-    # --- memory: pointers are SSA names or globals
-
-    def gep(self, pointer: str, offset: int) -> str:
-        """A pointer so many bytes further."""
-        return self.assign(f"getelementptr i8, ptr {pointer}, i64 {offset}")
-
-    def load(self, pointer: str, bits: int, align: int) -> IntLanes:
-        """The lanes at a pointer."""
-        return IntLanes(self.assign(f"load <{LANES} x i{bits}>, ptr {pointer}, align {align}"), bits)
-
-    def store(self, value: IntLanes, pointer: str, align: int) -> None:
-        """Write the lanes to a pointer."""
-        self.line(f"store {value}, ptr {pointer}, align {align}")
-
-    def gather_ints(self, table: str, values: Sequence[int], index: IntLanes) -> IntLanes:
-        """For each lane one of the 32-bit entries of a constant table, which the module gets under this name."""
-        self._global_table(table, "i32", [f"i32 {value}" for value in values])
-        return IntLanes(self._gather(table, "i32", "i32", 4, index), 32)
-
-    def gather_doubles(self, table: str, values: Sequence[float], index: IntLanes) -> FloatLanes:
-        """For each lane one of the doubles of a constant table, which the module gets under this name."""
-        self._global_table(table, "double", [float_constant(value) for value in values])
-        return FloatLanes(self._gather(table, "double", "f64", 8, index), 64)
-
-    def _global_table(self, name: str, element: str, entries: list[str]) -> None:
-        self.declarations.add(f"@{name} = internal constant [{len(entries)} x {element}] [{', '.join(entries)}]")
-
-    def _gather(self, table: str, element: str, suffix: str, size: int, index: IntLanes) -> str:
-        kind, name = f"<{LANES} x {element}>", f"llvm.masked.gather.v{LANES}{suffix}.v{LANES}p0"
-        self.declarations.add(f"declare {kind} @{name}(<{LANES} x ptr>, i32, <{LANES} x i1>, {kind})")
-        pointers = self.assign(f"getelementptr {element}, ptr @{table}, {index}")
-        return self.assign(f"call {kind} @{name}(<{LANES} x ptr> {pointers}, i32 {size}, {splat(1, 1)}, {kind} poison)")
+    def gather(self, table: str, kind: ir.Type, numbers: Sequence[float], index: ir.Value) -> ir.Value:
+        """Load for each lane an entry of a constant table, which the module gets under this name."""
+        array = self.module.globals.get(table)
+        if array is None:
+            array = ir.GlobalVariable(self.module, ir.ArrayType(kind, len(numbers)), table)
+            array.initializer = ir.Constant(array.value_type, list(numbers))
+            array.linkage, array.global_constant = "internal", True
+        pointers = self.gep(array, [index], source_etype=kind)
+        pointers.type = ir.VectorType(POINTER, LANES)
+        suffix, size = ("i32", 4) if kind is I32 else ("f64", 8)
+        result = ir.VectorType(kind, LANES)
+        return self.call_named(
+            f"llvm.masked.gather.v{LANES}{suffix}.v{LANES}p0", result, pointers, ir.Constant(I32, size), splat(1, 1),
+            ir.Constant(result, ir.Undefined),
+        )  # fmt: skip
 
     # --- lanes
 
-    def lane_mask(self, predicate: IntLanes) -> str:
-        """One bit per lane as a scalar of 32 bits."""
-        return self.assign(f"bitcast {predicate} to i{LANES}")
+    def lane_mask(self, predicate: ir.Value) -> ir.Value:
+        """Return one bit per lane as a scalar."""
+        return self.bitcast(predicate, ir.IntType(predicate.type.count))
 
-    def predicate_of(self, mask: str) -> IntLanes:
-        """A scalar of 32 bits as one bit per lane."""
-        return IntLanes(self.assign(f"bitcast i{LANES} {mask} to <{LANES} x i1>"), 1)
+    def predicate_of(self, mask: ir.Value) -> ir.Value:
+        """Return a scalar of 32 bits as one bit per lane."""
+        return self.bitcast(mask, vector(1))
 
-    def permute(self, value: IntLanes, lanes: Iterable[int]) -> IntLanes:
-        """In each lane the element of another, by a shuffle with constants."""
-        indices = ", ".join(f"i32 {lane}" for lane in lanes)
-        return IntLanes(self.assign(f"shufflevector {value}, {value}, <{LANES} x i32> <{indices}>"), value.bits)
+    def any(self, predicate: ir.Value) -> ir.Value:
+        """Return True if a predicate holds in any lane."""
+        return self.icmp("ne", self.lane_mask(predicate), 0)
 
-    # --- functions
+    def broadcast(self, scalar: ir.Value, count: int = LANES) -> ir.Value:
+        """Return a scalar in every lane."""
+        nothing = ir.Constant(ir.VectorType(scalar.type, count), ir.Undefined)
+        return self.permute(self.insert_element(nothing, scalar, ir.Constant(I32, 0)), [0] * count)
 
-    def call_once(self, name: str, body: IRBuilder, result: IntLanes, argument: IntLanes) -> IntLanes:
-        """Call a function of one argument %a, which the module gets once, whoever calls it."""
-        self.declarations |= body.declarations
-        text = "\n".join(body.lines)
-        head = f"define internal {result.type} @{name}({argument.type} %a) noinline"
-        self.declarations.add(f"{head} {{\n{text}\n  ret {result}\n}}")
-        return IntLanes(self.assign(f"call {result.type} @{name}({argument})"), result.bits)
+    def permute(self, value: ir.Value, lanes: Iterable[int], other: ir.Value | None = None) -> ir.Value:
+        """Return elements of a vector, or of two, in a constant order."""
+        rest = ir.Constant(value.type, ir.Undefined) if other is None else other
+        return self.shuffle_vector(value, rest, integers(lanes, 32))
+
+    # --- control flow
+
+    @contextmanager
+    def while_(self, condition: Callable[[], ir.Value]) -> Iterator[None]:
+        """Repeat a block as long as a condition holds, which is computed before each round."""
+        head, body, after = (self.append_basic_block(name) for name in ("while", "do", "done"))
+        self.branch(head)
+        self.position_at_end(head)
+        self.cbranch(condition(), body, after)
+        self.position_at_end(body)
+        yield
+        self.branch(head)
+        self.position_at_end(after)
+
+    @contextmanager
+    def each_bit(self, mask: ir.Value) -> Iterator[ir.Value]:
+        """Repeat a block for each bit of a mask, from the low end; yields its number."""
+        left = Variable(self, mask)
+        with self.while_(lambda: self.icmp("ne", left.get(), 0)):
+            before = left.get()
+            left.set(self.and_(before, self.sub(before, 1)))
+            yield self.intrinsic("cttz", before, flag=True)
+
+    @contextmanager
+    def count_to(self, end: ir.Value | int, first: ir.Value | int = 0) -> Iterator[ir.Value]:
+        """Repeat a block for the 64-bit integers below an end."""
+        index = Variable(self, operand(I64, first))
+        with self.while_(lambda: self.icmp("ult", index.get(), end)):
+            yield index.get()
+            index.set(self.add(index.get(), 1))
 
 
-def splat_lines(name: str, scalar: str, bits: int = 64, count: int = LANES) -> str:
-    """Two lines of assembly that put a scalar into every lane of %name, for functions that are written as text."""
-    kind = f"<{count} x i{bits}>"
-    return (
-        f"  %{name}_first = insertelement {kind} poison, i{bits} {scalar}, i64 0\n"
-        f"  %{name} = shufflevector {kind} %{name}_first, {kind} poison, <{count} x i32> zeroinitializer"
-    )
-
-
-def next_lane_lines(left: str, values: str, value: str, prefix: str = "") -> str:
-    """Lines that take the first %lane of a mask, leave the others in %..._after, and load its value of an i64 array."""
-    return f"""  %{prefix}lane = call i32 @llvm.cttz.i32(i32 %{left}, i1 true)
-  %{prefix}less = sub i32 %{left}, 1
-  %{left}_after = and i32 %{left}, %{prefix}less
-  %{value}_at = getelementptr i64, ptr %{values}, i32 %{prefix}lane
-  %{value} = load i64, ptr %{value}_at"""
+@contextmanager
+def define(module: ir.Module, name: str, result: ir.Type, *parameters: ir.Type, attribute: str = "") -> Iterator[Any]:
+    """Define a function, internal if it has an attribute: yields a builder at its entry, and its parameters."""
+    function = ir.Function(module, ir.FunctionType(result, parameters), name)
+    if attribute:
+        function.linkage = "internal"
+        function.attributes.add(attribute)
+    builder = IRBuilder(function.append_basic_block("entry"))
+    yield builder, *function.args
+    if not builder.block.is_terminated:
+        builder.ret_void()

@@ -11,19 +11,18 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from warpfrag.formats.number_formats import FORMATS
-from warpfrag.ptx.compiler.ir_builder import IntLanes, IRBuilder, float_splat, splat
+from warpfrag.ptx.compiler.ir_builder import IRBuilder, Value, float_splat, splat, width
 from warpfrag.ptx.compiler.special_functions import lower_approximate, quotient_factors
 from warpfrag.ptx.program.state_spaces import WINDOWS
 from warpfrag.ptx.semantics.conversions import limits
 from warpfrag.ptx.semantics.rounding import canonical_nan
 
 if TYPE_CHECKING:
-    from warpfrag.ptx.compiler.ir_builder import FloatLanes
     from warpfrag.ptx.program.attributes import Attributes
     from warpfrag.ptx.program.types import Type
 
-Lanes = Sequence[IntLanes]
-Results = tuple[IntLanes, ...]
+Lanes = Sequence[Value]
+Results = tuple[Value, ...]
 NAN = {bits: canonical_nan(FORMATS[f"f{bits}"]) for bits in (16, 32, 64)}
 NAN_BF16 = canonical_nan(FORMATS["bf16"])
 QUIET_F64 = 1 << 51  # the bit that makes a NaN of f64 quiet
@@ -53,17 +52,17 @@ def lower_integer(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Res
     if attributes.opcode == "abs":
         return (ir.select(ir.icmp("slt", a, 0), ir.neg(a), a),)
     if attributes.opcode == "cnot":
-        return (ir.resize(ir.icmp("eq", a, 0), a.bits),)
+        return (ir.resize(ir.icmp("eq", a, 0), width(a)),)
     return (ir.not_(a),)
 
 
-INTEGER_INSTRUCTIONS: dict[str, Callable[[IRBuilder, IntLanes, IntLanes], IntLanes]] = {
+INTEGER_INSTRUCTIONS: dict[str, Callable[[IRBuilder, Value, Value], Value]] = {
     "add": IRBuilder.add, "sub": IRBuilder.sub, "and": IRBuilder.and_, "or": IRBuilder.or_, "xor": IRBuilder.xor,
 }  # fmt: skip
 """Opcodes of PTX that are one instruction of LLVM; the last three also combine predicates."""
 
 
-def product(ir: IRBuilder, attributes: Attributes, a: IntLanes, b: IntLanes) -> IntLanes:
+def product(ir: IRBuilder, attributes: Attributes, a: Value, b: Value) -> Value:
     """The low half, the high half or the whole of a product."""
     kind, half = attributes.types[0], attributes.half
     signed = kind.kind == "s"
@@ -86,34 +85,34 @@ def lower_multiply(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Re
 def lower_divide(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results:
     """div and rem of integers: towards zero; by zero both are all ones."""
     a, b = operands
-    bits, signed = a.bits, attributes.types[0].kind == "s"
+    bits, signed = width(a), attributes.types[0].kind == "s"
     by_zero = ir.icmp("eq", b, 0)
     divisor = ir.select(by_zero, splat(1, bits), b)
     if signed:  # the smallest integer by -1 wraps: its remainder is 0
         smallest = ir.icmp("eq", a, 1 << (bits - 1))
         overflow = ir.and_(smallest, ir.icmp("eq", b, -1))
         divisor = ir.select(overflow, splat(1, bits), divisor)
-    divide = ir.div if attributes.opcode == "div" else ir.rem
-    result = divide(a, divisor, signed=signed)
+    divide = {"div": (ir.udiv, ir.sdiv), "rem": (ir.urem, ir.srem)}[attributes.opcode][signed]
+    result = divide(a, divisor)
     return (ir.select(by_zero, splat(-1, bits), result),)
 
 
-def _clamped_shift(ir: IRBuilder, a: IntLanes, count: IntLanes) -> IntLanes:
+def _clamped_shift(ir: IRBuilder, a: Value, count: Value) -> Value:
     """A count of 32 bits as one that LLVM defines: below the width of a."""
-    return ir.resize(ir.minimum(count, a.bits - 1, signed=False), a.bits)
+    return ir.resize(ir.minimum(count, width(a) - 1, signed=False), width(a))
 
 
-def _zero_beyond_width(ir: IRBuilder, shifted: IntLanes, count: IntLanes) -> IntLanes:
+def _zero_beyond_width(ir: IRBuilder, shifted: Value, count: Value) -> Value:
     """PTX's result of a count from the width on: all bits are shifted out."""
-    return ir.select(ir.icmp("ugt", count, shifted.bits - 1), splat(0, shifted.bits), shifted)
+    return ir.select(ir.icmp("ugt", count, width(shifted) - 1), splat(0, width(shifted)), shifted)
 
 
-def shift_left(ir: IRBuilder, a: IntLanes, count: IntLanes) -> IntLanes:
+def shift_left(ir: IRBuilder, a: Value, count: Value) -> Value:
     """a << count; zero from the width on."""
     return _zero_beyond_width(ir, ir.shl(a, _clamped_shift(ir, a, count)), count)
 
 
-def shift_right(ir: IRBuilder, a: IntLanes, count: IntLanes) -> IntLanes:
+def shift_right(ir: IRBuilder, a: Value, count: Value) -> Value:
     """a >> count without a sign; zero from the width on."""
     return _zero_beyond_width(ir, ir.lshr(a, _clamped_shift(ir, a, count)), count)
 
@@ -154,7 +153,7 @@ def lower_lop3(ir: IRBuilder, attributes: Attributes, operands: Lanes, table: in
 def lower_bit_count(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results:
     """popc and clz, of 32 bits whatever the operand has."""
     (a,) = operands
-    count = ir.intrinsic("ctpop", a) if attributes.opcode == "popc" else ir.intrinsic("ctlz", a, flag="false")
+    count = ir.intrinsic("ctpop", a) if attributes.opcode == "popc" else ir.intrinsic("ctlz", a, flag=False)
     return (ir.resize(count, 32),)
 
 
@@ -163,12 +162,12 @@ def lower_bit_reverse(ir: IRBuilder, _attributes: Attributes, operands: Lanes) -
     return (ir.intrinsic("bitreverse", operands[0]),)
 
 
-def _field_count(ir: IRBuilder, count: IntLanes, bits: int) -> IntLanes:
+def _field_count(ir: IRBuilder, count: Value, bits: int) -> Value:
     """A position or length of bfe and bfi: its low byte for 32 bits; for 64, which are a sequence, all of it."""
     return ir.and_(count, 0xFF) if bits == 32 else ir.minimum(count, 255, signed=False)
 
 
-def low_bits(ir: IRBuilder, count: IntLanes, bits: int) -> IntLanes:
+def low_bits(ir: IRBuilder, count: Value, bits: int) -> Value:
     """A mask of so many low bits; of all from the width on, where the shift leaves 0 - 1."""
     return ir.sub(shift_left(ir, splat(1, bits), count), 1)
 
@@ -176,7 +175,7 @@ def low_bits(ir: IRBuilder, count: IntLanes, bits: int) -> IntLanes:
 def lower_extract(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results:
     """bfe: beyond the field, or beyond the word, are zeros or the sign of the field."""
     a = operands[0]
-    bits = a.bits
+    bits = width(a)
     position, count = (_field_count(ir, value, bits) for value in operands[1:])
     low = shift_right(ir, a, position)
     if attributes.types[0].kind != "s":
@@ -194,8 +193,8 @@ def lower_extract(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Res
 def lower_insert(ir: IRBuilder, _attributes: Attributes, operands: Lanes) -> Results:
     """bfi: the low bits of a into a field of b."""
     a, b = operands[:2]
-    position, count = (_field_count(ir, value, a.bits) for value in operands[2:])
-    mask = shift_left(ir, low_bits(ir, count, a.bits), position)
+    position, count = (_field_count(ir, value, width(a)) for value in operands[2:])
+    mask = shift_left(ir, low_bits(ir, count, width(a)), position)
     kept = ir.and_(b, ir.not_(mask))
     return (ir.or_(kept, ir.and_(shift_left(ir, a, position), mask)),)
 
@@ -221,43 +220,43 @@ def lower_permute_bytes(ir: IRBuilder, attributes: Attributes, operands: Lanes) 
 # --- floats, as codes
 
 
-def magnitude(ir: IRBuilder, a: IntLanes) -> IntLanes:
+def magnitude(ir: IRBuilder, a: Value) -> Value:
     """Codes without their sign."""
-    return ir.and_(a, (1 << (a.bits - 1)) - 1)
+    return ir.and_(a, (1 << (width(a) - 1)) - 1)
 
 
-def sign_of(ir: IRBuilder, a: IntLanes) -> IntLanes:
+def sign_of(ir: IRBuilder, a: Value) -> Value:
     """The sign bits alone."""
-    return ir.and_(a, 1 << (a.bits - 1))
+    return ir.and_(a, 1 << (width(a) - 1))
 
 
-def negate(ir: IRBuilder, a: IntLanes) -> IntLanes:
+def negate(ir: IRBuilder, a: Value) -> Value:
     """The sign bit inverted, of NaNs too."""
-    return ir.xor(a, 1 << (a.bits - 1))
+    return ir.xor(a, 1 << (width(a) - 1))
 
 
-def is_nan(ir: IRBuilder, a: IntLanes) -> IntLanes:
+def is_nan(ir: IRBuilder, a: Value) -> Value:
     """Whether codes are NaNs."""
-    return ir.icmp("ugt", magnitude(ir, a), INFINITY[a.bits])
+    return ir.icmp("ugt", magnitude(ir, a), INFINITY[width(a)])
 
 
-def flush(ir: IRBuilder, a: IntLanes) -> IntLanes:
+def flush(ir: IRBuilder, a: Value) -> Value:
     """Subnormals become zeros of their sign."""
-    subnormal = ir.icmp("ult", magnitude(ir, a), MIN_NORMAL[a.bits])
+    subnormal = ir.icmp("ult", magnitude(ir, a), MIN_NORMAL[width(a)])
     return ir.select(subnormal, sign_of(ir, a), a)
 
 
-def canonical(ir: IRBuilder, result: IntLanes, operands: Lanes) -> IntLanes:
+def canonical(ir: IRBuilder, result: Value, operands: Lanes) -> Value:
     """The NaN of an operation: the canonical one, or for f64 that of its operand; `choose_nan` has several."""
-    nan = splat(NAN[result.bits], result.bits)
-    if result.bits == 64:
+    nan = splat(NAN[width(result)], width(result))
+    if width(result) == 64:
         if len(operands) > 1:
             return result
         nan = ir.select(is_nan(ir, operands[0]), ir.or_(operands[0], QUIET_F64), nan)
     return ir.select(is_nan(ir, result), nan, result)
 
 
-def choose_nan(ir: IRBuilder, result: IntLanes, operands: Lanes, order: Sequence[int]) -> tuple[IntLanes, IntLanes]:
+def choose_nan(ir: IRBuilder, result: Value, operands: Lanes, order: Sequence[int]) -> tuple[Value, Value]:
     """A result of f64 with the NaN of the operand that is first in an order; and where another would be another."""
     nan, differs, is_chosen = splat(NAN[64], 64), splat(0, 1), splat(0, 1)
     for index in order[::-1]:
@@ -268,14 +267,14 @@ def choose_nan(ir: IRBuilder, result: IntLanes, operands: Lanes, order: Sequence
     return ir.select(is_result, nan, result), ir.and_(differs, is_result)
 
 
-def saturate(ir: IRBuilder, a: IntLanes) -> IntLanes:
+def saturate(ir: IRBuilder, a: Value) -> Value:
     """Clamped to 0..1; NaNs and negative numbers are 0."""
-    below_1 = ir.minimum(a, CODE_OF_1[a.bits], signed=False)
+    below_1 = ir.minimum(a, CODE_OF_1[width(a)], signed=False)
     is_zero = ir.or_(is_nan(ir, a), ir.icmp("slt", a, 0))
-    return ir.select(is_zero, splat(0, a.bits), below_1)
+    return ir.select(is_zero, splat(0, width(a)), below_1)
 
 
-def flush_before_rounding(ir: IRBuilder, result: IntLanes, scaled: FloatLanes) -> IntLanes:
+def flush_before_rounding(ir: IRBuilder, result: Value, scaled: Value) -> Value:
     """A result of f32 with ftz, zero where it is too small once rounded to 24 bits with an unbounded exponent.
 
     Only a result that is the smallest normal number can have been rounded up from below that: `scaled` is the same
@@ -287,22 +286,22 @@ def flush_before_rounding(ir: IRBuilder, result: IntLanes, scaled: FloatLanes) -
     return ir.select(ir.and_(edge, below), sign_of(ir, result), result)
 
 
-def scale_up(ir: IRBuilder, a: IntLanes) -> FloatLanes:
+def scale_up(ir: IRBuilder, a: Value) -> Value:
     """f32 times 2**24."""
     return ir.fmul(ir.as_float(a), float_splat(2.0**24, 32))
 
 
-def fused_multiply_add(ir: IRBuilder, operands: Lanes, *, ftz: bool) -> IntLanes:
+def fused_multiply_add(ir: IRBuilder, operands: Lanes, *, ftz: bool) -> Value:
     """a * b + c with one rounding."""
     x, y, z = (ir.as_float(operand) for operand in operands)
-    result = canonical(ir, ir.as_int(ir.fma(x, y, z)), operands)
+    result = canonical(ir, ir.as_int(ir.intrinsic("fma", x, y, z)), operands)
     if not ftz:
         return result
     a, b, c = operands
-    return flush_before_rounding(ir, result, ir.fma(scale_up(ir, a), ir.as_float(b), scale_up(ir, c)))
+    return flush_before_rounding(ir, result, ir.intrinsic("fma", scale_up(ir, a), ir.as_float(b), scale_up(ir, c)))
 
 
-def finish(ir: IRBuilder, attributes: Attributes, result: IntLanes) -> Results:
+def finish(ir: IRBuilder, attributes: Attributes, result: Value) -> Results:
     """What follows the rounding: ftz and sat."""
     if attributes.ftz:
         result = flush(ir, result)
@@ -371,13 +370,13 @@ def lower_sign(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Result
         return None
     a = flush(ir, operands[0]) if attributes.ftz else operands[0]
     result = magnitude(ir, a) if attributes.opcode == "abs" else negate(ir, a)
-    nan = splat(NAN[32], 32) if a.bits == 32 else ir.or_(a, QUIET_F64)
+    nan = splat(NAN[32], 32) if width(a) == 32 else ir.or_(a, QUIET_F64)
     return (ir.select(is_nan(ir, a), nan, result),)
 
 
-def in_order(ir: IRBuilder, a: IntLanes) -> IntLanes:
+def in_order(ir: IRBuilder, a: Value) -> Value:
     """Codes of floats as signed integers in the order of the numbers."""
-    flipped = ir.xor(a, (1 << (a.bits - 1)) - 1)
+    flipped = ir.xor(a, (1 << (width(a) - 1)) - 1)
     return ir.select(ir.icmp("slt", a, 0), flipped, a)
 
 
@@ -403,7 +402,7 @@ FLOAT_PREDICATES |= {word: f"o{word}" for word in ORDERS} | {f"{word}u": f"u{wor
 UNSIGNED_PREDICATES = {"lo": "ult", "ls": "ule", "hi": "ugt", "hs": "uge", "eq": "eq", "ne": "ne"}
 
 
-def comparison(ir: IRBuilder, attributes: Attributes, kind: Type, a: IntLanes, b: IntLanes) -> IntLanes | None:
+def comparison(ir: IRBuilder, attributes: Attributes, kind: Type, a: Value, b: Value) -> Value | None:
     """Whether the comparison of a setp holds; None for floats that LLVM does not have."""
     order = attributes.comparison or ""
     if kind.is_float:
@@ -449,7 +448,7 @@ def lower_convert(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Res
     if target.name in IEEE_TYPES and not source.is_float:
         if source.bits > 32 or attributes.rounding not in {None, "rn"} or attributes.sat:
             return None
-        return (ir.as_int(ir.int_to_float(a, target.bits, signed=source.kind == "s")),)
+        return (ir.as_int(ir.to_float(a, target.bits, signed=source.kind == "s")),)
     if source.name in IEEE_TYPES and not target.is_float:
         return (float_to_integer(ir, attributes, a, target),)
     return float_to_float(ir, attributes, operands)
@@ -487,13 +486,13 @@ def float_to_float(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Re
     return None
 
 
-def f32_to_f16(ir: IRBuilder, a: IntLanes) -> IntLanes:
+def f32_to_f16(ir: IRBuilder, a: Value) -> Value:
     """f32 to f16, to nearest even."""
     rounded = ir.as_int(ir.fptrunc(ir.as_float(a), 16))
     return ir.select(is_nan(ir, a), splat(NAN[16], 16), rounded)
 
 
-def f32_to_bf16(ir: IRBuilder, a: IntLanes) -> IntLanes:
+def f32_to_bf16(ir: IRBuilder, a: Value) -> Value:
     """f32 to bf16: the upper half, after adding nearly half of its last place, and that place where it is uneven."""
     last_place = ir.and_(ir.lshr(a, 16), 1)
     raised = ir.add(ir.add(a, 0x7FFF), last_place)
@@ -505,13 +504,13 @@ NARROWING = {"f16": f32_to_f16, "f16x2": f32_to_f16, "bf16": f32_to_bf16, "bf16x
 INTEGRAL_ROUNDING = {"rni": "rint", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}  # to LLVM's intrinsics
 
 
-def float_to_integer(ir: IRBuilder, attributes: Attributes, a: IntLanes, target: Type) -> IntLanes:
+def float_to_integer(ir: IRBuilder, attributes: Attributes, a: Value, target: Type) -> Value:
     """A float rounded to an integer and clamped; a NaN is 0, or the top bit alone where 64 bits are involved."""
-    source_bits = a.bits
-    if attributes.ftz and a.bits == 32:
+    source_bits = width(a)
+    if attributes.ftz and width(a) == 32:
         a = flush(ir, a)
     number = ir.as_float(a)
-    if a.bits == 32:
+    if width(a) == 32:
         number = ir.fpext(number, 64)
     whole = ir.intrinsic(INTEGRAL_ROUNDING[attributes.integral or "rzi"], number)
     low, high = limits(target.kind, target.bits)
@@ -520,7 +519,7 @@ def float_to_integer(ir: IRBuilder, attributes: Attributes, a: IntLanes, target:
     nan = ir.fcmp("uno", whole, whole)
     outside = ir.or_(above, ir.or_(below, nan))
     inside = ir.as_float(ir.select(outside, splat(0, 64), ir.as_int(whole)))
-    code = ir.float_to_int(inside, 64, signed=target.kind == "s")
+    code = ir.to_int(inside, 64, signed=target.kind == "s")
     code = ir.select(above, splat(high, 64), ir.select(below, splat(low, 64), code))
     of_nan = 1 << (target.bits - 1) if target.bits == 64 or source_bits == 64 else 0
     return ir.resize(ir.select(nan, splat(of_nan, 64), code), target.bits)

@@ -1,513 +1,431 @@
-"""Helpers in LLVM assembly that move data between the registers of a warp and memory, after checking every address.
+"""LLVM functions that move data between the registers of a warp and memory, after checking every address.
 
     i32 load_global_16_1(context, row, mask, addresses, items, step)
 
 `addresses` are those of the 32 lanes, `items` their data: element 0 of all lanes, then element 1. The result is 1 if an
 access is outside its space or misaligned; the interpreter then finds out which and says so. Bytes and wavefronts are
-counted as `interpreter.memory` does it.
+counted as `interpreter.memory` does.
 
-Each helper is a module of its own, the same for all kernels: it is compiled once, whatever kernels need it.
+Each helper is a module of its own, the same for all kernels: it is compiled once, whichever kernels need it.
+
+While a launch is screened, the context has the address of a function that is told of every access:
+
+    void function(context, row, mask, places, base, buffer, size, is_store, step, items, unit)
+
+Lane l accesses `size` bytes at places[l] + base of a buffer: the row of an allocation in the table, or the number of
+shared or local memory. It stores elements of `unit` bytes. Groups of cp.async are told as accesses of `COPY_GROUPS`: a
+store closes a group, a load waits until at most `size` are not done.
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from llvmlite import ir
+
 from warpfrag.layout.coordinates import LANES
-from warpfrag.ptx.compiler import context
-from warpfrag.ptx.compiler.access_hook import SCREEN, SCREENED, TELL_GROUPS, screen_call
-from warpfrag.ptx.compiler.async_copies import COPY_PARAMETERS, copy_text
-from warpfrag.ptx.compiler.ir_builder import splat_lines
-from warpfrag.ptx.compiler.store_overlaps import END_WAIT, TAG_ARGUMENTS, store_order, tag_arguments, tagged_text
+from warpfrag.ptx.compiler import context as words
+from warpfrag.ptx.compiler.ir_builder import (
+    I8,
+    I32,
+    I64,
+    LANE_NUMBERS,
+    POINTER,
+    VOID,
+    IRBuilder,
+    Variable,
+    constant,
+    define,
+    integers,
+    vector,
+)
+from warpfrag.ptx.compiler.store_overlaps import (
+    define_end_wait,
+    define_tagged,
+    own_element,
+    store_order,
+    writer_of,
+)
 from warpfrag.ptx.compiler.wavefronts import (
-    COUNT_DISTINCT,
-    GLOBAL_SECTORS,
     LOW_HALF,
-    MATRIX_PASSES,
-    MATRIX_WAVEFRONTS,
-    SHARED_WAVEFRONTS,
+    define_different,
+    define_matrix_passes,
+    define_passes,
+    define_sectors,
+    lane_count,
 )
 from warpfrag.ptx.program import state_spaces
 from warpfrag.ptx.program.inexact import InexactCause
 from warpfrag.ptx.program.state_spaces import SPACES
 from warpfrag.smem.shared_memory import BANK_BYTES
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 Helper = tuple[str, str, int, int]
 """load or store, the state space, the bits of an element, the elements of a lane: 16 bytes at most.
 
 A "copy" is cp.async's. The space "matrices" is shared memory, where each eight lanes address the rows of a matrix.
 """
-HELPER_PARAMETERS = "ptr %context, i64 %row, i32 %mask, ptr %addresses, ptr %items, i64 %step"
-MOVER_PARAMETERS = "i32 %part, ptr %places, i64 %delta, ptr %items"
-LANE_NUMBERS = "<" + ", ".join(f"i64 {lane}" for lane in range(LANES)) + ">"
-
-
-def helper_name(access: str, space: str, bits: int, count: int) -> str:
-    """The name of a helper's function."""
-    return f"{access}_{space}_{bits}_{count}"
-
-
-def helper_texts(helpers: set[Helper]) -> list[str]:
-    """The modules of some helpers, and of those that they call."""
-    generic = [helper for helper in helpers if helper[1] == "generic"]
-    own = {(access, space, bits, count) for access, _, bits, count in generic for space in WINDOWS.values()}
-    return [COMMON, *(helper_text(*helper) for helper in sorted(helpers | own))]
-
-
-def helper_text(access: str, space: str, bits: int, count: int) -> str:
-    """The module of one helper, with what is inlined into it."""
-    if space == "generic":
-        inner = [declaration((access, window, bits, count)) for window in WINDOWS.values()]
-        return "\n".join([*inner, generic_text(access, bits, count)])
-    inner = [INTRINSICS, DECLARED, MISALIGNED, COUNT, SCREEN]
-    if access == "copy":
-        return "\n".join([*inner, copy_text(count)])
-    cause = InexactCause.STMATRIX_ROWS if space == "matrices" else InexactCause.LANES_AT_SAME_ADDRESS
-    tagged = [tagged_text(bits, count, cause)] if access == "store" and space in TAGGED else []
-    return "\n".join([*inner, mover_text(access, bits, count), *tagged, plain_text(access, space, bits, count)])
-
-
-def declaration(helper: Helper) -> str:
-    """The declaration of a helper, for modules that call it."""
-    if helper[0] == "copy":
-        return f"declare i32 @copy_{helper[3]}({COPY_PARAMETERS})"
-    return f"declare i32 @{helper_name(*helper)}({HELPER_PARAMETERS})"
-
-
+HELPER_TYPES = (POINTER, I64, I32, POINTER, POINTER, I64)
+COPY_TYPES = (POINTER, I64, I32, POINTER, POINTER, POINTER, I64)
 WINDOWS = {0: "global", 1: "shared", 2: "local", 3: "param"}
 TAGGED = {"global", "const", "shared", "matrices"}
 """State spaces whose stores are tagged: other threads see them."""
+START, END, DATA, WRITABLE, TAGS = range(words.ALLOCATION_WORDS)
+"""The words of an allocation in the table."""
 
 
-def generic_text(access: str, bits: int, count: int) -> str:
-    """A helper of generic addresses: lanes by the window that their address is in, each space by its own helper."""
-    lines = [
-        f"define i32 @{helper_name(access, 'generic', bits, count)}({HELPER_PARAMETERS}) {{",
-        "entry:",
-        "  %inner = alloca <32 x i64>, align 256",
-        "  %all = load <32 x i64>, ptr %addresses, align 8",
-        "  %window = lshr <32 x i64> %all, splat (i64 48)",
-        "  br label %window0",
-    ]
-    for number, space in WINDOWS.items():
-        after = f"window{number + 1}" if number + 1 in WINDOWS else "done"
-        if number:
-            lines_of = f"  %in{number} = icmp eq <32 x i64> %window, splat (i64 {number})"
-        else:  # whatever is in no window
-            lines_of = (
-                "  %below0 = icmp eq <32 x i64> %window, zeroinitializer\n"
-                f"  %above0 = icmp ugt <32 x i64> %window, splat (i64 {max(WINDOWS)})\n"
-                "  %in0 = or <32 x i1> %below0, %above0"
-            )
-        name = helper_name(access, space, bits, count)
-        lines.append(
-            f"""window{number}:
-{lines_of}
-  %bits{number} = bitcast <32 x i1> %in{number} to i32
-  %part{number} = and i32 %mask, %bits{number}
-  %some{number} = icmp ne i32 %part{number}, 0
-  br i1 %some{number}, label %call{number}, label %{after}
-call{number}:
-  %inner{number} = sub <32 x i64> %all, splat (i64 {state_spaces.WINDOWS[space]})
-  store <32 x i64> %inner{number}, ptr %inner, align 256
-  %wrong{number} = call i32 @{name}(ptr %context, i64 %row, i32 %part{number}, ptr %inner, ptr %items, i64 %step)
-  %bad{number} = icmp ne i32 %wrong{number}, 0
-  br i1 %bad{number}, label %fault, label %{after}"""
-        )
-    return "\n".join([*lines, "done:", "  ret i32 0", "fault:", "  ret i32 1", "}"])
+class Access(NamedTuple):
+    """The parameters of a helper: what a warp accesses."""
+
+    context: ir.Value
+    row: ir.Value
+    mask: ir.Value
+    addresses: ir.Value
+    items: ir.Value
+    step: ir.Value
 
 
-def plain_text(access: str, space: str, bits: int, count: int) -> str:
-    """A helper of one state space: check the alignment, count, then find where the lanes point to."""
-    head = f"define i32 @{helper_name(access, space, bits, count)}({HELPER_PARAMETERS}) {{"
-    space, matrices = ("shared", True) if space == "matrices" else (space, False)
-    if space == "param" and access == "store":
-        return f"{head}\n  %some = icmp ne i32 %mask, 0\n  %fault = zext i1 %some to i32\n  ret i32 %fault\n}}"
-    size = bits // 8 * count
-    aligned = size - 1 if size & (size - 1) == 0 else 0
-    counter = (context.READ_BYTES if access == "load" else context.WRITTEN_BYTES) + SPACES.index(space)
-    by_step = context.STEP_READ if access == "load" else context.STEP_WRITTEN
-    mover = f"call void @{access}_{bits}_{count}(i32 %part, ptr %places, i64 %delta, ptr %items)"
-    if access == "store" and space in TAGGED:
-        mover = tagged_call(mover, is_shared=space == "shared")
-    if space in SCREENED:
-        mover = f"{screen_call(space, size, is_store=access == 'store', unit=bits // 8)}\n  {mover}"
-    lines = [
-        head,
-        f"""entry:
-  %all = load <32 x i64>, ptr %addresses, align 8
-  %misaligned = call i1 @is_misaligned(i32 %mask, ptr %addresses, i64 {aligned})
-  br i1 %misaligned, label %fault, label %aligned
-fault:
-  ret i32 1
-done:
-  ret i32 0
-aligned:
-  %lanes = call i32 @llvm.ctpop.i32(i32 %mask)
-  %lanes_wide = zext i32 %lanes to i64
-  %bytes = mul i64 %lanes_wide, {size}
-  call void @count_bytes(ptr %context, i64 {counter}, i64 {by_step}, i64 %step, i64 %bytes)""",
-    ]
-    if space in {"global", "shared"}:
-        if space == "global":
-            fronts = "  %fronts = call i64 @sectors(i32 %mask, ptr %addresses)"
-        elif matrices:
-            fronts = MATRIX_WAVEFRONTS
-        else:
-            fronts = f"  %fronts = call i64 @passes(i32 %mask, ptr %addresses, i64 {max(size, BANK_BYTES)})"
-        lines += [
-            fronts,
-            f"  call void @count_wavefronts(ptr %context, i64 {SPACES.index(space)}, i64 %step, i64 %fronts)",
-        ]
-    lines.append(in_table(access, size, mover) if space in {"global", "const"} else in_buffer(space, size, mover))
-    return "\n".join([*lines, "}"])
+def helper_name(access: str, space: str, bits: int, count: int) -> str:
+    """Return the name of a helper's function."""
+    return f"{access}_{space}_{bits}_{count}"
 
 
-def tagged_call(mover: str, *, is_shared: bool) -> str:
-    """The call of a mover that tags what it stores, and the lines before it."""
-    if is_shared:
-        shadow = f"""  %tags_at = getelementptr i64, ptr %context, i64 {context.SHARED_TAGS}
-  %tags = load i64, ptr %tags_at
-  %twice = shl i64 %first, 1
-  %shadow = add i64 %tags, %twice"""
+COMMON: Helper = ("common", "", 0, 0)
+"""The module of the functions that helpers and segments call."""
+
+
+def with_callees(helpers: set[Helper]) -> list[Helper]:
+    """Return helpers and those that they call."""
+    generic = [helper for helper in helpers if helper[1] == "generic"]
+    own = {(access, space, bits, count) for access, _, bits, count in generic for space in WINDOWS.values()}
+    return [COMMON, *sorted(helpers | own)]
+
+
+def helper_text(access: str, space: str, bits: int, count: int) -> str:
+    """Return the LLVM module of one helper."""
+    module = ir.Module(helper_name(access, space, bits, count))
+    if access == "common":
+        for define_function in (
+            define_different, define_sectors, define_passes, define_matrix_passes, define_end_wait, define_find,
+            define_fault, define_tell_groups,
+        ):  # fmt: skip
+            define_function(module)
+    elif space == "generic":
+        define_generic(module, access, bits, count)
+    elif access == "copy":
+        define_mover(module, "load", bits, count)
+        define_copy(module, count)
     else:
-        shadow = """  %tags_at = getelementptr i64, ptr %home, i64 4
-  %tags = load i64, ptr %tags_at
-  %twice = shl i64 %start, 1
-  %shadow = sub i64 %tags, %twice"""
-    call = mover.replace("@store_", "@tagged_").replace("ptr %items)", f"ptr %items, {TAG_ARGUMENTS})")
-    return f"{tag_arguments(shadow, is_shared=is_shared).lstrip()}\n  {call}"
+        define_mover(module, access, bits, count)
+        if access == "store" and space in TAGGED:
+            cause = InexactCause.STMATRIX_ROWS if space == "matrices" else InexactCause.LANES_AT_SAME_ADDRESS
+            define_tagged(module, bits, count, cause)
+        define_plain(module, access, space, bits, count)
+    return str(module)
 
 
-def span_check(mask: str, first: str, last: str, inside: str, otherwise: str) -> str:
-    """Lines that go to `inside` where all lanes are live and between two addresses: no lane is looked at by itself."""
-    return f"""  %is_whole = icmp eq i32 {mask}, -1
-  br i1 %is_whole, label %span, label {otherwise}
-span:
-  %lowest = call i64 @llvm.vector.reduce.umin.v32i64(<32 x i64> %all)
-  %highest = call i64 @llvm.vector.reduce.umax.v32i64(<32 x i64> %all)
-  %is_from = icmp uge i64 %lowest, {first}
-  %is_to = icmp ule i64 %highest, {last}
-  %is_inside = and i1 %is_from, %is_to
-  br i1 %is_inside, label {inside}, label {otherwise}"""
+def fail_if(b: IRBuilder, condition: ir.Value) -> None:
+    """Let a helper answer that an access is a fault."""
+    with b.if_then(condition, likely=False):
+        b.ret(constant(I32, 1))
 
 
-def in_table(access: str, size: int, mover: str) -> str:
-    """Move the lanes of one allocation of global memory after the other."""
-    writable = """  %writable_at = getelementptr i64, ptr %home, i64 3
-  %writable = load i64, ptr %writable_at
-  %locked = icmp eq i64 %writable, 0
-  br i1 %locked, label %fault, label %open"""
-    return f"""  br label %loop
-loop:
-  %left = phi i32 [%mask, %aligned], [%left_after, %move]
-  %more = icmp ne i32 %left, 0
-  br i1 %more, label %search, label %done
-search:
-  %first = call i32 @llvm.cttz.i32(i32 %left, i1 true)
-  %first_at = getelementptr i64, ptr %addresses, i32 %first
-  %address = load i64, ptr %first_at
-  %home = call ptr @find(ptr %context, i64 %address)
-  %none = icmp eq ptr %home, null
-  br i1 %none, label %fault, label %check
-check:
-  %start = load i64, ptr %home
-  %end_at = getelementptr i64, ptr %home, i64 1
-  %end = load i64, ptr %end_at
-  %available = sub i64 %end, %address
-  %tight = icmp ult i64 %available, {size}
-  br i1 %tight, label %fault, label %fits
-fits:
-{writable if access == "store" else "  br label %open"}
-open:
-  %last = sub i64 %end, {size}
-{span_check("%left", "%start", "%last", "%move", "%compare")}
-compare:
-{splat_lines("starts", "%start")}
-{splat_lines("lasts", "%last")}
-  %from = icmp uge <32 x i64> %all, %starts
-  %to = icmp ule <32 x i64> %all, %lasts
-  %inside = and <32 x i1> %from, %to
-  %inside_bits = bitcast <32 x i1> %inside to i32
-  %some = and i32 %left, %inside_bits
-  br label %move
-move:
-  %part = phi i32 [-1, %span], [%some, %compare]
-  %left_after = xor i32 %left, %part
-  %data_at = getelementptr i64, ptr %home, i64 2
-  %data = load i64, ptr %data_at
-  %delta = sub i64 %data, %start
-  {mover.replace("%places", "%addresses")}
-  br label %loop"""
+def define_generic(module: ir.Module, access: str, bits: int, count: int) -> None:
+    """Define a helper of generic addresses: lanes by the window that their address is in, each by its own helper."""
+    with define(module, helper_name(access, "generic", bits, count), I32, *HELPER_TYPES) as (b, *arguments):
+        call = Access(*arguments)
+        every = b.load(call.addresses, typ=vector(64), align=8)
+        inner, window = b.entry_alloca(vector(64), 256), b.lshr(every, state_spaces.WINDOW_SHIFT)
+        for number, space in WINDOWS.items():
+            is_inside = b.icmp("eq", window, number)
+            if not number:  # and addresses in no window
+                is_inside = b.or_(is_inside, b.icmp("ugt", window, max(WINDOWS)))
+            part = b.and_(call.mask, b.lane_mask(is_inside))
+            with b.if_then(b.icmp("ne", part, 0)):
+                b.store(b.sub(every, state_spaces.WINDOWS[space]), inner, align=256)
+                own = call._replace(mask=part, addresses=inner)
+                fail_if(b, b.icmp("ne", b.call_named(helper_name(access, space, bits, count), I32, *own), 0))
+        b.ret(constant(I32, 0))
 
 
-def in_buffer(space: str, size: int, mover: str) -> str:
-    """Move the lanes of a space that is one buffer, with a part for every block or thread."""
+def define_plain(module: ir.Module, access: str, space: str, bits: int, count: int) -> None:
+    """Define a helper of one state space: check the alignment, count, then find the memory of the lanes."""
+    with define(module, helper_name(access, space, bits, count), I32, *HELPER_TYPES) as (b, *arguments):
+        call = Access(*arguments)
+        is_store, size = access == "store", bits // 8 * count
+        if is_store and space == "param":
+            fail_if(b, b.icmp("ne", call.mask, 0))
+            b.ret(constant(I32, 0))
+            return
+        if size & (size - 1) == 0:
+            fail_if(b, is_misaligned(b, call, size))
+        home = "shared" if space == "matrices" else space
+        count_bytes(b, call, home, b.mul(lane_count(b, call.mask), size), is_store=is_store)
+        if home in {"global", "shared"}:
+            count_wavefronts(b, call, home, wavefronts_of(b, call, space, size))
+        reach = each_allocation if home in {"global", "const"} else in_buffer
+        with reach(b, call, home, constant(I64, size), writes=is_store) as target:
+            if home != "param":
+                tell(b, call, target, constant(I64, size), unit=bits // 8, is_store=is_store)
+            mover = (target.part, target.places, target.delta, call.items)
+            if is_store and space in TAGGED:
+                writer = writer_of(b, call.context, call.row, call.step, target.shadow, is_shared=home == "shared")
+                b.call_named(f"tagged_{bits}_{count}", VOID, *mover, *writer)
+            else:
+                b.call_named(f"{access}_{bits}_{count}", VOID, *mover)
+        b.ret(constant(I32, 0))
+
+
+def is_misaligned(b: IRBuilder, call: Access, size: int) -> ir.Value:
+    """Return True if the address of a live lane is not a multiple of a power of two."""
+    every = b.load(call.addresses, typ=vector(64), align=8)
+    live = b.select(b.predicate_of(call.mask), every, constant(vector(64), 0))
+    return b.icmp("ne", b.and_(b.reduce("or", live), size - 1), 0)
+
+
+# --- counts
+
+
+def count_bytes(b: IRBuilder, call: Access, space: str, more: ir.Value, *, is_store: bool) -> None:
+    """Count bytes that an instruction reads or writes."""
+    total, by_step = (words.WRITTEN_BYTES, words.STEP_WRITTEN) if is_store else (words.READ_BYTES, words.STEP_READ)
+    b.add_to(call.context, total + SPACES.index(space), more)
+    b.add_to(b.element(call.context, by_step, POINTER), call.step, more)
+
+
+def count_wavefronts(b: IRBuilder, call: Access, space: str, packed: ir.Value) -> None:
+    """Count wavefronts, with bank conflicts in the upper half."""
+    more = b.and_(packed, LOW_HALF)
+    b.add_to(b.element(call.context, words.STEP_CONFLICTS, POINTER), call.step, b.lshr(packed, 32))
+    b.add_to(call.context, words.WAVEFRONTS + SPACES.index(space), more)
+    b.add_to(b.element(call.context, words.STEP_WAVEFRONTS, POINTER), call.step, more)
+
+
+def wavefronts_of(b: IRBuilder, call: Access, space: str, size: int) -> ir.Value:
+    """Return the wavefronts of an access to global or shared memory."""
+    if space == "global":
+        return b.call_named("sectors", I64, call.mask, call.addresses)
+    if space == "shared":
+        unit = constant(I64, max(size, BANK_BYTES))
+        return b.call_named("passes", I64, call.mask, call.addresses, unit)
+    total = constant(I64, 0)
+    for first in range(0, LANES, 8):
+        total = b.add(b.call_named("matrix_passes", I64, call.mask, call.addresses, constant(I32, first)), total)
+    return total
+
+
+# --- what lanes reach
+
+
+class Reached(NamedTuple):
+    """Lanes whose data is in one buffer: at `places` + `delta` of the host's memory, at `places` + `base` of it."""
+
+    part: ir.Value
+    places: ir.Value
+    delta: ir.Value
+    base: ir.Value
+    buffer: ir.Value
+    shadow: ir.Value  # the address of the tag of address 0
+
+
+@contextmanager
+def each_allocation(b: IRBuilder, call: Access, _space: str, size: ir.Value, *, writes: bool) -> Iterator[Reached]:
+    """Repeat a block for each allocation of global memory that lanes reach."""
+    every = b.load(call.addresses, typ=vector(64), align=8)
+    left = Variable(b, call.mask)
+    with b.while_(lambda: b.icmp("ne", left.get(), 0)):
+        now = left.get()
+        address = b.element(call.addresses, b.intrinsic("cttz", now, flag=True))
+        home = b.call_named("find", POINTER, call.context, address)
+        buffer = b.ptrtoint(home, I64)
+        fail_if(b, b.icmp("eq", buffer, 0))
+        start, end = b.element(home, START), b.element(home, END)
+        fail_if(b, b.icmp("ult", b.sub(end, address), size))
+        if writes:
+            fail_if(b, b.icmp("eq", b.element(home, WRITABLE), 0))
+        is_inside = b.and_(
+            b.icmp("uge", every, b.broadcast(start)), b.icmp("ule", every, b.broadcast(b.sub(end, size)))
+        )
+        part = b.and_(now, b.lane_mask(is_inside))
+        left.set(b.xor(now, part))
+        shadow = b.sub(b.element(home, TAGS), b.shl(start, 1))
+        yield Reached(part, call.addresses, b.sub(b.element(home, DATA), start), b.neg(start), buffer, shadow)
+
+
+@contextmanager
+def in_buffer(b: IRBuilder, call: Access, space: str, size: ir.Value, *, writes: bool) -> Iterator[Reached]:
+    """Run a block for the lanes of a space that is one buffer, with a part for every block or thread."""
+    del writes
     start = state_spaces.SHARED_START if space == "shared" else 0
-    end = {"shared": context.SHARED_END, "local": context.LOCAL_STRIDE, "param": context.PARAMETER_BYTES}[space]
-    base = {"shared": context.SHARED, "local": context.LOCAL, "param": context.PARAMETERS}[space]
-    own = {
-        "shared": f"""  %blocks_at = getelementptr i64, ptr %context, i64 {context.WARP_BLOCK}
-  %blocks = load ptr, ptr %blocks_at
-  %block_at = getelementptr i64, ptr %blocks, i64 %row
-  %block = load i64, ptr %block_at
-  %stride_at = getelementptr i64, ptr %context, i64 {context.SHARED_STRIDE}
-  %stride = load i64, ptr %stride_at
-  %first = mul i64 %block, %stride
-  %places = getelementptr i8, ptr %addresses, i64 0""",
-        "local": f"""  %thread = shl i64 %row, 5
-  %first = mul i64 %thread, %end
-  %own_starts = mul <32 x i64> {LANE_NUMBERS}, %ends
-  %there = add <32 x i64> %all, %own_starts
-  %places = alloca <32 x i64>, align 256
-  store <32 x i64> %there, ptr %places, align 256""",
-        "param": "  %first = add i64 0, 0\n  %places = getelementptr i8, ptr %addresses, i64 0",
+    end_word, base_word, number = {
+        "shared": (words.SHARED_END, words.SHARED, words.SHARED_BUFFER),
+        "local": (words.LOCAL_STRIDE, words.LOCAL, words.LOCAL_BUFFER),
+        "param": (words.PARAMETER_BYTES, words.PARAMETERS, 0),
     }[space]
-    return f"""  %end_at = getelementptr i64, ptr %context, i64 {end}
-  %end = load i64, ptr %end_at
-{splat_lines("ends", "%end")}
-  %last = sub i64 %end, {size}
-  %is_empty = icmp ult i64 %end, {start + size}
-  br i1 %is_empty, label %compare, label %not_empty
-not_empty:
-{span_check("%mask", str(start), "%last", "%fits", "%compare")}
-compare:
-  %low = icmp ult <32 x i64> %all, splat (i64 {start})
-  %high = icmp uge <32 x i64> %all, %ends
-  %availables = sub <32 x i64> %ends, %all
-  %tight = icmp ult <32 x i64> %availables, splat (i64 {size})
-  %below_or_above = or <32 x i1> %low, %high
-  %outside = or <32 x i1> %below_or_above, %tight
-  %outside_bits = bitcast <32 x i1> %outside to i32
-  %outside_here = and i32 %outside_bits, %mask
-  %wrong = icmp ne i32 %outside_here, 0
-  br i1 %wrong, label %fault, label %fits
-fits:
-  %base_at = getelementptr i64, ptr %context, i64 {base}
-  %base = load i64, ptr %base_at
-{own}
-  %delta = add i64 %base, %first
-  %part = add i32 %mask, 0
-  {mover}
-  br label %done"""
+    every, end = b.load(call.addresses, typ=vector(64), align=8), b.element(call.context, end_word)
+    ends = b.broadcast(end)
+    is_outside = b.or_(b.icmp("ult", every, start), b.icmp("uge", every, ends))
+    is_outside = b.or_(is_outside, b.icmp("ult", b.sub(ends, every), b.broadcast(size)))
+    fail_if(b, b.icmp("ne", b.and_(b.lane_mask(is_outside), call.mask), 0))
+    places, base = call.addresses, constant(I64, 0)
+    if space == "shared":
+        block = b.element(b.element(call.context, words.WARP_BLOCK, POINTER), call.row)
+        base = b.mul(block, b.element(call.context, words.SHARED_STRIDE))
+    elif space == "local":
+        base = b.mul(b.mul(call.row, LANES), end)
+        places = b.entry_alloca(vector(64), 256)
+        b.store(b.add(every, b.mul(LANE_NUMBERS, ends)), places, align=256)
+    delta = b.add(b.element(call.context, base_word), base)
+    shadow = b.add(b.element(call.context, words.SHARED_TAGS), b.shl(base, 1))
+    yield Reached(call.mask, places, delta, base, constant(I64, number), shadow)
 
 
-def mover_text(access: str, bits: int, count: int) -> str:
-    """Move data between `items` and the addresses of the lanes in `part`, plus `delta`: at once if consecutive."""
-    lines = [
-        f"define internal void @{access}_{bits}_{count}({MOVER_PARAMETERS}) alwaysinline {{",
-        "entry:",
-    ]
-    if count == 1:
-        source, target = ("%line_at", "%items") if access == "load" else ("%items", "%line_at")
-        lines.append(f"""  %all = load <32 x i64>, ptr %places, align 8
-  %begin = load i64, ptr %places
-{splat_lines("begins", "%begin")}
-  %distances = mul <32 x i64> {LANE_NUMBERS}, splat (i64 {bits // 8})
-  %in_line = add <32 x i64> %begins, %distances
-  %distant = xor <32 x i64> %all, %in_line
-  %distance = call i64 @llvm.vector.reduce.or.v32i64(<32 x i64> %distant)
-  %is_row = icmp eq i64 %distance, 0
-  %is_full = icmp eq i32 %part, -1
-  %is_line = and i1 %is_row, %is_full
-  br i1 %is_line, label %at_once, label %look
-at_once:
-  %line_start = add i64 %begin, %delta
-  %line_at = inttoptr i64 %line_start to ptr
-  %line = load <32 x i{bits}>, ptr {source}, align 1
-  store <32 x i{bits}> %line, ptr {target}, align 1
-  ret void
-look:""")
-    lines += ["  %is_whole = icmp eq i32 %part, -1", "  br i1 %is_whole, label %whole, label %loop", "whole:"]
+SCREEN_FUNCTION = ir.FunctionType(
+    VOID, [POINTER, I64, I64, POINTER, I64, I64, I64, I64, I64, POINTER, I64]
+).as_pointer()
+
+
+def tell(b: IRBuilder, call: Access, target: Reached, size: ir.Value, unit: int, *, is_store: bool | ir.Value) -> None:
+    """Tell the function that screens a launch, if there is one, of an access."""
+    function = b.element(call.context, words.SCREEN)
+    with b.if_then(b.icmp("ne", function, 0), likely=False):
+        stores = constant(I64, is_store) if isinstance(is_store, bool) else is_store
+        b.call(
+            b.inttoptr(function, SCREEN_FUNCTION),
+            [
+                call.context, call.row, b.zext(target.part, I64), target.places, target.base, target.buffer, size,
+                stores, call.step, call.items, constant(I64, unit),
+            ],
+        )  # fmt: skip
+
+
+def define_tell_groups(module: ir.Module) -> None:
+    """Define `tell_groups(context, row, mask, left, closes, step)`, which tells of groups of cp.async."""
+    types = (POINTER, I64, I32, I64, I64, I64)
+    with define(module, "tell_groups", VOID, *types) as (b, context, row, mask, left, closes, step):
+        nothing, zero = ir.Constant(POINTER, None), constant(I64, 0)
+        target = Reached(mask, nothing, zero, zero, constant(I64, words.COPY_GROUPS), zero)
+        tell(b, Access(context, row, mask, nothing, nothing, step), target, left, 0, is_store=closes)
+
+
+# --- moves
+
+
+def define_mover(module: ir.Module, access: str, bits: int, count: int) -> None:
+    """Define a function that moves data between `items` and the places of lanes plus `delta`: at once if in a line."""
+    types, element = (I32, POINTER, I64, POINTER), ir.IntType(bits)
+    name = f"{access}_{bits}_{count}"
     order = store_order(bits // 8 * count) if access == "store" else list(range(LANES))
-    for lane in order:
-        lines.append(lane_text(access, bits, count, str(lane), f"a{lane}"))
-    lines.append(f"""  ret void
-loop:
-{REORDER[order[0]]}
-  br label %next
-next:
-  %left = phi i32 [%ordered, %loop], [%left_after, %next_lane]
-  %more = icmp ne i32 %left, 0
-  br i1 %more, label %next_lane, label %done
-done:
-  ret void
-next_lane:
-  %place_in_order = call i32 @llvm.cttz.i32(i32 %left, i1 true)
-  %lane = xor i32 %place_in_order, {order[0]}
-  %less = sub i32 %left, 1
-  %left_after = and i32 %left, %less
-{lane_text(access, bits, count, "%lane", "b")}
-  br label %next
-}}""")
-    return "\n".join(lines)
+    with define(module, name, VOID, *types, attribute="alwaysinline") as (b, part, places, delta, items):
+        is_whole = b.icmp("eq", part, -1)
+
+        def move(kind: ir.Type, memory: ir.Value, own: ir.Value) -> None:
+            source, target = (memory, own) if access == "load" else (own, memory)
+            b.store(b.load(source, typ=kind, align=1), target, align=1)
+
+        def move_lane(lane: ir.Value | int) -> None:
+            start = b.inttoptr(b.add(b.element(places, lane), delta), POINTER)
+            for index in range(count):
+                move(element, b.at(start, index, element), own_element(b, items, bits, index, lane))
+
+        if count == 1:
+            every, begin = b.load(places, typ=vector(64), align=8), b.element(places, 0)
+            line = b.add(b.broadcast(begin), integers(lane * bits // 8 for lane in range(LANES)))
+            is_line = b.icmp("eq", b.reduce("or", b.xor(every, line)), 0)
+            with b.if_then(b.and_(is_line, is_whole)):
+                move(vector(bits), b.inttoptr(b.add(begin, delta), POINTER), items)
+                b.ret_void()
+        with b.if_then(is_whole):
+            for lane in order:
+                move_lane(lane)
+            b.ret_void()
+        with b.each_bit(in_order(b, part, order[0])) as position:
+            move_lane(b.xor(position, order[0]))
 
 
-REORDER = {
-    0: "  %ordered = or i32 %part, 0",
-    31: "  %ordered = call i32 @llvm.bitreverse.i32(i32 %part)",
-    15: "  %turned = call i32 @llvm.bitreverse.i32(i32 %part)\n"
-    "  %ordered = call i32 @llvm.fshl.i32(i32 %turned, i32 %turned, i32 16)",
-    7: "  %turned = call i32 @llvm.bitreverse.i32(i32 %part)\n  %ordered = call i32 @llvm.bswap.i32(i32 %turned)",
-}
-"""Lines that make %ordered of a mask of lanes, by the lane that stores first: it is what lane and place differ in."""
+def in_order(b: IRBuilder, part: ir.Value, first: int) -> ir.Value:
+    """Return a mask of lanes by their position in an order: position and lane differ by xor with the first lane."""
+    if not first:
+        return part
+    turned = b.intrinsic("bitreverse", part)
+    if first == 15:
+        return b.intrinsic("fshl", turned, turned, constant(I32, 16))
+    return b.intrinsic("bswap", turned) if first == 7 else turned
 
 
-def lane_text(access: str, bits: int, count: int, lane: str, prefix: str) -> str:
-    """Lines that move the elements of one lane; names begin with `prefix`."""
-    unit = bits // 8
-    lines = [
-        f"  %{prefix}_place_at = getelementptr i64, ptr %places, i32 {lane}",
-        f"  %{prefix}_address = load i64, ptr %{prefix}_place_at",
-        f"  %{prefix}_start = add i64 %{prefix}_address, %delta",
-        f"  %{prefix}_place = inttoptr i64 %{prefix}_start to ptr",
-    ]
-    for index in range(count):
-        source, target = ("memory", "own") if access == "load" else ("own", "memory")
-        lines += [
-            f"  %{prefix}_memory{index} = getelementptr i8, ptr %{prefix}_place, i64 {unit * index}",
-            f"  %{prefix}_item{index} = getelementptr i8, ptr %items, i64 {32 * unit * index}",
-            f"  %{prefix}_own{index} = getelementptr i{bits}, ptr %{prefix}_item{index}, i32 {lane}",
-            f"  %{prefix}_code{index} = load i{bits}, ptr %{prefix}_{source}{index}, align 1",
-            f"  store i{bits} %{prefix}_code{index}, ptr %{prefix}_{target}{index}, align 1",
-        ]
-    return "\n".join(lines)
+def define_copy(module: ir.Module, count: int) -> None:
+    """Define the global side of cp.async: it copies the first `src_bytes` of each lane to `items`, then zeros.
+
+    Lanes that copy the same number of bytes are one request, as in the interpreter.
+    """
+    size = 4 * count
+    with define(module, f"copy_{count}", I32, *COPY_TYPES) as (
+        b,
+        context,
+        row,
+        mask,
+        addresses,
+        items,
+        src_bytes,
+        step,
+    ):
+        call = Access(context, row, mask, addresses, items, step)
+        fail_if(b, is_misaligned(b, call, size))
+        b.store(ir.Constant(ir.ArrayType(vector(32), count), None), items, align=64)
+        sizes, left = b.load(src_bytes, typ=vector(32), align=64), Variable(b, mask)
+        with b.while_(lambda: b.icmp("ne", left.get(), 0)):
+            now = left.get()
+            bytes_each = b.element(src_bytes, b.intrinsic("cttz", now, flag=True), I32)
+            own = call._replace(mask=b.and_(now, b.lane_mask(b.icmp("eq", sizes, b.broadcast(bytes_each)))))
+            left.set(b.xor(now, own.mask))
+            with b.if_then(b.icmp("ne", bytes_each, 0)):
+                length = b.zext(bytes_each, I64)
+                count_bytes(b, own, "global", b.mul(lane_count(b, own.mask), length), is_store=False)
+                count_wavefronts(b, own, "global", wavefronts_of(b, own, "global", size))
+                with each_allocation(b, own, "global", length, writes=False) as target:
+                    tell(b, own, target, length, 0, is_store=False)
+                    with b.if_else(b.icmp("eq", bytes_each, size)) as (whole, some):
+                        with whole:
+                            b.call_named(f"load_32_{count}", VOID, target.part, addresses, target.delta, items)
+                        with some, b.each_bit(target.part) as lane:
+                            start = b.inttoptr(b.add(b.element(addresses, lane), target.delta), POINTER)
+                            with b.count_to(length) as index:
+                                word = b.mul(b.lshr(index, 2), 4 * LANES)
+                                place = b.add(b.add(word, b.mul(b.zext(lane, I64), 4)), b.and_(index, 3))
+                                b.store(b.element(start, index, I8), b.at(items, place, I8))
+        b.ret(constant(I32, 0))
 
 
-INTRINSICS = """declare i32 @llvm.cttz.i32(i32, i1)
-declare i32 @llvm.ctlz.i32(i32, i1)
-declare i64 @llvm.cttz.i64(i64, i1)
-declare i32 @llvm.ctpop.i32(i32)
-declare i32 @llvm.bitreverse.i32(i32)
-declare i32 @llvm.bswap.i32(i32)
-declare i32 @llvm.fshl.i32(i32, i32, i32)
-declare i64 @llvm.vector.reduce.or.v32i64(<32 x i64>)
-declare i64 @llvm.vector.reduce.or.v8i64(<8 x i64>)
-declare i32 @llvm.vector.reduce.or.v32i32(<32 x i32>)
-declare i64 @llvm.vector.reduce.add.v32i64(<32 x i64>)
-declare i64 @llvm.vector.reduce.umin.v32i64(<32 x i64>)
-declare i64 @llvm.vector.reduce.umax.v32i64(<32 x i64>)
-declare i64 @llvm.umax.i64(i64, i64)"""
+# --- functions that all helpers share
 
-# Whether the address of a lane that is live has one of these low bits.
-MISALIGNED = """
-define internal i1 @is_misaligned(i32 %mask, ptr %addresses, i64 %low_bits) alwaysinline {
-entry:
-  %all = load <32 x i64>, ptr %addresses, align 8
-  %is_whole = icmp eq i32 %mask, -1
-  br i1 %is_whole, label %reduce, label %some
-some:
-  %live = bitcast i32 %mask to <32 x i1>
-  %own = select <32 x i1> %live, <32 x i64> %all, <32 x i64> zeroinitializer
-  br label %reduce
-reduce:
-  %live_addresses = phi <32 x i64> [%all, %entry], [%own, %some]
-  %bits = call i64 @llvm.vector.reduce.or.v32i64(<32 x i64> %live_addresses)
-  %rest = and i64 %bits, %low_bits
-  %is_any = icmp ne i64 %rest, 0
-  ret i1 %is_any
-}"""
 
-COUNT = f"""
-define internal void @count(ptr %counters, i64 %index, i64 %more) alwaysinline {{
-  %at = getelementptr i64, ptr %counters, i64 %index
-  %before = load i64, ptr %at
-  %after = add i64 %before, %more
-  store i64 %after, ptr %at
-  ret void
-}}
+def define_fault(module: ir.Module) -> None:
+    """Define `fault(context, step, row, mask, addresses)`, which keeps the fault of the earliest instruction."""
+    with define(module, "fault", VOID, POINTER, I64, I64, I32, POINTER) as (b, context, step, row, mask, addresses):
+        with b.if_then(b.icmp("uge", step, b.element(context, words.FAULT_STEP))):
+            b.ret_void()
+        numbers = {words.FAULT_STEP: step, words.FAULT_WARP: row, words.FAULT_MASK: b.zext(mask, I64)}
+        for word, number in numbers.items():
+            b.store(number, b.at(context, word))
+        every = b.load(addresses, typ=vector(64), align=8)
+        b.store(every, b.at(context, words.FAULT_ADDRESSES), align=8)
 
-define internal void @count_bytes(ptr %context, i64 %index, i64 %table, i64 %step, i64 %more) alwaysinline {{
-  call void @count(ptr %context, i64 %index, i64 %more)
-  %steps_at = getelementptr i64, ptr %context, i64 %table
-  %steps = load ptr, ptr %steps_at
-  call void @count(ptr %steps, i64 %step, i64 %more)
-  ret void
-}}
 
-define internal void @count_wavefronts(ptr %context, i64 %space, i64 %step, i64 %packed) alwaysinline {{
-  %more = and i64 %packed, {LOW_HALF}
-  %conflicts = lshr i64 %packed, 32
-  %conflicts_at = getelementptr i64, ptr %context, i64 {context.STEP_CONFLICTS}
-  %by_step = load ptr, ptr %conflicts_at
-  call void @count(ptr %by_step, i64 %step, i64 %conflicts)
-  %passes = getelementptr i64, ptr %context, i64 {context.WAVEFRONTS}
-  call void @count(ptr %passes, i64 %space, i64 %more)
-  %steps_at = getelementptr i64, ptr %context, i64 {context.STEP_WAVEFRONTS}
-  %steps = load ptr, ptr %steps_at
-  call void @count(ptr %steps, i64 %step, i64 %more)
-  ret void
-}}"""
-
-# Keeps the fault of the earliest step, and of one step that of the first warp.
-FAULT = f"""
-define void @fault(ptr %context, i64 %step, i64 %row, i32 %mask, ptr %addresses) {{
-  %step_at = getelementptr i64, ptr %context, i64 {context.FAULT_STEP}
-  %known = load i64, ptr %step_at
-  %earlier = icmp ult i64 %step, %known
-  br i1 %earlier, label %keep, label %done
-keep:
-  store i64 %step, ptr %step_at
-  %row_at = getelementptr i64, ptr %context, i64 {context.FAULT_WARP}
-  store i64 %row, ptr %row_at
-  %mask_at = getelementptr i64, ptr %context, i64 {context.FAULT_MASK}
-  %wide = zext i32 %mask to i64
-  store i64 %wide, ptr %mask_at
-  %all = load <32 x i64>, ptr %addresses
-  %kept = getelementptr i64, ptr %context, i64 {context.FAULT_ADDRESSES}
-  store <32 x i64> %all, ptr %kept, align 8
-  br label %done
-done:
-  ret void
-}}"""
-
-# The allocation that holds an address: its row of the sorted table (start, end, data, writable, tags), or null.
-FIND = f"""
-define ptr @find(ptr %context, i64 %address) {{
-entry:
-  %table_at = getelementptr i64, ptr %context, i64 {context.ALLOCATIONS}
-  %table = load ptr, ptr %table_at
-  %count_at = getelementptr i64, ptr %context, i64 {context.ALLOCATION_COUNT}
-  %count = load i64, ptr %count_at
-  br label %loop
-loop:
-  %low = phi i64 [0, %entry], [%low_after, %look]
-  %high = phi i64 [%count, %entry], [%high_after, %look]
-  %more = icmp ult i64 %low, %high
-  br i1 %more, label %look, label %last
-look:
-  %both = add i64 %low, %high
-  %middle = lshr i64 %both, 1
-  %middle_offset = mul i64 %middle, {context.ALLOCATION_WORDS}
-  %middle_row = getelementptr i64, ptr %table, i64 %middle_offset
-  %middle_start = load i64, ptr %middle_row
-  %from = icmp uge i64 %address, %middle_start
-  %next = add i64 %middle, 1
-  %low_after = select i1 %from, i64 %next, i64 %low
-  %high_after = select i1 %from, i64 %high, i64 %middle
-  br label %loop
-last:
-  %none_starts = icmp eq i64 %low, 0
-  br i1 %none_starts, label %none, label %check
-check:
-  %index = sub i64 %low, 1
-  %offset = mul i64 %index, {context.ALLOCATION_WORDS}
-  %row = getelementptr i64, ptr %table, i64 %offset
-  %end_at = getelementptr i64, ptr %row, i64 1
-  %end = load i64, ptr %end_at
-  %inside = icmp ult i64 %address, %end
-  br i1 %inside, label %inside_row, label %none
-inside_row:
-  ret ptr %row
-none:
-  ret ptr null
-}}"""
-
-WAVEFRONT_COUNTS = f"{COUNT_DISTINCT}{GLOBAL_SECTORS}{SHARED_WAVEFRONTS}{MATRIX_PASSES}"
-COMMON = f"{INTRINSICS}{FAULT}{FIND}{WAVEFRONT_COUNTS}{END_WAIT}{TELL_GROUPS}"
-DECLARED = """
-declare void @fault(ptr, i64, i64, i32, ptr)
-declare ptr @find(ptr, i64)
-declare i64 @sectors(i32, ptr)
-declare i64 @passes(i32, ptr, i64)
-declare i64 @matrix_passes(i32, ptr, i32)
-declare void @end_wait(ptr, i64, i32, i64)
-declare void @tell_groups(ptr, i64, i32, i64, i64, i64)"""
+def define_find(module: ir.Module) -> None:
+    """Define `find(context, address)`: the row of the sorted table of allocations that has an address, or null."""
+    with define(module, "find", POINTER, POINTER, I64) as (b, context, address):
+        table = b.element(context, words.ALLOCATIONS, POINTER)
+        low, high = Variable(b, constant(I64, 0)), Variable(b, b.element(context, words.ALLOCATION_COUNT))
+        with b.while_(lambda: b.icmp("ult", low.get(), high.get())):
+            middle = b.lshr(b.add(low.get(), high.get()), 1)
+            is_from = b.icmp("uge", address, b.element(table, b.mul(middle, words.ALLOCATION_WORDS)))
+            low.set(b.select(is_from, b.add(middle, 1), low.get()))
+            high.set(b.select(is_from, high.get(), middle))
+        nothing = ir.Constant(POINTER, None)
+        with b.if_then(b.icmp("eq", low.get(), 0)):
+            b.ret(nothing)
+        row = b.at(table, b.mul(b.sub(low.get(), 1), words.ALLOCATION_WORDS))
+        b.ret(b.select(b.icmp("ult", address, b.element(row, END)), row, nothing))

@@ -9,16 +9,23 @@ from __future__ import annotations
 import hashlib
 import os
 from contextlib import suppress
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llvmlite import __version__ as llvmlite_version
 from llvmlite import binding as llvm
 
+from warpfrag.layout import coordinates
+from warpfrag.ptx.compiler import context, ir_builder, memory_access, store_overlaps, wavefronts
+from warpfrag.ptx.compiler.memory_access import Helper, helper_text, with_callees
+from warpfrag.ptx.interpreter import memory, store_tags
+from warpfrag.ptx.program import inexact, state_spaces
+from warpfrag.smem import shared_memory
 from warpfrag.tensorcore.kernels.objects import say_uncached, warn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 CACHE_FOLDER = "ptx"
 DIGITS = 32
@@ -29,6 +36,14 @@ MAX_BYTES = 1 << 28
 """Of all object files in a folder: thousands of kernels."""
 # Optimization levels of LLVM's passes. Segments are straight-line vector code, where passes take long and gain nothing.
 UNOPTIMIZED, OPTIMIZED = 0, 2
+HELPER_SOURCES = [
+    Path(str(module.__file__))
+    for module in (
+        context, ir_builder, memory_access, store_overlaps, wavefronts, memory, store_tags, inexact, state_spaces,
+        shared_memory, coordinates,
+    )
+]  # fmt: skip
+"""The files whose text, or whose constants, are in the code of a helper."""
 
 
 def target_machine() -> llvm.TargetMachine:
@@ -45,10 +60,10 @@ def file_name(dependencies: str) -> str:
     return f"{hashlib.sha256(f'checked {dependencies}'.encode()).hexdigest()[:DIGITS]}.o"
 
 
-def name_of(text: str, level: int) -> str:
-    """The file of a module, which depends on LLVM, the processor, the optimization level and the text."""
+def name_of(key: str, level: int) -> str:
+    """The file of a module, which depends on LLVM, the processor, the optimization level and a key for its text."""
     host = (llvmlite_version, llvm.llvm_version_info, llvm.get_host_cpu_name())
-    return file_name(f"{host} {llvm.get_host_cpu_features().flatten()} {level} {text}")
+    return file_name(f"{host} {llvm.get_host_cpu_features().flatten()} {level} {key}")
 
 
 def folders() -> Iterator[Path]:
@@ -119,25 +134,35 @@ def keep(name: str, data: bytes) -> None:
     say_uncached("no folder can be written")
 
 
-def object_of(text: str, level: int) -> bytes:
-    """The object file of a module: from the cache, or compiled and cached."""
-    name = name_of(text, level)
+def object_of(key: str, make_text: Callable[[], str], level: int) -> bytes:
+    """Return the object file of the module that a key stands for: from the cache, or compiled and cached."""
+    name = name_of(key, level)
     data = find(name)
     if data is None:
-        data = compile_text(text, level)
+        data = compile_text(make_text(), level)
         keep(name, data)
     return data
 
 
-class MachineCode:
-    """The functions of a module in memory, with those of other modules that they call: `addresses` by name."""
+@cache
+def helper_digest() -> str:
+    """Return a digest of all that helpers are made from."""
+    return hashlib.sha256(b"".join(path.read_bytes() for path in HELPER_SOURCES)).hexdigest()
 
-    def __init__(self, text: str, others: list[str], names: list[str]) -> None:
-        """Compile or load a module without optimization and the others with it, and link them."""
+
+class MachineCode:
+    """The functions of a module in memory, with the helpers that they call: `addresses` by name."""
+
+    def __init__(self, text: str, helpers: set[Helper], names: list[str]) -> None:
+        """Compile or load a module without optimization and the helpers with it, and link them."""
         target = target_machine()
         empty = llvm.parse_assembly("")
         self._engine = llvm.create_mcjit_compiler(empty, target)  # which owns both from now on
-        for data in (object_of(text, UNOPTIMIZED), *(object_of(other, OPTIMIZED) for other in others)):
-            self._engine.add_object_file(llvm.ObjectFileRef.from_data(data))
+        self._add(object_of(text, lambda: text, UNOPTIMIZED))
+        for helper in with_callees(helpers):
+            self._add(object_of(f"{helper_digest()} {helper}", partial(helper_text, *helper), OPTIMIZED))
         self._engine.finalize_object()
         self.addresses: dict[str, int] = {name: self._engine.get_function_address(name) for name in names}
+
+    def _add(self, data: bytes) -> None:
+        self._engine.add_object_file(llvm.ObjectFileRef.from_data(data))

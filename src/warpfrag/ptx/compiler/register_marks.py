@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from warpfrag.ptx.compiler import context
+from warpfrag.ptx.compiler import context as words
 from warpfrag.ptx.compiler.definite_assignment import maybe_unassigned, registers_read
+from warpfrag.ptx.compiler.ir_builder import I8, I32, I64, constant
 from warpfrag.ptx.compiler.liveness import indices_of
 from warpfrag.ptx.program.actions import DirectCall, IndirectCall, LaneOp, Move
 from warpfrag.ptx.program.program import Register
@@ -21,10 +22,8 @@ from warpfrag.ptx.program.program import Register
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from warpfrag.ptx.compiler.ir_builder import IntLanes, IRBuilder
+    from warpfrag.ptx.compiler.ir_builder import IRBuilder, Value
     from warpfrag.ptx.program.program import DecodedInstruction, Program
-
-NOBODY = "0"
 
 
 def _unwritten(program: Program) -> set[int] | None:
@@ -62,10 +61,10 @@ def marked_registers(program: Program) -> set[int]:
 class RegisterMarks:
     """The marks of registers in the code of one segment: `current` are integers of 32 bits, a bit for each lane."""
 
-    def __init__(self, ir: IRBuilder, offsets: dict[int, int]) -> None:
-        """Nothing is loaded; marks lie at some offsets of a warp's registers."""
-        self.ir, self.offsets = ir, offsets
-        self.current: dict[int, str] = {}
+    def __init__(self, ir: IRBuilder, offsets: dict[int, int], warp: Value, context: Value) -> None:
+        """Take the offsets of marks in a warp's registers; nothing is loaded."""
+        self.ir, self.offsets, self.warp, self.context = ir, offsets, warp, context
+        self.current: dict[int, Value] = {}
         self.changed: set[int] = set()
 
     def concern(self, step: DecodedInstruction) -> bool:
@@ -78,66 +77,67 @@ class RegisterMarks:
         """Whether a step takes one of two operands, by a register."""
         return step.attributes.opcode == "selp" and isinstance(step.sources[2], Register)
 
-    def of(self, registers: Iterable[int]) -> str:
-        """The lanes in which one of some registers has a mark."""
-        every = NOBODY
+    def of(self, registers: Iterable[int]) -> Value | None:
+        """Return the lanes in which one of some registers has a mark; None if none can have."""
+        every = None
         for register in sorted(set(registers) & self.offsets.keys()):
             if register not in self.current:
-                place = self.ir.gep("%warp", self.offsets[register])
-                self.current[register] = self.ir.assign(f"load i32, ptr {place}, align 4")
-            own = self.current[register]
-            every = own if every == NOBODY else self.ir.assign(f"or i32 {every}, {own}")
+                place = self.ir.at(self.warp, self.offsets[register], I8)
+                self.current[register] = self.ir.load(place, typ=I32, align=4)
+            every = self.either(every, self.current[register])
         return every
 
-    def follow(self, step: DecodedInstruction, mask: str, moved: Sequence[int] | None, chosen: IntLanes | None) -> None:
+    def either(self, a: Value | None, b: Value | None) -> Value | None:
+        """Return the lanes of two sets, of which None is empty."""
+        return self.ir.or_(a, b) if a is not None and b is not None else b if a is None else a
+
+    def both(self, a: Value, b: Value | None) -> Value | None:
+        """Return the lanes that two sets share."""
+        return None if b is None else self.ir.and_(a, b)
+
+    def follow(self, step: DecodedInstruction, mask: Value, moved: Sequence[int] | None, chosen: Value | None) -> None:
         """Mark the results of a step that lanes of a mask have run.
 
         `moved` has for a shuffle the lane that each takes from; `chosen` for a selection who takes the first operand.
         """
         ir = self.ir
-        first, rest = step.sources[:1], step.sources[1:]
         if moved is not None:
-            bits = ir.lane_mask(ir.permute(ir.predicate_of(self.of(indices_of(first))), moved))
-            self.doubt(self.of(indices_of(rest)), mask)
+            marks = self.of(indices_of(step.sources[:1]))
+            self.suspect(self.of(indices_of(step.sources[1:])), mask)
+            bits = None if marks is None else ir.lane_mask(ir.permute(ir.predicate_of(marks), moved))
             self.put(indices_of(step.results[:1]), bits, mask)
-            self.put(indices_of(step.results[1:]), NOBODY, mask)
+            self.put(indices_of(step.results[1:]), None, mask)
             return
-        marks = NOBODY
+        marks = None
         if passes_marks(step):
             marks = self.of(indices_of(step.sources))
             if chosen is not None:
                 lanes = ir.lane_mask(chosen)
                 a, b = (self.of(indices_of([item])) for item in step.sources[:2])
-                taken = ir.assign(f"and i32 {lanes}, {a}")
-                left = ir.assign(f"and i32 {ir.assign(f'xor i32 {lanes}, -1')}, {b}")
-                either = ir.assign(f"or i32 {taken}, {left}")
-                marks = ir.assign(f"or i32 {either}, {self.of(indices_of(step.sources[2:]))}")
-            self.doubt(self.of([step.guard.index] if step.guard is not None else []), mask)
+                marks = self.either(self.both(lanes, a), self.both(ir.not_(lanes), b))
+                marks = self.either(marks, self.of(indices_of(step.sources[2:])))
+            self.suspect(self.of([step.guard.index] if step.guard is not None else []), mask)
         else:
-            self.doubt(self.of(registers_read(step)), mask)
+            self.suspect(self.of(registers_read(step)), mask)
         self.put(indices_of(step.results), marks, mask)
 
-    def put(self, registers: set[int], marks: str, mask: str) -> None:
+    def put(self, registers: set[int], marks: Value | None, mask: Value) -> None:
         """Give registers new marks in the lanes of a mask."""
         ir = self.ir
         for register in sorted(registers & self.offsets.keys()):
-            others = ir.assign(f"and i32 {self.of([register])}, {ir.assign(f'xor i32 {mask}, -1')}")
-            new = others if marks == NOBODY else ir.assign(f"or i32 {others}, {ir.assign(f'and i32 {marks}, {mask}')}")
-            self.current[register] = new
+            others = self.both(ir.not_(mask), self.of([register]))
+            new = self.either(others, self.both(mask, marks))
+            self.current[register] = constant(I32, 0) if new is None else new
             self.changed.add(register)
 
-    def doubt(self, marks: str, mask: str) -> None:
+    def suspect(self, marks: Value | None, mask: Value) -> None:
         """Count lanes of a mask that have a mark."""
-        if marks == NOBODY:
-            return
-        ir = self.ir
-        wrong = ir.assign(f"zext i32 {ir.assign(f'and i32 {marks}, {mask}')} to i64")
-        place = ir.gep("%context", 8 * context.SUSPICIONS)
-        before = ir.assign(f"load i64, ptr {place}")
-        ir.line(f"store i64 {ir.assign(f'or i64 {before}, {wrong}')}, ptr {place}")
+        if marks is not None:
+            ir = self.ir
+            place = ir.at(self.context, words.SUSPICIONS)
+            ir.store(ir.or_(ir.load(place, typ=I64), ir.zext(ir.and_(marks, mask), I64)), place)
 
     def finish(self) -> None:
         """Write back the marks that changed."""
         for register in sorted(self.changed):
-            place = self.ir.gep("%warp", self.offsets[register])
-            self.ir.line(f"store i32 {self.current[register]}, ptr {place}, align 4")
+            self.ir.store(self.current[register], self.ir.at(self.warp, self.offsets[register], I8), 4)

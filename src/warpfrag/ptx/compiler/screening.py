@@ -22,7 +22,7 @@ import numpy as np
 from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.compiler import context
 from warpfrag.ptx.compiler import screen_state as words
-from warpfrag.ptx.compiler.access_hook import LOCAL_BUFFER, SHARED_BUFFER
+from warpfrag.ptx.compiler.context import LOCAL_BUFFER, SHARED_BUFFER
 from warpfrag.ptx.compiler.definite_assignment import registers_read
 from warpfrag.ptx.compiler.engine import CompiledProgram, CompiledWarpBatch
 from warpfrag.ptx.compiler.register_marks import is_followed

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from llvmlite import ir
+
 from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.compiler.liveness import indices_of, live_after
-from warpfrag.ptx.compiler.memory_access import DECLARED, Helper, declaration, helper_texts
+from warpfrag.ptx.compiler.memory_access import Helper
 from warpfrag.ptx.compiler.warp_code import COMPILED, RegisterLayout, UnsupportedStep, WarpCode
 from warpfrag.ptx.program.actions import Action, AsyncCopy, MatrixOp, MemoryLoad, MemoryStore
 from warpfrag.ptx.program.program import registers_of
@@ -31,46 +33,51 @@ class Segment:
 
 
 class GeneratedModule(NamedTuple):
-    """Segments, the text of a module with a function for each, and the texts of the helpers that move their data."""
+    """Segments, the text of a module with a function for each, and the helpers that move their data."""
 
     segments: list[Segment]
     text: str
-    helpers: list[str]
+    helpers: set[Helper]
 
 
-def cut(program: Program, layout: RegisterLayout) -> list[tuple[Segment, WarpCode]]:
+def cut(program: Program, layout: RegisterLayout, module: ir.Module) -> list[tuple[Segment, WarpCode]]:
     """Cut a program into segments: as long as steps can be compiled and stay in one block. Each has its code."""
     pieces: list[tuple[Segment, WarpCode]] = []
     ends, steps = program.ends, program.steps
-    start, stored, code = 0, False, WarpCode(layout)
+    start, stored, code = 0, False, None
+
+    def close(end: int, *, is_whole: bool = False) -> None:
+        nonlocal code
+        if code is not None:
+            pieces.append((Segment(start, end, code.function.name, int(stored), is_whole), code))
+        code = None
+
     for at, step in enumerate(steps):
         action: Action = step.action
         stores = isinstance(action, MemoryStore | AsyncCopy) or is_matrix_store(action)
         breaks = action.is_collective or stores or (isinstance(action, MemoryLoad) and stored)
-        if start < at and (breaks or ends[at] != ends[start]):
-            pieces.append((_segment(start, at, stores=stored), code))
-            start, stored, code = at, False, WarpCode(layout)
-        fits = isinstance(action, COMPILED) and not action.ends_block
+        if code is not None and (breaks or ends[at] != ends[start]):
+            close(at)
+        if code is None:
+            start, stored = at, False
+        if not isinstance(action, COMPILED) or action.ends_block:
+            close(at)
+            continue
+        code = code or WarpCode(layout, module)
         try:
-            if fits:
-                code.step(at, step)
-        except UnsupportedStep:  # behind some of its code
-            fits, code = False, WarpCode(layout)
+            code.step(at, step)
+        except UnsupportedStep:  # it has left some of its code
+            del module.globals[code.function.name]
+            code = WarpCode(layout, module) if start < at else None
             for earlier in range(start, at):
                 code.step(earlier, steps[earlier])
-        stored = stored or (fits and stores)
-        end = at + fits
-        if not fits or action.is_collective:
-            if start < end:
-                pieces.append((_segment(start, end, stores=stored, is_whole=fits), code))
-            start, stored, code = at + 1, False, WarpCode(layout)
-    if start < len(steps):
-        pieces.append((_segment(start, len(steps), stores=stored), code))
+            close(at)
+            continue
+        stored |= stores
+        if action.is_collective:
+            close(at + 1, is_whole=True)
+    close(len(steps))
     return pieces
-
-
-def _segment(start: int, end: int, *, stores: bool, is_whole: bool = False) -> Segment:
-    return Segment(start, end, f"segment{start}", int(stores), is_whole)
 
 
 def is_matrix_store(action: Action) -> bool:
@@ -132,48 +139,11 @@ def chains(program: Program, runs: dict[int, tuple[int, ...]]) -> set[int]:
 
 def generate(program: Program, layout: RegisterLayout) -> GeneratedModule:
     """The LLVM module of a program's segments."""
-    used: set[str] = set()
-    helpers: set[Helper] = set()
-    functions = []
-    pieces = cut(program, layout)
-    by_last = {segment.end - 1: (segment, code) for segment, code in pieces}
+    module, helpers = ir.Module("segments"), set[Helper]()
+    pieces = cut(program, layout, module)
+    by_last = {segment.end - 1: code for segment, code in pieces}
     for last, live in live_after(program):
-        if last not in by_last:
-            continue
-        segment, code = by_last[last]
-        code.finish(live)
-        used |= code.ir.declarations
-        helpers |= code.helpers
-        functions.append(FUNCTION.format(name=segment.name, body="\n".join(code.ir.lines)))
-    parts = [*sorted(used), DECLARED, *map(declaration, sorted(helpers)), *reversed(functions)]
-    text = "\n".join([*parts, '!0 = !{!"branch_weights", i32 1, i32 1000}', ""])
-    return GeneratedModule([segment for segment, _ in pieces], text, helper_texts(helpers))
-
-
-FUNCTION = """
-define void @{name}(ptr noalias %context, ptr noalias %rows, ptr noalias %masks, i64 %count) {{
-entry:
-  %addresses = alloca <32 x i64>, align 256
-  %items = alloca [8 x <32 x i64>], align 256
-  %src_bytes = alloca <32 x i32>, align 256
-  %registers = load ptr, ptr %context
-  %stride_at = getelementptr i64, ptr %context, i64 1
-  %stride = load i64, ptr %stride_at
-  br label %loop
-loop:
-  %index = phi i64 [0, %entry], [%index_after, %next]
-  %row_at = getelementptr i64, ptr %rows, i64 %index
-  %row = load i64, ptr %row_at
-  %mask_at = getelementptr i32, ptr %masks, i64 %index
-  %mask = load i32, ptr %mask_at
-  %warp_offset = mul i64 %row, %stride
-  %warp = getelementptr i8, ptr %registers, i64 %warp_offset
-{body}
-  br label %next
-next:
-  %index_after = add i64 %index, 1
-  %more = icmp ult i64 %index_after, %count
-  br i1 %more, label %loop, label %done
-done:
-  ret void
-}}"""
+        if last in by_last:
+            by_last[last].finish(live)
+            helpers |= by_last[last].helpers
+    return GeneratedModule([segment for segment, _ in pieces], str(module), helpers)

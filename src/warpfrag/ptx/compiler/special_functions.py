@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from warpfrag.formats.number_formats import CANONICAL_NANS
-from warpfrag.ptx.compiler.ir_builder import FloatLanes, IntLanes, IRBuilder, float_splat, splat
+from warpfrag.ptx.compiler.ir_builder import FLOATS, I32, IRBuilder, Value, define, float_splat, splat, vector
 from warpfrag.ptx.semantics.special_functions import (
     COLUMN,
     DIGITS,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from warpfrag.ptx.program.attributes import Attributes
 
-UnaryFunction = Callable[[IRBuilder, IntLanes], IntLanes]
+UnaryFunction = Callable[[IRBuilder, Value], Value]
 SIGN, NAN, INFINITY, CODE_OF_1 = 0x80000000, CANONICAL_NANS["f32"], 0x7F800000, 0x3F800000
 MAGNITUDE = 0x7FFFFFFF  # all bits but the sign
 FRACTION, MIN_NORMAL, TWO_TO_126 = 0x007FFFFF, 0x00800000, 0x7E800000
@@ -42,17 +42,17 @@ BELOW_256, TWO_TO_28 = 0x437FFFFF, 0x4D800000
 # --- what functions are made of
 
 
-def scale(ir: IRBuilder, a: IntLanes, factor: float) -> IntLanes:
+def scale(ir: IRBuilder, a: Value, factor: float) -> Value:
     """f32 times a constant, rounded; a NaN becomes the canonical one."""
     return quiet(ir, ir.as_int(ir.fmul(ir.as_float(a), float_splat(factor, 32))))
 
 
-def quiet(ir: IRBuilder, a: IntLanes) -> IntLanes:
+def quiet(ir: IRBuilder, a: Value) -> Value:
     """The canonical NaN in the place of every other."""
     return ir.select_where("ugt", ir.and_(a, MAGNITUDE), INFINITY, NAN, a)
 
 
-def parabola(ir: IRBuilder, function: str, digits: IntLanes) -> FloatLanes:
+def parabola(ir: IRBuilder, function: str, digits: Value) -> Value:
     """The unit's result before it is truncated, as float64: c0 + c1 * x + c2 * square(x)."""
     segment, x = ir.lshr(digits, DIGITS), ir.and_(digits, (1 << DIGITS) - 1)
     square = splat(0, 32)
@@ -61,14 +61,14 @@ def parabola(ir: IRBuilder, function: str, digits: IntLanes) -> FloatLanes:
         more = ir.add(square, ir.add(low, 1 << 2 * place - COLUMN))
         square = ir.select_where("ne", ir.and_(x, 1 << place), 0, more, square)
     c0, c1, c2 = (
-        ir.gather_doubles(f"unit.{function}.{index}", column.tolist(), segment)
+        ir.gather(f"unit.{function}.{index}", FLOATS[64], column.tolist(), segment)
         for index, column in enumerate(coefficients()[function])
     )
-    total = ir.fadd(c0, ir.fmul(c1, ir.int_to_float(x, 64, signed=False)))
-    return ir.fadd(total, ir.fmul(c2, ir.int_to_float(square, 64, signed=False)))
+    total = ir.fadd(c0, ir.fmul(c1, ir.to_float(x, 64, signed=False)))
+    return ir.fadd(total, ir.fmul(c2, ir.to_float(square, 64, signed=False)))
 
 
-def truncate(ir: IRBuilder, units: FloatLanes, encoding: FloatEncoding = SINGLE) -> IntLanes:
+def truncate(ir: IRBuilder, units: Value, encoding: FloatEncoding = SINGLE) -> Value:
     """Codes of what a parabola gives: its leading bits, the others dropped."""
     codes = ir.resize(ir.lshr(ir.as_int(units), 52 - encoding.fraction), 32)
     codes = ir.sub(codes, 1023 - encoding.bias + PLACES << encoding.fraction)
@@ -76,16 +76,14 @@ def truncate(ir: IRBuilder, units: FloatLanes, encoding: FloatEncoding = SINGLE)
     return ir.select(zero, splat(0, 32), codes)
 
 
-def fields(
-    ir: IRBuilder, a: IntLanes, encoding: FloatEncoding = SINGLE
-) -> tuple[IntLanes, IntLanes, IntLanes, IntLanes]:
+def fields(ir: IRBuilder, a: Value, encoding: FloatEncoding = SINGLE) -> tuple[Value, Value, Value, Value]:
     """Sign, magnitude, exponent field and fraction."""
     magnitude = ir.and_(a, MAGNITUDE)
     fraction = ir.and_(magnitude, (1 << encoding.fraction) - 1)
     return ir.and_(a, SIGN), magnitude, ir.lshr(magnitude, encoding.fraction), fraction
 
 
-def absolute_double(ir: IRBuilder, a: IntLanes, limit: int) -> FloatLanes:
+def absolute_double(ir: IRBuilder, a: Value, limit: int) -> Value:
     """Magnitudes of f32 as float64, none above that of the code `limit`."""
     magnitude = ir.minimum(ir.and_(a, MAGNITUDE), limit, signed=False)
     return ir.fpext(ir.as_float(magnitude), 64)
@@ -94,7 +92,7 @@ def absolute_double(ir: IRBuilder, a: IntLanes, limit: int) -> FloatLanes:
 # --- the functions of the unit
 
 
-def rcp(ir: IRBuilder, a: IntLanes, encoding: FloatEncoding = SINGLE) -> IntLanes:
+def rcp(ir: IRBuilder, a: Value, encoding: FloatEncoding = SINGLE) -> Value:
     """The unit's 1 / x; results below the smallest normal number are zero."""
     sign, magnitude, exponent, fraction = fields(ir, a, encoding)
     exponent_code = ir.shl(ir.sub(exponent, encoding.bias), encoding.fraction)
@@ -106,7 +104,7 @@ def rcp(ir: IRBuilder, a: IntLanes, encoding: FloatEncoding = SINGLE) -> IntLane
     return ir.select_where("ugt", magnitude, encoding.infinity, NAN, ir.or_(result, sign))
 
 
-def _root(ir: IRBuilder, function: str, a: IntLanes, encoding: FloatEncoding = SINGLE) -> tuple[IntLanes, IntLanes]:
+def _root(ir: IRBuilder, function: str, a: Value, encoding: FloatEncoding = SINGLE) -> tuple[Value, Value]:
     """The root of the significand, and half the exponent, for the caller to add or subtract."""
     _, _, exponent, fraction = fields(ir, a, encoding)
     parity = ir.and_(ir.add(exponent, 1), 1)  # of the exponent without its bias, which is not even
@@ -118,7 +116,7 @@ def _root(ir: IRBuilder, function: str, a: IntLanes, encoding: FloatEncoding = S
     return result, ir.shl(half, encoding.fraction)
 
 
-def rsqrt(ir: IRBuilder, a: IntLanes, encoding: FloatEncoding = SINGLE) -> IntLanes:
+def rsqrt(ir: IRBuilder, a: Value, encoding: FloatEncoding = SINGLE) -> Value:
     """1 / sqrt(x); NaN for negative numbers and NaNs."""
     result = ir.select_where("eq", a, encoding.infinity, 0, ir.sub(*_root(ir, "rsqrt", a, encoding)))
     result = ir.select_where("ugt", a, encoding.infinity, NAN, result)
@@ -126,7 +124,7 @@ def rsqrt(ir: IRBuilder, a: IntLanes, encoding: FloatEncoding = SINGLE) -> IntLa
     return ir.select_where("ult", magnitude, 1 << encoding.fraction, ir.or_(sign, encoding.infinity), result)
 
 
-def sqrt(ir: IRBuilder, a: IntLanes) -> IntLanes:
+def sqrt(ir: IRBuilder, a: Value) -> Value:
     """The unit's square root of x."""
     result = ir.select_where("eq", a, INFINITY, INFINITY, ir.add(*_root(ir, "sqrt", a)))
     result = ir.select_where("ugt", a, INFINITY, NAN, result)
@@ -134,10 +132,10 @@ def sqrt(ir: IRBuilder, a: IntLanes) -> IntLanes:
     return ir.select_where("ult", magnitude, MIN_NORMAL, sign, result)
 
 
-def ex2(ir: IRBuilder, a: IntLanes) -> IntLanes:
+def ex2(ir: IRBuilder, a: Value) -> Value:
     """The unit's 2 to the power of x."""
     scaled = ir.fmul(absolute_double(ir, a, BELOW_256), float_splat(2.0**23))
-    digits = ir.float_to_int(scaled, 32, signed=True)
+    digits = ir.to_int(scaled, 32, signed=True)
     behind = ir.and_(digits, FRACTION)
     negative = ir.select_where("ne", behind, 0, ir.not_(digits), ir.neg(digits))
     digits = ir.select_where("slt", a, 0, negative, digits)
@@ -149,12 +147,12 @@ def ex2(ir: IRBuilder, a: IntLanes) -> IntLanes:
     return ir.select_where("ugt", ir.and_(a, MAGNITUDE), INFINITY, NAN, result)
 
 
-def lg2(ir: IRBuilder, a: IntLanes) -> IntLanes:
+def lg2(ir: IRBuilder, a: Value) -> Value:
     """The unit's logarithm of x to base 2."""
     _, magnitude, exponent, fraction = fields(ir, a)
-    whole = ir.int_to_float(ir.sub(exponent, 127), 64, signed=True)
+    whole = ir.to_float(ir.sub(exponent, 127), 64, signed=True)
     total = ir.fadd(parabola(ir, "lg2", fraction), ir.fmul(whole, float_splat(2.0**PLACES)))
-    total = ir.floor(ir.fmul(total, float_splat(2.0**-DROPPED)))
+    total = ir.intrinsic("floor", ir.fmul(total, float_splat(2.0**-DROPPED)))
     below = ir.fcmp("olt", total, float_splat(0.0))
     complement = ir.fsub(float_splat(-1.0), total)
     total = ir.select(below, complement, total)
@@ -166,13 +164,13 @@ def lg2(ir: IRBuilder, a: IntLanes) -> IntLanes:
     return ir.select_where("ult", magnitude, MIN_NORMAL, INFINITY | SIGN, result)
 
 
-def _sine(ir: IRBuilder, a: IntLanes, quarters: int, sign: IntLanes) -> IntLanes:
+def _sine(ir: IRBuilder, a: Value, quarters: int, sign: Value) -> Value:
     """The sine so many quarters of a turn on: the number of turns is a product truncated to 24 bits."""
     product = ir.as_int(ir.fmul(absolute_double(ir, a, TWO_TO_28), float_splat(TURNS)))
     kept = ir.as_float(ir.and_(product, -1 << 52 - 23))
-    turns = ir.floor(ir.fmul(kept, float_splat(2.0**25)))
-    whole = ir.fmul(ir.floor(ir.fmul(turns, float_splat(2.0**-25))), float_splat(2.0**25))
-    phase = ir.float_to_int(ir.fsub(turns, whole), 32, signed=True)
+    turns = ir.intrinsic("floor", ir.fmul(kept, float_splat(2.0**25)))
+    whole = ir.fmul(ir.intrinsic("floor", ir.fmul(turns, float_splat(2.0**-25))), float_splat(2.0**25))
+    phase = ir.to_int(ir.fsub(turns, whole), 32, signed=True)
     phase = ir.add(phase, quarters << 23)
     digits = ir.select_where("ne", ir.and_(phase, 1 << 23), 0, ir.not_(phase), phase)
     result = truncate(ir, parabola(ir, "sin", ir.and_(digits, FRACTION)))
@@ -180,17 +178,17 @@ def _sine(ir: IRBuilder, a: IntLanes, quarters: int, sign: IntLanes) -> IntLanes
     return ir.select_where("uge", ir.and_(a, MAGNITUDE), INFINITY, NAN, ir.or_(result, sign))
 
 
-def sin(ir: IRBuilder, a: IntLanes) -> IntLanes:
+def sin(ir: IRBuilder, a: Value) -> Value:
     """The sine of x, which the unit takes in turns."""
     return _sine(ir, a, 0, ir.and_(a, SIGN))
 
 
-def cos(ir: IRBuilder, a: IntLanes) -> IntLanes:
+def cos(ir: IRBuilder, a: Value) -> Value:
     """The cosine of x: the sine a quarter of a turn on."""
     return _sine(ir, a, 1, splat(0, 32))
 
 
-def tanh(ir: IRBuilder, a: IntLanes) -> IntLanes:
+def tanh(ir: IRBuilder, a: Value) -> Value:
     """The unit's hyperbolic tangent; nothing is flushed."""
     sign, magnitude, exponent, fraction = fields(ir, a)
     first = min(TANH_DIGITS)
@@ -199,8 +197,8 @@ def tanh(ir: IRBuilder, a: IntLanes) -> IntLanes:
     lengths = [*TANH_DIGITS.values()]  # of the digits that choose a segment, by binade
     ends = accumulate(1 << length for length in lengths)
     starts = [end - (1 << length) << DIGITS for end, length in zip(ends, lengths, strict=True)]
-    start = ir.gather_ints("unit.tanh.first", starts, binade)
-    shift = ir.gather_ints("unit.tanh.shift", [23 - DIGITS - length for length in lengths], binade)
+    start = ir.gather("unit.tanh.first", I32, starts, binade)
+    shift = ir.gather("unit.tanh.shift", I32, [23 - DIGITS - length for length in lengths], binade)
     digits = ir.add(start, ir.lshr(fraction, shift))
     result = truncate(ir, parabola(ir, "tanh", digits))
     result = ir.select_where("ult", magnitude, first << 23, magnitude, result)
@@ -214,7 +212,7 @@ def tanh(ir: IRBuilder, a: IntLanes) -> IntLanes:
 def rescaled(function: UnaryFunction, back: UnaryFunction) -> UnaryFunction:
     """The unit on a subnormal input scaled up by 2**24, and its result scaled `back`."""
 
-    def build(ir: IRBuilder, a: IntLanes) -> IntLanes:
+    def build(ir: IRBuilder, a: Value) -> Value:
         magnitude = ir.and_(a, MAGNITUDE)
         normal = ir.select_where("ult", magnitude, MIN_NORMAL, scale(ir, a, 2.0**24), a)
         result = function(ir, normal)
@@ -223,7 +221,7 @@ def rescaled(function: UnaryFunction, back: UnaryFunction) -> UnaryFunction:
     return build
 
 
-def plain_ex2(ir: IRBuilder, a: IntLanes) -> IntLanes:
+def plain_ex2(ir: IRBuilder, a: Value) -> Value:
     """A result that would be subnormal is the square of that of a / 2."""
     low = ir.fcmp("olt", ir.as_float(a), float_splat(-126.0, 32))
     result = ex2(ir, ir.select(low, scale(ir, a, 0.5), a))
@@ -231,7 +229,7 @@ def plain_ex2(ir: IRBuilder, a: IntLanes) -> IntLanes:
     return ir.select(low, quiet(ir, ir.as_int(ir.fmul(root, root))), result)
 
 
-def plain_rcp(ir: IRBuilder, a: IntLanes) -> IntLanes:
+def plain_rcp(ir: IRBuilder, a: Value) -> Value:
     """An input at either end is scaled to the middle, and its result with it."""
     magnitude = ir.and_(a, MAGNITUDE)
     factor_code = ir.select_where("ult", magnitude, MIN_NORMAL, TWO_TO_24, splat(CODE_OF_1, 32))
@@ -242,12 +240,12 @@ def plain_rcp(ir: IRBuilder, a: IntLanes) -> IntLanes:
     return quiet(ir, ir.as_int(ir.fmul(factor, result)))
 
 
-def is_large(ir: IRBuilder, magnitude: IntLanes) -> IntLanes:
+def is_large(ir: IRBuilder, magnitude: Value) -> Value:
     """Whether the reciprocal would be subnormal: above 2**126, infinity included."""
     return ir.and_(ir.icmp("ugt", magnitude, TWO_TO_126), ir.icmp("ule", magnitude, INFINITY))
 
 
-def minus_24(ir: IRBuilder, a: IntLanes) -> IntLanes:
+def minus_24(ir: IRBuilder, a: Value) -> Value:
     """f32 minus 24: takes the scaling by 2**24 out of a logarithm."""
     return quiet(ir, ir.as_int(ir.fadd(ir.as_float(a), float_splat(-24.0, 32))))
 
@@ -267,17 +265,18 @@ WITHOUT_FTZ: dict[str, UnaryFunction] = {
 }
 
 
-def call(ir: IRBuilder, name: str, function: UnaryFunction, a: IntLanes) -> IntLanes:
+def call(ir: IRBuilder, name: str, function: UnaryFunction, a: Value) -> Value:
     """Call one of these functions, which the module of the kernel gets once."""
-    body = IRBuilder()
-    result = function(body, IntLanes("%a", 32))
-    return ir.call_once(name, body, result, a)
+    if name not in ir.module.globals:
+        with define(ir.module, name, vector(32), vector(32), attribute="noinline") as (body, argument):
+            body.ret(function(body, argument))
+    return ir.call_named(name, vector(32), a)
 
 
 def on_f16(function: UnaryFunction) -> UnaryFunction:
     """The unit on f16: its result for the same number in f32, truncated; what is too large is infinite."""
 
-    def build(ir: IRBuilder, a: IntLanes) -> IntLanes:
+    def build(ir: IRBuilder, a: Value) -> Value:
         halves = ir.as_float(ir.resize(a, 16))
         result = function(ir, ir.as_int(ir.fpext(halves, 32)))
         rounded = ir.fptrunc(ir.as_float(result), 16)
@@ -296,14 +295,12 @@ def on_bf16(function: UnaryFunction) -> UnaryFunction:
     return lambda ir, a: ir.lshr(function(ir, ir.shl(a, 16)), 16)
 
 
-def on_upper_words(function: Callable[[IRBuilder, IntLanes, FloatEncoding], IntLanes]) -> UnaryFunction:
+def on_upper_words(function: Callable[[IRBuilder, Value, FloatEncoding], Value]) -> UnaryFunction:
     """The unit on upper attributes of f64."""
     return lambda ir, a: function(ir, a, UPPER)
 
 
-def lower_approximate(
-    ir: IRBuilder, attributes: Attributes, operands: Sequence[IntLanes]
-) -> tuple[IntLanes, ...] | None:
+def lower_approximate(ir: IRBuilder, attributes: Attributes, operands: Sequence[Value]) -> tuple[Value, ...] | None:
     """The .approx functions, but for the sequence of rsqrt on f64."""
     kind, name, a = attributes.types[0], f"unit.{attributes.opcode}", operands[0]
     if kind.name == "f32":
@@ -324,7 +321,7 @@ def lower_approximate(
     return (ir.resize(total, kind.bits),)
 
 
-def quotient_factors(ir: IRBuilder, attributes: Attributes, a: IntLanes, b: IntLanes) -> list[IntLanes]:
+def quotient_factors(ir: IRBuilder, attributes: Attributes, a: Value, b: Value) -> list[Value]:
     """The unit's 1 / b, and a; .full scales a large b down first, and without ftz a subnormal b is scaled up."""
     magnitude = ir.and_(b, MAGNITUDE)
     if attributes.accuracy == "full":

@@ -1,17 +1,34 @@
-"""The tags of stores in LLVM assembly: what `interpreter.store_tags` does, for one warp.
+"""LLVM functions that tag stores, as `interpreter.store_tags` does, for one warp.
 
 A helper that stores calls `tagged_B_C` in place of the mover `store_B_C` (B bits, C elements of a lane): it tags the
-words of all lanes, moves the data, and reads it again where two lanes may have met at one address: where a word had the
+words of all lanes, moves the data, and reads it again if two lanes may have stored to one address: if a word had the
 tag of this warp already. Lanes that store one line are tagged by vectors: their addresses are consecutive, or those of
-an aligned line in another order (lane times size, xor a constant, as swizzles give it). Only where a tag is that of
-somebody else, whom nothing orders, bytes are compared.
+an aligned line in another order (lane times size, xor a constant, as swizzles give it). Bytes are compared only if a
+tag belongs to another warp that no barrier orders.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from llvmlite import ir
+
 from warpfrag.layout.coordinates import LANES
-from warpfrag.ptx.compiler import context
-from warpfrag.ptx.compiler.ir_builder import next_lane_lines, splat_lines
+from warpfrag.ptx.compiler import context as words
+from warpfrag.ptx.compiler.ir_builder import (
+    I1,
+    I8,
+    I32,
+    I64,
+    POINTER,
+    VOID,
+    IRBuilder,
+    Variable,
+    constant,
+    define,
+    integers,
+    vector,
+)
 from warpfrag.ptx.interpreter.store_tags import (
     BLOCK_FIELD,
     INTERVAL_SHIFT,
@@ -22,322 +39,181 @@ from warpfrag.ptx.interpreter.store_tags import (
 )
 from warpfrag.ptx.program.inexact import InexactCause
 
-TAG_ARGUMENTS = "i64 %shadow, i64 %mine, i64 %across, ptr %cause"
-PARAMETERS = f"i32 %part, ptr %places, i64 %delta, ptr %items, {TAG_ARGUMENTS}"
-LANE_NUMBERS = "<" + ", ".join(f"i64 {lane}" for lane in range(LANES)) + ">"
-
-# Orders what a block stores from now on behind all that it stored (`across` 0), or that any block did.
-END_WAIT = f"""
-define void @end_wait(ptr %context, i64 %row, i32 %mask, i64 %across) {{
-entry:
-  %is_none = icmp eq i32 %mask, 0
-  br i1 %is_none, label %done, label %start
-start:
-  %writers_at = getelementptr i64, ptr %context, i64 {context.WRITERS}
-  %writers = load ptr, ptr %writers_at
-  %count_at = getelementptr i64, ptr %context, i64 {context.BLOCK_WARPS}
-  %count = load i64, ptr %count_at
-  %rest = urem i64 %row, %count
-  %first = sub i64 %row, %rest
-  %end = add i64 %first, %count
-  br label %loop
-loop:
-  %index = phi i64 [%first, %start], [%after, %loop]
-  %at = getelementptr i64, ptr %writers, i64 %index
-  %tag = load i64, ptr %at
-  %later = add i64 %tag, {1 << INTERVAL_SHIFT}
-  %marked = or i64 %later, %across
-  store i64 %marked, ptr %at
-  %after = add i64 %index, 1
-  %more = icmp ult i64 %after, %end
-  br i1 %more, label %loop, label %done
-done:
-  ret void
-}}"""
+TAGGED_TYPES = (I32, POINTER, I64, POINTER, I64, I64, I64, POINTER)
+"""Of `tagged_B_C`: those of a mover (lanes, addresses, what is added to them, data) and those of `Writer`."""
 
 
-def tag_arguments(shadow: str, *, is_shared: bool) -> str:
-    """Lines that make the arguments of a tagged store: `shadow` is the address of the tag of address 0."""
-    return f"""{shadow}
-  %writers_at = getelementptr i64, ptr %context, i64 {context.WRITERS}
-  %writers = load ptr, ptr %writers_at
-  %mine_at = getelementptr i64, ptr %writers, i64 %row
-  %mine = load i64, ptr %mine_at
-  %has_waited = icmp slt i64 %mine, 0
-  %across = select i1 %has_waited, i64 0, i64 {0 if is_shared else BLOCK_FIELD}
-  %causes_at = getelementptr i64, ptr %context, i64 {context.STEP_CAUSES}
-  %causes = load ptr, ptr %causes_at
-  %cause = getelementptr i8, ptr %causes, i64 %step"""
+class Writer(NamedTuple):
+    """The warp that stores: the address of the tag of address 0, its own tag, the field of its block, its causes."""
+
+    shadow: ir.Value
+    tag: ir.Value
+    across: ir.Value  # 0 if all that other blocks stored is ordered
+    cause: ir.Value
+
+    def tags_at(self, b: IRBuilder, address: ir.Value) -> ir.Value:
+        """Return the address of the tag of a word."""
+        return b.inttoptr(b.add(self.shadow, b.shl(address, 1)), POINTER)
+
+    def is_foreign(self, b: IRBuilder, tags: ir.Value, masks: ir.Value | int) -> ir.Value:
+        """Return True where bytes of `masks` have a tag of another warp that nothing orders."""
+        mine, across = self.tag, self.across
+        if isinstance(tags.type, ir.VectorType):
+            mine, across = (b.broadcast(value, tags.type.count) for value in (mine, across))
+        changed = b.xor(tags, mine)
+        is_near = b.and_(b.icmp("ult", changed, 1 << INTERVAL_SHIFT), b.icmp("ne", b.and_(changed, WARP_FIELD), 0))
+        is_far = b.icmp("ne", b.and_(changed, across), 0)
+        return b.and_(b.or_(is_near, is_far), b.icmp("ne", b.and_(tags, masks), 0))
+
+    def merged(self, b: IRBuilder, tag: ir.Value, mask: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """Return the tag of a word after a store of some of its bytes, and those that the warp had stored before."""
+        is_own = b.icmp("ule", b.xor(tag, self.tag), WORD_BYTES)
+        kept = b.select(is_own, tag, self.tag)
+        return b.or_(kept, mask), b.and_(kept, mask)
+
+    def note(self, b: IRBuilder, cause: InexactCause) -> None:
+        """Note why the result may differ from a GPU's."""
+        b.store(b.or_(b.load(self.cause, typ=I8), int(cause)), self.cause)
 
 
-def foreign_lines(name: str, count: int, tags: str, masks: str) -> str:
-    """Lines that set %name, <count x i1>: where bytes of `masks` have the tag of somebody whom nothing orders."""
-    kind = f"<{count} x i64>"
-    return f"""  %{name}_x = xor {kind} {tags}, %mines{count}
-  %{name}_same = icmp ult {kind} %{name}_x, splat (i64 {1 << INTERVAL_SHIFT})
-  %{name}_warp = and {kind} %{name}_x, splat (i64 {WARP_FIELD})
-  %{name}_other = icmp ne {kind} %{name}_warp, zeroinitializer
-  %{name}_near = and <{count} x i1> %{name}_same, %{name}_other
-  %{name}_block = and {kind} %{name}_x, %fields{count}
-  %{name}_far = icmp ne {kind} %{name}_block, zeroinitializer
-  %{name}_either = or <{count} x i1> %{name}_near, %{name}_far
-  %{name}_held = and {kind} {tags}, {masks}
-  %{name}_touched = icmp ne {kind} %{name}_held, zeroinitializer
-  %{name} = and <{count} x i1> %{name}_either, %{name}_touched"""
+def writer_of(
+    b: IRBuilder, context: ir.Value, row: ir.Value, at: ir.Value, shadow: ir.Value, *, is_shared: bool
+) -> Writer:
+    """Return the warp of a row."""
+    tag = b.element(b.element(context, words.WRITERS, POINTER), row)
+    has_waited = b.icmp("slt", tag, 0)
+    across = b.select(has_waited, constant(I64, 0), constant(I64, 0 if is_shared else BLOCK_FIELD))
+    return Writer(shadow, tag, across, b.at(b.element(context, words.STEP_CAUSES, POINTER), at, I8))
+
+
+def define_end_wait(module: ir.Module) -> None:
+    """Define `end_wait(context, row, mask, across)`: it orders later stores of the warp's block after earlier ones.
+
+    They are the stores of the block (`across` is 0), or of all blocks.
+    """
+    with define(module, "end_wait", VOID, POINTER, I64, I32, I64) as (b, context, row, mask, across):
+        with b.if_then(b.icmp("eq", mask, 0)):
+            b.ret_void()
+        count = b.element(context, words.BLOCK_WARPS)
+        first = b.sub(row, b.urem(row, count))
+        with b.count_to(b.add(first, count), first) as index:
+            place = b.at(b.element(context, words.WRITERS, POINTER), index)
+            b.store(b.or_(b.add(b.load(place, typ=I64), 1 << INTERVAL_SHIFT), across), place)
 
 
 def store_order(size: int) -> list[int]:
-    """The lanes of a warp in the order in which they store so many bytes each: who stays comes last."""
+    """Return the lanes of a warp in the order in which they store `size` bytes each: the one that remains is last."""
     together = min(LANES, SERVED_BYTES // size)
     return [lane ^ (together - 1) for lane in range(LANES)]
 
 
-def tagged_text(bits: int, count: int, cause: InexactCause) -> str:
-    """The functions of a tagged store; the mover is in the same module.
+def own_element(b: IRBuilder, items: ir.Value, bits: int, index: int, lane: ir.Value | int) -> ir.Value:
+    """Return the address of an element of a lane's data."""
+    return b.at(b.at(items, LANES * bits // 8 * index, I8), lane, ir.IntType(bits))
 
-    `cause` is what it means if lanes of one instruction store different bytes to one address.
+
+def define_tagged(module: ir.Module, bits: int, count: int, cause: InexactCause) -> None:
+    """Define `tagged_B_C`; the mover is in the same module.
+
+    `cause` is noted if lanes of one instruction store different bytes to one address.
     """
-    size = bits // 8 * count
-    is_narrow = size < WORD
-    words = max(1, size // WORD)  # of a lane
-    line_words = LANES * size // WORD
-    width = min(line_words, LANES)
-    vectors = range(line_words // width)
-    splats = "\n".join(
-        splat_lines(f"{name}{tags}", scalar, count=tags)
-        for tags in sorted({words, width})
-        for name, scalar in {"mines": "%mine", "fields": "%across", "owns": "%own"}.items()
-    )
-    checks = "\n".join(
-        f"""  %line_at{index} = getelementptr i64, ptr %line_tags, i64 {index * width}
-  %line_before{index} = load <{width} x i64>, ptr %line_at{index}, align 8
-{foreign_lines(f"line_foreign{index}", width, f"%line_before{index}", f"splat (i64 {WORD_BYTES})")}
-  %line_any{index + 1} = or <{width} x i1> %line_foreign{index}, %line_any{index}"""
-        for index in vectors
-    )
-    stores = "\n".join(f"  store <{width} x i64> %owns{width}, ptr %line_at{index}, align 8" for index in vectors)
-    return f"""{resolve_text(bits, count)}
-define internal void @tagged_{bits}_{count}({PARAMETERS}) {{
-entry:
-  %own = or i64 %mine, {WORD_BYTES}
-{splats}
-  %all = load <32 x i64>, ptr %places, align 8
-  %begin = load i64, ptr %places
-{splat_lines("begins", "%begin")}
-  %distances = mul <32 x i64> {LANE_NUMBERS}, splat (i64 {size})
-  %in_line = add <32 x i64> %begins, %distances
-  %apart = xor <32 x i64> %all, %in_line
-  %any_apart = call i64 @llvm.vector.reduce.or.v32i64(<32 x i64> %apart)
-  %follows = icmp eq i64 %any_apart, 0
-  %is_whole = icmp eq i32 %part, -1
-  %is_row = and i1 %follows, %is_whole
-  %begin_rest = and i64 %begin, {WORD - 1 if is_narrow else 0}
-  %is_aligned = icmp eq i64 %begin_rest, 0
-  %is_line = and i1 %is_row, %is_aligned
-  br i1 %is_line, label %line, label %maybe_swizzled
-maybe_swizzled:
-  %differences = xor <32 x i64> %all, %begins
-  %off_line = xor <32 x i64> %differences, %distances
-  %any_off_line = call i64 @llvm.vector.reduce.or.v32i64(<32 x i64> %off_line)
-  %is_swizzled = icmp eq i64 %any_off_line, 0
-  %is_permuted = and i1 %is_swizzled, %is_whole
-  br i1 %is_permuted, label %line, label %lanes
-line:
-  %line_size = phi i64 [-1, %entry], [{-LANES * size}, %maybe_swizzled]
-  %line_begin = and i64 %begin, %line_size
-  %line_twice = shl i64 %line_begin, 1
-  %line_address = add i64 %shadow, %line_twice
-  %line_tags = inttoptr i64 %line_address to ptr
-  %line_any0 = bitcast i{width} 0 to <{width} x i1>
-{checks}
-  %line_bits = bitcast <{width} x i1> %line_any{len(vectors)} to i{width}
-  %is_met = icmp ne i{width} %line_bits, 0
-  br i1 %is_met, label %lanes, label %own_line
-own_line:
-{stores}
-  call void @store_{bits}_{count}(i32 %part, ptr %places, i64 %delta, ptr %items)
-  ret void
-lanes:
-  %left = phi i32 [%part, %maybe_swizzled], [%part, %line], [%left_after, %met], [%left_after, %free]
-  %may_repeat = phi i1 [false, %maybe_swizzled], [false, %line], [true, %met], [%may_repeat_after, %free]
-  %more = icmp ne i32 %left, 0
-  br i1 %more, label %next_lane, label %move
-next_lane:
-{next_lane_lines("left", "places", "place")}
-  %word = and i64 %place, -4
-  %twice = shl i64 %word, 1
-  %address = add i64 %shadow, %twice
-  %tags_at = inttoptr i64 %address to ptr
-  %tags = load <{words} x i64>, ptr %tags_at, align 8
-{narrow_mask(size) if is_narrow else ""}
-{foreign_lines("foreign", words, "%tags", "%masks" if is_narrow else f"splat (i64 {WORD_BYTES})")}
-  %foreign_bits = bitcast <{words} x i1> %foreign to i{words}
-  %is_foreign = icmp ne i{words} %foreign_bits, 0
-  br i1 %is_foreign, label %met, label %free
-met:
-  call void @resolve_{bits}_{count}(i32 %lane, i64 %place, i64 %delta, ptr %items, {TAG_ARGUMENTS})
-  br label %lanes
-free:
-{NARROW_TAG if is_narrow else wide_tag(words)}
-  %may_repeat_after = or i1 %may_repeat, %is_own
-  br label %lanes
-move:
-  call void @store_{bits}_{count}(i32 %part, ptr %places, i64 %delta, ptr %items)
-  br i1 %may_repeat, label %again, label %done
-again:
-  %again_left = phi i32 [%part, %move], [%again_left_after, %next_again]
-  %again_seen = phi i{bits} [0, %move], [%again_any, %next_again]
-  %again_more = icmp ne i32 %again_left, 0
-  br i1 %again_more, label %next_again, label %seen
-next_again:
-{next_lane_lines("again_left", "places", "again_place", prefix="again_")}
-  %again_start = add i64 %again_place, %delta
-{read_again(bits, count)}
-  br label %again
-seen:
-  %is_replaced = icmp ne i{bits} %again_seen, 0
-  br i1 %is_replaced, label %doubt, label %done
-doubt:
-  %causes_before = load i8, ptr %cause
-  %causes_after = or i8 %causes_before, {int(cause)}
-  store i8 %causes_after, ptr %cause
-  br label %done
-done:
-  ret void
-}}"""
+    size, element = bits // 8 * count, ir.IntType(bits)
+    define_resolve(module, bits, count)
+    with define(module, f"tagged_{bits}_{count}", VOID, *TAGGED_TYPES, attribute="nounwind") as (b, *arguments):
+        part, places, delta, items = mover = arguments[:4]
+        writer = Writer(*arguments[4:])
+        own = b.or_(writer.tag, WORD_BYTES)
+        tag_line(b, mover, writer, own, size, f"store_{bits}_{count}")
+        may_repeat = Variable(b, constant(I1, 0))
+        with b.each_bit(part) as lane:
+            place = b.element(places, lane)
+            tags_at = writer.tags_at(b, b.and_(place, -WORD))
+            lane_tags = vector(64, max(1, size // WORD))
+            tags = b.load(tags_at, typ=I64 if size < WORD else lane_tags, align=8)
+            mask = b.shl(constant(I64, (1 << size) - 1), b.and_(place, WORD - 1)) if size < WORD else WORD_BYTES
+            is_foreign = writer.is_foreign(b, tags, mask)
+            with b.if_else(is_foreign if size < WORD else b.any(is_foreign)) as (met, free):
+                with met:
+                    b.call_named(f"resolve_{bits}_{count}", VOID, lane, place, delta, items, *writer)
+                    may_repeat.set(1)
+                with free:
+                    if size < WORD:
+                        merged, repeated = writer.merged(b, tags, mask)
+                        is_own = b.icmp("ne", repeated, 0)
+                    else:
+                        merged = b.broadcast(own, lane_tags.count)
+                        is_own = b.any(b.icmp("eq", tags, merged))
+                    b.store(merged, tags_at, align=8)
+                    may_repeat.set(b.or_(may_repeat.get(), is_own))
+        b.call_named(f"store_{bits}_{count}", VOID, *mover)
+        with b.if_then(may_repeat.get()):
+            changed = Variable(b, constant(element, 0))
+            with b.each_bit(part) as lane:
+                start = b.inttoptr(b.add(b.element(places, lane), delta), POINTER)
+                for index in range(count):
+                    stored = b.load(b.at(start, index, element), typ=element, align=1)
+                    given = b.load(own_element(b, items, bits, index, lane), typ=element, align=1)
+                    changed.set(b.or_(changed.get(), b.xor(stored, given)))
+            with b.if_then(b.icmp("ne", changed.get(), 0)):
+                writer.note(b, cause)
 
 
-def wide_tag(words: int) -> str:
-    """Lines that tag the words of a lane; %is_own is whether its warp had stored some since the last barrier."""
-    return f"""  %own_tags = icmp eq <{words} x i64> %tags, %owns{words}
-  %own_bits = bitcast <{words} x i1> %own_tags to i{words}
-  %is_own = icmp ne i{words} %own_bits, 0
-  store <{words} x i64> %owns{words}, ptr %tags_at, align 8"""
+def tag_line(b: IRBuilder, mover: list[ir.Value], writer: Writer, own: ir.Value, size: int, store: str) -> None:
+    """Tag and store lanes that fill one line, by vectors, and return from the function; go on if they do not."""
+    part, places, _, _ = mover
+    every, begin = b.load(places, typ=vector(64), align=8), b.element(places, 0)
+    distances, begins = integers(size * lane for lane in range(LANES)), b.broadcast(begin)
+    is_line = b.icmp("eq", b.reduce("or", b.xor(every, b.add(begins, distances))), 0)
+    if size < WORD:
+        is_line = b.and_(is_line, b.icmp("eq", b.and_(begin, WORD - 1), 0))
+    is_swizzled = b.icmp("eq", b.reduce("or", b.xor(b.xor(every, begins), distances)), 0)
+    with b.if_then(b.and_(b.icmp("eq", part, -1), b.or_(is_line, is_swizzled))):
+        start = b.and_(begin, b.select(is_line, constant(I64, -1), constant(I64, -LANES * size)))
+        tags_at = writer.tags_at(b, start)
+        line_words = LANES * size // WORD
+        kind = vector(64, min(line_words, LANES))
+        pieces = [b.at(tags_at, first) for first in range(0, line_words, kind.count)]
+        is_foreign = constant(vector(1, kind.count), 0)
+        for piece in pieces:
+            is_foreign = b.or_(is_foreign, writer.is_foreign(b, b.load(piece, typ=kind, align=8), WORD_BYTES))
+        with b.if_then(b.not_(b.any(is_foreign))):
+            for piece in pieces:
+                b.store(b.broadcast(own, kind.count), piece, align=8)
+            b.call_named(store, VOID, *mover)
+            b.ret_void()
 
 
-def narrow_mask(size: int) -> str:
-    """Lines that make %masks of the bytes of a word that a lane stores, where it does not store all."""
-    return f"""  %in_word = and i64 %place, 3
-  %mask = shl i64 {(1 << size) - 1}, %in_word
-  %masks = insertelement <1 x i64> poison, i64 %mask, i64 0"""
-
-
-# The tag of a word that a lane stores a part of: bytes that its warp stored since the last barrier stay its own.
-NARROW_TAG = f"""  %tag = extractelement <1 x i64> %tags, i64 0
-  %difference = xor i64 %tag, %mine
-  %is_mine = icmp ule i64 %difference, {WORD_BYTES}
-  %kept = select i1 %is_mine, i64 %tag, i64 %mine
-  %repeated = and i64 %kept, %mask
-  %is_own = icmp ne i64 %repeated, 0
-  %merged = or i64 %kept, %mask
-  store i64 %merged, ptr %tags_at"""
-
-
-def read_again(bits: int, count: int) -> str:
-    """Lines that add to %again_seen what differs between a lane's data and memory, as %again_any."""
-    unit = bits // 8
-    lines, seen = [], "%again_seen"
-    for index in range(count):
-        name = "%again_any" if index == count - 1 else f"%again_any{index}"
-        lines.append(f"""  %again_address{index} = add i64 %again_start, {unit * index}
-  %again_at{index} = inttoptr i64 %again_address{index} to ptr
-  %again_memory{index} = load i{bits}, ptr %again_at{index}, align 1
-  %again_item{index} = getelementptr i8, ptr %items, i64 {LANES * unit * index}
-  %again_own{index} = getelementptr i{bits}, ptr %again_item{index}, i32 %again_lane
-  %again_code{index} = load i{bits}, ptr %again_own{index}, align 1
-  %again_x{index} = xor i{bits} %again_memory{index}, %again_code{index}
-  {name} = or i{bits} {seen}, %again_x{index}""")
-        seen = name
-    return "\n".join(lines)
-
-
-def resolve_text(bits: int, count: int) -> str:
-    """A function that tags the words of one lane, and compares the bytes that somebody else stored."""
+def define_resolve(module: ir.Module, bits: int, count: int) -> None:
+    """Define `resolve_B_C`, which tags the words of one lane, and compares the bytes that others have stored."""
     unit = bits // 8
     size = unit * count
-    mask = f"  %mask = shl i64 {(1 << size) - 1}, %in_word" if size < WORD else f"  %mask = or i64 {WORD_BYTES}, 0"
-    return f"""
-define internal void @resolve_{bits}_{count}(i32 %lane, i64 %place, i64 %delta, ptr %items, {TAG_ARGUMENTS}) noinline {{
-entry:
-  %lane_wide = zext i32 %lane to i64
-  %lane_bytes = mul i64 %lane_wide, {unit}
-  %in_word = and i64 %place, 3
-  %first = and i64 %place, -4
-{mask}
-  %own = or i64 %mine, %mask
-  br label %words
-words:
-  %index = phi i64 [0, %entry], [%index_after, %next]
-  %bytes_before = shl i64 %index, 2
-  %word = add i64 %first, %bytes_before
-  %twice = shl i64 %word, 1
-  %tag_address = add i64 %shadow, %twice
-  %tag_at = inttoptr i64 %tag_address to ptr
-  %tag = load i64, ptr %tag_at
-  %x = xor i64 %tag, %mine
-  %same = icmp ult i64 %x, {1 << INTERVAL_SHIFT}
-  %warp = and i64 %x, {WARP_FIELD}
-  %other = icmp ne i64 %warp, 0
-  %near = and i1 %same, %other
-  %block = and i64 %x, %across
-  %far = icmp ne i64 %block, 0
-  %either = or i1 %near, %far
-  %overlap = and i64 %tag, %mask
-  %touched = icmp ne i64 %overlap, 0
-  %is_foreign = and i1 %either, %touched
-  br i1 %is_foreign, label %bytes, label %free
-free:
-  %is_own = icmp ule i64 %x, {WORD_BYTES}
-  %kept = select i1 %is_own, i64 %tag, i64 %mine
-  %merged = or i64 %kept, %mask
-  store i64 %merged, ptr %tag_at
-  br label %next
-bytes:
-  %byte = phi i64 [0, %words], [%byte_after, %byte_next]
-  %seen = phi i8 [0, %words], [%seen_after, %byte_next]
-  %bit = lshr i64 %overlap, %byte
-  %low = and i64 %bit, 1
-  %is_met = icmp ne i64 %low, 0
-  br i1 %is_met, label %compare, label %byte_next
-compare:
-  %address = add i64 %word, %byte
-  %host = add i64 %address, %delta
-  %memory_at = inttoptr i64 %host to ptr
-  %memory = load i8, ptr %memory_at
-  %inside = sub i64 %address, %place
-  %element = udiv i64 %inside, {unit}
-  %rest = urem i64 %inside, {unit}
-  %element_bytes = mul i64 %element, {LANES * unit}
-  %in_element = add i64 %lane_bytes, %rest
-  %item = add i64 %element_bytes, %in_element
-  %new_at = getelementptr i8, ptr %items, i64 %item
-  %new = load i8, ptr %new_at
-  %differs = xor i8 %memory, %new
-  %seen_more = or i8 %seen, %differs
-  br label %byte_next
-byte_next:
-  %seen_after = phi i8 [%seen, %bytes], [%seen_more, %compare]
-  %byte_after = add i64 %byte, 1
-  %is_last = icmp eq i64 %byte_after, {WORD}
-  br i1 %is_last, label %compared, label %bytes
-compared:
-  %is_replaced = icmp ne i8 %seen_after, 0
-  br i1 %is_replaced, label %doubt, label %equal
-doubt:
-  %causes_before = load i8, ptr %cause
-  %causes_after = or i8 %causes_before, {int(InexactCause.OVERLAPPING_STORES)}
-  store i8 %causes_after, ptr %cause
-  store i64 %own, ptr %tag_at
-  br label %next
-equal:
-  %is_covered = icmp eq i64 %overlap, %mask
-  %stays = select i1 %is_covered, i64 %tag, i64 %own
-  store i64 %stays, ptr %tag_at
-  br label %next
-next:
-  %index_after = add i64 %index, 1
-  %more = icmp ult i64 %index_after, {max(1, size // WORD)}
-  br i1 %more, label %words, label %done
-done:
-  ret void
-}}"""
+    types = (I32, I64, I64, POINTER, *TAGGED_TYPES[4:])
+    with define(module, f"resolve_{bits}_{count}", VOID, *types, attribute="noinline") as (b, *arguments):
+        lane, place, delta, items = arguments[:4]
+        writer = Writer(*arguments[4:])
+        lane_start = b.mul(b.zext(lane, I64), unit)
+        mask = constant(I64, WORD_BYTES)
+        if size < WORD:
+            mask = b.shl(constant(I64, (1 << size) - 1), b.and_(place, WORD - 1))
+        own = b.or_(writer.tag, mask)
+        with b.count_to(max(1, size // WORD)) as index:
+            word = b.add(b.and_(place, -WORD), b.mul(index, WORD))
+            tag_at = writer.tags_at(b, word)
+            tag = b.load(tag_at, typ=I64)
+            with b.if_else(writer.is_foreign(b, tag, mask)) as (met, free):
+                with free:
+                    b.store(writer.merged(b, tag, mask)[0], tag_at)
+                with met:
+                    overlap, changed = b.and_(tag, mask), Variable(b, constant(I8, 0))
+                    with b.count_to(WORD) as byte, b.if_then(b.trunc(b.lshr(overlap, byte), I1)):
+                        address = b.add(word, byte)
+                        stored = b.load(b.inttoptr(b.add(address, delta), POINTER), typ=I8)
+                        inside = b.sub(address, place)
+                        start = b.mul(b.udiv(inside, unit), LANES * unit)
+                        given = b.element(items, b.add(b.add(start, lane_start), b.urem(inside, unit)), I8)
+                        changed.set(b.or_(changed.get(), b.xor(stored, given)))
+                    is_changed = b.icmp("ne", changed.get(), 0)
+                    with b.if_then(is_changed):
+                        writer.note(b, InexactCause.OVERLAPPING_STORES)
+                    keeps = b.and_(b.icmp("eq", overlap, mask), b.not_(is_changed))
+                    b.store(b.select(keeps, tag, own), tag_at)

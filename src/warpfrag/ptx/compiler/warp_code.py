@@ -6,11 +6,25 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 import numpy as np
+from llvmlite import ir as llvm
 
 from warpfrag.layout.coordinates import LANES
 from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.compiler import context
-from warpfrag.ptx.compiler.ir_builder import IntLanes, IRBuilder, splat
+from warpfrag.ptx.compiler.ir_builder import (
+    I8,
+    I32,
+    I64,
+    POINTER,
+    VOID,
+    IRBuilder,
+    Value,
+    constant,
+    integers,
+    splat,
+    vector,
+    width,
+)
 from warpfrag.ptx.compiler.lane_ops import LOWERINGS, choose_nan, is_nan, lower_contracted, lower_lop3
 from warpfrag.ptx.compiler.liveness import LiveSet, outliving
 from warpfrag.ptx.compiler.memory_access import Helper, helper_name
@@ -54,6 +68,9 @@ WIDTHS = {1, 8, 16, 32, 64}
 REGISTER_ALIGN = 64  # bytes: a whole number of AVX-512 registers
 MAX_ACCESS_BITS = 128  # of a lane
 COPY_SIZES = {4, 8, 16}  # bytes of cp.async
+UNLIKELY = [1, 1000]  # weights of a branch
+SEGMENT_FUNCTION = llvm.FunctionType(VOID, [POINTER, POINTER, POINTER, I64])
+"""Of the context, the rows and the lane masks of some warps, and their number."""
 
 
 @frozen_dataclass
@@ -105,19 +122,37 @@ class WarpCode:
     `current` are the values of the registers so far, `loaded` those they had before; `changed` must be written back.
     """
 
-    def __init__(self, layout: RegisterLayout) -> None:
-        """Start without steps: no register has been loaded."""
-        self.layout = layout
-        self.ir = IRBuilder()
-        self.current: dict[int, IntLanes] = {}
-        self.loaded: dict[int, IntLanes] = {}
+    def __init__(self, layout: RegisterLayout, module: llvm.Module) -> None:
+        """Start a function that runs no instruction yet, for one warp after the other."""
+        self.layout, self.module = layout, module
+        self.function = llvm.Function(module, SEGMENT_FUNCTION, module.get_unique_name("segment"))
+        self.context, rows, masks, self.count = self.function.args
+        for pointer in (self.context, rows, masks):
+            pointer.add_attribute("noalias")
+        ir = self.ir = IRBuilder(self.function.append_basic_block("entry"))
+        entry, self.loop, self.next = (
+            ir.block,
+            *(self.function.append_basic_block(name) for name in ("loop", "next")),
+        )
+        spaces = (vector(64), llvm.ArrayType(vector(64), 8), vector(32))
+        self.addresses, self.items, self.src_bytes = (ir.entry_alloca(kind, 256) for kind in spaces)
+        registers = ir.element(self.context, context.REGISTERS, POINTER)
+        stride = ir.element(self.context, context.WARP_BYTES)
+        ir.branch(self.loop)
+        ir.position_at_end(self.loop)
+        self.index = ir.phi(I64)
+        self.index.add_incoming(constant(I64, 0), entry)
+        self.row, self.mask = ir.element(rows, self.index), ir.element(masks, self.index, I32)
+        self.warp = ir.at(registers, ir.mul(self.row, stride), I8)
+        self.current: dict[int, Value] = {}
+        self.loaded: dict[int, Value] = {}
         self.changed: dict[int, Register] = {}
         self.helpers: set[Helper] = set()
-        self.marks = RegisterMarks(self.ir, layout.marks)
+        self.marks = RegisterMarks(ir, layout.marks, self.warp, self.context)
 
     # --- operands
 
-    def register(self, register: Register) -> IntLanes:
+    def register(self, register: Register) -> Value:
         """The current value of a register, loaded when it is first read."""
         if register.bits not in WIDTHS:
             raise UnsupportedStep
@@ -126,12 +161,12 @@ class WarpCode:
             self.current[register.index] = self.loaded[register.index] = value
         return self.current[register.index]
 
-    def load(self, offset: int, bits: int) -> IntLanes:
+    def load(self, offset: int, bits: int) -> Value:
         """The lanes at an offset of the warp's registers; a predicate is stored as a byte."""
-        value = self.ir.load(self.ir.gep("%warp", offset), max(8, bits), REGISTER_ALIGN)
+        value = self.ir.load(self.ir.at(self.warp, offset, I8), typ=vector(max(8, bits)), align=REGISTER_ALIGN)
         return self.ir.icmp("ne", value, 0) if bits == 1 else value
 
-    def read(self, operand: PtxOperand, kind: Type) -> IntLanes:
+    def read(self, operand: PtxOperand, kind: Type) -> Value:
         """An operand as the codes of a type."""
         if kind.bits not in WIDTHS:
             raise UnsupportedStep
@@ -139,7 +174,7 @@ class WarpCode:
             value = self.register(operand)
             if operand.negated:
                 value = self.ir.not_(value)
-            if kind.bits == 1 and value.bits != 1:
+            if kind.bits == 1 and width(value) != 1:
                 raise UnsupportedStep
             return self.ir.resize(value, kind.bits)
         if isinstance(operand, Immediate):
@@ -150,13 +185,13 @@ class WarpCode:
             return splat(operand.offset, kind.bits)
         raise UnsupportedStep
 
-    def write(self, operand: PtxOperand, value: IntLanes, active: IntLanes | None, kind: Type | None = None) -> None:
+    def write(self, operand: PtxOperand, value: Value, active: Value | None, kind: Type | None = None) -> None:
         """Give a register a new value in the lanes whose guard holds; a signed `kind` extends it by its sign."""
         if isinstance(operand, Discard):
             return
         if not isinstance(operand, Register) or operand.bits not in WIDTHS:
             raise UnsupportedStep
-        if (operand.bits == 1) != (value.bits == 1):
+        if (operand.bits == 1) != (width(value) == 1):
             raise UnsupportedStep
         value = self.ir.resize(value, operand.bits, signed=kind is not None and kind.kind == "s")
         old = self.register(operand)
@@ -174,8 +209,8 @@ class WarpCode:
             active = self.ir.not_(active) if step.guard.negated else active
         if isinstance(action, NoOp):
             for left in copy_groups(step):
-                lanes = f"ptr %context, i64 %row, i32 {self.mask_of(active)}"
-                self.ir.line(f"call void @tell_groups({lanes}, i64 {left or 0}, i64 {int(left is None)}, i64 {at})")
+                numbers = (constant(I64, number) for number in (left or 0, left is None, at))
+                self.ir.call_named("tell_groups", VOID, self.context, self.row, self.mask_of(active), *numbers)
             return
         self.compute(at, step, action, active)
         if self.marks.concern(step):
@@ -183,7 +218,7 @@ class WarpCode:
             chosen = self.read(step.sources[2], TYPES["pred"]) if self.marks.is_choice(step) else None
             self.marks.follow(step, self.mask_of(active), moved, chosen)
 
-    def compute(self, at: int, step: DecodedInstruction, action: Action, active: IntLanes | None) -> None:
+    def compute(self, at: int, step: DecodedInstruction, action: Action, active: Value | None) -> None:
         """What a step does to registers and memory."""
         if isinstance(action, LaneOp):
             self.pure(at, step, action, active)
@@ -200,10 +235,10 @@ class WarpCode:
         else:
             raise UnsupportedStep
 
-    def pure(self, at: int, step: DecodedInstruction, action: LaneOp, active: IntLanes | None) -> None:
+    def pure(self, at: int, step: DecodedInstruction, action: LaneOp, active: Value | None) -> None:
         """What each lane computes for itself."""
         attributes = step.attributes
-        operands: list[IntLanes] = []
+        operands: list[Value] = []
         immediates: list[int] = []
         for operand, kind in zip(step.sources, action.sources, strict=True):
             if kind is not None:
@@ -228,34 +263,29 @@ class WarpCode:
             self.write(target, value, active, kind if action.extends else None)
 
     def choose_nan(
-        self, at: int, result: IntLanes, operands: list[IntLanes], choice: NanChoice, active: IntLanes | None
-    ) -> IntLanes:
+        self, at: int, result: Value, operands: list[Value], choice: NanChoice, active: Value | None
+    ) -> Value:
         """The result of f64 with an operand's NaN, if any lane has a NaN; and the cause, if it might be another."""
         ir = self.ir
-        is_any = ir.assign(f"icmp ne i32 {ir.lane_mask(is_nan(ir, result))}, 0")
-        before = f"numbers{at}"
-        ir.line(f"br label %{before}")
-        ir.label(before)
-        ir.line(f"br i1 {is_any}, label %nan{at}, label %chosen{at}, !prof !0")
-        ir.label(f"nan{at}")
+        before, after = ir.block, ir.append_basic_block("chosen")
+        nan = ir.append_basic_block("nan")
+        ir.cbranch(ir.any(is_nan(ir, result)), nan, after).set_weights(UNLIKELY)
+        ir.position_at_end(nan)
         chosen, differs = choose_nan(ir, result, operands, choice.order)
-        after = f"nan{at}"
         if not choice.is_fixed:
-            here = ir.assign(f"and i32 {self.mask_of(active)}, {ir.lane_mask(differs)}")
-            is_cause = ir.assign(f"icmp ne i32 {here}, 0")
-            ir.line(f"br i1 {is_cause}, label %cause{at}, label %known{at}")
-            ir.label(f"cause{at}")
-            place = ir.gep(ir.assign(f"load ptr, ptr {ir.gep('%context', 8 * context.STEP_CAUSES)}"), at)
-            bits = ir.assign(f"or i8 {ir.assign(f'load i8, ptr {place}')}, {int(InexactCause.NAN_OPERANDS)}")
-            ir.line(f"store i8 {bits}, ptr {place}")
-            ir.line(f"br label %known{at}")
-            after = f"known{at}"
-            ir.label(after)
-        ir.line(f"br label %chosen{at}")
-        ir.label(f"chosen{at}")
-        return IntLanes(ir.assign(f"phi {result.type} [{result.name}, %{before}], [{chosen.name}, %{after}]"), 64)
+            here = ir.and_(self.mask_of(active), ir.lane_mask(differs))
+            with ir.if_then(ir.icmp("ne", here, 0)):
+                place = ir.at(ir.element(self.context, context.STEP_CAUSES, POINTER), at, I8)
+                ir.store(ir.or_(ir.load(place, typ=I8), int(InexactCause.NAN_OPERANDS)), place)
+        last = ir.block
+        ir.branch(after)
+        ir.position_at_end(after)
+        either = ir.phi(result.type)
+        either.add_incoming(result, before)
+        either.add_incoming(chosen, last)
+        return either
 
-    def move(self, step: DecodedInstruction, action: Move, active: IntLanes | None) -> None:
+    def move(self, step: DecodedInstruction, action: Move, active: Value | None) -> None:
         """mov, packing and unpacking."""
         kind = action.type
         target, source = step.results[0], step.sources[0]
@@ -279,20 +309,18 @@ class WarpCode:
 
     # --- memory: the data of all lanes passes through %items, their addresses through %addresses
 
-    def addresses(self, place: PtxOperand) -> IntLanes:
+    def addresses_of(self, place: PtxOperand) -> Value:
         """The addresses that an operand has in all lanes."""
         if not isinstance(place, MemoryOperand):
             raise UnsupportedStep
         if place.base is None:
             return splat(place.offset, 64)
         base = self.register(place.base)
-        if base.bits not in {32, 64}:
+        if width(base) not in {32, 64}:
             raise UnsupportedStep
         return self.ir.resize(self.ir.add(base, place.offset), 64)
 
-    def access(
-        self, at: int, step: DecodedInstruction, action: MemoryLoad | MemoryStore, active: IntLanes | None
-    ) -> None:
+    def access(self, at: int, step: DecodedInstruction, action: MemoryLoad | MemoryStore, active: Value | None) -> None:
         """ld and st: a helper moves the data, or answers that an access is a fault."""
         kind, space = action.type, action.space
         if isinstance(action, MemoryStore) and action.converts:
@@ -302,33 +330,33 @@ class WarpCode:
         if kind.bits not in WIDTHS or kind.bits == 1 or kind.bits * action.count > MAX_ACCESS_BITS:
             raise UnsupportedStep
         ir = self.ir
-        addresses = self.addresses(step.sources[0])
+        addresses = self.addresses_of(step.sources[0])
         is_load = isinstance(action, MemoryLoad)
         operand = step.results[0] if is_load else step.sources[1]
         items = operand.items if isinstance(operand, VectorOperand) else (operand,)
         if len(items) != action.count:
             raise UnsupportedStep
         mask = self.mask_of(active)
-        ir.store(addresses, "%addresses", 64)
-        places = [ir.gep("%items", LANES * kind.bits // 8 * index) for index in range(len(items))]
+        ir.store(addresses, self.addresses, 64)
+        places = [ir.at(self.items, LANES * kind.bits // 8 * index, I8) for index in range(len(items))]
         if not is_load:
             for item, place in zip(items, places, strict=True):
                 ir.store(self.read(item, kind), place, 32)
         self.move_data(at, ("load" if is_load else "store", space, kind.bits, len(items)), mask)
         if is_load:
             for item, place in zip(items, places, strict=True):
-                self.write(item, ir.load(place, kind.bits, 32), active, kind)
+                self.write(item, ir.load(place, typ=vector(kind.bits), align=32), active, kind)
         if isinstance(action, MemoryLoad) and action.polls:
             across = 0 if space == "shared" else 1 << HAS_WAITED_SHIFT
-            ir.line(f"call void @end_wait(ptr %context, i64 %row, i32 {mask}, i64 {across})")
+            ir.call_named("end_wait", VOID, self.context, self.row, mask, constant(I64, across))
 
-    def mask_of(self, active: IntLanes | None) -> str:
+    def mask_of(self, active: Value | None) -> Value:
         """The lanes that are here and whose guard holds, as a scalar of 32 bits."""
         if active is None:
-            return "%mask"
-        return self.ir.assign(f"and i32 %mask, {self.ir.lane_mask(active)}")
+            return self.mask
+        return self.ir.and_(self.mask, self.ir.lane_mask(active))
 
-    def async_copy(self, at: int, step: DecodedInstruction, active: IntLanes | None) -> None:
+    def async_copy(self, at: int, step: DecodedInstruction, active: Value | None) -> None:
         """cp.async: so many bytes of the source, then zeros."""
         ir = self.ir
         target, source, size_operand, *rest = step.sources
@@ -341,36 +369,31 @@ class WarpCode:
         elif rest and not (isinstance(rest[0], Register) and rest[0].bits == 64):  # src-size; 64 bits are a policy
             src_bytes = ir.minimum(self.read(rest[0], TYPES["u32"]), src_bytes, signed=False)
         mask = self.mask_of(active)
-        targets, sources = self.addresses(target), self.addresses(source)
-        ir.store(sources, "%addresses", 64)
-        ir.store(src_bytes, "%src_bytes", 64)
+        targets, sources = self.addresses_of(target), self.addresses_of(source)
+        ir.store(sources, self.addresses, 64)
+        ir.store(src_bytes, self.src_bytes, 64)
         self.helpers.add(("copy", "global", 32, size // 4))
-        fault = ir.assign(
-            f"call i32 @copy_{size // 4}"
-            f"(ptr %context, i64 %row, i32 {mask}, ptr %addresses, ptr %items, ptr %src_bytes, i64 {at})"
-        )
-        self.stop_on_fault(f"{at}_read", at, mask, fault)
-        ir.store(targets, "%addresses", 64)
+        lanes = (self.context, self.row, mask, self.addresses, self.items)
+        fault = ir.call_named(f"copy_{size // 4}", I32, *lanes, self.src_bytes, constant(I64, at))
+        self.stop_on_fault(at, mask, fault)
+        ir.store(targets, self.addresses, 64)
         self.move_data(at, ("store", "shared", 32, size // 4), mask)
 
-    def move_data(self, at: int, helper: Helper, mask: str) -> None:
+    def move_data(self, at: int, helper: Helper, mask: Value) -> None:
         """Call a helper that moves the data of some lanes."""
         self.helpers.add(helper)
-        fault = self.ir.assign(
-            f"call i32 @{helper_name(*helper)}"
-            f"(ptr %context, i64 %row, i32 {mask}, ptr %addresses, ptr %items, i64 {at})"
-        )
-        self.stop_on_fault(str(at), at, mask, fault)
+        lanes = (self.context, self.row, mask, self.addresses, self.items)
+        self.stop_on_fault(at, mask, self.ir.call_named(helper_name(*helper), I32, *lanes, constant(I64, at)))
 
-    def stop_on_fault(self, name: str, at: int, mask: str, fault: str) -> None:
+    def stop_on_fault(self, at: int, mask: Value, fault: Value) -> None:
         """Report a fault, and go on with the next warp."""
         ir = self.ir
-        is_fault = ir.assign(f"icmp ne i32 {fault}, 0")
-        ir.line(f"br i1 {is_fault}, label %bad{name}, label %good{name}, !prof !0")
-        ir.label(f"bad{name}")
-        ir.line(f"call void @fault(ptr %context, i64 {at}, i64 %row, i32 {mask}, ptr %addresses)")
-        ir.line("br label %next")
-        ir.label(f"good{name}")
+        bad, good = (ir.append_basic_block(name) for name in ("bad", "good"))
+        ir.cbranch(ir.icmp("ne", fault, 0), bad, good).set_weights(UNLIKELY)
+        ir.position_at_end(bad)
+        ir.call_named("fault", VOID, self.context, constant(I64, at), self.row, mask, self.addresses)
+        ir.branch(self.next)
+        ir.position_at_end(good)
 
     # --- whole warps
 
@@ -385,42 +408,32 @@ class WarpCode:
         items = operand.items if isinstance(operand, VectorOperand) else (operand,)
         if len(items) != form.num:
             raise UnsupportedStep
-        mask = str((1 << (8 * form.num)) - 1)
+        mask = constant(I32, (1 << (8 * form.num)) - 1)
         if form.op == "stmatrix":
             for matrix, item in enumerate(items):
                 self.put_rows(matrix, self.read(item, TYPES["b32"]), trans=form.trans)
-        self.ir.store(self.addresses(step.sources[0]), "%addresses", 64)
+        self.ir.store(self.addresses_of(step.sources[0]), self.addresses, 64)
         self.move_data(at, ("load" if form.op == "ldmatrix" else "store", "matrices", 64, 2), mask)
         if form.op == "ldmatrix":
             self.take_fragments(items, trans=form.trans)
 
-    def put_rows(self, matrix: int, words: IntLanes, *, trans: bool) -> None:
+    def put_rows(self, matrix: int, words: Value, *, trans: bool) -> None:
         """Bring the fragment of a matrix into the rows that eight lanes store: their first halves, then the second."""
         ir, bits = self.ir, 16 if trans else 32
-        lanes = words.name if bits == 32 else ir.assign(f"bitcast <32 x i32> {words.name} to <64 x i16>")
-        count = LANES * 32 // bits
+        elements = ir.bitcast(words, vector(bits, LANES * 32 // bits))
         for half in range(2):
-            indices = ", ".join(f"i32 {index}" for index in row_elements(half, trans=trans))
-            kind = f"<{count} x i{bits}>"
-            name = ir.assign(f"shufflevector {kind} {lanes}, {kind} poison, <{count // 2} x i32> <{indices}>")
-            place = ir.gep("%items", 8 * (LANES * half + 8 * matrix))
-            ir.line(f"store <{count // 2} x i{bits}> {name}, ptr {place}, align 32")
+            place = ir.at(self.items, 8 * (LANES * half + 8 * matrix), I8)
+            ir.store(ir.permute(elements, row_elements(half, trans=trans)), place, 32)
 
     def take_fragments(self, items: tuple[PtxOperand, ...], *, trans: bool) -> None:
         """Bring rows, their first halves and then the second, into the words of every lane."""
         ir, bits = self.ir, 16 if trans else 32
-        elements = LANES * 64 // bits
-        upper = ir.gep("%items", LANES * 8)
-        halves = [ir.assign(f"load <{elements} x i{bits}>, ptr {place}, align 32") for place in ("%items", upper)]
+        kind = vector(bits, LANES * 64 // bits)
+        places = (self.items, ir.at(self.items, LANES * 8, I8))
+        low, high = (ir.load(place, typ=kind, align=32) for place in places)
         for matrix, item in enumerate(items):
-            indices = ", ".join(f"i32 {index}" for index in fragment_elements(matrix, trans=bits == 16))
-            name = ir.assign(
-                f"shufflevector <{elements} x i{bits}> {halves[0]}, <{elements} x i{bits}> {halves[1]}, "
-                f"<{LANES * 32 // bits} x i32> <{indices}>"
-            )
-            if bits == 16:
-                name = ir.assign(f"bitcast <64 x i16> {name} to <32 x i32>")
-            self.write(item, IntLanes(name, 32), None)
+            words = ir.permute(low, fragment_elements(matrix, trans=trans), high)
+            self.write(item, ir.bitcast(words, vector(32)), None)
 
     def collective(self, step: DecodedInstruction, action: WarpCollective) -> None:
         """Shuffles, votes and reductions, with all lanes of the warp here and named."""
@@ -445,8 +458,7 @@ class WarpCode:
         """shfl by constants, with all lanes of the warp here."""
         lanes, inside = self.shuffled_lanes(step)
         moved = self.ir.permute(self.read(step.sources[0], TYPES["b32"]), lanes)
-        in_range = ", ".join(f"i1 {'true' if lane else 'false'}" for lane in inside)
-        for operand, result in zip(step.results, (moved, IntLanes(f"<{in_range}>", 1)), strict=False):
+        for operand, result in zip(step.results, (moved, integers(inside, 1)), strict=False):
             self.write(operand, result, None)
 
     @staticmethod
@@ -462,14 +474,22 @@ class WarpCode:
     def finish(self, live: LiveSet) -> None:
         """Write back the registers that changed and may still be read (`live`), in the lanes that are here."""
         ir = self.ir
-        mask = ir.predicate_of("%mask")
+        mask = ir.predicate_of(self.mask)
         for index, register in self.changed.items():
             if index not in live:
                 continue
             value = ir.select(mask, self.current[index], self.loaded[index])
-            place = ir.gep("%warp", self.layout.offsets[index])
+            place = ir.at(self.warp, self.layout.offsets[index], I8)
             ir.store(ir.resize(value, max(8, register.bits)), place, REGISTER_ALIGN)
         self.marks.finish()
+        ir.branch(self.next)
+        ir.position_at_end(self.next)
+        following = ir.add(self.index, 1)
+        self.index.add_incoming(following, self.next)
+        done = ir.append_basic_block("done")
+        ir.cbranch(ir.icmp("ult", following, self.count), self.loop, done)
+        ir.position_at_end(done)
+        ir.ret_void()
 
 
 def copy_groups(step: DecodedInstruction) -> list[int | None]:

@@ -1,196 +1,101 @@
-"""Wavefronts in LLVM assembly, counted as `interpreter.memory.count_wavefronts` does it.
+"""LLVM functions that count wavefronts as `interpreter.memory.count_wavefronts` does.
 
-Both functions try the common case first: sectors in ascending order; words that all lie in different banks. Else units
-are counted one by one: a unit is new if no earlier lane has it. Of shared memory the upper half of the result is how
-many of the wavefronts are bank conflicts: those that as many units, spread evenly over the banks, would not take.
+They try the common case first: sectors in ascending order; words in different banks. Otherwise units are counted one by
+one: a unit is new if no earlier lane has it. In shared memory, the upper half of the result is the number of wavefronts
+that are bank conflicts: those that the same units, spread evenly over the banks, would not need.
 """
 
 from __future__ import annotations
 
+from llvmlite import ir
+
 from warpfrag.layout.coordinates import LANES
-from warpfrag.ptx.compiler.ir_builder import next_lane_lines, splat_lines
+from warpfrag.ptx.compiler.ir_builder import I32, I64, POINTER, IRBuilder, Variable, constant, define, vector
 from warpfrag.ptx.interpreter.memory import SECTOR
 from warpfrag.smem.shared_memory import BANK_BYTES, BANKS
 
 LOW_HALF = (1 << 32) - 1
-PREVIOUS_LANES = "<i32 0, " + ", ".join(f"i32 {lane}" for lane in range(LANES - 1)) + ">"
-GLOBAL_SECTORS = f"""
-define i64 @sectors(i32 %mask, ptr %addresses) {{
-entry:
-  %none = icmp eq i32 %mask, 0
-  br i1 %none, label %nothing, label %some
-nothing:
-  ret i64 0
-some:
-  %all = load <32 x i64>, ptr %addresses, align 8
-  %is_whole = icmp eq i32 %mask, -1
-  br i1 %is_whole, label %compare, label %fill
-fill:
-  %zeros = call i32 @llvm.ctlz.i32(i32 %mask, i1 true)
-  %last = sub i32 31, %zeros
-  %last_at = getelementptr i64, ptr %addresses, i32 %last
-  %last_address = load i64, ptr %last_at
-{splat_lines("lasts", "%last_address")}
-  %live = bitcast i32 %mask to <32 x i1>
-  %own = select <32 x i1> %live, <32 x i64> %all, <32 x i64> %lasts
-  br label %compare
-compare:
-  %filled = phi <32 x i64> [%all, %some], [%own, %fill]
-  %sector = lshr <32 x i64> %filled, splat (i64 {SECTOR.bit_length() - 1})
-  %before = shufflevector <32 x i64> %sector, <32 x i64> poison, <32 x i32> {PREVIOUS_LANES}
-  %falls = icmp ult <32 x i64> %sector, %before
-  %fall_words = sext <32 x i1> %falls to <32 x i64>
-  %any_fall = call i64 @llvm.vector.reduce.or.v32i64(<32 x i64> %fall_words)
-  %ascends = icmp eq i64 %any_fall, 0
-  br i1 %ascends, label %neighbours, label %slow
-neighbours:
-  %differs = icmp ne <32 x i64> %sector, %before
-  %ones = zext <32 x i1> %differs to <32 x i64>
-  %changes = call i64 @llvm.vector.reduce.add.v32i64(<32 x i64> %ones)
-  %count = add i64 %changes, 1
-  ret i64 %count
-slow:
-  %packed = call i64 @different(i32 %mask, ptr %addresses, i64 {SECTOR}, i64 1)
-  %first = and i64 %packed, {LOW_HALF}
-  ret i64 %first
-}}"""
 
-SHARED_WAVEFRONTS = f"""
-define i64 @passes(i32 %mask, ptr %addresses, i64 %unit) {{
-entry:
-  %none = icmp eq i32 %mask, 0
-  br i1 %none, label %nothing, label %some
-nothing:
-  ret i64 0
-some:
-  %slots = udiv i64 {BANKS * BANK_BYTES}, %unit
-  %all = load <32 x i64>, ptr %addresses, align 8
-  %zeros = call i64 @llvm.cttz.i64(i64 %unit, i1 true)
-{splat_lines("shifts", "%zeros")}
-  %piece = lshr <32 x i64> %all, %shifts
-  %is_whole = icmp eq i32 %mask, -1
-  br i1 %is_whole, label %span, label %fill
-fill:
-  %live = bitcast i32 %mask to <32 x i1>
-  %first = call i32 @llvm.cttz.i32(i32 %mask, i1 true)
-  %first_piece = extractelement <32 x i64> %piece, i32 %first
-{splat_lines("first_pieces", "%first_piece")}
-  %own = select <32 x i1> %live, <32 x i64> %piece, <32 x i64> %first_pieces
-  br label %span
-span:
-  %filled = phi <32 x i64> [%piece, %some], [%own, %fill]
-  %top = call i64 @llvm.vector.reduce.umax.v32i64(<32 x i64> %filled)
-  %bottom = call i64 @llvm.vector.reduce.umin.v32i64(<32 x i64> %filled)
-  %extent = sub i64 %top, %bottom
-  %near = icmp ult i64 %extent, %slots
-  br i1 %near, label %single, label %wide
-single:
-  ret i64 1
-wide:
-  %last_slot = sub i64 %slots, 1
-{splat_lines("last_slots", "%last_slot")}
-  %slot = and <32 x i64> %filled, %last_slots
-  %bit = shl <32 x i64> splat (i64 1), %slot
-  %used = call i64 @llvm.vector.reduce.or.v32i64(<32 x i64> %bit)
-  %used_narrow = trunc i64 %used to i32
-  %banks = call i32 @llvm.ctpop.i32(i32 %used_narrow)
-  %lanes = call i32 @llvm.ctpop.i32(i32 %mask)
-  %apart = icmp eq i32 %banks, %lanes
-  br i1 %apart, label %single, label %slow
-slow:
-  %packed = call i64 @different(i32 %mask, ptr %addresses, i64 %unit, i64 %slots)
-  %count = and i64 %packed, {LOW_HALF}
-  %unit_count = lshr i64 %packed, 32
-  %rounded_up = add i64 %unit_count, %last_slot
-  %ideal = udiv i64 %rounded_up, %slots
-  %conflicts = sub i64 %count, %ideal
-  %upper_half = shl i64 %conflicts, 32
-  %result = or i64 %count, %upper_half
-  ret i64 %result
-}}"""
 
-# The wavefronts of one matrix of ldmatrix, whose rows eight lanes address: one where they lie in different banks.
-MATRIX_PASSES = """
-define i64 @matrix_passes(i32 %mask, ptr %addresses, i32 %first) {
-entry:
-  %eight = shl i32 255, %first
-  %own = and i32 %mask, %eight
-  %is_whole = icmp eq i32 %own, %eight
-  br i1 %is_whole, label %whole, label %slow
-whole:
-  %first_at = getelementptr i64, ptr %addresses, i32 %first
-  %all = load <8 x i64>, ptr %first_at, align 8
-  %row = lshr <8 x i64> %all, splat (i64 4)
-  %slot = and <8 x i64> %row, splat (i64 7)
-  %bit = shl <8 x i64> splat (i64 1), %slot
-  %used = call i64 @llvm.vector.reduce.or.v8i64(<8 x i64> %bit)
-  %apart = icmp eq i64 %used, 255
-  br i1 %apart, label %single, label %slow
-single:
-  ret i64 1
-slow:
-  %fronts = call i64 @passes(i32 %own, ptr %addresses, i64 16)
-  ret i64 %fronts
-}"""
+def lane_count(builder: IRBuilder, mask: ir.Value) -> ir.Value:
+    """Return the number of lanes in a mask, as 64 bits."""
+    return builder.zext(builder.intrinsic("ctpop", mask), I64)
 
-MATRIX_WAVEFRONTS = (
-    "\n".join(
-        f"""  %fronts{first} = call i64 @matrix_passes(i32 %mask, ptr %addresses, i32 {first})"""
-        for first in (0, 8, 16, 24)
-    )
-    + """
-  %fronts_low = add i64 %fronts0, %fronts8
-  %fronts_high = add i64 %fronts16, %fronts24
-  %fronts = add i64 %fronts_low, %fronts_high"""
-)
 
-# The largest number of different units that fall into one slot; in the upper half how many there are in all.
-COUNT_DISTINCT = f"""
-define i64 @different(i32 %mask, ptr %addresses, i64 %unit, i64 %slots) noinline {{
-entry:
-  %counts = alloca [32 x i64], align 64
-  %kept = alloca [32 x i64], align 64
-  store [32 x i64] zeroinitializer, ptr %counts
-  br label %loop
-loop:
-  %left = phi i32 [%mask, %entry], [%left_after, %next]
-  %known = phi i64 [0, %entry], [%known_after, %next]
-  %max = phi i64 [0, %entry], [%max_after, %next]
-  %more = icmp ne i32 %left, 0
-  br i1 %more, label %next_lane, label %done
-done:
-  %all = shl i64 %known, 32
-  %packed = or i64 %all, %max
-  ret i64 %packed
-next_lane:
-{next_lane_lines("left", "addresses", "address")}
-  %piece = udiv i64 %address, %unit
-  br label %look
-look:
-  %index = phi i64 [0, %next_lane], [%index_after, %other]
-  %to_see = icmp ult i64 %index, %known
-  br i1 %to_see, label %compare, label %new
-compare:
-  %kept_at = getelementptr i64, ptr %kept, i64 %index
-  %seen = load i64, ptr %kept_at
-  %same = icmp eq i64 %seen, %piece
-  br i1 %same, label %next, label %other
-other:
-  %index_after = add i64 %index, 1
-  br label %look
-new:
-  %new_at = getelementptr i64, ptr %kept, i64 %known
-  store i64 %piece, ptr %new_at
-  %known_more = add i64 %known, 1
-  %slot = urem i64 %piece, %slots
-  %count_at = getelementptr i64, ptr %counts, i64 %slot
-  %before = load i64, ptr %count_at
-  %after = add i64 %before, 1
-  store i64 %after, ptr %count_at
-  %max_now = call i64 @llvm.umax.i64(i64 %max, i64 %after)
-  br label %next
-next:
-  %known_after = phi i64 [%known, %compare], [%known_more, %new]
-  %max_after = phi i64 [%max, %compare], [%max_now, %new]
-  br label %loop
-}}"""
+def define_sectors(module: ir.Module) -> None:
+    """Define `sectors(mask, addresses)`, the wavefronts of an access to global memory."""
+    with define(module, "sectors", I64, I32, POINTER) as (b, mask, addresses):
+        with b.if_then(b.icmp("eq", mask, 0)):
+            b.ret(constant(I64, 0))
+        last = b.sub(constant(I32, LANES - 1), b.intrinsic("ctlz", mask, flag=True))
+        every = b.load(addresses, typ=vector(64), align=8)
+        live = b.select(b.predicate_of(mask), every, b.broadcast(b.element(addresses, last)))
+        sector = b.lshr(live, SECTOR.bit_length() - 1)
+        before = b.permute(sector, [0, *range(LANES - 1)])
+        with b.if_then(b.not_(b.any(b.icmp("ult", sector, before)))):
+            b.ret(b.add(lane_count(b, b.lane_mask(b.icmp("ne", sector, before))), 1))
+        packed = b.call_named("different", I64, mask, addresses, constant(I64, SECTOR), constant(I64, 1))
+        b.ret(b.and_(packed, LOW_HALF))
+
+
+def define_passes(module: ir.Module) -> None:
+    """Define `passes(mask, addresses, unit)`, the wavefronts of an access to shared memory, and its conflicts."""
+    with define(module, "passes", I64, I32, POINTER, I64) as (b, mask, addresses, unit):
+        with b.if_then(b.icmp("eq", mask, 0)):
+            b.ret(constant(I64, 0))
+        slots = b.udiv(constant(I64, BANKS * BANK_BYTES), unit)
+        every = b.load(addresses, typ=vector(64), align=8)
+        piece = b.lshr(every, b.broadcast(b.intrinsic("cttz", unit, flag=True)))
+        first = b.extract_element(piece, b.intrinsic("cttz", mask, flag=True))
+        live = b.select(b.predicate_of(mask), piece, b.broadcast(first))
+        extent = b.sub(b.reduce("umax", live), b.reduce("umin", live))
+        with b.if_then(b.icmp("ult", extent, slots)):
+            b.ret(constant(I64, 1))
+        last_slot = b.sub(slots, 1)
+        slot = b.and_(live, b.broadcast(last_slot))
+        used = b.trunc(b.reduce("or", b.shl(constant(vector(64), 1), slot)), I32)
+        with b.if_then(b.icmp("eq", b.intrinsic("ctpop", used), b.intrinsic("ctpop", mask))):
+            b.ret(constant(I64, 1))
+        packed = b.call_named("different", I64, mask, addresses, unit, slots)
+        count, units = b.and_(packed, LOW_HALF), b.lshr(packed, 32)
+        ideal = b.udiv(b.add(units, last_slot), slots)
+        b.ret(b.or_(count, b.shl(b.sub(count, ideal), 32)))
+
+
+def define_matrix_passes(module: ir.Module) -> None:
+    """Define `matrix_passes(mask, addresses, first)`, the wavefronts of eight rows of ldmatrix."""
+    with define(module, "matrix_passes", I64, I32, POINTER, I32) as (b, mask, addresses, first):
+        eight = b.shl(constant(I32, 0xFF), first)
+        own = b.and_(mask, eight)
+        with b.if_then(b.icmp("eq", own, eight)):
+            rows = b.lshr(b.load(b.at(addresses, first), typ=vector(64, 8), align=8), 4)
+            used = b.reduce("or", b.shl(constant(vector(64, 8), 1), b.and_(rows, 7)))
+            with b.if_then(b.icmp("eq", used, 0xFF)):
+                b.ret(constant(I64, 1))
+        b.ret(b.call_named("passes", I64, own, addresses, constant(I64, 16)))
+
+
+def define_different(module: ir.Module) -> None:
+    """Define `different(mask, addresses, unit, slots)`: the most units in one slot, and above the number of units."""
+    with define(module, "different", I64, I32, POINTER, I64, I64) as (b, mask, addresses, unit, slots):
+        counts, known = (b.entry_alloca(ir.ArrayType(I64, LANES), 64) for _ in range(2))
+        for table in (counts, known):
+            b.store(ir.Constant(ir.ArrayType(I64, LANES), None), table)
+        total, most = Variable(b, constant(I64, 0)), Variable(b, constant(I64, 0))
+        with b.each_bit(mask) as lane:
+            piece = b.udiv(b.element(addresses, lane), unit)
+            index = Variable(b, constant(I64, 0))
+
+            def is_other(piece: ir.Value = piece, index: Variable = index) -> ir.Value:
+                inside = b.icmp("ult", index.get(), total.get())
+                return b.and_(inside, b.icmp("ne", b.element(known, index.get()), piece))
+
+            with b.while_(is_other):
+                index.set(b.add(index.get(), 1))
+            with b.if_then(b.icmp("eq", index.get(), total.get())):
+                b.store(piece, b.at(known, total.get()))
+                total.set(b.add(total.get(), 1))
+                slot = b.urem(piece, slots)
+                b.add_to(counts, slot, constant(I64, 1))
+                most.set(b.maximum(most.get(), b.element(counts, slot), signed=False))
+        b.ret(b.or_(b.shl(total.get(), 32), most.get()))
