@@ -184,3 +184,33 @@ def test_other_interleavings_show_that_the_order_matters():
     assert np.array_equal(data, left)  # exploring leaves what the launch left
     run = wf.ptx.load(text_of("global histogram"))["k"].launch(1, 64, [out, data], explore=5)
     assert str(run.exploration) == "all 5 interleavings leave the same memory"
+
+
+READ_BY_MANY_WARPS = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 a, .param .u64 out)
+{{ .reg .b32 %r<9>; .reg .b64 %rd<6>; .reg .pred %p<4>;
+ ld.param.u64 %rd1, [a]; ld.param.u64 %rd2, [out];
+ mov.u32 %r1, %tid.x; mul.wide.u32 %rd3, %r1, 4; add.u64 %rd4, %rd2, %rd3;
+ ld.global.u32 %r2, [%rd1];
+ st.global.u32 [%rd4], %r2;
+ setp.lt.u32 %p1, %r1, {first}; @%p1 bra DONE;
+ bar.sync 1, {count};
+ setp.ne.u32 %p2, %r1, {last}; @%p2 bra DONE;
+ st.global.u32 [%rd1], 7;
+DONE: ret; }}"""
+
+
+@pytest.mark.parametrize(
+    ("warps", "first", "verdict"), [(4, 2, "findings"), (8, 4, "incomplete"), (32, 28, "incomplete"), (8, 0, "clean")]
+)
+def test_a_read_that_is_not_kept_leaves_a_write_unjudged(warps, first, verdict):
+    text = READ_BY_MANY_WARPS.format(first=32 * first, count=32 * (warps - first), last=32 * warps - 1)
+    arrays = [np.zeros(1, np.uint32), np.zeros(32 * warps, np.uint32)]
+
+    run = wf.ptx.load(text)["k"].launch(1, 32 * warps, arrays, checks="races")
+
+    assert run.verdict == verdict
+    assert [finding.kind for finding in run.findings] == ["race"] * (verdict == "findings")
+    assert any("more warps read a word" in reason for reason in run.unjudged) == (verdict == "incomplete")

@@ -11,7 +11,7 @@ import pytest
 import warpfrag as wf
 from ptx.hostile import HEAD, entry, kernels
 from ptx.mutations import failure, mutated
-from warpfrag.ptx.compiler.liveness import is_written_whole, live_after, reads_of
+from warpfrag.ptx.compiler.register_flow import is_written_whole, live_after, reads_of
 from warpfrag.ptx.launch.grid import Permutation
 from warpfrag.ptx.lowering.passes import lower
 from warpfrag.ptx.opcodes.table import ROWS

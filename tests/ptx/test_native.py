@@ -1,7 +1,5 @@
 """The compiled engine against the readable one: every instruction that is compiled, on random and special codes."""
 
-import sys
-
 import numpy as np
 import pytest
 
@@ -9,7 +7,7 @@ import warpfrag as wf
 from warpfrag.errors import SlowArithmetic
 from warpfrag.ptx.compiler import object_cache
 from warpfrag.ptx.compiler.lane_ops import LOWERINGS
-from warpfrag.ptx.compiler.operand_groups import group_by_operands
+from warpfrag.ptx.compiler.pending_mma import group_by_operands
 from warpfrag.ptx.opcodes.table import find
 from warpfrag.tensorcore.kernels import objects
 
@@ -232,16 +230,6 @@ def test_auto_compiles_what_runs_for_long():
     assert kernel.launch(1, 32, [out, 1]).engine == "reference"
     assert kernel.launch(1, 32, [out, 3000]).engine == "compiled"
     assert kernel.launch(1, 32, [out, 1], engine="reference").engine == "reference"
-
-
-def test_without_llvmlite_the_readable_engine_runs(monkeypatch):
-    monkeypatch.setitem(sys.modules, "warpfrag.ptx.compiler.object_cache", None)
-    kernel = wf.ptx.load(LOOP)["spread"]
-    out = np.zeros(32, np.uint32)
-
-    assert kernel.launch(1, 32, [out, 3000]).engine == "reference"
-    with pytest.raises(wf.WarpfragError, match="engine: llvmlite cannot be loaded"):
-        kernel.launch(1, 32, [out, 1], engine="compiled")
 
 
 def test_code_is_kept_on_disk_and_found_again(tmp_path, monkeypatch):

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from warpfrag.ptx.compiler import pending_products
-from warpfrag.ptx.compiler.pending_products import PendingProducts
+from warpfrag.ptx.compiler import pending_mma
+from warpfrag.ptx.compiler.pending_mma import PendingProducts
 
 pytestmark = pytest.mark.one_engine  # each launch names its own
 
@@ -85,7 +85,7 @@ def test_a_loop_over_k_is_one_product(lengths):
 
 
 def test_operands_that_grow_too_large_are_multiplied(lengths, monkeypatch):
-    monkeypatch.setattr(pending_products, "MAX_PENDING_BYTES", 40_000)
+    monkeypatch.setattr(pending_mma, "MAX_PENDING_BYTES", 40_000)
     check_both(LOOP, SUMS, rounds=7)
 
     assert sum(lengths) == 7

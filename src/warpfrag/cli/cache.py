@@ -39,7 +39,7 @@ def code_folders() -> list[CodeFolder]:
     from warpfrag.tensorcore.backends import compiled_backend
 
     try:
-        from warpfrag.ptx.compiler import gather, object_cache
+        from warpfrag.ptx.compiler import batch_loops, object_cache
     except ImportError:  # without numba and llvmlite nothing is compiled
         return []
     pattern = f"{'[0-9a-f]' * object_cache.DIGITS}.o"
@@ -48,7 +48,7 @@ def code_folders() -> list[CodeFolder]:
         return of_kernels
     from warpfrag.tensorcore.kernels import fused, objects
 
-    kept = {entry.compiled.stats.cache_path for entry in (fused.fused_tiles, gather.take_tiles)} - {None}
+    kept = {entry.compiled.stats.cache_path for entry in (fused.fused_tiles, batch_loops.take_tiles)} - {None}
     of_loops = [CodeFolder("loops", Path(folder), ("*.nbi", "*.nbc")) for folder in sorted(kept)]
     return [CodeFolder("wheel", objects.FOLDER, (f"*{objects.SUFFIX}",)), *of_loops, *of_kernels]
 

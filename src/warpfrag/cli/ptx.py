@@ -27,6 +27,7 @@ from warpfrag.cli.support.output import (
 )
 from warpfrag.cli.support.verbs import verb
 from warpfrag.errors import CompilerDeparture, InvalidOperand, UnusableFile, quote
+from warpfrag.ptx.checks.kernel_findings import CHECKS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from warpfrag.ptx import Kernel, Module, Run
-    from warpfrag.ptx.checks.findings import Check
+    from warpfrag.ptx.checks.kernel_findings import Check
     from warpfrag.ptx.program.program import ModuleVariable
     from warpfrag.tensorcore.evidence import Evidence
 
@@ -113,7 +114,7 @@ class LaunchOptions(TypedDict):
     "--check",
     "checks",
     multiple=True,
-    type=click.Choice(["memory", "races", "uninitialised", "barriers", "async", "all"]),
+    type=click.Choice([*CHECKS, "all"]),
     help="Which mistakes to search for: exit status 1 if any are found, 3 if not all could be judged.",
 )
 @click.option(

@@ -42,11 +42,10 @@ from warpfrag.layout.garbage import count_as_old, no_garbage_collection
 
 if TYPE_CHECKING:
     from warpfrag.errors import CompilationFailed, Fault, PtxError
-    from warpfrag.ptx.checks.findings import KernelAccess, KernelFinding
-    from warpfrag.ptx.debugger.breakpoints import Breakpoint, Stop, Watchpoint
+    from warpfrag.ptx.checks.kernel_findings import KernelAccess, KernelFinding
+    from warpfrag.ptx.debugger.debug_views import InstructionView, OperandValues, SharedView
     from warpfrag.ptx.debugger.debugger import Debugger, WarpRegisters
-    from warpfrag.ptx.debugger.explanation import InstructionView, OperandValues
-    from warpfrag.ptx.debugger.shared_view import SharedView
+    from warpfrag.ptx.debugger.stepping import Breakpoint, Stop, Watchpoint
     from warpfrag.ptx.launch.arguments import Unwritten
     from warpfrag.ptx.launch.comparison import Comparison, OutputDifference, TracedStep, compare
     from warpfrag.ptx.launch.device_array import DeviceArray
@@ -101,11 +100,11 @@ __all__ = [
 
 HOMES = {
     "warpfrag.errors": ("CompilationFailed", "Fault", "PtxError"),
-    "warpfrag.ptx.checks.findings": ("KernelAccess", "KernelFinding"),
-    "warpfrag.ptx.debugger.breakpoints": ("Breakpoint", "Stop", "Watchpoint"),
+    "warpfrag.ptx.checks.kernel_findings": ("KernelAccess", "KernelFinding"),
+    "warpfrag.ptx.debugger.stepping": ("Breakpoint", "Stop", "Watchpoint"),
     "warpfrag.ptx.debugger.debugger": ("Debugger", "WarpRegisters"),
-    "warpfrag.ptx.debugger.explanation": ("InstructionView", "OperandValues"),
-    "warpfrag.ptx.debugger.shared_view": ("SharedView",),
+    "warpfrag.ptx.debugger.debug_views": ("InstructionView", "OperandValues"),
+    "warpfrag.ptx.debugger.debug_views": ("SharedView",),
     "warpfrag.ptx.launch.arguments": ("Unwritten",),
     "warpfrag.ptx.launch.comparison": ("Comparison", "OutputDifference", "TracedStep", "compare"),
     "warpfrag.ptx.launch.device_array": ("DeviceArray",),

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from warpfrag.ptx.checks.kernel_findings import CHECKS
 from warpfrag.triton.session import DEFAULT_TARGET, Session, emulate
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of the command line."""
     group = parser.getgroup("warpfrag", "Triton kernels without a GPU")
     group.addoption("--triton-target", default=DEFAULT_TARGET, metavar="SM", help="what to compile for [%(default)s]")
-    checks = "memory, races, uninitialised, barriers, async or all"
+    checks = f"{', '.join(CHECKS)} or all"
     group.addoption("--triton-check", action="append", default=[], metavar="CHECK", help=checks)
     group.addoption("--triton-engine", default="auto", metavar="ENGINE", help="auto, reference or compiled")
 

@@ -5,35 +5,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
-from warpfrag.ptx.checks.barriers import BarrierCheck
-from warpfrag.ptx.checks.descriptors import DescriptorCheck
-from warpfrag.ptx.checks.findings import ORDER_CHECKS, FindingCollector
-from warpfrag.ptx.checks.mbarrier_lifetimes import MbarrierLifetimes
-from warpfrag.ptx.checks.observers import ObserverGroup
+from warpfrag.ptx.checks.barrier_checks import BarrierCheck, MbarrierLifetimes
+from warpfrag.ptx.checks.conflicts import ShadowMemory
+from warpfrag.ptx.checks.kernel_findings import CHECK_TABLE, ORDER_CHECKS, Check, FindingCollector
 from warpfrag.ptx.checks.ordering import LaunchOrder
 from warpfrag.ptx.checks.races import RaceCheck
-from warpfrag.ptx.checks.registers_in_flight import RegisterCheck, is_wgmma
-from warpfrag.ptx.checks.tensor_memory import TensorMemoryCheck, uses_tensor_memory
+from warpfrag.ptx.checks.tmem_checks import TensorMemoryCheck, uses_tensor_memory
 from warpfrag.ptx.checks.unwritten import MARK, UnwrittenCheck
+from warpfrag.ptx.checks.wgmma_checks import DescriptorCheck, RegisterCheck, is_wgmma
+from warpfrag.ptx.interpreter.device_memory import DeviceMemory
+from warpfrag.ptx.interpreter.lane_group import LaneGroup
+from warpfrag.ptx.interpreter.observer import ObserverGroup, StepObserver
 from warpfrag.ptx.interpreter.warp_batch import WarpBatch
+from warpfrag.ptx.interpreter.warp_state import LaunchPart
 from warpfrag.ptx.program.actions import SurfaceLoad, SurfaceReduction, SurfaceStore
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from numpy.typing import NDArray
-
-    from warpfrag.ptx.checks.findings import Check
-    from warpfrag.ptx.checks.observers import StepObserver
-    from warpfrag.ptx.checks.shadow import ShadowMemory
-    from warpfrag.ptx.interpreter.lane_group import LaneGroup
-    from warpfrag.ptx.interpreter.memory import DeviceMemory
-    from warpfrag.ptx.interpreter.warp_state import LaunchPart
-    from warpfrag.ptx.reader.source_lines import SourceLine
+from warpfrag.ptx.reader.source_lines import SourceLine
 
 
 class LaunchChecks:
@@ -72,28 +63,38 @@ class CheckedWarpBatch(WarpBatch):
     def __init__(self, part: LaunchPart, checks: LaunchChecks) -> None:
         """Make the checks of this batch; memory tells them of accesses."""
         super().__init__(part)
-        program, launch, memory, blocks, _ = part
         self.checks = checks
-        collector = checks.collector
+        self.races: RaceCheck | None = None
         observers: list[StepObserver] = []
         if checks.follow_order:
-            x, y, _ = launch.grid
-            numbers = [b[0] + x * (b[1] + y * b[2]) for b in blocks]
-            races = RaceCheck(self, checks.order, checks.shadows, numbers, collector)
-            observers.append(races)
-            if "async" in checks.checks and uses_tensor_memory(program):
-                observers.append(TensorMemoryCheck(self, races.ordering, collector))
-        if "async" in checks.checks and any(is_wgmma(step) for step in program.steps):
-            observers += [RegisterCheck(self, checks.order, collector), DescriptorCheck(self, collector)]
-        if "barriers" in checks.checks:
-            observers += [BarrierCheck(self, collector), MbarrierLifetimes(self, collector)]
-        if "uninitialised" in checks.checks:
-            observers.append(UnwrittenCheck(self, collector, checks.marks(memory)))
-        surfaces = SurfaceLoad | SurfaceStore | SurfaceReduction
-        if checks.follow_order and any(isinstance(step.action, surfaces) for step in program.steps):
-            collector.leave_out("races: accesses of surfaces are not followed")
+            x, y, _ = self.launch.grid
+            numbers = [b[0] + x * (b[1] + y * b[2]) for b in self.blocks]
+            self.races = RaceCheck(self, checks.order, checks.shadows, numbers, checks.collector)
+            observers.append(self.races)
+            surfaces = SurfaceLoad | SurfaceStore | SurfaceReduction
+            if any(isinstance(step.action, surfaces) for step in self.program.steps):
+                checks.collector.leave_out("races: accesses of surfaces are not followed")
+        for name in checks.checks:
+            observers += CHECK_TABLE[name].observers(self)
         self.observer = observers[0] if len(observers) == 1 else ObserverGroup(observers)
-        memory.observer = self.observer
+        self.memory.observer = self.observer
+
+    def barrier_checks(self) -> list[StepObserver]:
+        """Return the observers of barriers."""
+        return [BarrierCheck(self, self.checks.collector), MbarrierLifetimes(self, self.checks.collector)]
+
+    def unwritten_checks(self) -> list[StepObserver]:
+        """Return the observer of values that were never written."""
+        return [UnwrittenCheck(self, self.checks.collector, self.checks.marks(self.memory))]
+
+    def async_checks(self) -> list[StepObserver]:
+        """Return the observers of wgmma and tcgen05."""
+        collector, result = self.checks.collector, list[StepObserver]()
+        if self.races is not None and uses_tensor_memory(self.program):
+            result.append(TensorMemoryCheck(self, self.races.ordering, collector))
+        if any(is_wgmma(step) for step in self.program.steps):
+            result += [RegisterCheck(self, self.checks.order, collector), DescriptorCheck(self, collector)]
+        return result
 
     def run_step(self, at: int, group: LaneGroup) -> bool:
         """Run a step, and tell the checks before and after."""

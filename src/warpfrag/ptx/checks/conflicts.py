@@ -1,26 +1,112 @@
-"""What a finding of two accesses says: its kind, both sides in words, and where in memory they meet."""
+"""Who accessed each place of a buffer last: the shadow of memory that the race check compares with.
+
+A cell is a few bytes, at first four; a narrower access splits all cells of its buffer. Of each cell the last write is
+kept, and last reads: one of each warp of a block in shared memory, of a few warps in global memory, and one of the
+agents. An access is an entity, a time, the step, and its `nature`: how strong it is, which scope and size it has, and
+whether it goes through the async proxy. Of reads of other warps that were replaced, only the last time and the block
+are kept: a write that these do not show to be ordered cannot be judged.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.layout.coordinates import LANES
-from warpfrag.ptx.checks.findings import KernelAccess, KernelFinding
-from warpfrag.ptx.checks.shadow import STEP_SHIFT
+from warpfrag.ptx.checks.kernel_findings import FindingCollector, KernelAccess, KernelFinding
+from warpfrag.ptx.checks.ordering import Ordering
+from warpfrag.ptx.interpreter.device_memory import Allocation
+from warpfrag.ptx.interpreter.warp_batch import WarpBatch
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+Cells = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
+Numbers = NDArray[np.int64]
 
-    from warpfrag.ptx.checks.findings import FindingCollector
-    from warpfrag.ptx.checks.ordering import Ordering
-    from warpfrag.ptx.checks.shadow import ShadowMemory
-    from warpfrag.ptx.interpreter.memory import Allocation
-    from warpfrag.ptx.interpreter.warp_batch import WarpBatch
+STRONG, ATOMIC, ASYNC_PROXY = 1, 2, 4
+SCOPE_SHIFT, SIZE_SHIFT, STEP_SHIFT = 3, 5, 8
+SEVERAL_BLOCKS = -1
 
-    Bytes = NDArray[np.uint8]
-    Numbers = NDArray[np.int64]
+
+def nature_of(step: int, flags: int, level: int, size: int) -> int:
+    """Step and nature in one number."""
+    return step << STEP_SHIFT | size.bit_length() - 1 << SIZE_SHIFT | level << SCOPE_SHIFT | flags
+
+
+@dataclass
+class Accesses:
+    """The last access of one kind to each cell, [cells] or [slots, cells]: entity, time (0: none), step with nature."""
+
+    entities: NDArray[np.int64]
+    times: NDArray[np.int32]
+    natures: NDArray[np.int64]
+
+    def __iter__(self) -> Iterator[NDArray[Any]]:
+        """Yield entities, times and natures."""
+        yield from (self.entities, self.times, self.natures)
+
+    @staticmethod
+    def none(*shape: int) -> Accesses:
+        """No access to any cell."""
+        return Accesses(np.zeros(shape, np.int64), np.zeros(shape, np.int32), np.zeros(shape, np.int64))
+
+    def put(self, cells: Cells | tuple[Cells, Cells], entities: NDArray[np.int64], time: int, nature: int) -> None:
+        """Note an access."""
+        self.entities[cells], self.times[cells], self.natures[cells] = entities, time, nature
+
+    def split(self, parts: int) -> Accesses:
+        """The same for cells of a part of the size."""
+        entities, times = np.repeat(self.entities, parts, axis=-1), np.repeat(self.times, parts, axis=-1)
+        return Accesses(entities, times, np.repeat(self.natures, parts, axis=-1))
+
+
+class ShadowMemory:
+    """The shadow of one buffer."""
+
+    def __init__(self, size: int, slots: int) -> None:
+        """Nothing was accessed; reads are kept in `slots` by warp, and one more for agents."""
+        self.size, self.unit, self.slots = size, 4, slots
+        self.writes = Accesses.none(-(-size // 4))
+        self.reads = Accesses.none(0, len(self.writes.times))  # as many slots as are used, up to the last
+        self.replaced = Accesses.none(2, 0)  # weak and strong reads that a read of another warp replaced
+
+    def cells(self, offsets: Cells, size: int) -> Cells:
+        """The cells [accesses, cells of each] of accesses of `size` bytes."""
+        narrow = int(np.bitwise_or.reduce(offsets)) | size if len(offsets) else size
+        unit = min(narrow & -narrow, self.unit) if narrow else self.unit
+        if unit < self.unit:
+            parts = self.unit // unit
+            self.writes = self.writes.split(parts)
+            self.reads, self.replaced = self.reads.split(parts), self.replaced.split(parts)
+            self.unit = unit
+        return offsets[:, None] // self.unit + np.arange(size // self.unit)
+
+    def put_reads(self, slots: Cells, cells: Cells, entities: NDArray[np.int64], time: int, nature: int) -> None:
+        """Note reads, each in its slot."""
+        reads, cell_count = self.reads, len(self.writes.times)
+        more = int(slots.max()) + 1 - len(reads.times)
+        if more > 0:
+            new = Accesses.none(more, cell_count)
+            self.reads = reads = Accesses(
+                np.concatenate([reads.entities, new.entities]),
+                np.concatenate([reads.times, new.times]),
+                np.concatenate([reads.natures, new.natures]),
+            )
+        reads.put((slots[:, None], cells), entities, time, nature)
+
+    def note_replaced(self, cells: Cells, blocks: Cells, times: Cells, natures: Cells) -> None:
+        """Keep the last of the reads that are replaced, and their block; SEVERAL_BLOCKS if they differ."""
+        if not self.replaced.times.shape[1]:
+            self.replaced = Accesses.none(2, len(self.writes.times))
+        key, kept = ((natures & STRONG != 0).astype(np.int64), cells), self.replaced
+        is_new = kept.times[key] == 0
+        kept.entities[key] = np.where(is_new | (kept.entities[key] == blocks), blocks, SEVERAL_BLOCKS)
+        kept.entities[key] = np.where(kept.entities[key] == blocks, blocks, SEVERAL_BLOCKS)  # cells may repeat
+        np.maximum.at(kept.times, key, times)
+
 
 WHY = {
     "race": "nothing orders them",

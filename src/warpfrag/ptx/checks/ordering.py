@@ -26,24 +26,19 @@ Blocks that ended in an earlier wave are not in the matrix: what is known of the
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.layout.coordinates import LANES
 from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.ptx.interpreter.warp_state import WarpState
 
-if TYPE_CHECKING:
-    from collections.abc import Hashable
-
-    from numpy.typing import NDArray
-
-    from warpfrag.ptx.interpreter.warp_state import WarpState
-
-    Rows = NDArray[np.int64]
-    Times = NDArray[np.int32]
-    Past = dict[int, Times]
+Rows = NDArray[np.int64]
+Times = NDArray[np.int32]
+Past = dict[int, Times]
 
 BLOCK, CLUSTER, GPU = 0, 1, 2
 SCOPES = {"cta": BLOCK, "cluster": CLUSTER, "gpu": GPU, "sys": GPU}
@@ -217,6 +212,16 @@ class Ordering:
             ]
             result[past] = answers
         return result
+
+    def knows_blocks(self, threads: Rows, blocks: Rows, times: Times) -> NDArray[np.bool_]:
+        """Return True where all that the threads of a block did up to a time is ordered before what threads do now."""
+        first = self.columns(blocks * self.per_block)
+        own, which = np.unique(threads, return_inverse=True)
+        rows = self.known[own, : self.own_columns]
+        rows[np.arange(len(own)), own // self.share] = self.now
+        columns = self.per_block // self.share
+        by_block = rows.reshape(len(own), -1, columns).min(axis=2)
+        return (first >= 0) & (by_block[which, np.maximum(first, 0) // columns] >= times)
 
     def _knows_past(self, thread: int, entity: int, time: int) -> bool:
         """Whether a thread knows what an entity of an earlier batch did."""

@@ -13,49 +13,35 @@ other (`ordering`), or both are strong enough (`strengths`), or both write the s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.layout.coordinates import LANES
-from warpfrag.ptx.checks.conflicts import AccessGroup, ConflictReporter
-from warpfrag.ptx.checks.ordering import BLOCK, CLUSTER, GPU, Ordering
-from warpfrag.ptx.checks.shadow import (
+from warpfrag.ptx.checks.conflicts import (
     ASYNC_PROXY,
     ATOMIC,
     SCOPE_SHIFT,
     SIZE_SHIFT,
     STEP_SHIFT,
     STRONG,
+    AccessGroup,
+    ConflictReporter,
     ShadowMemory,
     nature_of,
 )
-from warpfrag.ptx.checks.strengths import strength_of
-from warpfrag.ptx.checks.synchronisation import SyncFollower
-from warpfrag.ptx.program.actions import (
-    AsyncCopy,
-    AsyncStore,
-    BulkCopy,
-    MatrixOp,
-    TensorCopy,
-    TensorMapCopy,
-    TensorThreadOp,
-)
+from warpfrag.ptx.checks.kernel_findings import FindingCollector
+from warpfrag.ptx.checks.ordering import BLOCK, CLUSTER, GPU, LaunchOrder, Ordering
+from warpfrag.ptx.checks.sync_tracking import Strength, SyncFollower, strength_of
+from warpfrag.ptx.interpreter.warp_batch import WarpBatch
+from warpfrag.ptx.program import actions
+from warpfrag.ptx.program.program import DecodedInstruction
 
-if TYPE_CHECKING:
-    from collections.abc import Hashable
-
-    from numpy.typing import NDArray
-
-    from warpfrag.ptx.checks.findings import FindingCollector
-    from warpfrag.ptx.checks.ordering import LaunchOrder
-    from warpfrag.ptx.checks.strengths import Strength
-    from warpfrag.ptx.interpreter.warp_batch import WarpBatch
-    from warpfrag.ptx.program.program import DecodedInstruction
-
-    Bytes = NDArray[np.uint8]
-    Numbers = NDArray[np.int64]
-    Times = NDArray[np.int32]
+Bytes = NDArray[np.uint8]
+Numbers = NDArray[np.int64]
+Times = NDArray[np.int32]
 
 GLOBAL_SLOTS = 4  # warps whose last reads of a cell of global memory are kept
 MAX_SHARED_SLOTS = 32
@@ -84,7 +70,7 @@ class RaceCheck(SyncFollower):
         self.shared_shadow = ShadowMemory(len(memory.shared), slots)
         self.strengths: dict[int, Strength] = {}
         steps = list(enumerate(state.program.steps))
-        self.async_stores = [at for at, step in steps if isinstance(step.action, AsyncStore)]
+        self.async_stores = [at for at, step in steps if isinstance(step.action, actions.AsyncStore)]
         self.allocations = [at for at, step in steps if is_tensor_allocation(step)]
 
     # --- accesses
@@ -130,7 +116,7 @@ class RaceCheck(SyncFollower):
         access = self.accesses(buffer, offsets, size, threads, STRONG * strength.is_strong, strength.level)
         if access is None:
             return
-        if isinstance(self.step.action, AsyncCopy):
+        if isinstance(self.step.action, actions.AsyncCopy):
             access = self.by_agents(access, [("cp.async", thread) for thread in threads.tolist()])
         self.compare_with_write(access)
         self.note_read(access)
@@ -146,7 +132,7 @@ class RaceCheck(SyncFollower):
         if access is None:
             return
         access = access._replace(codes=codes)
-        if isinstance(self.step.action, AsyncCopy):
+        if isinstance(self.step.action, actions.AsyncCopy):
             access = self.by_agents(access, [("cp.async", thread) for thread in threads.tolist()])
             for thread in threads.tolist():
                 self.copies.issue(thread, self.ordering.now)
@@ -193,9 +179,9 @@ class RaceCheck(SyncFollower):
         self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cell: int | None, *, reduces: bool = False
     ) -> None:
         """The target of a bulk copy, a box or st.async."""
-        if isinstance(self.step.action, TensorMapCopy):
+        if isinstance(self.step.action, actions.TensorMapCopy):
             return
-        flags = (STRONG | ATOMIC) * reduces | ASYNC_PROXY * (not isinstance(self.step.action, AsyncStore))
+        flags = (STRONG | ATOMIC) * reduces | ASYNC_PROXY * (not isinstance(self.step.action, actions.AsyncStore))
         access = self.accesses(buffer, offsets, size, np.full(len(offsets), thread), flags, GPU)
         if access is None:
             return
@@ -241,7 +227,44 @@ class RaceCheck(SyncFollower):
             if shadow is not self.shared_shadow:  # warps at one place of neighbouring blocks often read the same
                 slots = slots % self.state.launch.warps + entities // self.ordering.per_block
             slots = slots % shadow.slots
+        known = len(shadow.reads.times)
+        at = np.minimum(slots, max(0, known - 1))[:, None], access.cells
+        before = [part[at] * (slots < known)[:, None] for part in shadow.reads] if known else []
         shadow.put_reads(slots, access.cells, entities[:, None], self.ordering.now, access.nature)
+        if entities[0] >= 0:
+            self.keep_replaced(access, slots, before)
+
+    def keep_replaced(self, access: AccessGroup, slots: Numbers, before: list[NDArray[Any]]) -> None:
+        """Note reads of other warps that these replace (`before`), unless they are ordered."""
+        shadow, cells, per_block = access.shadow, access.cells, self.ordering.per_block
+        mine = np.broadcast_to(access.entities[:, None], cells.shape)
+        lost = shadow.reads.entities[slots[:, None], cells] // LANES != mine // LANES
+        if lost.any():
+            now = np.full(int(lost.sum()), self.ordering.now)
+            shadow.note_replaced(cells[lost], mine[lost] // per_block, now, np.full(len(now), access.nature))
+        if not before:
+            return
+        entities, times, natures = before
+        lost = (times > 0) & (entities // LANES != mine // LANES)
+        if lost.any():
+            threads = np.broadcast_to(access.threads[:, None], cells.shape)
+            lost[lost] = ~self.ordering.knows(threads[lost], entities[lost], times[lost])
+        if lost.any():
+            shadow.note_replaced(cells[lost], entities[lost] // per_block, times[lost], natures[lost])
+
+    def check_replaced(self, access: AccessGroup) -> None:
+        """Leave out writes that may race with reads that are not kept any more."""
+        replaced = access.shadow.replaced
+        if not replaced.times.shape[1]:
+            return
+        for row in range(1 if access.nature & STRONG else 2):
+            times, blocks = replaced.times[row, access.cells], replaced.entities[row, access.cells]
+            late = times > 0
+            if late.any():
+                threads = np.broadcast_to(access.threads[:, None], times.shape)
+                late[late] = ~self.ordering.knows_blocks(threads[late], blocks[late], times[late])
+            if late.any():
+                self.collector.leave_out("races: more warps read a word than are kept, and one may race with a write")
 
     def note_write(self, access: AccessGroup) -> None:
         """Keep writes; lanes that write different bytes to one cell with one instruction are a race."""
@@ -289,6 +312,7 @@ class RaceCheck(SyncFollower):
             wrong = self.unordered(access, entities, times[slot], natures)
             if wrong.any():
                 self.reporter.report(access, wrong, entities, natures)
+        self.check_replaced(access)
 
     def unordered(self, access: AccessGroup, entities: Numbers, times: Times, natures: Numbers) -> NDArray[np.bool_]:
         """Where nothing orders accesses behind those of others, and one of the two is too weak."""
@@ -340,13 +364,13 @@ class RaceCheck(SyncFollower):
 def uses_async_proxy(step: DecodedInstruction) -> bool:
     """Whether an instruction reads or writes memory through the async proxy: bulk copies, boxes, wgmma."""
     action = step.action
-    is_product = isinstance(action, MatrixOp) and action.operation == "wgmma"
-    return is_product or isinstance(action, BulkCopy | TensorCopy)
+    is_product = isinstance(action, actions.MatrixOp) and action.operation == "wgmma"
+    return is_product or isinstance(action, actions.BulkCopy | actions.TensorCopy)
 
 
 def is_tensor_allocation(step: DecodedInstruction) -> bool:
     """Whether a step is tcgen05.alloc, which leaves an address in shared memory: the manual names no proxy for that."""
-    return isinstance(step.action, TensorThreadOp) and step.action.spelling.op == "alloc"
+    return isinstance(step.action, actions.TensorThreadOp) and step.action.spelling.op == "alloc"
 
 
 def _cell_bytes(access: AccessGroup) -> Bytes:

@@ -10,55 +10,41 @@ marked whole if a part of an operand is.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.isa.operands import operands
+from warpfrag.isa.qualifiers import Form
 from warpfrag.layout.coordinates import LANES
-from warpfrag.ptx.checks.findings import KernelFinding
-from warpfrag.ptx.checks.observers import StepObserver
-from warpfrag.ptx.checks.tensor_memory import WrittenColumns
+from warpfrag.ptx.checks.kernel_findings import FindingCollector, KernelFinding
+from warpfrag.ptx.checks.tmem_checks import WrittenColumns
 from warpfrag.ptx.interpreter.lane_group import LaneGroup, items_of
 from warpfrag.ptx.interpreter.matrix_instructions import architecture_of
-from warpfrag.ptx.program.actions import (
-    AsyncCopy,
-    AsyncStore,
-    Atomic,
-    Branch,
-    BulkCopy,
-    DirectCall,
-    LaneOp,
-    MatrixOp,
-    MemoryBarrier,
-    MemoryLoad,
-    MemoryStore,
-    Move,
-    TensorCopy,
-    WarpCollective,
-)
-from warpfrag.ptx.program.program import MemoryOperand, Register, VectorOperand
-from warpfrag.ptx.program.types import container
+from warpfrag.ptx.interpreter.observer import StepObserver, TensorAccess
+from warpfrag.ptx.interpreter.warp_batch import WarpBatch
+from warpfrag.ptx.program import actions
+from warpfrag.ptx.program.program import DecodedInstruction, MemoryOperand, PtxOperand, Register, VectorOperand
+from warpfrag.ptx.program.types import Codes, container
 from warpfrag.tensorcore import fragment, matrix_moves
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from warpfrag.isa.qualifiers import Form
-    from warpfrag.ptx.checks.findings import FindingCollector
-    from warpfrag.ptx.interpreter.tensor_access import TensorAccess
-    from warpfrag.ptx.interpreter.warp_batch import WarpBatch
-    from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
-    from warpfrag.ptx.program.types import Codes
-
-    Bytes = NDArray[np.uint8]
-    Numbers = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
+Numbers = NDArray[np.int64]
 
 APPLIED = {"shl", "shr", "prmt", "bfi", "bfe", "shf"}
 """Opcodes that move bits: what they do to a mask is what they do to a value, if what says how is written."""
 MOVED_OPERANDS = {"shl": 1, "shr": 1, "prmt": 2, "bfi": 2, "bfe": 1, "shf": 2}
 ADDRESSED = (
-    MemoryLoad | MemoryStore | Atomic | AsyncCopy | BulkCopy | TensorCopy | AsyncStore | MemoryBarrier | MatrixOp
+    actions.MemoryLoad
+    | actions.MemoryStore
+    | actions.Atomic
+    | actions.AsyncCopy
+    | actions.BulkCopy
+    | actions.TensorCopy
+    | actions.AsyncStore
+    | actions.MemoryBarrier
+    | actions.MatrixOp
 )
 MARK = np.uint8(0xFF)
 
@@ -133,7 +119,7 @@ class UnwrittenCheck(StepObserver):
     def stored_marks(self, step: DecodedInstruction, threads: Numbers, size: int) -> Bytes | None:
         """The marks of what threads store, [threads, size]; None where all is written."""
         action = step.action
-        if isinstance(action, AsyncCopy):
+        if isinstance(action, actions.AsyncCopy):
             result = np.zeros((len(threads), size), np.uint8)
             for data, owners, _ in self.loaded:
                 at = np.searchsorted(threads, owners)
@@ -141,7 +127,7 @@ class UnwrittenCheck(StepObserver):
             return result if result.any() else None
         if self.is_clean:
             return None
-        if isinstance(action, MemoryStore) and action.converts is None:
+        if isinstance(action, actions.MemoryStore) and action.converts is None:
             columns = [self.mask_of(item).reshape(-1)[threads] for item in items_of(step.sources[1])]
             if not any(column.any() for column in columns):
                 return None
@@ -150,15 +136,15 @@ class UnwrittenCheck(StepObserver):
                 np.ascontiguousarray(column.astype(kind)).view(np.uint8).reshape(len(threads), -1) for column in columns
             ]
             return np.concatenate(parts, axis=1)
-        if isinstance(action, MemoryStore):
+        if isinstance(action, actions.MemoryStore):
             wrong = self.mask_of(step.sources[1]).reshape(-1)[threads] != 0
             return np.where(wrong[:, None], MARK, np.uint8(0)).repeat(size, axis=1) if wrong.any() else None
-        if isinstance(action, MatrixOp) and action.operation == "stmatrix":
+        if isinstance(action, actions.MatrixOp) and action.operation == "stmatrix":
             warps = np.unique(threads // LANES)
             group = LaneGroup(self.state, warps, np.ones((len(warps), LANES), np.bool_))
             lines = matrix_moves.lines_by_lane(action.form, self.words(group, step.sources[1]))
             return lines.reshape(-1, lines.shape[-1]) if lines.any() else None
-        if isinstance(action, MatrixOp):  # wmma.store: element by element, for the first lane of each warp
+        if isinstance(action, actions.MatrixOp):  # wmma.store: element by element, for the first lane of each warp
             warps = np.unique(threads // LANES)
             group = LaneGroup(self.state, warps, np.ones((len(warps), LANES), np.bool_))
             (spec,) = operands(action.form, architecture_of(action.form, self.state.launch.arch)).values()
@@ -180,7 +166,7 @@ class UnwrittenCheck(StepObserver):
         marks = self.marks_of(buffer)
         if marks is not None:
             data = marks[offsets[:, None] + np.arange(size)]
-            if data.any() and isinstance(step.action, Atomic) and step.action.name != "exch":
+            if data.any() and isinstance(step.action, actions.Atomic) and step.action.name != "exch":
                 wrong = data.any(axis=1)
                 self.report(
                     step, int(threads[wrong.argmax()]), "an atomic changes memory that was never written", wrong.sum()
@@ -213,7 +199,9 @@ class UnwrittenCheck(StepObserver):
         if is_global and source.any():
             self.report(self.step, thread, "a copy stores bytes to global memory that were never written", 1)
         if marks is not None and not reduces:
-            fits = len(source) == len(offsets) * size and not is_global and isinstance(self.step.action, BulkCopy)
+            fits = (
+                len(source) == len(offsets) * size and not is_global and isinstance(self.step.action, actions.BulkCopy)
+            )
             marks[offsets[:, None] + np.arange(size)] = source.reshape(len(offsets), size) if fits else 0
 
     def product_read(self, offsets: Numbers, size: int, warp: int) -> None:  # noqa: ARG002 (all are told)
@@ -296,7 +284,7 @@ class UnwrittenCheck(StepObserver):
 
     def guarded(self, step: DecodedInstruction, group: LaneGroup) -> None:
         """Find marks that decide a branch, or whether memory is accessed."""
-        if step.guard is not None and isinstance(step.action, Branch | ADDRESSED):
+        if step.guard is not None and isinstance(step.action, actions.Branch | ADDRESSED):
             self.check(step, group, step.guard, "a branch or a guard depends on a value that was never written")
 
     def has_marks(self, step: DecodedInstruction) -> bool:
@@ -315,15 +303,15 @@ class UnwrittenCheck(StepObserver):
         if self.is_clean:
             return
         action = step.action
-        if isinstance(action, Branch) and action.indexed:
+        if isinstance(action, actions.Branch) and action.indexed:
             self.check(step, group, step.sources[0], "a branch depends on a value that was never written")
         if isinstance(action, ADDRESSED):
             for operand in step.sources:
                 if isinstance(operand, MemoryOperand) and operand.base is not None:
                     self.check(step, group, operand, "an address depends on a value that was never written")
-        if isinstance(action, LaneOp):
+        if isinstance(action, actions.LaneOp):
             self.results = self.computed(step, action, group)
-        elif isinstance(action, WarpCollective):
+        elif isinstance(action, actions.WarpCollective):
             self.results = self.collected(step, action, group)
 
     def check(self, step: DecodedInstruction, group: LaneGroup, operand: PtxOperand, text: str) -> None:
@@ -335,7 +323,7 @@ class UnwrittenCheck(StepObserver):
             warp, lane = (int(v) for v in np.argwhere(wrong)[0])
             self.report(step, int(group.warp_rows[warp]) * LANES + lane, text, wrong.sum())
 
-    def computed(self, step: DecodedInstruction, action: LaneOp, group: LaneGroup) -> list[Codes]:
+    def computed(self, step: DecodedInstruction, action: actions.LaneOp, group: LaneGroup) -> list[Codes]:
         """The masks of the results of a LaneOp."""
         masks = [self.mask_of(operand)[group.warp_rows] for operand in step.sources]
         wrong = np.zeros(group.mask.shape, np.bool_)
@@ -384,7 +372,7 @@ class UnwrittenCheck(StepObserver):
             return [(first & (second | right)) | (second & (first | left))]
         return [np.where(wrong, np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64(0))] * len(step.results)
 
-    def collected(self, step: DecodedInstruction, action: WarpCollective, group: LaneGroup) -> list[Codes]:
+    def collected(self, step: DecodedInstruction, action: actions.WarpCollective, group: LaneGroup) -> list[Codes]:
         """The masks of shuffles, votes and reductions."""
         masks = [self.mask_of(operand)[group.warp_rows] for operand in step.sources]
         clean = np.zeros(group.mask.shape, np.uint64)
@@ -400,19 +388,19 @@ class UnwrittenCheck(StepObserver):
     def after(self, step: DecodedInstruction, group: LaneGroup) -> None:
         """Mark the results."""
         action = step.action
-        if self.is_clean and isinstance(action, LaneOp | WarpCollective | Move):
+        if self.is_clean and isinstance(action, actions.LaneOp | actions.WarpCollective | actions.Move):
             for operand in step.results:
                 self.put_clean(group, operand)
         elif self.results is not None:
             for operand, mask in zip(step.results, self.results, strict=False):
                 self.put(group, operand, mask)
-        elif isinstance(action, Move):
+        elif isinstance(action, actions.Move):
             self.move(step, action, group)
-        elif isinstance(action, MemoryLoad | Atomic):
+        elif isinstance(action, actions.MemoryLoad | actions.Atomic):
             self.load(step, action, group)
-        elif isinstance(action, MatrixOp):
+        elif isinstance(action, actions.MatrixOp):
             self.matrix(step, action, group)
-        elif isinstance(action, DirectCall):
+        elif isinstance(action, actions.DirectCall):
             self.call(step, group)
         elif step.results:
             self.put_others(step, group)
@@ -428,7 +416,7 @@ class UnwrittenCheck(StepObserver):
             else:
                 self.put_clean(group, operand)
 
-    def move(self, step: DecodedInstruction, action: Move, group: LaneGroup) -> None:
+    def move(self, step: DecodedInstruction, action: actions.Move, group: LaneGroup) -> None:
         """mov: masks are packed and unpacked as values are."""
         kind, target, source = action.type, step.results[0], step.sources[0]
         rows = group.warp_rows
@@ -448,7 +436,7 @@ class UnwrittenCheck(StepObserver):
         else:
             self.put(group, target, mask)
 
-    def load(self, step: DecodedInstruction, action: MemoryLoad | Atomic, group: LaneGroup) -> None:
+    def load(self, step: DecodedInstruction, action: actions.MemoryLoad | actions.Atomic, group: LaneGroup) -> None:
         """ld and atom: the marks of the bytes."""
         if not step.results:
             return
@@ -477,7 +465,7 @@ class UnwrittenCheck(StepObserver):
         for copy in step.returns:
             self.put_clean(group, copy.target)
 
-    def matrix(self, step: DecodedInstruction, action: MatrixOp, group: LaneGroup) -> None:
+    def matrix(self, step: DecodedInstruction, action: actions.MatrixOp, group: LaneGroup) -> None:
         """Products and moves of matrices."""
         if not step.results:
             return

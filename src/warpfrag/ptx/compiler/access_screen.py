@@ -12,70 +12,39 @@ reads may not be written any more.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from llvmlite import ir
 from numba import cfunc, types
+from numba.core.typing.templates import Signature
 
 from warpfrag.layout.coordinates import LANES
-from warpfrag.ptx.compiler import context, screen_state
-from warpfrag.ptx.compiler.context import (
-    ALLOCATION_WORDS,
-    ALLOCATIONS,
-    COPY_GROUPS,
-    LOCAL_BUFFER,
-    SCREEN_STATE,
-    SHARED_BUFFER,
-    SUSPICIONS,
-    WRITERS,
-)
+from warpfrag.ptx.compiler import context as ctx
 from warpfrag.ptx.compiler.context import SHARED as SHARED_DATA
-from warpfrag.ptx.compiler.screen_state import (
-    BLOCK_BIT,
-    BY_COPY,
-    CELL_BYTES,
-    CELL_SHIFT,
-    COPIES,
-    COPY_STEPS,
-    COPY_THREAD_BITS,
-    COPY_WORDS,
-    DONE_INTERVAL,
-    EVERYBODY,
-    GLOBAL_ACCESSES,
-    GLOBAL_MARKS,
-    GROUPS,
-    GROUPS_DONE,
-    GROUPS_DONE_BEFORE,
-    INTERVAL_BIT,
-    LOCAL_MARKS,
-    SEVERAL,
-    SHARED_ACCESSES,
-    SHARED_MARKS,
-)
 from warpfrag.tensorcore.kernels.jit import Array, Flag, Int, entry, inner
 from warpfrag.tensorcore.kernels.llvm_helpers import typed_intrinsic
 from warpfrag.tensorcore.kernels.objects import say_uncached
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numba.core.typing.templates import Signature
-
-    Lowering = tuple[Signature, Callable[..., ir.Value]]
+Lowering = tuple[Signature, Callable[..., ir.Value]]
 
 WORD_BYTES = 8
 WORD = ir.IntType(64)
-LOW_BIT, WORD_SIZE, CELL_SIZE, NO_TAG = np.int64(1), np.int64(WORD_BYTES), np.int64(CELL_BYTES), np.int64(0)
-ALLOCATION_BYTES = np.int64(WORD_BYTES * ALLOCATION_WORDS)
-COPY_BYTES = np.int64(WORD_BYTES * COPY_WORDS)
-INTERVAL, BLOCK, THREAD_BITS = np.int64(INTERVAL_BIT), np.int64(BLOCK_BIT), np.int64(COPY_THREAD_BITS)
-COPY, SHARED, ALL, PLAIN_TAG = np.int64(BY_COPY), np.int64(SEVERAL), np.int64(EVERYBODY), np.int64(~SEVERAL)
+LOW_BIT, WORD_SIZE, CELL_SIZE, NO_TAG = np.int64(1), np.int64(WORD_BYTES), np.int64(ctx.CELL_BYTES), np.int64(0)
+ALLOCATION_BYTES = np.int64(WORD_BYTES * ctx.ALLOCATION_WORDS)
+COPY_BYTES = np.int64(WORD_BYTES * ctx.COPY_WORDS)
+INTERVAL, BLOCK, THREAD_BITS = np.int64(ctx.INTERVAL_BIT), np.int64(ctx.BLOCK_BIT), np.int64(ctx.COPY_THREAD_BITS)
+COPY, SHARED, ALL, PLAIN_TAG = (
+    np.int64(ctx.BY_COPY),
+    np.int64(ctx.SEVERAL),
+    np.int64(ctx.EVERYBODY),
+    np.int64(~ctx.SEVERAL),
+)
 LANE_MASK, WARP_LANES = np.int64(LANES - 1), np.int64(LANES)
 DATA_WORD = 2  # of the row of an allocation
-THREAD_MASK = np.int64((1 << COPY_THREAD_BITS) - 1)
+THREAD_MASK = np.int64((1 << ctx.COPY_THREAD_BITS) - 1)
 TAG_BYTES = np.int64(15)
 
 
@@ -125,23 +94,23 @@ def put_word(table: Int, index: Int, word: Int) -> None:
 @inner
 def marks_of(words: Int, state: Int, buffer: Int) -> Int:
     """The address of the marks of a buffer; 0 where it has none."""
-    if buffer == SHARED_BUFFER:
-        return word_of(state, SHARED_MARKS)
-    if buffer == LOCAL_BUFFER:
-        return word_of(state, LOCAL_MARKS)
-    table = word_of(state, GLOBAL_MARKS)
-    return NO_TAG if table == 0 else word_of(table, (buffer - word_of(words, ALLOCATIONS)) // ALLOCATION_BYTES)
+    if buffer == ctx.SHARED_BUFFER:
+        return word_of(state, ctx.SHARED_MARKS)
+    if buffer == ctx.LOCAL_BUFFER:
+        return word_of(state, ctx.LOCAL_MARKS)
+    table = word_of(state, ctx.GLOBAL_MARKS)
+    return NO_TAG if table == 0 else word_of(table, (buffer - word_of(words, ctx.ALLOCATIONS)) // ALLOCATION_BYTES)
 
 
 @inner
 def accesses_of(words: Int, state: Int, buffer: Int) -> Int:
     """The address of the accesses of a buffer; 0 where threads cannot meet."""
-    if buffer == SHARED_BUFFER:
-        return word_of(state, SHARED_ACCESSES)
-    table = word_of(state, GLOBAL_ACCESSES)
-    if buffer == LOCAL_BUFFER or table == 0:
+    if buffer == ctx.SHARED_BUFFER:
+        return word_of(state, ctx.SHARED_ACCESSES)
+    table = word_of(state, ctx.GLOBAL_ACCESSES)
+    if buffer == ctx.LOCAL_BUFFER or table == 0:
         return NO_TAG
-    return word_of(table, (buffer - word_of(words, ALLOCATIONS)) // ALLOCATION_BYTES)
+    return word_of(table, (buffer - word_of(words, ctx.ALLOCATIONS)) // ALLOCATION_BYTES)
 
 
 @inner
@@ -165,9 +134,9 @@ def is_copy_pending(copies: Int, tag: Int, thread: Int, mine: Int) -> Flag:
     """Whether nothing orders an access of a thread behind a copy of cp.async."""
     owner, group = tag & THREAD_MASK, (tag ^ COPY) >> THREAD_BITS
     own = copies + owner * COPY_BYTES
-    done = word_of(own, GROUPS_DONE)
-    if owner != thread and word_of(own, DONE_INTERVAL) == mine >> INTERVAL:
-        done = word_of(own, GROUPS_DONE_BEFORE)
+    done = word_of(own, ctx.GROUPS_DONE)
+    if owner != thread and word_of(own, ctx.DONE_INTERVAL) == mine >> INTERVAL:
+        done = word_of(own, ctx.GROUPS_DONE_BEFORE)
     return group >= done
 
 
@@ -221,20 +190,20 @@ def follow_groups(copies: Int, row: Int, mask: Int, left: Int, closes: Flag, min
     for lane in range(LANES):
         if mask >> np.int64(lane) & LOW_BIT:
             own = copies + (row * np.int64(LANES) + np.int64(lane)) * COPY_BYTES
-            groups = word_of(own, GROUPS)
+            groups = word_of(own, ctx.GROUPS)
             if closes:
-                put_word(own, GROUPS, groups + LOW_BIT)
-            elif groups - left > word_of(own, GROUPS_DONE):
-                if word_of(own, DONE_INTERVAL) != mine >> INTERVAL:
-                    put_word(own, GROUPS_DONE_BEFORE, word_of(own, GROUPS_DONE))
-                    put_word(own, DONE_INTERVAL, mine >> INTERVAL)
-                put_word(own, GROUPS_DONE, groups - left)
+                put_word(own, ctx.GROUPS, groups + LOW_BIT)
+            elif groups - left > word_of(own, ctx.GROUPS_DONE):
+                if word_of(own, ctx.DONE_INTERVAL) != mine >> INTERVAL:
+                    put_word(own, ctx.GROUPS_DONE_BEFORE, word_of(own, ctx.GROUPS_DONE))
+                    put_word(own, ctx.DONE_INTERVAL, mine >> INTERVAL)
+                put_word(own, ctx.GROUPS_DONE, groups - left)
 
 
 @inner
 def tag_of(words: Int, row: Int, lane: Int) -> Int:
     """The tag of what a thread accesses now."""
-    return (word_of(word_of(words, WRITERS), row) & ~TAG_BYTES) << LOW_BIT | lane
+    return (word_of(word_of(words, ctx.WRITERS), row) & ~TAG_BYTES) << LOW_BIT | lane
 
 
 @inner
@@ -245,12 +214,12 @@ def check_lane(
 
     `items` and `unit` are 0 where nothing is known of what is stored.
     """
-    state = word_of(words, SCREEN_STATE)
+    state = word_of(words, ctx.SCREEN_STATE)
     marks, accesses = marks_of(words, state, buffer), accesses_of(words, state, buffer)
     is_wrong = marks != 0 and follow_marks(marks + offset, size, is_store)
     if accesses == 0:
         return is_wrong
-    shift, copies = word_of(state, CELL_SHIFT), word_of(state, COPIES)
+    shift, copies = word_of(state, ctx.CELL_SHIFT), word_of(state, ctx.COPIES)
     mine, thread = tag_of(words, row, lane), row * WARP_LANES + lane
     for cell in range(offset >> shift, ((offset + size - LOW_BIT) >> shift) + LOW_BIT):
         at = accesses + np.int64(cell) * CELL_SIZE
@@ -260,7 +229,7 @@ def check_lane(
         elif is_unordered(written, mine):
             is_same = False
             if is_store and unit != 0 and ((written & PLAIN_TAG) ^ mine) >> BLOCK == 0:
-                data = word_of(words, SHARED_DATA) if buffer == SHARED_BUFFER else word_of(buffer, DATA_WORD)
+                data = word_of(words, SHARED_DATA) if buffer == ctx.SHARED_BUFFER else word_of(buffer, DATA_WORD)
                 is_same = are_equal(items + lane * unit, WARP_LANES * unit, data + offset, unit, size, unit)
             is_wrong |= not is_same
         if is_store:
@@ -284,11 +253,11 @@ def note_lane(
     unit: Int,
 ) -> Flag:
     """Tag what a lane stores; whether an earlier lane of the same instruction stores something else there."""
-    state = word_of(words, SCREEN_STATE)
+    state = word_of(words, ctx.SCREEN_STATE)
     accesses = accesses_of(words, state, buffer)
     if accesses == 0:
         return False
-    shift, mine, is_wrong = word_of(state, CELL_SHIFT), tag_of(words, row, lane), False
+    shift, mine, is_wrong = word_of(state, ctx.CELL_SHIFT), tag_of(words, row, lane), False
     for cell in range(offset >> shift, ((offset + size - LOW_BIT) >> shift) + LOW_BIT):
         at = accesses + np.int64(cell) * CELL_SIZE
         written = word_of(at, 0)
@@ -307,12 +276,12 @@ def note_lane(
 @inner
 def note_copy(words: Int, row: Int, lane: Int, offset: Int, buffer: Int, size: Int, is_store: Flag) -> None:
     """Note that cp.async of a thread reads or writes cells: until it is waited for, or for ever."""
-    state = word_of(words, SCREEN_STATE)
-    accesses, copies = accesses_of(words, state, buffer), word_of(state, COPIES)
+    state = word_of(words, ctx.SCREEN_STATE)
+    accesses, copies = accesses_of(words, state, buffer), word_of(state, ctx.COPIES)
     if accesses == 0:
         return
-    shift, thread = word_of(state, CELL_SHIFT), row * WARP_LANES + lane
-    group = word_of(copies + thread * COPY_BYTES, GROUPS)
+    shift, thread = word_of(state, ctx.CELL_SHIFT), row * WARP_LANES + lane
+    group = word_of(copies + thread * COPY_BYTES, ctx.GROUPS)
     for cell in range(offset >> shift, ((offset + size - LOW_BIT) >> shift) + LOW_BIT):
         at = accesses + np.int64(cell) * CELL_SIZE
         if is_store:
@@ -325,7 +294,7 @@ def note_copy(words: Int, row: Int, lane: Int, offset: Int, buffer: Int, size: I
 def add_doubt(words: Int, is_wrong: Flag) -> None:
     """Count a doubt in the context."""
     if is_wrong:
-        put_word(words, SUSPICIONS, word_of(words, SUSPICIONS) | LOW_BIT)
+        put_word(words, ctx.SUSPICIONS, word_of(words, ctx.SUSPICIONS) | LOW_BIT)
 
 
 def screen_access(
@@ -342,15 +311,15 @@ def screen_access(
     unit: Int,
 ) -> None:
     """Check an access that compiled code tells of (`memory_access.tell`); `words` is the context."""
-    state = word_of(words, SCREEN_STATE)
-    if buffer == COPY_GROUPS:
-        copies = word_of(state, COPIES)
+    state = word_of(words, ctx.SCREEN_STATE)
+    if buffer == ctx.COPY_GROUPS:
+        copies = word_of(state, ctx.COPIES)
         if copies != 0:
             follow_groups(copies, row, mask, size, is_store != 0, tag_of(words, row, NO_TAG))
         return
     is_wrong, is_copy = False, False
-    if word_of(state, COPY_STEPS) != 0:
-        is_copy = load_byte(word_of(state, COPY_STEPS) + step) != 0
+    if word_of(state, ctx.COPY_STEPS) != 0:
+        is_copy = load_byte(word_of(state, ctx.COPY_STEPS) + step) != 0
     known = NO_TAG if is_copy else unit
     for lane in range(LANES):
         if mask >> np.int64(lane) & LOW_BIT:
@@ -368,8 +337,8 @@ def screen_access(
 
 def named_after_constants(function: Callable[..., None]) -> Callable[..., None]:
     """Add a digest of the constants to a function's name: numba caches code by that name, and they are part of it."""
-    texts = b"".join(Path(str(module.__file__)).read_bytes() for module in (context, screen_state))
-    function.__name__ += f"_{hashlib.sha256(texts).hexdigest()[:8]}"
+    text = Path(str(ctx.__file__)).read_bytes()
+    function.__name__ += f"_{hashlib.sha256(text).hexdigest()[:8]}"
     function.__qualname__ = function.__name__
     return function
 

@@ -1,25 +1,113 @@
-"""Loops over the lanes of many warps, which numba compiles: boxes of tensor maps and mbarriers, without the GIL."""
+"""Between the registers of warps and matrices of codes: loops that numba compiles, without the GIL."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from warpfrag.ptx.interpreter.mbarriers import COUNT, MAX_TX, TX_BITS
-from warpfrag.ptx.interpreter.store_tags import (
-    BLOCK_FIELD,
-    HAS_WAITED_SHIFT,
-    INTERVAL_SHIFT,
-    WARP_FIELD,
-    WORD_BYTES,
-)
+from warpfrag.ptx.interpreter.store_tags import BLOCK_FIELD, HAS_WAITED_SHIFT, INTERVAL_SHIFT, WARP_FIELD, WORD_BYTES
 from warpfrag.tensorcore.kernels.jit import Array, Flag, Int, entry, inner
+
+HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+U1 = np.uintp(1)
+
+
+@entry
+def take(codes: Array, rows: Array, index: Array, out: Array) -> None:
+    """out[i, j] = codes[rows[i], index[j]], i over warps."""
+    for i in range(rows.size):
+        row = rows[i]
+        for j in range(index.size):
+            out[i, j] = codes[row, index[j]]
+
+
+@entry
+def take_tiles(cells: Array, bases: Array, index: Array, out: Array) -> None:
+    """Gather tiles [height, width] into one matrix: tile (i, j) is what `index` finds behind bases[i, j]."""
+    height, width = index.shape
+    for i in range(bases.shape[0]):
+        for y in range(height):
+            for j in range(bases.shape[1]):
+                base = bases[i, j]
+                for x in range(width):
+                    out[i * height + y, j * width + x] = cells[np.uintp(base + index[y, x])]
+
+
+@entry
+def put_tiles(cells: Array, bases: Array, index: Array, matrix: Array) -> None:
+    """Scatter one matrix to tiles [height, width]: tile (i, j) goes to where `index` leads behind bases[i, j]."""
+    height, width = index.shape
+    for i in range(bases.shape[0]):
+        for y in range(height):
+            for j in range(bases.shape[1]):
+                base = bases[i, j]
+                for x in range(width):
+                    cells[np.uintp(base + index[y, x])] = matrix[i * height + y, j * width + x]
+
+
+@inner
+def are_equal(words: Array, base: Int, plan: Array, other_base: Int, other_plan: Array) -> Flag:
+    """Whether two tiles hold the same."""
+    for unit in range(plan.size):
+        at, other = np.uintp(base + plan[unit]), np.uintp(other_base + other_plan[unit])
+        if words[at] != words[other] or words[at + U1] != words[other + U1]:
+            return False
+    return True
+
+
+@inner
+def holds(words: Array, bases: Array, plans: Array, which: Array, first: Array) -> Flag:
+    """Whether some tiles are equal to others, as `first` says."""
+    shares = False
+    for i in range(bases.size):
+        other = first[i]
+        if other == i:
+            continue
+        is_repeated = bases[i] == bases[i - 1] and which[i] == which[i - 1] and other == first[i - 1]
+        if not is_repeated and not are_equal(words, bases[i], plans[which[i]], bases[other], plans[which[other]]):
+            return False
+        shares = True
+    return shares
+
+
+@entry
+def find_equal(words: Array, bases: Array, plans: Array, which: Array, first: Array, hashes: Array) -> None:
+    """For every tile the first that holds the same; where the answer that `first` has still holds, it stays.
+
+    A tile is units of 16 bytes, two words: those at plans[which[i]] behind bases[i].
+    """
+    if holds(words, bases, plans, which, first):
+        return
+    for i in range(bases.size):
+        plan, low, high = plans[which[i]], np.uint64(0), np.uint64(0)
+        for unit in range(plan.size):
+            at = np.uintp(bases[i] + plan[unit])
+            low, high = (low ^ words[at]) * HASH_FACTOR, (high ^ words[at + U1]) * HASH_FACTOR
+        hashes[i] = low ^ (high >> np.uint64(29)) ^ high
+        first[i] = i
+        for other in range(i):
+            if (
+                hashes[other] == hashes[i]
+                and first[other] == other
+                and are_equal(words, bases[i], plan, bases[other], plans[which[other]])
+            ):
+                first[i] = other
+                break
+
+
+@entry
+def take_units(words: Array, bases: Array, plans: Array, which: Array, out: Array) -> None:
+    """Gather tiles as `find_equal` describes them, unit after unit."""
+    for i in range(bases.size):
+        base, plan = bases[i], plans[which[i]]
+        for unit in range(plan.size):
+            at, to = np.uintp(base + plan[unit]), np.uintp(unit) * np.uintp(2)
+            out[i, to], out[i, to + U1] = words[at], words[at + U1]
+
 
 NEXT_INTERVAL, WHOLE_WORD = np.uint64(1 << INTERVAL_SHIFT), np.uint64(WORD_BYTES)
 WAITED = np.uint64(HAS_WAITED_SHIFT)
 WARP_TAG, BLOCK_TAG, NO_TAG = np.uint64(WARP_FIELD), np.uint64(BLOCK_FIELD), np.uint64(0)
-ARRIVALS, TX_MASK = np.int64(COUNT), np.int64((1 << TX_BITS) - 1)
-COUNT_SHIFT, TX_SHIFT, PARITY = np.int64(20), np.int64(40), np.int64(-1 << 63)
-TX_SIGN, TX_MODULUS, TX_LIMIT = np.int64(1 << (TX_BITS - 1)), np.int64(1 << TX_BITS), np.int64(MAX_TX)
 U1, U2 = np.uintp(1), np.uintp(2)
 
 
@@ -73,39 +161,44 @@ def copy_units(
         done[0] = i + 1
 
 
+ARRIVALS, TX_MASK = np.int64(COUNT), np.int64((1 << TX_BITS) - 1)
+COUNT_SHIFT, TX_SHIFT, PARITY = np.int64(20), np.int64(40), np.int64(-1 << 63)
+TX_SIGN, TX_MODULUS, TX_LIMIT = np.int64(1 << (TX_BITS - 1)), np.int64(1 << TX_BITS), np.int64(MAX_TX)
+
+
+@inner
+def word_after(word: Int, arrivals: Int, owed: Int, drops: Flag) -> Int:
+    """Return an mbarrier after arrivals and bytes that are owed; the word itself if they are not possible."""
+    pending, count = word & ARRIVALS, word >> COUNT_SHIFT & ARRIVALS
+    tx = word >> TX_SHIFT & TX_MASK
+    tx = tx - (TX_MODULUS if tx >= TX_SIGN else np.int64(0)) + owed
+    if abs(tx) > TX_LIMIT or arrivals > pending:
+        return word
+    pending -= arrivals
+    if drops:
+        count -= arrivals
+    parity = word & PARITY
+    if pending == 0 and tx == 0:
+        parity ^= PARITY
+        pending = count
+    return pending | count << COUNT_SHIFT | (tx & TX_MASK) << TX_SHIFT | parity
+
+
 @entry
 def advance_mbarriers(
-    words: Array,
-    written: Array,
-    cells: Array,
-    arrivals: Array,
-    owed: Array,
-    drops: Flag,
-    before: Array,
-    has_ended: Array,
-    done: Array,
-) -> None:
-    """Arrivals at mbarriers and bytes that they owe, one after the other; stops at one that is wrong.
+    words: Array, written: Array, cells: Array, arrivals: Array, owed: Array, drops: Flag, before: Array,
+    has_ended: Array, done: Array,
+) -> None:  # fmt: skip
+    """Apply arrivals and owed bytes to mbarriers, one after the other, up to the first that is not possible.
 
     The fields of a word are those of `interpreter.mbarriers`; `before` gets the words as they were, `has_ended` whether
     a phase ended, `done` how many were changed.
     """
     for i in range(cells.size):
         word = np.int64(words[cells[i]])
-        pending, count = word & ARRIVALS, word >> COUNT_SHIFT & ARRIVALS
-        tx = word >> TX_SHIFT & TX_MASK
-        tx = tx - (TX_MODULUS if tx >= TX_SIGN else np.int64(0)) + owed[i]
-        if abs(tx) > TX_LIMIT or arrivals[i] > pending:
+        after = word_after(word, arrivals[i], owed[i], drops)
+        if after == word and (arrivals[i] != 0 or owed[i] != 0):
             return
-        pending -= arrivals[i]
-        if drops:
-            count -= arrivals[i]
-        parity = word & PARITY
-        if pending == 0 and tx == 0:
-            parity ^= PARITY
-            pending = count
-            has_ended[i] = True
-        after = pending | count << COUNT_SHIFT | (tx & TX_MASK) << TX_SHIFT | parity
-        before[i] = np.uint64(word)
+        has_ended[i], before[i] = (after ^ word) < 0, np.uint64(word)
         words[cells[i]] = written[cells[i]] = np.uint64(after)
         done[0] = i + 1

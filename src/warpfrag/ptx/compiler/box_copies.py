@@ -10,32 +10,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.errors import Fault
 from warpfrag.layout.coordinates import LANES
+from warpfrag.ptx.compiler.mbarrier_batches import BatchedMbarriers
 from warpfrag.ptx.interpreter.bulk_copies import LaneCopies, run_tensor_copy
-from warpfrag.ptx.interpreter.lane_group import items_of
+from warpfrag.ptx.interpreter.device_memory import Owners
+from warpfrag.ptx.interpreter.lane_group import LaneGroup, items_of
 from warpfrag.ptx.interpreter.mbarriers import MAX_TX, TX_BITS, TX_SHIFT
 from warpfrag.ptx.interpreter.store_tags import elements
-from warpfrag.ptx.program.types import TYPES
+from warpfrag.ptx.interpreter.warp_state import WarpState
+from warpfrag.ptx.program.actions import TensorCopy
+from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
+from warpfrag.ptx.program.types import TYPES, Codes
 from warpfrag.smem.tensor_map import GRANULE, MAP_ALIGN, MAP_BYTES, SHARED_ALIGN, TensorMapFields
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from warpfrag.ptx.compiler.mbarrier_batches import BatchedMbarriers
-    from warpfrag.ptx.interpreter.lane_group import LaneGroup
-    from warpfrag.ptx.interpreter.memory import Owners
-    from warpfrag.ptx.interpreter.warp_state import WarpState
-    from warpfrag.ptx.program.actions import TensorCopy
-    from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
-    from warpfrag.ptx.program.types import Codes
-
-    Index = NDArray[np.int64]
-    Bytes = NDArray[np.uint8]
+Index = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
 
 SWIZZLE_PERIOD = 1024  # bytes after which every swizzle repeats
 WORD = np.dtype(np.uint64)  # a word: what is moved at once
@@ -246,7 +241,7 @@ class BoxCopies:
         if told is None:
             return True
         cells, counts = np.unique(told, return_counts=True)
-        if not self.mbarriers.is_live[cells].all():
+        if not self.mbarriers.live.keys() >= set(cells.tolist()):
             return False
         fields = (self.mbarriers.words[cells] >> np.uint64(TX_SHIFT)).astype(np.int64) & ((1 << TX_BITS) - 1)
         owed = fields - ((fields >> (TX_BITS - 1)) << TX_BITS) - counts * job.plan.box_bytes

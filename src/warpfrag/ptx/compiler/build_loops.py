@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 
 from warpfrag.ptx.compiler.loops import LOOPS, SET, source_digest
 from warpfrag.tensorcore.kernels import build_objects, objects
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from warpfrag.tensorcore.kernels.processor import ObjectTarget
+from warpfrag.tensorcore.kernels.processor import ObjectTarget
 
 ARRAY = re.compile(r"(.+)\[(\d)\]")
 

@@ -9,63 +9,55 @@ kernels are never compiled.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.errors import Fault, PtxError, WarpfragError
 from warpfrag.layout.coordinates import LANES
-from warpfrag.ptx.compiler import context as word
-from warpfrag.ptx.compiler import scheduler_state as sched
+from warpfrag.ptx.compiler import context as ctx
 from warpfrag.ptx.compiler.box_copies import BoxCopies
-from warpfrag.ptx.compiler.mbarrier_batches import BatchedMbarriers, mbarrier_columns
-from warpfrag.ptx.compiler.mma_products import Tiling, tilings_of
-from warpfrag.ptx.compiler.pending_products import PendingProducts, ProductSteps
-from warpfrag.ptx.compiler.segments import GeneratedModule, Segment, chains, generate, is_matrix_store, products
-from warpfrag.ptx.compiler.warp_code import RegisterLayout
-from warpfrag.ptx.compiler.wgmma_products import WARPS, WgmmaPlans, WgmmaProducts, is_joinable
-from warpfrag.ptx.interpreter.barriers import MAX_BARRIERS
-from warpfrag.ptx.interpreter.lane_group import LaneGroup
-from warpfrag.ptx.interpreter.matrix_instructions import architecture_of, multiply_many
-from warpfrag.ptx.interpreter.memory import Owners
-from warpfrag.ptx.interpreter.memory_instructions import run_async_copy
-from warpfrag.ptx.interpreter.special_registers import special
-from warpfrag.ptx.interpreter.warp_batch import NOT_RUNNABLE, POLLING_SLICES, PRIORITY_UNIT, QUANTUM, WarpBatch
-from warpfrag.ptx.program.actions import (
-    Action,
-    AsyncCopy,
-    Barrier,
-    Branch,
-    DirectCall,
-    MatrixOp,
-    MemoryBarrier,
-    MemoryLoad,
-    MemoryStore,
-    Return,
-    TensorCopy,
-    WarpWait,
+from warpfrag.ptx.compiler.mbarrier_batches import BatchedMbarriers
+from warpfrag.ptx.compiler.mma_issue import (
+    WARPS,
+    Tiling,
+    WgmmaPlans,
+    WgmmaProducts,
+    is_joinable,
+    is_matrix_store,
+    mma_chains,
+    mma_runs,
+    tilings_of,
 )
-from warpfrag.ptx.program.program import Immediate
+from warpfrag.ptx.compiler.pending_mma import PendingProducts, ProductSteps
+from warpfrag.ptx.compiler.register_flow import RegisterLayout
+from warpfrag.ptx.interpreter.block_barriers import MAX_BARRIERS
+from warpfrag.ptx.interpreter.device_memory import Owners
+from warpfrag.ptx.interpreter.lane_group import LaneGroup
+from warpfrag.ptx.interpreter.lane_instructions import run_async_copy
+from warpfrag.ptx.interpreter.matrix_instructions import architecture_of, multiply_many
+from warpfrag.ptx.interpreter.special_register_values import special
+from warpfrag.ptx.interpreter.warp_batch import NOT_RUNNABLE, POLLING_SLICES, PRIORITY_UNIT, QUANTUM, WarpBatch
+from warpfrag.ptx.interpreter.warp_state import LaunchPart
+from warpfrag.ptx.program import actions
+from warpfrag.ptx.program.program import DecodedInstruction, Immediate, Program
 from warpfrag.ptx.program.state_spaces import SPACES
-from warpfrag.ptx.program.types import container
+from warpfrag.ptx.program.types import Codes, container
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from warpfrag.ptx.compiler.segments import GeneratedModule, Segment
 
-    from numpy.typing import NDArray
-
-    from warpfrag.ptx.interpreter.warp_state import LaunchPart
-    from warpfrag.ptx.program.program import DecodedInstruction, Program
-    from warpfrag.ptx.program.types import Codes
 
 PATIENCE = 30  # how often each step is interpreted, on average, before its machine code is thought of
 STEPS_PER_LINE = 3  # interpreted steps that cost what LLVM takes for a line of its text: 0.2 ms and 70 us were measured
 MIN_STEPS = 2000  # that are interpreted before any program is compiled
 BUDGET = 1_000_000  # warp instructions after which the scheduler lets Python look for an interrupt
 POLLING_BUDGET = 64  # the same of each warp at first, where lanes may wait for memory that nobody changes
-WATCHED_LEVELS = 4  # quanta of time slices in which the interpreter looks for a standstill
+WATCHED_LEVELS = 4  # quanta of time slices in which the interpreter looks for a livelock
 LANE_BITS = np.uint32(1) << np.arange(LANES, dtype=np.uint32)
 BUFFER_ALIGN = 64
 MATRIX_ROW_BYTES = 16  # of ldmatrix and stmatrix
@@ -81,13 +73,12 @@ class CompiledProgram:
         self.segments: dict[int, Segment] = {}
         self.covered: set[int] = set()  # steps that have machine code
         self.opcodes: set[str] = set()  # of these steps
-        self.products = products(program)
+        self.products = mma_runs(program)
         runs = {start: program.steps[start : ends[-1]] for start, ends in self.products.items()}
         runs |= {at: [step] for at, step in enumerate(program.steps) if is_joinable(step)}
         self.product_steps = ProductSteps(program, runs)
         self.wgmma_plans: WgmmaPlans = {}
         self.tilings: dict[tuple[int, str], list[tuple[Tiling | None, list[DecodedInstruction]]]] = {}
-        self.refusal = ""  # why there is no machine code
         self.is_ready = False
         self.interpreted_steps = 0
         self.patience = PATIENCE * len(program.steps) + MIN_STEPS
@@ -113,11 +104,8 @@ class CompiledProgram:
     def prepare(self) -> None:
         """Compile the segments, or load them from the cache."""
         self.is_ready = True
-        try:
-            from warpfrag.ptx.compiler.object_cache import MachineCode
-        except ImportError as error:
-            self.refusal = f"llvmlite cannot be loaded ({error})"
-            return
+        from warpfrag.ptx.compiler.object_cache import MachineCode
+
         segments, text, helpers = self.generated
         self._code = MachineCode(text, helpers, [segment.name for segment in segments])
         self.segments = {segment.start: segment for segment in segments}
@@ -133,51 +121,50 @@ class CompiledProgram:
 
     def _table(self, arch: str) -> NDArray[np.int64]:
         program = self.program
-        has_calls = any(isinstance(step.action, DirectCall) for step in program.steps)
-        table = np.zeros((len(program.steps), sched.COLUMNS), np.int64)
+        has_calls = any(isinstance(step.action, actions.DirectCall) for step in program.steps)
+        table = np.zeros((len(program.steps), ctx.COLUMNS), np.int64)
         for at, step in enumerate(program.steps):
             action, row = step.action, table[at]
-            row[sched.END], row[sched.BLOCK_END] = at + 1, program.ends[at]
-            row[sched.WEIGHT] = POLLING_SLICES if at in program.polling else 1
+            row[ctx.END], row[ctx.BLOCK_END] = at + 1, program.ends[at]
+            row[ctx.WEIGHT] = POLLING_SLICES if at in program.polling else 1
             segment = self.segments.get(at)
-            row[sched.NEEDS_PRODUCTS] = self.product_steps.needs_products[at : segment.end if segment else at + 1].any()
+            row[ctx.NEEDS_PRODUCTS] = self.product_steps.needs_products[at : segment.end if segment else at + 1].any()
             if segment is not None:
-                row[sched.KIND] = sched.WHOLE_WARP_SEGMENT if segment.is_whole else sched.SEGMENT
+                row[ctx.KIND] = ctx.WHOLE_WARP_SEGMENT if segment.is_whole else ctx.SEGMENT
                 if not has_instruction(action, arch):
-                    row[sched.KIND] = sched.INTERPRETED
+                    row[ctx.KIND] = ctx.INTERPRETED
                     continue
-                row[sched.END], row[sched.STORES] = segment.end, segment.stores
-                row[sched.FUNCTION] = self._code.addresses[segment.name]
-            elif isinstance(action, Branch) and not action.indexed:
-                row[sched.KIND], row[sched.TARGET] = sched.BRANCH, step.targets[0]
-                row[sched.GUARD] = -1 if step.guard is None else self.layout.offsets[step.guard.index]
-                row[sched.NEGATED] = step.guard is not None and step.guard.negated
-            elif isinstance(action, Barrier) and is_plain_barrier(step):
-                row[sched.KIND] = sched.BARRIER
-            elif isinstance(action, Return) and step.guard is None and not has_calls:
-                row[sched.KIND] = sched.EXIT
-            elif isinstance(action, WarpWait) and step.guard is None:
-                row[sched.KIND] = sched.WARP_WAIT
-            elif isinstance(action, MemoryBarrier):
-                for column, number in (mbarrier_columns(step, self.layout) or {}).items():
-                    row[column] = number
+                row[ctx.END], row[ctx.STORES] = segment.end, segment.stores
+                row[ctx.FUNCTION] = self._code.addresses[segment.name]
+            elif isinstance(action, actions.Branch) and not action.indexed:
+                row[ctx.KIND], row[ctx.TARGET] = ctx.BRANCH, step.targets[0]
+                row[ctx.GUARD] = -1 if step.guard is None else self.layout.offsets[step.guard.index]
+                row[ctx.NEGATED] = step.guard is not None and step.guard.negated
+            elif isinstance(action, actions.Barrier) and is_plain_barrier(step):
+                row[ctx.KIND] = ctx.BARRIER
+            elif isinstance(action, actions.Return) and step.guard is None and not has_calls:
+                row[ctx.KIND] = ctx.EXIT
+            elif isinstance(action, actions.WarpWait) and step.guard is None:
+                row[ctx.KIND] = ctx.WARP_WAIT
         return table
 
     @cached_property
     def generated(self) -> GeneratedModule:
         """The LLVM module of the program."""
+        from warpfrag.ptx.compiler.segments import generate  # which imports llvmlite
+
         return generate(self.program, self.layout)
 
     @cached_property
     def chains(self) -> set[int]:
         """The runs of mma that may be one product along K."""
-        return chains(self.program, self.products)
+        return mma_chains(self.program, self.products)
 
 
-def has_instruction(action: Action, arch: str) -> bool:
+def has_instruction(action: actions.Action, arch: str) -> bool:
     """Whether an architecture has the instruction of an action."""
     try:
-        return not isinstance(action, MatrixOp) or bool(architecture_of(action.form, arch))
+        return not isinstance(action, actions.MatrixOp) or bool(architecture_of(action.form, arch))
     except WarpfragError:  # which the interpreter raises when the step runs
         return False
 
@@ -186,7 +173,13 @@ def is_plain_barrier(step: DecodedInstruction) -> bool:
     """Whether a step is bar.sync for the whole block."""
     action, number = step.action, step.sources[0] if len(step.sources) == 1 else None
     is_valid = isinstance(number, Immediate) and 0 <= number.code(None) < MAX_BARRIERS
-    return is_valid and step.guard is None and isinstance(action, Barrier) and action.waits and not action.reduction
+    return (
+        is_valid
+        and step.guard is None
+        and isinstance(action, actions.Barrier)
+        and action.waits
+        and not action.reduction
+    )
 
 
 class BufferRegisters:
@@ -240,7 +233,7 @@ class CompiledWarpBatch(WarpBatch):
         self.flags, self.numbers = np.stack([self.alive, self.waiting]), np.stack([self.pc, self.slices])
         self.alive, self.waiting = self.flags
         self.pc, self.slices = self.numbers
-        self.schedule = np.zeros(sched.STATE_WORDS, np.int64)
+        self.schedule = np.zeros(ctx.STATE_WORDS, np.int64)
         self.lists = np.zeros((3, self.warps), np.int64)
         self.runs = np.zeros(len(program.steps), np.int64)
         self.exited = np.zeros(len(part.blocks), np.bool_)
@@ -256,37 +249,37 @@ class CompiledWarpBatch(WarpBatch):
     def _context(self) -> NDArray[np.int64]:
         """The words that compiled code reads: see `context`."""
         memory = self.memory
-        words = np.zeros(word.CONTEXT_WORDS, np.int64)
+        words = np.zeros(ctx.CONTEXT_WORDS, np.int64)
         self.table = np.array(
             [
                 [item.start, item.end, item.data.ctypes.data, item.writable, memory.tags.address_of(item.data)]
                 for item in memory.allocations
             ],
             np.int64,
-        ).reshape(-1, word.ALLOCATION_WORDS)
+        ).reshape(-1, ctx.ALLOCATION_WORDS)
         self.block_numbers = np.ascontiguousarray(self.warp_block, np.int64)
-        words[word.REGISTERS] = self.buffer.ctypes.data
-        words[word.WARP_BYTES] = self.buffer.shape[1]
-        words[word.PARAMETERS] = memory.parameters.ctypes.data if len(memory.parameters) else 0
-        words[word.PARAMETER_BYTES] = len(memory.parameters)
-        words[word.SHARED] = memory.shared.ctypes.data
-        words[word.SHARED_END] = memory.shared_end
-        words[word.SHARED_STRIDE] = memory.shared_stride
-        words[word.LOCAL] = memory.local.ctypes.data if len(memory.local) else 0
-        words[word.LOCAL_STRIDE] = memory.local_stride
-        words[word.ALLOCATIONS] = self.table.ctypes.data if len(self.table) else 0
-        words[word.ALLOCATION_COUNT] = len(self.table)
-        words[word.WARP_BLOCK] = self.block_numbers.ctypes.data
-        words[word.STEP_WAVEFRONTS] = memory.step_wavefronts.ctypes.data
-        words[word.STEP_READ] = memory.step_read.ctypes.data
-        words[word.STEP_WRITTEN] = memory.step_written.ctypes.data
-        words[word.STEP_CONFLICTS] = memory.step_conflicts.ctypes.data
-        words[word.STEP_CAUSES] = self.tally.causes.ctypes.data
-        words[word.SHARED_TAGS] = memory.tags.of_shared.ctypes.data
-        words[word.WRITERS] = self.writers.ctypes.data
-        words[word.BLOCK_WARPS] = self.launch.warps
-        words[word.CLUSTER_WARPS] = self.launch.warps * self.launch.cluster_blocks
-        words[word.FAULT_STEP] = word.NO_FAULT
+        words[ctx.REGISTERS] = self.buffer.ctypes.data
+        words[ctx.WARP_BYTES] = self.buffer.shape[1]
+        words[ctx.PARAMETERS] = memory.parameters.ctypes.data if len(memory.parameters) else 0
+        words[ctx.PARAMETER_BYTES] = len(memory.parameters)
+        words[ctx.SHARED] = memory.shared.ctypes.data
+        words[ctx.SHARED_END] = memory.shared_end
+        words[ctx.SHARED_STRIDE] = memory.shared_stride
+        words[ctx.LOCAL] = memory.local.ctypes.data if len(memory.local) else 0
+        words[ctx.LOCAL_STRIDE] = memory.local_stride
+        words[ctx.ALLOCATIONS] = self.table.ctypes.data if len(self.table) else 0
+        words[ctx.ALLOCATION_COUNT] = len(self.table)
+        words[ctx.WARP_BLOCK] = self.block_numbers.ctypes.data
+        words[ctx.STEP_WAVEFRONTS] = memory.step_wavefronts.ctypes.data
+        words[ctx.STEP_READ] = memory.step_read.ctypes.data
+        words[ctx.STEP_WRITTEN] = memory.step_written.ctypes.data
+        words[ctx.STEP_CONFLICTS] = memory.step_conflicts.ctypes.data
+        words[ctx.STEP_CAUSES] = self.tally.causes.ctypes.data
+        words[ctx.SHARED_TAGS] = memory.tags.of_shared.ctypes.data
+        words[ctx.WRITERS] = self.writers.ctypes.data
+        words[ctx.BLOCK_WARPS] = self.launch.warps
+        words[ctx.CLUSTER_WARPS] = self.launch.warps * self.launch.cluster_blocks
+        words[ctx.FAULT_STEP] = ctx.NO_FAULT
         return words
 
     # --- scheduling
@@ -331,51 +324,46 @@ class CompiledWarpBatch(WarpBatch):
             self.runs,
             self.writers,
             self.exited,
-            *self.batched_mbarriers.arrays(),
-            self.memory.step_written,
-            self.memory.step_wavefronts,
         )
-        is_watched = self.memory.observer is not None or self.memory.accesses is not None
-        schedule[sched.LIMIT], schedule[sched.IS_STALE] = self.launch.limit, 1
-        budget = min(BUDGET, POLLING_BUDGET * self.warps) if self.standstill.is_judged else BUDGET
-        schedule[sched.BUDGET], last_progress = self.tally.total + budget, self.progress
-        schedule[sched.IS_WATCHED] = is_watched
+        schedule[ctx.LIMIT], schedule[ctx.IS_STALE] = self.launch.limit, 1
+        budget = min(BUDGET, POLLING_BUDGET * self.warps) if self.livelock.is_judged else BUDGET
+        schedule[ctx.BUDGET], last_progress = self.tally.total + budget, self.progress
         run = run_scheduler.bound(table, schedule, *args)
         while True:
-            schedule[sched.TOTAL], schedule[sched.BARRIERS_IN_USE] = self.tally.total, len(self.barriers.states)
-            schedule[sched.BARRIERS_IN_USE] += self.cluster_barriers.in_use
-            schedule[sched.PENDING_PRODUCTS] = len(self.products.pending)
+            schedule[ctx.TOTAL], schedule[ctx.BARRIERS_IN_USE] = self.tally.total, len(self.barriers.states)
+            schedule[ctx.BARRIERS_IN_USE] += self.cluster_barriers.in_use
+            schedule[ctx.PENDING_PRODUCTS] = len(self.products.pending)
             run()
-            self.tally.total = int(schedule[sched.TOTAL])
-            self.progress += int(schedule[sched.PROGRESS])
-            schedule[sched.PROGRESS] = 0
+            self.tally.total = int(schedule[ctx.TOTAL])
+            self.progress += int(schedule[ctx.PROGRESS])
+            schedule[ctx.PROGRESS] = 0
             self.check_interrupt()
-            status = schedule[sched.STATUS]
-            if status == sched.FAULT:
+            status = schedule[ctx.STATUS]
+            if status == ctx.FAULT:
                 raise self.compiled_fault()
-            if status == sched.NEEDS_FLUSH:
+            if status == ctx.NEEDS_FLUSH:
                 self.products.flush()
-            elif status == sched.NEEDS_INTERPRETER:
-                self.interpret(int(schedule[sched.PC]))
-            elif status == sched.NONE_RUNNABLE:
+            elif status == ctx.NEEDS_INTERPRETER:
+                self.interpret(int(schedule[ctx.PC]))
+            elif status == ctx.NONE_RUNNABLE:
                 if not self.alive.any():
                     return
                 self.release_waiting()
-                schedule[sched.IS_STALE] = 1
-            elif status == sched.OUT_OF_BUDGET:
-                if self.standstill.is_judged and self.progress == last_progress:
-                    self.watch_standstill()
+                schedule[ctx.IS_STALE] = 1
+            elif status == ctx.OUT_OF_BUDGET:
+                if self.livelock.is_judged and self.progress == last_progress:
+                    self.watch_livelock()
                 budget = min(BUDGET, 2 * budget)
-                schedule[sched.BUDGET], last_progress = self.tally.total + budget, self.progress
+                schedule[ctx.BUDGET], last_progress = self.tally.total + budget, self.progress
 
-    def watch_standstill(self) -> None:
+    def watch_livelock(self) -> None:
         """Interpret some time slices: nobody has stored for a while, and the interpreter sees whether anybody will."""
         progress = self.progress
         is_running = self.schedule_next()
-        last_level = self.standstill.level + WATCHED_LEVELS
-        while is_running and self.progress == progress and self.standstill.level < last_level:
+        last_level = self.livelock.level + WATCHED_LEVELS
+        while is_running and self.progress == progress and self.livelock.level < last_level:
             is_running = self.schedule_next()
-        self.schedule[sched.IS_STALE] = 1
+        self.schedule[ctx.IS_STALE] = 1
 
     def interpret(self, at: int) -> None:
         """Run a step, or several mma, of the lanes that have the time slice."""
@@ -388,11 +376,11 @@ class CompiledWarpBatch(WarpBatch):
             and self.is_within_limit(ends[-1] - at, group)
         ):
             self.multiply(at, ends, group)
-            self.schedule[sched.PC] = ends[-1]
+            self.schedule[ctx.PC] = ends[-1]
         elif self.run_step(at, group) and not self.program.steps[at].action.ends_block:
-            self.schedule[sched.PC] = at + 1
+            self.schedule[ctx.PC] = at + 1
         else:  # the program counters of these lanes have changed
-            self.schedule[sched.IS_STALE] = 1
+            self.schedule[ctx.IS_STALE] = 1
 
     def wake(self, rows: NDArray[np.int64]) -> None:
         """Let the scheduler see lanes that need not wait any more: the priorities of their warps."""
@@ -405,9 +393,9 @@ class CompiledWarpBatch(WarpBatch):
 
     def scheduled_group(self) -> LaneGroup:
         """The lanes that have the time slice."""
-        count = int(self.schedule[sched.WARP_COUNT])
+        count = int(self.schedule[ctx.WARP_COUNT])
         masks = self.lists[2].view(np.uint32)[:count]
-        if count == self.warps and bool((masks == sched.ALL_LANES).all()):
+        if count == self.warps and bool((masks == ctx.ALL_LANES).all()):
             return self.every_lane
         lanes = (masks[:, None] & LANE_BITS) != 0
         return LaneGroup(self, None if count == self.warps else self.lists[1, :count].copy(), lanes)
@@ -416,15 +404,15 @@ class CompiledWarpBatch(WarpBatch):
         """Add what compiled code ran to the counts of the launch."""
         table = self.compiled.table(self.launch.arch)
         for at in np.nonzero(self.runs)[0]:
-            self.tally.steps[at : table[at, sched.END]] += self.runs[at]
+            self.tally.steps[at : table[at, ctx.END]] += self.runs[at]
         self.count_bytes()
 
     def count_bytes(self) -> None:
         """Add the bytes that compiled code moved, and their wavefronts, to the counts of the memory."""
         memory = self.memory
         for start, counts in (
-            (word.READ_BYTES, memory.read_bytes), (word.WRITTEN_BYTES, memory.written_bytes),
-            (word.WAVEFRONTS, memory.wavefronts),
+            (ctx.READ_BYTES, memory.read_bytes), (ctx.WRITTEN_BYTES, memory.written_bytes),
+            (ctx.WAVEFRONTS, memory.wavefronts),
         ):  # fmt: skip
             for index, space in enumerate(SPACES):
                 if self.context[start + index]:
@@ -455,9 +443,9 @@ class CompiledWarpBatch(WarpBatch):
         """Run a step that goes on to the next: many lanes at once where that can be, else as the interpreter does."""
         action, at = step.action, self.memory.step
         is_done = False
-        if isinstance(action, MatrixOp) and action.operation == "wgmma":
+        if isinstance(action, actions.MatrixOp) and action.operation == "wgmma":
             is_done = has_instruction(action, self.launch.arch) and self.wgmma.run(at, step, group)
-        elif isinstance(action, TensorCopy):
+        elif isinstance(action, actions.TensorCopy):
             is_done = self.boxes.run(step, action, group)
         if not is_done:
             super().execute(step, group)
@@ -469,7 +457,7 @@ class CompiledWarpBatch(WarpBatch):
     def all_arrived(self, at: int, step: DecodedInstruction, group: LaneGroup, active: LaneGroup) -> bool:
         """Whether all lanes that a step needs are here: at once where whole warps are, in whole warpgroups."""
         action = step.action
-        if not isinstance(action, MatrixOp):
+        if not isinstance(action, actions.MatrixOp):
             return active is self.every_lane or super().all_arrived(at, step, group, active)
         here = active.is_whole and (action.operation != "wgmma" or self.are_warpgroups(group))
         return here or super().all_arrived(at, step, group, active)
@@ -486,20 +474,20 @@ class CompiledWarpBatch(WarpBatch):
 
     def compiled_fault(self) -> PtxError:
         """The error of an access that compiled code refused, as the interpreter reports it."""
-        at, warp = int(self.context[word.FAULT_STEP]), int(self.context[word.FAULT_WARP])
-        mask = (np.uint32(self.context[word.FAULT_MASK]) & LANE_BITS) != 0
+        at, warp = int(self.context[ctx.FAULT_STEP]), int(self.context[ctx.FAULT_WARP])
+        mask = (np.uint32(self.context[ctx.FAULT_MASK]) & LANE_BITS) != 0
         step = self.program.steps[at]
         action = step.action
-        first = word.FAULT_ADDRESSES
+        first = ctx.FAULT_ADDRESSES
         addresses = self.context[first : first + LANES].view(np.uint64)[mask]
         owners = Owners(self.lane_block[warp][mask], self.lane_number[warp][mask], None)
         group = LaneGroup(self, np.array([warp]), mask[None, :])
         try:
-            if isinstance(action, AsyncCopy):  # the first of its run: the registers are as they were
+            if isinstance(action, actions.AsyncCopy):  # the first of its run: the registers are as they were
                 run_async_copy(self, step, action, group)
-            elif isinstance(action, MemoryLoad | MemoryStore):
+            elif isinstance(action, actions.MemoryLoad | actions.MemoryStore):
                 size = action.type.dtype.itemsize * action.count
-                self.memory.reach(action.space, addresses, size, owners, writes=isinstance(action, MemoryStore))
+                self.memory.reach(action.space, addresses, size, owners, writes=isinstance(action, actions.MemoryStore))
             else:  # a row of ldmatrix or stmatrix
                 writes = is_matrix_store(action)
                 self.memory.reach("shared", addresses, MATRIX_ROW_BYTES, owners, writes=writes)

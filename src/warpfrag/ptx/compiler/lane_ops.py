@@ -8,18 +8,15 @@ LLVM's plain float operations round to nearest even and keep subnormals, and not
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.ptx.compiler.ir_builder import IRBuilder, Value, float_splat, splat, width
-from warpfrag.ptx.compiler.special_functions import lower_approximate, quotient_factors
+from warpfrag.ptx.compiler.sfu_code import lower_approximate, quotient_factors
+from warpfrag.ptx.program.attributes import Attributes
 from warpfrag.ptx.program.state_spaces import WINDOWS
+from warpfrag.ptx.program.types import Type
 from warpfrag.ptx.semantics.conversions import limits
 from warpfrag.ptx.semantics.rounding import canonical_nan
-
-if TYPE_CHECKING:
-    from warpfrag.ptx.program.attributes import Attributes
-    from warpfrag.ptx.program.types import Type
 
 Lanes = Sequence[Value]
 Results = tuple[Value, ...]

@@ -8,6 +8,7 @@ code is kept. What is damaged, or was made from other files, is left aside with 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 from threading import Lock
@@ -15,30 +16,17 @@ from typing import TYPE_CHECKING
 
 from warpfrag.ptx.compiler import object_cache
 from warpfrag.tensorcore.kernels import objects
-from warpfrag.tensorcore.kernels.processor import targets_for_host
+from warpfrag.tensorcore.kernels.processor import ObjectTarget, targets_for_host
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from warpfrag.tensorcore.kernels.jit import KernelEntry
-    from warpfrag.tensorcore.kernels.processor import ObjectTarget
+
 
 SET = "ptx-"
 """How the names of the wheel's objects begin."""
 PTX = Path(__file__).parents[1]
 DEPENDS_ON = (
-    *(
-        PTX / "compiler" / f"{name}.py"
-        for name in (
-            "scheduler",
-            "scheduler_state",
-            "context",
-            "gather",
-            "batch_loops",
-            "lane_masks",
-            "mbarrier_steps",
-        )
-    ),
+    *(PTX / "compiler" / f"{name}.py" for name in ("scheduler", "context", "batch_loops")),
     *(PTX / "interpreter" / f"{name}.py" for name in ("mbarriers", "store_tags", "warp_batch")),
     *(
         PTX.parent / "tensorcore" / "kernels" / f"{name}.py"
@@ -70,9 +58,9 @@ class Loop:
     @property
     def entry(self) -> KernelEntry[...]:
         """The function as numba compiles it; asking imports numba."""
-        from warpfrag.ptx.compiler import batch_loops, gather, scheduler
+        from warpfrag.ptx.compiler import batch_loops, scheduler
 
-        modules = {"batch_loops": batch_loops, "gather": gather, "scheduler": scheduler}
+        modules = {"batch_loops": batch_loops, "scheduler": scheduler}
         entry: KernelEntry[...] = getattr(modules[self.module], self.name)
         return entry
 
@@ -145,14 +133,13 @@ ELEMENTS = ("|u1", "<u2", "<u4", "<u8")
 run_scheduler = Loop(
     "scheduler",
     "run_scheduler",
-    "<i8[2] <i8[1] <i8[1] |u1[2] |b1[3] <i8[3] <i8[2] <i8[1] <i8[1] <u8[1] |b1[1]"
-    " <u8[1] <u8[1] |b1[1] <i8[2] |b1[2] <i8[2] <i8[1] <i8[1]",
+    "<i8[2] <i8[1] <i8[1] |u1[2] |b1[3] <i8[3] <i8[2] <i8[1] <i8[1] <u8[1] |b1[1]",
 )
-take = Loop("gather", "take", *_each("{}[2] <i8[1] <i8[1] {}[2]", *ELEMENTS))
-take_tiles = Loop("gather", "take_tiles", *_each("{}[1] <i8[2] <i8[2] {}[2]", *ELEMENTS[1:]))
-put_tiles = Loop("gather", "put_tiles", *_each("{}[1] <i8[2] <i8[2] {}[2]", *ELEMENTS[1:]))
-find_equal = Loop("gather", "find_equal", "<u8[1] <i8[1] <i8[2] <i8[1] <i8[1] <u8[1]")
-take_units = Loop("gather", "take_units", "<u8[1] <i8[1] <i8[2] <i8[1] <u8[2]")
+take = Loop("batch_loops", "take", *_each("{}[2] <i8[1] <i8[1] {}[2]", *ELEMENTS))
+take_tiles = Loop("batch_loops", "take_tiles", *_each("{}[1] <i8[2] <i8[2] {}[2]", *ELEMENTS[1:]))
+put_tiles = Loop("batch_loops", "put_tiles", *_each("{}[1] <i8[2] <i8[2] {}[2]", *ELEMENTS[1:]))
+find_equal = Loop("batch_loops", "find_equal", "<u8[1] <i8[1] <i8[2] <i8[1] <i8[1] <u8[1]")
+take_units = Loop("batch_loops", "take_units", "<u8[1] <i8[1] <i8[2] <i8[1] <u8[2]")
 copy_units = Loop(
     "batch_loops",
     "copy_units",

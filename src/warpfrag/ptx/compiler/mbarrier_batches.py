@@ -1,42 +1,17 @@
-"""mbarriers of many lanes at once: the fast twin of `interpreter.mbarriers`, which says what they are.
-
-`mbarrier_columns` tells the compiled scheduler of the steps that it may run itself (`mbarrier_steps`).
-"""
+"""mbarriers of many lanes at once: the fast twin of `interpreter.mbarriers`, which says what they are."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
-
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.errors import Fault
 from warpfrag.layout.coordinates import LANES
-from warpfrag.ptx.compiler.scheduler_state import (
-    ADDRESS,
-    ARRIVES,
-    GUARD,
-    IS_TRANSACTION,
-    KIND,
-    NEGATED,
-    NUMBER,
-    NUMBER_VALUE,
-    OFFSET,
-    RESULT,
-    WAITS,
-)
+from warpfrag.ptx.interpreter.lane_group import LaneGroup
 from warpfrag.ptx.interpreter.mbarriers import COUNT, COUNT_SHIFT, NOT_ASLEEP, PARITY_SHIFT, Mbarriers
 from warpfrag.ptx.program.actions import MemoryBarrier
-from warpfrag.ptx.program.program import Discard, Immediate, MemoryOperand, Register
-from warpfrag.ptx.program.types import TYPES
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from warpfrag.ptx.compiler.warp_code import RegisterLayout
-    from warpfrag.ptx.interpreter.lane_group import LaneGroup
-    from warpfrag.ptx.interpreter.warp_state import WarpState
-    from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
-    from warpfrag.ptx.program.types import Codes
+from warpfrag.ptx.program.program import DecodedInstruction, Immediate, MemoryOperand, PtxOperand
+from warpfrag.ptx.program.types import Codes
 
 OBJECT_BYTES = 8  # of an mbarrier
 WORD_BITS = 32  # of a register with an address or a number that the scheduler reads
@@ -44,26 +19,6 @@ WORD_BITS = 32  # of a register with an address or a number that the scheduler r
 
 class BatchedMbarriers(Mbarriers):
     """The mbarriers of a batch, changed by one loop over its lanes."""
-
-    def __init__(self, state: WarpState) -> None:
-        """Start with none, and with what the compiled scheduler needs of them."""
-        super().__init__(state)
-        self.is_live = np.zeros(len(self.written), np.bool_)
-        self.undo = np.zeros((3, state.waiting.size), np.int64)
-
-    def arrays(self) -> tuple[NDArray[Any], ...]:
-        """What the compiled scheduler reads and changes (`scheduler.run_scheduler`)."""
-        return self.words, self.written, self.is_live, self.awaited, self.expired, self.undo
-
-    def add(self, cell: int, line: int) -> None:
-        """Note an mbarrier that is initialised."""
-        super().add(cell, line)
-        self.is_live[cell] = True
-
-    def remove(self, cell: int) -> None:
-        """Note that there is none any more."""
-        super().remove(cell)
-        self.is_live[cell] = False
 
     def change_all(
         self, cells: NDArray[np.int64], action: MemoryBarrier, numbers: Codes, line: int
@@ -73,7 +28,6 @@ class BatchedMbarriers(Mbarriers):
             before = self.words[cells]
             self.words[cells] = self.written[cells] = numbers | numbers << COUNT_SHIFT
             self.live.update(dict.fromkeys(cells.tolist(), line))
-            self.is_live[cells] = True
             return before
         if action.name == "inval" and not (self.awaited != NOT_ASLEEP).any():
             before = self.words[cells]
@@ -147,44 +101,3 @@ def is_uniform(operand: PtxOperand, group: LaneGroup) -> bool:
         return False
     codes = group.of(group.state.registers[index])
     return bool((codes == codes[:, :1]).all())
-
-
-class OperandPlace(NamedTuple):
-    """Where the scheduler finds a number: the byte offset of a register's lanes (-1 for none), and what is added."""
-
-    register: int
-    added: int
-
-
-def mbarrier_columns(step: DecodedInstruction, layout: RegisterLayout) -> dict[int, int] | None:
-    """The columns of a step's row in the table, by their number, with its kind; None where Python has to run it."""
-    action = step.action
-    if not isinstance(action, MemoryBarrier) or action.space != "shared":
-        return None
-    address = _place(step.sources[0], layout)
-    number = _place(step.sources[1], layout) if len(step.sources) > 1 else OperandPlace(-1, 1)
-    if address is None or number is None:
-        return None
-    columns = {ADDRESS: address.register, OFFSET: address.added, NUMBER: number.register, NUMBER_VALUE: number.added}
-    if action.name == "try_wait" and action.parity and step.guard is None:
-        result = step.results[0]
-        if not isinstance(result, Register) or result.bits != 1:
-            return None
-        return columns | {KIND: WAITS, RESULT: layout.offsets[result.index]}
-    if action.name != "arrive" or not all(isinstance(result, Discard) for result in step.results):
-        return None
-    guard = -1 if step.guard is None else layout.offsets[step.guard.index]
-    negated = step.guard is not None and step.guard.negated
-    return columns | {KIND: ARRIVES, GUARD: guard, NEGATED: int(negated), IS_TRANSACTION: int(action.transaction)}
-
-
-def _place(operand: PtxOperand, layout: RegisterLayout) -> OperandPlace | None:
-    """Where the numbers of an operand lie: a register of 32 bits, a constant, or both."""
-    if isinstance(operand, Immediate):
-        return OperandPlace(-1, int(operand.code(TYPES["b64"])))
-    base, added = (operand.base, operand.offset) if isinstance(operand, MemoryOperand) else (operand, 0)
-    if base is None:
-        return OperandPlace(-1, added)
-    if not isinstance(base, Register) or base.bits != WORD_BITS:
-        return None
-    return OperandPlace(layout.offsets[base.index], added)

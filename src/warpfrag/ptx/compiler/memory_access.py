@@ -19,13 +19,14 @@ store closes a group, a load waits until at most `size` are not done.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from llvmlite import ir
 
 from warpfrag.layout.coordinates import LANES
-from warpfrag.ptx.compiler import context as words
+from warpfrag.ptx.compiler import context as ctx
 from warpfrag.ptx.compiler.ir_builder import (
     I8,
     I32,
@@ -60,9 +61,6 @@ from warpfrag.ptx.program.inexact import InexactCause
 from warpfrag.ptx.program.state_spaces import SPACES
 from warpfrag.smem.shared_memory import BANK_BYTES
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 Helper = tuple[str, str, int, int]
 """load or store, the state space, the bits of an element, the elements of a lane: 16 bytes at most.
 
@@ -73,7 +71,7 @@ COPY_TYPES = (POINTER, I64, I32, POINTER, POINTER, POINTER, I64)
 WINDOWS = {0: "global", 1: "shared", 2: "local", 3: "param"}
 TAGGED = {"global", "const", "shared", "matrices"}
 """State spaces whose stores are tagged: other threads see them."""
-START, END, DATA, WRITABLE, TAGS = range(words.ALLOCATION_WORDS)
+START, END, DATA, WRITABLE, TAGS = range(ctx.ALLOCATION_WORDS)
 """The words of an allocation in the table."""
 
 
@@ -191,7 +189,7 @@ def is_misaligned(b: IRBuilder, call: Access, size: int) -> ir.Value:
 
 def count_bytes(b: IRBuilder, call: Access, space: str, more: ir.Value, *, is_store: bool) -> None:
     """Count bytes that an instruction reads or writes."""
-    total, by_step = (words.WRITTEN_BYTES, words.STEP_WRITTEN) if is_store else (words.READ_BYTES, words.STEP_READ)
+    total, by_step = (ctx.WRITTEN_BYTES, ctx.STEP_WRITTEN) if is_store else (ctx.READ_BYTES, ctx.STEP_READ)
     b.add_to(call.context, total + SPACES.index(space), more)
     b.add_to(b.element(call.context, by_step, POINTER), call.step, more)
 
@@ -199,9 +197,9 @@ def count_bytes(b: IRBuilder, call: Access, space: str, more: ir.Value, *, is_st
 def count_wavefronts(b: IRBuilder, call: Access, space: str, packed: ir.Value) -> None:
     """Count wavefronts, with bank conflicts in the upper half."""
     more = b.and_(packed, LOW_HALF)
-    b.add_to(b.element(call.context, words.STEP_CONFLICTS, POINTER), call.step, b.lshr(packed, 32))
-    b.add_to(call.context, words.WAVEFRONTS + SPACES.index(space), more)
-    b.add_to(b.element(call.context, words.STEP_WAVEFRONTS, POINTER), call.step, more)
+    b.add_to(b.element(call.context, ctx.STEP_CONFLICTS, POINTER), call.step, b.lshr(packed, 32))
+    b.add_to(call.context, ctx.WAVEFRONTS + SPACES.index(space), more)
+    b.add_to(b.element(call.context, ctx.STEP_WAVEFRONTS, POINTER), call.step, more)
 
 
 def wavefronts_of(b: IRBuilder, call: Access, space: str, size: int) -> ir.Value:
@@ -261,9 +259,9 @@ def in_buffer(b: IRBuilder, call: Access, space: str, size: ir.Value, *, writes:
     del writes
     start = state_spaces.SHARED_START if space == "shared" else 0
     end_word, base_word, number = {
-        "shared": (words.SHARED_END, words.SHARED, words.SHARED_BUFFER),
-        "local": (words.LOCAL_STRIDE, words.LOCAL, words.LOCAL_BUFFER),
-        "param": (words.PARAMETER_BYTES, words.PARAMETERS, 0),
+        "shared": (ctx.SHARED_END, ctx.SHARED, ctx.SHARED_BUFFER),
+        "local": (ctx.LOCAL_STRIDE, ctx.LOCAL, ctx.LOCAL_BUFFER),
+        "param": (ctx.PARAMETER_BYTES, ctx.PARAMETERS, 0),
     }[space]
     every, end = b.load(call.addresses, typ=vector(64), align=8), b.element(call.context, end_word)
     ends = b.broadcast(end)
@@ -272,14 +270,14 @@ def in_buffer(b: IRBuilder, call: Access, space: str, size: ir.Value, *, writes:
     fail_if(b, b.icmp("ne", b.and_(b.lane_mask(is_outside), call.mask), 0))
     places, base = call.addresses, constant(I64, 0)
     if space == "shared":
-        block = b.element(b.element(call.context, words.WARP_BLOCK, POINTER), call.row)
-        base = b.mul(block, b.element(call.context, words.SHARED_STRIDE))
+        block = b.element(b.element(call.context, ctx.WARP_BLOCK, POINTER), call.row)
+        base = b.mul(block, b.element(call.context, ctx.SHARED_STRIDE))
     elif space == "local":
         base = b.mul(b.mul(call.row, LANES), end)
         places = b.entry_alloca(vector(64), 256)
         b.store(b.add(every, b.mul(LANE_NUMBERS, ends)), places, align=256)
     delta = b.add(b.element(call.context, base_word), base)
-    shadow = b.add(b.element(call.context, words.SHARED_TAGS), b.shl(base, 1))
+    shadow = b.add(b.element(call.context, ctx.SHARED_TAGS), b.shl(base, 1))
     yield Reached(call.mask, places, delta, base, constant(I64, number), shadow)
 
 
@@ -290,7 +288,7 @@ SCREEN_FUNCTION = ir.FunctionType(
 
 def tell(b: IRBuilder, call: Access, target: Reached, size: ir.Value, unit: int, *, is_store: bool | ir.Value) -> None:
     """Tell the function that screens a launch, if there is one, of an access."""
-    function = b.element(call.context, words.SCREEN)
+    function = b.element(call.context, ctx.SCREEN)
     with b.if_then(b.icmp("ne", function, 0), likely=False):
         stores = constant(I64, is_store) if isinstance(is_store, bool) else is_store
         b.call(
@@ -307,7 +305,7 @@ def define_tell_groups(module: ir.Module) -> None:
     types = (POINTER, I64, I32, I64, I64, I64)
     with define(module, "tell_groups", VOID, *types) as (b, context, row, mask, left, closes, step):
         nothing, zero = ir.Constant(POINTER, None), constant(I64, 0)
-        target = Reached(mask, nothing, zero, zero, constant(I64, words.COPY_GROUPS), zero)
+        target = Reached(mask, nothing, zero, zero, constant(I64, ctx.COPY_GROUPS), zero)
         tell(b, Access(context, row, mask, nothing, nothing, step), target, left, 0, is_store=closes)
 
 
@@ -405,27 +403,27 @@ def define_copy(module: ir.Module, count: int) -> None:
 def define_fault(module: ir.Module) -> None:
     """Define `fault(context, step, row, mask, addresses)`, which keeps the fault of the earliest instruction."""
     with define(module, "fault", VOID, POINTER, I64, I64, I32, POINTER) as (b, context, step, row, mask, addresses):
-        with b.if_then(b.icmp("uge", step, b.element(context, words.FAULT_STEP))):
+        with b.if_then(b.icmp("uge", step, b.element(context, ctx.FAULT_STEP))):
             b.ret_void()
-        numbers = {words.FAULT_STEP: step, words.FAULT_WARP: row, words.FAULT_MASK: b.zext(mask, I64)}
+        numbers = {ctx.FAULT_STEP: step, ctx.FAULT_WARP: row, ctx.FAULT_MASK: b.zext(mask, I64)}
         for word, number in numbers.items():
             b.store(number, b.at(context, word))
         every = b.load(addresses, typ=vector(64), align=8)
-        b.store(every, b.at(context, words.FAULT_ADDRESSES), align=8)
+        b.store(every, b.at(context, ctx.FAULT_ADDRESSES), align=8)
 
 
 def define_find(module: ir.Module) -> None:
     """Define `find(context, address)`: the row of the sorted table of allocations that has an address, or null."""
     with define(module, "find", POINTER, POINTER, I64) as (b, context, address):
-        table = b.element(context, words.ALLOCATIONS, POINTER)
-        low, high = Variable(b, constant(I64, 0)), Variable(b, b.element(context, words.ALLOCATION_COUNT))
+        table = b.element(context, ctx.ALLOCATIONS, POINTER)
+        low, high = Variable(b, constant(I64, 0)), Variable(b, b.element(context, ctx.ALLOCATION_COUNT))
         with b.while_(lambda: b.icmp("ult", low.get(), high.get())):
             middle = b.lshr(b.add(low.get(), high.get()), 1)
-            is_from = b.icmp("uge", address, b.element(table, b.mul(middle, words.ALLOCATION_WORDS)))
+            is_from = b.icmp("uge", address, b.element(table, b.mul(middle, ctx.ALLOCATION_WORDS)))
             low.set(b.select(is_from, b.add(middle, 1), low.get()))
             high.set(b.select(is_from, high.get(), middle))
         nothing = ir.Constant(POINTER, None)
         with b.if_then(b.icmp("eq", low.get(), 0)):
             b.ret(nothing)
-        row = b.at(table, b.mul(b.sub(low.get(), 1), words.ALLOCATION_WORDS))
+        row = b.at(table, b.mul(b.sub(low.get(), 1), ctx.ALLOCATION_WORDS))
         b.ret(b.select(b.icmp("ult", address, b.element(row, END)), row, nothing))

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from llvmlite import __version__ as llvmlite_version
 from llvmlite import binding as llvm
@@ -19,13 +19,10 @@ from llvmlite import binding as llvm
 from warpfrag.layout import coordinates
 from warpfrag.ptx.compiler import context, ir_builder, memory_access, store_overlaps, wavefronts
 from warpfrag.ptx.compiler.memory_access import Helper, helper_text, with_callees
-from warpfrag.ptx.interpreter import memory, store_tags
+from warpfrag.ptx.interpreter import device_memory, store_tags
 from warpfrag.ptx.program import inexact, state_spaces
 from warpfrag.smem import shared_memory
 from warpfrag.tensorcore.kernels.objects import say_uncached, warn
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 CACHE_FOLDER = "ptx"
 DIGITS = 32
@@ -39,8 +36,8 @@ UNOPTIMIZED, OPTIMIZED = 0, 2
 HELPER_SOURCES = [
     Path(str(module.__file__))
     for module in (
-        context, ir_builder, memory_access, store_overlaps, wavefronts, memory, store_tags, inexact, state_spaces,
-        shared_memory, coordinates,
+        context, ir_builder, memory_access, store_overlaps, wavefronts, device_memory, store_tags, inexact,
+        state_spaces, shared_memory, coordinates,
     )
 ]  # fmt: skip
 """The files whose text, or whose constants, are in the code of a helper."""

@@ -9,53 +9,12 @@ context counts (`context.SUSPICIONS`), whether a launch is screened or not: few 
 
 from __future__ import annotations
 
-from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
-from warpfrag.ptx.compiler import context as words
-from warpfrag.ptx.compiler.definite_assignment import maybe_unassigned, registers_read
-from warpfrag.ptx.compiler.ir_builder import I8, I32, I64, constant
-from warpfrag.ptx.compiler.liveness import indices_of
-from warpfrag.ptx.program.actions import DirectCall, IndirectCall, LaneOp, Move
-from warpfrag.ptx.program.program import Register
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from warpfrag.ptx.compiler.ir_builder import IRBuilder, Value
-    from warpfrag.ptx.program.program import DecodedInstruction, Program
-
-
-def _unwritten(program: Program) -> set[int] | None:
-    """The registers that may be read unwritten; None beyond calls, or in a program too large."""
-    calls = any(isinstance(step.action, DirectCall | IndirectCall) for step in program.steps)
-    return None if calls else maybe_unassigned(program)
-
-
-def is_followed(program: Program) -> bool:
-    """Whether all registers that may be read unwritten are known."""
-    return _unwritten(program) is not None
-
-
-def passes_marks(step: DecodedInstruction) -> bool:
-    """Whether the results of a step are marked where its operands are."""
-    return isinstance(step.action, LaneOp | Move) or step.attributes.opcode == "shfl"
-
-
-def marked_registers(program: Program) -> set[int]:
-    """The registers that may be read unwritten, and those computed from them; none where that is not followed."""
-    marked = _unwritten(program) or set()
-    results: dict[int, set[int]] = defaultdict(set)
-    for step in program.steps if marked else ():
-        if passes_marks(step):
-            for register in indices_of(step.sources):
-                results[register] |= indices_of(step.results)
-    queue = list(marked)
-    while queue:
-        new = results[queue.pop()] - marked
-        marked |= new
-        queue += new
-    return marked
+from warpfrag.ptx.compiler import context as ctx
+from warpfrag.ptx.compiler.ir_builder import I8, I32, I64, IRBuilder, Value, constant
+from warpfrag.ptx.compiler.register_flow import indices_of, passes_marks, registers_read
+from warpfrag.ptx.program.program import DecodedInstruction, Register
 
 
 class RegisterMarks:
@@ -134,7 +93,7 @@ class RegisterMarks:
         """Count lanes of a mask that have a mark."""
         if marks is not None:
             ir = self.ir
-            place = ir.at(self.context, words.SUSPICIONS)
+            place = ir.at(self.context, ctx.SUSPICIONS)
             ir.store(ir.or_(ir.load(place, typ=I64), ir.zext(ir.and_(marks, mask), I64)), place)
 
     def finish(self) -> None:

@@ -12,74 +12,20 @@ are [3, warps]: the priority of every warp, then the rows and the lane masks of 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core.typing.templates import Signature
 
 from warpfrag.layout.coordinates import LANES
-from warpfrag.ptx.compiler import batch_loops, lane_masks, mbarrier_steps, scheduler_state
-from warpfrag.ptx.compiler import context as context_words
-from warpfrag.ptx.compiler.context import FAULT_STEP, NO_FAULT
-from warpfrag.ptx.compiler.lane_masks import guarded_mask, mask_of, priority_of, set_pc
-from warpfrag.ptx.compiler.mbarrier_steps import put_to_sleep, run_mbarrier
-from warpfrag.ptx.compiler.scheduler_state import (
-    ALL_LANES,
-    ARRIVES,
-    BARRIER,
-    BARRIERS_IN_USE,
-    BLOCK_END,
-    BRANCH,
-    BUDGET,
-    END,
-    EXIT,
-    FAULT,
-    FUNCTION,
-    GUARD,
-    IS_CONVERGED,
-    IS_LATE,
-    IS_SCHEDULED,
-    IS_STALE,
-    IS_WATCHED,
-    KIND,
-    LIMIT,
-    NEEDS_FLUSH,
-    NEEDS_INTERPRETER,
-    NEEDS_NOTHING,
-    NEEDS_PRODUCTS,
-    NEGATED,
-    NONE_RUNNABLE,
-    OUT_OF_BUDGET,
-    PC,
-    PENDING_PRODUCTS,
-    PENDING_SLICES,
-    PROGRESS,
-    RUN_WARPS,
-    SEGMENT,
-    SLICE_END,
-    STATUS,
-    STORES,
-    TARGET,
-    TOTAL,
-    WAITS,
-    WARP_COUNT,
-    WARP_WAIT,
-    WEIGHT,
-    WHOLE_WARP_SEGMENT,
-)
-from warpfrag.ptx.interpreter.mbarriers import MAX_TX, NOT_ASLEEP
+from warpfrag.ptx.compiler import context as ctx
 from warpfrag.ptx.interpreter.store_tags import INTERVAL_SHIFT
 from warpfrag.ptx.interpreter.warp_batch import NOT_RUNNABLE, PRIORITY_UNIT, QUANTUM
-from warpfrag.ptx.program.state_spaces import SHARED_START
 from warpfrag.tensorcore.kernels.jit import Array, Flag, Int, entry, inner
 from warpfrag.tensorcore.kernels.llvm_helpers import typed_intrinsic
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numba.core.typing.templates import Signature
 
 NEXT_INTERVAL = np.uint64(1 << INTERVAL_SHIFT)
 
@@ -99,6 +45,44 @@ def call_segment(
         return ir.Constant(ir.IntType(8).as_pointer(), None)  # numba's value of void
 
     return types.void(*[types.int64] * 5), generate
+
+
+@inner
+def priority_of(row: Int, flags: Array, numbers: Array) -> Int:
+    """The priority of a warp's first lane: its program counter, above that how long it has been in loops."""
+    best = NOT_RUNNABLE
+    for lane in range(LANES):
+        if flags[0, row, lane] and not flags[1, row, lane]:
+            best = min(best, (numbers[1, row, lane] // QUANTUM) * PRIORITY_UNIT + numbers[0, row, lane])
+    return best
+
+
+@inner
+def mask_of(flags: Array, row: Int) -> Int:
+    """The flags of a warp's lanes as a mask."""
+    mask = np.uint32(0)
+    for lane in range(LANES):
+        mask |= np.uint32(flags[row, lane]) << np.uint32(lane)
+    return mask
+
+
+@inner
+def set_pc(row: Int, mask: Int, value: Int, pc: Array) -> None:
+    """Set the program counter of some lanes of a warp."""
+    for lane in range(LANES):
+        if mask >> np.uint32(lane) & np.uint32(1):
+            pc[row, lane] = value
+
+
+@inner
+def guarded_mask(registers: Array, row: Int, mask: Int, offset: Int, negated: Int) -> Int:
+    """The lanes of a warp whose guard holds; all of them where there is none."""
+    if offset < 0:
+        return mask
+    guard = np.uint32(0)
+    for lane in range(LANES):
+        guard |= np.uint32(registers[row, offset + lane] != 0) << np.uint32(lane)
+    return (~guard if negated else guard) & mask
 
 
 @inner
@@ -125,30 +109,35 @@ def schedule_next(table: Array, state: Array, flags: Array, numbers: Array, list
             count += 1
         else:
             is_converged = is_converged and mask_of(alive, row) == np.uint32(0)
-    state[PC], state[WARP_COUNT], state[IS_CONVERGED], state[IS_SCHEDULED] = start, count, is_converged, 1
-    state[SLICE_END] = table[start, BLOCK_END]
+    state[ctx.PC], state[ctx.WARP_COUNT], state[ctx.IS_CONVERGED], state[ctx.IS_SCHEDULED] = (
+        start,
+        count,
+        is_converged,
+        1,
+    )
+    state[ctx.SLICE_END] = table[start, ctx.BLOCK_END]
     if is_converged:
-        state[PENDING_SLICES] += table[start, WEIGHT]
+        state[ctx.PENDING_SLICES] += table[start, ctx.WEIGHT]
     else:
         for i in range(count):
             for lane in range(LANES):
                 if masks[i] >> np.uint32(lane) & np.uint32(1):
-                    slices[rows[i], lane] += table[start, WEIGHT]
+                    slices[rows[i], lane] += table[start, ctx.WEIGHT]
     return True
 
 
 @inner
 def end_slice(state: Array, flags: Array, numbers: Array, lists: Array) -> None:
     """End the time slice of lanes whose program counters are set: find the new priorities of their warps."""
-    if state[IS_CONVERGED]:
+    if state[ctx.IS_CONVERGED]:
         for row in range(lists.shape[1]):
             for lane in range(LANES):
-                numbers[1, row, lane] += state[PENDING_SLICES]
-        state[PENDING_SLICES] = state[IS_CONVERGED] = 0
-    for i in range(state[WARP_COUNT]):
+                numbers[1, row, lane] += state[ctx.PENDING_SLICES]
+        state[ctx.PENDING_SLICES] = state[ctx.IS_CONVERGED] = 0
+    for i in range(state[ctx.WARP_COUNT]):
         row = lists[1, i]
         lists[0, row] = priority_of(row, flags, numbers)
-    state[IS_SCHEDULED] = 0
+    state[ctx.IS_SCHEDULED] = 0
 
 
 @inner
@@ -157,13 +146,13 @@ def jump(target: Int, table: Array, state: Array, flags: Array, numbers: Array, 
 
     When Python is to be asked, it is written down: Python may let other lanes run.
     """
-    if state[IS_CONVERGED] and state[TOTAL] <= state[BUDGET]:
-        state[PC] = target
-        state[SLICE_END] = table[target, BLOCK_END]
-        state[PENDING_SLICES] += table[target, WEIGHT]
+    if state[ctx.IS_CONVERGED] and state[ctx.TOTAL] <= state[ctx.BUDGET]:
+        state[ctx.PC] = target
+        state[ctx.SLICE_END] = table[target, ctx.BLOCK_END]
+        state[ctx.PENDING_SLICES] += table[target, ctx.WEIGHT]
         return
     masks = lists[2].view(np.uint32)
-    for i in range(state[WARP_COUNT]):
+    for i in range(state[ctx.WARP_COUNT]):
         set_pc(lists[1, i], masks[i], target, numbers[0])
     end_slice(state, flags, numbers, lists)
 
@@ -172,10 +161,10 @@ def jump(target: Int, table: Array, state: Array, flags: Array, numbers: Array, 
 def exit_lanes(state: Array, flags: Array, numbers: Array, lists: Array, blocks: Array, exited: Array) -> None:
     """End the threads of this time slice."""
     masks = lists[2].view(np.uint32)
-    for i in range(state[WARP_COUNT]):
+    for i in range(state[ctx.WARP_COUNT]):
         row = lists[1, i]
         exited[blocks[row]] = True
-        set_pc(row, masks[i], state[PC], numbers[0])
+        set_pc(row, masks[i], state[ctx.PC], numbers[0])
         for lane in range(LANES):
             if masks[i] >> np.uint32(lane) & np.uint32(1):
                 flags[0, row, lane] = False
@@ -186,7 +175,7 @@ def exit_lanes(state: Array, flags: Array, numbers: Array, lists: Array, blocks:
 def any_waiting(state: Array, waiting: Array, lists: Array) -> Flag:
     """Whether other lanes of these warps wait for some."""
     mask = np.uint32(0)
-    for i in range(state[WARP_COUNT]):
+    for i in range(state[ctx.WARP_COUNT]):
         mask |= mask_of(waiting, lists[1, i])
     return mask != np.uint32(0)
 
@@ -194,26 +183,26 @@ def any_waiting(state: Array, waiting: Array, lists: Array) -> Flag:
 @inner
 def warps_are_whole(state: Array, lists: Array) -> Flag:
     """Whether all lanes of these warps are here."""
-    masks, mask = lists[2].view(np.uint32), ALL_LANES
-    for i in range(state[WARP_COUNT]):
+    masks, mask = lists[2].view(np.uint32), ctx.ALL_LANES
+    for i in range(state[ctx.WARP_COUNT]):
         mask &= masks[i]
-    return mask == ALL_LANES
+    return mask == ctx.ALL_LANES
 
 
 @inner
 def blocks_are_whole(state: Array, alive: Array, blocks: Array, lists: Array) -> Flag:
     """Whether all lanes that are alive in the blocks of these warps are here."""
-    if state[IS_CONVERGED]:
+    if state[ctx.IS_CONVERGED]:
         return True
     rows, masks = lists[1], lists[2].view(np.uint32)
     index = 0
     for row in range(blocks.size):
-        is_here = index < state[WARP_COUNT] and rows[index] == row
+        is_here = index < state[ctx.WARP_COUNT] and rows[index] == row
         if is_here and masks[index] != mask_of(alive, row):
             return False
         index += is_here
         if not is_here and mask_of(alive, row) != np.uint32(0):
-            for i in range(state[WARP_COUNT]):
+            for i in range(state[ctx.WARP_COUNT]):
                 if blocks[rows[i]] == blocks[row]:
                     return False
     return True
@@ -224,85 +213,63 @@ def branch(at: Int, table: Array, state: Array, registers: Array, flags: Array, 
     """Send lanes whose guard holds to the target, the others on to the next step."""
     rows, masks, after = lists[1], lists[2].view(np.uint32), at + 1
     some, every = False, True
-    for i in range(state[WARP_COUNT]):
-        mask = guarded_mask(registers, rows[i], masks[i], table[at, GUARD], table[at, NEGATED])
+    for i in range(state[ctx.WARP_COUNT]):
+        mask = guarded_mask(registers, rows[i], masks[i], table[at, ctx.GUARD], table[at, ctx.NEGATED])
         some, every = some or mask != np.uint32(0), every and mask == masks[i]
     if every or not some:
-        jump(table[at, TARGET] if some else after, table, state, flags, numbers, lists)
+        jump(table[at, ctx.TARGET] if some else after, table, state, flags, numbers, lists)
         return
-    for i in range(state[WARP_COUNT]):
+    for i in range(state[ctx.WARP_COUNT]):
         set_pc(rows[i], masks[i], after, numbers[0])
-        mask = guarded_mask(registers, rows[i], masks[i], table[at, GUARD], table[at, NEGATED])
-        set_pc(rows[i], mask, table[at, TARGET], numbers[0])
+        mask = guarded_mask(registers, rows[i], masks[i], table[at, ctx.GUARD], table[at, ctx.NEGATED])
+        set_pc(rows[i], mask, table[at, ctx.TARGET], numbers[0])
     end_slice(state, flags, numbers, lists)
 
 
 @inner
 def pass_barrier(state: Array, lists: Array, blocks: Array, writers: Array, exited: Array) -> None:
     """Order what the warps of this time slice store from now on behind what they stored before a barrier."""
-    for i in range(state[WARP_COUNT]):
+    for i in range(state[ctx.WARP_COUNT]):
         row = lists[1, i]
         writers[row] += NEXT_INTERVAL
-        state[IS_LATE] |= exited[blocks[row]]
+        state[ctx.IS_LATE] |= exited[blocks[row]]
 
 
 @inner
 def can_run(kind: Int, state: Array, flags: Array, lists: Array, blocks: Array) -> Flag:
     """Whether a step needs no Python, for the lanes of this time slice."""
-    if kind in (SEGMENT, BRANCH):
+    if kind in (ctx.SEGMENT, ctx.BRANCH):
         return True
-    if kind in (WAITS, ARRIVES):
-        return state[IS_WATCHED] == 0
-    if kind in (WHOLE_WARP_SEGMENT, WARP_WAIT):
+    if kind in (ctx.WHOLE_WARP_SEGMENT, ctx.WARP_WAIT):
         return warps_are_whole(state, lists)
-    if kind == BARRIER:
-        return state[BARRIERS_IN_USE] == 0 and blocks_are_whole(state, flags[0], blocks, lists)
-    return kind == EXIT and state[BARRIERS_IN_USE] == 0 and not any_waiting(state, flags[1], lists)
+    if kind == ctx.BARRIER:
+        return state[ctx.BARRIERS_IN_USE] == 0 and blocks_are_whole(state, flags[0], blocks, lists)
+    return kind == ctx.EXIT and state[ctx.BARRIERS_IN_USE] == 0 and not any_waiting(state, flags[1], lists)
 
 
 @inner
 def needs_of(table: Array, state: Array, flags: Array, lists: Array, blocks: Array) -> Int:
     """What the step of this time slice needs Python for, as a status."""
-    at = state[PC]
-    total = state[TOTAL] + (table[at, END] - at) * state[WARP_COUNT]
-    if total > state[LIMIT] or not can_run(table[at, KIND], state, flags, lists, blocks):
-        return NEEDS_INTERPRETER
-    return NEEDS_FLUSH if state[PENDING_PRODUCTS] and table[at, NEEDS_PRODUCTS] else NEEDS_NOTHING
-
-
-@inner
-def begin_step(
-    at: Int, table: Array, state: Array, context: Array, registers: Array, codes: Array, flags: Array, numbers: Array,
-    lists: Array, blocks: Array, writers: Array, words: Array, written: Array, live: Array, awaited: Array,
-    expired: Array, undo: Array, step_written: Array, step_wavefronts: Array,
-) -> Int:  # fmt: skip
-    """What the step of this time slice needs Python for, as a status; an mbarrier that needs nothing is run here."""
-    status = needs_of(table, state, flags, lists, blocks)
-    state[RUN_WARPS] = state[WARP_COUNT]
-    if status == NEEDS_NOTHING and table[at, KIND] in (WAITS, ARRIVES):
-        is_done = run_mbarrier(
-            at, table, state, context, registers, codes, flags, numbers, lists, blocks, writers, words, written, live,
-            awaited, expired, undo, step_written, step_wavefronts,
-        )  # fmt: skip
-        return NEEDS_NOTHING if is_done else NEEDS_INTERPRETER
-    return status
+    at = state[ctx.PC]
+    total = state[ctx.TOTAL] + (table[at, ctx.END] - at) * state[ctx.WARP_COUNT]
+    if total > state[ctx.LIMIT] or not can_run(table[at, ctx.KIND], state, flags, lists, blocks):
+        return ctx.NEEDS_INTERPRETER
+    return ctx.NEEDS_FLUSH if state[ctx.PENDING_PRODUCTS] and table[at, ctx.NEEDS_PRODUCTS] else ctx.NEEDS_NOTHING
 
 
 @inner
 def run_control(
     at: Int, table: Array, state: Array, registers: Array, flags: Array, numbers: Array, lists: Array, blocks: Array,
-    writers: Array, exited: Array, awaited: Array, undo: Array,
+    writers: Array, exited: Array,
 ) -> None:  # fmt: skip
-    """Do what a step does to the lanes of this time slice: where they go, whether they wait or end."""
-    kind = table[at, KIND]
-    if kind == BRANCH:
+    """Run a branch, a barrier or an exit of the lanes that have the time slice."""
+    kind = table[at, ctx.KIND]
+    if kind == ctx.BRANCH:
         branch(at, table, state, registers, flags, numbers, lists)
-    elif kind == BARRIER:
+    elif kind == ctx.BARRIER:
         pass_barrier(state, lists, blocks, writers, exited)
-    elif kind == EXIT:
+    elif kind == ctx.EXIT:
         exit_lanes(state, flags, numbers, lists, blocks, exited)
-    elif kind == WAITS and put_to_sleep(at, state, flags, numbers, lists, awaited, undo):
-        end_slice(state, flags, numbers, lists)
 
 
 @inner
@@ -310,19 +277,16 @@ def refresh(state: Array, flags: Array, numbers: Array, lists: Array) -> None:
     """Find the priorities of all warps, after Python has changed program counters."""
     for row in range(lists.shape[1]):
         for lane in range(LANES):
-            numbers[1, row, lane] += state[PENDING_SLICES]
+            numbers[1, row, lane] += state[ctx.PENDING_SLICES]
         lists[0, row] = priority_of(row, flags, numbers)
-    state[PENDING_SLICES] = state[IS_CONVERGED] = state[IS_STALE] = state[IS_SCHEDULED] = 0
-
-
-MODULES = (context_words, scheduler_state, lane_masks, mbarrier_steps, batch_loops)
+    state[ctx.PENDING_SLICES] = state[ctx.IS_CONVERGED] = state[ctx.IS_STALE] = state[ctx.IS_SCHEDULED] = 0
 
 
 def named_after_constants(function: Callable[..., None]) -> Callable[..., None]:
     """Add a digest of constants and of what it calls to a function's name: numba caches code by that name."""
-    texts = b"".join(Path(str(module.__file__)).read_bytes() for module in MODULES)
-    texts += repr((NOT_RUNNABLE, PRIORITY_UNIT, QUANTUM, NEXT_INTERVAL, NOT_ASLEEP, MAX_TX, SHARED_START)).encode()
-    function.__name__ += f"_{hashlib.sha256(texts).hexdigest()[:8]}"
+    constants = repr((NOT_RUNNABLE, PRIORITY_UNIT, QUANTUM, NEXT_INTERVAL)).encode()
+    digest = hashlib.sha256(Path(str(ctx.__file__)).read_bytes() + constants).hexdigest()
+    function.__name__ += f"_{digest[:8]}"
     return function
 
 
@@ -340,52 +304,40 @@ def run_scheduler(
     runs: Array,
     writers: Array,
     exited: Array,
-    words: Array,
-    written: Array,
-    live: Array,
-    awaited: Array,
-    expired: Array,
-    undo: Array,
-    step_written: Array,
-    step_wavefronts: Array,
 ) -> None:
     """Run until Python is needed: `state[STATUS]` says for what.
 
     `blocks` has the block of every warp; `runs` counts how many warps ran the steps from each step on; `writers` are
     the tags of what the warps store, which every barrier changes (`interpreter.store_tags`); `exited` says of every
-    block whether threads of it have. Of mbarriers: `words` of
-    shared memory, those that were `written` last and that are `live`, what lanes sleep for (`awaited`), whose waits
-    have `expired`, and room to `undo` arrivals; `step_written` and `step_wavefronts` are counts by step.
+    block whether threads of it have.
     """
-    codes = registers.view(np.uint32)
-    if state[IS_STALE]:
+    if state[ctx.IS_STALE]:
         refresh(state, flags, numbers, lists)
     while True:
-        if state[TOTAL] > state[BUDGET] and not state[IS_SCHEDULED]:
-            state[STATUS] = OUT_OF_BUDGET
+        if state[ctx.TOTAL] > state[ctx.BUDGET] and not state[ctx.IS_SCHEDULED]:
+            state[ctx.STATUS] = ctx.OUT_OF_BUDGET
             return
-        if not state[IS_SCHEDULED] and not schedule_next(table, state, flags, numbers, lists):
-            state[STATUS] = NONE_RUNNABLE
+        if not state[ctx.IS_SCHEDULED] and not schedule_next(table, state, flags, numbers, lists):
+            state[ctx.STATUS] = ctx.NONE_RUNNABLE
             return
-        at, count = state[PC], state[WARP_COUNT]
-        if at == state[SLICE_END]:
+        at, count = state[ctx.PC], state[ctx.WARP_COUNT]
+        if at == state[ctx.SLICE_END]:
             jump(at, table, state, flags, numbers, lists)
             continue
-        kind, steps = table[at, KIND], table[at, END] - at
-        state[STATUS] = begin_step(
-            at, table, state, context, registers, codes, flags, numbers, lists, blocks, writers, words, written, live,
-            awaited, expired, undo, step_written, step_wavefronts,
-        )  # fmt: skip
-        if state[STATUS] != NEEDS_NOTHING:
+        kind, steps = table[at, ctx.KIND], table[at, ctx.END] - at
+        state[ctx.STATUS] = needs_of(table, state, flags, lists, blocks)
+        if state[ctx.STATUS] != ctx.NEEDS_NOTHING:
             return
-        runs[at] += state[RUN_WARPS]
-        state[TOTAL] += steps * state[RUN_WARPS]
-        state[PC] = table[at, END]
-        state[PROGRESS] += table[at, STORES]
-        if kind in (SEGMENT, WHOLE_WARP_SEGMENT):
-            call_segment(table[at, FUNCTION], context.ctypes.data, lists[1].ctypes.data, lists[2].ctypes.data, count)
-            if context[FAULT_STEP] != NO_FAULT:
-                state[STATUS] = FAULT
+        runs[at] += count
+        state[ctx.TOTAL] += steps * count
+        state[ctx.PC] = table[at, ctx.END]
+        state[ctx.PROGRESS] += table[at, ctx.STORES]
+        if kind in (ctx.SEGMENT, ctx.WHOLE_WARP_SEGMENT):
+            call_segment(
+                table[at, ctx.FUNCTION], context.ctypes.data, lists[1].ctypes.data, lists[2].ctypes.data, count
+            )
+            if context[ctx.FAULT_STEP] != ctx.NO_FAULT:
+                state[ctx.STATUS] = ctx.FAULT
                 return
         else:
-            run_control(at, table, state, registers, flags, numbers, lists, blocks, writers, exited, awaited, undo)
+            run_control(at, table, state, registers, flags, numbers, lists, blocks, writers, exited)

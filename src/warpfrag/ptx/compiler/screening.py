@@ -14,97 +14,72 @@ checks; without doubts there is nothing that a check could report. Not every pro
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.layout.coordinates import LANES
-from warpfrag.ptx.compiler import context
-from warpfrag.ptx.compiler import screen_state as words
-from warpfrag.ptx.compiler.context import LOCAL_BUFFER, SHARED_BUFFER
-from warpfrag.ptx.compiler.definite_assignment import registers_read
+from warpfrag.ptx.checks.kernel_findings import CHECK_TABLE, Check
+from warpfrag.ptx.compiler import context as ctx
+from warpfrag.ptx.compiler.context import IS_LATE, LOCAL_BUFFER, SHARED_BUFFER
 from warpfrag.ptx.compiler.engine import CompiledProgram, CompiledWarpBatch
-from warpfrag.ptx.compiler.register_marks import is_followed
-from warpfrag.ptx.compiler.scheduler_state import IS_LATE
+from warpfrag.ptx.compiler.mma_issue import WgmmaPlan, WgmmaProducts
+from warpfrag.ptx.compiler.pending_mma import OperandUnits
+from warpfrag.ptx.compiler.register_flow import is_followed, registers_read
 from warpfrag.ptx.compiler.warp_code import copy_groups
-from warpfrag.ptx.compiler.wgmma_products import WgmmaPlan, WgmmaProducts
+from warpfrag.ptx.interpreter.device_memory import DeviceMemory
+from warpfrag.ptx.interpreter.lane_group import LaneGroup
 from warpfrag.ptx.interpreter.observer import Observer
-from warpfrag.ptx.program.actions import (
-    AsyncCopy,
-    AsyncStore,
-    Atomic,
-    Barrier,
-    Branch,
-    BulkCopy,
-    LaneOp,
-    MatrixOp,
-    MemoryBarrier,
-    MemoryLoad,
-    MemoryStore,
-    Move,
-    NoOp,
-    Return,
-    SurfaceLoad,
-    SurfaceReduction,
-    SurfaceStore,
-    SystemCall,
-    TensorCopy,
-    TensorMapCopy,
-    TensorMapReplace,
-    TensorThreadOp,
-    TextureFetch,
-    WarpCollective,
-    WarpWait,
-)
+from warpfrag.ptx.interpreter.warp_state import LaunchConfig, LaunchPart
+from warpfrag.ptx.program import actions
+from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from numpy.typing import NDArray
-
-    from warpfrag.ptx.compiler.pending_products import OperandUnits
-    from warpfrag.ptx.interpreter.lane_group import LaneGroup
-    from warpfrag.ptx.interpreter.memory import DeviceMemory
-    from warpfrag.ptx.interpreter.warp_state import LaunchConfig, LaunchPart
-    from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
-
-    Bytes = NDArray[np.uint8]
-    Numbers = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
+Numbers = NDArray[np.int64]
 
 ASYNCHRONOUS = (
-    AsyncCopy | BulkCopy | TensorCopy | AsyncStore | TensorMapReplace | TensorMapCopy | MemoryBarrier | TensorThreadOp
+    actions.AsyncCopy
+    | actions.BulkCopy
+    | actions.TensorCopy
+    | actions.AsyncStore
+    | actions.TensorMapReplace
+    | actions.TensorMapCopy
+    | actions.MemoryBarrier
+    | actions.TensorThreadOp
 )
-ORDERED = LaneOp | Move | NoOp | MemoryLoad | MemoryStore | AsyncCopy | WarpCollective | WarpWait | MatrixOp | Branch
-ORDERED |= Return | Barrier | TextureFetch
-"""Actions whose accesses are ordered by barriers, or by waits for groups of cp.async."""
-SURFACES = SurfaceLoad | SurfaceReduction | SurfaceStore
-MARKED = (
-    LaneOp | Move | NoOp | MemoryLoad | MemoryStore | Atomic | AsyncCopy | WarpCollective | WarpWait | MatrixOp | Branch
-    | Return | Barrier | TextureFetch
+ORDERED = (
+    actions.LaneOp, actions.Move, actions.NoOp, actions.MemoryLoad, actions.MemoryStore, actions.AsyncCopy,
+    actions.WarpCollective, actions.WarpWait, actions.MatrixOp, actions.Branch, actions.Return, actions.Barrier,
+    actions.TextureFetch,
 )  # fmt: skip
+"""Actions whose accesses are ordered by barriers, or by waits for groups of cp.async."""
+SURFACES = actions.SurfaceLoad | actions.SurfaceReduction | actions.SurfaceStore
+MARKED = (*ORDERED, actions.Atomic)
 """Actions whose accesses are told: by compiled code, or by the interpreter."""
 
 
 def is_asynchronous(step: DecodedInstruction) -> bool:
     """Whether something goes on after a step: copies, wgmma, tcgen05, and the mbarriers that follow them."""
     action = step.action
-    return isinstance(action, ASYNCHRONOUS) or (isinstance(action, MatrixOp) and action.operation == "wgmma")
+    return isinstance(action, ASYNCHRONOUS) or (isinstance(action, actions.MatrixOp) and action.operation == "wgmma")
 
 
 def is_ordered(step: DecodedInstruction) -> bool:
     """Whether an action is one of `ORDERED`: loads that may wait for others, and wgmma, are not."""
     action = step.action
-    if isinstance(action, MemoryLoad | MemoryStore) and action.space == "cluster":
+    if isinstance(action, actions.MemoryLoad | actions.MemoryStore) and action.space == "cluster":
         return False
-    is_waiting = isinstance(action, MemoryLoad) and action.polls
+    is_waiting = isinstance(action, actions.MemoryLoad) and action.polls
     return isinstance(action, ORDERED) and not is_waiting and step.attributes.opcode not in {"wgmma", "mapa"}
 
 
 def is_whole_barrier(step: DecodedInstruction) -> bool:
     """Whether a barrier is one of all threads of the block, who wait at it."""
     action = step.action
-    return isinstance(action, Barrier) and action.waits and len(step.sources) == 1 + bool(action.reduction)
+    return isinstance(action, actions.Barrier) and action.waits and len(step.sources) == 1 + bool(action.reduction)
 
 
 class ProgramScreen:
@@ -116,25 +91,23 @@ class ProgramScreen:
 
     is_enabled: ClassVar[bool] = True
 
-    def is_possible(self, config: LaunchConfig, memory: DeviceMemory, checks: Collection[str]) -> bool:
+    def is_possible(self, config: LaunchConfig, memory: DeviceMemory, checks: Collection[Check]) -> bool:
         """Whether compiled code may decide some checks of a launch, as far as is known before there is any."""
         is_plain = config.interleaving is None and not config.is_cooperative and not memory.has_heap
-        is_plain &= config.cluster_blocks == 1 and math.prod(config.grid) < words.MAX_BLOCKS
-        return self.is_enabled and is_plain and not self.compiled.refusal and self.allows(checks)
+        is_plain &= config.cluster_blocks == 1 and math.prod(config.grid) < ctx.MAX_BLOCKS
+        return self.is_enabled and is_plain and self.allows(checks)
 
-    def is_decided(self, checks: Collection[str]) -> bool:
+    def is_decided(self, checks: Collection[Check]) -> bool:
         """Whether machine code follows all that these checks need."""
         return bool(self.compiled.segments) and ("uninitialised" not in checks or self.has_compiled_marks)
 
-    def of_launch(self, memory: DeviceMemory, checks: Collection[str]) -> LaunchScreen:
+    def of_launch(self, memory: DeviceMemory, checks: Collection[Check]) -> LaunchScreen:
         """The screen of a launch."""
         return LaunchScreen(self, memory, checks)
 
-    def allows(self, checks: Collection[str]) -> bool:
+    def allows(self, checks: Collection[Check]) -> bool:
         """Whether the program has nothing that cannot be followed."""
-        able = {"memory": True, "uninitialised": self.has_marks, "barriers": self.has_whole_barriers}
-        able |= {"async": not self.is_asynchronous or self.is_ordered, "races": self.is_ordered}
-        return self.is_repeatable and all(able[check] for check in checks)
+        return self.is_repeatable and all(CHECK_TABLE[check].can_screen(self) for check in checks)
 
     @cached_property
     def is_ordered(self) -> bool:
@@ -145,7 +118,9 @@ class ProgramScreen:
     def cell_shift(self) -> int:
         """The bits of an offset inside a cell: no access is smaller, and other threads have the cells beside it."""
         sizes = [
-            step.action.type.dtype.itemsize for step in self.steps if isinstance(step.action, MemoryLoad | MemoryStore)
+            step.action.type.dtype.itemsize
+            for step in self.steps
+            if isinstance(step.action, actions.MemoryLoad | actions.MemoryStore)
         ]
         sizes += [2 for step in self.steps if step.attributes.opcode == "wmma"]
         return min(sizes, default=4).bit_length() - 1
@@ -153,22 +128,22 @@ class ProgramScreen:
     @cached_property
     def copy_steps(self) -> Bytes:
         """A byte for each step, 1 for cp.async."""
-        flags = [isinstance(step.action, AsyncCopy) for step in self.steps]
-        return np.array([*flags, *[False] * words.PADDING], np.uint8)
+        flags = [isinstance(step.action, actions.AsyncCopy) for step in self.steps]
+        return np.array([*flags, *[False] * ctx.PADDING], np.uint8)
 
     @cached_property
     def is_repeatable(self) -> bool:
         """Whether the program can be run twice: it prints nothing, and allocates nothing."""
-        return not any(isinstance(step.action, SystemCall) for step in self.steps)
+        return not any(isinstance(step.action, actions.SystemCall) for step in self.steps)
 
     @cached_property
     def has_whole_barriers(self) -> bool:
         """Whether all barriers are of the whole block, and nobody waits for what others store or arrive at."""
         has_polling = bool(self.compiled.program.polling) or any(
-            isinstance(step.action, MemoryBarrier) for step in self.steps
+            isinstance(step.action, actions.MemoryBarrier) for step in self.steps
         )
         return not has_polling and all(
-            is_whole_barrier(step) for step in self.steps if isinstance(step.action, Barrier)
+            is_whole_barrier(step) for step in self.steps if isinstance(step.action, actions.Barrier)
         )
 
     @cached_property
@@ -191,7 +166,7 @@ class ProgramScreen:
 class LaunchScreen:
     """The screen of one launch: what its batches share."""
 
-    def __init__(self, program: ProgramScreen, memory: DeviceMemory, checks: Collection[str]) -> None:
+    def __init__(self, program: ProgramScreen, memory: DeviceMemory, checks: Collection[Check]) -> None:
         """Nothing is doubted yet."""
         self.program, self.compiled = program, program.compiled
         self.has_doubts = False
@@ -220,7 +195,7 @@ class LaunchScreen:
 
 def no_marks(size: int) -> Bytes:
     """The marks of memory that nobody has written."""
-    return np.zeros(size + words.PADDING, np.uint8)
+    return np.zeros(size + ctx.PADDING, np.uint8)
 
 
 class ScreenObserver(Observer):
@@ -253,7 +228,7 @@ class ScreenObserver(Observer):
         from warpfrag.ptx.compiler.access_screen import screen_accesses
 
         batch = self.batch
-        is_copy = isinstance(batch.program.steps[batch.memory.step].action, AsyncCopy)
+        is_copy = isinstance(batch.program.steps[batch.memory.step].action, actions.AsyncCopy)
         where, who = np.ascontiguousarray(offsets, np.int64), np.ascontiguousarray(threads, np.int64)
         number = batch.buffer_number(buffer)
         if number is not None:
@@ -288,27 +263,27 @@ class ScreenedWarpBatch(CompiledWarpBatch):
         memory = self.memory
         layout, self.threads = screen.compiled.layout, self.alive.copy()
         self.is_late = False  # threads have exited before a barrier of their block
-        self.state = np.zeros(words.STATE_WORDS, np.int64)
+        self.state = np.zeros(ctx.SCREEN_WORDS, np.int64)
         self.kept: list[NDArray[Any]] = []  # what the state has addresses of
         self.shared_marks = no_marks(len(memory.shared) if screen.follows_marks else 0)
         if screen.follows_marks:
             offsets = [offset // 4 for offset in layout.marks.values()]
             self.buffer.view(np.uint32)[:, offsets] = np.uint32(0xFFFFFFFF)
-            self.put(words.SHARED_MARKS, self.shared_marks)
-            self.put(words.LOCAL_MARKS, no_marks(len(memory.local)))
-            self.put_table(words.GLOBAL_MARKS, screen.marks)
+            self.put(ctx.SHARED_MARKS, self.shared_marks)
+            self.put(ctx.LOCAL_MARKS, no_marks(len(memory.local)))
+            self.put_table(ctx.GLOBAL_MARKS, screen.marks)
         if screen.follows_order:
-            self.state[words.CELL_SHIFT] = screen.program.cell_shift
-            self.put(words.SHARED_ACCESSES, screen.no_accesses(len(memory.shared)))
-            self.put_table(words.GLOBAL_ACCESSES, screen.accesses)
+            self.state[ctx.CELL_SHIFT] = screen.program.cell_shift
+            self.put(ctx.SHARED_ACCESSES, screen.no_accesses(len(memory.shared)))
+            self.put_table(ctx.GLOBAL_ACCESSES, screen.accesses)
             if screen.program.copy_steps.any():
-                self.put(words.COPIES, np.zeros(self.warps * LANES * words.COPY_WORDS, np.int64))
-                self.put(words.COPY_STEPS, screen.program.copy_steps)
+                self.put(ctx.COPIES, np.zeros(self.warps * LANES * ctx.COPY_WORDS, np.int64))
+                self.put(ctx.COPY_STEPS, screen.program.copy_steps)
         if screen.follows_marks or screen.follows_order:
             from warpfrag.ptx.compiler.access_screen import screen_address
 
-            self.context[context.SCREEN] = screen_address()
-            self.context[context.SCREEN_STATE] = self.state.ctypes.data
+            self.context[ctx.SCREEN] = screen_address()
+            self.context[ctx.SCREEN_STATE] = self.state.ctypes.data
             memory.observer = ScreenObserver(self)
             self.wgmma = ScreenedProducts(
                 self, self.products, layout, screen.compiled.product_steps, screen.compiled.wgmma_plans
@@ -347,10 +322,10 @@ class ScreenedWarpBatch(CompiledWarpBatch):
             self.doubt()
         if self.screen.follows_order and copy_groups(step):
             self.doubt()  # compiled code was not asked
-        if isinstance(action, Barrier) and self.exited[self.warp_block[group.warp_rows]].any():
+        if isinstance(action, actions.Barrier) and self.exited[self.warp_block[group.warp_rows]].any():
             self.is_late = True
         has_run = super().run_step(at, group)
-        if isinstance(action, Return):
+        if isinstance(action, actions.Return):
             self.exited[self.warp_block[(self.threads & ~self.alive).any(axis=1)]] = True
             self.is_late |= bool(self.barriers.states)
         return has_run
@@ -364,11 +339,11 @@ class ScreenedWarpBatch(CompiledWarpBatch):
         """Run until every lane has exited, and look at what compiled code has doubted."""
         super().run()
         self.is_late |= bool(self.schedule[IS_LATE])
-        if self.context[context.SUSPICIONS] or (self.is_late and self.screen.follows_barriers):
+        if self.context[ctx.SUSPICIONS] or (self.is_late and self.screen.follows_barriers):
             self.doubt()
 
 
 def is_partial(step: DecodedInstruction, group: LaneGroup) -> bool:
     """Whether a step that reads registers of other lanes is run by some lanes only: others may have written nothing."""
-    reads_others = isinstance(step.action, MatrixOp) or step.attributes.opcode == "shfl"
+    reads_others = isinstance(step.action, actions.MatrixOp) or step.attributes.opcode == "shfl"
     return reads_others and (step.guard is not None or not group.is_whole)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from llvmlite import ir
 
 from warpfrag.layout.coordinates import LANES
-from warpfrag.ptx.compiler import context as words
+from warpfrag.ptx.compiler import context as ctx
 from warpfrag.ptx.compiler.ir_builder import (
     I1,
     I8,
@@ -80,10 +80,10 @@ def writer_of(
     b: IRBuilder, context: ir.Value, row: ir.Value, at: ir.Value, shadow: ir.Value, *, is_shared: bool
 ) -> Writer:
     """Return the warp of a row."""
-    tag = b.element(b.element(context, words.WRITERS, POINTER), row)
+    tag = b.element(b.element(context, ctx.WRITERS, POINTER), row)
     has_waited = b.icmp("slt", tag, 0)
     across = b.select(has_waited, constant(I64, 0), constant(I64, 0 if is_shared else BLOCK_FIELD))
-    return Writer(shadow, tag, across, b.at(b.element(context, words.STEP_CAUSES, POINTER), at, I8))
+    return Writer(shadow, tag, across, b.at(b.element(context, ctx.STEP_CAUSES, POINTER), at, I8))
 
 
 def define_end_wait(module: ir.Module) -> None:
@@ -94,10 +94,10 @@ def define_end_wait(module: ir.Module) -> None:
     with define(module, "end_wait", VOID, POINTER, I64, I32, I64) as (b, context, row, mask, across):
         with b.if_then(b.icmp("eq", mask, 0)):
             b.ret_void()
-        count = b.element(context, words.BLOCK_WARPS)
+        count = b.element(context, ctx.BLOCK_WARPS)
         first = b.sub(row, b.urem(row, count))
         with b.count_to(b.add(first, count), first) as index:
-            place = b.at(b.element(context, words.WRITERS, POINTER), index)
+            place = b.at(b.element(context, ctx.WRITERS, POINTER), index)
             b.store(b.or_(b.add(b.load(place, typ=I64), 1 << INTERVAL_SHIFT), across), place)
 
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-from typing import TYPE_CHECKING
-
 import numpy as np
 from llvmlite import ir as llvm
 
 from warpfrag.layout.coordinates import LANES
-from warpfrag.layout.frozen import frozen_dataclass
-from warpfrag.ptx.compiler import context
+from warpfrag.ptx.compiler import context as ctx
+from warpfrag.ptx.compiler.context import ALL_LANES
 from warpfrag.ptx.compiler.ir_builder import (
     I8,
     I32,
@@ -26,26 +23,13 @@ from warpfrag.ptx.compiler.ir_builder import (
     width,
 )
 from warpfrag.ptx.compiler.lane_ops import LOWERINGS, choose_nan, is_nan, lower_contracted, lower_lop3
-from warpfrag.ptx.compiler.liveness import LiveSet, outliving
 from warpfrag.ptx.compiler.memory_access import Helper, helper_name
-from warpfrag.ptx.compiler.register_marks import RegisterMarks, marked_registers
-from warpfrag.ptx.compiler.scheduler_state import ALL_LANES
+from warpfrag.ptx.compiler.register_flow import REGISTER_ALIGN, LiveSet, RegisterLayout
+from warpfrag.ptx.compiler.register_marks import RegisterMarks
 from warpfrag.ptx.compiler.warp_ops import WARP_LOWERINGS
-from warpfrag.ptx.interpreter.special_registers import INEXACT
 from warpfrag.ptx.interpreter.store_tags import HAS_WAITED_SHIFT
 from warpfrag.ptx.opcodes.cooperating import shuffle
-from warpfrag.ptx.program.actions import (
-    Action,
-    AsyncCopy,
-    LaneOp,
-    MatrixOp,
-    MemoryLoad,
-    MemoryStore,
-    Move,
-    NanChoice,
-    NoOp,
-    WarpCollective,
-)
+from warpfrag.ptx.program import actions
 from warpfrag.ptx.program.inexact import InexactCause
 from warpfrag.ptx.program.program import (
     DecodedInstruction,
@@ -57,59 +41,25 @@ from warpfrag.ptx.program.program import (
     SpecialRegister,
     VectorOperand,
 )
-from warpfrag.ptx.program.types import TYPES, Type, container
+from warpfrag.ptx.program.types import TYPES, Type
 
-if TYPE_CHECKING:
-    from warpfrag.ptx.program.program import Program
-
-COMPILED = (NoOp, LaneOp, Move, MemoryLoad, MemoryStore, AsyncCopy, MatrixOp, WarpCollective)
+COMPILED = (
+    actions.NoOp,
+    actions.LaneOp,
+    actions.Move,
+    actions.MemoryLoad,
+    actions.MemoryStore,
+    actions.AsyncCopy,
+    actions.MatrixOp,
+    actions.WarpCollective,
+)
 """Actions of which some can be compiled."""
 WIDTHS = {1, 8, 16, 32, 64}
-REGISTER_ALIGN = 64  # bytes: a whole number of AVX-512 registers
 MAX_ACCESS_BITS = 128  # of a lane
 COPY_SIZES = {4, 8, 16}  # bytes of cp.async
 UNLIKELY = [1, 1000]  # weights of a branch
 SEGMENT_FUNCTION = llvm.FunctionType(VOID, [POINTER, POINTER, POINTER, I64])
 """Of the context, the rows and the lane masks of some warps, and their number."""
-
-
-@frozen_dataclass
-class RegisterLayout:
-    """Where the registers of a warp lie in its part of the buffer: the byte at which the lanes of each begin.
-
-    `special` has those of the special registers that never change, by name, after the declared ones.
-    """
-
-    offsets: tuple[int, ...]
-    special: dict[str, int]
-    bytes: int
-    maps_addresses: bool = False  # generic ones may lie in the shared memory of another block
-    marks: dict[int, int] = field(default_factory=dict)  # of registers that may be read before they are written
-
-    @staticmethod
-    def of(program: Program) -> RegisterLayout:
-        """Lay out the registers of a program: first those that outlive a block of steps, so that they lie together."""
-        outlive = outliving(program)
-        at, offsets = 0, [0] * len(program.registers)
-        for index in sorted(range(len(offsets)), key=lambda index: index not in outlive):
-            offsets[index] = at
-            at += max(REGISTER_ALIGN, LANES * container(program.registers[index]).itemsize)
-        special: dict[str, int] = {}
-        for step in program.steps:
-            for operand in step.sources:
-                for item in operand.items if isinstance(operand, VectorOperand) else (operand,):
-                    if isinstance(item, SpecialRegister) and item.name not in special and is_fixed(item.name):
-                        special[item.name] = at
-                        at += LANES * 4
-        maps = any(step.attributes.opcode == "mapa" for step in program.steps)
-        marks = {index: at + 4 * number for number, index in enumerate(sorted(marked_registers(program)))}
-        size = -(-(at + 4 * len(marks)) // REGISTER_ALIGN) * REGISTER_ALIGN
-        return RegisterLayout(tuple(offsets), special, size, maps, marks)
-
-
-def is_fixed(name: str) -> bool:
-    """Whether a special register never changes, and is as on a GPU."""
-    return name.split(".", maxsplit=1)[0] not in INEXACT
 
 
 class UnsupportedStep(Exception):
@@ -136,8 +86,8 @@ class WarpCode:
         )
         spaces = (vector(64), llvm.ArrayType(vector(64), 8), vector(32))
         self.addresses, self.items, self.src_bytes = (ir.entry_alloca(kind, 256) for kind in spaces)
-        registers = ir.element(self.context, context.REGISTERS, POINTER)
-        stride = ir.element(self.context, context.WARP_BYTES)
+        registers = ir.element(self.context, ctx.REGISTERS, POINTER)
+        stride = ir.element(self.context, ctx.WARP_BYTES)
         ir.branch(self.loop)
         ir.position_at_end(self.loop)
         self.index = ir.phi(I64)
@@ -207,7 +157,7 @@ class WarpCode:
         if step.guard is not None:
             active = self.register(step.guard)
             active = self.ir.not_(active) if step.guard.negated else active
-        if isinstance(action, NoOp):
+        if isinstance(action, actions.NoOp):
             for left in copy_groups(step):
                 numbers = (constant(I64, number) for number in (left or 0, left is None, at))
                 self.ir.call_named("tell_groups", VOID, self.context, self.row, self.mask_of(active), *numbers)
@@ -218,24 +168,24 @@ class WarpCode:
             chosen = self.read(step.sources[2], TYPES["pred"]) if self.marks.is_choice(step) else None
             self.marks.follow(step, self.mask_of(active), moved, chosen)
 
-    def compute(self, at: int, step: DecodedInstruction, action: Action, active: Value | None) -> None:
+    def compute(self, at: int, step: DecodedInstruction, action: actions.Action, active: Value | None) -> None:
         """What a step does to registers and memory."""
-        if isinstance(action, LaneOp):
+        if isinstance(action, actions.LaneOp):
             self.pure(at, step, action, active)
-        elif isinstance(action, Move):
+        elif isinstance(action, actions.Move):
             self.move(step, action, active)
-        elif isinstance(action, MemoryLoad | MemoryStore):
+        elif isinstance(action, actions.MemoryLoad | actions.MemoryStore):
             self.access(at, step, action, active)
-        elif isinstance(action, AsyncCopy):
+        elif isinstance(action, actions.AsyncCopy):
             self.async_copy(at, step, active)
-        elif isinstance(action, MatrixOp):
+        elif isinstance(action, actions.MatrixOp):
             self.move_matrices(at, step, action)
-        elif isinstance(action, WarpCollective):
+        elif isinstance(action, actions.WarpCollective):
             self.collective(step, action)
         else:
             raise UnsupportedStep
 
-    def pure(self, at: int, step: DecodedInstruction, action: LaneOp, active: Value | None) -> None:
+    def pure(self, at: int, step: DecodedInstruction, action: actions.LaneOp, active: Value | None) -> None:
         """What each lane computes for itself."""
         attributes = step.attributes
         operands: list[Value] = []
@@ -263,7 +213,7 @@ class WarpCode:
             self.write(target, value, active, kind if action.extends else None)
 
     def choose_nan(
-        self, at: int, result: Value, operands: list[Value], choice: NanChoice, active: Value | None
+        self, at: int, result: Value, operands: list[Value], choice: actions.NanChoice, active: Value | None
     ) -> Value:
         """The result of f64 with an operand's NaN, if any lane has a NaN; and the cause, if it might be another."""
         ir = self.ir
@@ -275,7 +225,7 @@ class WarpCode:
         if not choice.is_fixed:
             here = ir.and_(self.mask_of(active), ir.lane_mask(differs))
             with ir.if_then(ir.icmp("ne", here, 0)):
-                place = ir.at(ir.element(self.context, context.STEP_CAUSES, POINTER), at, I8)
+                place = ir.at(ir.element(self.context, ctx.STEP_CAUSES, POINTER), at, I8)
                 ir.store(ir.or_(ir.load(place, typ=I8), int(InexactCause.NAN_OPERANDS)), place)
         last = ir.block
         ir.branch(after)
@@ -285,7 +235,7 @@ class WarpCode:
         either.add_incoming(chosen, last)
         return either
 
-    def move(self, step: DecodedInstruction, action: Move, active: Value | None) -> None:
+    def move(self, step: DecodedInstruction, action: actions.Move, active: Value | None) -> None:
         """mov, packing and unpacking."""
         kind = action.type
         target, source = step.results[0], step.sources[0]
@@ -320,10 +270,12 @@ class WarpCode:
             raise UnsupportedStep
         return self.ir.resize(self.ir.add(base, place.offset), 64)
 
-    def access(self, at: int, step: DecodedInstruction, action: MemoryLoad | MemoryStore, active: Value | None) -> None:
+    def access(
+        self, at: int, step: DecodedInstruction, action: actions.MemoryLoad | actions.MemoryStore, active: Value | None
+    ) -> None:
         """ld and st: a helper moves the data, or answers that an access is a fault."""
         kind, space = action.type, action.space
-        if isinstance(action, MemoryStore) and action.converts:
+        if isinstance(action, actions.MemoryStore) and action.converts:
             raise UnsupportedStep
         if space == "cluster" or (space == "generic" and self.layout.maps_addresses):
             raise UnsupportedStep
@@ -331,7 +283,7 @@ class WarpCode:
             raise UnsupportedStep
         ir = self.ir
         addresses = self.addresses_of(step.sources[0])
-        is_load = isinstance(action, MemoryLoad)
+        is_load = isinstance(action, actions.MemoryLoad)
         operand = step.results[0] if is_load else step.sources[1]
         items = operand.items if isinstance(operand, VectorOperand) else (operand,)
         if len(items) != action.count:
@@ -346,7 +298,7 @@ class WarpCode:
         if is_load:
             for item, place in zip(items, places, strict=True):
                 self.write(item, ir.load(place, typ=vector(kind.bits), align=32), active, kind)
-        if isinstance(action, MemoryLoad) and action.polls:
+        if isinstance(action, actions.MemoryLoad) and action.polls:
             across = 0 if space == "shared" else 1 << HAS_WAITED_SHIFT
             ir.call_named("end_wait", VOID, self.context, self.row, mask, constant(I64, across))
 
@@ -397,7 +349,7 @@ class WarpCode:
 
     # --- whole warps
 
-    def move_matrices(self, at: int, step: DecodedInstruction, action: MatrixOp) -> None:
+    def move_matrices(self, at: int, step: DecodedInstruction, action: actions.MatrixOp) -> None:
         """ldmatrix and stmatrix of 16-bit elements: lanes point to rows, and a word has elements of one or two."""
         form = action.form
         if (form.shape[:2], form.d, form.memory, action.space) != PLAIN_MATRICES or step.guard is not None:
@@ -435,7 +387,7 @@ class WarpCode:
             words = ir.permute(low, fragment_elements(matrix, trans=trans), high)
             self.write(item, ir.bitcast(words, vector(32)), None)
 
-    def collective(self, step: DecodedInstruction, action: WarpCollective) -> None:
+    def collective(self, step: DecodedInstruction, action: actions.WarpCollective) -> None:
         """Shuffles, votes and reductions, with all lanes of the warp here and named."""
         if step.guard is not None:
             raise UnsupportedStep

@@ -6,18 +6,13 @@ the interpreter has to run it. All lanes are here, and take part.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from warpfrag.layout.coordinates import LANES
-from warpfrag.ptx.compiler.ir_builder import Value, integers, splat
+from warpfrag.ptx.compiler.ir_builder import IRBuilder, Value, integers, splat
+from warpfrag.ptx.program.attributes import Attributes
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from warpfrag.ptx.compiler.ir_builder import IRBuilder
-    from warpfrag.ptx.program.attributes import Attributes
-
-    Results = tuple[Value, ...]
+Results = tuple[Value, ...]
 
 EVERYONE = (1 << LANES) - 1
 REDUCTIONS = {

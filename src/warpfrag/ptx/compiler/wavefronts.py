@@ -11,7 +11,7 @@ from llvmlite import ir
 
 from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.compiler.ir_builder import I32, I64, POINTER, IRBuilder, Variable, constant, define, vector
-from warpfrag.ptx.interpreter.memory import SECTOR
+from warpfrag.ptx.interpreter.device_memory import SECTOR
 from warpfrag.smem.shared_memory import BANK_BYTES, BANKS
 
 LOW_HALF = (1 << 32) - 1

@@ -8,37 +8,42 @@ one on the reference engine, with the same scheduler.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.errors import InvalidOperand, WarpfragError, quote
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.layout.coordinates import LANES
-from warpfrag.ptx.debugger.breakpoints import Breakpoint, Stop, StopReason, ThreadAt, WatchAccess, Watchpoint
-from warpfrag.ptx.debugger.explanation import InstructionView, results_now, sources_now
-from warpfrag.ptx.debugger.operand_view import operand_matrix, ptx_operands
-from warpfrag.ptx.debugger.shared_view import SharedView
-from warpfrag.ptx.debugger.stepped_batch import SteppedBatch
-from warpfrag.ptx.interpreter.warp_state import LaunchPart, LaunchTally
+from warpfrag.ptx.debugger.debug_views import (
+    InstructionView,
+    SharedView,
+    operand_matrix,
+    ptx_operands,
+    results_now,
+    sources_now,
+)
+from warpfrag.ptx.debugger.stepping import (
+    Breakpoint,
+    Position,
+    SteppedBatch,
+    Stop,
+    StopReason,
+    ThreadAt,
+    WatchAccess,
+    Watchpoint,
+)
+from warpfrag.ptx.interpreter.device_memory import DeviceMemory, MemoryAccess
+from warpfrag.ptx.interpreter.warp_state import LaunchConfig, LaunchPart, LaunchTally
 from warpfrag.ptx.program.actions import MatrixOp
-from warpfrag.ptx.program.program import registers_of
+from warpfrag.ptx.program.program import DecodedInstruction, Program, Register, registers_of
+from warpfrag.ptx.reader.source_lines import SourceLine
 from warpfrag.smem.shared_memory import is_whole
+from warpfrag.tensorcore.operand import Operand
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from numpy.typing import NDArray
-
-    from warpfrag.ptx.debugger.stepped_batch import Position
-    from warpfrag.ptx.interpreter.memory import DeviceMemory, MemoryAccess
-    from warpfrag.ptx.interpreter.warp_state import LaunchConfig
-    from warpfrag.ptx.program.program import DecodedInstruction, Program, Register
-    from warpfrag.ptx.reader.source_lines import SourceLine
-    from warpfrag.tensorcore.operand import Operand
-
-    Block = tuple[int, int, int]
+Block = tuple[int, int, int]
 
 
 class WarpRegisters(Mapping[str, "NDArray[Any]"]):

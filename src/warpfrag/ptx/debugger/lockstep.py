@@ -1,47 +1,117 @@
-"""Two runs of the same blocks side by side, step by step, until what they store in global memory differs.
+"""Where a difference between two runs comes from: a node for every lane of a step whose results differ.
 
-After each step the registers that it wrote and the bytes that it stored are compared; a difference becomes a node of
-`provenance`, with the difference that the step read as its parent. Steps of two different programs are paired by their
-text; one that only one side has runs there alone. Where the runs go different ways, the branch is the end.
+A node has a parent, the difference that the lane read, or none: then it is an origin, for all that it read was equal.
+Registers and bytes of memory hold the number of the node that made them differ, 0 where they are equal. Of several
+differences that are read the one with the earliest origin is followed, so the way back leads to where the runs first
+differ.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
+from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.errors import WarpfragError
 from warpfrag.layout.coordinates import LANES
-from warpfrag.ptx.debugger.operand_view import WARPGROUP, staged_offsets
-from warpfrag.ptx.debugger.provenance import DifferingStep, NodeFacts, Provenance
+from warpfrag.ptx.debugger.debug_views import WARPGROUP, staged_offsets
+from warpfrag.ptx.debugger.stepping import Position, SteppedBatch
+from warpfrag.ptx.interpreter.device_memory import MemoryAccess
 from warpfrag.ptx.interpreter.lane_group import items_of
-from warpfrag.ptx.program.actions import (
-    Atomic,
-    Branch,
-    DirectCall,
-    IndirectCall,
-    MatrixOp,
-    MemoryBarrier,
-    Return,
-    WarpCollective,
-)
-from warpfrag.ptx.program.program import Register, registers_of
+from warpfrag.ptx.program import actions
+from warpfrag.ptx.program.program import DecodedInstruction, Program, Register, registers_of
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+Nodes = NDArray[np.int64]
+BufferPair = tuple[NDArray[np.uint8], NDArray[np.uint8], int | None]
 
-    from warpfrag.ptx.debugger.provenance import Nodes
-    from warpfrag.ptx.debugger.stepped_batch import Position, SteppedBatch
-    from warpfrag.ptx.interpreter.memory import MemoryAccess
-    from warpfrag.ptx.program.program import DecodedInstruction, Program
+NO_ROOT = np.iinfo(np.int64).max
 
-    BufferPair = tuple[NDArray[np.uint8], NDArray[np.uint8], int | None]
 
-READS_WHAT_IT_WRITES = Atomic | MemoryBarrier
-CALLS = DirectCall | IndirectCall | Return
+class NodeFacts(NamedTuple):
+    """A node: its step on both sides (None where only one ran), its lane, and what differs there."""
+
+    left: int | None
+    right: int | None
+    row: int
+    lane: int
+    visit: int
+    name: str  # of the register, or of the memory
+    codes: tuple[int, int]
+    parent: int
+
+
+@dataclass
+class DifferingStep:
+    """A step of which some lanes have different results, one node for each."""
+
+    left: int | None
+    right: int | None
+    visit: int
+    name: str
+    rows: Nodes
+    lanes: Nodes
+    parents: Nodes
+    codes: tuple[NDArray[np.uint64], NDArray[np.uint64]]
+
+
+class Provenance:
+    """All nodes, numbered from 1 in the order in which they arose."""
+
+    def __init__(self) -> None:
+        """There is no difference yet."""
+        self.steps: list[DifferingStep] = []
+        self.starts: list[int] = []
+        self.roots: Nodes = np.full(1, NO_ROOT, np.int64)
+        self.count = 1
+
+    def __len__(self) -> int:
+        """How many nodes there are."""
+        return self.count - 1
+
+    def add(self, step: DifferingStep) -> Nodes:
+        """The numbers of the nodes of a step."""
+        size = len(step.rows)
+        numbers = np.arange(self.count, self.count + size)
+        while len(self.roots) < self.count + size:
+            self.roots = np.concatenate([self.roots, np.full(max(1024, len(self.roots)), NO_ROOT, np.int64)])
+        self.roots[numbers] = np.where(step.parents > 0, self.roots[step.parents], numbers)
+        self.steps.append(step)
+        self.starts.append(self.count)
+        self.count += size
+        return numbers
+
+    def earliest(self, candidates: Nodes) -> Nodes:
+        """Of nodes along the first axis, the one with the earliest origin; 0 where there is none."""
+        if not len(candidates):
+            return np.zeros(candidates.shape[1:], np.int64)
+        chosen = self.roots[candidates].argmin(axis=0)
+        best: Nodes = np.take_along_axis(candidates, chosen[None], axis=0)[0]
+        return best
+
+    def facts(self, node: int) -> NodeFacts:
+        """What is known of a node."""
+        number = bisect_right(self.starts, node) - 1
+        step, at = self.steps[number], node - self.starts[number]
+        codes = int(step.codes[0][at]), int(step.codes[1][at])
+        row, lane, parent = int(step.rows[at]), int(step.lanes[at]), int(step.parents[at])
+        return NodeFacts(step.left, step.right, row, lane, step.visit, step.name, codes, parent)
+
+    def chain(self, node: int) -> list[NodeFacts]:
+        """The way from an origin to a node, the origin first."""
+        facts = []
+        while node:
+            facts.append(self.facts(node))
+            node = facts[-1].parent
+        return facts[::-1]
+
+
+READS_WHAT_IT_WRITES = actions.Atomic | actions.MemoryBarrier
+CALLS = actions.DirectCall | actions.IndirectCall | actions.Return
 MIN_LIKENESS = 0.5  # of two programs whose steps are paired
 
 
@@ -83,8 +153,8 @@ def _registers(program: Program) -> dict[tuple[str, int], int]:
     return seen
 
 
-class Parting(NamedTuple):
-    """Where two runs go different ways: the lines that each would run next; 0 where one has ended."""
+class Divergence(NamedTuple):
+    """The lines that two runs would run next when they take different paths; 0 if one has ended."""
 
     left: int
     right: int
@@ -104,7 +174,7 @@ class Lockstep:
         self.buffers = self._paired_buffers()
         self.visits: Counter[int] = Counter()
         self.output: tuple[int, int] | None = None  # the first byte of global memory that differs: address and node
-        self.parting: Parting | None = None
+        self.divergence: Divergence | None = None
         self.ran = np.zeros((left.warps, LANES), np.bool_)  # the lanes of the last step
         self.failed = 0  # the node of what a step read that ended with an error
         self.branch = 0  # the node of the last branch that lanes took differently
@@ -123,7 +193,7 @@ class Lockstep:
     def run(self) -> None:
         """Run until global memory differs, the runs part, or both have ended."""
         with np.errstate(all="ignore"):
-            while self.output is None and self.parting is None and self._advance():
+            while self.output is None and self.divergence is None and self._advance():
                 pass
 
     def chain(self) -> list[NodeFacts]:
@@ -138,20 +208,20 @@ class Lockstep:
             self._run((None, yours))
         elif mine is None or yours is None:
             if mine is not yours:
-                self._part(mine, yours)
+                self._diverge(mine, yours)
             return False
         elif self.pairing.steps[mine.at] != yours.at or not _are_same(mine, yours):
-            self._part(mine, yours)
+            self._diverge(mine, yours)
         else:
             self._run((mine, yours))
         return True
 
-    def _part(self, mine: Position | None, yours: Position | None) -> None:
+    def _diverge(self, mine: Position | None, yours: Position | None) -> None:
         lines = [
             batch.step_at(position).line if position is not None else 0
             for batch, position in ((self.left, mine), (self.right, yours))
         ]
-        self.parting = Parting(*lines)
+        self.divergence = Divergence(*lines)
 
     # --- one step
 
@@ -184,7 +254,7 @@ class Lockstep:
         counted = at[0] if at[0] is not None else -1 - (at[1] or 0)
         visit, self.visits[counted] = self.visits[counted], self.visits[counted] + 1
         step = sides[0][0].step_at(sides[0][1])
-        if isinstance(step.action, Branch) and parents.any():
+        if isinstance(step.action, actions.Branch) and parents.any():
             self._note_branch(at, visit, step, parents)
         written = [item for batch, position in sides for item in self._written(batch, batch.step_at(position))]
         for index, name in dict.fromkeys(written):
@@ -218,7 +288,7 @@ class Lockstep:
         """The differences in the registers that a step reads, lane by lane or of the whole warp."""
         step = batch.step_at(position)
         operands = [*step.sources, *step.memory_results, *([step.guard] if step.guard is not None else [])]
-        if isinstance(step.action, MatrixOp) and step.action.operation == "wgmma":
+        if isinstance(step.action, actions.MatrixOp) and step.action.operation == "wgmma":
             operands += step.results  # C too
         indices = {self._own_index(batch, item.index) for operand in operands for item in registers_of(operand)}
         nodes = [self.registers[index] for index in indices if index is not None and index in self.registers]
@@ -228,9 +298,9 @@ class Lockstep:
 
     def _pooled(self, step: DecodedInstruction, nodes: Nodes) -> Nodes:
         """What lanes read of each other: the earliest of a warp or warpgroup, for steps that they run together."""
-        if not isinstance(step.action, MatrixOp | WarpCollective) or not nodes.any():
+        if not isinstance(step.action, actions.MatrixOp | actions.WarpCollective) or not nodes.any():
             return nodes
-        warps = WARPGROUP if isinstance(step.action, MatrixOp) and step.action.operation == "wgmma" else 1
+        warps = WARPGROUP if isinstance(step.action, actions.MatrixOp) and step.action.operation == "wgmma" else 1
         if len(nodes) % warps:
             return nodes
         groups = nodes.reshape(-1, warps * LANES)
@@ -253,7 +323,7 @@ class Lockstep:
                     place = thread // LANES, thread % LANES
                     best[place] = self.provenance.earliest(np.append(part, best[place])[:, None])[0]
         shared = self.bytes.get(id(self.left.memory.shared))
-        if isinstance(step.action, MatrixOp) and step.action.operation == "wgmma" and shared is not None:
+        if isinstance(step.action, actions.MatrixOp) and step.action.operation == "wgmma" and shared is not None:
             for row in position.group.active_rows[::WARPGROUP]:
                 part = shared[staged_offsets(batch, step, int(row))]
                 if part.any():

@@ -8,40 +8,26 @@ What an H200 does with bad operands was measured (docs/evidence/h200_tma.md): it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.errors import Fault
-from warpfrag.ptx.interpreter.lane_group import items_of
-from warpfrag.ptx.interpreter.memory import MemoryAccess, Owners
+from warpfrag.ptx.interpreter.device_memory import MemoryAccess, Owners
+from warpfrag.ptx.interpreter.lane_group import LaneGroup, items_of
+from warpfrag.ptx.interpreter.mbarriers import Mbarriers
+from warpfrag.ptx.interpreter.warp_state import WarpState
 from warpfrag.ptx.opcodes.asynchronous import reduction
-from warpfrag.ptx.program.actions import (
-    Action,
-    AsyncStore,
-    BulkCopy,
-    TensorCopy,
-    TensorMapCopy,
-    TensorMapReplace,
-)
+from warpfrag.ptx.program import actions
 from warpfrag.ptx.program.inexact import InexactCause
-from warpfrag.ptx.program.types import TYPES
+from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
+from warpfrag.ptx.program.types import TYPES, Codes
 from warpfrag.ptx.semantics.floats import FloatModifiers, add, is_nan
 from warpfrag.smem.tensor_map import GRANULE, MAP_ALIGN, MAP_BYTES, SHARED_ALIGN, TensorMapFields, replace_field
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    from warpfrag.ptx.interpreter.lane_group import LaneGroup
-    from warpfrag.ptx.interpreter.mbarriers import Mbarriers
-    from warpfrag.ptx.interpreter.warp_state import WarpState
-    from warpfrag.ptx.program.actions import CodeFunction
-    from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
-    from warpfrag.ptx.program.types import Codes
-
-    Bytes = NDArray[np.uint8]
+Bytes = NDArray[np.uint8]
 
 U32, S32, B32, B64 = TYPES["u32"], TYPES["s32"], TYPES["b32"], TYPES["b64"]
 SIGNED_32 = 1 << 31
@@ -168,7 +154,7 @@ def _check(lane: int, value: int, align: int, what: str) -> None:
 
 
 def run_bulk_copy(
-    state: WarpState, mbarriers: Mbarriers, step: DecodedInstruction, action: BulkCopy, group: LaneGroup
+    state: WarpState, mbarriers: Mbarriers, step: DecodedInstruction, action: actions.BulkCopy, group: LaneGroup
 ) -> None:
     """cp.async.bulk and cp.reduce.async.bulk."""
     copies = LaneCopies(state, mbarriers, group)
@@ -207,7 +193,7 @@ def run_bulk_copy(
 
 
 def run_tensor_copy(
-    state: WarpState, mbarriers: Mbarriers, step: DecodedInstruction, action: TensorCopy, group: LaneGroup
+    state: WarpState, mbarriers: Mbarriers, step: DecodedInstruction, action: actions.TensorCopy, group: LaneGroup
 ) -> None:
     """cp.async.bulk.tensor and cp.reduce.async.bulk.tensor."""
     copies = LaneCopies(state, mbarriers, group)
@@ -259,7 +245,9 @@ def read_map(copies: LaneCopies, address: int, lane: int) -> TensorMapFields:
     return fields
 
 
-def check_copy(fields: TensorMapFields, action: TensorCopy, start: tuple[int, ...], box: int, lane: int) -> None:
+def check_copy(
+    fields: TensorMapFields, action: actions.TensorCopy, start: tuple[int, ...], box: int, lane: int
+) -> None:
     """Raise a Fault for a copy that ends a launch on a GPU too, as measured on an H200."""
     if fields.rank != action.rank:
         raise Fault(lane, f"expected a tensor map of {action.rank} axes, got one of {fields.rank}", kind="descriptor")
@@ -336,7 +324,7 @@ def loaded(fields: TensorMapFields, codes: Codes) -> Codes:
 
 
 def put_box(
-    copies: LaneCopies, fields: TensorMapFields, action: TensorCopy, start: tuple[int, ...], box: int, lane: int
+    copies: LaneCopies, fields: TensorMapFields, action: actions.TensorCopy, start: tuple[int, ...], box: int, lane: int
 ) -> None:
     """Store a box, or reduce it into the tensor: what lies inside of it, of the innermost axis in whole units.
 
@@ -369,7 +357,7 @@ def put_box(
         copies.store(buffer, base + own, codes[inside][:, None], lane)
 
 
-def reduce_cells(function: CodeFunction, cells: Codes, places: NDArray[np.int64], codes: Codes) -> int:
+def reduce_cells(function: actions.CodeFunction, cells: Codes, places: NDArray[np.int64], codes: Codes) -> int:
     """Reduce codes into cells, one after the other where they meet; how many rounds it took.
 
     Elements of a box meet where a stride of the map is shorter than what lies along the axes inside of it.
@@ -383,7 +371,7 @@ def reduce_cells(function: CodeFunction, cells: Codes, places: NDArray[np.int64]
     return rounds
 
 
-def tensor_reduction(fields: TensorMapFields, name: str) -> CodeFunction:
+def tensor_reduction(fields: TensorMapFields, name: str) -> actions.CodeFunction:
     """What a reduction leaves: that of `red`, but sums of f32 flush subnormals only where the map says so (an H200)."""
     element = fields.element
     if name == "add" and element.format in {"f32", "tf32"}:
@@ -393,7 +381,7 @@ def tensor_reduction(fields: TensorMapFields, name: str) -> CodeFunction:
 
 
 def run_async_store(
-    state: WarpState, mbarriers: Mbarriers, step: DecodedInstruction, action: AsyncStore, group: LaneGroup
+    state: WarpState, mbarriers: Mbarriers, step: DecodedInstruction, action: actions.AsyncStore, group: LaneGroup
 ) -> None:
     """st.async and red.async: lane after lane, each telling its mbarrier."""
     copies = LaneCopies(state, mbarriers, group)
@@ -418,7 +406,7 @@ def run_async_store(
 
 
 def run_map_replace(
-    state: WarpState, mbarriers: Mbarriers, step: DecodedInstruction, action: TensorMapReplace, group: LaneGroup
+    state: WarpState, mbarriers: Mbarriers, step: DecodedInstruction, action: actions.TensorMapReplace, group: LaneGroup
 ) -> None:
     """tensormap.replace: change a field of the 128 bytes, lane after lane."""
     copies = LaneCopies(state, mbarriers, group)
@@ -437,7 +425,7 @@ def run_map_replace(
 
 
 def run_map_copy(
-    state: WarpState, mbarriers: Mbarriers, step: DecodedInstruction, _action: TensorMapCopy, group: LaneGroup
+    state: WarpState, mbarriers: Mbarriers, step: DecodedInstruction, _action: actions.TensorMapCopy, group: LaneGroup
 ) -> None:
     """tensormap.cp_fenceproxy: the map of each warp, from shared to global memory."""
     copies = LaneCopies(state, mbarriers, group)
@@ -454,11 +442,11 @@ def run_map_copy(
     state.progress += 1
 
 
-COPIES: dict[type[Action], Callable[..., None]] = {
-    BulkCopy: run_bulk_copy,
-    TensorCopy: run_tensor_copy,
-    AsyncStore: run_async_store,
-    TensorMapReplace: run_map_replace,
-    TensorMapCopy: run_map_copy,
+COPIES: dict[type[actions.Action], Callable[..., None]] = {
+    actions.BulkCopy: run_bulk_copy,
+    actions.TensorCopy: run_tensor_copy,
+    actions.AsyncStore: run_async_store,
+    actions.TensorMapReplace: run_map_replace,
+    actions.TensorMapCopy: run_map_copy,
 }
 """What runs each kind of copy: called with the state, its mbarriers, the step, its action and the lanes."""

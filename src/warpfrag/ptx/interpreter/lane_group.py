@@ -6,13 +6,13 @@ array, so that copies cost nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.errors import PtxError
 from warpfrag.layout.coordinates import LANES
-from warpfrag.ptx.interpreter.memory import Owners
+from warpfrag.ptx.interpreter.device_memory import Owners
+from warpfrag.ptx.interpreter.warp_state import WarpState
 from warpfrag.ptx.program.program import (
     Discard,
     Immediate,
@@ -22,15 +22,9 @@ from warpfrag.ptx.program.program import (
     SpecialRegister,
     VectorOperand,
 )
-from warpfrag.ptx.program.types import Type, container, signed
+from warpfrag.ptx.program.types import Codes, Type, container, signed
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from warpfrag.ptx.interpreter.warp_state import WarpState
-    from warpfrag.ptx.program.types import Codes
-
-    Mask = NDArray[np.bool_]
+Mask = NDArray[np.bool_]
 
 
 class LaneGroup:

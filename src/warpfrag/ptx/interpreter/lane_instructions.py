@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from warpfrag.errors import PtxError
+from warpfrag.errors import Fault, PtxError
 from warpfrag.layout.coordinates import LANES
-from warpfrag.ptx.interpreter.special_registers import GRID_REGISTERS
-from warpfrag.ptx.program.actions import LaneOp
+from warpfrag.ptx.interpreter.device_memory import Owners
+from warpfrag.ptx.interpreter.lane_group import LaneGroup, items_of
+from warpfrag.ptx.interpreter.special_register_values import GRID_REGISTERS
+from warpfrag.ptx.interpreter.warp_state import WarpState
+from warpfrag.ptx.program import actions
 from warpfrag.ptx.program.inexact import InexactCause
-from warpfrag.ptx.program.program import Immediate, SpecialRegister, VectorOperand
-from warpfrag.ptx.program.types import TYPES, split
-from warpfrag.ptx.semantics.floats import choose_nan
-
-if TYPE_CHECKING:
-    from warpfrag.ptx.interpreter.lane_group import LaneGroup
-    from warpfrag.ptx.interpreter.warp_state import WarpState
-    from warpfrag.ptx.program.actions import Move, Trap, WarpCollective
-    from warpfrag.ptx.program.program import DecodedInstruction
-    from warpfrag.ptx.program.types import Codes
+from warpfrag.ptx.program.program import DecodedInstruction, Immediate, Register, SpecialRegister, VectorOperand
+from warpfrag.ptx.program.state_spaces import is_in_window
+from warpfrag.ptx.program.types import TYPES, Codes, split
+from warpfrag.ptx.semantics.floats import QUIET, choose_nan, is_nan
 
 B32, LANE_INDEX = TYPES["b32"], np.arange(LANES, dtype=np.uint32)
 
 
-def run_lane_op(state: WarpState, step: DecodedInstruction, action: LaneOp, group: LaneGroup) -> None:
+def run_lane_op(state: WarpState, step: DecodedInstruction, action: actions.LaneOp, group: LaneGroup) -> None:
     """Compute lane by lane, and write the results."""
     args: list[Codes | int] = []
     for operand, kind in zip(step.sources, action.sources, strict=True):
@@ -49,16 +44,16 @@ def write_results(
     step: DecodedInstruction,
     group: LaneGroup,
     values: Codes | tuple[Codes, ...],
-    action: LaneOp | WarpCollective,
+    action: actions.LaneOp | actions.WarpCollective,
 ) -> None:
     """Write as many results as the instruction has operands for."""
-    extends = isinstance(action, LaneOp) and action.extends
+    extends = isinstance(action, actions.LaneOp) and action.extends
     results = values if isinstance(values, tuple) else (values,)
     for operand, codes, kind in zip(step.results, results, action.results, strict=False):
         group.write(operand, codes, kind if extends else None)
 
 
-def run_move(_state: WarpState, step: DecodedInstruction, action: Move, group: LaneGroup) -> None:
+def run_move(_state: WarpState, step: DecodedInstruction, action: actions.Move, group: LaneGroup) -> None:
     """mov: a copy, several registers packed into one, or one unpacked."""
     kind = action.type
     target, source = step.results[0], step.sources[0]
@@ -78,7 +73,9 @@ def run_move(_state: WarpState, step: DecodedInstruction, action: Move, group: L
         group.write(target, codes)
 
 
-def run_warp_collective(_state: WarpState, step: DecodedInstruction, action: WarpCollective, group: LaneGroup) -> None:
+def run_warp_collective(
+    _state: WarpState, step: DecodedInstruction, action: actions.WarpCollective, group: LaneGroup
+) -> None:
     """Shuffles, votes, matches and reductions."""
     args = [group.read(operand, kind) for operand, kind in zip(step.sources, action.sources, strict=True)]
     if not (action.synced and action.by_members):
@@ -94,7 +91,7 @@ def run_warp_collective(_state: WarpState, step: DecodedInstruction, action: War
         left = left & ~chosen
 
 
-def run_trap(state: WarpState, step: DecodedInstruction, _action: Trap, group: LaneGroup) -> None:
+def run_trap(state: WarpState, step: DecodedInstruction, _action: actions.Trap, group: LaneGroup) -> None:
     """trap and brkpt: the launch ends with an error."""
     warps, lanes = np.nonzero(group.mask)
     who = state.thread_name(int(group.warp_rows[warps[0]]), int(lanes[0]))
@@ -111,3 +108,126 @@ def lacks_grid_workspace(state: WarpState) -> bool:
 def as_tuple(values: Codes | tuple[Codes, ...]) -> tuple[Codes, ...]:
     """The results of a step, where it has one too."""
     return values if isinstance(values, tuple) else (values,)
+
+
+U32, B64, PRED = TYPES["u32"], TYPES["b64"], TYPES["pred"]
+
+
+def run_load(state: WarpState, step: DecodedInstruction, action: actions.MemoryLoad, group: LaneGroup) -> None:
+    """ld: each lane reads one or more elements, extended to the width of its registers."""
+    kind, addresses = action.type, group.addresses(step.sources[0])
+    codes = state.memory.load(action.space, addresses, kind.dtype, action.count, group.owners)
+    for index, item in enumerate(items_of(step.results[0])):
+        group.write(item, group.scatter(codes[:, index]), kind)
+    if action.polls:
+        state.end_wait(group.active_rows, across_blocks=action.space != "shared")
+
+
+def run_store(state: WarpState, step: DecodedInstruction, action: actions.MemoryStore, group: LaneGroup) -> None:
+    """st: each lane writes one or more elements."""
+    items = items_of(step.sources[1])
+    if action.converts is None:
+        codes = np.stack([group.values(item, action.type) for item in items], axis=1)
+    else:
+        kind, convert = action.converts
+        codes = np.stack([convert(group.values(item, kind)) for item in items], axis=1)
+    state.progress += state.memory.store(action.space, group.addresses(step.sources[0]), codes, group.owners)
+
+
+def run_atomic(state: WarpState, step: DecodedInstruction, action: actions.Atomic, group: LaneGroup) -> None:
+    """atom and red: lane after lane, in the order of warps and lanes."""
+    kind = action.type
+    addresses, owners = group.addresses(step.sources[0]), group.owners
+    operands = [
+        np.stack([group.values(item, kind) for item in items_of(operand)], axis=1)
+        for operand in step.sources[1 : 3 if action.name == "cas" else 2]
+    ]
+    if action.merges is not None:
+        operands = [action.merges(operands[0], group.values(step.sources[2], B64)[:, None])]
+    with state.memory.lock:
+        old = exchange(state, action, addresses, owners, operands)
+    state.progress += 1
+    if action.returns:
+        for number, item in enumerate(items_of(step.results[0])):
+            group.write(item, group.scatter(old[:, number]), kind)
+        state.end_wait(group.active_rows, across_blocks=action.space != "shared")
+
+
+def run_allocate(state: WarpState, step: DecodedInstruction, _action: actions.Allocate, group: LaneGroup) -> None:
+    """alloca: the place of a part of the stack, and how much of it is taken now."""
+    size, align, used, start = (group.read(source, B64) for source in step.sources)
+    offset = (used + align - np.uint64(1)) // align * align
+    capacity = np.uint64(state.program.local_bytes) - start
+    wrong = (offset > capacity) | (size > capacity - offset)
+    if wrong[group.mask].any():
+        index = int(wrong[group.mask].argmax())
+        asked, taken = int(size[group.mask][index]), int(used[group.mask][index])
+        have = int(capacity[group.mask][index])
+        raise Fault(index, f"{asked} bytes do not fit on the stack: {taken} of {have} are in use")
+    group.write(step.results[0], start + offset)
+    group.write(step.results[1], offset + size)
+
+
+def exchange(
+    state: WarpState, action: actions.Atomic, addresses: Codes, owners: Owners, operands: list[Codes]
+) -> Codes:
+    """Write the new values, and return those that were there."""
+    kind = action.type
+    old = np.empty((len(addresses), action.count), kind.dtype)
+    size = kind.dtype.itemsize
+    for which, buffer, offsets in state.memory.reach(action.space, addresses, size * action.count, owners, writes=True):
+        if state.memory.observer is not None:
+            state.memory.observer.update(buffer, offsets, size * action.count, owners.threads[which])
+        cells = state.memory.elements(buffer, kind.dtype)
+        index = offsets // size
+        update = action.function
+        if action.space == "generic" and action.in_window is not None and is_in_window(addresses[which[0]]):
+            update = action.in_window
+        if kind.element == "f64" and (action.space == "shared" or update is action.in_window):
+            doubt_sums(state, cells, index, operands[0][which][:, 0])
+        if len(np.unique(index)) == len(index):  # no two at one address: all at once
+            at = index[:, None] + np.arange(action.count)
+            old[which] = cells[at]
+            cells[at] = update(old[which], *(operand[which] for operand in operands))
+            continue
+        for lane, first in zip(which, index, strict=True):
+            own = slice(first, first + action.count)
+            old[lane] = cells[own]
+            cells[own] = update(old[lane], *(operand[lane] for operand in operands))
+    return old
+
+
+def doubt_sums(state: WarpState, cells: Codes, index: Codes, operands: Codes) -> None:
+    """Sums of f64 by a loop around cas have an order of operands too: doubtful where different NaNs meet."""
+    nan = is_nan(operands, "f64")
+    if nan.any() and (nan & is_nan(cells[index], "f64") & ((operands | QUIET) != (cells[index] | QUIET))).any():
+        state.tally.causes[state.memory.step] |= InexactCause.NAN_OPERANDS
+
+
+def run_async_copy(state: WarpState, step: DecodedInstruction, _action: actions.AsyncCopy, group: LaneGroup) -> None:
+    """cp.async: copied when it is issued; zeros follow the bytes of the source."""
+    target, source, size_operand, *rest = step.sources
+    size = size_operand.code(None) if isinstance(size_operand, Immediate) else 0
+    if size not in {4, 8, 16}:
+        raise PtxError(step.line, f"expected 4, 8 or 16 bytes for {step.name}, got {step.text}")
+    src_bytes = np.full((group.warps, LANES), size, np.uint32)
+    if rest and isinstance(rest[0], Register) and rest[0].bits == 1:  # ignore-src
+        src_bytes = np.where(group.read(rest[0], PRED), np.uint32(0), src_bytes)
+    elif rest and not (isinstance(rest[0], Register) and rest[0].bits == 64):  # src-size; 64 bits are a policy
+        src_bytes = np.minimum(group.read(rest[0], U32), np.uint32(size))
+    counts = src_bytes[group.mask]
+    owners, addresses = group.owners, group.addresses(source)
+    codes = np.zeros((len(counts), size), np.uint8)
+    state.memory.check_alignment(addresses, size)
+    for count in np.unique(counts):
+        if count:
+            which = np.nonzero(counts == count)[0]
+            try:
+                codes[which, :count] = state.memory.load(
+                    "global", addresses[which], np.dtype(np.uint8), int(count), owners.at(which)
+                )
+            except Fault as fault:
+                raise fault.of(which[fault.index]) from None
+    words = codes.view(np.uint32)
+    state.memory.store("shared", group.addresses(target), words, owners)
+    state.progress += 1

@@ -7,36 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.errors import Fault, IllegalInstruction, PtxError
 from warpfrag.isa.instruction_names import spell
 from warpfrag.isa.legality import able_architectures, arithmetic_arch
+from warpfrag.isa.operands import OperandSpec, operands
 from warpfrag.isa.operands import addresses as addresses_of
-from warpfrag.isa.operands import operands
+from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.targets import read_target
 from warpfrag.layout.coordinates import LANES
+from warpfrag.ptx.interpreter.device_memory import Owners
 from warpfrag.ptx.interpreter.lane_group import LaneGroup, items_of
-from warpfrag.ptx.interpreter.memory import Owners
+from warpfrag.ptx.interpreter.warp_state import WarpState
 from warpfrag.ptx.program.actions import MatrixOp
 from warpfrag.ptx.program.inexact import InexactCause
-from warpfrag.ptx.program.program import Discard, Immediate, Register, VectorOperand
-from warpfrag.ptx.program.types import TYPES
+from warpfrag.ptx.program.program import DecodedInstruction, Discard, Immediate, PtxOperand, Register, VectorOperand
+from warpfrag.ptx.program.types import TYPES, Codes
 from warpfrag.tensorcore import fragment, matrix_moves
 from warpfrag.tensorcore.execute import execute
 from warpfrag.tensorcore.execute_wgmma import element_places, multiply_groups
 from warpfrag.tensorcore.matrices import multiply_matrices
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from warpfrag.isa.operands import OperandSpec
-    from warpfrag.isa.qualifiers import Form
-    from warpfrag.ptx.interpreter.warp_state import WarpState
-    from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
-    from warpfrag.ptx.program.types import Codes
 
 U32, B32, B64, PRED = TYPES["u32"], TYPES["b32"], TYPES["b64"], TYPES["pred"]
 

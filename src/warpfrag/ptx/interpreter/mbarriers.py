@@ -15,23 +15,17 @@ program counters, registers and local memory, and no other memory changed: it ca
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.errors import Fault
-from warpfrag.ptx.program.program import Discard, Immediate
-from warpfrag.ptx.program.types import TYPES
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from warpfrag.ptx.interpreter.lane_group import LaneGroup
-    from warpfrag.ptx.interpreter.memory import Owners
-    from warpfrag.ptx.interpreter.warp_state import WarpState
-    from warpfrag.ptx.program.actions import MemoryBarrier
-    from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
-    from warpfrag.ptx.program.types import Codes
+from warpfrag.ptx.interpreter.device_memory import Owners
+from warpfrag.ptx.interpreter.lane_group import LaneGroup
+from warpfrag.ptx.interpreter.warp_state import WarpState
+from warpfrag.ptx.program.actions import MemoryBarrier
+from warpfrag.ptx.program.program import DecodedInstruction, Discard, Immediate, PtxOperand
+from warpfrag.ptx.program.types import TYPES, Codes
 
 COUNT = (1 << 20) - 1
 TX_BITS, TX_SHIFT = 23, 40

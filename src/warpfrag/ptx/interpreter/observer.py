@@ -1,23 +1,47 @@
-"""What a running batch tells the checks: every access of memory, and every event that orders accesses.
+"""The events that a running batch reports: accesses of memory, what orders them, and instructions.
 
-The interpreter calls these methods while it runs a step; here none does anything. `ptx.checks` derives from them
-and has a model of memory for each kind of mistake. Buffers and offsets are those of `memory.DeviceMemory.reach`,
-threads are numbers in the batch, a cell is the place of an mbarrier among the words of 64 bits of shared memory.
+The interpreter calls the methods of an `Observer` while it runs an instruction; here none does anything. `ptx.checks`
+derives from them. Buffers and offsets are those of `device_memory.DeviceMemory.reach`, threads are numbers in the
+batch, a cell is the index of an mbarrier among the 64-bit words of shared memory.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpfrag.isa.qualifiers import Form
+from warpfrag.ptx.program.program import DecodedInstruction
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from warpfrag.ptx.interpreter.lane_group import LaneGroup
 
-    from warpfrag.isa.qualifiers import Form
-    from warpfrag.ptx.interpreter.tensor_access import TensorAccess
 
-    Bytes = NDArray[np.uint8]
-    Numbers = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
+Numbers = NDArray[np.int64]
+
+
+class TensorAccess(NamedTuple):
+    """An access of tensor memory: who issued it, and which part of which block's memory it reads or writes."""
+
+    step: DecodedInstruction
+    thread: int  # of the batch; the first lane of a warp where a warp issued it
+    operand: str  # d, a, metadata, scale_a, scale_b; registers of ld and st; cells of cp and shift
+    block: int
+    column: int
+    columns: int
+    writes: bool
+    reads: bool = False
+    quarters: tuple[int, ...] = (0, 1, 2, 3)  # which 32 lanes
+
+    def overlaps(self, other: TensorAccess) -> bool:
+        """Whether both reach a column of the same lanes."""
+        if self.block != other.block or not set(self.quarters) & set(other.quarters):
+            return False
+        return self.column < other.column + other.columns and other.column < self.column + self.columns
 
 
 class Observer:
@@ -89,3 +113,41 @@ class Observer:
 
     def mbarrier_waited(self, cells: Numbers, threads: Numbers) -> None:
         """Threads have seen that the phases which they wait for are over."""
+
+
+class StepObserver(Observer):
+    """A check: it is told of steps too, before and after they run, and when all lanes have exited."""
+
+    def guarded(self, step: DecodedInstruction, group: LaneGroup) -> None:
+        """Lanes have reached a step with a guard, whether it holds or not."""
+
+    def before(self, step: DecodedInstruction, group: LaneGroup) -> None:
+        """Lanes are about to run a step."""
+
+    def after(self, step: DecodedInstruction, group: LaneGroup) -> None:
+        """Lanes have run a step."""
+
+    def finish(self) -> None:
+        """Every lane has exited."""
+
+
+class ObserverGroup(StepObserver):
+    """Passes everything on to each of some checks."""
+
+    def __init__(self, observers: list[StepObserver]) -> None:
+        """Keep the checks in the order in which they are told."""
+        self.observers = observers
+
+
+def _pass_on(name: str) -> Callable[..., None]:
+    """Return a method that calls the same method of each check."""
+
+    def method(group: ObserverGroup, *arguments: object, **options: object) -> None:
+        for observer in group.observers:
+            getattr(observer, name)(*arguments, **options)
+
+    return method
+
+
+for _name in (name for name in {**vars(Observer), **vars(StepObserver)} if not name.startswith("_")):
+    setattr(ObserverGroup, _name, _pass_on(_name))

@@ -18,18 +18,16 @@ stays, of several such groups the last.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.program.inexact import InexactCause
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Bytes = NDArray[np.uint8]
-    Tags = NDArray[np.uint64]
+Bytes = NDArray[np.uint8]
+Tags = NDArray[np.uint64]
 
 SERVED_BYTES = 128  # of the lanes that are served together
 WORD = 4  # bytes of a tag

@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.errors import Fault, PtxError
 from warpfrag.ptx.interpreter.lane_group import LaneGroup, items_of
-from warpfrag.ptx.program.types import B32
+from warpfrag.ptx.interpreter.warp_state import WarpState
+from warpfrag.ptx.program.actions import SurfaceLoad, SurfaceReduction, SurfaceStore, TextureFetch
+from warpfrag.ptx.program.attributes import Geometry
+from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
+from warpfrag.ptx.program.types import B32, Codes
 from warpfrag.ptx.semantics.texture_sampling import fetch, gather, sample
 from warpfrag.ptx.semantics.textures import Surface, Texture
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from warpfrag.ptx.interpreter.warp_state import WarpState
-    from warpfrag.ptx.program.actions import (
-        SurfaceLoad,
-        SurfaceReduction,
-        SurfaceStore,
-        TextureFetch,
-    )
-    from warpfrag.ptx.program.attributes import Geometry
-    from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
-    from warpfrag.ptx.program.types import Codes
 
 AXES = {"1d": 1, "a1d": 1, "2d": 2, "a2d": 2, "3d": 3}
 CHANNEL_NAMES = "rgba"

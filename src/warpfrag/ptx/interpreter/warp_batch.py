@@ -9,77 +9,43 @@ cost nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Callable
+from typing import NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.errors import Fault, PtxError, WarpfragError
 from warpfrag.layout.coordinates import LANES
-from warpfrag.ptx.interpreter.barriers import BlockBarriers, ClusterBarriers
+from warpfrag.ptx.interpreter.block_barriers import BlockBarriers, ClusterBarriers
 from warpfrag.ptx.interpreter.bulk_copies import COPIES
-from warpfrag.ptx.interpreter.calls import CallStacks
+from warpfrag.ptx.interpreter.calls import CallStacks, run_system
 from warpfrag.ptx.interpreter.lane_group import LaneGroup, items_of
-from warpfrag.ptx.interpreter.lane_instructions import run_lane_op, run_move, run_trap, run_warp_collective
-from warpfrag.ptx.interpreter.matrix_instructions import run_matrix
-from warpfrag.ptx.interpreter.mbarriers import Mbarriers
-from warpfrag.ptx.interpreter.memory_instructions import (
+from warpfrag.ptx.interpreter.lane_instructions import (
     run_allocate,
     run_async_copy,
     run_atomic,
+    run_lane_op,
     run_load,
+    run_move,
     run_store,
+    run_trap,
+    run_warp_collective,
 )
-from warpfrag.ptx.interpreter.standstill import Standstill
-from warpfrag.ptx.interpreter.system_calls import run_system
+from warpfrag.ptx.interpreter.livelock import LivelockDetector
+from warpfrag.ptx.interpreter.matrix_instructions import run_matrix
+from warpfrag.ptx.interpreter.mbarriers import Mbarriers
 from warpfrag.ptx.interpreter.texture_instructions import (
     run_fetch,
     run_surface_load,
     run_surface_reduction,
     run_surface_store,
 )
+from warpfrag.ptx.interpreter.tmem_instructions import TensorMemories
 from warpfrag.ptx.interpreter.warp_state import LaunchPart, WarpState
-from warpfrag.ptx.program.actions import (
-    Action,
-    Allocate,
-    AsyncCopy,
-    Atomic,
-    Barrier,
-    Branch,
-    ClusterBarrier,
-    DirectCall,
-    IndirectCall,
-    LaneOp,
-    MatrixOp,
-    MemoryBarrier,
-    MemoryLoad,
-    MemoryStore,
-    Move,
-    NoOp,
-    Refused,
-    Return,
-    SurfaceLoad,
-    SurfaceReduction,
-    SurfaceStore,
-    SystemCall,
-    TensorThreadOp,
-    TensorWarpOp,
-    TextureFetch,
-    Trap,
-    WarpCollective,
-    WarpWait,
-)
+from warpfrag.ptx.program import actions
+from warpfrag.ptx.program.program import DecodedInstruction
 from warpfrag.ptx.program.types import TYPES, container
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    from warpfrag.ptx.interpreter.tensor_memory import TensorMemories
-    from warpfrag.ptx.program.program import (
-        DecodedInstruction,
-    )
-
 
 NOT_RUNNABLE = np.int64(1) << np.int64(62)  # as a priority: after every lane that can run
 PRIORITY_UNIT = np.int64(1) << np.int64(32)  # more than any program counter
@@ -88,7 +54,15 @@ MAX_RANDOM_STEPS = 12  # of a warp, before another is chosen at random
 POLLING_SLICES = 64  # what a block counts for that reads memory which others may change
 U32, B32, B64, PRED = TYPES["u32"], TYPES["b32"], TYPES["b64"], TYPES["pred"]
 LANE_INDEX = np.arange(LANES, dtype=np.uint32)
-LANE_BY_LANE = MemoryLoad | MemoryStore | Atomic | AsyncCopy | SurfaceLoad | SurfaceStore | SurfaceReduction
+LANE_BY_LANE = (
+    actions.MemoryLoad
+    | actions.MemoryStore
+    | actions.Atomic
+    | actions.AsyncCopy
+    | actions.SurfaceLoad
+    | actions.SurfaceStore
+    | actions.SurfaceReduction
+)
 """Actions in which a lane with a bad access can be left out."""
 
 
@@ -103,7 +77,7 @@ class WarpBatch(WarpState):
         self.mbarriers = self._new_mbarriers()
         self.tensor_memories: TensorMemories | None = None  # made at the first instruction of tcgen05
         self.calls = CallStacks(self)
-        self.standstill = Standstill(self)
+        self.livelock = LivelockDetector(self)
         self.random: np.random.Generator | None = None  # chooses who runs next, where a seed says so
         if part.launch.interleaving is not None:
             self.random = np.random.default_rng([part.launch.interleaving, *part.blocks[0]])
@@ -133,8 +107,8 @@ class WarpBatch(WarpState):
             self.schedule_at_random(self.random, runnable, by_warp)
             return True
         level, start = (int(part) for part in divmod(by_warp.min(), PRIORITY_UNIT))
-        if level > self.standstill.level:
-            self.look_for_standstill(level, runnable)
+        if level > self.livelock.level:
+            self.look_for_livelock(level, runnable)
         chosen = (by_warp != NOT_RUNNABLE) & (by_warp % PRIORITY_UNIT == start)
         if chosen.all():
             rows, mask = None, runnable & (self.pc == start)
@@ -152,7 +126,7 @@ class WarpBatch(WarpState):
         start = int(by_warp[warp] % PRIORITY_UNIT)
         action = self.program.steps[start].action
         rows = np.array([warp])
-        if isinstance(action, MatrixOp) and action.operation == "wgmma":
+        if isinstance(action, actions.MatrixOp) and action.operation == "wgmma":
             first = warp - int(self.warp_index[warp]) % 4
             same = (by_warp != NOT_RUNNABLE) & (by_warp % PRIORITY_UNIT == start)
             rows = np.nonzero(same[first : first + 4])[0] + first
@@ -165,9 +139,9 @@ class WarpBatch(WarpState):
                 return
         group.put(self.pc, end)
 
-    def look_for_standstill(self, level: int, runnable: NDArray[np.bool_]) -> None:
+    def look_for_livelock(self, level: int, runnable: NDArray[np.bool_]) -> None:
         """End in a deadlock where lanes read memory that nobody will change: a look at every quantum of time slices."""
-        if self.standstill.is_reached(level, runnable, has_sleepers=self.mbarriers.has_sleepers):
+        if self.livelock.is_reached(level, runnable, has_sleepers=self.mbarriers.has_sleepers):
             self.end_in_deadlock()
 
     def release_waiting(self) -> None:
@@ -178,7 +152,7 @@ class WarpBatch(WarpState):
 
     def end_in_deadlock(self) -> NoReturn:
         """Raise an error that says who waits where."""
-        reports = [part.deadlock() for part in (self.standstill, self.mbarriers, self.cluster_barriers, self.barriers)]
+        reports = [part.deadlock() for part in (self.livelock, self.mbarriers, self.cluster_barriers, self.barriers)]
         present = [report for report in reports if report is not None]
         texts = [present[0][1], *(text.removeprefix("deadlock: ") for _, text in present[1:])]
         raise PtxError(present[0][0], "; ".join(texts), kind="deadlock")
@@ -198,7 +172,7 @@ class WarpBatch(WarpState):
         weight = 1
         if start in self.program.polling:
             weight = POLLING_SLICES
-            self.standstill.note(start, group)
+            self.livelock.note(start, group)
         group.put(self.slices, group.of(self.slices) + weight)
 
     def run_step(self, at: int, group: LaneGroup) -> bool:
@@ -209,7 +183,7 @@ class WarpBatch(WarpState):
         active = self.active_part(step, group)
         if action.is_collective and not self.all_arrived(at, step, group, active):
             return False
-        if isinstance(action, MemoryBarrier) and action.waits and active.mask.any():
+        if isinstance(action, actions.MemoryBarrier) and action.waits and active.mask.any():
             return self.suspend(at, step, action, group, active)
         self.count(at, at + 1, group.warps)
         if action.ends_block:
@@ -298,16 +272,20 @@ class WarpBatch(WarpState):
         alive = group.of(self.alive)
         needed = alive
         action = step.action
-        if isinstance(action, WarpCollective) and not action.synced:
+        if isinstance(action, actions.WarpCollective) and not action.synced:
             return True
-        if isinstance(action, MatrixOp) and action.operation == "wgmma" and not self.warpgroups_arrived(at, group):
+        if (
+            isinstance(action, actions.MatrixOp)
+            and action.operation == "wgmma"
+            and not self.warpgroups_arrived(at, group)
+        ):
             return False
-        if isinstance(action, WarpCollective | WarpWait):
+        if isinstance(action, actions.WarpCollective | actions.WarpWait):
             members = active.read(step.sources[-1], B32)
             named = ((members[:, :, None] >> LANE_INDEX) & np.uint32(1)).astype(np.bool_)
             needed = (named & active.mask[:, :, None]).any(axis=1) & alive
         missing = (needed & ~group.mask).any(axis=1)
-        if isinstance(action, WarpCollective | WarpWait) and step.guard is not None:
+        if isinstance(action, actions.WarpCollective | actions.WarpWait) and step.guard is not None:
             missing &= active.mask.any(axis=1)
         if not missing.any():
             return True
@@ -346,16 +324,16 @@ class WarpBatch(WarpState):
                 self.waiting_in_warp[members] = False
         return False
 
-    def no_op(self, step: DecodedInstruction, action: NoOp | WarpWait, group: LaneGroup) -> None:
+    def no_op(self, step: DecodedInstruction, action: actions.NoOp | actions.WarpWait, group: LaneGroup) -> None:
         """No effect on the state."""
 
-    def copy_in_bulk(self, step: DecodedInstruction, action: Action, group: LaneGroup) -> None:
+    def copy_in_bulk(self, step: DecodedInstruction, action: actions.Action, group: LaneGroup) -> None:
         """Bulk copies, boxes of tensor maps and what changes those."""
         COPIES[type(action)](self, self.mbarriers, step, action, group)
 
     # --- several lanes together
 
-    def matrix_op(self, step: DecodedInstruction, action: MatrixOp, group: LaneGroup) -> None:
+    def matrix_op(self, step: DecodedInstruction, action: actions.MatrixOp, group: LaneGroup) -> None:
         """mma, wmma, wgmma, ldmatrix, stmatrix, movmatrix."""
         try:
             run_matrix(self, step, action, group)
@@ -364,20 +342,20 @@ class WarpBatch(WarpState):
         except WarpfragError as error:
             raise PtxError(step.line, str(error)) from error
 
-    def tensor_op(self, step: DecodedInstruction, action: TensorThreadOp, group: LaneGroup) -> None:
+    def tensor_op(self, step: DecodedInstruction, action: actions.TensorThreadOp, group: LaneGroup) -> None:
         """tcgen05, on the tensor memories of the blocks."""
-        from warpfrag.ptx.interpreter.tensor_memory import TensorMemories, run_tensor
+        from warpfrag.ptx.interpreter.tmem_instructions import TensorMemories, run_tensor
 
         if self.tensor_memories is None:
             self.tensor_memories = TensorMemories(self, self.mbarriers)
         run_tensor(self.tensor_memories, step, action, group)
 
-    def memory_barrier(self, step: DecodedInstruction, action: MemoryBarrier, group: LaneGroup) -> None:
+    def memory_barrier(self, step: DecodedInstruction, action: actions.MemoryBarrier, group: LaneGroup) -> None:
         """mbarrier, which `mbarriers` runs lane after lane."""
         self.mbarriers.run(step, action, group)
 
     def suspend(
-        self, at: int, step: DecodedInstruction, action: MemoryBarrier, group: LaneGroup, active: LaneGroup
+        self, at: int, step: DecodedInstruction, action: actions.MemoryBarrier, group: LaneGroup, active: LaneGroup
     ) -> bool:
         """mbarrier.try_wait and test_wait: False where lanes sleep until a phase ends; the others have gone on."""
         try:
@@ -393,13 +371,15 @@ class WarpBatch(WarpState):
         self.count(at, at + 1, int(ready.sum()))
         return False
 
-    def system_call(self, step: DecodedInstruction, action: SystemCall, group: LaneGroup) -> None:
+    def system_call(self, step: DecodedInstruction, action: actions.SystemCall, group: LaneGroup) -> None:
         """A call of a function that the driver brings."""
         run_system(self, step, group, action.name)
 
     # --- control: `group` are the lanes that reach the step, `active` those of them whose guard holds
 
-    def branch(self, at: int, step: DecodedInstruction, action: Branch, group: LaneGroup, active: LaneGroup) -> None:
+    def branch(
+        self, at: int, step: DecodedInstruction, action: actions.Branch, group: LaneGroup, active: LaneGroup
+    ) -> None:
         """bra and brx.idx: active lanes go to the target, the others on."""
         group.put(self.pc, at + 1)
         if not active.mask.any():
@@ -412,7 +392,9 @@ class WarpBatch(WarpState):
             raise PtxError(step.line, f"expected an index below {len(step.targets)} for {step.name}, got more")
         active.put(self.pc, np.array(step.targets, np.int64)[np.where(active.mask, index, 0)])
 
-    def call(self, at: int, step: DecodedInstruction, _action: DirectCall, group: LaneGroup, active: LaneGroup) -> None:
+    def call(
+        self, at: int, step: DecodedInstruction, _action: actions.DirectCall, group: LaneGroup, active: LaneGroup
+    ) -> None:
         """call: active lanes go to the function's first step."""
         group.put(self.pc, at + 1)
         if not active.mask.any():
@@ -424,7 +406,7 @@ class WarpBatch(WarpState):
         active.put(self.pc, step.targets[0])
 
     def indirect_call(
-        self, at: int, step: DecodedInstruction, action: IndirectCall, group: LaneGroup, active: LaneGroup
+        self, at: int, step: DecodedInstruction, action: actions.IndirectCall, group: LaneGroup, active: LaneGroup
     ) -> None:
         """call by address: to the direct call of the function that each lane has the address of."""
         group.put(self.pc, at + 1)
@@ -439,7 +421,9 @@ class WarpBatch(WarpState):
             wrong = Fault(int(left[active.mask].argmax()), f"{address:#x} is not a function that matches this call")
             raise self.fault(step, active, wrong)
 
-    def return_(self, at: int, step: DecodedInstruction, action: Return, group: LaneGroup, active: LaneGroup) -> None:
+    def return_(
+        self, at: int, step: DecodedInstruction, action: actions.Return, group: LaneGroup, active: LaneGroup
+    ) -> None:
         """ret goes back to the caller, or ends the thread; exit ends it."""
         del step
         group.put(self.pc, at + 1)
@@ -456,57 +440,61 @@ class WarpBatch(WarpState):
             self.cluster_barriers.check_all()
 
     def cluster_barrier(
-        self, at: int, step: DecodedInstruction, action: ClusterBarrier, group: LaneGroup, active: LaneGroup
+        self, at: int, step: DecodedInstruction, action: actions.ClusterBarrier, group: LaneGroup, active: LaneGroup
     ) -> None:
         """barrier.cluster: active lanes arrive, or wait."""
         group.put(self.pc, at + 1)
         if active.mask.any():
             self.cluster_barriers.run(step, action, active)
 
-    def barrier(self, at: int, step: DecodedInstruction, action: Barrier, group: LaneGroup, active: LaneGroup) -> None:
+    def barrier(
+        self, at: int, step: DecodedInstruction, action: actions.Barrier, group: LaneGroup, active: LaneGroup
+    ) -> None:
         """bar and barrier: active lanes arrive, and may wait."""
         group.put(self.pc, at + 1)
         if active.mask.any():
             self.barriers.arrive(step, action, active)
 
-    def refuse(self, at: int, step: DecodedInstruction, action: Refused, group: LaneGroup, active: LaneGroup) -> None:
+    def refuse(
+        self, at: int, step: DecodedInstruction, action: actions.Refused, group: LaneGroup, active: LaneGroup
+    ) -> None:
         """An instruction that is not modelled: an error only where it would run."""
         if active.mask.any():
             raise PtxError(step.line, action.reason)
         group.put(self.pc, at + 1)
 
 
-HANDLERS: dict[type[Action], Callable[..., None]] = {
-    LaneOp: run_lane_op,
-    Move: run_move,
-    NoOp: WarpBatch.no_op,
-    MemoryLoad: run_load,
-    MemoryStore: run_store,
-    Allocate: run_allocate,
-    Atomic: run_atomic,
-    AsyncCopy: run_async_copy,
+HANDLERS: dict[type[actions.Action], Callable[..., None]] = {
+    actions.LaneOp: run_lane_op,
+    actions.Move: run_move,
+    actions.NoOp: WarpBatch.no_op,
+    actions.MemoryLoad: run_load,
+    actions.MemoryStore: run_store,
+    actions.Allocate: run_allocate,
+    actions.Atomic: run_atomic,
+    actions.AsyncCopy: run_async_copy,
     **dict.fromkeys(COPIES, WarpBatch.copy_in_bulk),
-    WarpCollective: run_warp_collective,
-    WarpWait: WarpBatch.no_op,
-    MatrixOp: WarpBatch.matrix_op,
-    TensorThreadOp: WarpBatch.tensor_op,
-    TensorWarpOp: WarpBatch.tensor_op,
-    MemoryBarrier: WarpBatch.memory_barrier,
-    SystemCall: WarpBatch.system_call,
-    TextureFetch: run_fetch,
-    SurfaceLoad: run_surface_load,
-    SurfaceStore: run_surface_store,
-    SurfaceReduction: run_surface_reduction,
-    Trap: run_trap,
+    actions.WarpCollective: run_warp_collective,
+    actions.WarpWait: WarpBatch.no_op,
+    actions.MatrixOp: WarpBatch.matrix_op,
+    actions.TensorThreadOp: WarpBatch.tensor_op,
+    actions.TensorWarpOp: WarpBatch.tensor_op,
+    actions.MemoryBarrier: WarpBatch.memory_barrier,
+    actions.SystemCall: WarpBatch.system_call,
+    actions.TextureFetch: run_fetch,
+    actions.SurfaceLoad: run_surface_load,
+    actions.SurfaceStore: run_surface_store,
+    actions.SurfaceReduction: run_surface_reduction,
+    actions.Trap: run_trap,
 }
 """Of actions that go on to the next step: called with the step, its action and the lanes that run it."""
-CONTROL_HANDLERS: dict[type[Action], Callable[..., None]] = {
-    Branch: WarpBatch.branch,
-    DirectCall: WarpBatch.call,
-    IndirectCall: WarpBatch.indirect_call,
-    Return: WarpBatch.return_,
-    Barrier: WarpBatch.barrier,
-    ClusterBarrier: WarpBatch.cluster_barrier,
-    Refused: WarpBatch.refuse,
+CONTROL_HANDLERS: dict[type[actions.Action], Callable[..., None]] = {
+    actions.Branch: WarpBatch.branch,
+    actions.DirectCall: WarpBatch.call,
+    actions.IndirectCall: WarpBatch.indirect_call,
+    actions.Return: WarpBatch.return_,
+    actions.Barrier: WarpBatch.barrier,
+    actions.ClusterBarrier: WarpBatch.cluster_barrier,
+    actions.Refused: WarpBatch.refuse,
 }
 """Of actions that end a block of steps: called with the index of the step too, and with all lanes that reach it."""

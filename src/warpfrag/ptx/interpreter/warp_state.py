@@ -7,26 +7,21 @@ Nothing here decides what runs next: the scheduler in `warp_batch` does. What on
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.layout.coordinates import LANES
 from warpfrag.layout.frozen import frozen_dataclass
-from warpfrag.ptx.interpreter.special_registers import INEXACT, special
+from warpfrag.ptx.interpreter.device_memory import DeviceMemory
+from warpfrag.ptx.interpreter.special_register_values import INEXACT, special
 from warpfrag.ptx.interpreter.store_tags import first_tags, next_interval
 from warpfrag.ptx.program import state_spaces
-from warpfrag.ptx.program.types import container
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from numpy.typing import NDArray
-
-    from warpfrag.ptx.interpreter.memory import DeviceMemory
-    from warpfrag.ptx.program.program import Program
-    from warpfrag.ptx.program.types import Codes
+from warpfrag.ptx.program.program import Program
+from warpfrag.ptx.program.types import Codes, container
 
 
 class RegisterFile(Protocol):

@@ -10,7 +10,7 @@ import numpy as np
 
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.layout.frozen import frozen_dataclass
-from warpfrag.ptx.interpreter.memory import Allocation
+from warpfrag.ptx.interpreter.device_memory import Allocation
 from warpfrag.ptx.launch.device_array import ADDRESSES, DeviceArray
 from warpfrag.ptx.launch.host_arrays import as_bytes, as_host_array
 from warpfrag.ptx.launch.names import readable

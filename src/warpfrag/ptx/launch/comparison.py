@@ -17,10 +17,9 @@ import numpy as np
 from warpfrag.errors import InvalidOperand, PtxError, WarpfragError, quote
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.layout.frozen import frozen_dataclass
-from warpfrag.ptx.debugger.breakpoints import ThreadAt
 from warpfrag.ptx.debugger.lockstep import MIN_LIKENESS, Lockstep, Pairing
-from warpfrag.ptx.debugger.stepped_batch import SteppedBatch
-from warpfrag.ptx.interpreter.memory import Allocation, DeviceMemory
+from warpfrag.ptx.debugger.stepping import SteppedBatch, ThreadAt
+from warpfrag.ptx.interpreter.device_memory import Allocation, DeviceMemory
 from warpfrag.ptx.interpreter.warp_state import LaunchPart, LaunchTally
 from warpfrag.ptx.launch.device_array import DeviceArray
 from warpfrag.ptx.launch.grid import Waves, Work
@@ -33,8 +32,7 @@ from warpfrag.ptx.semantics.textures import Surface
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from warpfrag.ptx.debugger.lockstep import Parting
-    from warpfrag.ptx.debugger.provenance import NodeFacts
+    from warpfrag.ptx.debugger.lockstep import Divergence, NodeFacts
     from warpfrag.ptx.interpreter.warp_state import LaunchConfig
     from warpfrag.ptx.launch.grid import Blocks
     from warpfrag.ptx.program.program import Program
@@ -323,17 +321,17 @@ def _traced(
     except PtxError as error:
         note = f"the trace ends with an error: {error}"
     steps = tuple(_step(sides, batches[0], facts) for facts in lockstep.chain())
-    if lockstep.output is None and lockstep.parting is not None:
-        note = _parted(lockstep.parting)
+    if lockstep.output is None and lockstep.divergence is not None:
+        note = _diverged(lockstep.divergence)
     elif not steps and not note:
         note = "run side by side, the two leave the same memory: the difference depends on the order of warps"
     return steps, note
 
 
-def _parted(parting: Parting) -> str:
-    if parting.left == parting.right:
-        return f"the runs take different paths: line {parting.left} is reached by other lanes"
-    texts = [f"line {line}" if line else "its end" for line in parting]
+def _diverged(divergence: Divergence) -> str:
+    if divergence.left == divergence.right:
+        return f"the runs take different paths: line {divergence.left} is reached by other lanes"
+    texts = [f"line {line}" if line else "its end" for line in divergence]
     return f"the runs take different paths: the first goes on at {texts[0]}, the second at {texts[1]}"
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from warpfrag.ptx.interpreter.memory import DeviceMemory
+    from warpfrag.ptx.interpreter.device_memory import DeviceMemory
 
 
 @frozen_dataclass

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from warpfrag.ptx.checks.checked_batch import LaunchChecks
     from warpfrag.ptx.compiler.screening import LaunchScreen
-    from warpfrag.ptx.interpreter.memory import DeviceMemory
+    from warpfrag.ptx.interpreter.device_memory import DeviceMemory
     from warpfrag.ptx.program.program import Program
 
 Blocks: TypeAlias = list[tuple[int, int, int]]

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from warpfrag.ptx.interpreter.device_memory import DeviceMemory
     from warpfrag.ptx.interpreter.lane_group import LaneGroup
-    from warpfrag.ptx.interpreter.memory import DeviceMemory
     from warpfrag.ptx.interpreter.warp_state import LaunchPart
     from warpfrag.ptx.launch.grid import Waves
     from warpfrag.ptx.program.program import DecodedInstruction

@@ -23,25 +23,19 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.isa.tmem_layouts import TENSOR_COLUMNS
 from warpfrag.layout.coordinates import LANES
-from warpfrag.ptx.checks.findings import KernelAccess, KernelFinding
-from warpfrag.ptx.checks.observers import StepObserver
+from warpfrag.ptx.checks.kernel_findings import FindingCollector, KernelAccess, KernelFinding
+from warpfrag.ptx.checks.ordering import Ordering
+from warpfrag.ptx.interpreter.lane_group import LaneGroup
+from warpfrag.ptx.interpreter.observer import StepObserver, TensorAccess
+from warpfrag.ptx.interpreter.warp_batch import WarpBatch
 from warpfrag.ptx.program.actions import TensorThreadOp
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from warpfrag.ptx.checks.findings import FindingCollector
-    from warpfrag.ptx.checks.ordering import Ordering
-    from warpfrag.ptx.interpreter.lane_group import LaneGroup
-    from warpfrag.ptx.interpreter.tensor_access import TensorAccess
-    from warpfrag.ptx.interpreter.warp_batch import WarpBatch
-    from warpfrag.ptx.program.program import DecodedInstruction, Program
+from warpfrag.ptx.program.program import DecodedInstruction, Program
 
 QUARTERS = 4
 PIPELINED = {("mma", "mma"), ("cp", "mma"), ("shift", "mma"), ("shift", "cp"), ("mma", "shift")}

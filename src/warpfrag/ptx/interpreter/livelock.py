@@ -1,6 +1,6 @@
 """Deadlocks of lanes that read memory in a loop: spin locks, flags, and the barrier of a grid (`launch.cooperative`).
 
-No lane sleeps there, and a launch would only end at its limit. It is at a standstill if every lane that can run comes
+No lane sleeps there, and a launch would only end at its limit. It is in a livelock if every lane that can run comes
 back to a state that it was in before, with the same program counter, registers and local memory, and nobody has changed
 other memory in between: it can only go round again. Lanes that wait at barriers wait for these.
 
@@ -9,23 +9,18 @@ Only a batch that has all blocks of the grid is judged: in others, a block that 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import NDArray
 
+from warpfrag.ptx.interpreter.lane_group import LaneGroup
+from warpfrag.ptx.interpreter.warp_state import WarpState
 from warpfrag.ptx.program.program import polls
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from warpfrag.ptx.interpreter.lane_group import LaneGroup
-    from warpfrag.ptx.interpreter.warp_state import WarpState
 
 NOWHERE = -1
 MAX_NAMED = 4  # blocks that a message lists
 
 
-class Standstill:
+class LivelockDetector:
     """What is known of lanes that read memory in a loop."""
 
     def __init__(self, state: WarpState) -> None:

@@ -6,30 +6,52 @@ counted. A verdict says what all findings of a launch amount to.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.ptx.reader.source_lines import SourceLine
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from warpfrag.ptx.reader.source_lines import SourceLine
+    from warpfrag.ptx.checks.checked_batch import CheckedWarpBatch
+    from warpfrag.ptx.compiler.screening import ProgramScreen
+    from warpfrag.ptx.interpreter.observer import StepObserver
 
 Verdict = Literal["clean", "findings", "incomplete"]
 Check = Literal["memory", "races", "uninitialised", "barriers", "async"]
-CHECKS: tuple[Check, ...] = ("memory", "races", "uninitialised", "barriers", "async")
-ORDER_CHECKS: set[Check] = {"races", "async"}
-"""Those for which accesses are compared with what orders them."""
-BATCH_THREADS = 2048  # that run at once where their order is followed
-KINDS: dict[str, Check] = {
-    "bounds": "memory", "misaligned": "memory", "readonly": "memory", "freed": "memory",
-    "race": "races", "lockstep": "races",
-    "uninitialised": "uninitialised",
-    "barrier": "barriers", "deadlock": "barriers",
-    "async": "async", "fence": "async", "descriptor": "async", "tensor_memory": "async",
-}  # fmt: skip
-"""Every kind of finding, and the check that searches for it."""
+BATCH_THREADS = 2048  # that run at once when their order is followed
+
+
+class KernelCheck(NamedTuple):
+    """A check: what it finds, the observers of a batch that search for it, and if compiled code can screen for it."""
+
+    kinds: tuple[str, ...]
+    observers: Callable[[CheckedWarpBatch], list[StepObserver]]
+    can_screen: Callable[[ProgramScreen], bool]
+    follows_order: bool = False  # accesses are compared with what orders them
+
+
+CHECK_TABLE: dict[Check, KernelCheck] = {
+    "memory": KernelCheck(("bounds", "misaligned", "readonly", "freed"), lambda _: [], lambda _: True),
+    "races": KernelCheck(("race", "lockstep"), lambda _: [], lambda screen: screen.is_ordered, follows_order=True),
+    "uninitialised": KernelCheck(
+        ("uninitialised",), lambda batch: batch.unwritten_checks(), lambda screen: screen.has_marks
+    ),
+    "barriers": KernelCheck(
+        ("barrier", "deadlock"), lambda batch: batch.barrier_checks(), lambda screen: screen.has_whole_barriers
+    ),
+    "async": KernelCheck(
+        ("async", "fence", "descriptor", "tensor_memory"),
+        lambda batch: batch.async_checks(),
+        lambda screen: not screen.is_asynchronous or screen.is_ordered,
+        follows_order=True,
+    ),
+}
+"""All checks. `RaceCheck` follows the accesses of all that follow the order."""
+CHECKS: tuple[Check, ...] = tuple(CHECK_TABLE)
+ORDER_CHECKS = {name for name, check in CHECK_TABLE.items() if check.follows_order}
+KINDS = {kind: name for name, check in CHECK_TABLE.items() for kind in check.kinds}
 
 
 @frozen_dataclass

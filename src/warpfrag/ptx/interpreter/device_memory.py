@@ -1,8 +1,8 @@
-"""The memory of a launch: global arrays, shared and local memory, parameters. Every access of a kernel passes here.
+"""The heap of a launch: malloc hands out one piece after the other, and free marks a piece as gone.
 
-Addresses are those of a state space, or generic ones (`program.state_spaces`). Global memory is a list of allocations:
-the arrays of the caller, which change in place, and the module's variables. Shared and local memory are one buffer
-each, with a part for every block and every thread. An access that no allocation holds whole is a `Fault`.
+A piece is never handed out again, so an address that was freed stays one. On a GPU an access to it goes unnoticed;
+where accesses are checked it is a Fault of kind "freed", and so is a free of what malloc did not give, or gave and took
+back.
 """
 
 from __future__ import annotations
@@ -11,27 +11,75 @@ from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.errors import Fault
 from warpfrag.layout.frozen import frozen_dataclass
-from warpfrag.ptx.interpreter.heap import Heap
+from warpfrag.ptx.interpreter.observer import Observer
 from warpfrag.ptx.interpreter.store_tags import StoreTags, elements
 from warpfrag.ptx.program import state_spaces
 from warpfrag.ptx.program.inexact import InexactCause
-from warpfrag.ptx.semantics.textures import Surface
+from warpfrag.ptx.semantics.textures import Surface, Texture
 from warpfrag.smem.shared_memory import BANK_BYTES, BANKS
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+Bytes = NDArray[np.uint8]
+Addresses = NDArray[np.uint64]
 
-    from warpfrag.ptx.interpreter.observer import Observer
-    from warpfrag.ptx.semantics.textures import Texture
+UNIT = 16
+"""Bytes that a piece is a multiple of."""
 
-    Bytes = NDArray[np.uint8]
-    Addresses = NDArray[np.uint64]
+
+class Heap:
+    """What was handed out, and what of it was freed."""
+
+    def __init__(self) -> None:
+        """Nothing was handed out."""
+        self.used = 0
+        self.pieces: dict[int, int] = {}  # bytes of each that is not freed, by address
+        self.is_freed = np.zeros(0, np.bool_)  # by unit, once something is
+
+    def copy(self) -> Heap:
+        """The same, apart from this one."""
+        other = Heap()
+        other.used, other.pieces, other.is_freed = self.used, dict(self.pieces), self.is_freed.copy()
+        return other
+
+    def allocate(self, size: int) -> int:
+        """The address of a piece, or 0 where not enough is left."""
+        piece = -(-max(size, 1) // UNIT) * UNIT
+        if self.used + piece > state_spaces.HEAP_BYTES:
+            return 0
+        address = state_spaces.HEAP + self.used
+        self.used += piece
+        self.pieces[address] = piece
+        return address
+
+    def free(self, address: int, index: int) -> None:
+        """Give a piece back; a null pointer is none. `index` is the lane's, for the Fault."""
+        if not address:
+            return
+        if address not in self.pieces:
+            unit = (address - state_spaces.HEAP) // UNIT
+            again = 0 <= unit < len(self.is_freed) and bool(self.is_freed[unit])
+            why = "was freed before" if again else "is no address that malloc gave"
+            raise Fault(index, f"free of {address:#x}, which {why}", kind="freed")
+        if not len(self.is_freed):
+            self.is_freed = np.zeros(state_spaces.HEAP_BYTES // UNIT, np.bool_)
+        first = (address - state_spaces.HEAP) // UNIT
+        self.is_freed[first : first + self.pieces.pop(address) // UNIT] = True
+
+    def check(self, offsets: NDArray[np.int64], lanes: NDArray[np.int64]) -> None:
+        """Raise a Fault for the first access, by its offset in the heap, to what was freed."""
+        if not len(self.is_freed):
+            return
+        wrong = self.is_freed[offsets // UNIT]
+        if wrong.any():
+            at = int(wrong.argmax())
+            address = state_spaces.HEAP + int(offsets[at])
+            raise Fault(int(lanes[at]), f"{address:#x} lies in memory that was freed", kind="freed")
 
 
 SECTOR = 32

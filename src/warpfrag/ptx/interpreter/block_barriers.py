@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.errors import PtxError
 from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.interpreter.lane_group import LaneGroup
+from warpfrag.ptx.interpreter.warp_state import WarpState
+from warpfrag.ptx.program.actions import Barrier, ClusterBarrier
+from warpfrag.ptx.program.program import DecodedInstruction
 from warpfrag.ptx.program.types import TYPES
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from warpfrag.ptx.interpreter.warp_state import WarpState
-    from warpfrag.ptx.program.actions import Barrier, ClusterBarrier
-    from warpfrag.ptx.program.program import DecodedInstruction
 
 MAX_BARRIERS = 16
 U32, PRED = TYPES["u32"], TYPES["pred"]

@@ -10,23 +10,20 @@ and its C alone, so none of this changes a code.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from warpfrag.ptx.compiler.liveness import indices_of
-from warpfrag.ptx.compiler.operand_groups import group_by_operands
+from warpfrag.ptx.compiler.register_flow import indices_of
 from warpfrag.ptx.program.actions import DirectCall, IndirectCall, Return
+from warpfrag.ptx.program.program import DecodedInstruction, Program
 from warpfrag.tensorcore.backend_protocol import ProductOperands
+from warpfrag.tensorcore.backends import KernelSelector
 from warpfrag.tensorcore.matmul import multiply
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from warpfrag.ptx.program.program import DecodedInstruction, Program
-    from warpfrag.tensorcore.backends import KernelSelector
-
-    Index = NDArray[np.int64]
+Index = NDArray[np.int64]
 
 MAX_PENDING_BYTES = 1 << 26  # of copied operands: then they are multiplied
 UNIT_WORDS = 2  # of 64 bits: operands are compared and copied by units of 16 bytes
@@ -254,3 +251,26 @@ def first_of_all(parts: list[OperandCodes]) -> Index:
     every = np.stack(different)
     _, first, which = np.unique(every, axis=1, return_index=True, return_inverse=True)
     return np.ascontiguousarray(first[which.reshape(-1)], np.int64)
+
+
+MIN_WARPS = 4
+"""Of a group on average: smaller groups are slower than one product per warp."""
+
+
+@lru_cache(256)  # a loop asks for the same at every iteration
+def group_by_operands(a: bytes, b: bytes) -> list[Index] | None:
+    """Warps in groups [rows, columns]: those of a row have one A, of a column one B; None if groups are too small.
+
+    `a` and `b` give, for every warp, the first one with the same A and B.
+    """
+    columns: dict[int, dict[int, int]] = {}
+    pairs = zip(*(np.frombuffer(firsts, np.int64).tolist() for firsts in (a, b)), strict=True)
+    for warp, (row, column) in enumerate(pairs):
+        if columns.setdefault(column, {}).setdefault(row, warp) != warp:
+            return None  # two warps with the same of both
+    groups: dict[tuple[int, ...], list[list[int]]] = {}
+    for warps in columns.values():
+        groups.setdefault(tuple(sorted(warps)), []).append([warps[row] for row in sorted(warps)])
+    if MIN_WARPS * len(groups) > len(a) // 8:
+        return None
+    return [np.array(lists, np.int64).T for lists in groups.values()]

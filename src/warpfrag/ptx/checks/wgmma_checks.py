@@ -9,22 +9,27 @@ that ptxas removes or places itself, so a copy is taken for the register that it
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-from warpfrag.ptx.checks.findings import KernelAccess, KernelFinding
-from warpfrag.ptx.checks.observers import StepObserver
-from warpfrag.ptx.interpreter.lane_group import items_of
+from warpfrag.isa.qualifiers import Form
+from warpfrag.ptx.checks.kernel_findings import FindingCollector, KernelAccess, KernelFinding
+from warpfrag.ptx.checks.ordering import LaunchOrder
+from warpfrag.ptx.interpreter.lane_group import LaneGroup, items_of
+from warpfrag.ptx.interpreter.observer import StepObserver
+from warpfrag.ptx.interpreter.warp_batch import WarpBatch
 from warpfrag.ptx.program.actions import MatrixOp, Move
-from warpfrag.ptx.program.program import Immediate, MemoryOperand, Register, VectorOperand, registers_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from warpfrag.ptx.checks.findings import FindingCollector
-    from warpfrag.ptx.checks.ordering import LaunchOrder
-    from warpfrag.ptx.interpreter.lane_group import LaneGroup
-    from warpfrag.ptx.interpreter.warp_batch import WarpBatch
-    from warpfrag.ptx.program.program import DecodedInstruction, Program, PtxOperand
+from warpfrag.ptx.program.program import (
+    DecodedInstruction,
+    Immediate,
+    MemoryOperand,
+    Program,
+    PtxOperand,
+    Register,
+    VectorOperand,
+    registers_of,
+)
+from warpfrag.smem.descriptor import Descriptor, contradictions
+from warpfrag.tensorcore.prepared import prepare
 
 
 class WarpProducts:
@@ -199,3 +204,31 @@ def _reads(step: DecodedInstruction) -> list[int]:
 def _writes(step: DecodedInstruction) -> list[int]:
     """The registers that a step writes."""
     return [index for operand in step.results for index in _registers(operand)]
+
+
+START = 0x3FFF
+"""The bits of a start address: elements lie alike whatever it is."""
+
+
+class DescriptorCheck(StepObserver):
+    """Judges every descriptor once."""
+
+    def __init__(self, state: WarpBatch, collector: FindingCollector) -> None:
+        """Nothing is judged yet."""
+        self.state, self.collector = state, collector
+        self.judged: dict[tuple[object, ...], str] = {}
+
+    def product_descriptor(self, form: Form, role: str, word: int, warp: int, *, is_transposed: bool) -> None:
+        """A wgmma takes a descriptor for A or B."""
+        key = form, role, word & ~START, is_transposed
+        if key not in self.judged:
+            operand = getattr(prepare(form, self.state.launch.arch).operands, role)
+            problems = contradictions(Descriptor.decode(word), operand, trans=is_transposed)
+            self.judged[key] = next((problem.text for problem in problems), "")
+        if not self.judged[key]:
+            return
+        text = f"the descriptor {word:#018x} of {role.upper()}: {self.judged[key]}"
+        x, y, z = (int(axis[warp]) for axis in self.state.block_index)
+        i, j, k = (int(axis[warp, 0]) for axis in self.state.thread_index)
+        line = self.state.program.steps[self.state.memory.step].line
+        self.collector.add(KernelFinding("descriptor", line, text, block=(x, y, z), thread=(i, j, k), space="shared"))

@@ -6,12 +6,12 @@ numbers are integers below 2**53. Every function is emitted once into the module
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 from warpfrag.formats.number_formats import CANONICAL_NANS
 from warpfrag.ptx.compiler.ir_builder import FLOATS, I32, IRBuilder, Value, define, float_splat, splat, vector
+from warpfrag.ptx.program.attributes import Attributes
 from warpfrag.ptx.semantics.special_functions import (
     COLUMN,
     DIGITS,
@@ -24,11 +24,6 @@ from warpfrag.ptx.semantics.special_functions import (
     FloatEncoding,
     coefficients,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from warpfrag.ptx.program.attributes import Attributes
 
 UnaryFunction = Callable[[IRBuilder, Value], Value]
 SIGN, NAN, INFINITY, CODE_OF_1 = 0x80000000, CANONICAL_NANS["f32"], 0x7F800000, 0x3F800000

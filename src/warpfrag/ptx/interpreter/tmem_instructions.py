@@ -3,7 +3,7 @@
 Everything is done when it is issued, thread after thread or warp after warp. The ISA lets mma, cp, shift, ld and st
 complete later, in an order that commits, waits and fences fix: a kernel that has those gets the same results from any
 order. One that lacks them is not noticed here: the observer of memory is told of every access, with the thread that
-made it, and `ptx.checks.tensor_memory` follows what is in flight.
+made it, and `ptx.checks.tmem_checks` follows what is in flight.
 
 What `execution` refuses because nobody has published its sums is computed with the nearest published rule; the launch
 then lists the line and the reason, and is not exact.
@@ -11,42 +11,32 @@ then lists the line and the reason, and is not exact.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.errors import Fault, IllegalInstruction, PtxError, WarpfragError
-from warpfrag.isa.tcgen05_forms import choose
-from warpfrag.isa.tcgen05_spelling import check_columns
+from warpfrag.formats.arrays import Array, Words
+from warpfrag.isa.tcgen05_forms import TensorForm, choose
+from warpfrag.isa.tcgen05_spelling import TensorSpelling, check_columns
 from warpfrag.isa.tmem_layouts import TENSOR_COLUMNS, TENSOR_LANES, copied
 from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.interpreter.bulk_copies import LaneCopies
 from warpfrag.ptx.interpreter.lane_group import LaneGroup, items_of
 from warpfrag.ptx.interpreter.matrix_instructions import put_words, words_of
-from warpfrag.ptx.interpreter.tensor_access import TensorAccess
-from warpfrag.ptx.program.actions import MemoryBarrier
-from warpfrag.ptx.program.program import Immediate, MemoryOperand, VectorOperand
-from warpfrag.ptx.program.types import TYPES
+from warpfrag.ptx.interpreter.mbarriers import Mbarriers
+from warpfrag.ptx.interpreter.observer import Observer, TensorAccess
+from warpfrag.ptx.interpreter.warp_state import WarpState
+from warpfrag.ptx.program.actions import MemoryBarrier, TensorThreadOp
+from warpfrag.ptx.program.program import DecodedInstruction, Immediate, MemoryOperand, PtxOperand, VectorOperand
+from warpfrag.ptx.program.types import TYPES, Type
 from warpfrag.smem.instruction_descriptor import InstructionDescriptor, ZeroColumnMask
 from warpfrag.tensorcore import execute_tcgen05 as tcgen05
 from warpfrag.tensorcore.arithmetic import nearest_plan
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from numpy.typing import NDArray
-
-    from warpfrag.formats.arrays import Array, Words
-    from warpfrag.isa.tcgen05_forms import TensorForm
-    from warpfrag.isa.tcgen05_spelling import TensorSpelling
-    from warpfrag.ptx.interpreter.mbarriers import Mbarriers
-    from warpfrag.ptx.interpreter.observer import Observer
-    from warpfrag.ptx.interpreter.warp_state import WarpState
-    from warpfrag.ptx.program.actions import TensorThreadOp
-    from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
-    from warpfrag.ptx.program.types import Type
-    from warpfrag.tensorcore.rules import Rule
+from warpfrag.tensorcore.rules import Rule
 
 U32, B32, B64, PRED = TYPES["u32"], TYPES["b32"], TYPES["b64"], TYPES["pred"]
 QUARTER = 32  # lanes of tensor memory that a warp reaches

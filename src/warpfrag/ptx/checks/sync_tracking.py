@@ -1,41 +1,83 @@
-"""What orders threads, step by step: barriers, mbarriers, fences, and the groups of copies and products.
+"""How strong the accesses and fences of an instruction are: what the words .relaxed, .acquire, .gpu and their like say.
 
-A copy or a wgmma is an agent of its own: it begins after its thread has issued it, and nobody knows its end but by its
-wait: cp.async.wait_group, cp.async.bulk.wait_group, wgmma.wait_group after a commit, or the phase of an mbarrier.
-`SyncFollower` tells `ordering` of each. Findings are the use of an mbarrier that nothing orders behind its
-initialisation, and a copy that nobody waits for.
+Sources: PTX ISA, Memory Consistency Model. An access is strong if it is volatile, relaxed, acquire or release, or an
+atomic. Two strong accesses do not race if each one's scope reaches the thread of the other, and they overlap whole.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.layout.coordinates import LANES
-from warpfrag.ptx.checks.findings import KernelFinding
-from warpfrag.ptx.checks.observers import StepObserver
-from warpfrag.ptx.checks.ordering import Snapshot, SyncObject
-from warpfrag.ptx.checks.strengths import fence_level, is_proxy_fence, is_sc_fence
-from warpfrag.ptx.program.actions import Barrier, ClusterBarrier, MatrixOp, MemoryBarrier, NoOp, WarpWait
-from warpfrag.ptx.program.program import Immediate
+from warpfrag.ptx.checks.conflicts import ConflictReporter
+from warpfrag.ptx.checks.kernel_findings import FindingCollector, KernelFinding
+from warpfrag.ptx.checks.ordering import BLOCK, GPU, SCOPES, Ordering, Snapshot, SyncObject
+from warpfrag.ptx.interpreter.lane_group import LaneGroup
+from warpfrag.ptx.interpreter.observer import StepObserver
+from warpfrag.ptx.interpreter.warp_batch import WarpBatch
+from warpfrag.ptx.program.actions import Atomic, Barrier, ClusterBarrier, MatrixOp, MemoryBarrier, NoOp, WarpWait
+from warpfrag.ptx.program.program import DecodedInstruction, Immediate
 from warpfrag.ptx.program.types import TYPES
 
-if TYPE_CHECKING:
-    from collections.abc import Hashable
+Numbers = NDArray[np.int64]
 
-    from numpy.typing import NDArray
+MEMBAR_LEVELS = {"cta": BLOCK, "gl": GPU, "sys": GPU}
 
-    from warpfrag.ptx.checks.conflicts import ConflictReporter
-    from warpfrag.ptx.checks.findings import FindingCollector
-    from warpfrag.ptx.checks.ordering import Ordering
-    from warpfrag.ptx.interpreter.lane_group import LaneGroup
-    from warpfrag.ptx.interpreter.warp_batch import WarpBatch
-    from warpfrag.ptx.program.program import DecodedInstruction
 
-    Numbers = NDArray[np.int64]
+class Strength(NamedTuple):
+    """Whether an access is strong, whether it acquires or releases, and the level of its scope."""
+
+    is_strong: bool
+    acquires: bool
+    releases: bool
+    level: int
+
+
+WEAK = Strength(is_strong=False, acquires=False, releases=False, level=BLOCK)
+
+
+def strength_of(step: DecodedInstruction) -> Strength:
+    """The strength of a load, a store or an atomic."""
+    words = step.name.split(".")
+    is_atomic = isinstance(step.action, Atomic)
+    order = next((word for word in words if word in {"relaxed", "acquire", "release", "acq_rel", "volatile"}), "")
+    if not order and not is_atomic:
+        return WEAK
+    default = "sys" if order == "volatile" else "gpu"
+    scope = next((word for word in words if word in SCOPES), default)
+    return Strength(
+        is_strong=True, acquires=order in {"acquire", "acq_rel"}, releases=order in {"release", "acq_rel"},
+        level=SCOPES[scope],
+    )  # fmt: skip
+
+
+def fence_level(step: DecodedInstruction) -> int | None:
+    """The level of a fence of ordinary memory; None where the instruction is none."""
+    words = step.name.split(".")
+    if words[0] == "membar":
+        return MEMBAR_LEVELS.get(words[1]) if len(words) > 1 else None
+    if words[0] != "fence" or "proxy" in words or "mbarrier_init" in words:
+        return None
+    return SCOPES[next((word for word in words if word in SCOPES), "sys")]
+
+
+def is_sc_fence(step: DecodedInstruction) -> bool:
+    """Whether a fence is sequentially consistent: fence.sc, and membar, which means the same."""
+    words = step.name.split(".")
+    return words[0] == "membar" or "sc" in words
+
+
+def is_proxy_fence(step: DecodedInstruction) -> bool:
+    """Whether an instruction is fence.proxy.async, which orders the generic and the async proxy."""
+    words = step.name.split(".")
+    return words[0] in {"fence", "membar"} and "proxy" in words and any(word.startswith("async") for word in words)
+
 
 B32 = TYPES["b32"]
 

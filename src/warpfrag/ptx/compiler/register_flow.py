@@ -9,17 +9,28 @@ other steps keep their values, so a register that is dead for the lanes of a seg
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import field
 from weakref import WeakKeyDictionary
 
-from warpfrag.ptx.program.actions import Branch, DirectCall, LaneOp, MatrixOp, MemoryLoad, Move, Return
-from warpfrag.ptx.program.program import DecodedInstruction, MemoryOperand, PtxOperand, Register, registers_of
+from warpfrag.layout.coordinates import LANES
+from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.ptx.interpreter.special_register_values import INEXACT
+from warpfrag.ptx.program.actions import Branch, DirectCall, IndirectCall, LaneOp, MatrixOp, MemoryLoad, Move, Return
+from warpfrag.ptx.program.program import (
+    DecodedInstruction,
+    MemoryOperand,
+    Program,
+    PtxOperand,
+    Register,
+    SpecialRegister,
+    VectorOperand,
+    registers_of,
+)
+from warpfrag.ptx.program.types import container
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from warpfrag.ptx.program.program import Program
-
+REGISTER_ALIGN = 64  # bytes: a whole number of AVX-512 registers
 MAX_BITS = 1 << 28  # blocks times registers that are read across them
 MAX_VISITS = 64  # of each block, on average, until nothing changes
 
@@ -196,3 +207,126 @@ def outliving(program: Program) -> LiveSet:
     for number in range(len(blocks.starts)):
         bits |= blocks.after(number)
     return LiveSet(blocks.places, bits.to_bytes(len(blocks.crossing) // 8 + 1, "little"))
+
+
+def registers_read(step: DecodedInstruction) -> set[int]:
+    """The registers whose values a step needs: sources, addresses and the guard."""
+    registers = indices_of(step.sources) | indices_of(step.memory_results)
+    return registers if step.guard is None else registers | {step.guard.index}
+
+
+def bits_of(registers: set[int]) -> int:
+    """Registers as the bits of an integer."""
+    code = bytearray(max(registers, default=0) // 8 + 1)
+    for register in registers:
+        code[register >> 3] |= 1 << (register & 7)
+    return int.from_bytes(code, "little")
+
+
+def block_needs(steps: list[DecodedInstruction]) -> tuple[int, int]:
+    """The registers that a block reads before it has surely written them, and those that it surely writes."""
+    needed: set[int] = set()
+    written: set[int] = set()
+    for step in steps:
+        needed |= registers_read(step) - written
+        if step.guard is None:
+            written |= indices_of(step.results)
+    return bits_of(needed), bits_of(written)
+
+
+def maybe_unassigned(program: Program) -> set[int] | None:
+    """The registers that some step may read before they are written; None where the program is too large."""
+    steps, ends = program.steps, program.ends
+    if len(program.registers) * len(program.leaders) > MAX_BITS:
+        return None
+    assigned: dict[int, int] = {0: 1 << program.frame.index} if steps else {}  # before a block
+    needs: dict[int, tuple[int, int]] = {}
+    queue = list(assigned)
+    while queue:
+        start = queue.pop()
+        if start not in needs:
+            needs[start] = block_needs(steps[start : ends[start]])
+        known = assigned[start] | needs[start][1]
+        last = steps[ends[start] - 1]
+        leaves = last.guard is None and isinstance(last.action, Branch | Return)
+        for after in (*last.targets, *(() if leaves else (ends[start],))):
+            before = assigned.get(after)
+            both = known if before is None else known & before
+            if after < len(steps) and both != before:
+                assigned[after] = both
+                queue.append(after)
+    missing = 0
+    for start, (needed, _) in needs.items():
+        missing |= needed & ~assigned[start]
+    return {at for at in range(missing.bit_length()) if missing >> at & 1}
+
+
+def _unwritten(program: Program) -> set[int] | None:
+    """The registers that may be read unwritten; None beyond calls, or in a program too large."""
+    calls = any(isinstance(step.action, DirectCall | IndirectCall) for step in program.steps)
+    return None if calls else maybe_unassigned(program)
+
+
+def is_followed(program: Program) -> bool:
+    """Whether all registers that may be read unwritten are known."""
+    return _unwritten(program) is not None
+
+
+def passes_marks(step: DecodedInstruction) -> bool:
+    """Whether the results of a step are marked where its operands are."""
+    return isinstance(step.action, LaneOp | Move) or step.attributes.opcode == "shfl"
+
+
+def marked_registers(program: Program) -> set[int]:
+    """The registers that may be read unwritten, and those computed from them; none where that is not followed."""
+    marked = _unwritten(program) or set()
+    results: dict[int, set[int]] = defaultdict(set)
+    for step in program.steps if marked else ():
+        if passes_marks(step):
+            for register in indices_of(step.sources):
+                results[register] |= indices_of(step.results)
+    queue = list(marked)
+    while queue:
+        new = results[queue.pop()] - marked
+        marked |= new
+        queue += new
+    return marked
+
+
+@frozen_dataclass
+class RegisterLayout:
+    """Where the registers of a warp lie in its part of the buffer: the byte at which the lanes of each begin.
+
+    `special` has those of the special registers that never change, by name, after the declared ones.
+    """
+
+    offsets: tuple[int, ...]
+    special: dict[str, int]
+    bytes: int
+    maps_addresses: bool = False  # generic ones may lie in the shared memory of another block
+    marks: dict[int, int] = field(default_factory=dict)  # of registers that may be read before they are written
+
+    @staticmethod
+    def of(program: Program) -> RegisterLayout:
+        """Lay out the registers of a program: first those that outlive a block of steps, so that they lie together."""
+        outlive = outliving(program)
+        at, offsets = 0, [0] * len(program.registers)
+        for index in sorted(range(len(offsets)), key=lambda index: index not in outlive):
+            offsets[index] = at
+            at += max(REGISTER_ALIGN, LANES * container(program.registers[index]).itemsize)
+        special: dict[str, int] = {}
+        for step in program.steps:
+            for operand in step.sources:
+                for item in operand.items if isinstance(operand, VectorOperand) else (operand,):
+                    if isinstance(item, SpecialRegister) and item.name not in special and is_fixed(item.name):
+                        special[item.name] = at
+                        at += LANES * 4
+        maps = any(step.attributes.opcode == "mapa" for step in program.steps)
+        marks = {index: at + 4 * number for number, index in enumerate(sorted(marked_registers(program)))}
+        size = -(-(at + 4 * len(marks)) // REGISTER_ALIGN) * REGISTER_ALIGN
+        return RegisterLayout(tuple(offsets), special, size, maps, marks)
+
+
+def is_fixed(name: str) -> bool:
+    """Whether a special register never changes, and is as on a GPU."""
+    return name.split(".", maxsplit=1)[0] not in INEXACT

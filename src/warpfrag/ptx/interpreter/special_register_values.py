@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.errors import PtxError
 from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.program.state_spaces import GRID_WORKSPACE, SHARED_START
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 class LaunchExtents(Protocol):

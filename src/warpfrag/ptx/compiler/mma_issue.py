@@ -1,0 +1,429 @@
+"""The mma of a warp as the tiles of one product, which many warps issue together.
+
+Several mma are the tiles of one product where each A is multiplied with each B once; mma after mma on the same
+accumulators are one product with a longer K. Which warps hold the same A or B is seen by comparing registers. What
+happens then is in `pending_products`.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpfrag.isa.legality import form_of
+from warpfrag.isa.qualifiers import Form
+from warpfrag.layout.coordinates import LANES
+from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.ptx.compiler.pending_mma import (
+    UNIT_WORDS,
+    OperandCodes,
+    OperandUnits,
+    PendingProduct,
+    PendingProducts,
+    ProductSteps,
+    TilePlaces,
+)
+from warpfrag.ptx.compiler.register_flow import RegisterLayout, indices_of, live_after
+from warpfrag.ptx.interpreter.lane_group import LaneGroup
+from warpfrag.ptx.interpreter.matrix_instructions import matrix_name, words_of
+from warpfrag.ptx.interpreter.warp_state import WarpState
+from warpfrag.ptx.program.actions import Action, MatrixOp
+from warpfrag.ptx.program.program import (
+    DecodedInstruction,
+    Immediate,
+    Program,
+    PtxOperand,
+    Register,
+    VectorOperand,
+    registers_of,
+)
+from warpfrag.ptx.program.types import TYPES
+from warpfrag.tensorcore.execute_wgmma import element_places
+from warpfrag.tensorcore.prepared import OperandCodec, PreparedInstruction, prepare
+
+Index = NDArray[np.int64]
+
+UNITS_OF_REGISTER = np.arange(0, LANES * 4 // 8, UNIT_WORDS)  # the words at which those of 32 bits begin
+
+
+@frozen_dataclass
+class RegisterTile:
+    """Where the codes of an operand of a warp's product lie in its registers, [rows, cols]."""
+
+    dtype: np.dtype[Any]
+    index: Index
+    units: Index  # of 16 bytes, all of them: the 64-bit words at which they begin, [1, units]
+
+    def read(self, buffer: NDArray[np.uint8], rows: Index) -> NDArray[Any]:
+        """Gather the codes of some warps, [warps, rows, cols]."""
+        from warpfrag.ptx.compiler.loops import take
+
+        out = np.empty((len(rows), *self.index.shape), np.uint32 if self.dtype.itemsize <= 4 else self.dtype)
+        take.run(buffer.view(self.dtype), rows, self.index.reshape(-1), out.reshape(len(rows), -1))
+        return out
+
+    def units_of(self, buffer: NDArray[np.uint8], rows: Index) -> OperandUnits:
+        """The registers of some warps that hold it."""
+        return OperandUnits(
+            buffer.reshape(-1).view(np.uint64), rows * (buffer.shape[1] // 8), self.units, np.zeros(len(rows), np.int64)
+        )
+
+
+@frozen_dataclass
+class Tiling:
+    """Several mma as the tiles of one product."""
+
+    runner: PreparedInstruction
+    a: RegisterTile
+    b: RegisterTile
+    c: TilePlaces
+    d: TilePlaces
+
+    @staticmethod
+    def of(parts: list[list[DecodedInstruction]], layout: RegisterLayout, arch: str) -> Tiling | None:
+        """The product of some steps, part after part along K; None where they are not its tiles."""
+        runner = prepare(form_of(matrix_name(parts[0][0])), arch)
+        grids = [grid_of(steps) for steps in parts]
+        along_a, along_b = [], []
+        for number, grid in enumerate(grids):
+            if grid is None or grids[0] is None or (len(grid), len(grid[0])) != (len(grids[0]), len(grids[0][0])):
+                return None
+            before = grids[number - 1] if number else None
+            if before is not None and operands_of(grid, is_result=False) != operands_of(before, is_result=True):
+                return None
+            along_a.append(tile_of(runner.a, [[line[0].sources[0]] for line in grid], layout))
+            along_b.append(tile_of(runner.b, [[step.sources[1] for step in grid[0]]], layout))
+        first, last = grids[0], grids[-1]
+        if first is None or last is None or (len(parts) > 1 and runner.kernels.rule.c != runner.kernels.rule.d):
+            return None
+        a, b = join(along_a, 1), join(along_b, 0)
+        c = tile_of(runner.c, operands_of(first, is_result=False), layout)
+        d = tile_of(runner.d, operands_of(last, is_result=True), layout)
+        fills = runner.d.size * runner.d.container.itemsize == 4 * prod(runner.d.words)  # no code is there twice
+        if a is None or b is None or c is None or d is None or not fills:
+            return None
+        of_c, of_d = TilePlaces(c.index, c.dtype), TilePlaces(d.index, d.dtype)
+        is_in_place = c.dtype == d.dtype and np.array_equal(c.index, d.index)
+        return Tiling(runner, a, b, of_c, of_c if is_in_place else of_d)
+
+    def issue(self, products: PendingProducts, rows: Index, accumulators: frozenset[int]) -> None:
+        """Issue the product of some warps."""
+        has_c = np.ones(len(rows), np.bool_)
+        product = PendingProduct(self.runner.kernels, accumulators, rows, self.c, self.d, has_c)
+        operands = []
+        for role, tile in (("a", self.a), ("b", self.b)):
+            units = tile.units_of(products.buffer, rows)
+            sharing = products.find_different(accumulators, role, units)
+            operands.append(OperandCodes(tile.read(products.buffer, rows[sharing.different]), sharing.which))
+        products.issue(product, *operands)
+
+
+def tilings_of(
+    parts: list[list[DecodedInstruction]], layout: RegisterLayout, arch: str, *, is_chain: bool
+) -> list[tuple[Tiling | None, list[DecodedInstruction]]]:
+    """All parts as one product, if they are a chain, or else each as one, with its steps where it is none."""
+    whole = Tiling.of(parts, layout, arch) if is_chain else None
+    if whole is not None:
+        return [(whole, [])]
+    return [(Tiling.of([steps], layout, arch), steps) for steps in parts]
+
+
+def grid_of(steps: list[DecodedInstruction]) -> list[list[DecodedInstruction]] | None:
+    """Steps by their A and B, [rows][columns]; None where not each A is multiplied with each B once."""
+    all_a, all_b = (list(dict.fromkeys(step.sources[place] for step in steps)) for place in (0, 1))
+    tiles = {(all_a.index(step.sources[0]), all_b.index(step.sources[1])): step for step in steps}
+    if not len(tiles) == len(steps) == len(all_a) * len(all_b):
+        return None
+    return [[tiles[row, column] for column in range(len(all_b))] for row in range(len(all_a))]
+
+
+def operands_of(grid: list[list[DecodedInstruction]], *, is_result: bool) -> list[list[PtxOperand]]:
+    """C or D of every tile."""
+    return [[step.results[0] if is_result else step.sources[2] for step in line] for line in grid]
+
+
+def join(parts: list[RegisterTile | None], axis: int) -> RegisterTile | None:
+    """Parts along K as one operand."""
+    tiles = [tile for tile in parts if tile is not None]
+    if len(tiles) != len(parts):
+        return None
+    index = np.concatenate([tile.index for tile in tiles], axis=axis)
+    return RegisterTile(tiles[0].dtype, index, np.concatenate([tile.units for tile in tiles], axis=1))
+
+
+def tile_of(port: OperandCodec, grid: list[list[PtxOperand]], layout: RegisterLayout) -> RegisterTile | None:
+    """Where the codes of a grid of fragments lie; None where a fragment is not in 32-bit registers that it fills."""
+    if not port.fills_bytes or len(port.shape) != 2:
+        return None
+    dtype = np.dtype(port.container)
+    lines, used = [], []
+    for operands in grid:
+        blocks = []
+        for operand in operands:
+            items = operand.items if isinstance(operand, VectorOperand) else (operand,)
+            registers = [item for item in items if isinstance(item, Register) and item.bits == 32]
+            if len(registers) != len(items) or len(items) != port.words[-1]:
+                return None
+            starts = np.array([layout.offsets[register.index] for register in registers], np.int64)
+            lane, rest = np.divmod(np.asarray(port.first_places, np.int64), 4 // dtype.itemsize * len(items))
+            word, part = np.divmod(rest, 4 // dtype.itemsize)
+            blocks.append(((starts[word] + 4 * lane) // dtype.itemsize + part).reshape(port.shape))
+            used.append((starts[:, None] // 8 + UNITS_OF_REGISTER).reshape(-1))
+        lines.append(np.concatenate(blocks, axis=1))
+    return RegisterTile(dtype, np.ascontiguousarray(np.concatenate(lines, axis=0)), np.concatenate(used)[None])
+
+
+WARPS = 4  # of a warpgroup
+UNIT_BYTES = 8 * UNIT_WORDS
+SCALE_D = 2  # of the sources: A, B, scale_d, then signs and transpositions
+B64, PRED = TYPES["b64"], TYPES["pred"]
+
+
+def is_joinable(step: DecodedInstruction) -> bool:
+    """Whether a step is a dense wgmma without a guard, with constants for what is constant."""
+    action = step.action
+    if (
+        not isinstance(action, MatrixOp)
+        or action.operation != "wgmma"
+        or step.guard is not None
+        or action.form.is_sparse
+    ):
+        return False
+    return all(isinstance(operand, Immediate) for operand in step.sources[SCALE_D + 1 :])
+
+
+@frozen_dataclass
+class GatherPlaces:
+    """Where operands lie in shared memory, [descriptors, units]: the words of 64 bits at which units begin.
+
+    `which` has the descriptor of every warpgroup. Swizzles keep 16 bytes together, so units are codes that follow each
+    other along one axis of the operand. Where that is the first axis, the operand is gathered transposed.
+    """
+
+    units: Index
+    which: Index
+    is_transposed: bool
+
+    @staticmethod
+    def of(places: Index, which: Index, code_bytes: int) -> GatherPlaces | None:
+        """The units of codes at some places [descriptors, rows, columns]; None where they are scattered."""
+        count = UNIT_BYTES // code_bytes
+        for is_transposed in (False, True):
+            lines = places.swapaxes(1, 2) if is_transposed else places
+            if lines.shape[2] % count:
+                continue
+            units = lines.reshape(len(lines), -1, count)
+            first = units[:, :, 0]
+            if not (first % count).any() and (units == first[:, :, None] + np.arange(count)).all():
+                return GatherPlaces(np.ascontiguousarray(first // count * UNIT_WORDS), which, is_transposed)
+        return None
+
+
+@lru_cache(1024)  # kernels use few descriptors and use them often
+def gather_places(
+    form: Form, arch: str, role: str, descriptors: bytes, size: int, *, is_transposed: bool
+) -> GatherPlaces | None:
+    """The places that the descriptors of warpgroups lead to; None where one is not below `size` bytes."""
+    bits = getattr(prepare(form, arch).operands, role).format.bits
+    unique, which = np.unique(np.frombuffer(descriptors, np.uint64), return_inverse=True)
+    places = [element_places(form, arch, role, word, is_transposed) for word in unique.tolist()]
+    inside = [item for item in places if item is not None and int(item.max()) < size * 8 // bits]
+    return GatherPlaces.of(np.stack(inside), which, bits // 8) if len(inside) == len(places) else None
+
+
+@frozen_dataclass
+class WgmmaPlan:
+    """A wgmma of a program on an architecture: what is the same whenever it runs.
+
+    `d` are the places of D's codes behind the registers of a warpgroup's first warp.
+    """
+
+    prepared: PreparedInstruction
+    negate: tuple[bool, bool]
+    trans: tuple[bool, bool]
+    d: TilePlaces
+
+    @staticmethod
+    def of(step: DecodedInstruction, arch: str, layout: RegisterLayout, row_bytes: int) -> WgmmaPlan | None:
+        """The plan of a step; None where it has to run by itself."""
+        action = step.action
+        if not isinstance(action, MatrixOp):
+            return None
+        prepared = prepare(action.form, arch)
+        numbers = [item.code(None) for item in step.sources[SCALE_D + 1 :] if isinstance(item, Immediate)]
+        negate = [number != 1 for number in numbers[:2]] or [False, False]
+        trans = [False, False, *map(bool, numbers[2:])][-2:]  # A in registers: that of B alone
+        places = tile_places(prepared.d, step.results[0], layout, row_bytes)
+        if places is None or (any(negate) and not prepared.operands.a.format.is_float):
+            return None
+        return WgmmaPlan(
+            prepared, (negate[0], negate[1]), (trans[0], trans[1]), TilePlaces(places, np.dtype(prepared.d.container))
+        )
+
+
+WgmmaPlans: TypeAlias = dict[tuple[int, str], WgmmaPlan | None]
+"""By step and architecture."""
+
+
+class WgmmaProducts:
+    """The wgmma of a batch; `plans` are kept with the program, by step and architecture."""
+
+    def __init__(
+        self,
+        batch: WarpState,
+        products: PendingProducts,
+        layout: RegisterLayout,
+        steps: ProductSteps,
+        plans: WgmmaPlans,
+    ) -> None:
+        """The registers are in a buffer, as a layout says."""
+        self.batch, self.products, self.layout, self.steps, self.plans = batch, products, layout, steps, plans
+
+    def run(self, at: int, step: DecodedInstruction, group: LaneGroup) -> bool:
+        """Issue a wgmma of whole warps; False where it has to run by itself, with nothing pending."""
+        accumulators = self.steps.accumulators.get(at)
+        plan = None if accumulators is None or not group.is_whole else self.plan(at, step)
+        operands = None if plan is None else self.operands(plan, step, group)
+        if accumulators is None or plan is None or operands is None:
+            self.products.flush()
+            return False
+        a, b = (self.different(plan, accumulators, role, operands[role]) for role in ("a", "b"))
+        rows = np.ascontiguousarray(group.warp_rows[::WARPS])
+        scale_d = group.read(step.sources[SCALE_D], PRED)[::WARPS, 0]
+        product = PendingProduct(plan.prepared.kernels, accumulators, rows, plan.d, plan.d, scale_d.copy())
+        self.products.issue(product, a, b)
+        return True
+
+    def plan(self, at: int, step: DecodedInstruction) -> WgmmaPlan | None:
+        """The plan of a step, made once."""
+        plans, arch = self.plans, self.batch.launch.arch
+        if (at, arch) not in plans:
+            plans[at, arch] = WgmmaPlan.of(step, arch, self.layout, self.products.buffer.shape[1])
+        return plans[at, arch]
+
+    def operands(
+        self, plan: WgmmaPlan, step: DecodedInstruction, group: LaneGroup
+    ) -> dict[str, tuple[OperandUnits, bool]] | None:
+        """Where A [64, k] and B [k, n] of every warpgroup lie, and whether transposed; None where out of memory.
+
+        None too where their codes are no whole bytes.
+        """
+        operands, bits = {}, plan.prepared.operands.a.format.bits
+        if bits % 8:
+            return None
+        for role, source in zip("ab", step.sources[:SCALE_D], strict=True):
+            if isinstance(source, VectorOperand):
+                words = words_of(group, source)
+                codes = plan.prepared.a.read(words.reshape(-1, WARPS, *words.shape[1:]), (group.warps // WARPS,))
+                operands[role] = OperandUnits.of(np.ascontiguousarray(codes, f"u{bits // 8}")), False
+                continue
+            units = self.shared_units(plan, role, source, group)
+            if units is None:
+                return None
+            operands[role] = units
+        return operands
+
+    def shared_units(
+        self, plan: WgmmaPlan, role: str, operand: PtxOperand, group: LaneGroup
+    ) -> tuple[OperandUnits, bool] | None:
+        """The units that descriptors lead to, each in the shared memory of its block, and whether transposed."""
+        batch, form = self.batch, plan.prepared.form
+        stride = batch.memory.shared_stride
+        descriptors = group.read(operand, B64)[::WARPS, 0].tobytes()
+        is_transposed = plan.trans[role == "b"]
+        places = gather_places(form, batch.launch.arch, role, descriptors, stride, is_transposed=is_transposed)
+        if places is None:
+            return None
+        bases = batch.warp_block[group.warp_rows[::WARPS]] * (stride // 8)
+        units = OperandUnits(batch.memory.shared.view(np.uint64), bases, places.units, places.which)
+        return units, places.is_transposed
+
+    def different(
+        self, plan: WgmmaPlan, accumulators: frozenset[int], role: str, operand: tuple[OperandUnits, bool]
+    ) -> OperandCodes:
+        """The different codes of an operand [tiles, rows, columns], and who has which."""
+        units, is_transposed = operand
+        sharing = self.products.find_different(accumulators, role, units)
+        place = getattr(plan.prepared.operands, role)
+        codes: NDArray[Any] = units.take(sharing.different).view(f"u{place.format.bits // 8}")
+        if plan.negate[role == "b"]:
+            codes ^= codes.dtype.type(1 << (place.format.bits - 1))
+        rows, columns = place.shape
+        if is_transposed:
+            return OperandCodes(codes.reshape(-1, columns, rows).swapaxes(1, 2), sharing.which)
+        return OperandCodes(codes.reshape(-1, rows, columns), sharing.which)
+
+
+def tile_places(port: OperandCodec, operand: PtxOperand, layout: RegisterLayout, row_bytes: int) -> Index | None:
+    """Where the codes of D lie behind the first warp's registers, [64, n]; None unless it fills 32-bit registers."""
+    items = operand.items if isinstance(operand, VectorOperand) else (operand,)
+    registers = [item for item in items if isinstance(item, Register) and item.bits == 32]
+    if not port.fills_bytes or len(registers) != len(items) or len(items) != port.words[-1]:
+        return None
+    size = port.container.itemsize
+    starts = np.array([layout.offsets[register.index] for register in registers], np.int64)
+    thread, rest = np.divmod(np.asarray(port.first_places, np.int64), 4 // size * len(items))
+    word, part = np.divmod(rest, 4 // size)
+    warp, lane = np.divmod(thread, LANES)
+    return np.ascontiguousarray(((warp * row_bytes + starts[word] + 4 * lane) // size + part).reshape(port.shape))
+
+
+def is_matrix_store(action: Action) -> bool:
+    """Whether an action is stmatrix."""
+    return isinstance(action, MatrixOp) and action.operation == "stmatrix"
+
+
+def _is_plain_product(action: Action) -> bool:
+    """Whether an action is an mma of one tile per warp that reads everything before it writes."""
+    if not isinstance(action, MatrixOp) or action.operation != "mma" or action.parts:
+        return False
+    return action.form.shape[:2] == (16, 8)
+
+
+def mma_runs(program: Program) -> dict[int, tuple[int, ...]]:
+    """Runs of mma: first step to the ends of its parts. The mma of a part are independent of each other.
+
+    So a part is one product of more warps, and parts may be one product with a longer K.
+    """
+    runs: dict[int, tuple[int, ...]] = {}
+    start: int | None = None
+    written: set[int] = set()
+    for at, step in enumerate(program.steps):
+        action = step.action
+        if not _is_plain_product(action) or len(step.sources) != 3 or step.guard is not None:
+            start = None
+            continue
+        used = {item.index for operand in step.sources for item in registers_of(operand)}
+        mine = {item.index for operand in step.results for item in registers_of(operand)}
+        same = (
+            start is not None and step.action == program.steps[start].action and program.ends[at] == program.ends[start]
+        )
+        if start is None or not same:
+            start, written = at, set()
+            runs[start] = (at + 1,)
+        elif used & written or mine & written:
+            written = set()
+            runs[start] = (*runs[start], at + 1)
+        else:
+            runs[start] = (*runs[start][:-1], at + 1)
+        written |= mine
+    return runs
+
+
+def mma_chains(program: Program, runs: dict[int, tuple[int, ...]]) -> set[int]:
+    """The runs of several parts that may be one product: earlier results are added to, and not read afterwards."""
+    lasts = {ends[-1] - 1: (start, ends) for start, ends in runs.items() if len(ends) > 1}
+    joinable: set[int] = set()
+    for at, live in live_after(program) if lasts else ():
+        if at in lasts:
+            start, ends = lasts[at]
+            last = indices_of(operand for step in program.steps[ends[-2] : ends[-1]] for operand in step.results)
+            before = indices_of(operand for step in program.steps[start : ends[-2]] for operand in step.results)
+            multiplied = indices_of(item for step in program.steps[ends[0] : ends[-1]] for item in step.sources[:2])
+            if not multiplied & before and not any(register in live for register in before - last):
+                joinable.add(start)
+    return joinable

@@ -1,0 +1,362 @@
+"""The operands of a matrix instruction in a warp that stands at it: which registers feed each, and as matrices.
+
+mma names its operands in order; wgmma has A in registers or both in shared memory, behind descriptors, and D is C too;
+ldmatrix, stmatrix, movmatrix and wmma's loads and stores move one fragment. The layouts are those of the instruction,
+so a matrix here is what the tensor core takes it for, whatever the kernel meant.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpfrag.errors import InvalidOperand, quote
+from warpfrag.formats.codes import code_dtype, from_codes
+from warpfrag.formats.number_formats import FORMATS, Format
+from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.ptx.debugger.stepping import SteppedBatch, Stop
+from warpfrag.ptx.interpreter.lane_group import LaneGroup, items_of
+from warpfrag.ptx.interpreter.matrix_instructions import architecture_of, words_of
+from warpfrag.ptx.interpreter.warp_state import WarpState
+from warpfrag.ptx.program.actions import LaneOp, MatrixOp, MemoryLoad, MemoryStore, Move, WarpCollective
+from warpfrag.ptx.program.program import (
+    DecodedInstruction,
+    Discard,
+    Immediate,
+    MemoryOperand,
+    PtxOperand,
+    Register,
+    SpecialRegister,
+    VectorOperand,
+)
+from warpfrag.ptx.program.state_spaces import SHARED_START
+from warpfrag.ptx.program.types import TYPES, Type
+from warpfrag.smem.descriptor import Descriptor
+from warpfrag.smem.shared_memory import Memory
+from warpfrag.smem.tensor_map import TensorMapFields
+from warpfrag.tensorcore.operand import AnyOperand, Metadata, Operand, Operands, Scale, operands_of
+from warpfrag.tensorcore.shared_operand import Shared
+
+WARPGROUP = 4  # warps
+B64 = TYPES["b64"]
+
+
+def matrix_action(step: DecodedInstruction) -> MatrixOp:
+    """The action of a matrix instruction; InvalidOperand for any other."""
+    if not isinstance(step.action, MatrixOp):
+        msg = f"line {step.line}: {step.text} is no matrix instruction, so its registers are no matrix"
+        raise InvalidOperand(msg)
+    return step.action
+
+
+def operands_at(step: DecodedInstruction, arch: str) -> Operands:
+    """The operands of a matrix instruction, with the fragments of an architecture."""
+    form = matrix_action(step).form
+    return operands_of(form, architecture_of(form, arch) if form.is_wmma else "")
+
+
+def ptx_operands(step: DecodedInstruction) -> dict[str, PtxOperand]:
+    """What the instruction names for each role, in the order of its text."""
+    action = matrix_action(step)
+    form, sources = action.form, step.sources
+    if action.operation == "wgmma":
+        roles = {"d": step.results[0], "a": sources[0], "b": sources[1]}
+        return roles | ({"metadata": sources[2]} if form.operation.sparsity else {})
+    if form.op in {"mma", "mma.sp", "mma.sp::ordered_metadata", "wmma.mma"}:
+        roles = {"d": step.results[0], **dict(zip("abc", sources, strict=False))}
+        rest = list(sources[3:])
+        if form.operation.sparsity:
+            roles["metadata"] = rest[0]
+            rest = rest[2:]
+        return roles | ({"scale_a": rest[0], "scale_b": rest[2]} if form.block_scale else {})
+    if form.op == "movmatrix":
+        return {"d": step.results[0], "a": sources[0]}
+    role = next(iter(operands_of(form, "" if not form.is_wmma else "sm_90")))
+    return {role: step.results[0] if step.results else sources[1]}
+
+
+def operand_matrix(
+    state: WarpState, step: DecodedInstruction, row: int, role: str, *, raw: bool = False
+) -> NDArray[Any]:
+    """The matrix that an operand of a matrix instruction is now, in a warp or in its warpgroup."""
+    action, named = matrix_action(step), ptx_operands(step)
+    operands = operands_at(step, state.launch.arch)
+    wanted = role.lower() if isinstance(role, str) else role
+    if wanted == "c" and action.operation == "wgmma":
+        wanted = "d"  # one set of registers
+    if wanted not in named:
+        msg = f"expected an operand of {step.name}: {', '.join(named)}; got {role!r}"
+        raise InvalidOperand(msg)
+    operand = operands[wanted]
+    group = _group(state, row, WARPGROUP if action.operation == "wgmma" else 1)
+    source = named[wanted]
+    if action.operation == "wgmma" and wanted in {"a", "b"} and not isinstance(source, VectorOperand):
+        if not isinstance(operand, Operand):
+            msg = f"operand {wanted} of {step.name} has no descriptor"
+            raise InvalidOperand(msg)
+        return _staged(state, step, group, operand, source, raw=raw)
+    words = words_of(group, source)
+    whole = words if action.operation == "wgmma" else words[0]
+    return _unpacked(step, operand, whole, raw=raw)
+
+
+def _group(state: WarpState, row: int, warps: int) -> LaneGroup:
+    """A warp, or the warpgroup that it belongs to, with all lanes."""
+    first = row - int(state.warp_index[row]) % warps
+    rows = np.arange(first, min(first + warps, state.warps))
+    return LaneGroup(state, rows, np.ones((len(rows), 32), np.bool_))
+
+
+def _staged(
+    state: WarpState, step: DecodedInstruction, group: LaneGroup, operand: Operand, source: PtxOperand, *, raw: bool
+) -> NDArray[Any]:
+    """An operand in shared memory, through the descriptor that a register holds."""
+    word = int(group.read(source, B64)[0, 0])
+    block, stride = int(state.warp_block[group.warp_rows[0]]), state.memory.shared_stride
+    memory = state.memory.shared[block * stride : (block + 1) * stride]
+    tile = Shared(memory, Descriptor.decode(word), trans=_is_turned(step, operand.role))
+    return operand.load(tile, raw=raw)
+
+
+def _is_turned(step: DecodedInstruction, role: str) -> bool:
+    """Whether the immediates of a wgmma say that an operand is MN-major."""
+    numbers = [operand.code(None) for operand in step.sources if isinstance(operand, Immediate)]
+    flags = numbers[3 if matrix_action(step).form.operation.sparsity else 2 :]
+    if not flags:
+        return False
+    return bool(flags[0] if role == "a" and len(flags) > 1 else flags[-1]) if role == "b" or len(flags) > 1 else False
+
+
+def _unpacked(step: DecodedInstruction, operand: AnyOperand, words: NDArray[np.uint32], *, raw: bool) -> NDArray[Any]:
+    """The matrix of an operand in registers; metadata and scale factors as the immediates choose them."""
+    if isinstance(operand, Operand):
+        return operand.unpack(words, raw=raw)
+    chosen = words[..., 0]
+    if isinstance(operand, Metadata):
+        at = step.sources.index(ptx_operands(step)["metadata"])
+        selector = step.sources[at + 1]
+        return operand.unpack(chosen, selector=selector.code(None) if isinstance(selector, Immediate) else 0)
+    return _scales(step, operand, chosen, raw=raw)
+
+
+def _scales(step: DecodedInstruction, operand: Scale, words: NDArray[np.uint32], *, raw: bool) -> NDArray[Any]:
+    """The scale factors of A or B that the byte and thread ids choose."""
+    at = step.sources.index(ptx_operands(step)[operand.role])
+    ids = [item.code(None) for item in items_of(step.sources[at + 1]) if isinstance(item, Immediate)]
+    return operand.unpack(words, byte_id=ids[0], thread_id=ids[1], raw=raw)
+
+
+def staged_offsets(state: WarpState, step: DecodedInstruction, row: int) -> NDArray[np.int64]:
+    """Where the elements of a wgmma's operands lie that have a descriptor, in the shared memory of the batch."""
+    group, named = _group(state, row, WARPGROUP), ptx_operands(step)
+    operands, offsets = operands_at(step, state.launch.arch), [np.zeros(0, np.int64)]
+    first = int(state.warp_block[group.warp_rows[0]]) * state.memory.shared_stride
+    for role in ("a", "b"):
+        operand = operands[role]
+        if not isinstance(named[role], VectorOperand) and isinstance(operand, Operand):
+            word = int(group.read(named[role], B64)[0, 0])
+            places = operand.addresses(word, trans=_is_turned(step, role)).reshape(-1)
+            offsets.append(first + places[places < state.memory.shared_stride])
+    return np.concatenate(offsets)
+
+
+class BoxMap(Protocol):
+    """A `TensorMap`, as far as it says how a box lies in shared memory."""
+
+    fields: TensorMapFields
+
+    def memory(self, start: int = 0) -> Memory:
+        """How a box lies from an address on."""
+
+
+class SharedView:
+    """The shared memory of one block: a view that changes as the kernel goes on."""
+
+    start = SHARED_START
+
+    def __init__(self, memory: NDArray[np.uint8], end: int) -> None:
+        """Take the part of a block, from address 0 on; the kernel's own ends at `end`."""
+        self._memory, self.end = memory, end
+
+    def __repr__(self) -> str:
+        """How much there is, and where."""
+        return f"<shared memory of {self.end - self.start} bytes, {self.start:#x} to {self.end:#x}>"
+
+    @property
+    def bytes(self) -> NDArray[np.uint8]:
+        """The bytes of the kernel, from `start` on; not to be written."""
+        own = self._memory[self.start : self.end]
+        own.flags.writeable = False
+        return own
+
+    def as_matrix(
+        self,
+        memory: Memory | Descriptor | BoxMap,
+        shape: tuple[int, int] | None = None,
+        format: str | Format | None = None,  # noqa: A002 (the word for it)
+        *,
+        start: int | None = None,
+        operand: Operand | None = None,
+        trans: bool = False,
+        raw: bool = False,
+    ) -> NDArray[Any]:
+        """A matrix that lies in shared memory, in its natural dtype, or as unsigned codes with `raw=True`.
+
+        Through a `Memory`, with the shape and the number format of the matrix; its own `start` counts from address 0,
+        unless `start` is given. Through a `Descriptor`, with the operand of a wgmma that it is for. Through a
+        `TensorMap`, from the address `start` on: a box as a matrix of its rows.
+        """
+        if isinstance(memory, Descriptor):
+            if operand is None:
+                msg = "a descriptor needs operand=, such as wgmma.b: its shape and its number format"
+                raise InvalidOperand(msg)
+            moved = memory if start is None else memory.moved(start - memory.start)
+            return operand.load(Shared(self._memory[: self.end], moved, trans), raw=raw)
+        if isinstance(memory, Memory):
+            place = memory if start is None else replace(memory, start=start)
+            if shape is None or format is None:
+                msg = f"a Memory needs shape=(rows, cols) and format=, such as 'f16'; got {quote(shape)}"
+                raise InvalidOperand(msg)
+            kind = format if isinstance(format, Format) else _format(format)
+            codes = place.read(self._memory[: self.end], shape, kind.bits).astype(code_dtype(kind))
+            return codes if raw else from_codes(kind, codes)
+        fields = getattr(memory, "fields", None)
+        if fields is None:
+            msg = f"expected a Memory, a Descriptor or a TensorMap, got {quote(memory)}"
+            raise InvalidOperand(msg)
+        return self._box(memory, fields, self.start if start is None else start, raw=raw)
+
+    def _box(self, box: BoxMap, fields: TensorMapFields, start: int, *, raw: bool) -> NDArray[Any]:
+        """A box of a tensor map: its rows below each other."""
+        cols, *outer = fields.box_shape
+        rows, bits = int(np.prod(outer)), 8 * fields.element.bytes
+        codes = box.memory(start).read(self._memory[: self.end], (rows, cols), bits).astype(f"u{bits // 8}")
+        name = fields.element.format
+        return from_codes(FORMATS[name], codes) if not raw and name in FORMATS else codes
+
+
+def _format(name: object) -> Format:
+    """A number format by its name."""
+    if not isinstance(name, str) or name not in FORMATS:
+        msg = f"expected a number format, one of {', '.join(FORMATS)}; got {quote(name)}"
+        raise InvalidOperand(msg)
+    return FORMATS[name]
+
+
+B64 = TYPES["b64"]
+FLOATS = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
+
+
+@frozen_dataclass
+class OperandValues:
+    """An operand: as a matrix, with its role and format, or as the values of 32 lanes."""
+
+    name: str
+    format: str
+    values: NDArray[Any]
+    is_result: bool
+    in_shared_memory: bool = False  # behind a descriptor
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether it is the operand of a matrix instruction."""
+        return self.values.ndim > 1
+
+
+@frozen_dataclass
+class InstructionView:
+    """An instruction in one warp: where it is, which lanes run it, and all its operands; `instruction` is its name."""
+
+    stop: Stop
+    instruction: str
+    arch: str
+    operands: tuple[OperandValues, ...]
+
+    def __repr__(self) -> str:
+        """Where it is, and the names of its operands."""
+        return f"<{self.stop}; {', '.join(item.name for item in self.operands)}>"
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether it is a matrix instruction."""
+        return any(item.is_matrix for item in self.operands)
+
+
+def sources_now(batch: SteppedBatch, step: DecodedInstruction, row: int) -> list[OperandValues]:
+    """What an instruction would read now."""
+    if isinstance(step.action, MatrixOp):
+        roles = [role for role, operand in ptx_operands(step).items() if not _is_result(step, role, operand)]
+        if step.action.operation == "wgmma":
+            roles.append("c")
+        return [_matrix(batch, step, row, role, is_result=False) for role in roles]
+    guard = [] if step.guard is None else [(step.guard, TYPES["pred"])]
+    kinds = _kinds(step, is_result=False)
+    pairs = [*guard, *((item, kinds.get(at)) for at, operand in enumerate(step.sources) for item in items_of(operand))]
+    return [item for operand, kind in pairs if (item := _lanes(batch, row, operand, kind, is_result=False)) is not None]
+
+
+def results_now(batch: SteppedBatch, step: DecodedInstruction, row: int) -> list[OperandValues]:
+    """What an instruction has left, once it has run."""
+    if isinstance(step.action, MatrixOp):
+        roles = [role for role, operand in ptx_operands(step).items() if _is_result(step, role, operand)]
+        return [_matrix(batch, step, row, role, is_result=True) for role in roles]
+    kinds = _kinds(step, is_result=True)
+    pairs = [(item, kinds.get(at)) for at, operand in enumerate(step.results) for item in items_of(operand)]
+    return [item for operand, kind in pairs if (item := _lanes(batch, row, operand, kind, is_result=True)) is not None]
+
+
+def _is_result(step: DecodedInstruction, role: str, operand: PtxOperand) -> bool:
+    return bool(step.results) and operand == step.results[0] and (role == "d" or len(ptx_operands(step)) == 1)
+
+
+def _matrix(batch: SteppedBatch, step: DecodedInstruction, row: int, role: str, *, is_result: bool) -> OperandValues:
+    operands = operands_at(step, batch.launch.arch)
+    format_name = operands["d" if role == "c" and matrix_action(step).operation == "wgmma" else role].format.name
+    action = matrix_action(step)
+    in_shared_memory = action.operation == "wgmma" and not isinstance(
+        ptx_operands(step).get(role), VectorOperand | None
+    )
+    values = operand_matrix(batch, step, row, role)
+    return OperandValues(role, format_name, values, is_result, in_shared_memory and role in {"a", "b"})
+
+
+def _kinds(step: DecodedInstruction, *, is_result: bool) -> dict[int, Type]:
+    """The types of the operands of an instruction, by their place."""
+    action = step.action
+    if isinstance(action, LaneOp | WarpCollective):
+        kinds = action.results if is_result else action.sources
+        return {at: kind for at, kind in enumerate(kinds) if kind is not None}
+    if isinstance(action, MemoryLoad | MemoryStore | Move):
+        return {0 if is_result or isinstance(action, Move) else 1: action.type}
+    return {}
+
+
+def _lanes(
+    batch: SteppedBatch, row: int, operand: PtxOperand, kind: Type | None, *, is_result: bool
+) -> OperandValues | None:
+    """The values of an operand in the lanes of a warp; None where it has none."""
+    group = LaneGroup(batch, np.array([row]), np.ones((1, 32), np.bool_))
+    if isinstance(operand, MemoryOperand):
+        base = operand.base.name if operand.base is not None else operand.name
+        offset = f"{operand.offset:+}" if operand.base is not None and operand.offset else ""
+        return OperandValues(f"[{base}{offset}]", "address", group.addresses(operand), is_result)
+    if isinstance(operand, Discard) or (isinstance(operand, Immediate) and kind is None):
+        return None
+    if isinstance(operand, Register):
+        own = kind if kind is not None and kind.bits <= operand.bits else TYPES.get(f"b{operand.bits}", TYPES["pred"])
+        name = f"!{operand.name}" if operand.negated else operand.name
+    elif isinstance(operand, SpecialRegister | Immediate):
+        own = kind or B64
+        name = operand.name if isinstance(operand, SpecialRegister) else "constant"
+    else:
+        return None
+    codes = group.read(operand, own)[0]
+    values = codes
+    if own.name in FLOATS:
+        values = codes.view(FLOATS[own.name])
+    elif own.kind == "s":
+        values = codes.view(f"i{codes.dtype.itemsize}")
+    return OperandValues(name, own.name, values.copy(), is_result)
