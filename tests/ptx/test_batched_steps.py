@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from warpfrag.ptx.compiler.tile_loops import advance_mbarriers, copy_units, find_equal
 
 import warpfrag as wf
 from ptx import hopper_kernels
 from warpfrag.errors import PtxError
 from warpfrag.ptx.compiler import engine as compiled_engine
+from warpfrag.ptx.compiler.batch_loops import advance_mbarriers, copy_units, find_equal
 from warpfrag.ptx.compiler.box_copies import BoxCopies, UnitPlan, joined
 from warpfrag.ptx.compiler.mbarrier_batches import BatchedMbarriers
 from warpfrag.ptx.compiler.warp_ops import WARP_LOWERINGS

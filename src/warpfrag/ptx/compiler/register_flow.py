@@ -10,7 +10,7 @@ other steps keep their values, so a register that is dead for the lanes of a seg
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
 from weakref import WeakKeyDictionary
 
@@ -56,12 +56,15 @@ def is_written_whole(step: DecodedInstruction) -> bool:
     return step.guard is None and isinstance(action, LaneOp | Move | MemoryLoad)
 
 
-def reads_of(step: DecodedInstruction) -> set[int]:
-    """The registers that a step reads; where results are not written in every lane, they count as read."""
+def registers_read(step: DecodedInstruction) -> set[int]:
+    """The registers whose values a step needs: sources, addresses and the guard."""
     registers = indices_of(step.sources) | indices_of(step.memory_results)
-    if step.guard is not None:
-        registers.add(step.guard.index)
-    return registers if is_written_whole(step) else registers | indices_of(step.results)
+    return registers if step.guard is None else registers | {step.guard.index}
+
+
+def reads_of(step: DecodedInstruction) -> set[int]:
+    """Return the registers that a step reads; results that are not written in every lane count as read."""
+    return registers_read(step) | (set() if is_written_whole(step) else indices_of(step.results))
 
 
 def effects_of(step: DecodedInstruction) -> dict[int, bool]:
@@ -97,10 +100,10 @@ class LiveSet:
 class BlockLiveness:
     """What is live where blocks meet: a backward dataflow analysis of the registers that some block reads first."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, effects: Callable[[DecodedInstruction], dict[int, bool]] = effects_of) -> None:
         """Find what each block reads and writes, then what is live before each, until nothing changes."""
         steps = self.steps = program.steps
-        self.effects = [effects_of(step) for step in steps]
+        self.effects = [effects(step) for step in steps]
         self.starts = sorted({0, *program.ends} - {len(steps)}) if steps else []
         self.ends = [program.ends[start] for start in self.starts]
         self.number = {start: number for number, start in enumerate(self.starts)}
@@ -116,7 +119,8 @@ class BlockLiveness:
         calls = [step for step in steps if isinstance(step.action, DirectCall)]
         self.returned = self.bits_of(set().union(*map(reads_of, calls)))  # live after a function
         self.before = [self.everything] * len(self.starts)
-        if len(self.crossing) * len(self.starts) <= MAX_BITS:
+        self.is_exact = len(self.crossing) * len(self.starts) <= MAX_BITS
+        if self.is_exact:
             self.before = [0] * len(self.starts)
             self._propagate([(self.bits_of(read), ~self.bits_of(written)) for read, written in changes])
 
@@ -167,6 +171,7 @@ class BlockLiveness:
             visits -= 1
             if visits < 0:
                 self.before, self.returned = [self.everything] * len(self.starts), self.everything
+                self.is_exact = False
                 return
             self.before[number] = live
             changed = set(predecessors[number])
@@ -209,56 +214,19 @@ def outliving(program: Program) -> LiveSet:
     return LiveSet(blocks.places, bits.to_bytes(len(blocks.crossing) // 8 + 1, "little"))
 
 
-def registers_read(step: DecodedInstruction) -> set[int]:
-    """The registers whose values a step needs: sources, addresses and the guard."""
-    registers = indices_of(step.sources) | indices_of(step.memory_results)
-    return registers if step.guard is None else registers | {step.guard.index}
-
-
-def bits_of(registers: set[int]) -> int:
-    """Registers as the bits of an integer."""
-    code = bytearray(max(registers, default=0) // 8 + 1)
-    for register in registers:
-        code[register >> 3] |= 1 << (register & 7)
-    return int.from_bytes(code, "little")
-
-
-def block_needs(steps: list[DecodedInstruction]) -> tuple[int, int]:
-    """The registers that a block reads before it has surely written them, and those that it surely writes."""
-    needed: set[int] = set()
-    written: set[int] = set()
-    for step in steps:
-        needed |= registers_read(step) - written
-        if step.guard is None:
-            written |= indices_of(step.results)
-    return bits_of(needed), bits_of(written)
+def assignments_of(step: DecodedInstruction) -> dict[int, bool]:
+    """Return the registers that a step names: True if it reads them, False if it surely writes them."""
+    written = dict.fromkeys(indices_of(step.results), False) if step.guard is None else {}
+    return written | dict.fromkeys(registers_read(step), True)
 
 
 def maybe_unassigned(program: Program) -> set[int] | None:
-    """The registers that some step may read before they are written; None where the program is too large."""
-    steps, ends = program.steps, program.ends
-    if len(program.registers) * len(program.leaders) > MAX_BITS:
+    """Return the registers that may be read before they are written: those live at the entry; None if unknown."""
+    blocks = BlockLiveness(program, assignments_of)
+    if not blocks.is_exact:
         return None
-    assigned: dict[int, int] = {0: 1 << program.frame.index} if steps else {}  # before a block
-    needs: dict[int, tuple[int, int]] = {}
-    queue = list(assigned)
-    while queue:
-        start = queue.pop()
-        if start not in needs:
-            needs[start] = block_needs(steps[start : ends[start]])
-        known = assigned[start] | needs[start][1]
-        last = steps[ends[start] - 1]
-        leaves = last.guard is None and isinstance(last.action, Branch | Return)
-        for after in (*last.targets, *(() if leaves else (ends[start],))):
-            before = assigned.get(after)
-            both = known if before is None else known & before
-            if after < len(steps) and both != before:
-                assigned[after] = both
-                queue.append(after)
-    missing = 0
-    for start, (needed, _) in needs.items():
-        missing |= needed & ~assigned[start]
-    return {at for at in range(missing.bit_length()) if missing >> at & 1}
+    bits = blocks.before[0] if blocks.before else 0
+    return {register for register, place in blocks.places.items() if bits >> place & 1} - {program.frame.index}
 
 
 def _unwritten(program: Program) -> set[int] | None:

@@ -17,11 +17,8 @@ from warpfrag.ptx.semantics.special_functions import (
     DIGITS,
     DROPPED,
     PLACES,
-    SINGLE,
     TANH_DIGITS,
     TURNS,
-    UPPER,
-    FloatEncoding,
     coefficients,
 )
 
@@ -29,7 +26,7 @@ UnaryFunction = Callable[[IRBuilder, Value], Value]
 SIGN, NAN, INFINITY, CODE_OF_1 = 0x80000000, CANONICAL_NANS["f32"], 0x7F800000, 0x3F800000
 MAGNITUDE = 0x7FFFFFFF  # all bits but the sign
 FRACTION, MIN_NORMAL, TWO_TO_126 = 0x007FFFFF, 0x00800000, 0x7E800000
-TWO_TO_16, TWO_TO_24, QUARTER = 0x47800000, 0x4B800000, 0x3E800000
+TWO_TO_24, QUARTER = 0x4B800000, 0x3E800000
 # beyond them nothing changes: ex2 is infinite or zero, and sin and cos get whole turns
 BELOW_256, TWO_TO_28 = 0x437FFFFF, 0x4D800000
 
@@ -63,19 +60,19 @@ def parabola(ir: IRBuilder, function: str, digits: Value) -> Value:
     return ir.fadd(total, ir.fmul(c2, ir.to_float(square, 64, signed=False)))
 
 
-def truncate(ir: IRBuilder, units: Value, encoding: FloatEncoding = SINGLE) -> Value:
+def truncate(ir: IRBuilder, units: Value) -> Value:
     """Codes of what a parabola gives: its leading bits, the others dropped."""
-    codes = ir.resize(ir.lshr(ir.as_int(units), 52 - encoding.fraction), 32)
-    codes = ir.sub(codes, 1023 - encoding.bias + PLACES << encoding.fraction)
+    codes = ir.resize(ir.lshr(ir.as_int(units), 52 - 23), 32)
+    codes = ir.sub(codes, 1023 - 127 + PLACES << 23)
     zero = ir.fcmp("oeq", units, float_splat(0.0))
     return ir.select(zero, splat(0, 32), codes)
 
 
-def fields(ir: IRBuilder, a: Value, encoding: FloatEncoding = SINGLE) -> tuple[Value, Value, Value, Value]:
+def fields(ir: IRBuilder, a: Value) -> tuple[Value, Value, Value, Value]:
     """Sign, magnitude, exponent field and fraction."""
     magnitude = ir.and_(a, MAGNITUDE)
-    fraction = ir.and_(magnitude, (1 << encoding.fraction) - 1)
-    return ir.and_(a, SIGN), magnitude, ir.lshr(magnitude, encoding.fraction), fraction
+    fraction = ir.and_(magnitude, FRACTION)
+    return ir.and_(a, SIGN), magnitude, ir.lshr(magnitude, 23), fraction
 
 
 def absolute_double(ir: IRBuilder, a: Value, limit: int) -> Value:
@@ -87,36 +84,35 @@ def absolute_double(ir: IRBuilder, a: Value, limit: int) -> Value:
 # --- the functions of the unit
 
 
-def rcp(ir: IRBuilder, a: Value, encoding: FloatEncoding = SINGLE) -> Value:
+def rcp(ir: IRBuilder, a: Value) -> Value:
     """The unit's 1 / x; results below the smallest normal number are zero."""
-    sign, magnitude, exponent, fraction = fields(ir, a, encoding)
-    exponent_code = ir.shl(ir.sub(exponent, encoding.bias), encoding.fraction)
-    result = truncate(ir, parabola(ir, "rcp", ir.shl(fraction, 24 - encoding.fraction)), encoding)
+    sign, magnitude, exponent, fraction = fields(ir, a)
+    exponent_code = ir.shl(ir.sub(exponent, 127), 23)
+    result = truncate(ir, parabola(ir, "rcp", ir.shl(fraction, 1)))
     result = ir.sub(result, exponent_code)
-    result = ir.select_where("slt", result, 1 << encoding.fraction, 0, result)
-    result = ir.select_where("eq", exponent, 0, encoding.infinity, result)
-    result = ir.select_where("eq", magnitude, encoding.infinity, 0, result)
-    return ir.select_where("ugt", magnitude, encoding.infinity, NAN, ir.or_(result, sign))
+    result = ir.select_where("slt", result, MIN_NORMAL, 0, result)
+    result = ir.select_where("eq", exponent, 0, INFINITY, result)
+    result = ir.select_where("eq", magnitude, INFINITY, 0, result)
+    return ir.select_where("ugt", magnitude, INFINITY, NAN, ir.or_(result, sign))
 
 
-def _root(ir: IRBuilder, function: str, a: Value, encoding: FloatEncoding = SINGLE) -> tuple[Value, Value]:
+def _root(ir: IRBuilder, function: str, a: Value) -> tuple[Value, Value]:
     """The root of the significand, and half the exponent, for the caller to add or subtract."""
-    _, _, exponent, fraction = fields(ir, a, encoding)
+    _, _, exponent, fraction = fields(ir, a)
     parity = ir.and_(ir.add(exponent, 1), 1)  # of the exponent without its bias, which is not even
-    half = ir.ashr(ir.sub(ir.sub(exponent, encoding.bias), parity), 1)
-    digits = ir.or_(fraction, ir.shl(parity, encoding.fraction))
-    digits = ir.shl(digits, 23 - encoding.fraction)
-    result = truncate(ir, parabola(ir, function, digits), encoding)
-    result = ir.select_where("eq", digits, 0, encoding.bias << encoding.fraction, result)
-    return result, ir.shl(half, encoding.fraction)
+    half = ir.ashr(ir.sub(ir.sub(exponent, 127), parity), 1)
+    digits = ir.or_(fraction, ir.shl(parity, 23))
+    result = truncate(ir, parabola(ir, function, digits))
+    result = ir.select_where("eq", digits, 0, CODE_OF_1, result)
+    return result, ir.shl(half, 23)
 
 
-def rsqrt(ir: IRBuilder, a: Value, encoding: FloatEncoding = SINGLE) -> Value:
+def rsqrt(ir: IRBuilder, a: Value) -> Value:
     """1 / sqrt(x); NaN for negative numbers and NaNs."""
-    result = ir.select_where("eq", a, encoding.infinity, 0, ir.sub(*_root(ir, "rsqrt", a, encoding)))
-    result = ir.select_where("ugt", a, encoding.infinity, NAN, result)
-    sign, magnitude, _, _ = fields(ir, a, encoding)
-    return ir.select_where("ult", magnitude, 1 << encoding.fraction, ir.or_(sign, encoding.infinity), result)
+    result = ir.select_where("eq", a, INFINITY, 0, ir.sub(*_root(ir, "rsqrt", a)))
+    result = ir.select_where("ugt", a, INFINITY, NAN, result)
+    sign, magnitude, _, _ = fields(ir, a)
+    return ir.select_where("ult", magnitude, MIN_NORMAL, ir.or_(sign, INFINITY), result)
 
 
 def sqrt(ir: IRBuilder, a: Value) -> Value:
@@ -268,52 +264,12 @@ def call(ir: IRBuilder, name: str, function: UnaryFunction, a: Value) -> Value:
     return ir.call_named(name, vector(32), a)
 
 
-def on_f16(function: UnaryFunction) -> UnaryFunction:
-    """The unit on f16: its result for the same number in f32, truncated; what is too large is infinite."""
-
-    def build(ir: IRBuilder, a: Value) -> Value:
-        halves = ir.as_float(ir.resize(a, 16))
-        result = function(ir, ir.as_int(ir.fpext(halves, 32)))
-        rounded = ir.fptrunc(ir.as_float(result), 16)
-        back = ir.as_int(ir.fpext(rounded, 32))
-        codes, magnitude = ir.as_int(rounded), ir.and_(result, MAGNITUDE)
-        rounded_up = ir.icmp("ugt", ir.and_(back, MAGNITUDE), magnitude)
-        codes = ir.resize(ir.select(rounded_up, ir.sub(codes, 1), codes), 32)
-        codes = ir.select_where("uge", magnitude, TWO_TO_16, 0x7C00, codes)  # of ex2, which has no sign
-        return ir.select_where("ugt", magnitude, INFINITY, CANONICAL_NANS["f16"], codes)
-
-    return build
-
-
-def on_bf16(function: UnaryFunction) -> UnaryFunction:
-    """The unit on bf16, which is the upper half of an f32."""
-    return lambda ir, a: ir.lshr(function(ir, ir.shl(a, 16)), 16)
-
-
-def on_upper_words(function: Callable[[IRBuilder, Value, FloatEncoding], Value]) -> UnaryFunction:
-    """The unit on upper attributes of f64."""
-    return lambda ir, a: function(ir, a, UPPER)
-
-
 def lower_approximate(ir: IRBuilder, attributes: Attributes, operands: Sequence[Value]) -> tuple[Value, ...] | None:
-    """The .approx functions, but for the sequence of rsqrt on f64."""
-    kind, name, a = attributes.types[0], f"unit.{attributes.opcode}", operands[0]
-    if kind.name == "f32":
-        functions, ending = (WITH_FTZ, "") if attributes.ftz else (WITHOUT_FTZ, ".plain")
-        return (call(ir, name + ending, functions[attributes.opcode], a),)
-    if kind.name == "f64":
-        if not attributes.ftz:
-            return None
-        high = ir.resize(ir.lshr(a, 32), 32)
-        result = call(ir, f"{name}.upper", on_upper_words({"rcp": rcp, "rsqrt": rsqrt}[attributes.opcode]), high)
-        return (ir.shl(ir.resize(result, 64), 32),)
-    function = (on_f16 if kind.element == "f16" else on_bf16)(WITH_FTZ[attributes.opcode])
-    total = splat(0, 32)
-    for shift in range(0, kind.bits, 16):
-        half = ir.and_(ir.lshr(ir.resize(a, 32), shift), 0xFFFF)
-        result = call(ir, f"{name}.{kind.element}", function, half)
-        total = ir.or_(total, ir.shl(result, shift))
-    return (ir.resize(total, kind.bits),)
+    """Lower the .approx functions of f32; the interpreter has the others."""
+    if attributes.types[0].name != "f32":
+        return None
+    functions, ending = (WITH_FTZ, "") if attributes.ftz else (WITHOUT_FTZ, ".plain")
+    return (call(ir, f"unit.{attributes.opcode}{ending}", functions[attributes.opcode], operands[0]),)
 
 
 def quotient_factors(ir: IRBuilder, attributes: Attributes, a: Value, b: Value) -> list[Value]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,58 +11,8 @@ from warpfrag.errors import PtxError
 from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.program.state_spaces import GRID_WORKSPACE, SHARED_START
 
-
-class LaunchExtents(Protocol):
-    """What special registers say about a launch."""
-
-    @property
-    def grid(self) -> tuple[int, int, int]:
-        """Blocks along x, y and z."""
-
-    @property
-    def block(self) -> tuple[int, int, int]:
-        """Threads of a block along x, y and z."""
-
-    @property
-    def shared(self) -> int:
-        """Bytes of dynamic shared memory."""
-
-    @property
-    def is_cooperative(self) -> bool:
-        """Whether all blocks run at once."""
-
-    @property
-    def cluster(self) -> tuple[int, int, int]:
-        """Blocks of a cluster along x, y and z."""
-
-    @property
-    def is_explicit_cluster(self) -> bool:
-        """Whether the launch asked for clusters."""
-
-
-class SpecialRegisterSource(Protocol):
-    """What special registers say about the warps of a batch; `warp_state.WarpState` is such."""
-
-    warps: int
-    thread_index: list[NDArray[Any]]
-    block_index: list[NDArray[Any]]
-    warp_index: NDArray[Any]
-
-    @property
-    def launch(self) -> LaunchExtents:
-        """How they were launched."""
-
-    @property
-    def shared_bytes(self) -> int:
-        """Bytes of shared memory that the kernel declares."""
-
-    @property
-    def executed_steps(self) -> int:
-        """Steps so far, which the clocks count."""
-
-    def full(self, value: int) -> NDArray[Any]:
-        """A number in every lane."""
-
+if TYPE_CHECKING:
+    from warpfrag.ptx.interpreter.warp_state import WarpState
 
 ZEROS = ("%gridid", "%smid", "%current_graph_exec")
 TIMERS = {
@@ -94,7 +44,7 @@ def block_rank(blocks: list[NDArray[Any]], cluster: tuple[int, int, int]) -> NDA
     return x + np.uint32(cluster[0]) * (y + np.uint32(cluster[1]) * z)
 
 
-def special(source: SpecialRegisterSource, name: str, line: int) -> NDArray[Any]:
+def special(source: WarpState, name: str, line: int) -> NDArray[Any]:
     """The codes of a special register in all lanes."""
     lane = np.arange(LANES, dtype=np.uint32)
     base, _, part = name.partition(".")
