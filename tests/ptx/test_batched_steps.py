@@ -345,7 +345,7 @@ def test_the_arrival_that_is_too_much_is_named_in_both_engines():
 
 @pytest.mark.parametrize(
     ("wait", "place", "lanes"),  # one mbarrier of a warp, or one of each lane; and how many lanes Python looks at
-    [("try_wait", "[bars]", set()), ("test_wait", "[bars]", {1}), ("try_wait", "[%r4]", {32})],
+    [("try_wait", "[bars]", {1}), ("test_wait", "[bars]", {1}), ("try_wait", "[%r4]", {32})],
 )
 def test_waits_of_lanes_with_one_mbarrier_or_several_are_the_same(wait, place, lanes, monkeypatch):
     parts = []

@@ -67,7 +67,7 @@ def fresh(monkeypatch, tmp_path):
 
 def new_loop():
     """The loop `take`, of which nothing is loaded."""
-    return loops.Loop("gather", "take", *(" ".join(kinds) for kinds in loops.take.signatures))
+    return loops.Loop("batch_loops", "take", *(" ".join(kinds) for kinds in loops.take.signatures))
 
 
 def result_of(loop, dtype=np.uint16, rows=(2, 0)):
@@ -89,7 +89,7 @@ class NoEntry(loops.Loop):
 def test_the_wheels_object_is_run_without_numba(built, fresh):
     path = objects.path_of(HOST[0], loops.SET)
     path.write_bytes((built / path.name).read_bytes())
-    loop = NoEntry("gather", "take", *(" ".join(kinds) for kinds in loops.take.signatures))
+    loop = NoEntry("batch_loops", "take", *(" ".join(kinds) for kinds in loops.take.signatures))
     for dtype in (np.uint8, np.uint16, np.uint32):
         got, expected = result_of(loop, dtype)
         assert got == expected
@@ -100,7 +100,7 @@ def test_without_an_object_a_loop_is_made_once_and_kept(fresh):
     got, expected = result_of(new_loop())
     assert got == expected
     assert [path.name for path in (fresh / "here").iterdir()] == [loops.file_of(NAME, HOST[0])]
-    again = NoEntry("gather", "take", *(" ".join(kinds) for kinds in loops.take.signatures))
+    again = NoEntry("batch_loops", "take", *(" ".join(kinds) for kinds in loops.take.signatures))
     assert result_of(again)[0] == expected
 
 

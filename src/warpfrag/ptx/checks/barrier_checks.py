@@ -65,10 +65,8 @@ class BarrierCheck(StepObserver):
 
     def report(self, text: str, warp: int, lane: int) -> None:
         """Report a barrier at the line that runs, with a thread."""
-        axes = [[int(axis[warp]) for axis in self.state.block_index]]
-        axes.append([int(axis[warp, lane]) for axis in self.state.thread_index])
-        (x, y, z), (i, j, k) = axes
-        self.collector.add(KernelFinding("barrier", self.state.line, text, block=(x, y, z), thread=(i, j, k)))
+        block, thread = self.state.indices(warp, lane)
+        self.collector.add(KernelFinding("barrier", self.state.line, text, block=block, thread=thread))
 
 
 OBJECT_BYTES = 8
@@ -139,10 +137,7 @@ class MbarrierLifetimes(StepObserver):
     def access(self, thread: int) -> KernelAccess:
         """The step that is running, by a thread of the batch."""
         step = self.state.program.steps[self.state.memory.step]
-        warp, lane = divmod(thread, LANES)
-        x, y, z = (int(axis[warp]) for axis in self.state.block_index)
-        i, j, k = (int(axis[warp, lane]) for axis in self.state.thread_index)
-        return KernelAccess(step.name, step.line, (x, y, z), (i, j, k))
+        return KernelAccess(step.name, step.line, *self.state.indices(*divmod(thread, LANES)))
 
     def report(self, cell: int, thread: int, text: str) -> None:
         """Report what a thread does to the memory of an mbarrier."""

@@ -264,19 +264,13 @@ class TensorMemoryCheck(StepObserver):
     def _report(self, access: TensorAccess, item: IssuedAccess | None, text: str) -> None:
         other = None
         if item is not None:
-            block, thread = self._place(item.access.thread)
+            block, thread = self.state.indices(*divmod(item.access.thread, LANES))
             other = KernelAccess(item.access.step.name, item.access.step.line, block, thread)
-        block, thread = self._place(access.thread)
+        block, thread = self.state.indices(*divmod(access.thread, LANES))
         last = access.column + access.columns - 1
         words = f"{access.step.name} ({access.operand}, columns {access.column}..{last}): {text}"
         finding = KernelFinding("tensor_memory", access.step.line, words, block=block, thread=thread, other=other)
         self.collector.add(finding)
-
-    def _place(self, thread: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
-        warp, lane = divmod(thread, LANES)
-        x, y, z = (int(axis[warp]) for axis in self.state.block_index)
-        i, j, k = (int(axis[warp, lane]) for axis in self.state.thread_index)
-        return (x, y, z), (i, j, k)
 
 
 def _spelled(step: DecodedInstruction) -> str:

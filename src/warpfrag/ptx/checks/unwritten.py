@@ -535,9 +535,8 @@ class UnwrittenCheck(StepObserver):
     def report(self, step: DecodedInstruction, thread: int, text: str, count: int) -> None:
         """Report a step, with the first thread that is concerned."""
         warp, lane = divmod(thread, LANES)
-        x, y, z = (int(axis[warp]) for axis in self.state.block_index)
-        i, j, k = (int(axis[warp, lane]) for axis in self.state.thread_index)
-        finding = KernelFinding("uninitialised", step.line, f"{step.name}: {text}", block=(x, y, z), thread=(i, j, k))
+        block, thread_index = self.state.indices(warp, lane)
+        finding = KernelFinding("uninitialised", step.line, f"{step.name}: {text}", block=block, thread=thread_index)
         self.collector.add(finding, int(count))
 
 

@@ -149,11 +149,10 @@ class RegisterCheck(StepObserver):
 
     def report(self, kind: str, step: DecodedInstruction, warp: int, lane: int, text: str, line: int | None) -> None:
         """Report a step, with the line of the other instruction where there is one."""
-        x, y, z = (int(axis[warp]) for axis in self.state.block_index)
-        i, j, k = (int(axis[warp, lane]) for axis in self.state.thread_index)
-        other = None if line is None else KernelAccess("wgmma or register", line, (x, y, z), (i, j, k))
+        block, thread = self.state.indices(warp, lane)
+        other = None if line is None else KernelAccess("wgmma or register", line, block, thread)
         text = text if text.startswith(step.name) else f"{step.name}: {text}"
-        self.collector.add(KernelFinding(kind, step.line, text, block=(x, y, z), thread=(i, j, k), other=other))
+        self.collector.add(KernelFinding(kind, step.line, text, block=block, thread=thread, other=other))
 
 
 def is_wgmma(step: DecodedInstruction) -> bool:
@@ -228,7 +227,6 @@ class DescriptorCheck(StepObserver):
         if not self.judged[key]:
             return
         text = f"the descriptor {word:#018x} of {role.upper()}: {self.judged[key]}"
-        x, y, z = (int(axis[warp]) for axis in self.state.block_index)
-        i, j, k = (int(axis[warp, 0]) for axis in self.state.thread_index)
+        block, thread = self.state.indices(warp, 0)
         line = self.state.program.steps[self.state.memory.step].line
-        self.collector.add(KernelFinding("descriptor", line, text, block=(x, y, z), thread=(i, j, k), space="shared"))
+        self.collector.add(KernelFinding("descriptor", line, text, block=block, thread=thread, space="shared"))

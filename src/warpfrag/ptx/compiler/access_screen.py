@@ -241,16 +241,7 @@ def check_lane(
 
 @inner
 def note_lane(
-    words: Int,
-    row: Int,
-    lane: Int,
-    mask: Int,
-    places: Int,
-    offset: Int,
-    buffer: Int,
-    size: Int,
-    items: Int,
-    unit: Int,
+    words: Int, row: Int, lane: Int, mask: Int, places: Int, offset: Int, buffer: Int, size: Int, items: Int, unit: Int
 ) -> Flag:
     """Tag what a lane stores; whether an earlier lane of the same instruction stores something else there."""
     state = word_of(words, ctx.SCREEN_STATE)

@@ -131,9 +131,7 @@ def _each(kinds: str, *types: str) -> tuple[str, ...]:
 
 ELEMENTS = ("|u1", "<u2", "<u4", "<u8")
 run_scheduler = Loop(
-    "scheduler",
-    "run_scheduler",
-    "<i8[2] <i8[1] <i8[1] |u1[2] |b1[3] <i8[3] <i8[2] <i8[1] <i8[1] <u8[1] |b1[1]",
+    "scheduler", "run_scheduler", "<i8[2] <i8[1] <i8[1] |u1[2] |b1[3] <i8[3] <i8[2] <i8[1] <i8[1] <u8[1] |b1[1]"
 )
 take = Loop("batch_loops", "take", *_each("{}[2] <i8[1] <i8[1] {}[2]", *ELEMENTS))
 take_tiles = Loop("batch_loops", "take_tiles", *_each("{}[1] <i8[2] <i8[2] {}[2]", *ELEMENTS[1:]))

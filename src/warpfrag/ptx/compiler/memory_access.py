@@ -41,13 +41,7 @@ from warpfrag.ptx.compiler.ir_builder import (
     integers,
     vector,
 )
-from warpfrag.ptx.compiler.store_overlaps import (
-    define_end_wait,
-    define_tagged,
-    own_element,
-    store_order,
-    writer_of,
-)
+from warpfrag.ptx.compiler.store_overlaps import define_end_wait, define_tagged, own_element, store_order, writer_of
 from warpfrag.ptx.compiler.wavefronts import (
     LOW_HALF,
     define_different,

@@ -28,7 +28,7 @@ from warpfrag.ptx.compiler.pending_mma import (
     TilePlaces,
 )
 from warpfrag.ptx.compiler.register_flow import RegisterLayout, indices_of, live_after
-from warpfrag.ptx.interpreter.lane_group import LaneGroup
+from warpfrag.ptx.interpreter.lane_group import LaneGroup, items_of
 from warpfrag.ptx.interpreter.matrix_instructions import matrix_name, words_of
 from warpfrag.ptx.interpreter.warp_state import WarpState
 from warpfrag.ptx.program.actions import Action, MatrixOp
@@ -155,26 +155,40 @@ def join(parts: list[RegisterTile | None], axis: int) -> RegisterTile | None:
     return RegisterTile(tiles[0].dtype, index, np.concatenate([tile.units for tile in tiles], axis=1))
 
 
-def tile_of(port: OperandCodec, grid: list[list[PtxOperand]], layout: RegisterLayout) -> RegisterTile | None:
-    """Where the codes of a grid of fragments lie; None where a fragment is not in 32-bit registers that it fills."""
-    if not port.fills_bytes or len(port.shape) != 2:
+def register_starts(port: OperandCodec, operand: PtxOperand, layout: RegisterLayout) -> Index | None:
+    """Return the offsets of a fragment's registers; None unless it fills registers of 32 bits."""
+    items = items_of(operand)
+    registers = [item for item in items if isinstance(item, Register) and item.bits == 32]
+    if not port.fills_bytes or len(registers) != len(items) or len(items) != port.words[-1]:
         return None
-    dtype = np.dtype(port.container)
+    return np.array([layout.offsets[register.index] for register in registers], np.int64)
+
+
+def element_offsets(port: OperandCodec, starts: Index, row_bytes: int = 0) -> Index:
+    """Return where the codes of a fragment are, in elements from a warp's first register; a warpgroup has four rows."""
+    size = port.container.itemsize
+    thread, rest = np.divmod(np.asarray(port.first_places, np.int64), 4 // size * len(starts))
+    word, part = np.divmod(rest, 4 // size)
+    warp, lane = np.divmod(thread, LANES)
+    return ((warp * row_bytes + starts[word] + 4 * lane) // size + part).reshape(port.shape)
+
+
+def tile_of(port: OperandCodec, grid: list[list[PtxOperand]], layout: RegisterLayout) -> RegisterTile | None:
+    """Return where the codes of a grid of fragments are; None if a fragment does not fill registers of 32 bits."""
+    if len(port.shape) != 2:
+        return None
     lines, used = [], []
     for operands in grid:
         blocks = []
         for operand in operands:
-            items = operand.items if isinstance(operand, VectorOperand) else (operand,)
-            registers = [item for item in items if isinstance(item, Register) and item.bits == 32]
-            if len(registers) != len(items) or len(items) != port.words[-1]:
+            starts = register_starts(port, operand, layout)
+            if starts is None:
                 return None
-            starts = np.array([layout.offsets[register.index] for register in registers], np.int64)
-            lane, rest = np.divmod(np.asarray(port.first_places, np.int64), 4 // dtype.itemsize * len(items))
-            word, part = np.divmod(rest, 4 // dtype.itemsize)
-            blocks.append(((starts[word] + 4 * lane) // dtype.itemsize + part).reshape(port.shape))
+            blocks.append(element_offsets(port, starts))
             used.append((starts[:, None] // 8 + UNITS_OF_REGISTER).reshape(-1))
         lines.append(np.concatenate(blocks, axis=1))
-    return RegisterTile(dtype, np.ascontiguousarray(np.concatenate(lines, axis=0)), np.concatenate(used)[None])
+    index = np.ascontiguousarray(np.concatenate(lines, axis=0))
+    return RegisterTile(np.dtype(port.container), index, np.concatenate(used)[None])
 
 
 WARPS = 4  # of a warpgroup
@@ -257,11 +271,16 @@ class WgmmaPlan:
         numbers = [item.code(None) for item in step.sources[SCALE_D + 1 :] if isinstance(item, Immediate)]
         negate = [number != 1 for number in numbers[:2]] or [False, False]
         trans = [False, False, *map(bool, numbers[2:])][-2:]  # A in registers: that of B alone
-        places = tile_places(prepared.d, step.results[0], layout, row_bytes)
-        if places is None or (any(negate) and not prepared.operands.a.format.is_float):
+        starts = register_starts(prepared.d, step.results[0], layout)
+        if starts is None or (any(negate) and not prepared.operands.a.format.is_float):
             return None
         return WgmmaPlan(
-            prepared, (negate[0], negate[1]), (trans[0], trans[1]), TilePlaces(places, np.dtype(prepared.d.container))
+            prepared,
+            (negate[0], negate[1]),
+            (trans[0], trans[1]),
+            TilePlaces(
+                np.ascontiguousarray(element_offsets(prepared.d, starts, row_bytes)), np.dtype(prepared.d.container)
+            ),
         )
 
 
@@ -356,20 +375,6 @@ class WgmmaProducts:
         if is_transposed:
             return OperandCodes(codes.reshape(-1, columns, rows).swapaxes(1, 2), sharing.which)
         return OperandCodes(codes.reshape(-1, rows, columns), sharing.which)
-
-
-def tile_places(port: OperandCodec, operand: PtxOperand, layout: RegisterLayout, row_bytes: int) -> Index | None:
-    """Where the codes of D lie behind the first warp's registers, [64, n]; None unless it fills 32-bit registers."""
-    items = operand.items if isinstance(operand, VectorOperand) else (operand,)
-    registers = [item for item in items if isinstance(item, Register) and item.bits == 32]
-    if not port.fills_bytes or len(registers) != len(items) or len(items) != port.words[-1]:
-        return None
-    size = port.container.itemsize
-    starts = np.array([layout.offsets[register.index] for register in registers], np.int64)
-    thread, rest = np.divmod(np.asarray(port.first_places, np.int64), 4 // size * len(items))
-    word, part = np.divmod(rest, 4 // size)
-    warp, lane = np.divmod(thread, LANES)
-    return np.ascontiguousarray(((warp * row_bytes + starts[word] + 4 * lane) // size + part).reshape(port.shape))
 
 
 def is_matrix_store(action: Action) -> bool:

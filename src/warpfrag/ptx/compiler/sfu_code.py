@@ -12,15 +12,7 @@ from itertools import accumulate
 from warpfrag.formats.number_formats import CANONICAL_NANS
 from warpfrag.ptx.compiler.ir_builder import FLOATS, I32, IRBuilder, Value, define, float_splat, splat, vector
 from warpfrag.ptx.program.attributes import Attributes
-from warpfrag.ptx.semantics.special_functions import (
-    COLUMN,
-    DIGITS,
-    DROPPED,
-    PLACES,
-    TANH_DIGITS,
-    TURNS,
-    coefficients,
-)
+from warpfrag.ptx.semantics.special_functions import COLUMN, DIGITS, DROPPED, PLACES, TANH_DIGITS, TURNS, coefficients
 
 UnaryFunction = Callable[[IRBuilder, Value], Value]
 SIGN, NAN, INFINITY, CODE_OF_1 = 0x80000000, CANONICAL_NANS["f32"], 0x7F800000, 0x3F800000

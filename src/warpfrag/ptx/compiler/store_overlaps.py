@@ -29,14 +29,7 @@ from warpfrag.ptx.compiler.ir_builder import (
     integers,
     vector,
 )
-from warpfrag.ptx.interpreter.store_tags import (
-    BLOCK_FIELD,
-    INTERVAL_SHIFT,
-    SERVED_BYTES,
-    WARP_FIELD,
-    WORD,
-    WORD_BYTES,
-)
+from warpfrag.ptx.interpreter.store_tags import BLOCK_FIELD, INTERVAL_SHIFT, SERVED_BYTES, WARP_FIELD, WORD, WORD_BYTES
 from warpfrag.ptx.program.inexact import InexactCause
 
 TAGGED_TYPES = (I32, POINTER, I64, POINTER, I64, I64, I64, POINTER)

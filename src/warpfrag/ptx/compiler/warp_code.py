@@ -80,10 +80,7 @@ class WarpCode:
         for pointer in (self.context, rows, masks):
             pointer.add_attribute("noalias")
         ir = self.ir = IRBuilder(self.function.append_basic_block("entry"))
-        entry, self.loop, self.next = (
-            ir.block,
-            *(self.function.append_basic_block(name) for name in ("loop", "next")),
-        )
+        entry, self.loop, self.next = (ir.block, *(self.function.append_basic_block(name) for name in ("loop", "next")))
         spaces = (vector(64), llvm.ArrayType(vector(64), 8), vector(32))
         self.addresses, self.items, self.src_bytes = (ir.entry_alloca(kind, 256) for kind in spaces)
         registers = ir.element(self.context, ctx.REGISTERS, POINTER)

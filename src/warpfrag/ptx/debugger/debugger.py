@@ -46,31 +46,13 @@ from warpfrag.tensorcore.operand import Operand
 Block = tuple[int, int, int]
 
 
-class WarpRegisters(Mapping[str, "NDArray[Any]"]):
-    """The registers of a warp by name: the codes of its 32 lanes, as unsigned integers."""
+class WarpRegisters(dict[str, "NDArray[Any]"]):
+    """The registers of a warp by name: copies of the codes of its 32 lanes, as unsigned integers."""
 
-    def __init__(self, codes: Mapping[str, NDArray[Any]]) -> None:
-        """Copies, which stay as they are when the kernel goes on."""
-        self._codes = dict(codes)
-
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        """The codes of a register, uint[32]."""
-        if isinstance(name, str) and name in self._codes:
-            return self._codes[name]
-        msg = f"expected a register of this kernel, got {quote(name)}; it has {len(self._codes)}"
+    def __missing__(self, name: object) -> NDArray[Any]:
+        """Reject a name that is no register."""
+        msg = f"expected a register of this kernel, got {quote(name)}; it has {len(self)}"
         raise InvalidOperand(msg)
-
-    def __iter__(self) -> Iterator[str]:
-        """The names, in the order of first use."""
-        return iter(self._codes)
-
-    def __len__(self) -> int:
-        """How many there are."""
-        return len(self._codes)
-
-    def __contains__(self, name: object) -> bool:
-        """Whether there is a register of this name."""
-        return name in self._codes
 
     def __repr__(self) -> str:
         """How many, and the first names."""

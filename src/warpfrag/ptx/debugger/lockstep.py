@@ -182,10 +182,7 @@ class Lockstep:
     def _paired_buffers(self) -> dict[int, BufferPair]:
         """The buffers of both sides, by the identity of either, and the address of those in global memory."""
         mine, yours = self.left.memory, self.right.memory
-        pairs: list[BufferPair] = [
-            (mine.shared, yours.shared, None),
-            (mine.local, yours.local, None),
-        ]
+        pairs: list[BufferPair] = [(mine.shared, yours.shared, None), (mine.local, yours.local, None)]
         others = {item.start: item.data for item in yours.allocations}
         pairs += [(item.data, others[item.start], item.start) for item in mine.allocations if item.start in others]
         return {id(buffer): pair for pair in pairs for buffer in pair[:2]}

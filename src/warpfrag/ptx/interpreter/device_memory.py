@@ -257,12 +257,7 @@ class DeviceMemory:
         by_step[self.step] += size
 
     def _note_accesses(
-        self,
-        reached: list[tuple[NDArray[Any], Bytes, NDArray[np.int64]]],
-        size: int,
-        owners: Owners,
-        *,
-        writes: bool,
+        self, reached: list[tuple[NDArray[Any], Bytes, NDArray[np.int64]]], size: int, owners: Owners, *, writes: bool
     ) -> None:
         if self.accesses is not None:
             self.accesses += [

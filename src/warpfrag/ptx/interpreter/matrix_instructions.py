@@ -43,24 +43,13 @@ def matrix_name(step: DecodedInstruction) -> str:
 @lru_cache(256)
 def architecture_of(form: Form, arch: str) -> str:
     """The architecture that runs a form; IllegalInstruction if it lacks it."""
-    return ARCHITECTURE_CHECKS[form.operation.does](form, arch)
-
-
-def _mover_architecture(form: Form, arch: str) -> str:
-    """The architecture on which registers are moved so."""
+    if form.operation.does == "multiply":
+        return arithmetic_arch(form, arch)
     target = read_target(arch, spell(form), "arch")
     able = able_architectures(form)
     if target.arch not in able:
         raise IllegalInstruction(spell(form), f"{target.name} lacks it; {', '.join(able)} have it")
     return target.arch
-
-
-ARCHITECTURE_CHECKS: dict[str, Callable[[Form, str], str]] = {
-    "multiply": arithmetic_arch,
-    "load": _mover_architecture,
-    "store": _mover_architecture,
-    "transpose": _mover_architecture,
-}
 
 
 def run_matrix(state: WarpState, step: DecodedInstruction, action: MatrixOp, group: LaneGroup) -> None:
@@ -134,10 +123,9 @@ def _sparsity_options(
     step: DecodedInstruction, group: LaneGroup, form: Form, operands: list[PtxOperand]
 ) -> dict[str, Any]:
     """The options of `execute` that a sparse A needs, from the front of the operands after A, B and C."""
-    return {
-        name: SPARSITY_READERS[name](step, group, operands.pop(0))
-        for name in SPARSITY_OPERANDS[form.operation.sparsity]
-    }
+    if not form.operation.sparsity:
+        return {}
+    return {"metadata": group.read(operands.pop(0), U32), "selector": _immediate(step, operands.pop(0))}
 
 
 def multiply_many(state: WarpState, steps: list[DecodedInstruction], group: LaneGroup) -> None:
@@ -231,28 +219,11 @@ def _tell_reads(
         memory.observer.product_read(start + inside[inside + size <= memory.shared_stride], size, warp)
 
 
-def _read_metadata(_step: DecodedInstruction, group: LaneGroup, operand: PtxOperand) -> Codes:
-    return group.read(operand, U32)
-
-
 def _immediate(step: DecodedInstruction, operand: PtxOperand) -> int:
     """The value of an operand that has to be a constant."""
     if not isinstance(operand, Immediate):
         raise PtxError(step.line, f"expected a constant in {step.text}")
     return operand.code(None)
-
-
-def _read_selector(step: DecodedInstruction, _group: LaneGroup, operand: PtxOperand) -> int:
-    return _immediate(step, operand)
-
-
-SPARSITY_OPERANDS: dict[str, tuple[str, ...]] = {
-    "": (), "any": ("metadata", "selector"), "ordered": ("metadata", "selector"),
-}  # fmt: skip
-"""Operands that follow A, B and C, by what `Op.sparsity` says of the metadata."""
-SPARSITY_READERS: dict[str, Callable[[DecodedInstruction, LaneGroup, PtxOperand], Codes | int]] = {
-    "metadata": _read_metadata, "selector": _read_selector,
-}  # fmt: skip
 
 
 def _places(state: WarpState, step: DecodedInstruction, group: LaneGroup, form: Form, *, writes: bool) -> Codes:

@@ -231,8 +231,7 @@ class WarpBatch(WarpState):
         """Collect an access that failed."""
         warps, lanes = np.nonzero(group.mask)
         row, lane = int(group.warp_rows[warps[fault.index]]), int(lanes[fault.index])
-        block = tuple(int(axis[row]) for axis in self.block_index)
-        thread = tuple(int(axis[row, lane]) for axis in self.thread_index)
+        block, thread = self.indices(row, lane)
         self.memory.note(step.line, fault.kind, self.fault(step, group, fault).reason, block, thread)
 
     @staticmethod

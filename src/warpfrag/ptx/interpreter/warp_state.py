@@ -23,6 +23,8 @@ from warpfrag.ptx.program import state_spaces
 from warpfrag.ptx.program.program import Program
 from warpfrag.ptx.program.types import Codes, container
 
+Index3 = tuple[int, int, int]
+
 
 class RegisterFile(Protocol):
     """The registers of a batch by index: each the codes of one register in every lane, [warps, lanes]."""
@@ -202,11 +204,16 @@ class WarpState:
         digest.update(self.memory.local.tobytes())
         return digest.digest()
 
+    def indices(self, warp: int, lane: int) -> tuple[Index3, Index3]:
+        """Return the index of a thread's block, and of the thread in it."""
+        x, y, z = (int(axis[warp]) for axis in self.block_index)
+        i, j, k = (int(axis[warp, lane]) for axis in self.thread_index)
+        return (x, y, z), (i, j, k)
+
     def thread_name(self, warp: int, lane: int) -> str:
-        """A thread as messages name it."""
-        block = ", ".join(str(int(axis[warp])) for axis in self.block_index)
-        thread = ", ".join(str(int(axis[warp, lane])) for axis in self.thread_index)
-        return f"thread ({thread}) of block ({block})"
+        """Name a thread for messages."""
+        block, thread = self.indices(warp, lane)
+        return f"thread {thread} of block {block}"
 
     def wake(self, rows: NDArray[np.int64]) -> None:
         """Note that lanes of some warps need not wait any more."""
