@@ -238,8 +238,8 @@ def work(first: int, last: int, step: int, count: int) -> None:
     """Run some cases in this process, and print a line before and behind each."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     cached = object_cache.object_of
-    object_cache.object_of = lambda text, level: (
-        cached(text, level) if level else object_cache.compile_text(text, level)
+    object_cache.object_of = lambda text, level, *rest: (
+        cached(text, level, *rest) if level else object_cache.compile_text(text, level)
     )
 
     def late(*_args: object) -> None:

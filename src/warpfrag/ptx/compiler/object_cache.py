@@ -131,12 +131,12 @@ def keep(name: str, data: bytes) -> None:
     say_uncached("no folder can be written")
 
 
-def object_of(key: str, make_text: Callable[[], str], level: int) -> bytes:
-    """Return the object file of the module that a key stands for: from the cache, or compiled and cached."""
+def object_of(key: str, level: int, make_text: Callable[[], str] | None = None) -> bytes:
+    """Return the object file of a module, by its text or another key: from the cache, or compiled and cached."""
     name = name_of(key, level)
     data = find(name)
     if data is None:
-        data = compile_text(make_text(), level)
+        data = compile_text(make_text() if make_text else key, level)
         keep(name, data)
     return data
 
@@ -155,9 +155,9 @@ class MachineCode:
         target = target_machine()
         empty = llvm.parse_assembly("")
         self._engine = llvm.create_mcjit_compiler(empty, target)  # which owns both from now on
-        self._add(object_of(text, lambda: text, UNOPTIMIZED))
+        self._add(object_of(text, UNOPTIMIZED))
         for helper in with_callees(helpers):
-            self._add(object_of(f"{helper_digest()} {helper}", partial(helper_text, *helper), OPTIMIZED))
+            self._add(object_of(f"{helper_digest()} {helper}", OPTIMIZED, partial(helper_text, *helper)))
         self._engine.finalize_object()
         self.addresses: dict[str, int] = {name: self._engine.get_function_address(name) for name in names}
 
