@@ -34,7 +34,7 @@ import numpy as np
 from run import HERE, Side, best, compile_kernels, say
 
 import warpfrag as wf
-from warpfrag.ptx.checks.kernel_findings import CHECKS
+from warpfrag.ptx.interpreter.kernel_findings import CHECKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

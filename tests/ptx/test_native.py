@@ -47,8 +47,7 @@ GROUPS = {
         "{min,max}{,.ftz,.NaN}.f32",
     ],
     "the special function unit": [
-        "{rcp,rsqrt,sqrt,ex2,lg2,sin,cos}.approx{,.ftz}.f32", "tanh.approx.{f32,f16,f16x2,bf16,bf16x2}",
-        "ex2.approx.{f16,f16x2,ftz.bf16,ftz.bf16x2}", "{rcp,rsqrt}.approx.ftz.f64", "div.{full,approx}{,.ftz}.f32",
+        "{rcp,rsqrt,sqrt,ex2,lg2,sin,cos}.approx{,.ftz}.f32", "tanh.approx.f32", "div.{full,approx}{,.ftz}.f32",
     ],
     "comparisons": [
         "setp.{eq,ne,lt,le,gt,ge}.{u16,s16,u32,s32,u64,s64}", "setp.{eq,ne}.{b16,b32,b64}",

@@ -9,10 +9,10 @@ import pytest
 
 import warpfrag as wf
 from ptx import litmus, planted_mistakes, test_litmus, test_stored_kernels, test_tensor_checks
-from warpfrag.ptx.checks.kernel_findings import CHECKS
 from warpfrag.ptx.compiler.engine import CompiledProgram
 from warpfrag.ptx.compiler.register_flow import maybe_unassigned
 from warpfrag.ptx.compiler.screening import ProgramScreen
+from warpfrag.ptx.interpreter.kernel_findings import CHECKS
 from warpfrag.ptx.launch.kernel import Kernel
 from warpfrag.ptx.program.program import Register
 

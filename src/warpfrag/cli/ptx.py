@@ -27,7 +27,7 @@ from warpfrag.cli.support.output import (
 )
 from warpfrag.cli.support.verbs import verb
 from warpfrag.errors import CompilerDeparture, InvalidOperand, UnusableFile, quote
-from warpfrag.ptx.checks.kernel_findings import CHECKS
+from warpfrag.ptx.interpreter.kernel_findings import CHECKS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from warpfrag.ptx import Kernel, Module, Run
-    from warpfrag.ptx.checks.kernel_findings import Check
+    from warpfrag.ptx.interpreter.kernel_findings import Check
     from warpfrag.ptx.program.program import ModuleVariable
     from warpfrag.tensorcore.evidence import Evidence
 

@@ -42,10 +42,10 @@ from warpfrag.layout.garbage import count_as_old, no_garbage_collection
 
 if TYPE_CHECKING:
     from warpfrag.errors import CompilationFailed, Fault, PtxError
-    from warpfrag.ptx.checks.kernel_findings import KernelAccess, KernelFinding
     from warpfrag.ptx.debugger.debug_views import InstructionView, OperandValues, SharedView
     from warpfrag.ptx.debugger.debugger import Debugger, WarpRegisters
     from warpfrag.ptx.debugger.stepping import Breakpoint, Stop, Watchpoint
+    from warpfrag.ptx.interpreter.kernel_findings import KernelAccess, KernelFinding
     from warpfrag.ptx.launch.arguments import Unwritten
     from warpfrag.ptx.launch.comparison import Comparison, OutputDifference, TracedStep, compare
     from warpfrag.ptx.launch.device_array import DeviceArray
@@ -100,11 +100,10 @@ __all__ = [
 
 HOMES = {
     "warpfrag.errors": ("CompilationFailed", "Fault", "PtxError"),
-    "warpfrag.ptx.checks.kernel_findings": ("KernelAccess", "KernelFinding"),
+    "warpfrag.ptx.interpreter.kernel_findings": ("KernelAccess", "KernelFinding"),
     "warpfrag.ptx.debugger.stepping": ("Breakpoint", "Stop", "Watchpoint"),
     "warpfrag.ptx.debugger.debugger": ("Debugger", "WarpRegisters"),
-    "warpfrag.ptx.debugger.debug_views": ("InstructionView", "OperandValues"),
-    "warpfrag.ptx.debugger.debug_views": ("SharedView",),
+    "warpfrag.ptx.debugger.debug_views": ("InstructionView", "OperandValues", "SharedView"),
     "warpfrag.ptx.launch.arguments": ("Unwritten",),
     "warpfrag.ptx.launch.comparison": ("Comparison", "OutputDifference", "TracedStep", "compare"),
     "warpfrag.ptx.launch.device_array": ("DeviceArray",),

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from warpfrag.ptx.checks.kernel_findings import CHECKS
+from warpfrag.ptx.interpreter.kernel_findings import CHECKS
 from warpfrag.triton.session import DEFAULT_TARGET, Session, emulate
 
 if TYPE_CHECKING:

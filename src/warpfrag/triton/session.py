@@ -18,7 +18,7 @@ from warpfrag.triton.driver import EntryLauncher, LoadedKernel, MachineDriver, k
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from warpfrag.ptx.checks.kernel_findings import Check
+    from warpfrag.ptx.interpreter.kernel_findings import Check
     from warpfrag.ptx.launch.options import Engine
     from warpfrag.ptx.launch.run import Run
     from warpfrag.triton.arguments import EntryArguments

@@ -1,7 +1,7 @@
-"""Mistakes of kernels, searched for while the interpreter runs them: races, waits that are missing, unwritten values.
+"""Checks search for mistakes while the interpreter runs a kernel: races, missing waits, unwritten values.
 
-`findings` is what is reported. `checked_batch` runs blocks and tells the checks. `ordering` knows which accesses are
-ordered, by vector clocks, told by `synchronisation`, and `shadow` who accessed each place last: `races` compares the
-two, for threads and for copies in flight, and `conflicts` describes what it finds. `registers_in_flight` follows the
-registers of wgmma, `descriptors` judges its descriptors, `unwritten` values that nobody wrote.
+`interpreter.kernel_findings` has the table of checks and what is reported; `checked_batch` runs blocks and tells the
+checks. `ordering` knows which accesses are ordered, by vector clocks, told by `sync_tracking`; `races` compares them
+with the last accesses of each word, which `conflicts` keeps and describes. `wgmma_checks` follows registers and
+descriptors of wgmma, `tmem_checks` tensor memory, `barrier_checks` barriers, `unwritten` values that were never written.
 """

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.layout.coordinates import LANES
-from warpfrag.ptx.checks.kernel_findings import FindingCollector, KernelAccess, KernelFinding
+from warpfrag.ptx.interpreter.kernel_findings import FindingCollector, KernelAccess, KernelFinding
 from warpfrag.ptx.interpreter.observer import StepObserver
 from warpfrag.ptx.interpreter.warp_batch import WarpBatch
 

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.layout.coordinates import LANES
-from warpfrag.ptx.checks.kernel_findings import FindingCollector, KernelAccess, KernelFinding
 from warpfrag.ptx.checks.ordering import Ordering
 from warpfrag.ptx.interpreter.device_memory import Allocation
+from warpfrag.ptx.interpreter.kernel_findings import FindingCollector, KernelAccess, KernelFinding
 from warpfrag.ptx.interpreter.warp_batch import WarpBatch
 
 Cells = NDArray[np.int64]

@@ -8,7 +8,7 @@ other (`ordering`), or both are strong enough (`strengths`), or both write the s
     async     with a copy or a wgmma that has not been waited for
     fence     a copy of the async proxy, or a wgmma, of bytes that a thread wrote with no fence.proxy.async between
 
-`synchronisation` follows what orders threads, `conflicts` describes what is found.
+`sync_tracking` follows what orders threads, `conflicts` describes what is found.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from warpfrag.ptx.checks.conflicts import (
     ShadowMemory,
     nature_of,
 )
-from warpfrag.ptx.checks.kernel_findings import FindingCollector
 from warpfrag.ptx.checks.ordering import BLOCK, CLUSTER, GPU, LaunchOrder, Ordering
 from warpfrag.ptx.checks.sync_tracking import Strength, SyncFollower, strength_of
+from warpfrag.ptx.interpreter.kernel_findings import FindingCollector
 from warpfrag.ptx.interpreter.warp_batch import WarpBatch
 from warpfrag.ptx.program import actions
 from warpfrag.ptx.program.program import DecodedInstruction

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.checks.conflicts import ConflictReporter
-from warpfrag.ptx.checks.kernel_findings import FindingCollector, KernelFinding
 from warpfrag.ptx.checks.ordering import BLOCK, GPU, SCOPES, Ordering, Snapshot, SyncObject
+from warpfrag.ptx.interpreter.kernel_findings import FindingCollector, KernelFinding
 from warpfrag.ptx.interpreter.lane_group import LaneGroup
 from warpfrag.ptx.interpreter.observer import StepObserver
 from warpfrag.ptx.interpreter.warp_batch import WarpBatch

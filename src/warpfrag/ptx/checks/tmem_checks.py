@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 
 from warpfrag.isa.tmem_layouts import TENSOR_COLUMNS
 from warpfrag.layout.coordinates import LANES
-from warpfrag.ptx.checks.kernel_findings import FindingCollector, KernelAccess, KernelFinding
 from warpfrag.ptx.checks.ordering import Ordering
+from warpfrag.ptx.interpreter.kernel_findings import FindingCollector, KernelAccess, KernelFinding
 from warpfrag.ptx.interpreter.lane_group import LaneGroup
 from warpfrag.ptx.interpreter.observer import StepObserver, TensorAccess
 from warpfrag.ptx.interpreter.warp_batch import WarpBatch

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from warpfrag.isa.operands import operands
 from warpfrag.isa.qualifiers import Form
 from warpfrag.layout.coordinates import LANES
-from warpfrag.ptx.checks.kernel_findings import FindingCollector, KernelFinding
 from warpfrag.ptx.checks.tmem_checks import WrittenColumns
+from warpfrag.ptx.interpreter.kernel_findings import FindingCollector, KernelFinding
 from warpfrag.ptx.interpreter.lane_group import LaneGroup, items_of
 from warpfrag.ptx.interpreter.matrix_instructions import architecture_of
 from warpfrag.ptx.interpreter.observer import StepObserver, TensorAccess

@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from warpfrag.isa.qualifiers import Form
-from warpfrag.ptx.checks.kernel_findings import FindingCollector, KernelAccess, KernelFinding
 from warpfrag.ptx.checks.ordering import LaunchOrder
+from warpfrag.ptx.interpreter.kernel_findings import FindingCollector, KernelAccess, KernelFinding
 from warpfrag.ptx.interpreter.lane_group import LaneGroup, items_of
 from warpfrag.ptx.interpreter.observer import StepObserver
 from warpfrag.ptx.interpreter.warp_batch import WarpBatch

@@ -114,7 +114,7 @@ class CompiledProgram:
         self.tables: dict[str, NDArray[np.int64]] = {}
 
     def table(self, arch: str) -> NDArray[np.int64]:
-        """The scheduler's table of steps (`scheduler_state`), for an architecture."""
+        """The scheduler's table of steps (`context`), for an architecture."""
         if arch not in self.tables:
             self.tables[arch] = self._table(arch)
         return self.tables[arch]

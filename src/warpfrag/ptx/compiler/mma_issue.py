@@ -2,7 +2,7 @@
 
 Several mma are the tiles of one product where each A is multiplied with each B once; mma after mma on the same
 accumulators are one product with a longer K. Which warps hold the same A or B is seen by comparing registers. What
-happens then is in `pending_products`.
+happens then is in `pending_mma`.
 """
 
 from __future__ import annotations

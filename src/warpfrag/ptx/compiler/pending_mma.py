@@ -3,7 +3,7 @@
 An mma or wgmma whose D are the registers of its C stays *pending* until a step needs these accumulators: so all
 iterations of a loop over K are one product with a longer K, and C is read and D written once for all of them. A and B
 are copied when the instruction is issued. Warps, or warpgroups, that hold the same A or B, as those of neighbouring
-blocks do, are rows and columns of a larger product still (`operand_groups`). An output depends on its row, its column
+blocks do, are rows and columns of one product (`group_by_operands`). An output depends on its row, its column
 and its C alone, so none of this changes a code.
 """
 

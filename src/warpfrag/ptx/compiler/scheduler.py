@@ -6,7 +6,7 @@ While all lanes that are alive are at one step, as they mostly are, program coun
 
 The arrays: `flags` are alive and waiting, `numbers` program counters and time slices, both [2, warps, lanes]; `lists`
 are [3, warps]: the priority of every warp, then the rows and the lane masks of the warps that have the time slice.
-`table` and `state` are described in `scheduler_state`.
+`table` and `state` are described in `context`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ that it makes itself. Both know less than the checks do: what they doubt may be 
 checks; without doubts there is nothing that a check could report. Not every program can be screened:
 
     uninitialised  memory has marks for bytes that were written; registers are written before they are read
-                   (`definite_assignment`), or compiled code follows where they were not (`register_marks`)
+                   (`register_flow`), or compiled code follows where they were not (`register_marks`)
     barriers       all barriers are of the whole block; a doubt is one that threads have exited before
     races          only such barriers order threads: no atomics, no loads that wait for others, no mbarriers
     async          nothing is asynchronous, so nothing has to be waited for; or cp.async alone, followed like races
@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.layout.coordinates import LANES
-from warpfrag.ptx.checks.kernel_findings import CHECK_TABLE, Check
 from warpfrag.ptx.compiler import context as ctx
 from warpfrag.ptx.compiler.context import IS_LATE, LOCAL_BUFFER, SHARED_BUFFER
 from warpfrag.ptx.compiler.engine import CompiledProgram, CompiledWarpBatch
@@ -31,6 +30,7 @@ from warpfrag.ptx.compiler.pending_mma import OperandUnits
 from warpfrag.ptx.compiler.register_flow import is_followed, registers_read
 from warpfrag.ptx.compiler.warp_code import copy_groups
 from warpfrag.ptx.interpreter.device_memory import DeviceMemory
+from warpfrag.ptx.interpreter.kernel_findings import CHECK_TABLE, Check
 from warpfrag.ptx.interpreter.lane_group import LaneGroup
 from warpfrag.ptx.interpreter.observer import Observer
 from warpfrag.ptx.interpreter.warp_state import LaunchConfig, LaunchPart

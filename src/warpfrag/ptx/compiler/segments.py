@@ -13,8 +13,8 @@ from llvmlite import ir
 from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.compiler.memory_access import Helper
 from warpfrag.ptx.compiler.mma_issue import is_matrix_store
-from warpfrag.ptx.compiler.register_flow import live_after
-from warpfrag.ptx.compiler.warp_code import COMPILED, RegisterLayout, UnsupportedStep, WarpCode
+from warpfrag.ptx.compiler.register_flow import RegisterLayout, live_after
+from warpfrag.ptx.compiler.warp_code import COMPILED, UnsupportedStep, WarpCode
 from warpfrag.ptx.program.actions import Action, AsyncCopy, MemoryLoad, MemoryStore
 from warpfrag.ptx.program.program import Program
 
@@ -66,9 +66,11 @@ def cut(program: Program, layout: RegisterLayout, module: ir.Module) -> list[tup
             code.step(at, step)
         except UnsupportedStep:  # it has left some of its code
             del module.globals[code.function.name]
-            code = WarpCode(layout, module) if start < at else None
-            for earlier in range(start, at):
-                code.step(earlier, steps[earlier])
+            code = None
+            if start < at:
+                code = WarpCode(layout, module)
+                for earlier in range(start, at):
+                    code.step(earlier, steps[earlier])
             close(at)
             continue
         stored |= stores

@@ -49,8 +49,10 @@ Block = tuple[int, int, int]
 class WarpRegisters(dict[str, "NDArray[Any]"]):
     """The registers of a warp by name: copies of the codes of its 32 lanes, as unsigned integers."""
 
-    def __missing__(self, name: object) -> NDArray[Any]:
-        """Reject a name that is no register."""
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """Return the codes of a register, uint[32]."""
+        if isinstance(name, str) and name in self:
+            return super().__getitem__(name)
         msg = f"expected a register of this kernel, got {quote(name)}; it has {len(self)}"
         raise InvalidOperand(msg)
 

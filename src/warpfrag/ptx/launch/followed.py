@@ -14,9 +14,9 @@ from warpfrag.ptx.launch.grid import Progress, Waves, Work
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from warpfrag.ptx.checks.kernel_findings import Check
     from warpfrag.ptx.compiler.screening import ProgramScreen
     from warpfrag.ptx.interpreter.device_memory import DeviceMemory
+    from warpfrag.ptx.interpreter.kernel_findings import Check
     from warpfrag.ptx.interpreter.warp_state import LaunchConfig
     from warpfrag.ptx.program.program import Program
     from warpfrag.ptx.reader.source_lines import SourceLine

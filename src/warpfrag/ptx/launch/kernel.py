@@ -17,9 +17,9 @@ from warpfrag.files import read_bytes
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.layout.coordinates import LANES
 from warpfrag.layout.deprecation import renamed_attributes
-from warpfrag.ptx.checks.kernel_findings import BATCH_THREADS, ORDER_CHECKS
 from warpfrag.ptx.compiler.engine import CompiledProgram
 from warpfrag.ptx.interpreter.device_memory import Allocation, DeviceMemory
+from warpfrag.ptx.interpreter.kernel_findings import BATCH_THREADS, ORDER_CHECKS
 from warpfrag.ptx.launch.arguments import Arguments
 from warpfrag.ptx.launch.clusters import declared_shape
 from warpfrag.ptx.launch.device_array import ADDRESSES
@@ -47,9 +47,9 @@ from warpfrag.smem.tensor_map import MAP_ALIGN, MAP_BYTES
 from warpfrag.tensorcore.schedule import check_threads
 
 if TYPE_CHECKING:
-    from warpfrag.ptx.checks.kernel_findings import Check
     from warpfrag.ptx.compiler.screening import ProgramScreen
     from warpfrag.ptx.debugger.debugger import Debugger
+    from warpfrag.ptx.interpreter.kernel_findings import Check
     from warpfrag.ptx.interpreter.warp_state import LaunchConfig
     from warpfrag.ptx.launch.exploration import Exploration
     from warpfrag.ptx.lowering.fragment_flow import LayoutUse

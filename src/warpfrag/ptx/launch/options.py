@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from warpfrag.errors import InvalidOperand, quote
-from warpfrag.ptx.checks.kernel_findings import CHECKS, Check
+from warpfrag.ptx.interpreter.kernel_findings import CHECKS, Check
 from warpfrag.ptx.interpreter.warp_state import LaunchConfig
 from warpfrag.ptx.launch.clusters import cluster_shape
 from warpfrag.ptx.launch.cooperative import check_resident

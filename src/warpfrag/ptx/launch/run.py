@@ -10,7 +10,7 @@ from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.launch.profile import Profile
 
 if TYPE_CHECKING:
-    from warpfrag.ptx.checks.kernel_findings import KernelFinding, Verdict
+    from warpfrag.ptx.interpreter.kernel_findings import KernelFinding, Verdict
     from warpfrag.ptx.launch.exploration import Exploration
     from warpfrag.ptx.reader.source_lines import SourceLine
     from warpfrag.tensorcore.evidence import Evidence

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from warpfrag.errors import PtxError, WarpfragError
-from warpfrag.ptx.checks.kernel_findings import KINDS, Check, FindingCollector, KernelFinding
+from warpfrag.ptx.interpreter.kernel_findings import KINDS, Check, FindingCollector, KernelFinding
 from warpfrag.ptx.launch.evidence import causes_of, launch_evidence, step_doubts, step_evidence
 from warpfrag.ptx.launch.profile import by_line, tensor_operations
 from warpfrag.ptx.launch.run import Counts, InexactLine, Run

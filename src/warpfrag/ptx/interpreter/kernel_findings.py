@@ -8,15 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.reader.source_lines import SourceLine
-
-if TYPE_CHECKING:
-    from warpfrag.ptx.checks.checked_batch import CheckedWarpBatch
-    from warpfrag.ptx.compiler.screening import ProgramScreen
-    from warpfrag.ptx.interpreter.observer import StepObserver
 
 Verdict = Literal["clean", "findings", "incomplete"]
 Check = Literal["memory", "races", "uninitialised", "barriers", "async"]
@@ -27,8 +22,8 @@ class KernelCheck(NamedTuple):
     """A check: what it finds, the observers of a batch that search for it, and if compiled code can screen for it."""
 
     kinds: tuple[str, ...]
-    observers: Callable[[CheckedWarpBatch], list[StepObserver]]
-    can_screen: Callable[[ProgramScreen], bool]
+    observers: Callable[[Any], list[Any]]  # of a CheckedWarpBatch
+    can_screen: Callable[[Any], bool]  # of a ProgramScreen
     follows_order: bool = False  # accesses are compared with what orders them
 
 
