@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from jsonschema import Draft202012Validator
 
 import warpfrag as wf
-from docs.json_schema import complaints, has_type
 from warpfrag.cli import VERBS, main
 from warpfrag.cli.support.output import print_json
 from warpfrag.hardware.open_points import Settled
@@ -147,6 +147,12 @@ REFUSED = [
 ]
 
 
+def schema_errors(answer, query):
+    """Return the messages of everything in an answer that its part of the schema does not allow."""
+    validator = Draft202012Validator({"$ref": f"#/$defs/{query}", "$defs": PARTS})
+    return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(answer)]
+
+
 @pytest.fixture
 def ask(capsys, tmp_path, monkeypatch):
     """Run a command with --json in a folder with some files; what it printed."""
@@ -175,12 +181,12 @@ def test_an_answer_is_as_the_schema_says(ask, command):
     answer = ask(command)
 
     assert answer["query"] == command.split()[0]
-    assert complaints(answer, PARTS[answer["query"]], PARTS) == []
+    assert schema_errors(answer, answer["query"]) == []
 
 
 @pytest.mark.parametrize("command", REFUSED)
 def test_a_refusal_is_as_the_schema_says(ask, command):
-    assert complaints(ask(command), PARTS["refusal"], PARTS) == []
+    assert schema_errors(ask(command), "refusal") == []
 
 
 def test_a_comparison_with_a_gpu_is_as_the_schema_says(capsys):
@@ -190,14 +196,14 @@ def test_a_comparison_with_a_gpu_is_as_the_schema_says(capsys):
     print_json("verify", report.json())
     answer = json.loads(capsys.readouterr().out)
 
-    assert complaints(answer, PARTS["verify"], PARTS) == []
+    assert schema_errors(answer, "verify") == []
 
 
 def test_open_points_are_as_the_schema_says(capsys):
     answers = [Settled("a", "which?", "this", 4, 3, "first at lane 0"), Settled("b", "how?", "so", trouble="no")]
     print_json("open_points", {"points": [asdict(answer) for answer in answers]})
 
-    assert complaints(json.loads(capsys.readouterr().out), PARTS["open_points"], PARTS) == []
+    assert schema_errors(json.loads(capsys.readouterr().out), "open_points") == []
 
 
 def test_a_survey_is_as_the_schema_says(capsys, monkeypatch, tmp_path):
@@ -217,7 +223,7 @@ def test_a_survey_is_as_the_schema_says(capsys, monkeypatch, tmp_path):
     for _ in range(2):  # the second goes on from what the first has written
         assert main(["survey", "layers.toml", "-o", "choices.npz", "--json"]) == 0
         answer = json.loads(capsys.readouterr().out)
-        assert complaints(answer, PARTS["survey"], PARTS) == []
+        assert schema_errors(answer, "survey") == []
         assert (answer["layers"], answer["runs"], answer["gpu"]) == (1, 2, "H999")
     assert wf.predict_order(19, 64, 4096, choices="choices.npz").order == wf.Order(split_k=2, unit=64)
     monkeypatch.setattr(FakeLibrary, "version", "1.2.4")
@@ -237,7 +243,7 @@ def test_every_instruction_is_described_by_the_schema(ask):
     answer = ask("list")
 
     assert answer["count"] == len(wf.find()) == len(answer["instructions"])
-    assert complaints(answer, PARTS["list"], PARTS) == []
+    assert schema_errors(answer, "list") == []
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -248,21 +254,7 @@ def test_every_key_is_explained(part):
     ] == []
 
 
-def test_the_checker_complains():
-    rule = {
-        "type": "object",
-        "properties": {"a": {"type": "integer"}},
-        "required": ["a"],
-        "additionalProperties": False,
-    }
+def test_the_schema_is_valid_and_rejects_wrong_answers():
+    Draft202012Validator.check_schema(SCHEMA)
 
-    assert complaints({"a": 1}, rule, {}) == []
-    assert complaints({}, rule, {}) == ["$: a is missing"]
-    assert complaints({"a": True, "b": 1}, rule, {}) == ["$.a: expected integer, got bool", "$: b is not in the schema"]
-    assert complaints([1, "x"], {"type": "array", "items": {"type": "integer"}}, {}) == [
-        "$[1]: expected integer, got str"
-    ]
-    assert complaints(2, {"anyOf": [{"const": 1}, {"type": "null"}]}, {}) == ["$: expected 1, got 2"]
-    assert has_type(1.5, ["number", "null"])
-    with pytest.raises(ValueError, match="does not know \\['minimum'\\]"):
-        complaints(1, {"minimum": 0}, {})
+    assert schema_errors({"query": "samples"}, "samples") != []
