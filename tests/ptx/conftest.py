@@ -1,19 +1,24 @@
-"""Every test of the PTX machine runs in both engines, but for those marked `one_engine`, which run no kernel."""
+"""The engines that run the tests of this folder.
+
+A test launches kernels with the reference engine; `make test-all` runs it with the compiled engine as well. Files about
+execution say `pytestmark = pytest.mark.both_engines` and are run with both by `make test` too. A test that launches no
+kernel, or names the engine itself, is marked `one_engine`.
+"""
 
 import pytest
-
-from warpfrag.ptx.launch.kernel import Kernel
 
 
 def pytest_generate_tests(metafunc):
     if metafunc.definition.get_closest_marker("one_engine") is None:
-        metafunc.parametrize("engine", ["reference", "compiled"], indirect=True)
+        always = metafunc.definition.get_closest_marker("both_engines") is not None
+        compiled = pytest.param("compiled", marks=() if always else pytest.mark.slow)
+        metafunc.parametrize("engine", ["reference", compiled], indirect=True)
 
 
 @pytest.fixture(autouse=True)
 def engine(request, monkeypatch):
-    """The engine of every launch that names none; a test marked `one_engine` has that of a user."""
-    named = getattr(request, "param", None)
-    if named:
-        monkeypatch.setitem(Kernel.launch.__wrapped__.__kwdefaults__, "engine", named)
-    return named
+    """The engine of launches that name none; None in a test marked `one_engine`, which has the user's default."""
+    name = getattr(request, "param", None)
+    if name is not None:
+        monkeypatch.setenv("WARPFRAG_ENGINE", name)
+    return name

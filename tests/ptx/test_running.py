@@ -214,3 +214,15 @@ def test_each_matrix_of_ldmatrix_is_a_request(stride, engine):
     lines = [stride * lane for lane in range(32)]
     assert run.counts.wavefronts == {"shared": sum(wavefronts(lines[at : at + 8], 16) for at in (0, 8, 16, 24))}
     assert run.engine == engine
+
+
+@pytest.mark.one_engine
+def test_the_environment_chooses_the_engine_of_launches_that_name_none(monkeypatch):
+    def engine(**options):
+        return MEETING.launch(1, 128, [np.zeros(10001, np.uint32)], **options).engine
+
+    monkeypatch.setenv("WARPFRAG_ENGINE", "compiled")
+    assert (engine(), engine(engine="reference")) == ("compiled", "reference")
+    monkeypatch.setenv("WARPFRAG_ENGINE", "fast")
+    with pytest.raises(wf.WarpfragError, match="expected WARPFRAG_ENGINE of auto, reference, compiled, got 'fast'"):
+        engine()

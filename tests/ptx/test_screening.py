@@ -13,7 +13,6 @@ from warpfrag.ptx.compiler.engine import CompiledProgram
 from warpfrag.ptx.compiler.register_flow import maybe_unassigned
 from warpfrag.ptx.compiler.screening import ProgramScreen
 from warpfrag.ptx.interpreter.kernel_findings import CHECKS
-from warpfrag.ptx.launch.kernel import Kernel
 from warpfrag.ptx.program.program import Register
 
 pytestmark = pytest.mark.one_engine
@@ -87,7 +86,7 @@ def test_a_litmus_test_is_judged_the_same(both, row):
 
 @pytest.mark.parametrize("mistake", test_tensor_checks.MISTAKES)
 def test_a_mistake_with_tensor_memory_is_judged_the_same(both, monkeypatch, mistake):
-    monkeypatch.setitem(Kernel.launch.__wrapped__.__kwdefaults__, "engine", "compiled")
+    monkeypatch.setenv("WARPFRAG_ENGINE", "compiled")
     text, launch = test_tensor_checks.emitted("f16")
     part, number, _, _ = test_tensor_checks.MISTAKES[mistake]
     run = both(lambda: (launch(test_tensor_checks.without(text, part, number)), []))

@@ -26,7 +26,15 @@ from warpfrag.ptx.launch.device_array import ADDRESSES
 from warpfrag.ptx.launch.evidence import launch_arch, opcode_evidence, unknown_layout
 from warpfrag.ptx.launch.grid import Progress, Waves, Work, is_alone, is_ordered, warps_at_once
 from warpfrag.ptx.launch.names import matching, readable, resolve
-from warpfrag.ptx.launch.options import ENGINES, LIMIT, Engine, check_choice, check_explore, checks_of, launch_config
+from warpfrag.ptx.launch.options import (
+    LIMIT,
+    Engine,
+    check_choice,
+    check_explore,
+    checks_of,
+    chosen_engine,
+    launch_config,
+)
 from warpfrag.ptx.launch.other_results import fits, harmless_steps, is_doubtful
 from warpfrag.ptx.launch.run import DepartedLine, Run
 from warpfrag.ptx.launch.summary import inexact_lines, summarise
@@ -374,10 +382,10 @@ class Kernel:
         config = self.config(grid, block, shared, arch, limit, cooperative=cooperative, cluster=cluster)
         self._check_fragments(config.arch)
         named = checks_of(checks)
-        check_choice("engine", [engine], ENGINES)
+        engine_name = chosen_engine(engine)
         check_threads(threads)
         memory = self.device_memory(args, config)
-        compiled = None if engine == "reference" else self._compiled_program(at_once=engine == "compiled")
+        compiled = None if engine_name == "reference" else self._compiled_program(at_once=engine_name == "compiled")
         waves = self.waves(config, seed, follow_order=bool(ORDER_CHECKS & set(named)))
         if not self.is_shared_out or limit < LIMIT or cooperative:
             threads = 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 Engine = Literal["auto", "reference", "compiled"]
 ENGINES = ("auto", "reference", "compiled")
+ENGINE_VARIABLE = "WARPFRAG_ENGINE"
 MAX_THREADS = 1024
 MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_BLOCK = (1024, 1024, 64)
@@ -98,6 +100,15 @@ def checks_of(checks: object) -> tuple[Check, ...]:
         return CHECKS
     check_choice("checks", named, CHECKS)
     return tuple(check for check in CHECKS if check in named)
+
+
+def chosen_engine(engine: str) -> str:
+    """Return the engine of a launch; "auto" is replaced by the environment variable WARPFRAG_ENGINE if it is set."""
+    check_choice("engine", [engine], ENGINES)
+    if engine == "auto" and ENGINE_VARIABLE in os.environ:
+        engine = os.environ[ENGINE_VARIABLE]
+        check_choice(ENGINE_VARIABLE, [engine], ENGINES)
+    return engine
 
 
 def check_choice(name: str, values: Sequence[object], known: tuple[str, ...]) -> None:
