@@ -1,16 +1,20 @@
-"""The project itself: the wheel is what is tested, it is complete, and the checkout keeps its own rules."""
+"""The project itself: the installed wheel, the checkout, its size, its configuration and its history."""
 
 from __future__ import annotations
 
 import ast
 import doctest
 import importlib
+import inspect
+import io
 import json
 import re
 import subprocess
 import sys
 import sysconfig
+import tokenize
 import tomllib
+from collections import Counter
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +26,7 @@ from packaging.utils import canonicalize_name
 import warpfrag
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
@@ -165,23 +169,99 @@ def test_registry_hosts_are_recognised(name):
     assert not REGISTRY_HOST.search(f"https://example.org/{name}")
 
 
-def test_ruff_refuses_a_text_file_opened_without_an_encoding():
-    code = 'from pathlib import Path\n\nTEXT = Path("x").read_text()\n'
-    command = [sys.executable, "-m", "ruff", "check", "--output-format=json", "--stdin-filename=x.py", "-"]
-    ruff = subprocess.run(command, cwd=ROOT, input=code.encode(), capture_output=True, check=False)
+# Size and shape of the package
 
-    assert "PLW1514" in {finding["code"] for finding in json.loads(ruff.stdout)}
+LINES_PER_FILE, CODE_LINES, PACKAGES, ROOT_NAMES, PARAMETERS = 600, 54_000, 20, 45, 10
+NO_CODE = {
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENDMARKER,
+    tokenize.ENCODING,
+}
 
 
-# The modules
+def docstring_lines(tree: ast.Module) -> set[int]:
+    """Return the numbers of the lines that docstrings occupy."""
+    owners = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    docs = [
+        node.body[0] for node in ast.walk(tree) if isinstance(node, owners) and ast.get_docstring(node, clean=False)
+    ]
+    return {line for doc in docs for line in range(doc.lineno, (doc.end_lineno or doc.lineno) + 1)}
 
 
-def module_files(source: Path) -> dict[str, Path]:
-    """The modules under a folder of sources, by dotted name."""
+def code_lines(path: Path) -> int:
+    """Return the number of lines that contain code: not blank, not a comment, not in a docstring."""
+    text = path.read_text(encoding="utf-8")
+    lines = text.split("\n")
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    covered = {
+        line for token in tokens if token.type not in NO_CODE for line in range(token.start[0], token.end[0] + 1)
+    }
+    return sum(1 for line in covered - docstring_lines(ast.parse(text)) if lines[line - 1].strip())
+
+
+def test_code_lines_leave_out_blanks_comments_and_docstrings(tmp_path):
+    file = tmp_path / "example.py"
+    file.write_text('"""Head.\n\nMore.\n"""\n\n# why\nx = [  # here\n    1,\n]\ny = """a\n\nb"""\n', encoding="utf-8")
+
+    assert code_lines(file) == 5
+
+
+def test_the_package_stays_small():
+    files = sorted((SOURCE / "warpfrag").rglob("*.py"))
+    packages = [path.parent.name for path in files if path.name == "__init__.py" and path.parents[1].name == "warpfrag"]
+
+    assert len(packages) > 10
+    assert len(packages) <= PACKAGES, packages
+    assert sum(map(code_lines, files)) <= CODE_LINES
+    lengths = {path.relative_to(SOURCE).as_posix(): len(path.read_bytes().splitlines()) for path in files}
+    assert {name: length for name, length in lengths.items() if length > LINES_PER_FILE} == {}
+
+
+def test_module_names_are_unique():
+    names = Counter(path.stem for path in SOURCE.rglob("*.py") if not path.stem.startswith("__"))
+
+    assert len(names) > 100
+    assert {name: count for name, count in names.items() if count > 1} == {}
+
+
+def public_functions() -> Iterator[tuple[str, Callable[..., object]]]:
+    """Yield the public functions, and the public methods of public classes, with their names."""
+    for module in (warpfrag, warpfrag.ptx, warpfrag.wmma):
+        for name in module.__all__:
+            thing = getattr(module, name)
+            if inspect.isfunction(thing):
+                yield f"{module.__name__}.{name}", thing
+            elif inspect.isclass(thing):
+                methods = inspect.getmembers(
+                    thing, lambda member: inspect.isfunction(member) or inspect.ismethod(member)
+                )
+                yield from ((f"{name}.{method}", call) for method, call in methods if not method.startswith("_"))
+
+
+def test_the_public_surface_stays_small():
+    names = [name for name in warpfrag.__all__ if not name.startswith("__")]
+    counts = {
+        name: len(inspect.signature(function).parameters.keys() - {"self"}) for name, function in public_functions()
+    }
+
+    assert len(names) <= ROOT_NAMES
+    assert len(counts) > 50
+    assert {name: count for name, count in counts.items() if count > PARAMETERS} == {}
+
+
+# Docstrings
+
+
+def module_files(source: Path, prefix: str = "") -> dict[str, Path]:
+    """Return the modules under a folder by their dotted names, which start with a prefix."""
     names = {}
     for path in sorted(source.rglob("*.py")):
         parts = path.relative_to(source).with_suffix("").parts
-        names[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+        names[prefix + ".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return names
 
 
@@ -194,16 +274,48 @@ def test_the_examples_in_docstrings_hold(name):
     assert doctest.testmod(importlib.import_module(name)).failed == 0
 
 
-# Releases and the tools of development
+# Configuration
+
+CONFIGURATION = ("Makefile", "pyproject.toml", ".ci/run", ".github/workflows/ci.yml", ".github/workflows/release.yml")
+PATH_IN_TEXT = re.compile(r"(?<![\w./-])((?:src|tests|docs|tools|benchmarks|examples|skills)/[\w.*/-]*[\w*/])")
+MODULE_IN_TEXT = re.compile(r"(?:-m |module = \"|\", \")((?:warpfrag|tools)(?:\.\w+)+)")
+GENERATED = "/objects"  # the folder that `make dist` makes; the one around it is in the tree
 
 
-def test_a_release_takes_less_than_sixty_lines_of_the_changelog():
-    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    sections = [section.strip().splitlines() for section in re.split(r"^## ", changelog, flags=re.MULTILINE)[1:]]
+def exists(pattern: str) -> bool:
+    """Return True if the checkout has a file or folder that a path with wildcards matches."""
+    return any(ROOT.glob(pattern.partition(GENERATED)[0].removesuffix("/")))
 
-    assert len(sections) >= 3
-    assert [section[0] for section in sections if len(section) >= 60] == []
-    assert [line for section in sections for line in section if len(line) > 120] == []
+
+def test_configuration_names_only_files_and_folders_that_exist():
+    texts = {name: (ROOT / name).read_text(encoding="utf-8") for name in CONFIGURATION}
+    paths = [(name, path) for name, text in texts.items() for path in PATH_IN_TEXT.findall(text)]
+    modules = [(name, module) for name, text in texts.items() for module in MODULE_IN_TEXT.findall(text)]
+
+    assert len(paths) > 15
+    assert [(name, path) for name, path in paths if not exists(path)] == []
+    assert len(modules) >= 5
+    files = {*module_files(SOURCE), *module_files(ROOT / "tools", "tools.")}
+    assert [(name, module) for name, module in modules if module not in files] == []
+
+
+def test_hooks_and_exceptions_match_files_of_the_tree():
+    """Every alternative in `files:` of a pre-commit hook, and every glob of ruff's per-file-ignores."""
+    files = [path.relative_to(ROOT).as_posix() for path in tracked_files(ROOT)]
+    hooks = re.findall(r"files: \^\((.+)\)", (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
+    alternatives = [alternative for hook in hooks for alternative in hook.split("|")]
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    globs = [
+        folder + rest
+        for glob in settings["ruff"]["lint"]["per-file-ignores"]
+        for folders, rest in [re.fullmatch(r"\{?([\w,/.*]+)\}?(.*)", glob).groups()]
+        for folder in folders.split(",")
+    ]
+
+    assert len(alternatives) > 5
+    assert [part for part in alternatives if not any(re.match(part, file) for file in files)] == []
+    assert len(globs) > 5
+    assert [glob for glob in globs if not exists(glob)] == []
 
 
 def test_the_lock_file_has_everything_that_make_installs():
@@ -240,3 +352,30 @@ def test_the_actions_of_workflows_are_pinned_by_commit():
 
     assert len(actions) > 5
     assert [action for action in actions if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}  # v[\d.]+", action)] == []
+
+
+# History
+
+LAST_UNCHECKED = "70183a77611cba750155e2c285ea37418e9f0f42"  # later commits keep the rules of CONTRIBUTING
+SUBJECT = re.compile(r"[a-z0-9][\w./, -]*: \S.*")
+
+
+def git(*words: str) -> str:
+    """Return the output of a git command in the checkout."""
+    return subprocess.run(
+        ["git", *words], cwd=ROOT, capture_output=True, check=True, text=True, encoding="utf-8"
+    ).stdout
+
+
+def test_new_commits_are_linear_and_have_short_subjects_with_a_component():
+    try:
+        git("merge-base", "--is-ancestor", LAST_UNCHECKED, "HEAD")
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("not a git checkout, or a shallow one")
+    commits = [
+        line.split("\t", 2) for line in git("log", "--format=%h%x09%p%x09%s", f"{LAST_UNCHECKED}..").splitlines()
+    ]
+
+    assert [commit for commit, parents, _ in commits if len(parents.split()) > 1] == []
+    assert [(commit, subject) for commit, _, subject in commits if len(subject) > 72] == []
+    assert [(commit, subject) for commit, _, subject in commits if not SUBJECT.fullmatch(subject)] == []
