@@ -1,12 +1,10 @@
-# Everything works from a fresh machine with Python 3.11 or later, pip and make: no root, nothing outside this folder.
-# The wheel is built, installed into .venv and tested, never the source tree. What it and the tools depend on is
-# installed in the versions of requirements-dev.lock.
-# Another interpreter: make PYTHON=python3.13. Fewer test processes: make WORKERS=2. With the assembler's tests, which
-# fetch NVIDIA's compiler: make test EXTRAS=dev,docs,assembler. Without the lock file, the newest versions: make LOCK=.
+# Everything works on a fresh machine with Python 3.11 or later, pip and make, without root and inside this folder.
+# Tests run on the wheel, which is built and installed into .venv with the versions of requirements-dev.lock.
+# Another interpreter: make PYTHON=python3.13. Fewer test processes: make WORKERS=1. With NVIDIA's assembler:
+# make test-all EXTRAS=dev,docs,assembler. With the newest versions instead of the lock file: make LOCK=.
 
 PYTHON  ?= python3
-# One more than there are cores: tests wait for browsers, compilers and clusters.
-WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+WORKERS ?= $(shell getconf _NPROCESSORS_ONLN)
 EXTRAS  ?= dev,docs
 LOCK    ?= requirements-dev.lock
 
@@ -14,6 +12,7 @@ BIN       := .venv/bin
 VENV      := .venv/created
 INSTALLED := .venv/installed
 KERNELS   := .venv/kernels
+LOOPS     := .venv/loops
 OBJECTS   := src/warpfrag/tensorcore/kernels/objects
 # Folders are listed too: their time changes when a file is removed.
 SOURCES   := $(shell find src -name __pycache__ -prune -o -print) $(wildcard pyproject.toml README.md LICENSE) $(LOCK)
@@ -23,17 +22,22 @@ unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: run test format lint types bench docs dist lock clean help
+.PHONY: run test test-all format lint types bench docs dist lock clean help
 
-run: $(INSTALLED)  ## a tour of some seconds
+run: $(INSTALLED)  ## a short tour (a few seconds)
 	@$(BIN)/python examples/tour.py
 
-# Kernels and tests are compiled once, beside mypy: test processes that start without them would each compile their own.
-test: lint  ## lint, check types, run the tests against the installed wheel
-	@$(MAKE) --no-print-directory -j 2 types $(KERNELS)
-	@PYTHONWARNDEFAULTENCODING=1 $(BIN)/pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal
+PYTEST := PYTHONWARNDEFAULTENCODING=1 $(BIN)/pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal
 
-format: $(INSTALLED)  ## format the code and mend what ruff can mend
+# Machine code is compiled once and shared: test processes that start without it would each compile their own.
+test: lint  ## lint, and run the tests that are not slow against the installed wheel
+	@$(MAKE) --no-print-directory -j 2 $(KERNELS) $(LOOPS)
+	@$(PYTEST) -m "not slow"
+
+test-all: test types  ## the same, then check types and run the slow tests
+	@$(PYTEST) -m slow
+
+format: $(INSTALLED)  ## format the code and fix what ruff can fix
 	@$(BIN)/ruff format
 	@$(BIN)/ruff check --fix
 
@@ -41,7 +45,7 @@ lint: $(INSTALLED)  ## ruff: rules and format
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 
-types: $(INSTALLED)  ## mypy --strict over src
+types: $(INSTALLED)  ## mypy --strict over src and tools
 	@$(BIN)/mypy
 
 bench: $(INSTALLED)  ## run the benchmarks
@@ -51,8 +55,7 @@ bench: $(INSTALLED)  ## run the benchmarks
 docs: $(INSTALLED)  ## build the documentation
 	@$(BIN)/python docs/build.py
 
-# Object code for every processor is made from what is installed, and is there for the wheel only: a build from a clone has
-# none, and one that is older than the kernels would not be used.
+# The wheel of a release contains object code for every processor; a wheel that is built from a clone does not.
 dist: $(INSTALLED)  ## build what a release uploads: sdist, and the wheel with compiled kernels
 	@rm -rf dist $(OBJECTS)
 	@$(BIN)/python -m build --sdist
@@ -61,19 +64,19 @@ dist: $(INSTALLED)  ## build what a release uploads: sdist, and the wheel with c
 	@$(BIN)/python -m build --wheel
 	@rm -rf $(OBJECTS)
 
-# One file for every platform and every Python from 3.11 on. It has no hashes: pip refuses them in constraints of a local wheel.
-lock: $(VENV)  ## write requirements-dev.lock anew, with the newest versions that pyproject.toml allows
+# One file for every platform and every Python since 3.11, without hashes: pip rejects them in constraints of a local wheel.
+lock: $(VENV)  ## update requirements-dev.lock to the newest versions that pyproject.toml allows
 	@$(BIN)/python -m pip install --quiet uv==0.13.7
 	@$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --no-emit-index-url \
 	    --extra dev --extra docs --extra assembler --annotation-style line --custom-compile-command "make lock" \
 	    --output-file requirements-dev.lock pyproject.toml
 
-clean:  ## remove everything make has made
+clean:  ## remove everything that make creates
 	rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:  ## this list
-	@awk -F ':.*## *' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## *' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
 # Debian splits ensurepip off Python: then the pip of $(PYTHON) puts a pip into the new environment.
 $(VENV):
@@ -94,6 +97,10 @@ $(INSTALLED): $(SOURCES) | $(VENV)
 	@touch $@
 
 $(KERNELS): $(INSTALLED)
-	@echo "compiling the kernels"
+	@echo "compiling the tensor-core kernels"
 	@$(BIN)/python -m warpfrag.tensorcore.kernels > $@
-	@$(BIN)/pytest --collect-only -qq > /dev/null || true  # what is wrong with a test is said when it is run
+
+# The second command compiles the tests to bytecode; an error in one of them is reported when the tests run.
+$(LOOPS): $(INSTALLED)
+	@$(BIN)/python -m warpfrag.ptx.compiler > $@
+	@$(BIN)/pytest --collect-only -qq > /dev/null || true
