@@ -223,6 +223,7 @@ def test_dask_is_imported_only_for_its_arrays():
     assert found.stdout == "[]\n"
 
 
+@pytest.mark.slow
 def test_a_cluster_gives_the_same_codes_though_a_worker_is_killed():
     """Two workers, each a process; one is killed while blocks are done, running and waiting."""
     distributed = pytest.importorskip("distributed", reason="needs the extra dask")

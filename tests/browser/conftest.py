@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 from dataclasses import dataclass, field
+from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
@@ -49,6 +50,13 @@ FORGET = """async () => {
   document.querySelector("#toast").classList.remove("shown");
 }"""
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+
+
+def pytest_collection_modifyitems(items):
+    """Mark every test of this folder slow."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.slow)
 
 
 def missing(reason):

@@ -251,6 +251,7 @@ class Words:
         return file.read_bytes() if file.is_file() else b""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_ends_as_it_says(run, files, verb):
     statuses = set()
@@ -328,6 +329,7 @@ def stream(kind: str) -> io.TextIOWrapper | None:
     return open(reading, "w", encoding="utf-8", closefd=True)  # noqa: PTH123
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.usefixtures("files")
 def test_every_verb_meets_streams_that_fail(run, monkeypatch, verb):

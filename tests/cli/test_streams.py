@@ -133,6 +133,7 @@ def test_what_nobody_foresaw_is_one_line(run, monkeypatch, error, status, senten
         assert facts["message"].startswith(sentence)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

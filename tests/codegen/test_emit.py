@@ -29,6 +29,7 @@ def test_every_instruction_has_a_name_of_its_own_in_both_languages():
     assert all(re.fullmatch(r"[a-z]\w*", name) for name in names)
 
 
+@pytest.mark.slow
 def test_both_languages_have_the_same_kernels_each_with_a_name_of_its_own():
     every = find(target="sm_120a")
     cuda = re.findall(r"__global__ void (\w+)", emit(every, target="sm_120a", kernels=True))
@@ -225,6 +226,7 @@ def test_refusals_say_what_was_expected(arguments, options, message):
         emit(*arguments, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lang", ["cuda", "ptx"])
 def test_what_the_assembler_advises_is_said(lang):
     sparse = [one for one in every() if one.form.is_sparse]

@@ -28,6 +28,7 @@ def test_kernels_in_ptx_assemble(tmp_path):
         assert t.blocks == 2 or f"0x{t.b.descriptors()[0].word:016x};" in text
 
 
+@pytest.mark.slow
 def test_kernels_in_cuda_compile(tmp_path):
     source = tmp_path / "kernel.cu"
     for name, shape in (PRODUCTS[0], PRODUCTS[4], PRODUCTS[5]):

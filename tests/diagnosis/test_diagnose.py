@@ -106,6 +106,7 @@ def key(one):
     return one.kind, one.operand, one.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [SPARSE, SCALED])
 def test_each_mistake_of_the_list_is_among_the_first_three(name):
     product = planted(name)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
+from sampling import sampled
 from warpfrag.formats.codes import from_codes
 from warpfrag.tensorcore.instruction_types import instruction_of
 from warpfrag.tensorcore.random_operands import random_matrix
@@ -183,7 +184,7 @@ CHANGES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", CHANGES)
+@pytest.mark.parametrize("kind", sampled(CHANGES, 4))
 def test_registers_lanes_and_matrices_in_another_order(kind):
     seen, families = set(), 0
     for number, name in enumerate(MATRICES):
@@ -364,7 +365,7 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize("number", range(len(PAIRS)))
+@pytest.mark.parametrize("number", sampled(range(len(PAIRS)), 4))
 def test_two_mistakes_at_once(number):
     families = 0
     for name in MATRICES:

@@ -109,6 +109,7 @@ def every_instruction_is_on_one_family_page(folder):
         assert path.with_suffix(".svg").read_text(encoding="utf-8").startswith("<svg")
 
 
+@pytest.mark.slow
 def test_the_documentation_builds(tmp_path):
     """One test, because every process that runs a part of it would build the site anew."""
     site = build(tmp_path)

@@ -104,6 +104,7 @@ def on_the_machine(tmp_path, monkeypatch):
         one.cache_clear()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", RULES)
 def test_a_rule_on_the_device_gives_the_reference(which, on_the_machine):
     name, arch = RULES[which]
@@ -179,6 +180,7 @@ class OnGpu(np.ndarray):
 OnGpu.__module__ = "cupy"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["cuda", "native"])
 def test_a_product_runs_on_the_gpu_that_has_its_operands(backend, on_the_machine, monkeypatch):
     """Kernels, and what is copied for them, are made for each GPU by itself."""
@@ -213,6 +215,7 @@ def test_a_product_of_no_rows_launches_nothing(on_the_machine):
     assert cuda.FusedDevice(rule).matmul(given).shape == (3, 0, 9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mma.m16n8k16.f32.f16.f16.f32", "mma.m16n8k32.s32.s8.s8.s32"])
 def test_the_real_instruction_along_k(name, on_the_machine):
     """Registers are filled, chained and read as the layouts say."""

@@ -103,6 +103,7 @@ def smallest(instruction):
     return [*(wgmma_declarations(instruction) if instruction.form.is_warpgroup else []), *statement_of(instruction)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", targets() if EVERYTHING else representatives())
 def test_every_emitted_ptx_kernel_assembles_for_every_target(target, tmp_path, record_property):
     ptxas, newest = find_ptxas(target)
@@ -148,6 +149,7 @@ def test_what_is_not_legal_is_refused(target, tmp_path, record_property):
     record_property("assembler: illegal instructions refused", count)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", KNOWN_TO_NVCC if EVERYTHING else CLASSES)
 def test_every_emitted_cuda_kernel_compiles(target, tmp_path, record_property):
     nvcc = find_nvcc()
@@ -201,6 +203,7 @@ def test_every_state_space_assembles_and_compiles(tmp_path):
     assert compile_cuda(nvcc, "sm_90", source) == ""
 
 
+@pytest.mark.slow
 def test_headers_may_be_included_together_twice_and_in_several_files(tmp_path):
     nvcc = find_nvcc()
     headers = {

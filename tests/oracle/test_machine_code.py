@@ -14,6 +14,7 @@ from warpfrag.isa.sass_names import machine_code
 STEP = 1 if os.environ.get("WARPFRAG_ASSEMBLE_EVERYTHING") == "1" else 13
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_table_has_what_a_disassembler_prints(target, tmp_path, record_property):
     sample = listed(target)[TARGETS.index(target) :: STEP]

@@ -320,6 +320,7 @@ def every_way() -> list[AccessPlan]:
     return list(found.values())
 
 
+@pytest.mark.slow
 def test_every_way_compiles_and_assembles(tmp_path: Path):
     """One test of two targets, because all plans together take their time."""
     for target, version, least in (("sm_90a", "8.0", 800), ("sm_100a", "8.6", 10)):
@@ -335,6 +336,7 @@ def test_every_way_compiles_and_assembles(tmp_path: Path):
         assert assemble(ptxas, virtual(target), tmp_path / "ways.ptx") == []
 
 
+@pytest.mark.slow
 def test_kernels_that_run_ways_compile(tmp_path: Path):
     plans = sample()
     assert {plan.transposes for plan in plans} == {True, False}

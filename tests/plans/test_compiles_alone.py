@@ -36,6 +36,7 @@ def test_the_code_brings_the_header_that_it_needs():
         assert "uint32_t" in code
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["relayout", "loads", "stores"])
 def test_a_compiler_takes_it_alone(what, tmp_path):
     if nvcc() is None:

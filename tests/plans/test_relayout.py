@@ -298,6 +298,7 @@ def test_a_trip_through_memory_is_named_where_it_costs_less():
     assert relayout(F16.d, F16.b).through_memory is None
 
 
+@pytest.mark.slow
 def test_every_element_arrives_through_memory_too():
     seen, cheaper = set(), 0
     for plan in sample()[::2]:  # test_access_plans has every plan to memory and back
@@ -395,6 +396,7 @@ def every_plan() -> list[Relayout]:
     return [plan for pair in both if (plan := plan_between(*pair))]
 
 
+@pytest.mark.slow
 def test_every_plan_compiles_and_assembles(tmp_path: Path):
     nvcc, (ptxas, _version) = find_nvcc(), find_ptxas("sm_90")
     plans = every_plan()
@@ -413,6 +415,7 @@ def test_every_plan_compiles_and_assembles(tmp_path: Path):
     assert assemble(ptxas, virtual("sm_90"), tmp_path / "plans.ptx") == []
 
 
+@pytest.mark.slow
 def test_kernels_that_run_plans_compile(tmp_path: Path):
     plans = sample()
     assert len(plans) >= 40
@@ -420,6 +423,7 @@ def test_kernels_that_run_plans_compile(tmp_path: Path):
     assert compile_cuda(find_nvcc(), "sm_90", tmp_path / "plans.cu") == ""
 
 
+@pytest.mark.slow
 def test_kernels_that_time_loads_compile(tmp_path: Path):
     ways = timed_ways()
     assert len({way.accesses[0].passes for way in ways}) >= 4

@@ -94,6 +94,7 @@ extern "C" __global__ void move(uint32_t* image, uint32_t* out) {
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("m", "d", "a"), [(128, "f32", "bf16"), (64, "f32", "f16"), (64, "f32", "e4m3"), (128, "f16", "f16")]
 )

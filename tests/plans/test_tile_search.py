@@ -20,6 +20,7 @@ def conflicts(groups, size):
     return total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [20, 64, 80, 88, 144])
 def test_conflicts_are_those_of_the_banks_and_chunks_do_not_overlap(width):
     tiles, chunks = search_tiles(width), -(-width // 16)

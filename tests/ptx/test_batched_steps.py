@@ -69,6 +69,7 @@ def test_every_step_of_whole_warps_that_is_compiled_has_a_case():
     assert WARP_STEPS.keys() == WARP_LOWERINGS.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("opcode", "body"), [(opcode, body) for opcode in WARP_STEPS for body in WARP_STEPS[opcode]])
 def test_steps_of_whole_warps_are_compiled_and_give_the_same(opcode, body):
     start = "  mov.u32 %o0, 77; mov.u32 %o1, 78; setp.lt.s32 %p0, %x, 0x40000000;\n  "

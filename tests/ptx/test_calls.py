@@ -5,6 +5,8 @@ import pytest
 import warpfrag as wf
 from small_kernel import run
 
+pytestmark = pytest.mark.both_engines
+
 FIBONACCI = """
 .func (.param .b32 result) fib(.param .b32 given, .param .b64 seen)
 {

@@ -7,6 +7,8 @@ import pytest
 
 import warpfrag as wf
 
+pytestmark = pytest.mark.both_engines
+
 MODULE = wf.ptx.load(Path(__file__).parent.parent / "data" / "ptx" / "modules" / "cooperative.ptx")
 BARRIER = """.version 8.0
 .target sm_80

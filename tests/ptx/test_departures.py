@@ -39,6 +39,7 @@ def measured() -> dict[str, np.ndarray]:
         return dict(arrays)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(REPRODUCERS))
 def test_reproducers_leave_what_an_h200_leaves(name: str, measured: dict[str, np.ndarray]) -> None:
     facts = REPRODUCERS[name]

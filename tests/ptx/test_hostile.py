@@ -30,6 +30,7 @@ def test_hostile_kernels_end_alike_in_both_engines(number):
     assert failure(kernel.text, kernel.checks, kernel.limit) == ""
 
 
+@pytest.mark.slow
 @pytest.mark.one_engine
 @pytest.mark.parametrize("seed", range(1_000_000, 1_000_010))
 def test_mutated_files_end_alike_in_both_engines(seed):

@@ -6,6 +6,8 @@ import pytest
 import warpfrag as wf
 from small_kernel import run
 
+pytestmark = pytest.mark.both_engines
+
 NEVER = """.shared .align 8 .b64 bar;
 mov.u32 %r5, bar;
 mbarrier.init.shared.b64 [%r5], 7;
@@ -26,6 +28,7 @@ def test_loops_of_different_lengths_and_early_returns():
     assert launched.counts.opcodes["ret"] >= 2
 
 
+@pytest.mark.slow
 def test_a_lane_that_holds_a_lock_gets_its_turn():
     """Lanes of one warp take a spin lock in turn: those that spin must let the holder by."""
     lock = np.zeros(4, np.uint32)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
+from sampling import sampled
 from warpfrag.errors import SlowArithmetic
 from warpfrag.ptx.compiler import object_cache
 from warpfrag.ptx.compiler.lane_ops import LOWERINGS
@@ -135,7 +136,7 @@ def kernel_of(listed):
 }}"""
 
 
-@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("group", sampled(GROUPS, 4))
 def test_compiled_code_gives_the_same_codes(group):
     listed = list(names(*GROUPS[group]))
     kernel = wf.ptx.load(kernel_of(listed))["all"]
@@ -296,6 +297,7 @@ def both(body, out_words, given, interpreted=frozenset(), engines=("reference", 
     return results["compiled"], kernel
 
 
+@pytest.mark.slow
 def test_contracted_sums_are_one_fma_in_both():
     lines = []
     sums = ("add.{} {}, {p}, {c};", "sub.{} {}, {p}, {c};", "sub.{} {}, {c}, {p};")
@@ -359,6 +361,7 @@ def copies(address, given):
     return "\n".join(lines)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", ["", ", %r2", ", %p1", ", 3"])
 def test_asynchronous_copies_are_the_same_in_both(given):
     base = "%in2; mul.wide.u32 %x3, %t, 8; sub.s64 %x1, %x1, %x3"
@@ -384,6 +387,7 @@ def test_a_copy_that_goes_wrong_is_the_same_in_both(address, message):
 CROSS = [(0, 0), (0, 1), (1, 0), (1, 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pairs", "tilings"),
     [

@@ -34,6 +34,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_file_is_compiled_once_and_again_when_a_header_changes(folder, monkeypatch):
     started = []
     original = nvcc._run
@@ -98,6 +99,7 @@ def test_nvcc_is_looked_for_in_three_places(tmp_path, monkeypatch):
         wf.ptx.compile("a\nb")
 
 
+@pytest.mark.slow
 def test_the_command_takes_cuda(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     source = "#include <math.h>\n__global__ void half(float *x) { x[threadIdx.x] *= 0.5f; }\n"

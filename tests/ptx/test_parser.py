@@ -236,6 +236,7 @@ def written():
             yield name, kernels.read(f"{name}.ptx").decode()
 
 
+@pytest.mark.slow
 @pytest.mark.one_engine
 @pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in written()])
 def test_reading_agrees_with_pyptx(text):

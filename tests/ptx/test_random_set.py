@@ -8,6 +8,7 @@ import hashlib
 
 import pytest
 
+from sampling import sampled
 from tools.fuzz import fixed_set
 from tools.fuzz.coverage import missing_in_text
 from tools.fuzz.emulation import launch, make_data
@@ -24,7 +25,7 @@ def run(kernel):
     return arrays[1].tobytes(), summary
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: str(kernel.seed))
+@pytest.mark.parametrize("kernel", sampled(KERNELS, 5), ids=lambda kernel: str(kernel.seed))
 def test_the_output_is_what_the_gpu_left_or_is_not_called_exact(kernel):
     output, summary = run(kernel)
     if summary.exact:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
+from sampling import sampled
 from seeded import seeded
 
 pytestmark = pytest.mark.one_engine  # each launch names its own
@@ -42,7 +43,7 @@ def argument(given):
     return bytes.fromhex(given["bytes"]) if "bytes" in given else np.dtype(given["dtype"]).type(given["scalar"])
 
 
-@pytest.mark.parametrize(("name", "engine_name"), RUNS)
+@pytest.mark.parametrize(("name", "engine_name"), sampled(RUNS, 6))
 def test_the_memory_is_what_the_gpu_left(name, engine_name):
     case = CASES[name]
     args = [argument(given) for given in case["args"]]

@@ -10,6 +10,8 @@ import pytest
 import warpfrag as wf
 from small_kernel import run
 
+pytestmark = pytest.mark.both_engines
+
 MEASURED = Path(__file__).parents[1] / "data" / "ptx" / "video_h200.npz"
 
 

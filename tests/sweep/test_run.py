@@ -178,6 +178,7 @@ def run_until():
         host.stdin.close()
 
 
+@pytest.mark.slow
 def test_a_sweep_that_is_killed_ten_times_ends_like_one_that_was_not(tmp_path, run_until):
     study, whole, killed = toml(tmp_path), tmp_path / "whole.zarr", tmp_path / "killed.zarr"
     changes, status = run_until(0, study, "-o", whole)
@@ -192,6 +193,7 @@ def test_a_sweep_that_is_killed_ten_times_ends_like_one_that_was_not(tmp_path, r
     assert not [path for path in files(whole) if "/." in f"/{path}"]
 
 
+@pytest.mark.slow
 def test_there_is_no_moment_at_which_it_must_not_be_killed(tmp_path, run_until):
     """A study of one block, killed at each change in turn."""
     study, whole = toml(tmp_path, '[8, 6, 16]\ndata = "normal"\narch = "sm_90"'), tmp_path / "whole.zarr"
@@ -205,6 +207,7 @@ def test_there_is_no_moment_at_which_it_must_not_be_killed(tmp_path, run_until):
         assert files(killed) == files(whole)
 
 
+@pytest.mark.slow
 def test_nor_is_there_one_while_it_mends(tmp_path, run_until):
     """A block with another bit, which only --verify notices: whatever comes after a kill need not be told to look."""
     study, whole = toml(tmp_path, '[8, 6, 16]\ndata = "normal"\narch = "sm_90"'), tmp_path / "whole.zarr"
@@ -365,6 +368,7 @@ def test_a_scheduler_that_never_answers(tmp_path, monkeypatch):
     assert all(outcome.figures for outcome in found)
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_goes_away(tmp_path, monkeypatch, capsys):
     """Or a worker that fails: what came before is kept.
 

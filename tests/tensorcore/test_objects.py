@@ -61,6 +61,7 @@ def operands():
     return a, b, np.zeros((2, 5, 7), np.int32), True, np.array([0, 2, 0, 5, 0, 7], np.int64)
 
 
+@pytest.mark.slow
 def test_an_object_computes_what_it_was_made_from(built, fresh):
     path = built / objects.path_of(HOST[-1]).name
     (fresh / path.name).write_bytes(path.read_bytes())

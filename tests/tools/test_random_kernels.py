@@ -50,12 +50,14 @@ def test_the_table_has_an_answer_for_every_spelling():
     assert table()["atom.global.add.noftz.v4.f16"] == ("-", ".")
 
 
+@pytest.mark.slow
 def test_kernels_have_every_row():
     counts = Counter(name for seed in range(60) for name in rows_of(generate(seed)))
     assert missing(counts) == []
     assert len(counts) > 220
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_seed_makes_one_kernel_and_a_trace_changes_nothing(seed):
     kernel = generate(seed)
@@ -75,6 +77,7 @@ def test_a_seed_makes_one_kernel_and_a_trace_changes_nothing(seed):
     assert numbers.max() < len(kernel.traced_results())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 def test_ptxas_takes_the_kernels_and_the_probes(target, monkeypatch):
     ptxas, _ = find_ptxas("sm_90")
@@ -88,6 +91,7 @@ def test_ptxas_takes_the_kernels_and_the_probes(target, monkeypatch):
     )
 
 
+@pytest.mark.slow
 def test_a_kernel_that_differs_is_explained(wrong_device):
     tally = Tally()
     for seed in range(40, 80):  # few kernels have a min, on values that differ, and nothing that is not exact
@@ -115,6 +119,7 @@ def test_what_a_difference_does_not_need_is_left_out():
     assert shrink(kernel, lambda _: False, 60) is None
 
 
+@pytest.mark.slow
 def test_probes_that_differ_are_found(monkeypatch):
     at = next(n for n, item in enumerate(probe.probes("sm_90a")) if item.spelling.name == "xor.b32")
     monkeypatch.setattr(probe, "device", Device)
@@ -130,6 +135,7 @@ def test_probes_that_differ_are_found(monkeypatch):
     assert all("bf16" in item["text"] for item in found["differences"])
 
 
+@pytest.mark.slow
 def test_workers_that_fail_or_hang_are_replaced():
     listed = [{"do": "compare", "seed": 1, "size": 20, "on_gpu": False}, {"do": "nothing", "seed": 2}]
     answers = {answer["seed"]: answer["state"] for answer in work(listed, 1, seconds_each=60, seconds=60)}

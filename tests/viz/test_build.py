@@ -7,6 +7,8 @@ import hashlib
 import json
 import re
 
+import pytest
+
 from warpfrag.viz.explorer import build_page
 from warpfrag.viz.explorer import page_builder as build
 from warpfrag.viz.explorer.explorer_data import page_data
@@ -51,6 +53,7 @@ def test_the_page_names_no_other_file_and_no_other_place():
     assert not re.search(r"\son\w+=|style=\"", page)
 
 
+@pytest.mark.slow
 def test_the_page_is_the_same_every_time_and_its_data_can_be_read_back(monkeypatch):
     data = page_data()  # anew, while the page is remembered
     monkeypatch.setattr(build, "page_data", lambda: data)

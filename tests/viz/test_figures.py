@@ -117,6 +117,7 @@ def test_an_unknown_figure_is_refused_with_those_that_are_near():
 MOTION = 17  # figures of relayouts, loads, wgmma and tcgen05, which no row of the table can name
 
 
+@pytest.mark.slow
 def test_the_gallery_is_what_the_script_writes(tmp_path):
     subprocess.run([sys.executable, DOCS / "make_figures.py", tmp_path], check=True)
     expected = {path.name: path.read_bytes() for path in (tmp_path / "figures").iterdir()}
