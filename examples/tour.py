@@ -85,7 +85,6 @@ def run_a_kernel() -> None:
     print(f"  {run}")
     exact = np.exp(x.astype(np.float64) - x.max(axis=1, keepdims=True))
     exact /= exact.sum(axis=1, keepdims=True)
-    check(run.exact, "an H200 leaves the same bytes in memory")
     check(bool(np.abs(y / exact - 1).max() < 1e-6), f"a softmax, to {np.abs(y / exact - 1).max():.0e} of the exact one")
     racy = wf.ptx.load(read_sample("softmax.ptx").decode().replace("bar.sync", "// bar.sync", 1))["t_softmax"]
     checked = racy.launch(grid=8, block=128, args=[x, y, 200, 200, None, None], shared=16, checks="races")

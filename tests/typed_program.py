@@ -302,7 +302,16 @@ def whole_kernels() -> None:
     kernel: wf.ptx.Kernel = module["nothing"]
     run: wf.Run = kernel.launch(grid=1, block=32)
     print(module.version, module.target, list(module), kernel.name, kernel.shared_bytes, kernel.order_matters)
-    print(run.exact, run.counts.instructions, sorted(run.evidence), run.findings, sorted(kernel.opcodes), run.printed)
+    print(
+        run.exact,
+        run.basis,
+        run.uncertain,
+        run.counts.instructions,
+        sorted(run.evidence),
+        run.findings,
+        sorted(kernel.opcodes),
+        run.printed,
+    )
     print(run.engine, run.arch, run.inexact, run.inexact_lines, run.interpreted, run.texts, run.profile)
     checked: wf.Run = kernel.launch(grid=1, block=32, checks="all", explore=1)
     print(checked.verdict, checked.checks, checked.unjudged)
@@ -326,8 +335,6 @@ def whole_kernels() -> None:
     print(symbols["pointer"].shape, "pointer" in symbols, linked.keep_state, kernel.readable_name, kernel.module.lines)
     print(kernel.launch(1, 32, cooperative=True).exact, table.array)
     linked.reset()
-    print(kernel.launch(grid=1, block=32, compiler="13.4").exact, kernel.warnings, module.warnings)
-    warnings.simplefilter("error", wf.CompilerDeparture)
     picture, layers = np.zeros((4, 4), np.float32), np.zeros((2, 4, 4), np.uint8)
     texture = wf.ptx.Texture(picture, filter="linear", address="wrap", normalized=True)
     surface = wf.ptx.Surface(layers, layered=True)

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from warpfrag.diagnosis.diagnose import Agreement, Diagnosis, Finding, diagnose
     from warpfrag.errors import (
         CannotServe,
-        CompilerDeparture,
         Fault,
         IllegalInstruction,
         InvalidOperand,
@@ -86,7 +85,6 @@ _EXPORTS = {
     "ArithmeticTable": "tensorcore.arithmetic_table",
     "Agreement": "diagnosis.diagnose",
     "CannotServe": "errors",
-    "CompilerDeparture": "errors",
     "Coordinate": "layout.coordinates",
     "Descriptor": "smem.descriptor",
     "Diagnosis": "diagnosis.diagnose",
@@ -219,7 +217,6 @@ __all__ = [  # noqa: RUF022 (grouped)
     "FORMATS",
     "WarpfragError",
     "CannotServe",
-    "CompilerDeparture",
     "Fault",
     "IllegalInstruction",
     "InvalidOperand",

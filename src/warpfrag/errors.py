@@ -152,10 +152,6 @@ class LossyProduct(UserWarning):
     """A library leaves the last products of K out of a product of this shape; `wf.predict` gives what comes out."""
 
 
-class CompilerDeparture(UserWarning):
-    """ptxas makes other code of lines of a kernel than the manual of PTX says; `Kernel.warnings` has them."""
-
-
 class IllegalInstruction(WarpfragError):
     """No assembler accepts this spelling, or not for this target or selector.
 

@@ -1,4 +1,4 @@
-"""Some lines of PTX as a kernel: what they leave in a register."""
+"""Run a few PTX lines as a kernel."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import warpfrag as wf
 WIDTHS = {"d": 64, "r": 32, "h": 16}
 
 
-def run_lines(code: str, values: dict[str, int], result: str, compiler: str = "13.0") -> tuple[int, wf.Run]:
-    """What lines of PTX leave in a register, from values in others."""
+def run_lines(code: str, values: dict[str, int], result: str) -> tuple[int, wf.Run]:
+    """Return what PTX lines leave in a register, from values in others, and the run."""
     loads, data = [], np.zeros(len(values) + 1, np.uint64)
     for at, (name, value) in enumerate(values.items()):
         data[at] = value
@@ -34,5 +34,5 @@ def run_lines(code: str, values: dict[str, int], result: str, compiler: str = "1
   ret;
 }}"""
     out = np.zeros(1, np.uint64)
-    run = wf.ptx.load(text)["k"].launch(1, 1, [data, out], compiler=compiler)
+    run = wf.ptx.load(text)["k"].launch(1, 1, [data, out])
     return int(out[0]), run

@@ -87,7 +87,7 @@ def test_a_finding_says_who_and_where():
     assert finding.thread[0] ^ finding.other.thread[0] == 32
     assert str(finding) == f"race, line {finding.line}: {finding.text}; 63 more here"
     assert finding.to_dict()["other"]["line"] == finding.other.line
-    assert not run.exact
+    assert run.uncertain
     assert "not exact" in repr(run)
 
 
@@ -97,7 +97,7 @@ def test_only_the_checks_that_are_asked_for_report():
     assert run_checks(text, "cp.async", checks="races").verdict == "clean"
     assert run_checks(text, "cp.async", checks=("async", "barriers")).verdict == "findings"
     assert run_checks(text, "cp.async", checks=()).verdict is None
-    assert run_checks(text, "cp.async", checks=()).exact
+    assert not run_checks(text, "cp.async", checks=()).uncertain
 
 
 @pytest.mark.parametrize("name", ["exchange", "sum", "named"])

@@ -52,7 +52,7 @@ def test_blocks_meet_at_grid_sync(grid, block):
     expected = (np.arange(n) + step) % n * 3 + n
     assert (out == expected).all()
     assert last == expected[-1]
-    assert run.exact
+    assert not run.uncertain
 
 
 @pytest.mark.parametrize("options", [{}, {"seed": 3}, {"checks": ["memory", "barriers"]}, {"threads": 2}])
@@ -85,9 +85,9 @@ def test_what_only_a_driver_can_tell_is_not_exact():
   mov.u32 %r, %envreg6; st.global.u32 [%a], %r; ret; }
 """
     out = np.zeros(1, np.uint32)
-    inexact = wf.ptx.load(text)["k"].launch(1, 1, [out]).inexact
+    inexact = wf.ptx.load(text)["k"].launch(1, 1, [out]).inexact_opcodes
     assert inexact == ["%envreg6"]  # 1 on an H200
-    assert wf.ptx.load(text.replace("envreg6", "envreg2"))["k"].launch(1, 1, [out]).exact
+    assert not wf.ptx.load(text.replace("envreg6", "envreg2"))["k"].launch(1, 1, [out]).uncertain
 
 
 def test_barriers_by_hand_work_in_any_order_of_blocks():

@@ -1,21 +1,18 @@
-"""What a run may call exact: for which architecture, and which lines it doubts."""
+"""Evidence for one architecture, and the lines whose results are uncertain."""
 
 import numpy as np
 import pytest
 
 import warpfrag as wf
+from ptx.lines import run_lines
 from small_kernel import kernel
 from warpfrag.ptx.launch.evidence import runs_on
+from warpfrag.ptx.launch.run import PTX_REASON
 
 SUM = """cvt.rn.f32.u32 %f1, %r1;
-mul.f32 %f2, %f1, 0f3DCCCCCD;
-{between}
-add.f32 %f4, %f3, %f1;
+mul.f32 %f2, %f1, 0f3F800001;
+sub.f32 %f4, %f2, %f1;
 st.global.f32 [%rd3], %f4;"""
-DIRECT = "mov.f32 %f3, %f2;"
-BY_SELECTION = "setp.lt.u32 %p1, %r1, 40;\nneg.f32 %f5, %f2;\nselp.f32 %f3, %f5, %f1, %p1;"
-BY_MEMORY = ".local .f32 kept;\nst.local.f32 [kept], %f2;\nld.local.f32 %f3, [kept];"
-APART = "mul.rn.f32 %f3, %f1, %f1;\nst.global.f32 [%rd3], %f2;"
 
 
 def run(body, target="sm_90", **options):
@@ -45,19 +42,21 @@ def test_a_launch_is_for_one_architecture_and_says_which(target, arch, expected)
     launched, _ = run("st.global.u32 [%rd3], %r1;", target, arch=arch)
 
     assert launched.arch == expected
-    assert launched.exact
-    assert f"exact on {expected}," in repr(launched)
+    assert not launched.uncertain
+    assert launched.inexact == (PTX_REASON,)
+    assert (launched.basis, launched.exact) == ("ptx", False)
+    assert repr(launched).startswith(f"<Run: PTX semantics for {expected}, ")
     levels = {known.level for known in launched.evidence.values()}
     assert ("hardware" in levels) == (expected == "sm_90")
 
 
 @pytest.mark.parametrize(("target", "arch"), [("sm_120", "sm_90"), ("sm_90a", "sm_100"), ("sm_80", "sm_75")])
-def test_a_module_that_no_such_gpu_runs_is_not_exact(target, arch):
+def test_a_module_that_no_such_gpu_runs_is_not_modelled(target, arch):
     launched, out = run("st.global.u32 [%rd3], %r1;", target, arch=arch)
 
     assert out.tolist() == list(range(64))
-    assert not launched.exact
-    assert launched.inexact == [f".target {target}"]
+    assert launched.uncertain
+    assert launched.inexact_opcodes == [f".target {target}"]
     assert launched.evidence[f".target {target}"].detail == f"no GPU runs a module for it as {arch}"
 
 
@@ -75,28 +74,34 @@ def test_a_gpu_proves_opcodes_for_its_own_architecture_alone():
         assert {known.gpus for known in of_target[target].values()} == {()}
         assert of_target[target]["ex2.approx.ftz.f32"].level == "approximate"
         assert of_target[target]["st.global.f32"].level == "specified"
-    assert not run(body, "sm_80", arch="sm_80")[0].exact
-    assert run(body, "sm_80")[0].exact
+    assert run(body, "sm_80", arch="sm_80")[0].uncertain
+    assert not run(body, "sm_80")[0].uncertain
 
 
-@pytest.mark.parametrize("between", [DIRECT, BY_SELECTION, BY_MEMORY])
-def test_a_sum_that_a_product_reaches_is_known_for_sm_90_alone(between):
-    body = SUM.format(between=between)
-    line = 1 + kernel(body).splitlines().index("add.f32 %f4, %f3, %f1;")
+def test_a_product_and_a_sum_are_fused_unless_the_module_is_for_debugging():
+    x = np.arange(64, dtype=np.float32)
+    factor = np.uint32(0x3F800001).view(np.float32)
+    fused = (x.astype(np.float64) * np.float64(factor) - x).astype(np.float32)
+    apart = x * factor - x
 
-    assert run(body, "sm_80")[0].exact
-    launched, out = run(body, "sm_80", arch="sm_80")
-    assert not launched.exact
-    assert [(item.line, item.source) for item in launched.inexact_lines] == [(line, "add.f32 %f4, %f3, %f1")]
-    assert "sm_80" in launched.inexact_lines[0].reason
-    assert f"line {line}" in repr(launched)
-    assert out.tolist() == run(body, "sm_80")[1].tolist()
+    assert np.array_equal(run(SUM)[1].view(np.float32), fused)
+    assert np.array_equal(run(SUM, "sm_90, debug")[1].view(np.float32), apart)
+    assert np.array_equal(run(SUM.replace("mul.f32", "mul.rn.f32"))[1].view(np.float32), apart)
+    assert not np.array_equal(fused, apart)
 
 
-@pytest.mark.parametrize("target", ["sm_80", "sm_80, debug"])
-def test_a_sum_that_no_product_reaches_is_exact_everywhere(target):
-    assert run(SUM.format(between=APART), target, arch="sm_80")[0].exact
-    assert run(SUM.format(between=DIRECT), target, arch="sm_80")[0].exact == ("debug" in target)
+def test_different_nans_in_f64_are_named():
+    values = {"%d0": 0x7FF8000000000001, "%d1": 0xFFF8000000000002}
+    line = "add.rn.f64 %d4, %d0, %d1;"
+    _, launched = run_lines(line, values, "%d4")
+    assert [item.source for item in launched.inexact_lines] == [line.removesuffix(";")]
+    for other in (0xFFF8000000000002, 0xFFF0000000000002, 0x3FF0000000000000):
+        assert not run_lines(line, {**values, "%d0": other}, "%d4")[1].uncertain
+
+
+def test_generic_sums_in_shared_memory_do_not_flush():
+    code = "mov.u64 %d4, memory; cvta.shared.u64 %d4, %d4; st.shared.b32 [memory], 0; red.add.f32 [%d4], %r0;"
+    assert run_lines(f"{code} ld.shared.b32 %r4, [memory];", {"%r0": 1}, "%r4")[0] == 1
 
 
 OVERLAPS = {
@@ -177,11 +182,11 @@ OVERLAPS = {
 
 
 @pytest.mark.parametrize("name", OVERLAPS)
-def test_stores_that_overlap_with_nothing_between_them_are_in_doubt(name):
+def test_stores_that_overlap_with_nothing_between_them_are_uncertain(name):
     body, expected = OVERLAPS[name]
     launched, _ = run(body)
 
-    assert launched.exact != expected
+    assert bool(launched.uncertain) == expected
     assert bool(launched.inexact_lines) == expected
     assert all("st." in item.source and "several threads" in item.reason for item in launched.inexact_lines)
 
@@ -203,4 +208,4 @@ def test_stores_of_blocks_overlap_unless_one_has_waited_for_the_other(body, expe
         600, 32, [out], threads=threads
     )
 
-    assert launched.exact != expected
+    assert bool(launched.uncertain) == expected

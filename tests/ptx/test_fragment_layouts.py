@@ -49,7 +49,7 @@ def test_a_product_with_alpha_and_beta_is_that_of_the_architecture(arch):
             exact = np.float64(alpha) * total + scaled  # 48 bits and an addition: one rounding for these
             expected[row : row + 16, col : col + 16] = exact.astype(np.float32)
     assert np.array_equal(d, expected)
-    assert run.exact
+    assert not run.uncertain
     assert run.arch == arch
 
 
@@ -68,7 +68,7 @@ def test_packed_elements_and_integers_are_followed_too(arch):
     out = np.zeros((16, 16), np.int32)
     run = module(arch)["integers"].launch(1, 32, [a, b, out, np.int32(3)], arch=arch)
     assert np.array_equal(out, np.maximum(np.asarray(wf.get(S8)(a, b.T, arch=arch)) >> 3, -5))
-    assert run.exact
+    assert not run.uncertain
 
 
 @pytest.mark.one_engine
@@ -135,7 +135,7 @@ def test_flows_that_keep_elements_apart_are_told_from_others(body, is_free):
     launch = wf.ptx.load(text)["k"].launch
 
     if is_free:
-        assert launch(1, 32, [C.copy()], arch="sm_100").exact
+        assert not launch(1, 32, [C.copy()], arch="sm_100").uncertain
     else:
         with pytest.raises(wf.NotModelled, match="there is no measurement of the wmma fragments of sm_100"):
             launch(1, 32, [C.copy()], arch="sm_100")

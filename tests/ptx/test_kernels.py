@@ -35,7 +35,7 @@ def test_the_memory_is_what_the_gpu_left(name):
     assert any(arg.get("changed") for arg in CASES[name]["args"])
     for key, array in arrays.items():
         assert array.tobytes() == expected[key].tobytes(), key
-    assert run.exact
+    assert not run.uncertain
     assert run.counts.instructions == sum(run.counts.lines.values()) > 100
 
 

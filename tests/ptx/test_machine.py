@@ -299,7 +299,7 @@ def test_an_unknown_instruction_that_never_runs_is_no_error():
     out, launched = run("setp.lt.u32 %p1, %r1, 0;\n@%p1 frobnicate.u32 %r5, %r1;\nst.global.u32 [%rd3], %r1;")
 
     assert out.tolist() == list(range(64))
-    assert not launched.exact
+    assert launched.uncertain
 
 
 def test_a_divergent_barrier_is_a_finding():
@@ -314,7 +314,7 @@ def test_a_divergent_barrier_is_a_finding():
 def test_a_clock_is_not_exact():
     _, launched = run("mov.u32 %r5, %clock;\nst.global.u32 [%rd3], %r5;")
 
-    assert not launched.exact
+    assert launched.uncertain
     assert launched.evidence["%clock"].level == "approximate"
 
 
@@ -366,5 +366,5 @@ def test_a_wmma_writes_half_of_d_before_it_reads_the_rest():
         out=np.zeros((32, 4), np.uint32), block=32,
     )  # fmt: skip
 
-    assert launched.exact
+    assert not launched.uncertain
     assert (out == [0x800CE40F, 0x8019C81F, 0x8019C81F, 0x8019C81F]).all()

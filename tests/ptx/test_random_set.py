@@ -21,18 +21,27 @@ KERNELS = list(fixed_set.read())
 def run(kernel):
     data = make_data(kernel.seed, kernel.in_bytes, kernel.out_bytes, has_nans=kernel.has_nans)
     arrays = [data.given, data.before]
-    summary = launch(kernel.text, kernel.grid, kernel.block, [*arrays, data.blob], engine="reference")
-    return arrays[1].tobytes(), summary
+    launch(kernel.text, kernel.grid, kernel.block, [*arrays, data.blob], engine="reference")
+    return arrays[1].tobytes()
+
+
+MISCOMPILED = {
+    1200102: "the guard of testp is ignored",
+    1200171: "a narrow store converts a float to an integer",
+    1200408: "max.f64 of a NaN with itself keeps its bits",
+    1200476: "the guard of set does not cover its conversion",
+}
+"""Kernels that ptxas 13.0 does not compile to what the manual says (docs/explanation/ptxas-miscompilations.md)."""
 
 
 @pytest.mark.parametrize("kernel", sampled(KERNELS, 5), ids=lambda kernel: str(kernel.seed))
-def test_the_output_is_what_the_gpu_left_or_is_not_called_exact(kernel):
-    output, summary = run(kernel)
-    if summary.exact:
+def test_the_output_is_what_the_gpu_left_unless_ptxas_miscompiles(kernel):
+    output = run(kernel)
+    if kernel.seed in MISCOMPILED:
+        assert hashlib.sha256(output).hexdigest() != kernel.sha256
+    else:
         assert output[: len(kernel.shown)].hex() == kernel.shown.hex()
         assert hashlib.sha256(output).hexdigest() == kernel.sha256
-    else:
-        assert summary.inexact or all(line.reason for line in summary.inexact_lines)
 
 
 def test_the_set_has_every_row():

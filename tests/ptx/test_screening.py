@@ -34,7 +34,7 @@ def both(monkeypatch):
                 seen.append(str(error))
                 continue
             findings = [finding.to_dict() for finding in run.findings]
-            told = run.verdict, findings, run.unjudged, run.exact, run.inexact_lines, run.counts, run.printed
+            told = run.verdict, findings, run.unjudged, run.uncertain, run.inexact_lines, run.counts, run.printed
             seen.append((told, [array.tobytes() for array in arrays]))
         assert seen[0] == seen[1]
         return run

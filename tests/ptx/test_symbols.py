@@ -93,7 +93,7 @@ def test_constants_pointers_and_namespaces_are_set_by_name():
     expected = table * np.float32(0.5) + nodes + np.tile(np.arange(1, 5, dtype=np.float32), 2)
     np.testing.assert_allclose(out, expected, rtol=1e-6)
     assert (written == out + 1).all()
-    assert run.exact
+    assert not run.uncertain
     assert list(symbols)[-1] == "_ZN7physics5scaleE"
     assert "scale" in symbols
     assert repr(symbols).endswith("calls: .u32 []; physics::scale: .f64 []>")

@@ -37,8 +37,8 @@ def matrices(t):
     return A, B, RANDOM.integers(-9, 9, (m, n)).astype(float)
 
 
-@pytest.mark.parametrize(("name", "shape", "doubt"), PRODUCTS)
-def test_emitted_kernels_give_the_product(name, shape, doubt):
+@pytest.mark.parametrize(("name", "shape", "reason"), PRODUCTS)
+def test_emitted_kernels_give_the_product(name, shape, reason):
     """Every sum is exact: one that is computed by another rule than the GPU's gives the same here."""
     t = wf.get(name, **shape)
     target = "sm_103a" if shape.get("k") == 96 else "sm_100a"
@@ -67,8 +67,8 @@ def test_emitted_kernels_give_the_product(name, shape, doubt):
     d = np.zeros((*image.shape[:-1], t.d.columns), np.uint32)
     launched = program.launch(t.blocks, 128, [*tiles, image, d], arch=target)
     assert (t.d.unpack(d) == expected).all()
-    assert launched.exact == (not doubt)
-    assert [doubt in line.reason for line in launched.inexact_lines] == [True] * bool(doubt)
+    assert bool(launched.uncertain) == bool(reason)
+    assert [reason in line.reason for line in launched.inexact_lines] == [True] * bool(reason)
 
 
 def test_exact_products_are_those_of_gemm():
@@ -91,7 +91,7 @@ def test_exact_products_are_those_of_gemm():
     program = kernel("\n".join(statements), size=image.size)
     out, launched = run(program, image, np.zeros((128, 64), np.uint32))
     expected = wf.gemm(A, B, instruction=t, arch="sm_100").view(np.uint32)
-    assert launched.exact
+    assert not launched.uncertain
     assert (t.d.unpack(out[:, :32], raw=True) == expected).all()
 
 
@@ -166,7 +166,7 @@ def test_copies_shifts_and_reductions():
         assert (out[lane, 16:24] == before[lane if last else lane + 1, 16:24]).all()
         copied = np.concatenate([rows[0, 0, lane // 32], rows[0, 1, lane // 32]]).view(np.uint32)
         assert (out[lane, 8:16] == (copied if lane % 32 == 0 else before[lane, 8:16])).all()
-    assert launched.exact
+    assert not launched.uncertain
     reduced = f"""tcgen05.ld.red.sync.aligned.32x32b.x4.max.s32 {vector(4)}, %v8, [%r6+8];
     tcgen05.st.sync.aligned.32x32b.x1.b32 [%r6], {{%v8}};"""
     out, _ = run(kernel("", reduced, target="sm_103a", version="8.8"), source, before)
@@ -197,7 +197,7 @@ def test_lane_masks_and_the_factor_of_d():
     kept = np.array([masks[lane // 32] >> lane % 32 & 1 for lane in range(128)], bool)
     assert (out[kept] == before[kept]).all()
     assert (t.d.unpack(out[:, :32])[~kept] == (A @ B + C / 8)[~kept]).all()
-    assert launched.exact
+    assert not launched.uncertain
     before[:, :32] = 3  # a subnormal, which eighths of are none
     _, launched = run(kernel("\n".join(lines), size=image.size), image, before)
     assert "scaled D" in launched.inexact_lines[0].reason
@@ -214,7 +214,7 @@ def test_each_part_of_d_has_its_own_copy_of_a_in_tensor_memory():
     lines += ["setp.ne.u32 %p5, %r1, 0;", f"{t.ptx} [%r8], [%r8+40], %rd7, %r9, %p5;"]
     out, launched = run(kernel("\n".join(lines), size=image.size), image, before)
     product = np.concatenate([A.astype(int) @ B[:, :32], other.astype(int) @ B[:, 32:]], axis=1)
-    assert launched.exact
+    assert not launched.uncertain
     assert (t.d.unpack(out[:, :32]) == product).all()
     before[64:, 40:48] = t.a.pack(A)[64:]
     lines[-1] = f"mov.b64 %rd8, {mask.word:#x}; {t.ptx} [%r8], [%r8+40], %rd7, %r9, %p5, %rd8;"

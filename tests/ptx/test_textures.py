@@ -55,7 +55,7 @@ def test_a_texture_is_sampled_and_the_run_is_exact(engine):
     out = np.zeros(32, np.float32)
     found = run(SAMPLE, wf.ptx.Texture(np.arange(10, 26, dtype=np.float32)), out)
     assert np.array_equal(out, np.minimum(np.arange(32), 15) + 10)
-    assert found.exact
+    assert not found.uncertain
     assert found.evidence["tex.1d.v4.f32.f32"].level == "hardware"
     assert found.engine == engine
     assert found.counts.read["texture"] == 128
@@ -63,29 +63,29 @@ def test_a_texture_is_sampled_and_the_run_is_exact(engine):
 
 def test_another_architecture_is_not_proved_by_an_h200():
     found = run(SAMPLE, wf.ptx.Texture(np.arange(16, dtype=np.float32)), np.zeros(32, np.float32), arch="sm_80")
-    assert not found.exact
-    assert "tex.1d.v4.f32.f32" in found.inexact
+    assert found.uncertain
+    assert "tex.1d.v4.f32.f32" in found.inexact_opcodes
 
 
-@pytest.mark.parametrize(("depth", "is_exact"), [(2049, True), (2050, False), (3000, True)])
-def test_coordinates_of_long_volumes(depth, is_exact):
+@pytest.mark.parametrize(("depth", "is_uncertain"), [(2049, False), (2050, True), (3000, False)])
+def test_coordinates_of_long_volumes(depth, is_uncertain):
     body = f"tex.3d.v4.f32.f32 {{%f4, %f5, %f6, %f7}}, [%d1, {{%f0, %f0, %f0, %f0}}];\n{STORE}"
     texture = wf.ptx.Texture(np.zeros((depth, 2, 2), np.float32), normalized=True)
-    assert run(body, texture, np.zeros(32, np.float32)).exact == is_exact
+    assert bool(run(body, texture, np.zeros(32, np.float32)).uncertain) == is_uncertain
 
 
 def test_a_surface_changes_in_place():
     values = np.arange(16, dtype=np.uint32)
     body = "shl.b32 %r1, %r0, 2;\nsust.b.1d.b32.zero [%d1, {%r1}], {%r0};\nsured.b.add.1d.u32.clamp [%d1, {%r1}], 1;"
-    assert run(body, wf.ptx.Surface(values)).exact
+    assert not run(body, wf.ptx.Surface(values)).uncertain
     assert np.array_equal(values, [*range(1, 16), 15 + 17])
 
 
-def test_two_threads_that_store_different_values_at_one_element_are_not_exact():
+def test_two_threads_that_store_different_values_at_one_element_are_uncertain():
     values = np.zeros(4, np.uint32)
     body = "and.b32 %r1, %r0, 12;\nsust.b.1d.b32.trap [%d1, {%r1}], {%r0};"
-    assert run(body, wf.ptx.Surface(values)).inexact == ["sust.b.1d.b32.trap"]
-    assert run(body.replace("{%r0}", "{%r1}"), wf.ptx.Surface(values)).exact
+    assert run(body, wf.ptx.Surface(values)).inexact_opcodes == ["sust.b.1d.b32.trap"]
+    assert not run(body.replace("{%r0}", "{%r1}"), wf.ptx.Surface(values)).uncertain
 
 
 def test_a_launch_does_not_see_what_it_stores_into_a_texture():

@@ -11,7 +11,7 @@ import pytest
 from oracle.toolkit import find_ptxas
 from tools.fuzz import fixed_set, jobs, matrix_probe, probe
 from tools.fuzz.assembler import assemble
-from tools.fuzz.campaign import CALLED_EXACT, Tally, readable
+from tools.fuzz.campaign import CALLED_CERTAIN, Tally, readable
 from tools.fuzz.coverage import missing, rows_of
 from tools.fuzz.emulation import data_of, emulate, launch
 from tools.fuzz.generate import generate
@@ -96,9 +96,9 @@ def test_a_kernel_that_differs_is_explained(wrong_device):
     tally = Tally()
     for seed in range(40, 80):  # few kernels have a min, on values that differ, and nothing that is not exact
         tally.add(jobs.compare(seed, 200))
-        if tally.seeds[CALLED_EXACT]:
+        if tally.seeds[CALLED_CERTAIN]:
             break
-    wrong = tally.seeds[CALLED_EXACT]
+    wrong = tally.seeds[CALLED_CERTAIN]
     traced = [jobs.trace(seed, 200) for seed in wrong]
     assert len(traced) == 1
     for one in traced:
@@ -106,7 +106,7 @@ def test_a_kernel_that_differs_is_explained(wrong_device):
         assert one["key"].startswith("min.")
         assert one["here"] != one["gpu"]
         assert {one["here"], one["gpu"]} & {*one["operands"].values(), *re.findall("0x[0-9a-f]+", one["statement"])}
-    assert f"{len(wrong):>12,}  {CALLED_EXACT}" in readable(tally, {"groups": {one["key"]: traced}}, [])
+    assert f"{len(wrong):>12,}  {CALLED_CERTAIN}" in readable(tally, {"groups": {one["key"]: traced}}, [])
 
 
 def test_what_a_difference_does_not_need_is_left_out():

@@ -9,8 +9,8 @@
     python -m tools.fuzz keep FOLDER                      make what `run --keep N` chose the fixed set of the tests
 
 A seed and a size make a kernel, always the same. `run` writes counts, causes and the coverage of the opcode rows to
-fuzz.json and fuzz.md, and every kernel that differs to differing.zip; what differs although the machine calls it exact
-makes the exit status 1.
+fuzz.json and fuzz.md, and every kernel that differs to differing.zip. The exit status is 1 if a kernel differs and none
+of its lines is uncertain.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tools.arguments import make_parser
 from tools.fuzz import fixed_set
 from tools.fuzz.assembler import assemble
 from tools.fuzz.campaign import (
-    CALLED_EXACT,
+    CALLED_CERTAIN,
     KINDS,
     compare_all,
     compare_engines,
@@ -63,18 +63,18 @@ def run(arguments: Namespace) -> int:
     if arguments.engines:
         compare_engines(tally, seeds[:: arguments.engines], arguments.size, arguments.workers, arguments.seconds)
     write_report(arguments.out, tally, {}, arguments.size)
-    wrong = sorted(tally.seeds[CALLED_EXACT])
+    wrong = sorted(tally.seeds[CALLED_CERTAIN])
     causes = explain(wrong, arguments.size, arguments.workers, arguments.explain) if wrong else {}
     tally.counts["seconds with causes"] = round(time.monotonic() - began)
     print(write_report(arguments.out, tally, causes, arguments.size))
-    return int(bool(tally.counts[CALLED_EXACT]))
+    return int(bool(tally.counts[CALLED_CERTAIN]))
 
 
 def report(arguments: Namespace) -> int:
     """Write the report of the answers that a run left."""
     tally = read_answers(arguments.folder)
     print(write_report(arguments.folder, tally, {}, arguments.size))
-    return int(bool(tally.counts[CALLED_EXACT]))
+    return int(bool(tally.counts[CALLED_CERTAIN]))
 
 
 def probe(arguments: Namespace) -> int:
@@ -83,12 +83,12 @@ def probe(arguments: Namespace) -> int:
     arguments.out.mkdir(parents=True, exist_ok=True)
     (arguments.out / "probes.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
     for item in found["differences"]:
-        known = "called exact" if item["exact"] else "not exact"
+        known = "called certain" if item["certain"] else "uncertain"
         where = f"{known} {item['target']} {item['context']}"
         print(f"{where}: {item['text']} {item['operands']} gpu {item['gpu']} here {item['here']}")
-    wrong = sum(item["exact"] for item in found["differences"])
+    wrong = sum(item["certain"] for item in found["differences"])
     print(
-        f"{found['probes']} probes, {len(found['differences'])} differ, of which {wrong} are called exact;"
+        f"{found['probes']} probes, {len(found['differences'])} differ, {wrong} of them called certain;"
         f" {len(found['failed'])} modules failed"
     )
     return int(bool(wrong))

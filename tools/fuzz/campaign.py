@@ -36,7 +36,7 @@ KINDS: dict[str, tuple[str, Callable[[str], Sequence[object]], int]] = {
 }
 """Kinds of probes: the job that runs some, the list of all, and how many are in a module."""
 ANSWERS = "answers.jsonl"
-CALLED_EXACT = "DIFFERS AND CALLED EXACT"
+CALLED_CERTAIN = "DIFFERS AND CALLED CERTAIN"
 TWO_NANS = "different NaNs"  # how the reason begins that no compiler's rule can take away
 
 
@@ -51,7 +51,7 @@ class Tally:
     examples: dict[str, str] = field(default_factory=dict)
     differing: dict[int, dict[str, Any]] = field(default_factory=dict)
     kept: list[dict[str, Any]] = field(default_factory=list)  # from which the fixed set is chosen
-    digests: dict[int, list[Any]] = field(default_factory=dict)  # by seed: of what the GPU left, exact, reasons
+    digests: dict[int, list[Any]] = field(default_factory=dict)  # by seed: of what the GPU left, certain, reasons
 
     def add(self, answer: dict[str, Any]) -> None:
         """Count an answer."""
@@ -64,10 +64,10 @@ class Tally:
         self.counts[state] += 1
         if answer["state"] in {"equal", "differs"}:
             self.rows.update(answer["rows"])
-            self.digests[answer["seed"]] = [answer.get("digest"), answer["exact"], answer["reasons"]]
+            self.digests[answer["seed"]] = [answer.get("digest"), answer["certain"], answer["reasons"]]
             if not any(reason.startswith(TWO_NANS) for reason in answer["reasons"]):
                 self.counts["compared, without two NaNs in an f64 operation"] += 1
-        if not answer.get("exact", True):
+        if not answer.get("certain", True):
             self.reasons.update(answer["reasons"])
         if not state.startswith("equal"):
             self.seeds[state].append(answer["seed"])
@@ -81,9 +81,9 @@ class Tally:
 def verdict(answer: dict[str, Any]) -> str:
     """In which of the report's lines a kernel is counted."""
     if answer["state"] == "equal":
-        return "equal and exact" if answer["exact"] else "equal but not exact"
+        return "equal and certain" if answer["certain"] else "equal but uncertain"
     if answer["state"] == "differs":
-        return CALLED_EXACT if answer["exact"] else "differs and not exact"
+        return CALLED_CERTAIN if answer["certain"] else "differs and uncertain"
     return str(answer["state"])
 
 
@@ -211,7 +211,7 @@ def readable(tally: Tally, causes: dict[str, Any], lacking: list[str]) -> str:
         ]
     lines += [
         "",
-        "Why runs are not exact:",
+        "Why results are uncertain:",
         *(f"{count:>8}  {reason}" for reason, count in tally.reasons.most_common()),
     ]
     lines += ["", "What differs first:"]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tools.fuzz.inputs import random_bytes
 from tools.fuzz.kernel import BLOB_BYTES, IN_BYTES, TRACED
-from warpfrag.errors import CompilerDeparture
 from warpfrag.ptx.launch.kernel import load
 
 if TYPE_CHECKING:
@@ -62,10 +60,8 @@ def emulate(
 
 
 def launch(text: str, grid: int, block: int, arguments: list[Any], **options: Any) -> Run:  # noqa: ANN401 (those of launch)
-    """Launch the kernel of a module; that ptxas departs from the manual is no news here."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CompilerDeparture)
-        return load(text)["k"].launch(grid, block, arguments, arch=ARCH, **options)
+    """Launch the kernel of a module."""
+    return load(text)["k"].launch(grid, block, arguments, arch=ARCH, **options)
 
 
 def blank_trace(kernel: Kernel) -> NDArray[np.uint8]:

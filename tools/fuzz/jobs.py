@@ -40,8 +40,8 @@ ENGINES: tuple[Engine, ...] = ("reference", "compiled")
 
 
 def reasons_of(run: Run) -> list[str]:
-    """Why a run is not exact."""
-    return sorted({*run.inexact, *(line.reason for line in run.inexact_lines)})
+    """Return why the results of a run are uncertain."""
+    return sorted({*run.inexact_opcodes, *(line.reason for line in run.inexact_lines)})
 
 
 def run_on_gpu(kernel: Kernel, text: str, *, traced: bool = False) -> list[NDArray[np.uint8]]:
@@ -65,7 +65,11 @@ def compare(seed: int, size: int, *, on_gpu: bool = True, keeps: bool = False) -
     }  # fmt: skip
     try:
         here, run = emulate(text, kernel, data)
-        answer |= {"exact": run.exact, "reasons": reasons_of(run), "warp_instructions": run.counts.instructions}
+        answer |= {
+            "certain": not run.uncertain,
+            "reasons": reasons_of(run),
+            "warp_instructions": run.counts.instructions,
+        }
     except WarpfragError as error:
         return answer | {"state": "refused by the machine", "why": str(error)[:300]}
     except Exception as error:  # noqa: BLE001 (whatever the machine raises is a finding)
@@ -114,7 +118,7 @@ def make_small(seed: int, size: int, seconds: float) -> Answer:
         text = kernel.text(without)
         here, run = emulate(text, kernel, data)
         there = run_on_gpu(kernel, text)
-        return run.exact and any(not np.array_equal(a, b) for a, b in zip(here, there, strict=True))
+        return not run.uncertain and any(not np.array_equal(a, b) for a, b in zip(here, there, strict=True))
 
     left = shrink(kernel, differs, seconds)
     return {"seed": seed, "left": left}

@@ -120,14 +120,14 @@ def compare_matrix_probes(target: str, first: int, *, on_gpu: bool = True) -> di
         return answer
     left = device().run(text, 1, THREADS, [given, blank])[1]
     here, there = (side.view(np.uint32).reshape(THREADS, len(texts), -1) for side in (arrays[1], left))
-    doubted = {item.line for item in run.inexact_lines}
+    uncertain = {item.line for item in run.inexact_lines}
     for number, (statement, line) in enumerate(texts):
         wrong = here[:, number] != there[:, number]
         if wrong.any():
             thread = int(np.argmax(wrong.any(axis=1)))
             answer["differences"].append({
                 "text": statement, "context": matrix_probes(target)[first + number].context, "operands": {},
-                "exact": line not in doubted, "threads": int(wrong.any(axis=1).sum()), "thread": thread,
+                "certain": line not in uncertain, "threads": int(wrong.any(axis=1).sum()), "thread": thread,
                 "words": [int(count) for count in wrong.sum(axis=0)],
                 "here": [hex(int(word)) for word in here[thread, number]],
                 "gpu": [hex(int(word)) for word in there[thread, number]],

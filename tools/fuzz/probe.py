@@ -164,13 +164,14 @@ def compare_probes(target: str, first: int, *, on_gpu: bool = True) -> dict[str,
     left = device().run(text, 1, THREADS, [given, blank])[1]
     here, there = (side.view(np.uint64).reshape(THREADS, len(written), 2) for side in (arrays[1], left))
     words = given.view(np.uint64).reshape(THREADS, -1)
-    doubted = {item.line for item in run.inexact_lines}
+    uncertain = {item.line for item in run.inexact_lines}
     for number, probe in enumerate(written):
         wrong = np.nonzero((here[:, number] != there[:, number]).any(axis=1))[0]
         if len(wrong):
             thread = int(wrong[0])
             answer["differences"].append({
-                "text": probe.text, "context": probe.context, "threads": len(wrong), "exact": probe.line not in doubted,
+                "text": probe.text, "context": probe.context, "threads": len(wrong),
+                "certain": probe.line not in uncertain,
                 "operands": {register: hex(int(words[thread, place // 8])) for register, place in probe.places},
                 "here": [hex(int(word)) for word in here[thread, number]],
                 "gpu": [hex(int(word)) for word in there[thread, number]],

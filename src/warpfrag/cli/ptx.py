@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import warnings
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
@@ -26,7 +25,7 @@ from warpfrag.cli.support.output import (
     print_table,
 )
 from warpfrag.cli.support.verbs import verb
-from warpfrag.errors import CompilerDeparture, InvalidOperand, UnusableFile, quote
+from warpfrag.errors import InvalidOperand, UnusableFile, quote
 from warpfrag.ptx.interpreter.kernel_findings import CHECKS
 
 if TYPE_CHECKING:
@@ -281,10 +280,7 @@ def _info(module: Module, entry: str | None, arch: str | None, *, as_json: bool)
     from warpfrag.ptx.launch.evidence import default_arch, opcode_evidence
 
     arch = arch or default_arch(module.target)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CompilerDeparture)  # they are listed below
-        kernels = [module[name] for name in ([entry] if entry else module)]
+    kernels = [module[name] for name in ([entry] if entry else module)]
     if as_json:
         print_json(
             "ptx",
@@ -323,7 +319,6 @@ def _info(module: Module, entry: str | None, arch: str | None, *, as_json: bool)
         known = opcode_evidence(kernel.program, arch)
         print_table(["opcode", "known"], [[name, evidence.level] for name, evidence in sorted(known.items())])
         print_notes(evidence.detail for evidence in known.values() if evidence.level == "not modelled")
-        print_notes(f"line {item.line}: {item.text} (ptxas {', '.join(item.versions)})" for item in kernel.warnings)
 
 
 def _variable_facts(name: str, variable: ModuleVariable) -> dict[str, object]:
@@ -355,7 +350,6 @@ def _facts(kernel: Kernel, arch: str) -> dict[str, object]:
         "cluster": kernel.cluster,
         "tensor_maps": kernel.tensor_maps,
         "opcodes": _evidence_json(opcode_evidence(kernel.program, arch)),
-        "warnings": [asdict(item) for item in kernel.warnings],
     }
 
 
@@ -449,7 +443,9 @@ def _report(kernel: Kernel, run: Run, arrays: dict[str, np.ndarray[Any, Any]], *
                 "action": "run",
                 "entry": kernel.name,
                 "arch": run.arch,
+                "basis": run.basis,
                 "exact": run.exact,
+                "inexact": list(run.inexact),
                 "instructions": run.counts.instructions,
                 "evidence": _evidence_json(run.evidence),
                 "counts": asdict(run.counts),
@@ -465,8 +461,7 @@ def _report(kernel: Kernel, run: Run, arrays: dict[str, np.ndarray[Any, Any]], *
         return
     if run.printed:
         echo(run.printed.removesuffix("\n"))
-    exact = "exact" if run.exact else "not exact"
-    echo(f"{kernel.readable_name}: {run.counts.instructions} warp instructions, {exact} on {run.arch}")
+    echo(f"{kernel.readable_name}: {run.counts.instructions} warp instructions, PTX semantics for {run.arch}")
     print_table(
         ["opcode", "times", "known"],
         [
@@ -487,7 +482,7 @@ def _report(kernel: Kernel, run: Run, arrays: dict[str, np.ndarray[Any, Any]], *
         )
     print_notes(f"{name}: {entry.detail}" for name, entry in run.evidence.items() if entry.level == "approximate")
     for item in run.inexact_lines:
-        echo(f"not exact, line {item.line}: {item.reason}")
+        echo(f"uncertain, line {item.line}: {item.reason}")
     for finding in run.findings:
         echo(str(finding))
     for reason in run.unjudged:

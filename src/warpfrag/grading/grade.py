@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-import warnings
 from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.errors import CompilerDeparture, InvalidOperand, UnusableFile, WarpfragError, quote
+from warpfrag.errors import InvalidOperand, UnusableFile, WarpfragError, quote
 from warpfrag.files import read_bytes
 from warpfrag.grading.expressions import dtype_of, evaluate
 from warpfrag.layout.frozen import frozen_dataclass
@@ -101,9 +100,7 @@ def grade(test: KernelTest, *, trust: bool) -> Grade:
     if test.needs_trust and not trust:
         return Grade(test.name, passed=False, reason=f"{test.needs_trust}: it is run only with --trust")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CompilerDeparture)
-            result = _graded(test)
+        result = _graded(test)
     except (WarpfragError, MemoryError) as error:
         reason = "there is not enough memory" if isinstance(error, MemoryError) else str(error)
         result = Grade(test.name, passed=False, reason=reason)
@@ -121,7 +118,7 @@ def _graded(test: KernelTest) -> Grade:
         _unwritten(test, arguments, launch)
         or _differences(test, arguments.names, before, expected)
         or (f"findings: {run.findings[0]}" if run.findings else "")
-        or ("a GPU may give other bits: " + _doubts(run) if test.exact and not run.exact else "")
+        or ("a GPU may give other bits: " + "; ".join(run.uncertain[:3]) if test.exact and run.uncertain else "")
     )
     return Grade(
         test.name,
@@ -134,10 +131,6 @@ def _graded(test: KernelTest) -> Grade:
         verdict=run.verdict,
         printed=run.printed,
     )
-
-
-def _doubts(run: Run) -> str:
-    return ", ".join([*run.inexact, *(f"line {item.line}: {item.reason}" for item in run.inexact_lines)][:3])
 
 
 def _expected(test: KernelTest, inputs: Mapping[str, object]) -> dict[str, tuple[Any, Expectation]]:

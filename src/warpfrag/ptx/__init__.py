@@ -22,8 +22,8 @@
     >>> run = wf.ptx.load(text)["twice"].launch(grid=1, block=4, args=[out])
     >>> out
     array([0, 2, 4, 6], dtype=uint32)
-    >>> run.exact
-    True
+    >>> run.basis, run.exact
+    ('ptx', False)
 
 Top down: `launch` takes arguments, shares blocks out and is the public face; `debugger` runs a launch step by step.
 `checks` search for mistakes while the interpreter runs. `compiler` runs steps as machine code, `interpreter` the same
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from warpfrag.ptx.launch.kernel import Kernel, Module, link, load
     from warpfrag.ptx.launch.nvcc import compile_cuda as compile  # noqa: A004 (wf.ptx.compile reads as it should)
     from warpfrag.ptx.launch.profile import LineProfile, Profile
-    from warpfrag.ptx.launch.run import DepartedLine, InexactLine, Run
+    from warpfrag.ptx.launch.run import InexactLine, Run
     from warpfrag.ptx.launch.symbols import Symbols
     from warpfrag.ptx.launch.tensor_map import TensorMap
     from warpfrag.ptx.reader.source_lines import SourceLine
@@ -64,7 +64,6 @@ __all__ = [
     "Comparison",
     "CompilationFailed",
     "Debugger",
-    "DepartedLine",
     "DeviceArray",
     "Exploration",
     "Fault",
@@ -111,7 +110,7 @@ HOMES = {
     "warpfrag.ptx.launch.kernel": ("Kernel", "Module", "link", "load"),
     "warpfrag.ptx.launch.nvcc": ("compile",),
     "warpfrag.ptx.launch.profile": ("LineProfile", "Profile"),
-    "warpfrag.ptx.launch.run": ("DepartedLine", "InexactLine", "Run"),
+    "warpfrag.ptx.launch.run": ("InexactLine", "Run"),
     "warpfrag.ptx.launch.symbols": ("Symbols",),
     "warpfrag.ptx.launch.tensor_map": ("TensorMap",),
     "warpfrag.ptx.reader.source_lines": ("SourceLine",),

@@ -3,7 +3,7 @@
     import warpfrag.triton
 
     run = warpfrag.triton.run(add_kernel, target="sm_90a")[(4,)](x, y, out, n, BLOCK=1024)
-    run.exact, run.source_counts
+    run.inexact, run.source_counts
 
 Arguments are numpy arrays or tensors of PyTorch in the memory of the host, and change in place. Constexprs, defaults,
 `@triton.heuristics` and `@triton.autotune` (its first configuration, or the one you name) work as on a GPU, because it
@@ -11,7 +11,7 @@ is Triton that binds the arguments and compiles: `emulate` only takes the place 
 
     with warpfrag.triton.emulate(target="sm_80") as session:
         test_softmax()  # unchanged: every launch inside runs here
-    exact = all(launch.run.exact for launch in session.launches)
+    findings = [finding for launch in session.launches for finding in launch.run.findings]
 
 Tests of pytest get the same from `-p warpfrag.triton.pytest_plugin`. It needs the extra `triton`.
 """

@@ -8,7 +8,6 @@ installed into Triton for longer than a session lasts.
 from __future__ import annotations
 
 import re
-import warnings
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,7 +19,7 @@ except ImportError as error:  # pragma: no cover (tests of this package need tri
     msg = "warpfrag.triton needs Triton: pip install 'warpfrag[triton]'"
     raise ImportError(msg) from error
 
-from warpfrag.errors import CompilerDeparture, InvalidOperand, PtxError, quote
+from warpfrag.errors import InvalidOperand, PtxError, quote
 from warpfrag.isa.targets import targets
 from warpfrag.ptx.launch.cooperative import MULTIPROCESSORS
 from warpfrag.ptx.launch.kernel import Kernel, load
@@ -144,10 +143,7 @@ class MachineDriver(DriverBase):
     def _load(name: str, binary: bytes, _shared: int, _device: object) -> tuple[None, LoadedKernel, int, int, int]:
         """The kernel of a binary, which is PTX here; without a handle that would have to be unloaded."""
         text = binary.decode()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CompilerDeparture)  # nobody wrote this PTX by hand
-            kernel = load(text)[name]
-        return None, LoadedKernel(kernel, text), REGISTERS, 0, 1024
+        return None, LoadedKernel(load(text)[name], text), REGISTERS, 0, 1024
 
 
 class LoadedKernel:

@@ -5,9 +5,9 @@ memory of the host, from the moment test files are imported. The fixture `triton
 
     def test_add(triton_session):
         ...
-        inexact = [launch for launch in triton_session.launches if not launch.run.exact]
+        uncertain = [launch for launch in triton_session.launches if launch.run.inexact_lines]
 
-The last lines of a run say how many launches there were, and how many of them a GPU would repeat bit by bit.
+The last lines of a run say how many launches and findings there were.
 """
 
 from __future__ import annotations
@@ -61,11 +61,9 @@ def triton_session(request: pytest.FixtureRequest) -> Iterator[Session]:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Say what ran here."""
     session = config.stash[SESSION]
-    exact = sum(launch.run.exact for launch in session.launches)
     findings = sum(len(launch.run.findings) for launch in session.launches)
     terminalreporter.write_line(
-        f"warpfrag: {len(session.launches)} launches of Triton kernels on {session.target}, {exact} exact, "
-        f"{findings} findings"
+        f"warpfrag: {len(session.launches)} launches of Triton kernels on {session.target}, {findings} findings"
     )
 
 

@@ -127,7 +127,7 @@ class UnwrittenCheck(StepObserver):
             return result if result.any() else None
         if self.is_clean:
             return None
-        if isinstance(action, actions.MemoryStore) and action.converts is None:
+        if isinstance(action, actions.MemoryStore):
             columns = [self.mask_of(item).reshape(-1)[threads] for item in items_of(step.sources[1])]
             if not any(column.any() for column in columns):
                 return None

@@ -196,21 +196,21 @@ class WarpCode:
                 raise UnsupportedStep
         results = None
         if action.fused is not None:
-            if action.fused[0] == "mul":
+            if action.fused.opcode == "mul":
                 results = lower_contracted(self.ir, attributes, operands, action.fused[1:])
         elif attributes.opcode == "lop3":
             results = lower_lop3(self.ir, attributes, operands, *immediates)
         elif attributes.opcode in LOWERINGS:
             results = LOWERINGS[attributes.opcode](self.ir, attributes, operands)
-        if results is None or action.replaces or action.alternative is not None:
+        if results is None:
             raise UnsupportedStep
-        if action.nan_choice is not None:
-            results = (self.choose_nan(at, results[0], operands, action.nan_choice, active),)
+        if action.nan_order:
+            results = (self.choose_nan(at, results[0], operands, action.nan_order, active),)
         for target, value, kind in zip(step.results, results, action.results, strict=False):
             self.write(target, value, active, kind if action.extends else None)
 
     def choose_nan(
-        self, at: int, result: Value, operands: list[Value], choice: actions.NanChoice, active: Value | None
+        self, at: int, result: Value, operands: list[Value], order: tuple[int, ...], active: Value | None
     ) -> Value:
         """The result of f64 with an operand's NaN, if any lane has a NaN; and the cause, if it might be another."""
         ir = self.ir
@@ -218,12 +218,11 @@ class WarpCode:
         nan = ir.append_basic_block("nan")
         ir.cbranch(ir.any(is_nan(ir, result)), nan, after).set_weights(UNLIKELY)
         ir.position_at_end(nan)
-        chosen, differs = choose_nan(ir, result, operands, choice.order)
-        if not choice.is_fixed:
-            here = ir.and_(self.mask_of(active), ir.lane_mask(differs))
-            with ir.if_then(ir.icmp("ne", here, 0)):
-                place = ir.at(ir.element(self.context, ctx.STEP_CAUSES, POINTER), at, I8)
-                ir.store(ir.or_(ir.load(place, typ=I8), int(InexactCause.NAN_OPERANDS)), place)
+        chosen, differs = choose_nan(ir, result, operands, order)
+        here = ir.and_(self.mask_of(active), ir.lane_mask(differs))
+        with ir.if_then(ir.icmp("ne", here, 0)):
+            place = ir.at(ir.element(self.context, ctx.STEP_CAUSES, POINTER), at, I8)
+            ir.store(ir.or_(ir.load(place, typ=I8), int(InexactCause.NAN_OPERANDS)), place)
         last = ir.block
         ir.branch(after)
         ir.position_at_end(after)
@@ -272,8 +271,6 @@ class WarpCode:
     ) -> None:
         """ld and st: a helper moves the data, or answers that an access is a fault."""
         kind, space = action.type, action.space
-        if isinstance(action, actions.MemoryStore) and action.converts:
-            raise UnsupportedStep
         if space == "cluster" or (space == "generic" and self.layout.maps_addresses):
             raise UnsupportedStep
         if kind.bits not in WIDTHS or kind.bits == 1 or kind.bits * action.count > MAX_ACCESS_BITS:

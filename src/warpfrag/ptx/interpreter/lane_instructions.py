@@ -29,14 +29,10 @@ def run_lane_op(state: WarpState, step: DecodedInstruction, action: actions.Lane
         elif isinstance(operand, Immediate):
             args.append(operand.code(None))
     values = action.function(*args)
-    if action.nan_choice is not None and isinstance(values, np.ndarray):
-        values, doubtful = choose_nan(values, [np.asarray(arg) for arg in args], action.nan_choice.order)
-        if doubtful is not None and not action.nan_choice.is_fixed and (doubtful & group.mask).any():
+    if action.nan_order and isinstance(values, np.ndarray):
+        values, differs = choose_nan(values, [np.asarray(arg) for arg in args], action.nan_order)
+        if differs is not None and (differs & group.mask).any():
             state.tally.causes[state.memory.step] |= InexactCause.NAN_OPERANDS
-    if action.alternative is not None:
-        pairs = zip(as_tuple(values), as_tuple(action.alternative.function(*args)), strict=False)
-        if any(((value != other) & group.mask).any() for value, other in pairs):
-            state.tally.causes[state.memory.step] |= InexactCause.COMPILER
     write_results(step, group, values, action)
 
 
@@ -126,11 +122,7 @@ def run_load(state: WarpState, step: DecodedInstruction, action: actions.MemoryL
 def run_store(state: WarpState, step: DecodedInstruction, action: actions.MemoryStore, group: LaneGroup) -> None:
     """st: each lane writes one or more elements."""
     items = items_of(step.sources[1])
-    if action.converts is None:
-        codes = np.stack([group.values(item, action.type) for item in items], axis=1)
-    else:
-        kind, convert = action.converts
-        codes = np.stack([convert(group.values(item, kind)) for item in items], axis=1)
+    codes = np.stack([group.values(item, action.type) for item in items], axis=1)
     state.progress += state.memory.store(action.space, group.addresses(step.sources[0]), codes, group.owners)
 
 
@@ -142,8 +134,6 @@ def run_atomic(state: WarpState, step: DecodedInstruction, action: actions.Atomi
         np.stack([group.values(item, kind) for item in items_of(operand)], axis=1)
         for operand in step.sources[1 : 3 if action.name == "cas" else 2]
     ]
-    if action.merges is not None:
-        operands = [action.merges(operands[0], group.values(step.sources[2], B64)[:, None])]
     with state.memory.lock:
         old = exchange(state, action, addresses, owners, operands)
     state.progress += 1
@@ -184,7 +174,7 @@ def exchange(
         if action.space == "generic" and action.in_window is not None and is_in_window(addresses[which[0]]):
             update = action.in_window
         if kind.element == "f64" and (action.space == "shared" or update is action.in_window):
-            doubt_sums(state, cells, index, operands[0][which][:, 0])
+            note_nan_sums(state, cells, index, operands[0][which][:, 0])
         if len(np.unique(index)) == len(index):  # no two at one address: all at once
             at = index[:, None] + np.arange(action.count)
             old[which] = cells[at]
@@ -197,8 +187,8 @@ def exchange(
     return old
 
 
-def doubt_sums(state: WarpState, cells: Codes, index: Codes, operands: Codes) -> None:
-    """Sums of f64 by a loop around cas have an order of operands too: doubtful where different NaNs meet."""
+def note_nan_sums(state: WarpState, cells: Codes, index: Codes, operands: Codes) -> None:
+    """Note f64 sums by a loop around cas that meet different NaNs: their operand order is not known."""
     nan = is_nan(operands, "f64")
     if nan.any() and (nan & is_nan(cells[index], "f64") & ((operands | QUIET) != (cells[index] | QUIET))).any():
         state.tally.causes[state.memory.step] |= InexactCause.NAN_OPERANDS

@@ -458,7 +458,7 @@ def _multiply(memories: TensorMemories, step: DecodedInstruction, spelling: Tens
     if not plan.rule.is_sparse:
         taken = [_expanded(part) for part in taken]
     if reason:
-        state.tally.doubt(state.memory.step, f"{reason}; computed as the nearest published product")
+        state.tally.note_uncertain(state.memory.step, f"{reason}; computed as the nearest published product")
     if all(
         np.array_equal(part[role], taken[0][role]) for part in taken[1:] for role in ("a", "columns") if role in part
     ):

@@ -80,11 +80,11 @@ class LaunchTally:
     is_stopped: bool = False  # by an interrupt, from another thread
     printed: list[str] = field(default_factory=list)
     printed_characters: int = 0
-    doubts: dict[int, dict[str, None]] = field(default_factory=dict)  # reasons that depend on values, by step
+    uncertain: dict[int, dict[str, None]] = field(default_factory=dict)  # reasons that depend on values, by step
 
-    def doubt(self, step: int, reason: str) -> None:
+    def note_uncertain(self, step: int, reason: str) -> None:
         """Note why the result of a step may differ from a GPU's."""
-        self.doubts.setdefault(step, {})[reason] = None
+        self.uncertain.setdefault(step, {})[reason] = None
 
     def join(self, other: LaunchTally) -> None:
         """Add the counts of other blocks."""
@@ -93,8 +93,8 @@ class LaunchTally:
         self.inexact |= other.inexact
         self.total += other.total
         self.printed += other.printed
-        for step, reasons in other.doubts.items():
-            self.doubts.setdefault(step, {}).update(reasons)
+        for step, reasons in other.uncertain.items():
+            self.uncertain.setdefault(step, {}).update(reasons)
         self.printed_characters += other.printed_characters
 
 

@@ -1,8 +1,7 @@
-"""How well it is known what a kernel does, on one architecture: opcode by opcode, and line by line.
+"""Evidence for each opcode and line of a kernel, on one architecture.
 
-A launch is for one architecture (`launch_arch`). What a GPU was compared with counts only for the architecture of that
-GPU; what the ISA specifies holds everywhere. What the assembler makes of unqualified products and sums was read from
-its code for sm_90 (`lowering.contraction`): for any other architecture such a sum is a line whose result is in doubt.
+A launch is for one architecture (`launch_arch`). A comparison with a GPU counts only for the architecture of that GPU;
+what the ISA specifies holds everywhere.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from warpfrag.isa.legality import able_architectures
 from warpfrag.isa.operands import operands
 from warpfrag.isa.targets import read_target, targets
 from warpfrag.isa.tcgen05_forms import rows_of, typed
-from warpfrag.ptx.lowering.contraction import sums_of_products
 from warpfrag.ptx.opcodes.hardware_evidence import compared
 from warpfrag.ptx.program.actions import AsyncCopy, MatrixOp, Refused, TensorThreadOp
 from warpfrag.ptx.program.inexact import MEASURED_ON, InexactCause
@@ -28,9 +26,8 @@ if TYPE_CHECKING:
     from warpfrag.ptx.program.program import DecodedInstruction, Program
 
 MEASURED_ADDRESSES = 64  # bits
-MEASURED = "sm_90"  # whose special function unit the tables hold, and for which contraction was read from ptxas 13.0
+MEASURED = "sm_90"  # whose special function unit the tables hold
 WRITTEN_TARGET = re.compile(r"sm_([0-9]+)([0-9])([af]?)", re.ASCII)
-CONTRACTION = "ptxas may fuse this sum with a product: fused as ptxas 13.0 does for sm_90, which says nothing about {}"
 
 
 def runs_on(target: str, arch: str) -> bool:
@@ -61,7 +58,7 @@ def launch_arch(target: str, arch: str | None) -> str:
 
 
 def launch_evidence(program: Program, arch: str, address_size: int) -> dict[str, Evidence]:
-    """What makes a launch as a whole inexact: no GPU of the architecture would run the module, or none was asked."""
+    """Return why a whole launch is not modelled: no GPU of the architecture runs the module, or none was asked."""
     known = {}
     if not runs_on(program.target, arch):
         known[f".target {program.target}"] = Evidence("not modelled", f"no GPU runs a module for it as {arch}")
@@ -71,15 +68,8 @@ def launch_evidence(program: Program, arch: str, address_size: int) -> dict[str,
     return known
 
 
-def step_doubts(program: Program, arch: str) -> dict[int, str]:
-    """The steps that an assembler may change for an architecture, and the reason, by their place."""
-    if _arithmetic_of(arch) == MEASURED or program.is_debug:
-        return {}
-    return dict.fromkeys(sums_of_products(program.steps), CONTRACTION.format(arch))
-
-
 def causes_of(step: DecodedInstruction, bits: int, arch: str) -> list[InexactCause]:
-    """The causes for doubt that a step had while it ran, on an architecture."""
+    """Return the causes of uncertainty that an instruction had while it ran, on an architecture."""
     if not bits:
         return []
     causes = InexactCause(bits)
@@ -119,7 +109,7 @@ def step_evidence(step: DecodedInstruction, arch: str) -> Evidence:
 
 
 def _tensor_evidence(spelling: TensorSpelling, arch: str) -> Evidence:
-    """A product of tcgen05 has its types in a register: it is known as its kind is; its line has the doubts."""
+    """A product of tcgen05 has its types in a register: it is known as its .kind is."""
     row = rows_of(spelling)[0]
     known, _ = nearest_plan(typed(spelling, row, row.m[0], row.n[0], row.a[0], row.b[0]), arch)
     return Evidence(known.level, known.source, 0, known.machine, known.native, AUTHORITIES[known.level])
@@ -140,7 +130,7 @@ def _row_evidence(step: DecodedInstruction, row: OpcodeRow, arch: str) -> Eviden
     """How well a row of the opcode table is known."""
     detail = row.source
     if row.may_contract:
-        detail += "; an assembler may fuse an unqualified mul and add: done as ptxas 13.0 does for sm_90"
+        detail += "; ptxas may fuse an unqualified mul and add: done here in the plain case"
     if row.level == "measured":
         if _arithmetic_of(arch) != MEASURED:
             return Evidence("approximate", f"{detail}; {arch} has a unit of its own")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from warpfrag.errors import CompilerDeparture, InvalidOperand, NotModelled, UnusableFile, quote
+from warpfrag.errors import InvalidOperand, NotModelled, UnusableFile, quote
 from warpfrag.files import read_bytes
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.layout.coordinates import LANES
@@ -26,18 +25,9 @@ from warpfrag.ptx.launch.device_array import ADDRESSES
 from warpfrag.ptx.launch.evidence import launch_arch, opcode_evidence, unknown_layout
 from warpfrag.ptx.launch.grid import Progress, Waves, Work, is_alone, is_ordered, warps_at_once
 from warpfrag.ptx.launch.names import matching, readable, resolve
-from warpfrag.ptx.launch.options import (
-    LIMIT,
-    Engine,
-    check_choice,
-    check_explore,
-    checks_of,
-    chosen_engine,
-    launch_config,
-)
-from warpfrag.ptx.launch.other_results import fits, harmless_steps, is_doubtful
-from warpfrag.ptx.launch.run import DepartedLine, Run
-from warpfrag.ptx.launch.summary import inexact_lines, summarise
+from warpfrag.ptx.launch.options import LIMIT, Engine, check_choice, check_explore, checks_of, chosen_engine, launch_config
+from warpfrag.ptx.launch.run import Run
+from warpfrag.ptx.launch.summary import summarise
 from warpfrag.ptx.launch.symbols import Symbols
 from warpfrag.ptx.lowering.fragment_flow import layout_use
 from warpfrag.ptx.lowering.passes import lower
@@ -47,7 +37,6 @@ from warpfrag.ptx.program.actions import (
     SystemCall,
     TensorCopy,
 )
-from warpfrag.ptx.program.departures import DEFAULT, DEPARTURES, VERSIONS, CompilerVersion
 from warpfrag.ptx.reader.linker import LinkInput, link_modules
 from warpfrag.ptx.reader.parser import parse
 from warpfrag.ptx.reader.source_lines import SourceLine, source_lines
@@ -173,22 +162,8 @@ class Module(Mapping[str, "Kernel"]):
         """A kernel; PtxError names the entries if none or several have this name."""
         entry = resolve(name, list(self), "entries")
         if entry not in self._kernels:
-            kernel = self._kernels[entry] = Kernel(lower(self.source, entry), self)
-            lines: dict[str, list[str]] = {}
-            for item in kernel.warnings:
-                lines.setdefault(item.text, []).append(str(item.line))
-            if lines:
-                texts = "; ".join(f"line {', '.join(numbers)}: {text}" for text, numbers in lines.items())
-                msg = f"{readable(entry)}: ptxas departs from the manual of PTX, and so does this: {texts}"
-                warnings.warn(msg, CompilerDeparture, stacklevel=2)
+            self._kernels[entry] = Kernel(lower(self.source, entry), self)
         return self._kernels[entry]
-
-    @property
-    def warnings(self) -> list[DepartedLine]:
-        """The lines of all entries that ptxas compiles to other code than the manual says."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CompilerDeparture)
-            return list(dict.fromkeys(item for kernel in self.values() for item in kernel.warnings))
 
     def __iter__(self) -> Iterator[str]:
         """The names of the entries."""
@@ -213,7 +188,6 @@ class Kernel:
     def __init__(self, program: Program, module: Module) -> None:
         """Machine code is made later, when the kernel has run for long enough without."""
         self.program, self.module = program, module
-        self._otherwise: dict[str, Kernel] = {}  # as other versions of ptxas compile it
 
     def __reduce__(self) -> tuple[object, ...]:
         """A kernel is pickled and copied with its module, and made again there."""
@@ -267,12 +241,6 @@ class Kernel:
         """Every opcode of the program and how well it is known, on the architecture of the module's target."""
         return opcode_evidence(self.program, self.program.target)
 
-    @cached_property
-    def warnings(self) -> list[DepartedLine]:
-        """The lines that ptxas compiles to other code than the manual says, with what it does."""
-        rows = [(line, text, DEPARTURES[name]) for line, text, name in self.program.departures]
-        return [DepartedLine(line, text, row.compiler, row.versions) for line, text, row in rows if row.warns]
-
     if not TYPE_CHECKING:
         __getattr__ = renamed_attributes({"native": "compiled"})
 
@@ -304,11 +272,6 @@ class Kernel:
         return not self.order_matters and not any(map(is_alone, self.program.steps))
 
     @cached_property
-    def _may_be_doubted(self) -> bool:
-        """Whether a launch may end with doubts that can be looked into: its memory is kept then."""
-        return any(map(is_doubtful, self.program.steps))
-
-    @cached_property
     def _layout_use(self) -> LayoutUse | None:
         """The first step that depends on the layout of a wmma fragment."""
         return layout_use(self.program)
@@ -336,7 +299,6 @@ class Kernel:
         limit: int = LIMIT,
         threads: int | None = None,
         progress: Progress | None = None,
-        compiler: CompilerVersion = DEFAULT,
         cooperative: bool = False,
         cluster: int | Sequence[int] | None = None,
         explore: int = 0,
@@ -347,7 +309,7 @@ class Kernel:
         `Surface` stands for its handle.
 
         `arch` is whose arithmetic is computed: sm_90 where nothing is said and the module's target runs there, else
-        the target's own. Evidence and `Run.exact` are for this architecture, which `Run.arch` names.
+        the target's own. Evidence is for this architecture, which `Run.arch` names.
 
         The blocks run in the order of the grid, several at once where no atomic makes their order visible; a `seed`
         permutes them, and with `checks` chooses at random which warp goes on. `explore` runs so many more interleavings
@@ -368,16 +330,7 @@ class Kernel:
         the launch, and so does one that is misaligned, outside shared or local memory, or a store to read-only
         memory; with "memory" these are findings instead: a load gives 0 and a store nothing. A deadlock is a finding
         with "barriers", and ends the launch. What compiled code does not prove clean runs again in the interpreter.
-
-        `compiler` is the version of ptxas whose code is run, where versions differ: 13.0 is that of driver 580.
         """
-        check_choice("compiler", [compiler], VERSIONS)
-        if compiler != self.program.compiler:
-            return self._compiled_by(compiler).launch(
-                grid, block, args, shared=shared, arch=arch, checks=checks, engine=engine, seed=seed, limit=limit,
-                threads=threads, progress=progress, compiler=compiler, cooperative=cooperative, cluster=cluster,
-                explore=explore,
-            )  # fmt: skip
         check_explore(explore)
         config = self.config(grid, block, shared, arch, limit, cooperative=cooperative, cluster=cluster)
         self._check_fragments(config.arch)
@@ -389,8 +342,7 @@ class Kernel:
         waves = self.waves(config, seed, follow_order=bool(ORDER_CHECKS & set(named)))
         if not self.is_shared_out or limit < LIMIT or cooperative:
             threads = 1
-        is_kept = bool(explore) or (self._may_be_doubted and fits(memory))
-        before = [buffer.copy() for buffer in memory.writable_buffers()] if is_kept else []
+        before = [buffer.copy() for buffer in memory.writable_buffers()] if explore else []
         work = Work(self.program, config, memory, compiled)
         if set(named) <= {"memory"}:
             work = (work.run_checked if named else work.run_waves)(waves, threads, progress)
@@ -403,9 +355,6 @@ class Kernel:
             work = followed.run(waves, progress)
         module = self.module
         result = summarise(work, self.readable_name, module.sources, module.source.address_size, named)
-        if result.inexact_lines and is_kept:
-            harmless = harmless_steps(work, before, lambda: self.waves(config, seed))
-            result = replace(result, inexact_lines=inexact_lines(self.program, work.tally, config.arch, harmless))
         if explore:
             result = replace(result, exploration=self._explored(memory, before, config, explore))
         return result
@@ -451,12 +400,6 @@ class Kernel:
         return Debugger(
             self.program, config, memory, (blocks for _, blocks in iter(waves.take, None)), self.module.sources
         )
-
-    def _compiled_by(self, compiler: CompilerVersion) -> Kernel:
-        """The same kernel as another version of ptxas compiles it."""
-        if compiler not in self._otherwise:
-            self._otherwise[compiler] = Kernel(lower(self.module.source, self.name, compiler), self.module)
-        return self._otherwise[compiler]
 
     def device_memory(self, args: Sequence[object], config: LaunchConfig) -> DeviceMemory:
         """The arrays, the module's variables, and what a cooperative launch brings."""

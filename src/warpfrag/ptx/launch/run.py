@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import field
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.launch.profile import Profile
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 MAX_ROWS = 12  # of a table in a notebook
 MAX_NAMES = 3  # in a sentence
+BASIS: Literal["ptx"] = "ptx"
+PTX_REASON = "PTX was executed as its manual defines it; a GPU executes what ptxas makes of it, which can differ"
 
 
 @frozen_dataclass
@@ -58,18 +60,8 @@ class InexactLine:
 
 
 @frozen_dataclass
-class DepartedLine:
-    """A line that ptxas compiles to other code than the manual says: what it does, and which versions do it."""
-
-    line: int
-    source: str
-    text: str
-    versions: tuple[str, ...]
-
-
-@frozen_dataclass
 class Run:
-    """What a launch left besides memory: how well its result is known, what it executed, what the checks saw."""
+    """The result of a launch besides memory: what it executed, how well that is known, and what the checks found."""
 
     evidence: dict[str, Evidence]
     counts: Counts
@@ -99,22 +91,37 @@ class Run:
         return "findings" if self.findings else "incomplete" if self.unjudged else "clean"
 
     @property
-    def exact(self) -> bool:
-        """Whether a GPU of `arch` gives exactly this: every opcode that ran is known, no line has a cause for doubt.
+    def basis(self) -> Literal["ptx"]:
+        """The code that was executed: "ptx"."""
+        return BASIS
 
-        Overlapping plain stores are such a cause. With "races" among the checks, so is every order that nothing fixes.
-        """
-        return not self.inexact and not self.inexact_lines and not self._has_race
+    @property
+    def exact(self) -> bool:
+        """False: the basis is PTX, and a GPU executes the machine code that ptxas makes of it (see `inexact`)."""
+        return False
+
+    @property
+    def inexact(self) -> tuple[str, ...]:
+        """The reasons why a GPU of `arch` may leave other bytes: that of the basis, then those of `uncertain`."""
+        return (PTX_REASON, *self.uncertain)
+
+    @property
+    def uncertain(self) -> tuple[str, ...]:
+        """The opcodes, lines and races for which the PTX manual or the model leaves a result open, with reasons."""
+        opcodes = [f"{name}: {self.evidence[name].detail}" for name in self.inexact_opcodes]
+        lines = [f"line {item.line}: {item.reason}" for item in self.inexact_lines]
+        race = ["a check found accesses whose order is not fixed"] if self._has_race else []
+        return (*opcodes, *lines, *race)
+
+    @property
+    def inexact_opcodes(self) -> list[str]:
+        """The opcodes that ran and whose results are approximate or not modelled."""
+        return [name for name, known in self.evidence.items() if known.level in {"approximate", "not modelled"}]
 
     @property
     def _has_race(self) -> bool:
-        """Whether the order of accesses may change what a GPU leaves."""
+        """Return True if the order of accesses may change what a GPU leaves."""
         return any(item.kind in {"race", "lockstep", "async", "fence"} for item in self.findings)
-
-    @property
-    def inexact(self) -> list[str]:
-        """The opcodes that ran and whose results are not known to the last bit."""
-        return [name for name, known in self.evidence.items() if known.level in {"approximate", "not modelled"}]
 
     @property
     def profile(self) -> Profile:
@@ -141,18 +148,17 @@ class Run:
         return dict(sorted(result.items(), key=lambda item: item[0][:2]))
 
     def __repr__(self) -> str:
-        """What ran, how exact it is and what the checks saw; the attributes have the details."""
+        """Summarise what ran, what is uncertain and what the checks found."""
         return f"<{self._summary()}>"
 
     def _summary(self) -> str:
-        """Whether it was exact, what ran, on which engine, and how many findings there are."""
-        causes = [*self.inexact, *(f"line {item.line}" for item in self.inexact_lines)]
+        causes = [*self.inexact_opcodes, *(f"line {item.line}" for item in self.inexact_lines)]
         causes += ["the order of accesses"] if self._has_race else []
-        where = f" on {self.arch}" if self.arch else ""
-        exact = f"not exact{where} ({_listed(causes)})" if causes else f"exact{where}"
+        arch = f" for {self.arch}" if self.arch else ""
         count = len(self.counts.opcodes)
         parts = [
-            f"Run: {exact}",
+            f"Run: PTX semantics{arch}",
+            *([f"uncertain: {_listed(causes)}"] if causes else []),
             f"{self.counts.instructions:,} warp instructions of {count} opcodes",
             f"{self.engine} engine",
             f"{len(self.findings)} findings" if self.findings else "no findings",
@@ -187,13 +193,13 @@ class Run:
         findings = [(item.check, str(item.line), item.text) for item in self.findings[:MAX_ROWS]]
         if len(self.findings) > MAX_ROWS:
             findings.append((f"{len(self.findings) - MAX_ROWS} more findings", "", ""))
-        doubts = [(str(item.line), item.source, item.reason) for item in self.inexact_lines[:MAX_ROWS]]
+        uncertain = [(str(item.line), item.source, item.reason) for item in self.inexact_lines[:MAX_ROWS]]
         return html.card(
             f"<code>{html.escape(self._summary())}</code>",
             html.table(("opcode", "warp instructions", "evidence"), rows),
             html.table(("state space", "bytes read", "bytes written", "wavefronts"), traffic) if traffic else "",
             html.table(("check", "line", "finding"), findings) if findings else "",
-            html.table(("line", "instruction", "not exact because"), doubts) if doubts else "",
+            html.table(("line", "instruction", "uncertain because"), uncertain) if uncertain else "",
         )
 
 

@@ -1,4 +1,4 @@
-"""The result of a launch: what is known of what ran, counts by opcode and line, findings and doubts."""
+"""Builds the result of a launch: evidence, counts by opcode and line, findings and uncertain lines."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ import numpy as np
 
 from warpfrag.errors import PtxError, WarpfragError
 from warpfrag.ptx.interpreter.kernel_findings import KINDS, Check, FindingCollector, KernelFinding
-from warpfrag.ptx.launch.evidence import causes_of, launch_evidence, step_doubts, step_evidence
+from warpfrag.ptx.launch.evidence import causes_of, launch_evidence, step_evidence
 from warpfrag.ptx.launch.profile import by_line, tensor_operations
 from warpfrag.ptx.launch.run import Counts, InexactLine, Run
-from warpfrag.ptx.program.actions import LaneOp
-from warpfrag.ptx.program.inexact import LOOKED_INTO, REASONS, InexactCause
+from warpfrag.ptx.program.inexact import REASONS
 from warpfrag.tensorcore.evidence import Evidence
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
     from warpfrag.ptx.interpreter.warp_state import LaunchTally
     from warpfrag.ptx.launch.grid import Work
-    from warpfrag.ptx.program.program import DecodedInstruction, Program
+    from warpfrag.ptx.program.program import Program
     from warpfrag.ptx.reader.source_lines import SourceLine
 
 
@@ -43,7 +42,7 @@ def summarise(
         if step.name not in known:
             known[step.name] = step_evidence(step, config.arch)
     known |= launch_evidence(program, config.arch, address_size)
-    doubts = inexact_lines(program, tally, config.arch)
+    uncertain = inexact_lines(program, tally, config.arch)
     for register in sorted(tally.inexact):
         known[register] = Evidence("approximate", "a value of this machine: a GPU has another")
     counts = Counts(
@@ -61,40 +60,24 @@ def summarise(
         if step.line in lines:
             texts[step.line] = f"{texts[step.line]}; {step.text}" if step.line in texts else step.text
     return Run(
-        known, counts, findings, engine, tuple(sorted(interpreted)), printed, doubts, config.arch, own_sources,
+        known, counts, findings, engine, tuple(sorted(interpreted)), printed, uncertain, config.arch, own_sources,
         name, texts, checks, unjudged,
     )  # fmt: skip
 
 
-def inexact_lines(
-    program: Program, tally: LaunchTally, arch: str, harmless: frozenset[int] = frozenset()
-) -> tuple[InexactLine, ...]:
-    """The lines that ran and have a cause for doubt on an architecture, in order.
-
-    Of `harmless` steps no other result changes memory: what `other_results` looks into is no cause there.
-    """
-    doubts: dict[InexactLine, None] = {}
-    of_arch = step_doubts(program, arch)
+def inexact_lines(program: Program, tally: LaunchTally, arch: str) -> tuple[InexactLine, ...]:
+    """Return the lines that ran and whose results are uncertain on an architecture, in order."""
+    lines: dict[InexactLine, None] = {}
     ran, causes = tally.steps.tolist(), tally.causes.tolist()
     for at, (step, count, bits) in enumerate(zip(program.steps, ran, causes, strict=True)):
-        if not (bits or step.doubt or at in of_arch or at in tally.doubts):
+        if not (bits or step.uncertain or at in tally.uncertain):
             continue
-        is_harmless = at in harmless
-        left = bits & ~LOOKED_INTO if is_harmless else bits
-        reasons = [reason_of(step, cause) for cause in causes_of(step, left, arch)]
-        reasons += tally.doubts.get(at, {})
-        if count:
-            reasons += filter(None, ("" if is_harmless else step.doubt, of_arch.get(at)))
-        doubts |= dict.fromkeys(InexactLine(step.line, step.text, reason) for reason in reasons)
-    return tuple(sorted(doubts, key=lambda item: item.line))
-
-
-def reason_of(step: DecodedInstruction, cause: InexactCause) -> str:
-    """Why a step is inexact: the departure's own words, where one is the cause."""
-    action = step.action
-    if cause is InexactCause.COMPILER and isinstance(action, LaneOp) and action.alternative is not None:
-        return action.alternative.reason
-    return REASONS[cause]
+        reasons = [REASONS[cause] for cause in causes_of(step, bits, arch)]
+        reasons += tally.uncertain.get(at, {})
+        if count and step.uncertain:
+            reasons.append(step.uncertain)
+        lines |= dict.fromkeys(InexactLine(step.line, step.text, reason) for reason in reasons)
+    return tuple(sorted(lines, key=lambda item: item.line))
 
 
 def findings_of(

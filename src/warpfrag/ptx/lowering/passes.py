@@ -11,16 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from warpfrag.errors import PtxError, quote
 from warpfrag.layout.garbage import no_garbage_collection
-from warpfrag.ptx.lowering.contraction import contract, contraction_ends
-from warpfrag.ptx.lowering.departures import depart
-from warpfrag.ptx.lowering.nan_operands import place_constants
+from warpfrag.ptx.lowering.contraction import contract
 from warpfrag.ptx.lowering.operand_checks import check
 from warpfrag.ptx.lowering.product_parts import split_product
 from warpfrag.ptx.lowering.statements import KernelLowering
 from warpfrag.ptx.lowering.storage import functions_of
 from warpfrag.ptx.opcodes.table import find, rebind
-from warpfrag.ptx.program.actions import Branch, DirectCall, IndirectCall, LaneOp, Refused, Unbound
-from warpfrag.ptx.program.departures import DEFAULT
+from warpfrag.ptx.program.actions import Branch, DirectCall, IndirectCall, Refused, Unbound
 from warpfrag.ptx.program.program import (
     DecodedInstruction,
     Immediate,
@@ -34,7 +31,6 @@ from warpfrag.ptx.program.state_spaces import SHARED_START, WINDOWS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from warpfrag.ptx.program.departures import CompilerVersion
     from warpfrag.ptx.program.state_spaces import StateSpace
     from warpfrag.ptx.reader.syntax import ModuleSyntax
 
@@ -44,14 +40,14 @@ STACK_BYTES = 16 * 1024  # for alloca
 ACCESSES = {"ld", "ldu", "st", "atom", "red"}  # whose address may be that of a variable, which has a state space
 
 
-def lower(source: ModuleSyntax, entry: str, compiler: CompilerVersion = DEFAULT) -> Program:
-    """The program of an entry and all that it calls, as a version of ptxas compiles it."""
+def lower(source: ModuleSyntax, entry: str) -> Program:
+    """Return the program of an entry and all functions that it calls."""
     functions = functions_of(source)
     function = functions.get(entry)
     if function is None or not function.is_entry:
         names = ", ".join(item.name for item in source.functions if item.is_entry) or "none"
         raise PtxError(0, f"expected one of the entries ({names}), got {quote(entry)}")
-    kernel = KernelLowering(source, functions, function, compiler)
+    kernel = KernelLowering(source, functions, function)
     with no_garbage_collection():
         for item in PASSES:
             item.run(kernel)
@@ -75,9 +71,6 @@ def _program(kernel: KernelLowering) -> Program:
         directives=kernel.entry.directives,
         variables=kernel.variables.values,
         leaders=kernel.leaders,
-        compiler=kernel.compiler,
-        departures=tuple((line, text, name) for (line, name), text in sorted(kernel.departures.items())),
-        is_debug=kernel.source.is_debug,
     )
 
 
@@ -205,15 +198,7 @@ def place_local_memory(kernel: KernelLowering) -> None:
 def contract_products(kernel: KernelLowering) -> None:
     """Products and sums that say nothing about rounding become fma, as ptxas does it; not in a module for debugging."""
     if not kernel.source.is_debug:
-        kernel.steps = contract(kernel.steps, contraction_ends(kernel.steps, kernel.leaders))
-
-
-def order_nans(kernel: KernelLowering) -> None:
-    """Whose NaN an operation on f64 keeps is known where an operand is a constant, which has a fixed place."""
-    for step in kernel.steps:
-        action = step.action
-        if isinstance(action, LaneOp) and action.nan_choice is not None:
-            step.action, step.sources = place_constants(step, action, action.nan_choice)
+        kernel.steps = contract(kernel.steps)
 
 
 class Pass(NamedTuple):
@@ -236,6 +221,4 @@ PASSES = (
     Pass("initialise variables", initialise_variables),
     Pass("place local memory", place_local_memory),
     Pass("contract products", contract_products),
-    Pass("depart from the manual", depart),
-    Pass("order NaNs", order_nans),
 )

@@ -39,7 +39,7 @@ def split_product(step: DecodedInstruction) -> None:
     if not _shows(step, parts, reread):
         return
     if action.form.a == "tf32":
-        step.doubt = ORDER_UNKNOWN
+        step.uncertain = ORDER_UNKNOWN
     else:
         step.action = replace(action, parts=parts, reread=reread)
 

@@ -61,12 +61,9 @@ RESOURCES = {"tex", "tld4", "suld", "sust", "sured"}  # whose address is a handl
 class KernelLowering:
     """An entry on its way from syntax to a program: what the passes read and change."""
 
-    def __init__(
-        self, source: ModuleSyntax, functions: dict[str, FunctionDecl], entry: FunctionDecl, compiler: str
-    ) -> None:
+    def __init__(self, source: ModuleSyntax, functions: dict[str, FunctionDecl], entry: FunctionDecl) -> None:
         """No step is there yet; the variables of the module have their addresses."""
-        self.source, self.functions, self.entry, self.compiler = source, functions, entry, compiler
-        self.departures: dict[tuple[int, str], str] = {}  # line and name of each, and the text of the line
+        self.source, self.functions, self.entry = source, functions, entry
         self.graph = CallGraph(source)
         self.variables = StorageAllocator(source, functions, self.graph, entry.name)
         self.parameters, self.parameter_bytes = parameters_of(entry)

@@ -9,7 +9,7 @@ import numpy as np
 
 from warpfrag.ptx.opcodes.integer import by_parts
 from warpfrag.ptx.opcodes.rows import optional, required, row
-from warpfrag.ptx.program.actions import LaneOp, NanChoice
+from warpfrag.ptx.program.actions import LaneOp
 from warpfrag.ptx.program.types import BF16, BF16X2, F16, F16X2, F32, F32X2, F64, PRED
 from warpfrag.ptx.semantics import approximate_functions, floats, special_functions
 from warpfrag.ptx.semantics.conversions import float_to_float
@@ -45,15 +45,15 @@ def style_of(attributes: Attributes) -> FloatModifiers:
     )
 
 
-NAN_CHOICES = {"div": NanChoice((0, 1)), "fma": NanChoice((1, 2, 0)), "mad": NanChoice((1, 2, 0))}
-"""Whose NaN stays; of every other operation on f64 that of b, then a."""
+NAN_ORDERS = {"div": (0, 1), "fma": (1, 2, 0), "mad": (1, 2, 0)}
+"""The operands whose NaN an f64 operation returns, first choice first; (1, 0) for all other operations."""
 
 
-def nan_choice(attributes: Attributes) -> NanChoice | None:
-    """Whose NaN an operation of several f64 keeps."""
+def nan_order(attributes: Attributes) -> tuple[int, ...]:
+    """Return the operand numbers by which an f64 operation chooses among NaNs; empty for other types."""
     if attributes.types != (F64,) or attributes.opcode in {"rcp", "sqrt"}:
-        return None
-    return NAN_CHOICES.get(attributes.opcode, NanChoice((1, 0)))
+        return ()
+    return NAN_ORDERS.get(attributes.opcode, (1, 0))
 
 
 def rounded(count: int, function: CodeFunction) -> Binder:
@@ -62,7 +62,7 @@ def rounded(count: int, function: CodeFunction) -> Binder:
     def make(attributes: Attributes) -> LaneOp:
         kind = attributes.types[-1]
         run = by_parts(kind, partial(function, kind.element, style_of(attributes)))
-        return LaneOp((kind,), (kind,) * count, run, nan_choice=nan_choice(attributes))
+        return LaneOp((kind,), (kind,) * count, run, nan_order=nan_order(attributes))
 
     return make
 
@@ -101,7 +101,7 @@ def _extreme(attributes: Attributes) -> LaneOp:
     pick = partial(floats.extreme, kind.element, style_of(attributes), largest=attributes.opcode == "max")
     if attributes.operand_count == 4:
         return LaneOp((kind,), (kind,) * 3, by_parts(kind, lambda a, b, c: pick(pick(a, b), c)))
-    return LaneOp((kind,), (kind, kind), by_parts(kind, pick), nan_choice=nan_choice(attributes))
+    return LaneOp((kind,), (kind, kind), by_parts(kind, pick), nan_order=nan_order(attributes))
 
 
 def _copy_sign(attributes: Attributes) -> LaneOp:

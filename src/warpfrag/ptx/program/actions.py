@@ -35,32 +35,18 @@ class Action:
 
 
 class FusedProduct(NamedTuple):
-    """The product that contraction put into a sum: its opcode, and which of product and addend change their sign."""
+    """The product that contraction put into a sum: its opcode, and whether it or the addend is negated."""
 
     opcode: str
     negates_product: bool
     negates_addend: bool
 
 
-class NanChoice(NamedTuple):
-    """Whose NaN an operation on f64 keeps: its operands by preference; `is_fixed` where ptxas cannot change that."""
-
-    order: tuple[int, ...]
-    is_fixed: bool = False
-
-
-class Alternative(NamedTuple):
-    """What a step may compute instead, for a reason: its result is inexact where the two differ."""
-
-    function: LaneFunction
-    reason: str
-
-
 @frozen_dataclass
 class LaneOp(Action):
     """Registers to registers, each lane for itself. A source of None is an immediate, passed as an int.
 
-    `replaces` names the departure of a compiler that the function is of: it is then not what the opcode says.
+    `nan_order` lists the operand numbers of an f64 operation: the result is the first NaN in this order.
     """
 
     results: tuple[Type, ...]
@@ -68,9 +54,7 @@ class LaneOp(Action):
     function: LaneFunction
     extends: bool = False  # a result narrower than its register fills it, by its sign if it has one
     fused: FusedProduct | None = None
-    nan_choice: NanChoice | None = None
-    replaces: str = ""
-    alternative: Alternative | None = None
+    nan_order: tuple[int, ...] = ()
 
 
 @frozen_dataclass
@@ -99,12 +83,11 @@ class MemoryLoad(Action):
 
 @frozen_dataclass
 class MemoryStore(Action):
-    """st: registers to memory; `converts` has the type that its register is read as, and what is stored of that."""
+    """st: registers to memory."""
 
     space: StateSpace
     type: Type
     count: int
-    converts: tuple[Type, CodeFunction] | None = None
 
 
 @frozen_dataclass
@@ -117,7 +100,6 @@ class Atomic(Action):
     """atom and red: `function(old, b, c)` is the new value; `returns` says whether the old one is wanted.
 
     `in_window` computes it where a generic address lies in the window of shared or local memory; None: all the same.
-    `merges` makes b of it and one more source.
     """
 
     space: StateSpace
@@ -128,7 +110,6 @@ class Atomic(Action):
     returns: bool
     is_float: bool
     in_window: LaneFunction | None = None
-    merges: CodeFunction | None = None
 
 
 @frozen_dataclass

@@ -1,9 +1,7 @@
-"""Why a result of a kernel may differ from a GPU's although every opcode is known: one cause, one row.
+"""Causes that make the result of an instruction uncertain although its opcode is known.
 
-A cause belongs to a step. What is known when a kernel is lowered is text (`DecodedInstruction.doubt`) and counts as
-soon as the step runs. What depends on values is seen while it runs: a bit of `LaunchTally.causes`, which both engines
-set alike. A launch lists both with line and reason (`Run.inexact_lines`), and is then not exact;
-those that cannot change memory are left out (`launch.other_results`).
+Some causes are known when a kernel is lowered (`DecodedInstruction.uncertain`). Those that depend on values are seen
+while it runs: a bit of `LaunchTally.causes`, which both engines set alike. `Run.inexact_lines` lists both.
 """
 
 from __future__ import annotations
@@ -12,17 +10,14 @@ from enum import IntFlag
 
 
 class InexactCause(IntFlag):
-    """Causes that depend on values, as bits; compiled code stores them in one byte of each step."""
+    """Causes that depend on values, as bits; compiled code stores them in one byte of each instruction."""
 
     NAN_OPERANDS = 1
     OVERLAPPING_STORES = 2
     STMATRIX_ROWS = 4
     LANES_AT_SAME_ADDRESS = 8
-    COMPILER = 64
 
 
-LOOKED_INTO = InexactCause.NAN_OPERANDS | InexactCause.COMPILER
-"""Causes of which the other results are known: a short launch is run again with them."""
 REASONS = {
     InexactCause.NAN_OPERANDS: "different NaNs are operands of one f64 operation: which of them stays depends on the"
     " order of operands that ptxas chose",
@@ -32,8 +27,7 @@ REASONS = {
     " specified, and computed as an H200 does it",
     InexactCause.LANES_AT_SAME_ADDRESS: "several lanes of a warp store different bytes to one address at once: computed"
     " as an H200 does it",
-    InexactCause.COMPILER: "ptxas may compile it differently, with another result for these values",
 }
-"""What `Run.inexact_lines` says of each cause."""
+"""The reason that `Run.inexact_lines` gives for each cause."""
 MEASURED_ON = {InexactCause.LANES_AT_SAME_ADDRESS: "sm_90"}
-"""Causes that are none on one architecture: what it does was measured (docs/evidence/h200_stores.md)."""
+"""Architectures on which a cause was measured, so that its result is certain (docs/evidence/h200_stores.md)."""

@@ -19,11 +19,11 @@ from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.program.actions import Action, Atomic, MemoryBarrier, MemoryLoad, NoOp, Unbound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from warpfrag.ptx.program.attributes import Attributes
     from warpfrag.ptx.program.opcode import DecodedOpcode, OpcodeRow
-    from warpfrag.ptx.program.types import Codes, Type
+    from warpfrag.ptx.program.types import Type
     from warpfrag.ptx.reader.syntax import FloatLiteral
 
 
@@ -105,17 +105,10 @@ class Copy(NamedTuple):
     size: int
 
 
-class OtherReading(NamedTuple):
-    """Registers that a step may read otherwise than they are, and as what."""
-
-    registers: tuple[Register, ...]
-    change: Callable[[Codes], Codes]
-
-
 UNBOUND = Unbound()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)  # compared by identity: two equal lines are different instructions
 class DecodedInstruction:
     """One instruction: its opcode with typed attributes, what it does, and its operands."""
 
@@ -131,8 +124,7 @@ class DecodedInstruction:
     saves: tuple[Register, ...] = ()  # what a call keeps, to be given back when it returns
     deepens: bool = False  # a call that may come back to its caller: it gets local memory of its own
     text: str = ""
-    doubt: str = ""  # why a GPU may leave another result as soon as it runs
-    misreading: OtherReading | None = None  # what such a doubt is about, where that is known
+    uncertain: str = ""  # why a GPU may leave another result as soon as it runs
 
     @property
     def name(self) -> str:
@@ -204,9 +196,6 @@ class Program:
     directives: dict[str, tuple[int, ...]]
     variables: dict[str, ModuleVariable] = field(default_factory=dict)
     leaders: set[int] = field(default_factory=set)
-    compiler: str = ""  # the version of ptxas whose code it does
-    departures: tuple[tuple[int, str, str], ...] = ()  # line, text and the name of what ptxas does there
-    is_debug: bool = False  # an assembler leaves its instructions as they are
 
     @cached_property
     def ends(self) -> list[int]:

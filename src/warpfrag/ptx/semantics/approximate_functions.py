@@ -1,32 +1,23 @@
 """The functions that hardware approximates: ex2, rcp, rsqrt, sqrt, lg2, sin, cos, tanh, and the divisions over rcp.
 
 The special function unit gives each with a small error, its inputs and results flushed to zero
-(`special_functions`). Instructions
-without .ftz are short sequences around it, read from the code that ptxas makes for sm_90: scale a subnormal input up,
-call the unit, scale back. All are those of sm_90 to the last bit, so their rows say "approximate" for another
-architecture.
+(`special_functions`). Instructions without .ftz are short sequences around it, read from the code that ptxas makes for
+sm_90: scale a subnormal input up, call the unit, scale back. All are those of sm_90 to the last bit, so their rows say
+"approximate" for other architectures.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
 
 from warpfrag.formats.number_formats import CANONICAL_NANS, FORMATS
+from warpfrag.ptx.program.types import Codes
 from warpfrag.ptx.semantics import special_functions
 from warpfrag.ptx.semantics.conversions import float_to_float
 from warpfrag.ptx.semantics.floats import FloatModifiers, add, fma, is_nan, magnitude_of, multiply, negate, sign_of
 from warpfrag.ptx.semantics.rounding import decode, infinity
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import ModuleType
-
-    from warpfrag.ptx.program.types import Codes
-
-    FunctionUnit = ModuleType  # with the functions of the special function unit, or another module's of these names
-
 
 PLAIN, FTZ, TRUNCATED = FloatModifiers(), FloatModifiers(ftz=True), FloatModifiers("rz")
 SMALLEST_NORMAL = np.uint32(0x00800000)
@@ -48,44 +39,45 @@ def rescaled(function: Callable[[Codes], Codes], a: Codes, back: Callable[[Codes
     return np.where(tiny, back(result), result)
 
 
-def ex2(a: Codes, *, ftz: bool, unit: FunctionUnit = special_functions) -> Codes:
+def ex2(a: Codes, *, ftz: bool) -> Codes:
     """2 to the power of a; without ftz a result that would be subnormal is the square of that of a / 2."""
     if ftz:
-        return unit.ex2(a)
+        return special_functions.ex2(a)
     values = a.view(np.float32)
     low = values < np.float32(-126)
-    result = unit.ex2(np.where(low, multiply("f32", PLAIN, a, constant(a, 0.5)), a))
+    result = special_functions.ex2(np.where(low, multiply("f32", PLAIN, a, constant(a, 0.5)), a))
     return np.where(low, multiply("f32", PLAIN, result, result), result)
 
 
-def rcp(a: Codes, *, ftz: bool, unit: FunctionUnit = special_functions) -> Codes:
+def rcp(a: Codes, *, ftz: bool) -> Codes:
     """1 / a; without ftz an input at either end is scaled to the middle and its result with it."""
     if ftz:
-        return unit.rcp(a)
-    return multiply("f32", PLAIN, *reciprocal_factors(a, unit=unit))
-
-
-def reciprocal_factors(a: Codes, *, unit: FunctionUnit = special_functions) -> tuple[Codes, Codes]:
-    """The two factors of 1 / a without ftz."""
+        return special_functions.rcp(a)
     size = magnitude_of(a)
     factor: Codes = np.where(size < SMALLEST_NORMAL, constant(a, 2.0**24), constant(a, 1.0))
     factor = np.where((size > TWO_TO_126) & (size <= 0x7F800000), constant(a, 0.25), factor)
-    return factor, unit.rcp(multiply("f32", PLAIN, a, factor))
+    return multiply("f32", PLAIN, factor, special_functions.rcp(multiply("f32", PLAIN, a, factor)))
 
 
-def rsqrt(a: Codes, *, ftz: bool, unit: FunctionUnit = special_functions) -> Codes:
+def rsqrt(a: Codes, *, ftz: bool) -> Codes:
     """1 / sqrt(a); without ftz a subnormal input is scaled up, and its result down."""
-    return unit.rsqrt(a) if ftz else rescaled(unit.rsqrt, a, lambda d: multiply("f32", PLAIN, d, constant(d, 4096.0)))
+    if ftz:
+        return special_functions.rsqrt(a)
+    return rescaled(special_functions.rsqrt, a, lambda d: multiply("f32", PLAIN, d, constant(d, 4096.0)))
 
 
-def sqrt(a: Codes, *, ftz: bool, unit: FunctionUnit = special_functions) -> Codes:
+def sqrt(a: Codes, *, ftz: bool) -> Codes:
     """The square root of a; without ftz a subnormal input is scaled up, and its result down."""
-    return unit.sqrt(a) if ftz else rescaled(unit.sqrt, a, lambda d: multiply("f32", PLAIN, d, constant(d, 2.0**-12)))
+    if ftz:
+        return special_functions.sqrt(a)
+    return rescaled(special_functions.sqrt, a, lambda d: multiply("f32", PLAIN, d, constant(d, 2.0**-12)))
 
 
-def lg2(a: Codes, *, ftz: bool, unit: FunctionUnit = special_functions) -> Codes:
+def lg2(a: Codes, *, ftz: bool) -> Codes:
     """The logarithm of a to base 2; without ftz that of a subnormal input times 2**24, minus 24."""
-    return unit.lg2(a) if ftz else rescaled(unit.lg2, a, lambda d: add("f32", PLAIN, d, constant(d, -24.0)))
+    if ftz:
+        return special_functions.lg2(a)
+    return rescaled(special_functions.lg2, a, lambda d: add("f32", PLAIN, d, constant(d, -24.0)))
 
 
 def sin(a: Codes, *, ftz: bool) -> Codes:
@@ -120,7 +112,7 @@ def upper(function: Callable[[Codes, special_functions.FloatEncoding], Codes], a
 
 
 def rsqrt64(a: Codes, *, ftz: bool) -> Codes:
-    """1 / sqrt(a) of f64; without ftz a guess that is mended, a subnormal input scaled up by 2**54 before and after."""
+    """1 / sqrt(a) of f64; without ftz a guess that is refined, a subnormal input scaled by 2**54 before and after."""
     if ftz:
         return upper(special_functions.rsqrt, a)
     zero, negative = magnitude_of(a) == 0, sign_of(a) != 0
@@ -138,15 +130,13 @@ def rsqrt64(a: Codes, *, ftz: bool) -> Codes:
     return np.where(is_nan(a, "f64"), add("f64", PLAIN, a, a), result)
 
 
-def divide(a: Codes, b: Codes, *, full: bool, ftz: bool, unit: FunctionUnit = special_functions) -> Codes:
-    """a times the unit's 1 / b."""
-    return multiply("f32", FTZ if ftz else PLAIN, *quotient_factors(a, b, full=full, ftz=ftz, unit=unit))
+def divide(a: Codes, b: Codes, *, full: bool, ftz: bool) -> Codes:
+    """Return a times the unit's 1 / b."""
+    return multiply("f32", FTZ if ftz else PLAIN, *quotient_factors(a, b, full=full, ftz=ftz))
 
 
-def quotient_factors(
-    a: Codes, b: Codes, *, full: bool, ftz: bool, unit: FunctionUnit = special_functions
-) -> tuple[Codes, Codes]:
-    """The unit's 1 / b, and a; .full scales a large b down first, and without ftz a subnormal b is scaled up."""
+def quotient_factors(a: Codes, b: Codes, *, full: bool, ftz: bool) -> tuple[Codes, Codes]:
+    """Return the unit's 1 / b, and a; .full scales a large b down first, and without ftz a subnormal b is scaled up."""
     style = FTZ if ftz else PLAIN
     size = magnitude_of(b)
     if full:
@@ -155,4 +145,4 @@ def quotient_factors(
     if not ftz:
         tiny = size < SMALLEST_NORMAL
         a, b = (np.where(tiny, multiply("f32", style, v, constant(v, 2.0**24)), v) for v in (a, b))
-    return unit.rcp(b), a
+    return special_functions.rcp(b), a
