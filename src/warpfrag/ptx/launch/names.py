@@ -1,22 +1,54 @@
-"""Entries and variables by name: as PTX spells it, as C++ does, or by a part of that which no other has."""
+"""Entries and variables by name: the PTX name, the C++ name, or a part of it that no other name has."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Sequence
+from difflib import get_close_matches
+from functools import lru_cache
+
+import cxxfilt
 
 from warpfrag.errors import PtxError, quote
-from warpfrag.ptx.launch.demangle import demangle
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 MAX_NAMES = 12  # in a message
+MAX_LENGTH = 4096  # of a mangled name that is read
+BRACKETS = re.compile(r"<[^<>]*>|\([^()]*\)|\{[^{}]*\}")
+ANONYMOUS = "(anonymous namespace)"
 
 
+@lru_cache(4096)
 def readable(name: str) -> str:
-    """A name as C++ has it; one that is not mangled stays."""
-    cxx = demangle(name)
-    return cxx.text if cxx is not None else name
+    """Return the C++ name of a mangled name; any other name is returned as it is."""
+    if not name.startswith("_Z") or len(name) > MAX_LENGTH:
+        return name
+    try:
+        return cxxfilt.demangle(name).replace("> >", ">>")
+    except (cxxfilt.Error, UnicodeError):  # not a valid name, or no C++ library on this machine
+        return name
+
+
+def qualified_name(text: str) -> str:
+    """Return a C++ name without its return type and parameters.
+
+    >>> qualified_name("void ns::gemm<float, 16>(float const*, int)")
+    'ns::gemm<float, 16>'
+    """
+    depth = start = 0
+    for at, character in enumerate(text):
+        if depth == 0 and character == "(" and not text.startswith(ANONYMOUS, at):
+            return text[start:at]
+        if depth == 0 and character == " ":
+            start = at + 1
+        depth += (character in "<({") - (character in ">)}")
+    return text[start:]
+
+
+def bare_name(text: str) -> str:
+    """Return a qualified name without template arguments: ns::gemm."""
+    while (shorter := BRACKETS.sub("", text)) != text:
+        text = shorter
+    return text.lstrip(":")
 
 
 def matching(wanted: str, names: Sequence[str]) -> list[str]:
@@ -49,8 +81,6 @@ def resolve(wanted: object, names: Sequence[str], kind: str) -> str:
     if matches:
         msg = f"expected one of the {kind}, got {quote(wanted)}, which may be {_listed(matches, '; ')}"
         raise PtxError(0, msg)
-    from difflib import get_close_matches
-
     near = get_close_matches(str(wanted)[:100], [readable(name) for name in names], 3, 0.5)
     hint = f"; the nearest are {'; '.join(near)}" if near and len(names) > MAX_NAMES else ""
     raise PtxError(0, f"expected one of the {kind} ({_listed(names) or 'none'}), got {quote(wanted)}{hint}")
@@ -66,14 +96,9 @@ def _without_spaces(text: str) -> str:
     return "".join(text.split())
 
 
-def _form(field: str) -> Callable[[str], str]:
-    """A form of a name: one field of its C++ name."""
-
-    def form(name: str) -> str:
-        cxx = demangle(name)
-        return getattr(cxx, field) if cxx is not None else name
-
-    return form
-
-
-FORMS = tuple(_form(field) for field in ("text", "qualified", "bare", "last"))
+FORMS = (
+    readable,
+    lambda name: qualified_name(readable(name)),
+    lambda name: bare_name(qualified_name(readable(name))),
+    lambda name: bare_name(qualified_name(readable(name))).rpartition("::")[2],
+)
