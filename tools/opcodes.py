@@ -5,7 +5,7 @@
 
 A kernel reads its operands from memory, runs one instruction in every thread and stores what it gave. The GPU and the
 machine run the same text on the same random and special operands; every code is compared. --keep makes the list of what
-was equal in such a report the one that evidence is taken from (`warpfrag.ptx.opcodes.hardware_evidence`).
+was equal in such a report the one that evidence is taken from (`warpfrag.ptx.opcodes.table`).
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ from warpfrag.files import write_atomically
 from warpfrag.hardware.device import Gpu, open_gpu
 from warpfrag.ptx.launch.kernel import load
 from warpfrag.ptx.lowering.statements import SCALAR_VIDEO
-from warpfrag.ptx.opcodes.hardware_evidence import TABLE, Compared, packed
 from warpfrag.ptx.opcodes.rows import match
-from warpfrag.ptx.opcodes.table import ROWS
+from warpfrag.ptx.opcodes.table import ROWS, TABLE, Compared, packed
 from warpfrag.ptx.program.actions import LaneOp, WarpCollective
 from warpfrag.ptx.program.types import TYPES, Type
 

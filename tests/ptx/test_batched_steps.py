@@ -169,19 +169,19 @@ def stored_boxes(rows):
     return found[1]
 
 
-def test_boxes_that_are_stored_apart_are_exact(taken):
-    tensor, _, exact = stored_boxes([0, 8, 4, 28])
+def test_boxes_that_are_stored_apart_are_certain(taken):
+    tensor, _, uncertain = stored_boxes([0, 8, 4, 28])
 
     assert taken == [True]
-    assert exact
+    assert not uncertain
     np.testing.assert_array_equal(tensor[8:12].reshape(-1), np.arange(65, 129))
 
 
-def test_boxes_that_overlap_in_global_memory_are_no_exact_result_in_either(taken):
-    _, _, exact = stored_boxes([0, 8, 10, 28])
+def test_boxes_that_overlap_in_global_memory_are_uncertain_in_both(taken):
+    _, _, uncertain = stored_boxes([0, 8, 10, 28])
 
     assert taken == [True]  # the rest lane by lane
-    assert not exact
+    assert uncertain
 
 
 def test_copies_stop_at_one_that_meets_what_another_block_stored():

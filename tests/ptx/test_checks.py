@@ -88,7 +88,7 @@ def test_a_finding_says_who_and_where():
     assert str(finding) == f"race, line {finding.line}: {finding.text}; 63 more here"
     assert finding.to_dict()["other"]["line"] == finding.other.line
     assert run.uncertain
-    assert "not exact" in repr(run)
+    assert "uncertain: the order of accesses" in repr(run)
 
 
 def test_only_the_checks_that_are_asked_for_report():

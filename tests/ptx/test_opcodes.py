@@ -13,8 +13,7 @@ import pytest
 from oracle.rounded import rounded
 from tools import opcodes
 from tools.opcodes import THREADS, cases, emulate, kernel, operands, pairs, shape
-from warpfrag.ptx.opcodes.hardware_evidence import compared
-from warpfrag.ptx.opcodes.table import ROWS, find
+from warpfrag.ptx.opcodes.table import ROWS, compared, find
 from warpfrag.ptx.program.actions import Refused
 
 DATA = Path(__file__).parent.parent / "data" / "ptx"

@@ -21,8 +21,8 @@ except ImportError as error:  # pragma: no cover (tests of this package need tri
 
 from warpfrag.errors import InvalidOperand, PtxError, quote
 from warpfrag.isa.targets import targets
-from warpfrag.ptx.launch.cooperative import MULTIPROCESSORS
 from warpfrag.ptx.launch.kernel import Kernel, load
+from warpfrag.ptx.launch.options import MULTIPROCESSORS
 from warpfrag.triton.arguments import EntryArguments
 
 if TYPE_CHECKING:

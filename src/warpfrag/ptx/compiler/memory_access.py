@@ -51,7 +51,7 @@ from warpfrag.ptx.compiler.wavefronts import (
     lane_count,
 )
 from warpfrag.ptx.program import state_spaces
-from warpfrag.ptx.program.inexact import InexactCause
+from warpfrag.ptx.program.program import InexactCause
 from warpfrag.ptx.program.state_spaces import SPACES
 from warpfrag.smem.shared_memory import BANK_BYTES
 

@@ -20,7 +20,8 @@ from warpfrag.layout import coordinates
 from warpfrag.ptx.compiler import context, ir_builder, memory_access, store_overlaps, wavefronts
 from warpfrag.ptx.compiler.memory_access import Helper, helper_text, with_callees
 from warpfrag.ptx.interpreter import device_memory, store_tags
-from warpfrag.ptx.program import inexact, state_spaces
+from warpfrag.ptx.program import program as decoded_program
+from warpfrag.ptx.program import state_spaces
 from warpfrag.smem import shared_memory
 from warpfrag.tensorcore.kernels.objects import say_uncached, warn
 
@@ -36,7 +37,7 @@ UNOPTIMIZED, OPTIMIZED = 0, 2
 HELPER_SOURCES = [
     Path(str(module.__file__))
     for module in (
-        context, ir_builder, memory_access, store_overlaps, wavefronts, device_memory, store_tags, inexact,
+        context, ir_builder, memory_access, store_overlaps, wavefronts, device_memory, store_tags, decoded_program,
         state_spaces, shared_memory, coordinates,
     )
 ]  # fmt: skip

@@ -30,7 +30,7 @@ from warpfrag.ptx.compiler.ir_builder import (
     vector,
 )
 from warpfrag.ptx.interpreter.store_tags import BLOCK_FIELD, INTERVAL_SHIFT, SERVED_BYTES, WARP_FIELD, WORD, WORD_BYTES
-from warpfrag.ptx.program.inexact import InexactCause
+from warpfrag.ptx.program.program import InexactCause
 
 TAGGED_TYPES = (I32, POINTER, I64, POINTER, I64, I64, I64, POINTER)
 """Of `tagged_B_C`: those of a mover (lanes, addresses, what is added to them, data) and those of `Writer`."""

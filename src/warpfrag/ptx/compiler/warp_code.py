@@ -30,11 +30,11 @@ from warpfrag.ptx.compiler.warp_ops import WARP_LOWERINGS
 from warpfrag.ptx.interpreter.store_tags import HAS_WAITED_SHIFT
 from warpfrag.ptx.opcodes.cooperating import shuffle
 from warpfrag.ptx.program import actions
-from warpfrag.ptx.program.inexact import InexactCause
 from warpfrag.ptx.program.program import (
     DecodedInstruction,
     Discard,
     Immediate,
+    InexactCause,
     MemoryOperand,
     PtxOperand,
     Register,

@@ -21,7 +21,7 @@ from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.interpreter.observer import Observer
 from warpfrag.ptx.interpreter.store_tags import StoreTags, elements
 from warpfrag.ptx.program import state_spaces
-from warpfrag.ptx.program.inexact import InexactCause
+from warpfrag.ptx.program.program import InexactCause
 from warpfrag.ptx.semantics.textures import Surface, Texture
 from warpfrag.smem.shared_memory import BANK_BYTES, BANKS
 

@@ -11,8 +11,14 @@ from warpfrag.ptx.interpreter.lane_group import LaneGroup, items_of
 from warpfrag.ptx.interpreter.special_register_values import GRID_REGISTERS
 from warpfrag.ptx.interpreter.warp_state import WarpState
 from warpfrag.ptx.program import actions
-from warpfrag.ptx.program.inexact import InexactCause
-from warpfrag.ptx.program.program import DecodedInstruction, Immediate, Register, SpecialRegister, VectorOperand
+from warpfrag.ptx.program.program import (
+    DecodedInstruction,
+    Immediate,
+    InexactCause,
+    Register,
+    SpecialRegister,
+    VectorOperand,
+)
 from warpfrag.ptx.program.state_spaces import is_in_window
 from warpfrag.ptx.program.types import TYPES, Codes, split
 from warpfrag.ptx.semantics.floats import QUIET, choose_nan, is_nan

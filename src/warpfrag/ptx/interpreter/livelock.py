@@ -1,4 +1,4 @@
-"""Deadlocks of lanes that read memory in a loop: spin locks, flags, and the barrier of a grid (`launch.cooperative`).
+"""Deadlocks of lanes that read memory in a loop: spin locks, flags, and the barrier of a grid (`launch.options`).
 
 No lane sleeps there, and a launch would only end at its limit. It is in a livelock if every lane that can run comes
 back to a state that it was in before, with the same program counter, registers and local memory, and nobody has changed

@@ -24,8 +24,15 @@ from warpfrag.ptx.interpreter.device_memory import Owners
 from warpfrag.ptx.interpreter.lane_group import LaneGroup, items_of
 from warpfrag.ptx.interpreter.warp_state import WarpState
 from warpfrag.ptx.program.actions import MatrixOp
-from warpfrag.ptx.program.inexact import InexactCause
-from warpfrag.ptx.program.program import DecodedInstruction, Discard, Immediate, PtxOperand, Register, VectorOperand
+from warpfrag.ptx.program.program import (
+    DecodedInstruction,
+    Discard,
+    Immediate,
+    InexactCause,
+    PtxOperand,
+    Register,
+    VectorOperand,
+)
 from warpfrag.ptx.program.types import TYPES, Codes
 from warpfrag.tensorcore import fragment, matrix_moves
 from warpfrag.tensorcore.execute import execute

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.layout.coordinates import LANES
-from warpfrag.ptx.program.inexact import InexactCause
+from warpfrag.ptx.program.program import InexactCause
 
 Bytes = NDArray[np.uint8]
 Tags = NDArray[np.uint64]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.layout.frozen import frozen_dataclass
@@ -19,11 +21,6 @@ from warpfrag.ptx.program import state_spaces
 from warpfrag.ptx.program.program import Parameter
 from warpfrag.ptx.semantics.textures import Surface, Texture
 from warpfrag.smem.tensor_map import MAP_ALIGN
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
 HANDLE_STEP = 64  # between the handles of two textures
 

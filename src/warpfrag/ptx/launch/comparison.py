@@ -10,33 +10,27 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.errors import InvalidOperand, PtxError, WarpfragError, quote
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.layout.frozen import frozen_dataclass
-from warpfrag.ptx.debugger.lockstep import MIN_LIKENESS, Lockstep, Pairing
+from warpfrag.ptx.debugger.lockstep import MIN_LIKENESS, Divergence, Lockstep, NodeFacts, Pairing
 from warpfrag.ptx.debugger.stepping import SteppedBatch, ThreadAt
 from warpfrag.ptx.interpreter.device_memory import Allocation, DeviceMemory
-from warpfrag.ptx.interpreter.warp_state import LaunchPart, LaunchTally
+from warpfrag.ptx.interpreter.warp_state import LaunchConfig, LaunchPart, LaunchTally
 from warpfrag.ptx.launch.device_array import DeviceArray
-from warpfrag.ptx.launch.grid import Waves, Work
+from warpfrag.ptx.launch.grid import Blocks, Waves, Work
 from warpfrag.ptx.launch.host_arrays import as_host_array
 from warpfrag.ptx.launch.kernel import Kernel
 from warpfrag.ptx.launch.options import LIMIT
 from warpfrag.ptx.launch.tensor_map import TensorMap
+from warpfrag.ptx.program.program import Program
+from warpfrag.ptx.reader.source_lines import SourceLine
 from warpfrag.ptx.semantics.textures import Surface
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from warpfrag.ptx.debugger.lockstep import Divergence, NodeFacts
-    from warpfrag.ptx.interpreter.warp_state import LaunchConfig
-    from warpfrag.ptx.launch.grid import Blocks
-    from warpfrag.ptx.program.program import Program
-    from warpfrag.ptx.reader.source_lines import SourceLine
 
 MAX_TRACE = 12  # steps of a trace that are printed
 

@@ -8,22 +8,17 @@ pointers (the tables of a batched product, lists, a `__device__` pointer) the ad
 from __future__ import annotations
 
 from bisect import bisect_right, insort
+from collections.abc import Sequence
 from threading import Lock
-from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.errors import InvalidOperand, quote
+from warpfrag.formats.arrays import Array
 from warpfrag.ptx.launch.host_arrays import as_bytes, as_host_array
 from warpfrag.ptx.program import state_spaces
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from warpfrag.formats.arrays import Array
 
 
 class DeviceArray:

@@ -7,23 +7,19 @@ what the ISA specifies holds everywhere.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from warpfrag.isa.legality import able_architectures
 from warpfrag.isa.operands import operands
+from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.targets import read_target, targets
 from warpfrag.isa.tcgen05_forms import rows_of, typed
-from warpfrag.ptx.opcodes.hardware_evidence import compared
+from warpfrag.isa.tcgen05_spelling import TensorSpelling
+from warpfrag.ptx.opcodes.table import compared
 from warpfrag.ptx.program.actions import AsyncCopy, MatrixOp, Refused, TensorThreadOp
-from warpfrag.ptx.program.inexact import MEASURED_ON, InexactCause
+from warpfrag.ptx.program.opcode import OpcodeRow
+from warpfrag.ptx.program.program import MEASURED_ON, DecodedInstruction, InexactCause, Program
 from warpfrag.tensorcore.arithmetic import nearest_plan
 from warpfrag.tensorcore.evidence import AUTHORITIES, Evidence, evidence
-
-if TYPE_CHECKING:
-    from warpfrag.isa.qualifiers import Form
-    from warpfrag.isa.tcgen05_spelling import TensorSpelling
-    from warpfrag.ptx.program.opcode import OpcodeRow
-    from warpfrag.ptx.program.program import DecodedInstruction, Program
 
 MEASURED_ADDRESSES = 64  # bits
 MEASURED = "sm_90"  # whose special function unit the tables hold

@@ -7,18 +7,14 @@ agree proves nothing: the check "races" looks at what is ordered, not at what ha
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.layout.frozen import frozen_dataclass
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    from warpfrag.ptx.interpreter.device_memory import DeviceMemory
+from warpfrag.ptx.interpreter.device_memory import DeviceMemory
 
 
 @frozen_dataclass

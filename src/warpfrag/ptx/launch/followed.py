@@ -6,20 +6,16 @@ run begins with the memory before the launch.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from warpfrag.ptx.checks.checked_batch import LaunchChecks
+from warpfrag.ptx.compiler.screening import ProgramScreen
+from warpfrag.ptx.interpreter.device_memory import DeviceMemory
+from warpfrag.ptx.interpreter.kernel_findings import Check
+from warpfrag.ptx.interpreter.warp_state import LaunchConfig
 from warpfrag.ptx.launch.grid import Progress, Waves, Work
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from warpfrag.ptx.compiler.screening import ProgramScreen
-    from warpfrag.ptx.interpreter.device_memory import DeviceMemory
-    from warpfrag.ptx.interpreter.kernel_findings import Check
-    from warpfrag.ptx.interpreter.warp_state import LaunchConfig
-    from warpfrag.ptx.program.program import Program
-    from warpfrag.ptx.reader.source_lines import SourceLine
+from warpfrag.ptx.program.program import Program
+from warpfrag.ptx.reader.source_lines import SourceLine
 
 
 class FollowedLaunch:

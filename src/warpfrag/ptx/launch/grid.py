@@ -6,31 +6,26 @@ blocks by a function, not by a table.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import itemgetter
 from threading import Lock
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.errors import WarpfragError
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.layout.coordinates import LANES
+from warpfrag.ptx.checks.checked_batch import LaunchChecks
 from warpfrag.ptx.compiler.engine import CompiledProgram, CompiledWarpBatch
+from warpfrag.ptx.compiler.screening import LaunchScreen
+from warpfrag.ptx.interpreter.device_memory import DeviceMemory
 from warpfrag.ptx.interpreter.warp_batch import WarpBatch
 from warpfrag.ptx.interpreter.warp_state import LaunchConfig, LaunchPart, LaunchTally
 from warpfrag.ptx.program.actions import Atomic, BulkCopy, MemoryLoad, SystemCall, TensorCopy
-from warpfrag.ptx.program.program import DecodedInstruction, Discard
+from warpfrag.ptx.program.program import DecodedInstruction, Discard, Program
 from warpfrag.tensorcore.schedule import SMALL, count_threads
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    from warpfrag.ptx.checks.checked_batch import LaunchChecks
-    from warpfrag.ptx.compiler.screening import LaunchScreen
-    from warpfrag.ptx.interpreter.device_memory import DeviceMemory
-    from warpfrag.ptx.program.program import Program
 
 Blocks: TypeAlias = list[tuple[int, int, int]]
 Progress: TypeAlias = "Callable[[int, int], object]"

@@ -7,16 +7,14 @@ Nothing is imported to find out: whoever gives a tensor has PyTorch. Kernels see
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.blas.array_types import kind_of
 from warpfrag.errors import InvalidOperand
 from warpfrag.formats.arrays import is_masked_array
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 HOST_DEVICES = {1, 3}  # of DLPack: the memory of the host, pinned or not
 

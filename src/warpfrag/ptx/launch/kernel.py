@@ -20,12 +20,19 @@ from warpfrag.ptx.compiler.engine import CompiledProgram
 from warpfrag.ptx.interpreter.device_memory import Allocation, DeviceMemory
 from warpfrag.ptx.interpreter.kernel_findings import BATCH_THREADS, ORDER_CHECKS
 from warpfrag.ptx.launch.arguments import Arguments
-from warpfrag.ptx.launch.clusters import declared_shape
 from warpfrag.ptx.launch.device_array import ADDRESSES
 from warpfrag.ptx.launch.evidence import launch_arch, opcode_evidence, unknown_layout
 from warpfrag.ptx.launch.grid import Progress, Waves, Work, is_alone, is_ordered, warps_at_once
 from warpfrag.ptx.launch.names import matching, readable, resolve
-from warpfrag.ptx.launch.options import LIMIT, Engine, check_choice, check_explore, checks_of, chosen_engine, launch_config
+from warpfrag.ptx.launch.options import (
+    LIMIT,
+    Engine,
+    check_explore,
+    checks_of,
+    chosen_engine,
+    declared_shape,
+    launch_config,
+)
 from warpfrag.ptx.launch.run import Run
 from warpfrag.ptx.launch.summary import summarise
 from warpfrag.ptx.launch.symbols import Symbols

@@ -15,20 +15,17 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from warpfrag.errors import CompilationFailed, InvalidOperand, MissingExtra, UnusableFile, quote
 from warpfrag.files import read_bytes
 from warpfrag.isa.targets import targets
 from warpfrag.ptx.compiler.object_cache import folders
 from warpfrag.ptx.launch.kernel import MAX_TEXT, Module, module_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 PROGRAM = "nvcc.exe" if os.name == "nt" else "nvcc"
 WHEELS = ("cu13", "cuda_nvcc")  # folders of the packages nvidia-cuda-nvcc and nvidia-cuda-nvcc-cu12

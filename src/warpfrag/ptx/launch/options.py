@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Literal
+from math import prod
+from typing import Literal
 
 import numpy as np
 
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.ptx.interpreter.kernel_findings import CHECKS, Check
 from warpfrag.ptx.interpreter.warp_state import LaunchConfig
-from warpfrag.ptx.launch.clusters import cluster_shape
-from warpfrag.ptx.launch.cooperative import check_resident
 from warpfrag.ptx.launch.evidence import launch_arch
 from warpfrag.ptx.program import state_spaces
-
-if TYPE_CHECKING:
-    from warpfrag.ptx.program.program import Program
+from warpfrag.ptx.program.program import Program
 
 Engine = Literal["auto", "reference", "compiled"]
 ENGINES = ("auto", "reference", "compiled")
@@ -117,3 +114,85 @@ def check_choice(name: str, values: Sequence[object], known: tuple[str, ...]) ->
         if value not in known:
             msg = f"expected {name} of {', '.join(known)}, got {quote(value)}"
             raise InvalidOperand(msg)
+
+
+MAX_CLUSTER = 8
+FIRST_ARCH = 90
+
+
+def cluster_shape(program: Program, cluster: object, grid: tuple[int, int, int]) -> tuple[tuple[int, int, int], bool]:
+    """Return the cluster shape of a launch, and True if the PTX or the launch asks for clusters.
+
+    The shape is in the PTX (.reqnctapercluster, or .blocksareclusters with it) or an argument of the launch. A cluster
+    has at most 8 blocks (CUDA C++ Programming Guide, "Thread Block Clusters"); `.maxclusterrank` may say fewer.
+    """
+    declared = declared_shape(program)
+    is_explicit = declared is not None or cluster is not None or "explicitcluster" in program.directives
+    shape = _read(cluster) if cluster is not None else declared
+    if shape is None:
+        if "explicitcluster" in program.directives:
+            msg = f"{program.name} must be launched with clusters (.explicitcluster): give cluster=(x, y, z)"
+            raise InvalidOperand(msg)
+        return (1, 1, 1), False
+    if declared is not None and shape != declared:
+        msg = f"{program.name} must be launched with clusters of {declared} (.reqnctapercluster), got {shape}"
+        raise InvalidOperand(msg)
+    largest = min(MAX_CLUSTER, *program.directives.get("maxclusterrank", (MAX_CLUSTER,)))
+    if prod(shape) > largest:
+        msg = f"expected at most {largest} blocks in a cluster, got {prod(shape)} of {shape}"
+        raise InvalidOperand(msg)
+    if any(blocks % size for blocks, size in zip(grid, shape, strict=True)):
+        msg = f"expected a grid that is a multiple of the cluster {shape} along every axis, got {grid}"
+        raise InvalidOperand(msg)
+    number = "".join(filter(str.isdigit, program.target.split("_")[-1]))
+    if prod(shape) > 1 and number and int(number) < FIRST_ARCH:
+        msg = f"clusters need sm_{FIRST_ARCH} or later, got a module for {program.target}"
+        raise InvalidOperand(msg)
+    return shape, is_explicit
+
+
+def declared_shape(program: Program) -> tuple[int, int, int] | None:
+    """The shape that the PTX asks for; None where it says nothing."""
+    written = program.directives.get("reqnctapercluster")
+    return _three(written) if written else None
+
+
+def _three(extents: Sequence[int]) -> tuple[int, int, int]:
+    x, y, z = (*extents, 1, 1)[:3]
+    return x, y, z
+
+
+def _read(cluster: object) -> tuple[int, int, int]:
+    """Three extents; those that are left out are 1."""
+    extents = (
+        [cluster] if isinstance(cluster, int | np.integer) else list(cluster) if isinstance(cluster, Sequence) else []
+    )
+    sizes = [int(extent) for extent in extents if isinstance(extent, int | np.integer) and extent >= 1]
+    if not 1 <= len(extents) <= 3 or len(sizes) != len(extents):
+        msg = f"expected cluster as one to three positive integers, got {quote(cluster)}"
+        raise InvalidOperand(msg)
+    return _three(sizes)
+
+
+MULTIPROCESSORS = 132
+RESIDENT_BLOCKS = 32  # of a multiprocessor, and so the next two
+RESIDENT_WARPS = 64
+SHARED_BYTES = 228 * 1024
+RESERVED_BYTES = 1024  # of shared memory in each block
+
+
+def check_resident(config: LaunchConfig, shared_bytes: int) -> None:
+    """Refuse a cooperative grid that does not fit on an H200 at once, since its blocks would wait forever.
+
+    `shared_bytes` is what a block uses, static and dynamic. The limits are those of compute capability 9.0 (CUDA C++
+    Programming Guide, "Technical Specifications per Compute Capability"); registers are not counted.
+    """
+    by_shared = SHARED_BYTES // (shared_bytes + RESERVED_BYTES)
+    per_multiprocessor = min(RESIDENT_BLOCKS, RESIDENT_WARPS // config.warps, by_shared)
+    x, y, z = config.grid
+    if x * y * z > MULTIPROCESSORS * per_multiprocessor:
+        msg = (
+            f"a cooperative launch needs all blocks at once: of {config.threads} threads and {shared_bytes} bytes of "
+            f"shared memory an H200 holds {MULTIPROCESSORS} x {per_multiprocessor}, got a grid of {x * y * z}"
+        )
+        raise InvalidOperand(msg)

@@ -7,21 +7,16 @@ notebook, and a page (`warpfrag ptx profile -o page.html`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.program.actions import MatrixOp
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from warpfrag.ptx.program.program import DecodedInstruction
-    from warpfrag.ptx.reader.source_lines import SourceLine
+from warpfrag.ptx.program.program import DecodedInstruction
+from warpfrag.ptx.reader.source_lines import SourceLine
 
 MAX_ROWS = 20  # of a text or a card
 WARPGROUP = 4  # warps, each of which counts a wgmma

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from dataclasses import field
 from operator import itemgetter
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.ptx.interpreter.kernel_findings import KernelFinding, Verdict
+from warpfrag.ptx.launch.exploration import Exploration
 from warpfrag.ptx.launch.profile import Profile
-
-if TYPE_CHECKING:
-    from warpfrag.ptx.interpreter.kernel_findings import KernelFinding, Verdict
-    from warpfrag.ptx.launch.exploration import Exploration
-    from warpfrag.ptx.reader.source_lines import SourceLine
-    from warpfrag.tensorcore.evidence import Evidence
+from warpfrag.ptx.reader.source_lines import SourceLine
+from warpfrag.tensorcore.evidence import Evidence
 
 MAX_ROWS = 12  # of a table in a notebook
 MAX_NAMES = 3  # in a sentence

@@ -9,25 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ml_dtypes
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from warpfrag.errors import InvalidOperand
+from warpfrag.formats.arrays import Array
 from warpfrag.ptx.launch.device_array import DeviceArray
 from warpfrag.ptx.launch.names import matching, readable, resolve
 from warpfrag.ptx.lowering.call_graph import CallGraph
 from warpfrag.ptx.lowering.storage import module_variables
-from warpfrag.ptx.program.types import TYPES
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    from warpfrag.formats.arrays import Array
-    from warpfrag.ptx.program.program import ModuleVariable
-    from warpfrag.ptx.program.types import Type
-    from warpfrag.ptx.reader.syntax import ModuleSyntax
+from warpfrag.ptx.program.program import ModuleVariable
+from warpfrag.ptx.program.types import TYPES, Type
+from warpfrag.ptx.reader.syntax import ModuleSyntax
 
 
 class Symbols(Mapping[str, "Array"]):

@@ -18,9 +18,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.ptx.launch.device_array import DeviceArray
@@ -38,9 +39,6 @@ from warpfrag.smem.tensor_map import (
     TensorElement,
     TensorMapFields,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 NO_ADDRESS = 0  # of an array before a launch gives it one: aligned as all are
 CORE_ROWS = 8  # of a matrix that the stride of a descriptor counts

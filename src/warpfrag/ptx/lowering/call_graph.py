@@ -5,15 +5,10 @@ A call by address may reach every function whose address is taken: in the values
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING
 
-from warpfrag.ptx.reader.syntax import MaskedAddress, Scope, Statement, SymbolRef
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from warpfrag.ptx.reader.syntax import FunctionDecl, ModuleSyntax
+from warpfrag.ptx.reader.syntax import FunctionDecl, MaskedAddress, ModuleSyntax, Scope, Statement, SymbolRef
 
 
 def statements(scope: Scope) -> Iterator[Statement]:

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from warpfrag.ptx.opcodes.floating import NAN_ORDERS
 from warpfrag.ptx.opcodes.integer import by_parts
-from warpfrag.ptx.program.actions import Barrier, FusedProduct, LaneOp, NoOp
+from warpfrag.ptx.program.actions import Barrier, FusedProduct, LaneOp, Move, NoOp
 from warpfrag.ptx.program.program import DecodedInstruction, Register, registers_of
 from warpfrag.ptx.program.types import F32, Codes
 from warpfrag.ptx.semantics import approximate_functions, floats
@@ -81,15 +81,29 @@ def _next(addresses: list[int], at: int) -> int:
 
 
 def _block_ends(steps: Sequence[DecodedInstruction]) -> list[int]:
-    """Return the block end of each instruction; an unguarded barrier does not end a block for ptxas."""
-    targets = {target for step in steps for target in step.targets}
+    """Return the block end of each instruction; for ptxas a barrier or a jump to the next line ends no block."""
+    jumps = {at for at, step in enumerate(steps) if step.guard is None and step.targets == (at + 1,)}
+    targets = {target for at, step in enumerate(steps) if at not in jumps for target in step.targets}
     ends, end = [0] * len(steps), len(steps)
     for at in range(len(steps) - 1, -1, -1):
-        is_barrier = isinstance(steps[at].action, Barrier) and steps[at].guard is None
-        if at + 1 in targets or (steps[at].action.ends_block and not is_barrier):
+        action = steps[at].action
+        passes = at in jumps or (isinstance(action, Barrier) and steps[at].guard is None)
+        if at + 1 in targets or (action.ends_block and not passes):
             end = at + 1
         ends[at] = end
+        if _makes_branches(steps[at]):
+            end = at
     return ends
+
+
+def _makes_branches(step: DecodedInstruction) -> bool:
+    """Return True if ptxas expands an instruction to several blocks: guarded accesses, fences, slow divisions."""
+    opcode, attributes = step.attributes.opcode, step.attributes
+    if step.guard is not None and not isinstance(step.action, LaneOp | Move | NoOp):
+        return True
+    if opcode in {"div", "rem"} and not attributes.types[-1].is_float:
+        return isinstance(step.sources[-1], Register)
+    return opcode in {"membar", "fence"} or (opcode in {"div", "rcp", "sqrt"} and attributes.accuracy is None)
 
 
 def _is_product(step: DecodedInstruction) -> bool:

@@ -16,10 +16,12 @@ warp may run is not uniform; a block with a matrix instruction is run by whole w
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from warpfrag.isa.operands import operands
+from warpfrag.isa.qualifiers import Form
 from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.program.actions import (
     Action,
@@ -43,11 +45,6 @@ from warpfrag.ptx.program.program import (
     SpecialRegister,
     VectorOperand,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator, Sequence
-
-    from warpfrag.isa.qualifiers import Form
 
 UNIFORM_REGISTERS = {"%ctaid", "%nctaid", "%ntid", "%gridid"}  # the same in all lanes of a warp
 OTHER_LANES = "it combines an element of a fragment with a value that differs between lanes"

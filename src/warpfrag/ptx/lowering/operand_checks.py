@@ -5,10 +5,11 @@ The engines rely on it. What an assembler would refuse for another reason may pa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import replace
 
-from warpfrag.errors import PtxError
-from warpfrag.ptx.lowering.tensor_operands import check_tensor_operands
+from warpfrag.errors import ParseError, PtxError
+from warpfrag.isa.tcgen05_spelling import operand_facts
 from warpfrag.ptx.program.actions import (
     Action,
     Allocate,
@@ -42,11 +43,7 @@ from warpfrag.ptx.program.program import (
     SpecialRegister,
     VectorOperand,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from warpfrag.ptx.program.types import Type
+from warpfrag.ptx.program.types import Type
 
 PIECES = {8, 16, 32, 64}  # bits of a part of what mov packs or unpacks
 MBARRIER_SOURCES = {
@@ -294,6 +291,37 @@ def _check_allocation(step: DecodedInstruction, _action: Allocate) -> None:
     align = step.sources[1].code(None) if isinstance(step.sources[1], Immediate) else 0
     _require(step, align > 0 and align & (align - 1) == 0, "an alignment that is a power of two")
     _require(step, all(_is_value(operand) for operand in (*step.results, *step.sources)), "registers and numbers")
+
+
+def take_reduction(step: DecodedInstruction) -> None:
+    """ld.red has a second result before its address: what the registers reduce to."""
+    if step.results and step.sources and isinstance(step.sources[0], Register):
+        step.results, step.sources = (*step.results, step.sources[0]), step.sources[1:]
+
+
+def check_tensor_operands(step: DecodedInstruction, action: TensorThreadOp) -> None:
+    """Refuse operands that are not those of the words: as many, in brackets or braces where they are to be."""
+    operands = (*step.results, *step.sources)
+    try:
+        facts = operand_facts(action.spelling, [_described(operand) for operand in operands])
+        problem = replace(action.spelling, facts=tuple(facts.items())).problem
+    except ParseError as error:
+        raise PtxError(step.line, str(error)) from None
+    if problem:
+        raise PtxError(step.line, f"{step.name}: {problem}")
+    for operand in operands:
+        for item in operand.items if isinstance(operand, VectorOperand) else (operand,):
+            if not isinstance(item, MemoryOperand | Immediate | Register | Discard):
+                raise PtxError(step.line, f"expected registers, numbers and addresses of {step.name}, got {step.text}")
+
+
+def _described(operand: PtxOperand) -> str:
+    """An operand as the checks of `isa` read one."""
+    if isinstance(operand, MemoryOperand):
+        return "[address]"
+    if isinstance(operand, VectorOperand):
+        return "{" + ", ".join("register" for _ in operand.items) + "}"
+    return str(operand.code(None)) if isinstance(operand, Immediate) else "register"
 
 
 CHECKERS: dict[type[Action], Callable[..., None]] = {

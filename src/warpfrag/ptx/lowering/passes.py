@@ -7,7 +7,8 @@ the pass whose result it reads; checks while a kernel runs are the option `check
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, cast
+from collections.abc import Callable
+from typing import NamedTuple, cast
 
 from warpfrag.errors import PtxError, quote
 from warpfrag.layout.garbage import no_garbage_collection
@@ -26,13 +27,8 @@ from warpfrag.ptx.program.program import (
     PtxOperand,
     VectorOperand,
 )
-from warpfrag.ptx.program.state_spaces import SHARED_START, WINDOWS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from warpfrag.ptx.program.state_spaces import StateSpace
-    from warpfrag.ptx.reader.syntax import ModuleSyntax
+from warpfrag.ptx.program.state_spaces import SHARED_START, WINDOWS, StateSpace
+from warpfrag.ptx.reader.syntax import ModuleSyntax
 
 MAX_FRAMES = 512  # of functions that call themselves
 FRAMES_BYTES = 64 * 1024  # what all of them take, unless one is larger

@@ -15,14 +15,10 @@ in the place of A, of B, and of C in another order, for every wmma.mma and every
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from warpfrag.isa.qualifiers import Form
 from warpfrag.ptx.program.actions import MatrixOp
-from warpfrag.ptx.program.program import registers_of
-
-if TYPE_CHECKING:
-    from warpfrag.isa.qualifiers import Form
-    from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
+from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand, registers_of
 
 FP8 = {"e4m3", "e5m2"}
 HALVED_ELEMENTS = 256  # of D, in wmma.mma

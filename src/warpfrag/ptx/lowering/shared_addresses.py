@@ -9,7 +9,7 @@ need it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from warpfrag.ptx.opcodes.table import find
 from warpfrag.ptx.program.program import (
@@ -21,9 +21,6 @@ from warpfrag.ptx.program.program import (
     SpecialRegister,
 )
 from warpfrag.ptx.program.state_spaces import RANK_SHIFT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 MAX_RANKS = 16  # blocks of the largest cluster
 KEEP_ADDRESS = {"mov", "add", "sub", "mad", "or", "xor", "and", "selp", "mapa"}

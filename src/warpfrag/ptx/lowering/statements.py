@@ -7,14 +7,13 @@ them is met.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from warpfrag.errors import PtxError, quote
 from warpfrag.ptx.lowering.call_graph import CallGraph
-from warpfrag.ptx.lowering.operand_checks import address_count
+from warpfrag.ptx.lowering.operand_checks import address_count, take_reduction
 from warpfrag.ptx.lowering.shared_addresses import SharedAddresses
 from warpfrag.ptx.lowering.storage import StorageAllocator, SymbolTable, parameters_of, size_of
-from warpfrag.ptx.lowering.tensor_operands import take_reduction
 from warpfrag.ptx.opcodes.table import find
 from warpfrag.ptx.program.actions import SYSTEM_FUNCTIONS, DirectCall, IndirectCall, Refused, SystemCall
 from warpfrag.ptx.program.program import (
@@ -29,7 +28,7 @@ from warpfrag.ptx.program.program import (
     SpecialRegister,
     VectorOperand,
 )
-from warpfrag.ptx.program.special_registers import is_special
+from warpfrag.ptx.program.state_spaces import is_special
 from warpfrag.ptx.reader.syntax import (
     Address,
     ArgumentList,
@@ -41,17 +40,13 @@ from warpfrag.ptx.reader.syntax import (
     ModuleSyntax,
     NegatedPredicate,
     NegatedRegister,
+    OperandSyntax,
     ResultPair,
     Scope,
     Statement,
     SymbolRef,
     VariableDecl,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from warpfrag.ptx.reader.syntax import OperandSyntax
 
 SCALAR_BYTES = {1, 2, 4, 8}  # of a number as an argument
 SCALAR_VIDEO = {"vadd", "vsub", "vabsdiff", "vmin", "vmax", "vshl", "vshr", "vset", "vmad"}

@@ -6,11 +6,13 @@ cost nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from warpfrag.errors import PtxError, quote
+from warpfrag.ptx.lowering.call_graph import CallGraph
 from warpfrag.ptx.program import state_spaces
 from warpfrag.ptx.program.program import (
     Immediate,
@@ -20,15 +22,17 @@ from warpfrag.ptx.program.program import (
     Register,
     VectorOperand,
 )
-from warpfrag.ptx.program.types import TYPES
-from warpfrag.ptx.reader.syntax import FloatLiteral, IntegerLiteral, MaskedAddress, SymbolRef
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from warpfrag.ptx.lowering.call_graph import CallGraph
-    from warpfrag.ptx.program.types import Type
-    from warpfrag.ptx.reader.syntax import FunctionDecl, ModuleSyntax, OperandSyntax, VariableDecl
+from warpfrag.ptx.program.types import TYPES, Type
+from warpfrag.ptx.reader.syntax import (
+    FloatLiteral,
+    FunctionDecl,
+    IntegerLiteral,
+    MaskedAddress,
+    ModuleSyntax,
+    OperandSyntax,
+    SymbolRef,
+    VariableDecl,
+)
 
 FUNCTION_BYTES = 16  # between the addresses of two functions
 MAX_DIGITS = 9  # of the number of a register

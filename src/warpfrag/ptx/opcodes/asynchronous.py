@@ -5,10 +5,12 @@ All of it is done when it is issued: an mbarrier is told at once, and bulk group
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Literal
 
 import numpy as np
 
+from warpfrag.errors import ParseError
+from warpfrag.isa.tcgen05_spelling import read_words
 from warpfrag.ptx.opcodes.moving import CACHE_HINT, update_of
 from warpfrag.ptx.opcodes.rows import optional, required, row
 from warpfrag.ptx.program.actions import (
@@ -16,15 +18,19 @@ from warpfrag.ptx.program.actions import (
     AsyncStore,
     BulkCopy,
     ClusterBarrier,
+    CodeFunction,
     LaneOp,
     NoOp,
     Refused,
     TensorCopy,
     TensorMapCopy,
     TensorMapReplace,
+    TensorThreadOp,
+    TensorWarpOp,
 )
 from warpfrag.ptx.program.attributes import Attributes
-from warpfrag.ptx.program.state_spaces import RANK_BITS, RANK_SHIFT
+from warpfrag.ptx.program.opcode import Modifier, OpcodeRow
+from warpfrag.ptx.program.state_spaces import RANK_BITS, RANK_SHIFT, StateSpace
 from warpfrag.ptx.program.types import (
     B32,
     B64,
@@ -36,16 +42,10 @@ from warpfrag.ptx.program.types import (
     S64,
     U32,
     U64,
+    Codes,
+    Type,
 )  # fmt: skip
 from warpfrag.smem.tensor_map import REPLACED
-
-if TYPE_CHECKING:
-    from typing import Literal
-
-    from warpfrag.ptx.program.actions import CodeFunction
-    from warpfrag.ptx.program.opcode import Modifier, OpcodeRow
-    from warpfrag.ptx.program.state_spaces import StateSpace
-    from warpfrag.ptx.program.types import Codes, Type
 
 BULK = "PTX ISA, cp.async.bulk and cp.reduce.async.bulk: done when it is issued"
 TENSOR = "PTX ISA, cp.async.bulk.tensor; what bad coordinates do: measured on an H200"
@@ -222,3 +222,39 @@ ROWS: list[OpcodeRow] = [
     ),
     row("multimem", [], _refuse_multimem, MULTIMEM, has_result=False, any_words=True),
 ]  # fmt: skip
+
+
+TENSOR_MEMORY = "PTX ISA, TensorCore 5th Generation Family Instructions"
+UNMODELLED = {
+    "decompress": "nobody has published how a look-up table expands B",
+    "selection": "nobody has published which elements it keeps in which register",
+}
+"""Groups of words with which an instruction is not run, and why."""
+
+
+def _tensor_op(attributes: Attributes) -> Action:
+    """The action of a spelling: of a thread, or of a warp where the words say .sync."""
+    try:
+        spelling = read_words(attributes.name.split(".")[1:])
+    except ParseError as error:
+        return Refused(str(error))
+    if spelling.problem:
+        return Refused(f"{attributes.name}: {spelling.problem}")
+    for group, reason in UNMODELLED.items():
+        if spelling.word(group):
+            return Refused(f"{attributes.name} is not modelled: {reason}")
+    if spelling.kind == "ti16":
+        return Refused(f"{attributes.name} is not modelled: nobody has published what kind::ti16 multiplies")
+    return TensorWarpOp(spelling) if spelling.word("sync") else TensorThreadOp(spelling)
+
+
+WITHOUT_RESULT = (
+    "mma", "st", "cp", "shift", "alloc", "dealloc", "relinquish_alloc_permit", "commit", "wait::ld", "wait::st",
+    "fence::before_thread_sync", "fence::after_thread_sync",
+)  # fmt: skip
+ROWS += [
+    row("tcgen05", [], _tensor_op, TENSOR_MEMORY, any_words=True, operation=required("ld")),
+    row(
+        "tcgen05", [], _tensor_op, TENSOR_MEMORY, has_result=False, any_words=True, operation=required(*WITHOUT_RESULT)
+    ),
+]

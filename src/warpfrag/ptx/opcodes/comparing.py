@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from warpfrag.ptx.opcodes.rows import optional, required, row
 from warpfrag.ptx.program.actions import LaneOp
+from warpfrag.ptx.program.attributes import Attributes, BooleanOp
+from warpfrag.ptx.program.opcode import OpcodeRow
 from warpfrag.ptx.program.types import (
     B16,
     B32,
@@ -26,20 +28,14 @@ from warpfrag.ptx.program.types import (
     U16,
     U32,
     U64,
+    Codes,
     Type,
     join,
     split,
 )  # fmt: skip
 from warpfrag.ptx.semantics import floats, integers
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from warpfrag.ptx.program.attributes import Attributes, BooleanOp
-    from warpfrag.ptx.program.opcode import OpcodeRow
-    from warpfrag.ptx.program.types import Codes
-
-    Comparer = Callable[[Codes, Codes], Codes]
+Comparer = Callable[[Codes, Codes], Codes]
 
 INTEGERS, BITS = (U16, U32, U64, S16, S32, S64), (B16, B32, B64)
 HALVES, PACKED = (F16, BF16), (F16X2, BF16X2)

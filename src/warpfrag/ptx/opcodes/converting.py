@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
 
 from warpfrag.ptx.opcodes.floating import style_of
 from warpfrag.ptx.opcodes.rows import optional, required, row
 from warpfrag.ptx.program.actions import LaneOp, Move, Refused
+from warpfrag.ptx.program.attributes import Attributes
+from warpfrag.ptx.program.opcode import OpcodeRow
 from warpfrag.ptx.program.state_spaces import CONSTANTS_BYTES, GLOBAL_MEMORY_MAPS, RANK_SHIFT, WINDOW_SIZE, WINDOWS
 from warpfrag.ptx.program.types import (
     B16,
@@ -37,6 +39,8 @@ from warpfrag.ptx.program.types import (
     U32,
     U64,
     UE8M0X2,
+    Codes,
+    Type,
     container,
     join,
     signed,
@@ -44,13 +48,6 @@ from warpfrag.ptx.program.types import (
 )  # fmt: skip
 from warpfrag.ptx.semantics import conversions as to
 from warpfrag.ptx.semantics.floats import FloatModifiers
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from warpfrag.ptx.program.attributes import Attributes
-    from warpfrag.ptx.program.opcode import OpcodeRow
-    from warpfrag.ptx.program.types import Codes, Type
 
 INTEGERS = (U8, U16, U32, U64, S8, S16, S32, S64)
 FLOATS = (F16, BF16, F32, F64)

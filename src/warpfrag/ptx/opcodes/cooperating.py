@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.errors import WarpfragError
 from warpfrag.formats.number_formats import CANONICAL_NANS
@@ -26,17 +26,12 @@ from warpfrag.ptx.program.actions import (
     WarpCollective,
     WarpWait,
 )
-from warpfrag.ptx.program.types import B32, B64, F32, PRED, S32, U32
+from warpfrag.ptx.program.attributes import Attributes
+from warpfrag.ptx.program.opcode import OpcodeRow
+from warpfrag.ptx.program.types import B32, B64, F32, PRED, S32, U32, Codes, Type
 from warpfrag.ptx.semantics import floats, integers
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from warpfrag.ptx.program.attributes import Attributes
-    from warpfrag.ptx.program.opcode import OpcodeRow
-    from warpfrag.ptx.program.types import Codes, Type
-
-    Mask = NDArray[np.bool_]
+Mask = NDArray[np.bool_]
 
 LANE_NUMBERS = np.arange(LANES, dtype=np.uint32)
 BIT = np.uint32(1) << LANE_NUMBERS

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from warpfrag.errors import NotModelled
 from warpfrag.ptx.opcodes.rows import optional, required, row
-from warpfrag.ptx.program.actions import LaneOp
+from warpfrag.ptx.program.actions import CodeFunction, LaneOp
+from warpfrag.ptx.program.attributes import Attributes
+from warpfrag.ptx.program.opcode import Binder, OpcodeRow
 from warpfrag.ptx.program.types import (
     B16,
     B32,
@@ -24,20 +26,13 @@ from warpfrag.ptx.program.types import (
     U16X2,
     U32,
     U64,
+    Codes,
     Type,
     join,
     signed,
     split,
 )  # fmt: skip
 from warpfrag.ptx.semantics import integers as on
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from warpfrag.ptx.program.actions import CodeFunction
-    from warpfrag.ptx.program.attributes import Attributes
-    from warpfrag.ptx.program.opcode import Binder, OpcodeRow
-    from warpfrag.ptx.program.types import Codes
 
 ALL = (U16, U32, U64, S16, S32, S64)
 PAIRS = (U16X2, S16X2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,12 +12,15 @@ from warpfrag.ptx.program.actions import (
     Allocate,
     AsyncCopy,
     Atomic,
+    CodeFunction,
     LaneOp,
     MemoryBarrier,
     MemoryLoad,
     MemoryStore,
     NoOp,
 )
+from warpfrag.ptx.program.attributes import Attributes
+from warpfrag.ptx.program.opcode import Modifier, OpcodeRow, Types
 from warpfrag.ptx.program.types import (
     B8,
     B16,
@@ -38,17 +41,11 @@ from warpfrag.ptx.program.types import (
     U16,
     U32,
     U64,
+    Codes,
+    Type,
 )  # fmt: skip
 from warpfrag.ptx.semantics import floats, integers
 from warpfrag.ptx.semantics.floats import FloatModifiers
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from warpfrag.ptx.program.actions import CodeFunction
-    from warpfrag.ptx.program.attributes import Attributes
-    from warpfrag.ptx.program.opcode import Modifier, OpcodeRow, Types
-    from warpfrag.ptx.program.types import Codes, Type
 
 ISA = "PTX ISA, Data Movement and Conversion Instructions"
 ATOMS = "PTX ISA, Parallel Synchronization and Communication Instructions: atom, red"

@@ -6,17 +6,12 @@ does. What a row is made of, `program.opcode` says.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING
 
 from warpfrag.ptx.program.attributes import Attributes
-from warpfrag.ptx.program.opcode import HINTS, Modifier, OpcodeRow
+from warpfrag.ptx.program.opcode import HINTS, Binder, Level, Modifier, OpcodeRow, Types
 from warpfrag.ptx.program.types import TYPES, Type
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from warpfrag.ptx.program.opcode import Binder, Level, Types
 
 FLAGS = {item.name for item in fields(Attributes) if item.type == "bool"}
 

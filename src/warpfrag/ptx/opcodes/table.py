@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 from collections import defaultdict
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.opcodes import (
     asynchronous,
     comparing,
@@ -15,21 +17,18 @@ from warpfrag.ptx.opcodes import (
     floating,
     integer,
     moving,
-    tensor_memory,
     textures,
     video,
 )
 from warpfrag.ptx.opcodes.rows import match
 from warpfrag.ptx.program.attributes import Attributes
 from warpfrag.ptx.program.opcode import DecodedOpcode, OpcodeRow
-
-if TYPE_CHECKING:
-    from warpfrag.ptx.program.state_spaces import StateSpace
+from warpfrag.ptx.program.state_spaces import StateSpace
 
 MAX_KEPT = 200  # characters of an opcode whose decoding is remembered
 ROWS: dict[str, list[OpcodeRow]] = defaultdict(list)
 _MODULES = (
-    integer, floating, comparing, converting, moving, cooperating, video, textures, asynchronous, tensor_memory,
+    integer, floating, comparing, converting, moving, cooperating, video, textures, asynchronous,
 )  # fmt: skip
 for _module in _MODULES:
     for _row in _module.ROWS:
@@ -73,3 +72,31 @@ def _find_in_space(name: str, operand_count: int, space: StateSpace) -> DecodedO
     """Kept like the result of `find`: a kernel has thousands of instructions, but tens of opcodes."""
     opcode = find(name, operand_count)
     return replace(opcode, attributes=replace(opcode.attributes, space=space))
+
+
+TABLE = Path(__file__).parent / "compared.txt.gz"
+
+
+@frozen_dataclass
+class Compared:
+    """Spellings that were compared, every result equal."""
+
+    gpu: str
+    driver: str
+    arch: str
+    threads: int
+    spellings: frozenset[str]
+
+
+@lru_cache(1)
+def compared() -> Compared:
+    """The list, read once."""
+    head, *names = gzip.decompress(TABLE.read_bytes()).decode("ascii").splitlines()
+    gpu, driver, arch, threads = head.split(",")
+    return Compared(gpu, driver, arch, int(threads), frozenset(names))
+
+
+def packed(table: Compared) -> bytes:
+    """The list as the file holds it."""
+    head = f"{table.gpu},{table.driver},{table.arch},{table.threads}"
+    return gzip.compress("\n".join([head, *sorted(table.spellings), ""]).encode("ascii"), 9, mtime=0)

@@ -6,26 +6,21 @@ what an H200 does. The type of a result says only how a program means to use it:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from warpfrag.ptx.opcodes.rows import optional, required, row
 from warpfrag.ptx.program.actions import (
+    CodeFunction,
     Refused,
     SurfaceLoad,
     SurfaceReduction,
     SurfaceStore,
     TextureFetch,
 )
-from warpfrag.ptx.program.types import B8, B16, B32, B64, F32, S32, S64, U32, U64
+from warpfrag.ptx.program.attributes import Attributes
+from warpfrag.ptx.program.opcode import Modifier, OpcodeRow
+from warpfrag.ptx.program.types import B8, B16, B32, B64, F32, S32, S64, U32, U64, Codes
 from warpfrag.ptx.semantics.integers import values_of
-
-if TYPE_CHECKING:
-    from warpfrag.ptx.program.actions import CodeFunction
-    from warpfrag.ptx.program.attributes import Attributes
-    from warpfrag.ptx.program.opcode import Modifier, OpcodeRow
-    from warpfrag.ptx.program.types import Codes
 
 UNIT = "the texture unit of an H200, compared with `tools.textures`"
 SURFACES = "PTX ISA, Surface Instructions"

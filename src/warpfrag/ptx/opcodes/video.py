@@ -8,22 +8,17 @@ manual says. What an H200 gave is done here; where it follows no rule that is kn
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from warpfrag.ptx.opcodes.rows import optional, required, row
 from warpfrag.ptx.program.actions import LaneOp, Refused
-from warpfrag.ptx.program.types import B32, S32, U32
+from warpfrag.ptx.program.attributes import Attributes
+from warpfrag.ptx.program.opcode import OpcodeRow
+from warpfrag.ptx.program.types import B32, S32, U32, Codes, Type
 from warpfrag.ptx.semantics.integers import COMPARE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from warpfrag.ptx.program.attributes import Attributes
-    from warpfrag.ptx.program.opcode import OpcodeRow
-    from warpfrag.ptx.program.types import Codes, Type
 
 ISA = "PTX ISA, Video Instructions"
 SEQUENCE = f"{ISA}: what ptxas 13.0 makes of it for sm_90"

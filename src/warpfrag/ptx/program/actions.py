@@ -6,19 +6,16 @@ operands in order; what a `LaneOp` computes is a function of arrays of codes, la
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import field
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, TypeAlias
+from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
+from warpfrag.isa.qualifiers import Form
+from warpfrag.isa.tcgen05_spelling import TensorSpelling
 from warpfrag.layout.frozen import frozen_dataclass
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from warpfrag.isa.qualifiers import Form
-    from warpfrag.isa.tcgen05_spelling import TensorSpelling
-    from warpfrag.ptx.program.attributes import Boundary, Geometry, Lod
-    from warpfrag.ptx.program.state_spaces import StateSpace
-    from warpfrag.ptx.program.types import Codes, Type
+from warpfrag.ptx.program.attributes import Boundary, Geometry, Lod
+from warpfrag.ptx.program.state_spaces import StateSpace
+from warpfrag.ptx.program.types import Codes, Type
 
 CodeFunction: TypeAlias = "Callable[..., Codes]"
 """From arrays of codes, one element for each lane, to the array of the result."""

@@ -7,13 +7,11 @@ field that the instruction does not mention has its default: None, False, or the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from warpfrag.layout.frozen import frozen_dataclass
-
-if TYPE_CHECKING:
-    from warpfrag.ptx.program.state_spaces import StateSpace
-    from warpfrag.ptx.program.types import Type
+from warpfrag.ptx.program.state_spaces import StateSpace
+from warpfrag.ptx.program.types import Type
 
 Rounding = Literal["rn", "rz", "rm", "rp", "rna"]
 IntegralRounding = Literal["rni", "rzi", "rmi", "rpi"]

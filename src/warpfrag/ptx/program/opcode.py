@@ -7,17 +7,15 @@ modifier is named after the field of `Attributes` that it sets; those in `HINTS`
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import field, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.program.actions import Action, Refused
 from warpfrag.ptx.program.attributes import Attributes
 from warpfrag.ptx.program.types import Type
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 Level = Literal["specified", "measured", "approximate"]
 """Who says what an opcode gives: the ISA, a table of one architecture that was measured, or nobody to the last bit."""

@@ -9,22 +9,20 @@ of blocks. `lowering` makes all this.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import IntFlag
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.program.actions import Action, Atomic, MemoryBarrier, MemoryLoad, NoOp, Unbound
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from warpfrag.ptx.program.attributes import Attributes
-    from warpfrag.ptx.program.opcode import DecodedOpcode, OpcodeRow
-    from warpfrag.ptx.program.types import Type
-    from warpfrag.ptx.reader.syntax import FloatLiteral
+from warpfrag.ptx.program.attributes import Attributes
+from warpfrag.ptx.program.opcode import DecodedOpcode, OpcodeRow
+from warpfrag.ptx.program.types import Type
+from warpfrag.ptx.reader.syntax import FloatLiteral
 
 
 @frozen_dataclass(slots=True)
@@ -240,3 +238,27 @@ def registers_of(operand: PtxOperand) -> Iterator[Register]:
     elif isinstance(operand, VectorOperand):
         for item in operand.items:
             yield from registers_of(item)
+
+
+class InexactCause(IntFlag):
+    """Causes that depend on values, as bits; compiled code stores them in one byte of each instruction."""
+
+    NAN_OPERANDS = 1
+    OVERLAPPING_STORES = 2
+    STMATRIX_ROWS = 4
+    LANES_AT_SAME_ADDRESS = 8
+
+
+REASONS = {
+    InexactCause.NAN_OPERANDS: "different NaNs are operands of one f64 operation: which of them stays depends on the"
+    " order of operands that ptxas chose",
+    InexactCause.OVERLAPPING_STORES: "several threads store different bytes to one address without a barrier between"
+    " them: which stays depends on timing",
+    InexactCause.STMATRIX_ROWS: "several lanes give stmatrix one address and different bytes: which stays is not"
+    " specified, and computed as an H200 does it",
+    InexactCause.LANES_AT_SAME_ADDRESS: "several lanes of a warp store different bytes to one address at once: computed"
+    " as an H200 does it",
+}
+"""The reason that `Run.inexact_lines` gives for each cause."""
+MEASURED_ON = {InexactCause.LANES_AT_SAME_ADDRESS: "sm_90"}
+"""Architectures on which a cause was measured, so that its result is certain (docs/evidence/h200_stores.md)."""

@@ -5,6 +5,7 @@ The places of the windows are ours: a real GPU chooses its own, and no program m
 
 from __future__ import annotations
 
+import re
 from typing import Literal, NamedTuple
 
 StateSpace = Literal["generic", "global", "shared", "cluster", "local", "param", "const"]
@@ -70,3 +71,16 @@ ALIGNMENT = 256
 def is_in_window(address: int) -> bool:
     """Whether a generic address is one of shared, local or parameter memory, not of global memory."""
     return 1 <= int(address) >> WINDOW_SHIFT <= len(set(WINDOWS.values())) - 1
+
+
+NAMES = re.compile(
+    r"%((tid|ntid|ctaid|nctaid|clusterid|nclusterid|cluster_ctaid|cluster_nctaid)\.[xyz]|lanemask_(eq|lt|le|gt|ge)|laneid|warpid"
+    r"|nwarpid|nsmid|smid|gridid|dynamic_smem_size|total_smem_size|aggr_smem_size|envreg\d+|clock|clock_hi|clock64"
+    r"|globaltimer|globaltimer_lo|globaltimer_hi|cluster_ctarank|cluster_nctarank|is_explicit_cluster|current_graph_exec"
+    r"|reserved_smem_offset_(begin|end|cap|[01]))"
+)
+
+
+def is_special(name: str) -> bool:
+    """Whether the machine fills a register of this name."""
+    return NAMES.fullmatch(name) is not None

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.layout.frozen import frozen_dataclass
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 Kind = Literal["u", "s", "b", "f", "pred"]
 Codes: TypeAlias = "NDArray[Any]"

@@ -13,13 +13,10 @@ import math
 import operator
 import re
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from warpfrag.errors import PtxError, quote
 from warpfrag.ptx.reader.syntax import FloatLiteral, IntegerLiteral
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ConstantSyntax = IntegerLiteral | FloatLiteral
 BITS = 64

@@ -3,17 +3,61 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from warpfrag.errors import PtxError, quote
-from warpfrag.ptx.reader.plain_bodies import end_of_body
 from warpfrag.ptx.reader.plain_lines import PlainLines
-from warpfrag.ptx.reader.syntax import Label
+from warpfrag.ptx.reader.syntax import Label, Statement
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
-    from warpfrag.ptx.reader.syntax import Statement
+def separated(item: str, closing: str) -> str:
+    """One or more of an item, with commas between, up to a sign."""
+    return rf"(?:{item}\s*+(?:,\s*+(?!{closing})|(?={closing})))++{closing}"
+
+
+WORD = r"(?:%[\w$]|[$A-Za-z_])[\w$]*+(?:(?:\.|::)\w++)*+"
+NAME = rf"(?!WARP_SZ){WORD}"  # that is a number
+INTEGER = r"(?:[1-9]\d{0,18}+|0)U?(?![\w$.])"
+NUMBER = (
+    rf"-?(?:{INTEGER}|(?:0[fF][0-9a-fA-F]{{8}}|0[dD][0-9a-fA-F]{{16}}|0[xX][0-9a-fA-F]{{1,16}}+U?|\d\.\d)(?![\w$.]))"
+)
+OFFSET = rf"\s*+\+\s*+-?{INTEGER}"
+BRACED = rf"\{{\s*+{separated(f'(?:{NAME}|{NUMBER})', '}')}"
+ADDRESS = rf"\[\s*+(?!\{{){separated(f'(?:{NAME}(?:{OFFSET})?+|{BRACED})', ']')}"
+ARGUMENTS = rf"\(\s*+(?:\)|{separated(NAME, '[)]')})"
+OPERAND = rf"(?:{NAME}(?:{OFFSET}|\|{NAME})?+|{NUMBER}|WARP_SZ(?![\w$.:])|{BRACED}|{ADDRESS}|{ARGUMENTS}|!{NAME})"
+STATEMENT = rf"(?:@!?{WORD}\s++)?+[a-z]\w*+(?:(?:\.|::)\w++)*+\s*+(?:;|(?<=\s){separated(OPERAND, ';')})"
+TARGETS = rf"\s*+\.(?:branch|call)targets\s++{separated(WORD, ';')}"
+PROTOTYPE = rf"\s*+\.callprototype\s(?:[\s,()\[\]]++|\.?{WORD}|{INTEGER})*+;"
+LABEL = rf"[$A-Za-z_][\w$]*+\s*+:(?!:)(?:{TARGETS}|{PROTOTYPE})?+"
+ALIGN = r"\.align\s++(?:1|2|4|8|16|32|64|128|256|512|1024)\s++"
+TYPE = r"(?:\.v[24]\s++)?+\.(?:pred|[bfsu]\d++|[bfsu]\d++x\d|bf16|bf16x2)\s++"
+REGISTER = rf"{WORD}(?:<[1-9]\d{{0,5}}+>)?+"
+ARRAY = rf"{WORD}(?:\[[1-9]\d{{0,8}}+\])?+"
+REGISTERS = rf"\.reg\s*+{TYPE}{separated(REGISTER, ';')}"
+MEMORY = rf"\.(?:param|shared|local)\s*+(?:{ALIGN})?+{TYPE}{separated(ARRAY, ';')}"
+LOCATION = rf"\.loc(?=[ \t])(?:[ \t,+]++|{WORD}|{INTEGER})*+(?=[ \t\r]*+(?://[^\n]*+)?+\n)"
+PRAGMA = r'\.pragma\s++"[^"\\\n]*+"\s*+;'
+ITEMS = re.compile(rf"(?:\s++|//[^\n]*+|{STATEMENT}|{LABEL}|{LOCATION}|{REGISTERS}|{MEMORY}|{PRAGMA})*+", re.ASCII)
+MAX_NESTED = 16  # scopes in a body
+
+
+def end_of_body(text: str, at: int) -> int:
+    """Return the end of the body that begins with the brace at `at`, or 0 if the parser has to read it at once.
+
+    A body that matches the pattern has no errors, so its statements can be read later. A library file has hundreds of
+    kernels, and usually one of them is launched.
+    """
+    depth = 0
+    while at < len(text) and text[at] in "{}" and depth <= MAX_NESTED:
+        depth += 1 if text[at] == "{" else -1
+        if not depth:
+            return at + 1
+        items = ITEMS.match(text, at + 1)
+        at = items.end() if items else at + 1
+    return 0
+
 
 TOKEN = re.compile(
     r"""[ \t\r\f\v]*+(?:(?P<blank>//[^\n]*|^\#[^\n]*|\Z)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from math import prod
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from warpfrag.errors import PtxError
 from warpfrag.layout.frozen import frozen_dataclass
@@ -24,17 +25,13 @@ from warpfrag.ptx.reader.syntax import (
     Label,
     MaskedAddress,
     ModuleSyntax,
+    OperandSyntax,
     ResultPair,
     Scope,
     Statement,
     SymbolRef,
     VariableDecl,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-
-    from warpfrag.ptx.reader.syntax import OperandSyntax
 
 Declaration: TypeAlias = "VariableDecl | FunctionDecl"
 

@@ -7,17 +7,16 @@ would run.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from math import prod
-from typing import TYPE_CHECKING
 
 from warpfrag.errors import PtxError, quote
 from warpfrag.layout.garbage import no_garbage_collection
 from warpfrag.ptx.reader import constants
-from warpfrag.ptx.reader.lexer import Token, tokens
-from warpfrag.ptx.reader.plain_bodies import MAX_NESTED
+from warpfrag.ptx.reader.lexer import MAX_NESTED, Token, tokens
 from warpfrag.ptx.reader.syntax import (
     Address,
     ArgumentList,
@@ -37,9 +36,6 @@ from warpfrag.ptx.reader.syntax import (
     SymbolRef,
     VariableDecl,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 OLDEST, NEWEST = (6, 0), (9, 4)
 LINKAGE = {".visible", ".extern", ".weak", ".common"}

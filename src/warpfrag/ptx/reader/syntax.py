@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import field
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from warpfrag.layout.frozen import frozen_dataclass
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @frozen_dataclass(slots=True)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from warpfrag.formats.number_formats import FORMATS
-from warpfrag.ptx.program.types import Codes, container, signed, unsigned
+from warpfrag.ptx.program.types import Codes, Type, container, signed, unsigned
 from warpfrag.ptx.semantics.floats import (
     CODE_OF_1,
     FloatModifiers,
@@ -20,9 +18,6 @@ from warpfrag.ptx.semantics.floats import (
     sign_of,
 )
 from warpfrag.ptx.semantics.rounding import TOP, ExactNumbers, decode, encode, round_sum
-
-if TYPE_CHECKING:
-    from warpfrag.ptx.program.types import Type
 
 INTEGRAL = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 

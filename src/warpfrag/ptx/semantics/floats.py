@@ -7,12 +7,14 @@ integers of Python where float64 cannot hold the pieces.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.ptx.program.types import Codes
 from warpfrag.ptx.semantics.rounding import (
     ExactNumbers,
     canonical_nan,
@@ -26,11 +28,6 @@ from warpfrag.ptx.semantics.rounding import (
     two_product,
     two_sum,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from warpfrag.ptx.program.types import Codes
 
 SMALLEST_NORMAL = {"f32": 0x00800000, "f64": 0x0010000000000000, "f16": 0x0400, "bf16": 0x0080}
 FAR_FROM_TINY = 2.0**10  # what moves numbers near the smallest normal one to where every format is normal

@@ -5,15 +5,12 @@ A code is an unsigned integer as wide as the type; `kind` says whether it means 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
 
 from warpfrag.ptx.program.types import Codes, container, signed
 from warpfrag.ptx.semantics.conversions import bit_length, limits
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def values_of(a: Codes, kind: str) -> Codes:

@@ -8,16 +8,12 @@ A sum of two floats reaches that form as `high + low`, where `low` is what float
 from __future__ import annotations
 
 from math import isqrt
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.formats.number_formats import FORMATS
+from warpfrag.formats.number_formats import FORMATS, Format
 from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.program.types import Codes, container
-
-if TYPE_CHECKING:
-    from warpfrag.formats.number_formats import Format
 
 U1, U63, U64 = np.uint64(1), np.uint64(63), np.uint64(64)
 TOP = np.uint64(1 << 63)

@@ -15,17 +15,13 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.formats.number_formats import CANONICAL_NANS
 from warpfrag.layout.frozen import frozen_dataclass
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from warpfrag.ptx.program.types import Codes
+from warpfrag.ptx.program.types import Codes
 
 SIGN = np.int64(0x80000000)
 NAN = np.int64(CANONICAL_NANS["f32"])

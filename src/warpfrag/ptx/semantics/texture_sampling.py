@@ -13,17 +13,15 @@ away from zero, to the format of the texels.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from warpfrag.ptx.program.types import Codes
+from warpfrag.ptx.semantics.textures import AddressMode, Texture
 
-    from warpfrag.ptx.program.types import Codes
-    from warpfrag.ptx.semantics.textures import AddressMode, Texture
-
-    Integers = NDArray[np.int64]
+Integers = NDArray[np.int64]
 
 FRACTION = 8
 """Bits of a texel that linear filtering divides it by."""

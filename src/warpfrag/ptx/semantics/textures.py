@@ -9,20 +9,16 @@ Axes are in numpy's order: an image is [y, x], a volume [z, y, x], layers come f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.errors import InvalidOperand, NotModelled, quote
 from warpfrag.formats.arrays import is_masked_array
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from warpfrag.ptx.program.attributes import Geometry
+from warpfrag.ptx.program.attributes import Geometry
 
 Filter = Literal["point", "linear"]
 AddressMode = Literal["clamp", "wrap", "mirror", "border"]
