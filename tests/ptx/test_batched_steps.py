@@ -403,13 +403,13 @@ def long_kernel(steps):
 def test_a_long_kernel_that_runs_once_is_interpreted():
     long, out = long_kernel(3000), np.zeros(THREADS, np.uint32)
     assert long.launch(1, THREADS, [out], engine="auto").engine == "reference"
-    assert long.compiled.interpreted_steps == len(long.program.steps)
+    assert long.compiled.interpreted_instructions == len(long.program.instructions)
     assert not long.compiled.is_ready
 
 
 def test_a_kernel_is_compiled_once_interpreting_has_cost_as_much(monkeypatch):
     monkeypatch.setattr(compiled_engine, "PATIENCE", 2)
-    monkeypatch.setattr(compiled_engine, "MIN_STEPS", 10)
+    monkeypatch.setattr(compiled_engine, "MIN_INSTRUCTIONS", 10)
     long, out = long_kernel(100), np.zeros(THREADS, np.uint32)
     compiled, launches = long.compiled, 0
     while not compiled.is_ready:
@@ -417,9 +417,9 @@ def test_a_kernel_is_compiled_once_interpreting_has_cost_as_much(monkeypatch):
         launches += 1
         assert launches < 1000
     assert compiled.is_weighed
-    assert compiled.interpreted_steps >= compiled.patience
-    assert compiled.patience >= compiled_engine.STEPS_PER_LINE * compiled.generated.text.count("\n")
-    assert compiled.interpreted_steps - compiled.patience <= 2 * len(long.program.steps)
+    assert compiled.interpreted_instructions >= compiled.patience
+    assert compiled.patience >= compiled_engine.INSTRUCTIONS_PER_LINE * compiled.generated.text.count("\n")
+    assert compiled.interpreted_instructions - compiled.patience <= 2 * len(long.program.instructions)
 
 
 RING = """.version 8.6

@@ -153,6 +153,6 @@ def test_what_has_no_value_is_refused_with_its_line(expression, message):
 
 def test_expressions_stand_in_operands_and_addresses():
     body = "ld.global.u32 %r, [%d + 4 << 1]; add.u32 %r, %r, 1 ? 7 % (4) : 9; st.global.u32 [%d + (3 < 4) * 4 - 4], %r;"
-    steps = lower(parse(f"{HEAD}.entry k() {{ .reg .u32 %r; .reg .u64 %d; {body} }}"), "k").steps
+    steps = lower(parse(f"{HEAD}.entry k() {{ .reg .u32 %r; .reg .u64 %d; {body} }}"), "k").instructions
 
     assert [steps[0].sources[0].offset, steps[1].sources[1].value, steps[2].sources[0].offset] == [8, 3, 0]

@@ -254,7 +254,7 @@ def test_memory_grows_with_registers_and_instructions_not_with_their_product():
         live = sum(1 for _ in live_after(program))
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        assert live == len(program.steps)
+        assert live == len(program.instructions)
         return most
 
     assert peak(3200) < 6 * peak(800)
@@ -303,7 +303,7 @@ def test_a_seed_changes_the_order_in_which_blocks_run():
 
 
 def live_by_definition(program):
-    steps = program.steps
+    steps = program.instructions
     before = [set() for _ in range(len(steps) + 1)]
     after = [set() for _ in steps]
     calls = [at for at, step in enumerate(steps) if isinstance(step.action, DirectCall)]
@@ -344,7 +344,7 @@ def test_liveness_is_that_of_the_definition(name):
     for at, live in live_after(program):
         assert {register for register in every if register in live} == expected[at]
         count += 1
-    assert count == len(program.steps) > 15
+    assert count == len(program.instructions) > 15
 
 
 # --- what load takes for a path

@@ -45,7 +45,7 @@ KERNEL = """.version 8.0
 
 @pytest.fixture(scope="module")
 def steps():
-    return lower(parse(KERNEL), "k").steps
+    return lower(parse(KERNEL), "k").instructions
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_contraction_reads_attributes(steps):
 
 def has_fused_sum(text: str) -> bool:
     """Whether a sum of a kernel is fused with its product."""
-    steps = wf.ptx.load(text)["k"].program.steps
+    steps = wf.ptx.load(text)["k"].program.instructions
     return any(isinstance(step.action, LaneOp) and step.action.fused is not None for step in steps)
 
 
@@ -164,6 +164,8 @@ def test_a_product_that_has_other_uses_leaves_the_sum_to_the_second():
         "st.global.f32 [%rd3], %f3;\nst.global.f32 [%rd3], %f7;"
     )
 
-    fused = [step for step in wf.ptx.load(text)["k"].program.steps if getattr(step.action, "fused", None) is not None]
+    fused = [
+        step for step in wf.ptx.load(text)["k"].program.instructions if getattr(step.action, "fused", None) is not None
+    ]
 
     assert [step.text.split()[0] for step in fused] == ["sub.f32"]

@@ -311,7 +311,7 @@ def test_contracted_sums_are_one_fma_in_both():
             lines.append(f"st.global.b{bits} [%out+{8 * LANES * (3 * number + place)}], {total};")
     found, kernel = both("\n".join(lines), 9, [codes(seed) for seed in range(3)])
 
-    assert sum(getattr(step.action, "fused", None) is not None for step in kernel.program.steps) == 9
+    assert sum(getattr(step.action, "fused", None) is not None for step in kernel.program.instructions) == 9
     assert (found != 0).any(axis=1).all()
 
 

@@ -225,7 +225,7 @@ def test_every_name_of_a_kernel_is_found():
     for file in FILES:
         module = wf.ptx.load(file)
         assert [*module]
-        assert all(module[name].program.steps for name in module)
+        assert all(module[name].program.instructions for name in module)
 
 
 def written():

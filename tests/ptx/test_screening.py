@@ -214,7 +214,7 @@ def test_threads_of_a_block_may_store_the_same(both, body, engine, kinds):
 )
 def test_registers_that_may_be_read_unwritten_are_known(body, names):
     kernel = wf.ptx.load(planted_mistakes.HEAD + body + planted_mistakes.TAIL)["k"]
-    steps = kernel.program.steps
+    steps = kernel.program.instructions
     named = {
         item.index: item.name
         for step in steps
@@ -228,7 +228,7 @@ def test_registers_that_may_be_read_unwritten_are_known(body, names):
 
 def test_a_long_launch_is_compiled_while_it_is_followed(both, monkeypatch):
     text = planted_mistakes.text_of("sum")
-    monkeypatch.setattr(CompiledProgram, "is_worthwhile", lambda self: self.interpreted_steps >= 5)
+    monkeypatch.setattr(CompiledProgram, "is_worthwhile", lambda self: self.interpreted_instructions >= 5)
     run, _ = launches(text, "sum", "all", engine="auto")()
     assert (run.verdict, run.engine) == ("clean", "compiled")
 

@@ -304,7 +304,7 @@ def _info(module: Module, entry: str | None, arch: str | None, *, as_json: bool)
     for kernel in kernels:
         echo()
         print_heading(kernel.readable_name)
-        echo(f"{kernel.shared_bytes} bytes of static shared memory, {len(kernel.program.steps)} instructions")
+        echo(f"{kernel.shared_bytes} bytes of static shared memory, {len(kernel.program.instructions)} instructions")
         if kernel.cluster is not None:
             echo(f"clusters of {' x '.join(map(str, kernel.cluster))} blocks")
         if kernel.tensor_maps:
@@ -342,7 +342,7 @@ def _facts(kernel: Kernel, arch: str) -> dict[str, object]:
         "name": kernel.name,
         "readable_name": kernel.readable_name,
         "shared": kernel.shared_bytes,
-        "instructions": len(kernel.program.steps),
+        "instructions": len(kernel.program.instructions),
         "parameters": [
             {"name": entry.name, "type": entry.type, "bytes": entry.size, "offset": entry.offset}
             for entry in kernel.parameters

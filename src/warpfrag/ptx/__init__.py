@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from warpfrag.ptx.debugger.stepping import Breakpoint, Stop, Watchpoint
     from warpfrag.ptx.interpreter.kernel_findings import KernelAccess, KernelFinding
     from warpfrag.ptx.launch.arguments import Unwritten
-    from warpfrag.ptx.launch.comparison import Comparison, OutputDifference, TracedStep, compare
+    from warpfrag.ptx.launch.comparison import Comparison, OutputDifference, TracedInstruction, compare
     from warpfrag.ptx.launch.device_array import DeviceArray
     from warpfrag.ptx.launch.exploration import Exploration
     from warpfrag.ptx.launch.kernel import Kernel, Module, link, load
@@ -86,7 +86,7 @@ __all__ = [
     "Symbols",
     "TensorMap",
     "Texture",
-    "TracedStep",
+    "TracedInstruction",
     "Unwritten",
     "WarpRegisters",
     "Watchpoint",
@@ -104,7 +104,7 @@ HOMES = {
     "warpfrag.ptx.debugger.debugger": ("Debugger", "WarpRegisters"),
     "warpfrag.ptx.debugger.debug_views": ("InstructionView", "OperandValues", "SharedView"),
     "warpfrag.ptx.launch.arguments": ("Unwritten",),
-    "warpfrag.ptx.launch.comparison": ("Comparison", "OutputDifference", "TracedStep", "compare"),
+    "warpfrag.ptx.launch.comparison": ("Comparison", "OutputDifference", "TracedInstruction", "compare"),
     "warpfrag.ptx.launch.device_array": ("DeviceArray",),
     "warpfrag.ptx.launch.exploration": ("Exploration",),
     "warpfrag.ptx.launch.kernel": ("Kernel", "Module", "link", "load"),

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.interpreter.kernel_findings import FindingCollector, KernelAccess, KernelFinding
-from warpfrag.ptx.interpreter.observer import StepObserver
+from warpfrag.ptx.interpreter.observer import InstructionObserver
 from warpfrag.ptx.interpreter.warp_batch import WarpBatch
 
 Bytes = NDArray[np.uint8]
 Numbers = NDArray[np.int64]
 
 
-class BarrierCheck(StepObserver):
+class BarrierCheck(InstructionObserver):
     """Follows the barriers of blocks."""
 
     def __init__(self, state: WarpBatch, collector: FindingCollector) -> None:
@@ -73,7 +73,7 @@ OBJECT_BYTES = 8
 EXPECTED = "expected mbarrier.inval before"
 
 
-class MbarrierLifetimes(StepObserver):
+class MbarrierLifetimes(InstructionObserver):
     """Follows which mbarriers of a batch are valid."""
 
     def __init__(self, state: WarpBatch, collector: FindingCollector) -> None:
@@ -135,9 +135,9 @@ class MbarrierLifetimes(StepObserver):
     # --- reports
 
     def access(self, thread: int) -> KernelAccess:
-        """The step that is running, by a thread of the batch."""
-        step = self.state.program.steps[self.state.memory.step]
-        return KernelAccess(step.name, step.line, *self.state.indices(*divmod(thread, LANES)))
+        """The instruction that is running, by a thread of the batch."""
+        inst = self.state.program.instructions[self.state.memory.inst]
+        return KernelAccess(inst.name, inst.line, *self.state.indices(*divmod(thread, LANES)))
 
     def report(self, cell: int, thread: int, text: str) -> None:
         """Report what a thread does to the memory of an mbarrier."""

@@ -1,4 +1,4 @@
-"""Blocks that run under checks: the interpreter's batch, which tells the checks of every step.
+"""Blocks that run under checks: the interpreter's batch, which tells the checks of every instruction.
 
 `LaunchChecks` is what all batches of a launch share: findings, time, the shadows of global memory.
 """
@@ -20,7 +20,7 @@ from warpfrag.ptx.checks.wgmma_checks import DescriptorCheck, RegisterCheck, is_
 from warpfrag.ptx.interpreter.device_memory import DeviceMemory
 from warpfrag.ptx.interpreter.kernel_findings import CHECK_TABLE, ORDER_CHECKS, Check, FindingCollector
 from warpfrag.ptx.interpreter.lane_group import LaneGroup
-from warpfrag.ptx.interpreter.observer import ObserverGroup, StepObserver
+from warpfrag.ptx.interpreter.observer import InstructionObserver, ObserverGroup
 from warpfrag.ptx.interpreter.warp_batch import WarpBatch
 from warpfrag.ptx.interpreter.warp_state import LaunchPart
 from warpfrag.ptx.program.actions import SurfaceLoad, SurfaceReduction, SurfaceStore
@@ -37,7 +37,7 @@ class LaunchChecks:
         self.order = LaunchOrder()
         self.shadows: dict[int, ShadowMemory] = {}
         self.unwritten: dict[int, NDArray[np.uint8]] | None = None
-        self.stops: Callable[[int], bool] = lambda _steps: False  # whether so many steps are enough
+        self.stops: Callable[[int], bool] = lambda _instructions: False  # whether so many instructions are enough
         self.is_stopped = False
 
     @property
@@ -65,53 +65,53 @@ class CheckedWarpBatch(WarpBatch):
         super().__init__(part)
         self.checks = checks
         self.races: RaceCheck | None = None
-        observers: list[StepObserver] = []
+        observers: list[InstructionObserver] = []
         if checks.follow_order:
             x, y, _ = self.launch.grid
             numbers = [b[0] + x * (b[1] + y * b[2]) for b in self.blocks]
             self.races = RaceCheck(self, checks.order, checks.shadows, numbers, checks.collector)
             observers.append(self.races)
             surfaces = SurfaceLoad | SurfaceStore | SurfaceReduction
-            if any(isinstance(step.action, surfaces) for step in self.program.steps):
+            if any(isinstance(inst.action, surfaces) for inst in self.program.instructions):
                 checks.collector.leave_out("races: accesses of surfaces are not followed")
         for name in checks.checks:
             observers += CHECK_TABLE[name].observers(self)
         self.observer = observers[0] if len(observers) == 1 else ObserverGroup(observers)
         self.memory.observer = self.observer
 
-    def barrier_checks(self) -> list[StepObserver]:
+    def barrier_checks(self) -> list[InstructionObserver]:
         """Return the observers of barriers."""
         return [BarrierCheck(self, self.checks.collector), MbarrierLifetimes(self, self.checks.collector)]
 
-    def unwritten_checks(self) -> list[StepObserver]:
+    def unwritten_checks(self) -> list[InstructionObserver]:
         """Return the observer of values that were never written."""
         return [UnwrittenCheck(self, self.checks.collector, self.checks.marks(self.memory))]
 
-    def async_checks(self) -> list[StepObserver]:
+    def async_checks(self) -> list[InstructionObserver]:
         """Return the observers of wgmma and tcgen05."""
-        collector, result = self.checks.collector, list[StepObserver]()
+        collector, result = self.checks.collector, list[InstructionObserver]()
         if self.races is not None and uses_tensor_memory(self.program):
             result.append(TensorMemoryCheck(self, self.races.ordering, collector))
-        if any(is_wgmma(step) for step in self.program.steps):
+        if any(is_wgmma(inst) for inst in self.program.instructions):
             result += [RegisterCheck(self, self.checks.order, collector), DescriptorCheck(self, collector)]
         return result
 
-    def run_step(self, at: int, group: LaneGroup) -> bool:
-        """Run a step, and tell the checks before and after."""
+    def run_inst(self, at: int, group: LaneGroup) -> bool:
+        """Run an instruction, and tell the checks before and after."""
         self.checks.order.now += 1
-        step = self.program.steps[at]
-        self.line, self.memory.step = step.line, at
+        inst = self.program.instructions[at]
+        self.line, self.memory.inst = inst.line, at
         active = group
-        if step.guard is not None:
-            self.observer.guarded(step, group)
-            guard = group.of(self.registers[step.guard.index])
-            active = group.part(group.mask & (~guard if step.guard.negated else guard))
+        if inst.guard is not None:
+            self.observer.guarded(inst, group)
+            guard = group.of(self.registers[inst.guard.index])
+            active = group.part(group.mask & (~guard if inst.guard.negated else guard))
         some = bool(active.mask.any())
         if some:
-            self.observer.before(step, active)
-        has_run = super().run_step(at, group)
+            self.observer.before(inst, active)
+        has_run = super().run_inst(at, group)
         if some and has_run:
-            self.observer.after(step, active)
+            self.observer.after(inst, active)
         return has_run
 
     def schedule_next(self) -> bool:

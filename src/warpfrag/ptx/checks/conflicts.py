@@ -2,7 +2,7 @@
 
 A cell is a few bytes, at first four; a narrower access splits all cells of its buffer. Of each cell the last write is
 kept, and last reads: one of each warp of a block in shared memory, of a few warps in global memory, and one of the
-agents. An access is an entity, a time, the step, and its `nature`: how strong it is, which scope and size it has, and
+agents. An access is an entity, a time, the instruction, and its `nature`: how strong it is, which scope and size it has, and
 whether it goes through the async proxy. Of reads of other warps that were replaced, only the last time and the block
 are kept: a write that these do not show to be ordered cannot be judged.
 """
@@ -31,14 +31,14 @@ SCOPE_SHIFT, SIZE_SHIFT, STEP_SHIFT = 3, 5, 8
 SEVERAL_BLOCKS = -1
 
 
-def nature_of(step: int, flags: int, level: int, size: int) -> int:
-    """Step and nature in one number."""
-    return step << STEP_SHIFT | size.bit_length() - 1 << SIZE_SHIFT | level << SCOPE_SHIFT | flags
+def nature_of(inst: int, flags: int, level: int, size: int) -> int:
+    """Instruction and nature in one number."""
+    return inst << STEP_SHIFT | size.bit_length() - 1 << SIZE_SHIFT | level << SCOPE_SHIFT | flags
 
 
 @dataclass
 class Accesses:
-    """The last access of one kind to each cell, [cells] or [slots, cells]: entity, time (0: none), step with nature."""
+    """The last access of one kind to each cell, [cells] or [slots, cells]: entity, time (0: none), instruction with nature."""
 
     entities: NDArray[np.int64]
     times: NDArray[np.int32]
@@ -116,7 +116,7 @@ WHY = {
 
 
 class AccessGroup(NamedTuple):
-    """Accesses of one step to one buffer: who issues them, who makes them, where, and of what nature."""
+    """Accesses of one instruction to one buffer: who issues them, who makes them, where, and of what nature."""
 
     buffer: Bytes
     shadow: ShadowMemory
@@ -148,14 +148,14 @@ class ConflictReporter:
         text: str = "",
     ) -> None:
         """Report the first of some conflicts, and count them by the accesses that take part."""
-        steps = natures >> STEP_SHIFT
-        for at in np.unique(steps[wrong]).tolist():
-            chosen = wrong & (steps == at)
+        instructions = natures >> STEP_SHIFT
+        for at in np.unique(instructions[wrong]).tolist():
+            chosen = wrong & (instructions == at)
             index, cell = (int(v) for v in np.argwhere(chosen)[0])
             mine, other = int(access.entities[index]), int(entities[index, cell])
             thread = int(access.threads[index])
             named = kind or self.kind_of(mine, other, thread)
-            first = self.described(mine, self.state.memory.step, thread)
+            first = self.described(mine, self.state.memory.inst, thread)
             second = self.described(other, at, thread)
             place = self.place(access, index)
             why = text or WHY[named]
@@ -179,10 +179,10 @@ class ConflictReporter:
 
     def described(self, entity: int, at: int, thread: int) -> KernelAccess:
         """An access in words: the instruction, its line and its thread."""
-        step = self.state.program.steps[at]
-        what = f"{step.name}"
+        inst = self.state.program.instructions[at]
+        what = f"{inst.name}"
         if entity < 0:
-            what = f"{step.name} (in flight)"
+            what = f"{inst.name} (in flight)"
             name = self.agent_name(entity)
             thread = name if name is not None else thread
             entity = int(self.ordering.entities(np.array([thread]))[0])
@@ -190,7 +190,7 @@ class ConflictReporter:
         x, y, _ = self.state.launch.grid
         i, j, _ = self.state.launch.block
         return KernelAccess(
-            what, step.line, (block % x, block // x % y, block // (x * y)), (own % i, own // i % j, own // (i * j)),
+            what, inst.line, (block % x, block // x % y, block // (x * y)), (own % i, own // i % j, own // (i * j)),
             self.stack(entity),
         )  # fmt: skip
 
@@ -212,7 +212,7 @@ class ConflictReporter:
             return ()
         warp, lane = divmod(column, LANES)
         depth = int(calls.depth[warp, lane])
-        return tuple(self.state.program.steps[int(at)].line for at in calls.callers[warp, lane, :depth])
+        return tuple(self.state.program.instructions[int(at)].line for at in calls.callers[warp, lane, :depth])
 
     def place(self, access: AccessGroup, index: int) -> dict[str, Any]:
         """Where an access lies: space, address, and the array of the caller."""

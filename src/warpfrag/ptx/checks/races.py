@@ -59,7 +59,7 @@ class RaceCheck(SyncFollower):
         collector: FindingCollector,
     ) -> None:
         """Shadows of global memory are those of the whole launch, that of shared memory begins anew."""
-        has_proxies = any(uses_async_proxy(step) for step in state.program.steps)
+        has_proxies = any(uses_async_proxy(inst) for inst in state.program.instructions)
         ordering = Ordering(state, order, numbers, has_proxies=has_proxies)
         if ordering.share > 1:
             collector.leave_out("lanes of one warp: too many threads run at once to tell them apart")
@@ -69,17 +69,17 @@ class RaceCheck(SyncFollower):
         slots = min(state.launch.warps * state.launch.cluster_blocks, MAX_SHARED_SLOTS)
         self.shared_shadow = ShadowMemory(len(memory.shared), slots)
         self.strengths: dict[int, Strength] = {}
-        steps = list(enumerate(state.program.steps))
-        self.async_stores = [at for at, step in steps if isinstance(step.action, actions.AsyncStore)]
-        self.allocations = [at for at, step in steps if is_tensor_allocation(step)]
+        instructions = list(enumerate(state.program.instructions))
+        self.async_stores = [at for at, inst in instructions if isinstance(inst.action, actions.AsyncStore)]
+        self.allocations = [at for at, inst in instructions if is_tensor_allocation(inst)]
 
     # --- accesses
 
     def strength(self) -> Strength:
-        """How strong the accesses of this step are."""
-        at = self.state.memory.step
+        """How strong the accesses of this instruction are."""
+        at = self.state.memory.inst
         if at not in self.strengths:
-            self.strengths[at] = strength_of(self.step)
+            self.strengths[at] = strength_of(self.inst)
         return self.strengths[at]
 
     def shadow_of(self, buffer: Bytes) -> ShadowMemory | None:
@@ -100,7 +100,7 @@ class RaceCheck(SyncFollower):
         if shadow is None or not len(offsets):
             return None
         cells = shadow.cells(offsets, size)
-        nature = nature_of(self.state.memory.step, flags, level, size)
+        nature = nature_of(self.state.memory.inst, flags, level, size)
         return AccessGroup(
             buffer, shadow, cells, offsets, size, threads, self.ordering.entities(threads), nature
         )  # fmt: skip
@@ -116,7 +116,7 @@ class RaceCheck(SyncFollower):
         access = self.accesses(buffer, offsets, size, threads, STRONG * strength.is_strong, strength.level)
         if access is None:
             return
-        if isinstance(self.step.action, actions.AsyncCopy):
+        if isinstance(self.inst.action, actions.AsyncCopy):
             access = self.by_agents(access, [("cp.async", thread) for thread in threads.tolist()])
         self.compare_with_write(access)
         self.note_read(access)
@@ -132,7 +132,7 @@ class RaceCheck(SyncFollower):
         if access is None:
             return
         access = access._replace(codes=codes)
-        if isinstance(self.step.action, actions.AsyncCopy):
+        if isinstance(self.inst.action, actions.AsyncCopy):
             access = self.by_agents(access, [("cp.async", thread) for thread in threads.tolist()])
             for thread in threads.tolist():
                 self.copies.issue(thread, self.ordering.now)
@@ -170,18 +170,18 @@ class RaceCheck(SyncFollower):
             return
         access = self.by_agents(access, [("bulk read", thread)])
         self.compare_with_write(access)
-        if not getattr(self.step.action, "tells_mbarrier", True):
+        if not getattr(self.inst.action, "tells_mbarrier", True):
             self.bulk_copies.issue(thread, self.ordering.now)
             self.note_read(access)
-            self.issued["bulk read", thread] = self.ordering.now, self.state.memory.step, thread
+            self.issued["bulk read", thread] = self.ordering.now, self.state.memory.inst, thread
 
     def copy_write(
         self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cell: int | None, *, reduces: bool = False
     ) -> None:
         """The target of a bulk copy, a box or st.async."""
-        if isinstance(self.step.action, actions.TensorMapCopy):
+        if isinstance(self.inst.action, actions.TensorMapCopy):
             return
-        flags = (STRONG | ATOMIC) * reduces | ASYNC_PROXY * (not isinstance(self.step.action, actions.AsyncStore))
+        flags = (STRONG | ATOMIC) * reduces | ASYNC_PROXY * (not isinstance(self.inst.action, actions.AsyncStore))
         access = self.accesses(buffer, offsets, size, np.full(len(offsets), thread), flags, GPU)
         if access is None:
             return
@@ -190,7 +190,7 @@ class RaceCheck(SyncFollower):
         if cell is None:
             self.bulk_copies.issue(thread, self.ordering.now)
         else:
-            self.issued[name] = self.ordering.now, self.state.memory.step, thread
+            self.issued[name] = self.ordering.now, self.state.memory.inst, thread
         access = self.by_agents(access, [name])
         self.compare_with_write(access)
         self.compare_with_reads(access)
@@ -361,16 +361,16 @@ class RaceCheck(SyncFollower):
             self.reporter.report(access, missing, entities, natures, kind="fence", text=text)
 
 
-def uses_async_proxy(step: DecodedInstruction) -> bool:
+def uses_async_proxy(inst: DecodedInstruction) -> bool:
     """Whether an instruction reads or writes memory through the async proxy: bulk copies, boxes, wgmma."""
-    action = step.action
+    action = inst.action
     is_product = isinstance(action, actions.MatrixOp) and action.operation == "wgmma"
     return is_product or isinstance(action, actions.BulkCopy | actions.TensorCopy)
 
 
-def is_tensor_allocation(step: DecodedInstruction) -> bool:
-    """Whether a step is tcgen05.alloc, which leaves an address in shared memory: the manual names no proxy for that."""
-    return isinstance(step.action, actions.TensorThreadOp) and step.action.spelling.op == "alloc"
+def is_tensor_allocation(inst: DecodedInstruction) -> bool:
+    """Whether an instruction is tcgen05.alloc, which leaves an address in shared memory: the manual names no proxy for that."""
+    return isinstance(inst.action, actions.TensorThreadOp) and inst.action.spelling.op == "alloc"
 
 
 def _cell_bytes(access: AccessGroup) -> Bytes:

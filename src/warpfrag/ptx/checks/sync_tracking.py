@@ -19,7 +19,7 @@ from warpfrag.ptx.checks.conflicts import ConflictReporter
 from warpfrag.ptx.checks.ordering import BLOCK, GPU, SCOPES, Ordering, Snapshot, SyncObject
 from warpfrag.ptx.interpreter.kernel_findings import FindingCollector, KernelFinding
 from warpfrag.ptx.interpreter.lane_group import LaneGroup
-from warpfrag.ptx.interpreter.observer import StepObserver
+from warpfrag.ptx.interpreter.observer import InstructionObserver
 from warpfrag.ptx.interpreter.warp_batch import WarpBatch
 from warpfrag.ptx.program.actions import Atomic, Barrier, ClusterBarrier, MatrixOp, MemoryBarrier, NoOp, WarpWait
 from warpfrag.ptx.program.program import DecodedInstruction, Immediate
@@ -42,10 +42,10 @@ class Strength(NamedTuple):
 WEAK = Strength(is_strong=False, acquires=False, releases=False, level=BLOCK)
 
 
-def strength_of(step: DecodedInstruction) -> Strength:
+def strength_of(inst: DecodedInstruction) -> Strength:
     """The strength of a load, a store or an atomic."""
-    words = step.name.split(".")
-    is_atomic = isinstance(step.action, Atomic)
+    words = inst.name.split(".")
+    is_atomic = isinstance(inst.action, Atomic)
     order = next((word for word in words if word in {"relaxed", "acquire", "release", "acq_rel", "volatile"}), "")
     if not order and not is_atomic:
         return WEAK
@@ -57,9 +57,9 @@ def strength_of(step: DecodedInstruction) -> Strength:
     )  # fmt: skip
 
 
-def fence_level(step: DecodedInstruction) -> int | None:
+def fence_level(inst: DecodedInstruction) -> int | None:
     """The level of a fence of ordinary memory; None where the instruction is none."""
-    words = step.name.split(".")
+    words = inst.name.split(".")
     if words[0] == "membar":
         return MEMBAR_LEVELS.get(words[1]) if len(words) > 1 else None
     if words[0] != "fence" or "proxy" in words or "mbarrier_init" in words:
@@ -67,15 +67,15 @@ def fence_level(step: DecodedInstruction) -> int | None:
     return SCOPES[next((word for word in words if word in SCOPES), "sys")]
 
 
-def is_sc_fence(step: DecodedInstruction) -> bool:
+def is_sc_fence(inst: DecodedInstruction) -> bool:
     """Whether a fence is sequentially consistent: fence.sc, and membar, which means the same."""
-    words = step.name.split(".")
+    words = inst.name.split(".")
     return words[0] == "membar" or "sc" in words
 
 
-def is_proxy_fence(step: DecodedInstruction) -> bool:
+def is_proxy_fence(inst: DecodedInstruction) -> bool:
     """Whether an instruction is fence.proxy.async, which orders the generic and the async proxy."""
-    words = step.name.split(".")
+    words = inst.name.split(".")
     return words[0] in {"fence", "membar"} and "proxy" in words and any(word.startswith("async") for word in words)
 
 
@@ -88,7 +88,7 @@ class BarrierInit:
 
     thread: int
     time: int
-    step: int
+    inst: int
     is_fenced: bool = False
 
 
@@ -115,7 +115,7 @@ class CopyGroups:
         return max(done, default=0)
 
 
-class SyncFollower(StepObserver):
+class SyncFollower(InstructionObserver):
     """Follows what orders the threads of a batch."""
 
     def __init__(
@@ -124,17 +124,19 @@ class SyncFollower(StepObserver):
         """Nothing was issued or initialised."""
         self.state, self.ordering, self.reporter, self.collector = state, ordering, reporter, collector
         self.copies, self.bulk_copies, self.products = CopyGroups(), CopyGroups(), CopyGroups()
-        self.issued: dict[Hashable, tuple[int, int, int]] = {}  # the last copy of an agent: time, step and thread
+        self.issued: dict[
+            Hashable, tuple[int, int, int]
+        ] = {}  # the last copy of an agent: time, instruction and thread
         self.initialised: dict[int, BarrierInit] = {}  # by the cell of an mbarrier
 
     @property
-    def step(self) -> DecodedInstruction:
-        """The step that is running."""
-        return self.state.program.steps[self.state.memory.step]
+    def inst(self) -> DecodedInstruction:
+        """The instruction that is running."""
+        return self.state.program.instructions[self.state.memory.inst]
 
     def mbarrier_initialised(self, cell: int, thread: int) -> None:
         """mbarrier.init: others must be ordered behind it."""
-        self.initialised[cell] = BarrierInit(thread, self.ordering.now, self.state.memory.step)
+        self.initialised[cell] = BarrierInit(thread, self.ordering.now, self.state.memory.inst)
 
     def check_initialised(self, cell: int, thread: int) -> None:
         """Find uses of an mbarrier that nothing orders behind its initialisation."""
@@ -144,8 +146,8 @@ class SyncFollower(StepObserver):
         threads, entity = np.array([thread]), self.ordering.entities(np.array([init.thread]))
         if self.ordering.knows(threads, entity, np.array([init.time]))[0]:
             return
-        first = self.reporter.described(int(self.ordering.entities(threads)[0]), self.state.memory.step, thread)
-        second = self.reporter.described(int(entity[0]), init.step, init.thread)
+        first = self.reporter.described(int(self.ordering.entities(threads)[0]), self.state.memory.inst, thread)
+        second = self.reporter.described(int(entity[0]), init.inst, init.thread)
         address = 8 * cell % self.state.memory.shared_stride
         self.collector.add(
             KernelFinding(
@@ -173,7 +175,7 @@ class SyncFollower(StepObserver):
     def barrier_arrived(self, block: int, number: int, warp: int, lanes: NDArray[np.bool_]) -> None:
         """bar and barrier."""
         sync = self.ordering.barriers.setdefault((block, number), SyncObject())
-        action = self.step.action
+        action = self.inst.action
         if not (isinstance(action, Barrier) and action.waits):  # who waits knows the same when it is released
             self.ordering.arrive(sync, warp * LANES + np.nonzero(lanes)[0])
 
@@ -203,12 +205,12 @@ class SyncFollower(StepObserver):
     def mbarrier_arrived(self, cell: int, thread: int) -> None:
         """mbarrier.arrive releases; that of cp.async tells of the thread's copies."""
         self.check_initialised(cell, thread)
-        action = self.step.action
+        action = self.inst.action
         if not isinstance(action, MemoryBarrier) or action.name not in {"arrive", "arrive_drop", "copies"}:
             return
         sync = self.ordering.mbarriers.setdefault(cell, SyncObject())
         column = self.ordering.agent(("cp.async", thread)) if action.name == "copies" else None
-        if "relaxed" not in self.step.name.split("."):
+        if "relaxed" not in self.inst.name.split("."):
             self.ordering.arrive(sync, np.array([thread]))
         if column is not None and sync.current is not None:
             sync.current = self.with_agent(sync.current, column)
@@ -245,19 +247,19 @@ class SyncFollower(StepObserver):
         """mbarrier.test_wait and try_wait acquire."""
         for cell, thread in zip(cells.tolist(), threads.tolist(), strict=True):
             self.check_initialised(cell, thread)
-        if "relaxed" in self.step.name.split("."):
+        if "relaxed" in self.inst.name.split("."):
             return
         for cell in np.unique(cells).tolist():
             sync = self.ordering.mbarriers.get(cell)
             if sync is not None and sync.completed is not None:
                 self.ordering.learn(threads[cells == cell], sync.completed)
 
-    # --- steps
+    # --- instructions
 
-    def before(self, step: DecodedInstruction, group: LaneGroup) -> None:
-        """A step is about to run: arrivals that it may complete."""
-        action = step.action
-        if isinstance(action, ClusterBarrier) and not action.waits and "relaxed" not in step.name.split("."):
+    def before(self, inst: DecodedInstruction, group: LaneGroup) -> None:
+        """An instruction is about to run: arrivals that it may complete."""
+        action = inst.action
+        if isinstance(action, ClusterBarrier) and not action.waits and "relaxed" not in inst.name.split("."):
             threads = self.threads_of(group)
             size = self.state.cluster_barriers.size * LANES
             for cluster in np.unique(threads // size).tolist():
@@ -267,11 +269,11 @@ class SyncFollower(StepObserver):
             for warp in group.active_rows.tolist():
                 self.products.issue(warp, self.ordering.now)
 
-    def after(self, step: DecodedInstruction, group: LaneGroup) -> None:
-        """A step has run: what it orders."""
-        action = step.action
+    def after(self, inst: DecodedInstruction, group: LaneGroup) -> None:
+        """An instruction has run: what it orders."""
+        action = inst.action
         if isinstance(action, WarpWait):
-            self.sync_lanes(step, group)
+            self.sync_lanes(inst, group)
         elif isinstance(action, ClusterBarrier) and action.waits:
             threads = self.threads_of(group)
             threads = threads[~self.state.cluster_barriers.waiting.reshape(-1)[threads]]
@@ -281,57 +283,57 @@ class SyncFollower(StepObserver):
                 if sync is not None and sync.completed is not None:
                     self.ordering.learn(threads[threads // size == cluster], sync.completed)
         elif isinstance(action, NoOp):
-            self.fence_or_wait(step, group)
+            self.fence_or_wait(inst, group)
 
     def threads_of(self, group: LaneGroup) -> Numbers:
         """The threads of a group, as numbers in the batch."""
         return group.pick(self.state.lane_number).astype(np.int64)
 
-    def sync_lanes(self, step: DecodedInstruction, group: LaneGroup) -> None:
+    def sync_lanes(self, inst: DecodedInstruction, group: LaneGroup) -> None:
         """bar.warp.sync: the lanes that name each other."""
         whole = group.mask.all(axis=1)
         if whole.any():
             self.ordering.sync_warps(group.warp_rows[whole].astype(np.int64))
         if whole.all():
             return
-        members = group.read(step.sources[-1], B32)
+        members = group.read(inst.sources[-1], B32)
         for row in np.nonzero(~whole & group.mask.any(axis=1))[0].tolist():
             for mask in np.unique(members[row][group.mask[row]]).tolist():
                 lanes = np.nonzero(group.mask[row] & (members[row] == mask))[0]
                 self.ordering.sync_lanes(int(group.warp_rows[row]) * LANES + lanes)
 
-    def fence_or_wait(self, step: DecodedInstruction, group: LaneGroup) -> None:
+    def fence_or_wait(self, inst: DecodedInstruction, group: LaneGroup) -> None:
         """Fences, and the groups of copies and products."""
-        words = step.name.split(".")
+        words = inst.name.split(".")
         if words[0] in {"fence", "membar"}:
             threads = self.threads_of(group)
-            if is_proxy_fence(step):
+            if is_proxy_fence(inst):
                 self.ordering.fence_proxy(threads)
             if "mbarrier_init" in words:
                 own = set(threads.tolist())
                 for item in self.initialised.values():
                     item.is_fenced |= item.thread in own
-            level = fence_level(step)
+            level = fence_level(inst)
             if level is not None:
-                self.ordering.fence(threads, level, is_sc=is_sc_fence(step))
+                self.ordering.fence(threads, level, is_sc=is_sc_fence(inst))
         elif words[0] == "wgmma":
-            self.group_of_products(step, group, words)
+            self.group_of_products(inst, group, words)
         elif words[:2] == ["cp", "async"]:
-            self.group_of_copies(step, self.threads_of(group).tolist(), words)
+            self.group_of_copies(inst, self.threads_of(group).tolist(), words)
 
-    def group_of_products(self, step: DecodedInstruction, group: LaneGroup, words: list[str]) -> None:
+    def group_of_products(self, inst: DecodedInstruction, group: LaneGroup, words: list[str]) -> None:
         """wgmma.commit_group and wgmma.wait_group, warp by warp."""
         for warp in group.active_rows.tolist():
             if "commit_group" in words:
                 self.products.commit(warp)
             elif "wait_group" in words:
-                done = self.products.wait(warp, _count(step))
+                done = self.products.wait(warp, _count(inst))
                 if done:
                     first = warp - int(self.state.warp_index[warp]) % 4
                     column = self.ordering.agent(("wgmma", first))
                     self.ordering.learn_of_agent(np.arange(warp * LANES, (warp + 1) * LANES), column, done)
 
-    def group_of_copies(self, step: DecodedInstruction, threads: list[int], words: list[str]) -> None:
+    def group_of_copies(self, inst: DecodedInstruction, threads: list[int], words: list[str]) -> None:
         """The groups of cp.async and cp.async.bulk, thread by thread."""
         groups = self.bulk_copies if "bulk" in words else self.copies
         if "commit_group" in words:
@@ -345,13 +347,13 @@ class SyncFollower(StepObserver):
             return
         names = ("cp.async",) if groups is self.copies else ("bulk read",) if "read" in words else ("bulk read", "bulk")
         for thread in threads:
-            done = groups.wait(thread, 0 if "wait_all" in words else _count(step))
+            done = groups.wait(thread, 0 if "wait_all" in words else _count(inst))
             for name in names if done else ():
                 if (name, thread) in self.ordering.agents:
                     self.ordering.learn_of_agent(np.array([thread]), self.ordering.agents[name, thread], done)
 
 
-def _count(step: DecodedInstruction) -> int:
+def _count(inst: DecodedInstruction) -> int:
     """How many groups a wait leaves in flight."""
-    operand = step.sources[0] if step.sources else None
+    operand = inst.sources[0] if inst.sources else None
     return operand.code(None) if isinstance(operand, Immediate) else 0

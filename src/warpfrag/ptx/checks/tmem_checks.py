@@ -32,7 +32,7 @@ from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.checks.ordering import Ordering
 from warpfrag.ptx.interpreter.kernel_findings import FindingCollector, KernelAccess, KernelFinding
 from warpfrag.ptx.interpreter.lane_group import LaneGroup
-from warpfrag.ptx.interpreter.observer import StepObserver, TensorAccess
+from warpfrag.ptx.interpreter.observer import InstructionObserver, TensorAccess
 from warpfrag.ptx.interpreter.warp_batch import WarpBatch
 from warpfrag.ptx.program.actions import TensorThreadOp
 from warpfrag.ptx.program.program import DecodedInstruction, Program
@@ -47,7 +47,7 @@ MAX_EVENTS = 16  # waits for the commits of one thread that are kept of each war
 
 def uses_tensor_memory(program: Program) -> bool:
     """Whether a kernel has instructions of tcgen05."""
-    return any(isinstance(step.action, TensorThreadOp) for step in program.steps)
+    return any(isinstance(inst.action, TensorThreadOp) for inst in program.instructions)
 
 
 class WrittenColumns:
@@ -93,7 +93,7 @@ class IssuedAccess:
         return self.op in ("ld", "st")
 
 
-class TensorMemoryCheck(StepObserver):
+class TensorMemoryCheck(InstructionObserver):
     """Follows the accesses of tensor memory of a batch."""
 
     def __init__(self, state: WarpBatch, ordering: Ordering, collector: FindingCollector) -> None:
@@ -106,17 +106,17 @@ class TensorMemoryCheck(StepObserver):
         self.learned: dict[int, dict[int, deque[tuple[int, int]]]] = defaultdict(dict)  # by issuer, warp: commit, wait
         self.fences_before: dict[int, deque[int]] = defaultdict(lambda: deque(maxlen=MAX_EVENTS))  # by warp
         self.fences_after: dict[int, tuple[int, NDArray[np.int32]]] = {}  # by warp: when, and what was known then
-        self.asks_for_fences = any(_spelled(step) in FENCES for step in state.program.steps)
+        self.asks_for_fences = any(_spelled(inst) in FENCES for inst in state.program.instructions)
         if not self.asks_for_fences:
             collector.leave_out("tensor memory: the kernel has no tcgen05.fence, so none is asked for between threads")
 
     # --- what orders accesses
 
-    def after(self, step: DecodedInstruction, group: LaneGroup) -> None:
+    def after(self, inst: DecodedInstruction, group: LaneGroup) -> None:
         """Waits and fences."""
-        if not isinstance(step.action, TensorThreadOp):
+        if not isinstance(inst.action, TensorThreadOp):
             return
-        op, now = step.action.spelling.op, self.ordering.now
+        op, now = inst.action.spelling.op, self.ordering.now
         for warp in group.active_rows.tolist():
             if op in ("wait::ld", "wait::st"):
                 self._wait(warp, op[-2:], now)
@@ -179,9 +179,9 @@ class TensorMemoryCheck(StepObserver):
     def _keep(self, access: TensorAccess) -> None:
         """Keep an access, and forget those of which it covers all columns."""
         items = self.issued[access.block]
-        op = _op(access.step)
+        op = _op(access.inst)
         if access.writes:
-            covered = [item for item in items if _covers(access, item.access) and item.access.step is not access.step]
+            covered = [item for item in items if _covers(access, item.access) and item.access.inst is not access.inst]
             for item in covered:
                 items.remove(item)
         same = [item for item in items if item.access == access]  # a loop that reads the same again
@@ -213,9 +213,9 @@ class TensorMemoryCheck(StepObserver):
 
     def _fault(self, item: IssuedAccess, access: TensorAccess, *, needs_fences: bool = True) -> str:
         """Why an access is not behind an earlier one; nothing where it is."""
-        warp, op = access.thread // LANES, _op(access.step)
+        warp, op = access.thread // LANES, _op(access.inst)
         needs_fences = needs_fences and self.asks_for_fences
-        name = f"{item.access.step.name} at line {item.access.step.line}"
+        name = f"{item.access.inst.name} at line {item.access.inst.line}"
         if item.is_of_warp:
             return self._fault_of_warp(item, warp, op, name, needs_fences=needs_fences)
         if item.access.thread == access.thread and (item.op, op) in IN_ISSUE_ORDER:
@@ -265,22 +265,22 @@ class TensorMemoryCheck(StepObserver):
         other = None
         if item is not None:
             block, thread = self.state.indices(*divmod(item.access.thread, LANES))
-            other = KernelAccess(item.access.step.name, item.access.step.line, block, thread)
+            other = KernelAccess(item.access.inst.name, item.access.inst.line, block, thread)
         block, thread = self.state.indices(*divmod(access.thread, LANES))
         last = access.column + access.columns - 1
-        words = f"{access.step.name} ({access.operand}, columns {access.column}..{last}): {text}"
-        finding = KernelFinding("tensor_memory", access.step.line, words, block=block, thread=thread, other=other)
+        words = f"{access.inst.name} ({access.operand}, columns {access.column}..{last}): {text}"
+        finding = KernelFinding("tensor_memory", access.inst.line, words, block=block, thread=thread, other=other)
         self.collector.add(finding)
 
 
-def _spelled(step: DecodedInstruction) -> str:
-    """The operation of tcgen05 that a step is; nothing where it is none."""
-    return step.action.spelling.op if isinstance(step.action, TensorThreadOp) else ""
+def _spelled(inst: DecodedInstruction) -> str:
+    """The operation of tcgen05 that an instruction is; nothing where it is none."""
+    return inst.action.spelling.op if isinstance(inst.action, TensorThreadOp) else ""
 
 
-def _op(step: DecodedInstruction) -> str:
+def _op(inst: DecodedInstruction) -> str:
     """ld, st, mma, cp, shift or dealloc."""
-    return _spelled(step).partition(".")[0]
+    return _spelled(inst).partition(".")[0]
 
 
 def _covers(access: TensorAccess, other: TensorAccess) -> bool:

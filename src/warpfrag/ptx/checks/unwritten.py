@@ -22,7 +22,7 @@ from warpfrag.ptx.checks.tmem_checks import WrittenColumns
 from warpfrag.ptx.interpreter.kernel_findings import FindingCollector, KernelFinding
 from warpfrag.ptx.interpreter.lane_group import LaneGroup, items_of
 from warpfrag.ptx.interpreter.matrix_instructions import architecture_of
-from warpfrag.ptx.interpreter.observer import StepObserver, TensorAccess
+from warpfrag.ptx.interpreter.observer import InstructionObserver, TensorAccess
 from warpfrag.ptx.interpreter.warp_batch import WarpBatch
 from warpfrag.ptx.program import actions
 from warpfrag.ptx.program.program import DecodedInstruction, MemoryOperand, PtxOperand, Register, VectorOperand
@@ -49,7 +49,7 @@ ADDRESSED = (
 MARK = np.uint8(0xFF)
 
 
-class UnwrittenCheck(StepObserver):
+class UnwrittenCheck(InstructionObserver):
     """Follows what was never written."""
 
     def __init__(self, state: WarpBatch, collector: FindingCollector, marked: dict[int, Bytes]) -> None:
@@ -63,7 +63,7 @@ class UnwrittenCheck(StepObserver):
         self.masks: list[Codes] = [full[bits] for bits in program.registers]
         self.clean = {dtype: np.zeros((state.warps, LANES), dtype) for dtype in {mask.dtype for mask in self.masks}}
         self.is_marked = [True] * len(self.masks)  # whether a register has a mark in any lane
-        self.read_registers: dict[int, list[int]] = {}  # by the number of a step
+        self.read_registers: dict[int, list[int]] = {}  # by the number of an instruction
         frame = program.frame
         self.masks[frame.index] = np.zeros_like(self.masks[frame.index])
         self.is_marked[frame.index] = False
@@ -71,10 +71,10 @@ class UnwrittenCheck(StepObserver):
         self.shared = np.full(len(memory.shared), MARK)
         self.local = np.full(len(memory.local), MARK)
         self.marked = marked
-        self.loaded: list[tuple[Bytes, Numbers, Numbers]] = []  # marks, threads, offsets of this step's reads
+        self.loaded: list[tuple[Bytes, Numbers, Numbers]] = []  # marks, threads, offsets of this instruction's reads
         self.products: list[Bytes] = []  # marks of the operands of wgmma
         self.results: list[Codes] | None = None
-        self.is_clean = False  # no operand of the step has a mark
+        self.is_clean = False  # no operand of the instruction has a mark
         self.copied: list[Bytes] = []
         self.columns = WrittenColumns()
         self.unwritten_loads: list[int] = []  # warps whose tcgen05.ld reads columns that nobody wrote
@@ -96,9 +96,9 @@ class UnwrittenCheck(StepObserver):
 
     def write(self, buffer: Bytes, offsets: Numbers, codes: NDArray[Any], threads: Numbers) -> None:
         """Marks go with the values; in memory without marks they are a finding."""
-        step = self.step
+        inst = self.inst
         size = codes.dtype.itemsize * codes.shape[1]
-        data = self.stored_marks(step, threads, size)
+        data = self.stored_marks(inst, threads, size)
         marks = self.marks_of(buffer)
         is_global = buffer is not self.state.memory.shared and buffer is not self.state.memory.local
         if data is None:
@@ -108,7 +108,7 @@ class UnwrittenCheck(StepObserver):
         if is_global and data.any():
             which = int(data.any(axis=1).argmax())
             self.report(
-                step,
+                inst,
                 int(threads[which]),
                 "a value that was never written is stored to global memory",
                 data.any(axis=1).sum(),
@@ -116,9 +116,9 @@ class UnwrittenCheck(StepObserver):
         if marks is not None:
             marks[offsets[:, None] + np.arange(size)] = 0 if is_global else data
 
-    def stored_marks(self, step: DecodedInstruction, threads: Numbers, size: int) -> Bytes | None:
+    def stored_marks(self, inst: DecodedInstruction, threads: Numbers, size: int) -> Bytes | None:
         """The marks of what threads store, [threads, size]; None where all is written."""
-        action = step.action
+        action = inst.action
         if isinstance(action, actions.AsyncCopy):
             result = np.zeros((len(threads), size), np.uint8)
             for data, owners, _ in self.loaded:
@@ -128,7 +128,7 @@ class UnwrittenCheck(StepObserver):
         if self.is_clean:
             return None
         if isinstance(action, actions.MemoryStore):
-            columns = [self.mask_of(item).reshape(-1)[threads] for item in items_of(step.sources[1])]
+            columns = [self.mask_of(item).reshape(-1)[threads] for item in items_of(inst.sources[1])]
             if not any(column.any() for column in columns):
                 return None
             kind = action.type.dtype
@@ -137,39 +137,39 @@ class UnwrittenCheck(StepObserver):
             ]
             return np.concatenate(parts, axis=1)
         if isinstance(action, actions.MemoryStore):
-            wrong = self.mask_of(step.sources[1]).reshape(-1)[threads] != 0
+            wrong = self.mask_of(inst.sources[1]).reshape(-1)[threads] != 0
             return np.where(wrong[:, None], MARK, np.uint8(0)).repeat(size, axis=1) if wrong.any() else None
         if isinstance(action, actions.MatrixOp) and action.operation == "stmatrix":
             warps = np.unique(threads // LANES)
             group = LaneGroup(self.state, warps, np.ones((len(warps), LANES), np.bool_))
-            lines = matrix_moves.lines_by_lane(action.form, self.words(group, step.sources[1]))
+            lines = matrix_moves.lines_by_lane(action.form, self.words(group, inst.sources[1]))
             return lines.reshape(-1, lines.shape[-1]) if lines.any() else None
         if isinstance(action, actions.MatrixOp):  # wmma.store: element by element, for the first lane of each warp
             warps = np.unique(threads // LANES)
             group = LaneGroup(self.state, warps, np.ones((len(warps), LANES), np.bool_))
             (spec,) = operands(action.form, architecture_of(action.form, self.state.launch.arch)).values()
-            codes = fragment.unpack(spec, self.words(group, step.sources[1])).reshape(-1, 1) != 0
+            codes = fragment.unpack(spec, self.words(group, inst.sources[1])).reshape(-1, 1) != 0
             return np.where(codes, MARK, np.uint8(0)).repeat(size, axis=1) if codes.any() else None
         return None
 
     def update(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers) -> None:
         """Atomics: what they add to must be written, and so must the operand."""
         self.read(buffer, offsets, size, threads)
-        step = self.step
-        for operand in step.sources[1:]:
+        inst = self.inst
+        for operand in inst.sources[1:]:
             for item in items_of(operand):
                 wrong = self.mask_of(item).reshape(-1)[threads] != 0
                 if wrong.any():
                     self.report(
-                        step, int(threads[wrong.argmax()]), "an operand of an atomic was never written", wrong.sum()
+                        inst, int(threads[wrong.argmax()]), "an operand of an atomic was never written", wrong.sum()
                     )
         marks = self.marks_of(buffer)
         if marks is not None:
             data = marks[offsets[:, None] + np.arange(size)]
-            if data.any() and isinstance(step.action, actions.Atomic) and step.action.name != "exch":
+            if data.any() and isinstance(inst.action, actions.Atomic) and inst.action.name != "exch":
                 wrong = data.any(axis=1)
                 self.report(
-                    step, int(threads[wrong.argmax()]), "an atomic changes memory that was never written", wrong.sum()
+                    inst, int(threads[wrong.argmax()]), "an atomic changes memory that was never written", wrong.sum()
                 )
             marks[offsets[:, None] + np.arange(size)] = 0
 
@@ -197,10 +197,10 @@ class UnwrittenCheck(StepObserver):
         marks = self.marks_of(buffer)
         is_global = buffer is not self.state.memory.shared
         if is_global and source.any():
-            self.report(self.step, thread, "a copy stores bytes to global memory that were never written", 1)
+            self.report(self.inst, thread, "a copy stores bytes to global memory that were never written", 1)
         if marks is not None and not reduces:
             fits = (
-                len(source) == len(offsets) * size and not is_global and isinstance(self.step.action, actions.BulkCopy)
+                len(source) == len(offsets) * size and not is_global and isinstance(self.inst.action, actions.BulkCopy)
             )
             marks[offsets[:, None] + np.arange(size)] = source.reshape(len(offsets), size) if fits else 0
 
@@ -222,9 +222,9 @@ class UnwrittenCheck(StepObserver):
     # --- registers
 
     @property
-    def step(self) -> DecodedInstruction:
-        """The step that is running."""
-        return self.state.program.steps[self.state.memory.step]
+    def inst(self) -> DecodedInstruction:
+        """The instruction that is running."""
+        return self.state.program.instructions[self.state.memory.inst]
 
     def mask_of(self, operand: PtxOperand) -> Codes:
         """The mask of an operand in every lane of the batch."""
@@ -280,70 +280,70 @@ class UnwrittenCheck(StepObserver):
                 ones = dtype.type(1) if dtype == np.bool_ else dtype.type(np.iinfo(dtype).max)
                 self.put(group, item, np.where(wrong, ones, dtype.type(0)))
 
-    # --- steps
+    # --- instructions
 
-    def guarded(self, step: DecodedInstruction, group: LaneGroup) -> None:
+    def guarded(self, inst: DecodedInstruction, group: LaneGroup) -> None:
         """Find marks that decide a branch, or whether memory is accessed."""
-        if step.guard is not None and isinstance(step.action, actions.Branch | ADDRESSED):
-            self.check(step, group, step.guard, "a branch or a guard depends on a value that was never written")
+        if inst.guard is not None and isinstance(inst.action, actions.Branch | ADDRESSED):
+            self.check(inst, group, inst.guard, "a branch or a guard depends on a value that was never written")
 
-    def has_marks(self, step: DecodedInstruction) -> bool:
-        """Whether a register that a step reads has a mark in any lane."""
-        at = self.state.memory.step
+    def has_marks(self, inst: DecodedInstruction) -> bool:
+        """Whether a register that an instruction reads has a mark in any lane."""
+        at = self.state.memory.inst
         if at not in self.read_registers:
-            items = [item for operand in step.sources for item in items_of(operand)]
+            items = [item for operand in inst.sources for item in items_of(operand)]
             bases = [item.base if isinstance(item, MemoryOperand) else item for item in items]
             self.read_registers[at] = [item.index for item in bases if isinstance(item, Register)]
         return any(self.is_marked[index] for index in self.read_registers[at])
 
-    def before(self, step: DecodedInstruction, group: LaneGroup) -> None:
+    def before(self, inst: DecodedInstruction, group: LaneGroup) -> None:
         """Find marks that reach an address or a branch, and compute those of the results."""
         self.loaded, self.products, self.copied, self.unwritten_loads, self.results = [], [], [], [], None
-        self.is_clean = not self.has_marks(step)
+        self.is_clean = not self.has_marks(inst)
         if self.is_clean:
             return
-        action = step.action
+        action = inst.action
         if isinstance(action, actions.Branch) and action.indexed:
-            self.check(step, group, step.sources[0], "a branch depends on a value that was never written")
+            self.check(inst, group, inst.sources[0], "a branch depends on a value that was never written")
         if isinstance(action, ADDRESSED):
-            for operand in step.sources:
+            for operand in inst.sources:
                 if isinstance(operand, MemoryOperand) and operand.base is not None:
-                    self.check(step, group, operand, "an address depends on a value that was never written")
+                    self.check(inst, group, operand, "an address depends on a value that was never written")
         if isinstance(action, actions.LaneOp):
-            self.results = self.computed(step, action, group)
+            self.results = self.computed(inst, action, group)
         elif isinstance(action, actions.WarpCollective):
-            self.results = self.collected(step, action, group)
+            self.results = self.collected(inst, action, group)
 
-    def check(self, step: DecodedInstruction, group: LaneGroup, operand: PtxOperand, text: str) -> None:
+    def check(self, inst: DecodedInstruction, group: LaneGroup, operand: PtxOperand, text: str) -> None:
         """Report lanes in which an operand has a mark."""
         if isinstance(operand, Register) and not self.is_marked[operand.index]:
             return
         wrong = (self.mask_of(operand)[group.warp_rows] != 0) & group.mask
         if wrong.any():
             warp, lane = (int(v) for v in np.argwhere(wrong)[0])
-            self.report(step, int(group.warp_rows[warp]) * LANES + lane, text, wrong.sum())
+            self.report(inst, int(group.warp_rows[warp]) * LANES + lane, text, wrong.sum())
 
-    def computed(self, step: DecodedInstruction, action: actions.LaneOp, group: LaneGroup) -> list[Codes]:
+    def computed(self, inst: DecodedInstruction, action: actions.LaneOp, group: LaneGroup) -> list[Codes]:
         """The masks of the results of a LaneOp."""
-        masks = [self.mask_of(operand)[group.warp_rows] for operand in step.sources]
+        masks = [self.mask_of(operand)[group.warp_rows] for operand in inst.sources]
         wrong = np.zeros(group.mask.shape, np.bool_)
         for mask in masks:
             wrong |= mask != 0
         if not (wrong & group.mask).any():
-            return [np.zeros(group.mask.shape, np.uint64)] * len(step.results)
-        opcode = step.attributes.opcode
-        registers = [operand for operand in step.sources if isinstance(operand, Register)]
+            return [np.zeros(group.mask.shape, np.uint64)] * len(inst.results)
+        opcode = inst.attributes.opcode
+        registers = [operand for operand in inst.sources if isinstance(operand, Register)]
         if opcode in {"xor", "sub"} and len(registers) == 2 and registers[0] == registers[1]:
-            return [np.zeros(group.mask.shape, np.uint64)] * len(step.results)
+            return [np.zeros(group.mask.shape, np.uint64)] * len(inst.results)
         if opcode == "selp":
             chosen = (
-                group.of(self.state.registers[step.sources[2].index])
-                if isinstance(step.sources[2], Register)
+                group.of(self.state.registers[inst.sources[2].index])
+                if isinstance(inst.sources[2], Register)
                 else wrong
             )
             picked = (
                 np.where(chosen, masks[0], masks[1])
-                if not getattr(step.sources[2], "negated", False)
+                if not getattr(inst.sources[2], "negated", False)
                 else np.where(chosen, masks[1], masks[0])
             )
             return [np.where(masks[2] != 0, _ones(picked), picked)]
@@ -353,7 +353,7 @@ class UnwrittenCheck(StepObserver):
             for mask in masks[moved:]:
                 how |= mask != 0
             values: list[Any] = []
-            for number, (operand, kind) in enumerate(zip(step.sources, action.sources, strict=True)):
+            for number, (operand, kind) in enumerate(zip(inst.sources, action.sources, strict=True)):
                 if kind is None:
                     values.append(operand.code(None) if hasattr(operand, "code") else 0)
                 elif number < moved:
@@ -363,62 +363,62 @@ class UnwrittenCheck(StepObserver):
             result = action.function(*values)
             result = result[0] if isinstance(result, tuple) else result
             return [np.where(how, _ones(result), result)]
-        if opcode in {"and", "or"} and len(step.sources) == 2 and action.sources[0] is not None:
+        if opcode in {"and", "or"} and len(inst.sources) == 2 and action.sources[0] is not None:
             kind = action.sources[0]
-            left, right = (group.read(operand, kind) for operand in step.sources)
+            left, right = (group.read(operand, kind) for operand in inst.sources)
             first, second = (mask.astype(kind.dtype) for mask in masks)
             if opcode == "or":
                 left, right = ~left, ~right
             return [(first & (second | right)) | (second & (first | left))]
-        return [np.where(wrong, np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64(0))] * len(step.results)
+        return [np.where(wrong, np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64(0))] * len(inst.results)
 
-    def collected(self, step: DecodedInstruction, action: actions.WarpCollective, group: LaneGroup) -> list[Codes]:
+    def collected(self, inst: DecodedInstruction, action: actions.WarpCollective, group: LaneGroup) -> list[Codes]:
         """The masks of shuffles, votes and reductions."""
-        masks = [self.mask_of(operand)[group.warp_rows] for operand in step.sources]
+        masks = [self.mask_of(operand)[group.warp_rows] for operand in inst.sources]
         clean = np.zeros(group.mask.shape, np.uint64)
         if not masks:
-            return [clean] * len(step.results)
-        if step.attributes.opcode == "shfl":
-            args = [group.read(operand, kind) for operand, kind in zip(step.sources, action.sources, strict=True)]
+            return [clean] * len(inst.results)
+        if inst.attributes.opcode == "shfl":
+            args = [group.read(operand, kind) for operand, kind in zip(inst.sources, action.sources, strict=True)]
             moved = action.function(group.mask, masks[0].astype(np.uint32), *args[1:])
             return [moved[0] if isinstance(moved, tuple) else moved, clean]
         wrong = ((masks[0] != 0) & group.mask).any(axis=1, keepdims=True) & group.mask
-        return [np.where(wrong, np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64(0))] * len(step.results)
+        return [np.where(wrong, np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64(0))] * len(inst.results)
 
-    def after(self, step: DecodedInstruction, group: LaneGroup) -> None:
+    def after(self, inst: DecodedInstruction, group: LaneGroup) -> None:
         """Mark the results."""
-        action = step.action
+        action = inst.action
         if self.is_clean and isinstance(action, actions.LaneOp | actions.WarpCollective | actions.Move):
-            for operand in step.results:
+            for operand in inst.results:
                 self.put_clean(group, operand)
         elif self.results is not None:
-            for operand, mask in zip(step.results, self.results, strict=False):
+            for operand, mask in zip(inst.results, self.results, strict=False):
                 self.put(group, operand, mask)
         elif isinstance(action, actions.Move):
-            self.move(step, action, group)
+            self.move(inst, action, group)
         elif isinstance(action, actions.MemoryLoad | actions.Atomic):
-            self.load(step, action, group)
+            self.load(inst, action, group)
         elif isinstance(action, actions.MatrixOp):
-            self.matrix(step, action, group)
+            self.matrix(inst, action, group)
         elif isinstance(action, actions.DirectCall):
-            self.call(step, group)
-        elif step.results:
-            self.put_others(step, group)
+            self.call(inst, group)
+        elif inst.results:
+            self.put_others(inst, group)
 
-    def put_others(self, step: DecodedInstruction, group: LaneGroup) -> None:
+    def put_others(self, inst: DecodedInstruction, group: LaneGroup) -> None:
         """Instructions whose results are written, but for loads of tensor memory that nobody wrote."""
-        if any(isinstance(operand, MemoryOperand) for operand in step.results):
+        if any(isinstance(operand, MemoryOperand) for operand in inst.results):
             self.local[...] = 0  # results of a function of the driver lie in local memory, as in `call`
         wrong = group.mask & np.isin(group.warp_rows, self.unwritten_loads)[:, None]
-        for operand in step.results:
+        for operand in inst.results:
             if self.unwritten_loads:
                 self.put_whole(group, operand, wrong)
             else:
                 self.put_clean(group, operand)
 
-    def move(self, step: DecodedInstruction, action: actions.Move, group: LaneGroup) -> None:
+    def move(self, inst: DecodedInstruction, action: actions.Move, group: LaneGroup) -> None:
         """mov: masks are packed and unpacked as values are."""
-        kind, target, source = action.type, step.results[0], step.sources[0]
+        kind, target, source = action.type, inst.results[0], inst.sources[0]
         rows = group.warp_rows
         if isinstance(source, VectorOperand):
             bits = kind.bits // len(source.items)
@@ -436,12 +436,12 @@ class UnwrittenCheck(StepObserver):
         else:
             self.put(group, target, mask)
 
-    def load(self, step: DecodedInstruction, action: actions.MemoryLoad | actions.Atomic, group: LaneGroup) -> None:
+    def load(self, inst: DecodedInstruction, action: actions.MemoryLoad | actions.Atomic, group: LaneGroup) -> None:
         """ld and atom: the marks of the bytes."""
-        if not step.results:
+        if not inst.results:
             return
         if not any(marks.any() for marks, _, _ in self.loaded):
-            self.put_clean(group, step.results[0])
+            self.put_clean(group, inst.results[0])
             return
         kind = action.type
         size = kind.dtype.itemsize
@@ -450,24 +450,24 @@ class UnwrittenCheck(StepObserver):
         for marks, owners, _ in self.loaded:  # bytes without marks are not there
             data[np.searchsorted(threads, owners)] = marks
         codes = np.ascontiguousarray(data).view(f"i{size}" if kind.kind == "s" else f"u{size}")
-        for index, item in enumerate(items_of(step.results[0])):
+        for index, item in enumerate(items_of(inst.results[0])):
             wide = codes[:, index].astype(np.int64 if kind.kind == "s" else np.uint64).view(np.uint64)
             self.put(group, item, group.scatter(wide))
 
-    def call(self, step: DecodedInstruction, group: LaneGroup) -> None:
+    def call(self, inst: DecodedInstruction, group: LaneGroup) -> None:
         """call: arguments take their marks along."""
-        for copy in step.copies:
+        for copy in inst.copies:
             for target, source in zip(items_of(copy.target), items_of(copy.source), strict=False):
                 if isinstance(target, Register):
                     self.put(group, target, self.mask_of(source)[group.warp_rows].astype(np.uint64))
             if isinstance(copy.target, MemoryOperand):
                 self.local[...] = 0  # parameters lie in local memory: it is not followed beyond a call
-        for copy in step.returns:
+        for copy in inst.returns:
             self.put_clean(group, copy.target)
 
-    def matrix(self, step: DecodedInstruction, action: actions.MatrixOp, group: LaneGroup) -> None:
+    def matrix(self, inst: DecodedInstruction, action: actions.MatrixOp, group: LaneGroup) -> None:
         """Products and moves of matrices."""
-        if not step.results:
+        if not inst.results:
             return
         warps = group.mask.any(axis=1)
         here = LaneGroup(self.state, group.warp_rows[warps], group.mask[warps])
@@ -477,9 +477,9 @@ class UnwrittenCheck(StepObserver):
             index = {int(thread): at for at, thread in enumerate(here.of(self.state.lane_number).reshape(-1).tolist())}
             for _, owners, offsets in self.loaded:
                 places[[index[int(thread)] for thread in owners.tolist()]] = offsets
-            self.put_words(here, step.results[0], matrix_moves.load(form, places.reshape(-1, LANES), self.shared))
+            self.put_words(here, inst.results[0], matrix_moves.load(form, places.reshape(-1, LANES), self.shared))
         elif action.operation == "movmatrix":
-            self.put_words(here, step.results[0], matrix_moves.move(form, self.words(here, step.sources[0])))
+            self.put_words(here, inst.results[0], matrix_moves.move(form, self.words(here, inst.sources[0])))
         elif form.op.startswith("wmma.load"):
             (spec,) = operands(form, architecture_of(form, self.state.launch.arch)).values()
             marks = (
@@ -491,13 +491,13 @@ class UnwrittenCheck(StepObserver):
             if marks.size != np.prod(shape):
                 marks = np.zeros(int(np.prod(shape)), np.bool_)
             codes = np.where(marks, spec.format.codes - 1, 0).reshape(shape)
-            self.put_words(here, step.results[0], fragment.pack(spec, codes.astype(_code_type(spec.container))))
+            self.put_words(here, inst.results[0], fragment.pack(spec, codes.astype(_code_type(spec.container))))
         elif action.operation == "mma" and self.is_clean:
-            self.put_clean(here, step.results[0])
+            self.put_clean(here, inst.results[0])
         elif action.operation == "wgmma":
-            self.put_whole(here, step.results[0], self.product_marks(step, here))
+            self.put_whole(here, inst.results[0], self.product_marks(inst, here))
         else:
-            self.put_words(here, step.results[0], self.multiply(step, form, here))
+            self.put_words(here, inst.results[0], self.multiply(inst, form, here))
 
     def put_words(self, group: LaneGroup, operand: PtxOperand, words: NDArray[np.uint32]) -> None:
         """Words of masks into the registers of an operand."""
@@ -511,32 +511,32 @@ class UnwrittenCheck(StepObserver):
                 self.put(group, item, words[..., at])
                 at += 1
 
-    def multiply(self, step: DecodedInstruction, form: Form, group: LaneGroup) -> NDArray[np.uint32]:
+    def multiply(self, inst: DecodedInstruction, form: Form, group: LaneGroup) -> NDArray[np.uint32]:
         """mma: an element of D is marked where its row of A, its column of B or its element of C is."""
         specs = operands(form, architecture_of(form, self.state.launch.arch))
-        words = [self.words(group, operand) for operand in step.sources[:3]]
+        words = [self.words(group, operand) for operand in inst.sources[:3]]
         if not any(word.any() for word in words):
-            return np.zeros((group.warps, LANES, _word_count(step.results[0])), np.uint32)
+            return np.zeros((group.warps, LANES, _word_count(inst.results[0])), np.uint32)
         a, b, c = (fragment.unpack(specs[role], word) != 0 for role, word in zip("abc", words, strict=True))
         wrong = c | a.any(axis=-1, keepdims=True) | b.any(axis=-2, keepdims=True)
         spec = specs["d"]
         codes = np.where(wrong, spec.format.codes - 1, 0).astype(_code_type(spec.container))
         return fragment.pack(spec, codes)
 
-    def product_marks(self, step: DecodedInstruction, group: LaneGroup) -> NDArray[np.bool_]:
+    def product_marks(self, inst: DecodedInstruction, group: LaneGroup) -> NDArray[np.bool_]:
         """wgmma: a warp is marked whole where an operand has a mark."""
         wrong = np.zeros(group.mask.shape, np.bool_)
         if any(part.any() for part in self.products):
             wrong[...] = True
-        for operand in (step.sources[0],) if isinstance(step.sources[0], VectorOperand) else ():
+        for operand in (inst.sources[0],) if isinstance(inst.sources[0], VectorOperand) else ():
             wrong |= (self.mask_of(operand)[group.warp_rows] != 0).any(axis=1, keepdims=True)
         return wrong
 
-    def report(self, step: DecodedInstruction, thread: int, text: str, count: int) -> None:
-        """Report a step, with the first thread that is concerned."""
+    def report(self, inst: DecodedInstruction, thread: int, text: str, count: int) -> None:
+        """Report an instruction, with the first thread that is concerned."""
         warp, lane = divmod(thread, LANES)
         block, thread_index = self.state.indices(warp, lane)
-        finding = KernelFinding("uninitialised", step.line, f"{step.name}: {text}", block=block, thread=thread_index)
+        finding = KernelFinding("uninitialised", inst.line, f"{inst.name}: {text}", block=block, thread=thread_index)
         self.collector.add(finding, int(count))
 
 

@@ -15,7 +15,7 @@ from warpfrag.isa.qualifiers import Form
 from warpfrag.ptx.checks.ordering import LaunchOrder
 from warpfrag.ptx.interpreter.kernel_findings import FindingCollector, KernelAccess, KernelFinding
 from warpfrag.ptx.interpreter.lane_group import LaneGroup, items_of
-from warpfrag.ptx.interpreter.observer import StepObserver
+from warpfrag.ptx.interpreter.observer import InstructionObserver
 from warpfrag.ptx.interpreter.warp_batch import WarpBatch
 from warpfrag.ptx.program.actions import MatrixOp, Move
 from warpfrag.ptx.program.program import (
@@ -44,34 +44,34 @@ class WarpProducts:
         self.fence_time = -1
 
 
-class RegisterCheck(StepObserver):
+class RegisterCheck(InstructionObserver):
     """Follows the registers of wgmma, warp by warp."""
 
     def __init__(self, state: WarpBatch, order: LaunchOrder, collector: FindingCollector) -> None:
-        """Find which steps touch such registers: no other is looked at."""
+        """Find which instructions touch such registers: no other is looked at."""
         self.state, self.order, self.collector = state, order, collector
         self.tracked = tracked_registers(state.program)
         self.warps: dict[int, WarpProducts] = defaultdict(WarpProducts)
         self.touches: dict[int, bool] = {}
 
-    def before(self, step: DecodedInstruction, group: LaneGroup) -> None:
-        """Look at a step that reads or writes tracked registers."""
-        at = self.state.memory.step
+    def before(self, inst: DecodedInstruction, group: LaneGroup) -> None:
+        """Look at an instruction that reads or writes tracked registers."""
+        at = self.state.memory.inst
         touches = self.touches.get(at)
         if touches is None:
-            touches = self.touches[at] = bool(self.tracked & {*_reads(step), *_writes(step)})
-        is_product = is_wgmma(step)
+            touches = self.touches[at] = bool(self.tracked & {*_reads(inst), *_writes(inst)})
+        is_product = is_wgmma(inst)
         if not touches and not is_product:
             return
         for warp, lanes in zip(group.warp_rows.tolist(), group.mask, strict=True):
             if lanes.any():
                 own = self.warps[warp]
-                self.issue(step, own, warp) if is_product else self.access(step, own, warp, int(lanes.argmax()))
+                self.issue(inst, own, warp) if is_product else self.access(inst, own, warp, int(lanes.argmax()))
 
-    def after(self, step: DecodedInstruction, group: LaneGroup) -> None:
+    def after(self, inst: DecodedInstruction, group: LaneGroup) -> None:
         """wgmma.fence, commit_group and wait_group."""
-        words = step.name.split(".")
-        if words[0] != "wgmma" or is_wgmma(step):
+        words = inst.name.split(".")
+        if words[0] != "wgmma" or is_wgmma(inst):
             return
         for warp in group.active_rows.tolist():
             own = self.warps[warp]
@@ -80,46 +80,46 @@ class RegisterCheck(StepObserver):
             elif "commit_group" in words:
                 own.group += 1
             elif "wait_group" in words:
-                operand = step.sources[0] if step.sources else None
+                operand = inst.sources[0] if inst.sources else None
                 left = operand.code(None) if isinstance(operand, Immediate) else 0
                 for table in (own.targets, own.sources):
                     for register in [name for name, (number, _) in table.items() if number < own.group - left]:
                         del table[register]
 
-    def issue(self, step: DecodedInstruction, own: WarpProducts, warp: int) -> None:
+    def issue(self, inst: DecodedInstruction, own: WarpProducts, warp: int) -> None:
         """A wgmma begins: its registers must be ready, and are in flight from now on."""
-        targets, sources = product_registers(step)
+        targets, sources = product_registers(inst)
         names = {
             register.index: register.name
-            for operand in (*step.results, *step.sources)
+            for operand in (*inst.results, *inst.sources)
             for register in registers_of(operand)
         }
         if own.fence_time < 0:
-            self.report("fence", step, warp, 0, "no wgmma.fence was passed before it", None)
+            self.report("fence", inst, warp, 0, "no wgmma.fence was passed before it", None)
         else:
             late = [index for index in (*targets, *sources) if own.written.get(index, (-1, 0))[0] > own.fence_time]
             if late:
                 line = own.written[late[0]][1]
                 text = f"{names[late[0]]} was written at line {line}, with no wgmma.fence behind it"
-                self.report("fence", step, warp, 0, text, line)
+                self.report("fence", inst, warp, 0, text, line)
         for index in sources:
             if index in own.targets:
                 line = own.targets[index][1]
                 self.report(
                     "async",
-                    step,
+                    inst,
                     warp,
                     0,
                     f"A in {names[index]} is the result of the wgmma at line {line}, which has not been waited for",
                     line,
                 )
-        own.targets |= dict.fromkeys(targets, (own.group, step.line))
-        own.sources |= dict.fromkeys(sources, (own.group, step.line))
+        own.targets |= dict.fromkeys(targets, (own.group, inst.line))
+        own.sources |= dict.fromkeys(sources, (own.group, inst.line))
 
-    def access(self, step: DecodedInstruction, own: WarpProducts, warp: int, lane: int) -> None:
+    def access(self, inst: DecodedInstruction, own: WarpProducts, warp: int, lane: int) -> None:
         """Another instruction reads or writes tracked registers."""
-        if isinstance(step.action, Move):
-            sources, targets = list(_registers(step.sources[0])), list(_registers(step.results[0]))
+        if isinstance(inst.action, Move):
+            sources, targets = list(_registers(inst.sources[0])), list(_registers(inst.results[0]))
             if sources or not any(index in table for index in targets for table in (own.targets, own.sources)):
                 for table in (own.targets, own.sources, own.written):
                     state = next((table[index] for index in sources if index in table), None)
@@ -129,54 +129,54 @@ class RegisterCheck(StepObserver):
                         else:
                             table.pop(index, None)
                 return
-        for index in _reads(step):
+        for index in _reads(inst):
             if index in own.targets:
-                self.touched(step, own.targets[index][1], warp, lane, "reads", index)
+                self.touched(inst, own.targets[index][1], warp, lane, "reads", index)
                 return
-        for index in _writes(step):
+        for index in _writes(inst):
             table = own.targets if index in own.targets else own.sources
             if index in table:
-                self.touched(step, table[index][1], warp, lane, "writes", index)
+                self.touched(inst, table[index][1], warp, lane, "writes", index)
                 return
-            own.written[index] = self.order.now, step.line
+            own.written[index] = self.order.now, inst.line
 
-    def touched(self, step: DecodedInstruction, line: int, warp: int, lane: int, verb: str, index: int) -> None:
+    def touched(self, inst: DecodedInstruction, line: int, warp: int, lane: int, verb: str, index: int) -> None:
         """Report an access of a register in flight."""
-        registers = [register for operand in (*step.results, *step.sources) for register in registers_of(operand)]
+        registers = [register for operand in (*inst.results, *inst.sources) for register in registers_of(operand)]
         name = next((register.name for register in registers if register.index == index), "a register")
-        text = f"{step.name} {verb} {name}, a register of the wgmma at line {line}, which has not been waited for"
-        self.report("async", step, warp, lane, text, line)
+        text = f"{inst.name} {verb} {name}, a register of the wgmma at line {line}, which has not been waited for"
+        self.report("async", inst, warp, lane, text, line)
 
-    def report(self, kind: str, step: DecodedInstruction, warp: int, lane: int, text: str, line: int | None) -> None:
-        """Report a step, with the line of the other instruction where there is one."""
+    def report(self, kind: str, inst: DecodedInstruction, warp: int, lane: int, text: str, line: int | None) -> None:
+        """Report an instruction, with the line of the other instruction where there is one."""
         block, thread = self.state.indices(warp, lane)
         other = None if line is None else KernelAccess("wgmma or register", line, block, thread)
-        text = text if text.startswith(step.name) else f"{step.name}: {text}"
-        self.collector.add(KernelFinding(kind, step.line, text, block=block, thread=thread, other=other))
+        text = text if text.startswith(inst.name) else f"{inst.name}: {text}"
+        self.collector.add(KernelFinding(kind, inst.line, text, block=block, thread=thread, other=other))
 
 
-def is_wgmma(step: DecodedInstruction) -> bool:
-    """Whether a step is wgmma.mma_async."""
-    return isinstance(step.action, MatrixOp) and step.action.operation == "wgmma"
+def is_wgmma(inst: DecodedInstruction) -> bool:
+    """Whether an instruction is wgmma.mma_async."""
+    return isinstance(inst.action, MatrixOp) and inst.action.operation == "wgmma"
 
 
-def product_registers(step: DecodedInstruction) -> tuple[list[int], list[int]]:
+def product_registers(inst: DecodedInstruction) -> tuple[list[int], list[int]]:
     """The registers of D, and those of A where it is not in shared memory."""
-    a = step.sources[0]
+    a = inst.sources[0]
     sources = [register.index for register in registers_of(a)] if isinstance(a, VectorOperand) else []
-    return [register.index for register in registers_of(step.results[0])], sources
+    return [register.index for register in registers_of(inst.results[0])], sources
 
 
 def tracked_registers(program: Program) -> set[int]:
     """The registers of all wgmma of a program, and those that copies connect with them."""
     tracked: set[int] = set()
-    for step in program.steps:
-        if is_wgmma(step):
-            tracked |= {index for part in product_registers(step) for index in part}
+    for inst in program.instructions:
+        if is_wgmma(inst):
+            tracked |= {index for part in product_registers(inst) for index in part}
     copies = [
-        {*_registers(step.results[0]), *_registers(step.sources[0])}
-        for step in program.steps
-        if isinstance(step.action, Move)
+        {*_registers(inst.results[0]), *_registers(inst.sources[0])}
+        for inst in program.instructions
+        if isinstance(inst.action, Move)
     ]
     grown = bool(tracked)
     while grown:
@@ -194,22 +194,22 @@ def _registers(operand: PtxOperand) -> Iterator[int]:
             yield item.base.index
 
 
-def _reads(step: DecodedInstruction) -> list[int]:
-    """The registers that a step reads, its guard and its addresses too."""
-    guard = [step.guard.index] if step.guard is not None else []
-    return guard + [index for operand in step.sources for index in _registers(operand)]
+def _reads(inst: DecodedInstruction) -> list[int]:
+    """The registers that an instruction reads, its guard and its addresses too."""
+    guard = [inst.guard.index] if inst.guard is not None else []
+    return guard + [index for operand in inst.sources for index in _registers(operand)]
 
 
-def _writes(step: DecodedInstruction) -> list[int]:
-    """The registers that a step writes."""
-    return [index for operand in step.results for index in _registers(operand)]
+def _writes(inst: DecodedInstruction) -> list[int]:
+    """The registers that an instruction writes."""
+    return [index for operand in inst.results for index in _registers(operand)]
 
 
 START = 0x3FFF
 """The bits of a start address: elements lie alike whatever it is."""
 
 
-class DescriptorCheck(StepObserver):
+class DescriptorCheck(InstructionObserver):
     """Judges every descriptor once."""
 
     def __init__(self, state: WarpBatch, collector: FindingCollector) -> None:
@@ -228,5 +228,5 @@ class DescriptorCheck(StepObserver):
             return
         text = f"the descriptor {word:#018x} of {role.upper()}: {self.judged[key]}"
         block, thread = self.state.indices(warp, 0)
-        line = self.state.program.steps[self.state.memory.step].line
+        line = self.state.program.instructions[self.state.memory.inst].line
         self.collector.add(KernelFinding("descriptor", line, text, block=block, thread=thread, space="shared"))

@@ -141,11 +141,11 @@ def is_copy_pending(copies: Int, tag: Int, thread: Int, mine: Int) -> Flag:
 
 
 @inner
-def are_equal(first: Int, first_step: Int, second: Int, second_step: Int, size: Int, unit: Int) -> Flag:
+def are_equal(first: Int, first_inst: Int, second: Int, second_inst: Int, size: Int, unit: Int) -> Flag:
     """Whether elements at two places are equal: `unit` bytes each, so many bytes in all, some distance apart."""
     for byte in range(size):
         element, rest = np.int64(byte) // unit, np.int64(byte) % unit
-        if load_byte(first + element * first_step + rest) != load_byte(second + element * second_step + rest):
+        if load_byte(first + element * first_inst + rest) != load_byte(second + element * second_inst + rest):
             return False
     return True
 
@@ -297,7 +297,7 @@ def screen_access(
     buffer: Int,
     size: Int,
     is_store: Int,
-    step: Int,
+    inst: Int,
     items: Int,
     unit: Int,
 ) -> None:
@@ -309,8 +309,8 @@ def screen_access(
             follow_groups(copies, row, mask, size, is_store != 0, tag_of(words, row, NO_TAG))
         return
     is_wrong, is_copy = False, False
-    if word_of(state, ctx.COPY_STEPS) != 0:
-        is_copy = load_byte(word_of(state, ctx.COPY_STEPS) + step) != 0
+    if word_of(state, ctx.COPY_INSTRUCTIONS) != 0:
+        is_copy = load_byte(word_of(state, ctx.COPY_INSTRUCTIONS) + inst) != 0
     known = NO_TAG if is_copy else unit
     for lane in range(LANES):
         if mask >> np.int64(lane) & LOW_BIT:

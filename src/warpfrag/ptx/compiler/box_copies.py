@@ -149,11 +149,11 @@ class BoxCopies:
         """Take the batch and its mbarriers."""
         self.batch, self.memory, self.mbarriers = batch, batch.memory, mbarriers
 
-    def run(self, step: DecodedInstruction, action: TensorCopy, group: LaneGroup) -> bool:
+    def run(self, inst: DecodedInstruction, action: TensorCopy, group: LaneGroup) -> bool:
         """Copy the boxes of all lanes; False, with nothing done, where the interpreter has to."""
         if action.mode != "tile" or action.reduction:
             return False
-        rest = list(step.sources)
+        rest = list(inst.sources)
         shared = rest.pop(0) if action.direction == "load" else rest.pop(2)
         place, vector = rest.pop(0), rest.pop(0)
         copies = LaneCopies(self.batch, self.mbarriers, group)
@@ -175,7 +175,7 @@ class BoxCopies:
             warps, lanes = (index[left] for index in np.nonzero(group.mask))
             mask = np.zeros_like(group.mask)
             mask[warps, lanes] = True
-            run_tensor_copy(self.batch, self.mbarriers, step, action, group.part(mask))
+            run_tensor_copy(self.batch, self.mbarriers, inst, action, group.part(mask))
         self.batch.progress += 1
         return True
 

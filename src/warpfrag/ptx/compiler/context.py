@@ -8,14 +8,14 @@ from warpfrag.ptx.program.state_spaces import SPACES
 
 REGISTERS, WARP_BYTES, PARAMETERS, PARAMETER_BYTES, SHARED, SHARED_END, SHARED_STRIDE = range(7)
 LOCAL, LOCAL_STRIDE, ALLOCATIONS, ALLOCATION_COUNT, WARP_BLOCK = range(7, 12)
-FAULT_STEP, FAULT_WARP, FAULT_MASK, STEP_WAVEFRONTS, FAULT_ADDRESSES = range(12, 17)
+FAULT_INST, FAULT_WARP, FAULT_MASK, INST_WAVEFRONTS, FAULT_ADDRESSES = range(12, 17)
 READ_BYTES = 48  # by state space, behind the addresses of 32 lanes
 WRITTEN_BYTES = READ_BYTES + len(SPACES)
 WAVEFRONTS = WRITTEN_BYTES + len(SPACES)
-STEP_CAUSES = WAVEFRONTS + len(SPACES)  # the address of `LaunchTally.causes`
-SHARED_TAGS, WRITERS, BLOCK_WARPS = range(STEP_CAUSES + 1, STEP_CAUSES + 4)  # `interpreter.store_tags`
-STEP_READ, STEP_WRITTEN, STEP_CONFLICTS = range(BLOCK_WARPS + 1, BLOCK_WARPS + 4)  # addresses of counts by step
-SCREEN, SCREEN_STATE, SUSPICIONS = range(STEP_CONFLICTS + 1, STEP_CONFLICTS + 4)
+INST_CAUSES = WAVEFRONTS + len(SPACES)  # the address of `LaunchTally.causes`
+SHARED_TAGS, WRITERS, BLOCK_WARPS = range(INST_CAUSES + 1, INST_CAUSES + 4)  # `interpreter.store_tags`
+INST_READ, INST_WRITTEN, INST_CONFLICTS = range(BLOCK_WARPS + 1, BLOCK_WARPS + 4)  # addresses of counts by instruction
+SCREEN, SCREEN_STATE, SUSPICIONS = range(INST_CONFLICTS + 1, INST_CONFLICTS + 4)
 """The function that is told of every access, 0 for none; what it works on (`access_screen`); lanes that it doubts."""
 CLUSTER_WARPS = SUSPICIONS + 1
 CONTEXT_WORDS = CLUSTER_WARPS + 1
@@ -26,16 +26,16 @@ SHARED_BUFFER, LOCAL_BUFFER, COPY_GROUPS = 1, 2, 3
 """What an access that is told goes to, besides rows of the table of allocations."""
 
 
-# Columns of the table, which has a row for each step:
-# how it runs, the step after it (or after its segment), the address of the segment's code, how many stores that has,
+# Columns of the table, which has a row for each instruction:
+# how it runs, the instruction after it (or after its segment), the address of the segment's code, how many stores that has,
 # the byte offset of the guard (-1 for none), whether that is negated, the target of a branch, the end of its block,
 # how many time slices that counts for, and whether the results of mma and wgmma must be in registers before it runs.
 KIND, END, FUNCTION, STORES, GUARD, NEGATED, TARGET, BLOCK_END, WEIGHT, NEEDS_PRODUCTS = range(10)
 COLUMNS = 10
-# Kinds: by the interpreter; compiled code, for any lanes or only for whole warps; steps that the scheduler itself runs.
+# Kinds: by the interpreter; compiled code, for any lanes or only for whole warps; instructions that the scheduler itself runs.
 INTERPRETED, SEGMENT, WHOLE_WARP_SEGMENT, BRANCH, BARRIER, EXIT, WARP_WAIT = range(7)
 
-# Words of the state. Of the lanes that have the time slice: whether there are any, the step they are at, the end of
+# Words of the state. Of the lanes that have the time slice: whether there are any, the instruction they are at, the end of
 # their block, how many warps they are of, whether they are all lanes that are alive (converged), and then the slices
 # that are not yet counted lane by lane. Of the launch: warp instructions so far, their limit, after how many of them
 # Python is asked again, stores so far, barriers that lanes wait at, whether Python has changed program counters, how
@@ -53,8 +53,8 @@ SHARED_MARKS, LOCAL_MARKS, GLOBAL_MARKS = range(3)
 """Of shared memory, of local memory, and a table with those of each allocation."""
 SHARED_ACCESSES, GLOBAL_ACCESSES, CELL_SHIFT = range(3, 6)
 """Of shared memory, a table with those of each allocation, and the bits of an offset inside a cell."""
-COPIES, COPY_STEPS = range(6, 8)
-"""The groups of copies of each thread; a byte for each step, 1 for cp.async."""
+COPIES, COPY_INSTRUCTIONS = range(6, 8)
+"""The groups of copies of each thread; a byte for each instruction, 1 for cp.async."""
 SCREEN_WORDS = 8
 PADDING = 8
 """Bytes behind the marks of a buffer, which are read word by word."""

@@ -1,4 +1,4 @@
-"""The compiled engine: the interpreter's batch of warps, with machine code for the runs of steps that have some.
+"""The compiled engine: the interpreter's batch of warps, with machine code for the runs of instructions that have some.
 
 Which lanes run next, who waits for whom and what is counted follows the interpreter's rules, so both engines give the
 same. The interpreter runs what has no machine code (matrix instructions, atomics), on the same registers.
@@ -33,7 +33,7 @@ from warpfrag.ptx.compiler.mma_issue import (
     mma_runs,
     tilings_of,
 )
-from warpfrag.ptx.compiler.pending_mma import PendingProducts, ProductSteps
+from warpfrag.ptx.compiler.pending_mma import MmaInstructions, PendingProducts
 from warpfrag.ptx.compiler.register_flow import RegisterLayout
 from warpfrag.ptx.interpreter.block_barriers import MAX_BARRIERS
 from warpfrag.ptx.interpreter.device_memory import Owners
@@ -52,9 +52,11 @@ if TYPE_CHECKING:
     from warpfrag.ptx.compiler.segments import GeneratedModule, Segment
 
 
-PATIENCE = 30  # how often each step is interpreted, on average, before its machine code is thought of
-STEPS_PER_LINE = 3  # interpreted steps that cost what LLVM takes for a line of its text: 0.2 ms and 70 us were measured
-MIN_STEPS = 2000  # that are interpreted before any program is compiled
+PATIENCE = 30  # how often each instruction is interpreted, on average, before its machine code is thought of
+INSTRUCTIONS_PER_LINE = (
+    3  # interpreted instructions that cost what LLVM takes for a line of its text: 0.2 ms and 70 us were measured
+)
+MIN_INSTRUCTIONS = 2000  # that are interpreted before any program is compiled
 BUDGET = 1_000_000  # warp instructions after which the scheduler lets Python look for an interrupt
 POLLING_BUDGET = 64  # the same of each warp at first, where lanes may wait for memory that nobody changes
 WATCHED_LEVELS = 4  # quanta of time slices in which the interpreter looks for a livelock
@@ -64,41 +66,41 @@ MATRIX_ROW_BYTES = 16  # of ldmatrix and stmatrix
 
 
 class CompiledProgram:
-    """The machine code of a program: made when it is first wanted, or after enough steps were interpreted."""
+    """The machine code of a program: made when it is first wanted, or after enough instructions were interpreted."""
 
     def __init__(self, program: Program) -> None:
         """Lay out the registers; nothing is compiled yet."""
         self.program = program
         self.layout = RegisterLayout.of(program)
         self.segments: dict[int, Segment] = {}
-        self.covered: set[int] = set()  # steps that have machine code
-        self.opcodes: set[str] = set()  # of these steps
+        self.covered: set[int] = set()  # instructions that have machine code
+        self.opcodes: set[str] = set()  # of these instructions
         self.products = mma_runs(program)
-        runs = {start: program.steps[start : ends[-1]] for start, ends in self.products.items()}
-        runs |= {at: [step] for at, step in enumerate(program.steps) if is_joinable(step)}
-        self.product_steps = ProductSteps(program, runs)
+        runs = {start: program.instructions[start : ends[-1]] for start, ends in self.products.items()}
+        runs |= {at: [inst] for at, inst in enumerate(program.instructions) if is_joinable(inst)}
+        self.mma_instructions = MmaInstructions(program, runs)
         self.wgmma_plans: WgmmaPlans = {}
         self.tilings: dict[tuple[int, str], list[tuple[Tiling | None, list[DecodedInstruction]]]] = {}
         self.is_ready = False
-        self.interpreted_steps = 0
-        self.patience = PATIENCE * len(program.steps) + MIN_STEPS
+        self.interpreted_instructions = 0
+        self.patience = PATIENCE * len(program.instructions) + MIN_INSTRUCTIONS
         self.is_weighed = False
 
     def is_worthwhile(self) -> bool:
         """Whether as much was interpreted as compiling costs: then the two together are never twice the better."""
-        if self.interpreted_steps < self.patience:
+        if self.interpreted_instructions < self.patience:
             return False
         if not self.is_weighed:
             self.is_weighed = True
-            self.patience = max(self.patience, STEPS_PER_LINE * self.generated.text.count("\n"))
-        return self.interpreted_steps >= self.patience
+            self.patience = max(self.patience, INSTRUCTIONS_PER_LINE * self.generated.text.count("\n"))
+        return self.interpreted_instructions >= self.patience
 
-    def is_worthwhile_after(self, steps: int) -> bool:
+    def is_worthwhile_after(self, instructions: int) -> bool:
         """The same where so many more were interpreted, which are not counted yet."""
-        before = self.interpreted_steps
-        self.interpreted_steps += steps
+        before = self.interpreted_instructions
+        self.interpreted_instructions += instructions
         is_enough = self.is_worthwhile()
-        self.interpreted_steps = before
+        self.interpreted_instructions = before
         return is_enough
 
     def prepare(self) -> None:
@@ -110,25 +112,27 @@ class CompiledProgram:
         self._code = MachineCode(text, helpers, [segment.name for segment in segments])
         self.segments = {segment.start: segment for segment in segments}
         self.covered = {at for segment in segments for at in range(segment.start, segment.end)}
-        self.opcodes = {self.program.steps[at].name for at in self.covered}
+        self.opcodes = {self.program.instructions[at].name for at in self.covered}
         self.tables: dict[str, NDArray[np.int64]] = {}
 
     def table(self, arch: str) -> NDArray[np.int64]:
-        """The scheduler's table of steps (`context`), for an architecture."""
+        """The scheduler's table of instructions (`context`), for an architecture."""
         if arch not in self.tables:
             self.tables[arch] = self._table(arch)
         return self.tables[arch]
 
     def _table(self, arch: str) -> NDArray[np.int64]:
         program = self.program
-        has_calls = any(isinstance(step.action, actions.DirectCall) for step in program.steps)
-        table = np.zeros((len(program.steps), ctx.COLUMNS), np.int64)
-        for at, step in enumerate(program.steps):
-            action, row = step.action, table[at]
+        has_calls = any(isinstance(inst.action, actions.DirectCall) for inst in program.instructions)
+        table = np.zeros((len(program.instructions), ctx.COLUMNS), np.int64)
+        for at, inst in enumerate(program.instructions):
+            action, row = inst.action, table[at]
             row[ctx.END], row[ctx.BLOCK_END] = at + 1, program.ends[at]
             row[ctx.WEIGHT] = POLLING_SLICES if at in program.polling else 1
             segment = self.segments.get(at)
-            row[ctx.NEEDS_PRODUCTS] = self.product_steps.needs_products[at : segment.end if segment else at + 1].any()
+            row[ctx.NEEDS_PRODUCTS] = self.mma_instructions.needs_products[
+                at : segment.end if segment else at + 1
+            ].any()
             if segment is not None:
                 row[ctx.KIND] = ctx.WHOLE_WARP_SEGMENT if segment.is_whole else ctx.SEGMENT
                 if not has_instruction(action, arch):
@@ -137,14 +141,14 @@ class CompiledProgram:
                 row[ctx.END], row[ctx.STORES] = segment.end, segment.stores
                 row[ctx.FUNCTION] = self._code.addresses[segment.name]
             elif isinstance(action, actions.Branch) and not action.indexed:
-                row[ctx.KIND], row[ctx.TARGET] = ctx.BRANCH, step.targets[0]
-                row[ctx.GUARD] = -1 if step.guard is None else self.layout.offsets[step.guard.index]
-                row[ctx.NEGATED] = step.guard is not None and step.guard.negated
-            elif isinstance(action, actions.Barrier) and is_plain_barrier(step):
+                row[ctx.KIND], row[ctx.TARGET] = ctx.BRANCH, inst.targets[0]
+                row[ctx.GUARD] = -1 if inst.guard is None else self.layout.offsets[inst.guard.index]
+                row[ctx.NEGATED] = inst.guard is not None and inst.guard.negated
+            elif isinstance(action, actions.Barrier) and is_plain_barrier(inst):
                 row[ctx.KIND] = ctx.BARRIER
-            elif isinstance(action, actions.Return) and step.guard is None and not has_calls:
+            elif isinstance(action, actions.Return) and inst.guard is None and not has_calls:
                 row[ctx.KIND] = ctx.EXIT
-            elif isinstance(action, actions.WarpWait) and step.guard is None:
+            elif isinstance(action, actions.WarpWait) and inst.guard is None:
                 row[ctx.KIND] = ctx.WARP_WAIT
         return table
 
@@ -165,17 +169,17 @@ def has_instruction(action: actions.Action, arch: str) -> bool:
     """Whether an architecture has the instruction of an action."""
     try:
         return not isinstance(action, actions.MatrixOp) or bool(architecture_of(action.form, arch))
-    except WarpfragError:  # which the interpreter raises when the step runs
+    except WarpfragError:  # which the interpreter raises when the instruction runs
         return False
 
 
-def is_plain_barrier(step: DecodedInstruction) -> bool:
-    """Whether a step is bar.sync for the whole block."""
-    action, number = step.action, step.sources[0] if len(step.sources) == 1 else None
+def is_plain_barrier(inst: DecodedInstruction) -> bool:
+    """Whether an instruction is bar.sync for the whole block."""
+    action, number = inst.action, inst.sources[0] if len(inst.sources) == 1 else None
     is_valid = isinstance(number, Immediate) and 0 <= number.code(None) < MAX_BARRIERS
     return (
         is_valid
-        and step.guard is None
+        and inst.guard is None
         and isinstance(action, actions.Barrier)
         and action.waits
         and not action.reduction
@@ -235,10 +239,10 @@ class CompiledWarpBatch(WarpBatch):
         self.pc, self.slices = self.numbers
         self.schedule = np.zeros(ctx.STATE_WORDS, np.int64)
         self.lists = np.zeros((3, self.warps), np.int64)
-        self.runs = np.zeros(len(program.steps), np.int64)
+        self.runs = np.zeros(len(program.instructions), np.int64)
         self.exited = np.zeros(len(part.blocks), np.bool_)
         self.products = PendingProducts(self.buffer)
-        self.wgmma = WgmmaProducts(self, self.products, layout, compiled.product_steps, compiled.wgmma_plans)
+        self.wgmma = WgmmaProducts(self, self.products, layout, compiled.mma_instructions, compiled.wgmma_plans)
         self.boxes = BoxCopies(self, self.batched_mbarriers)
 
     def _new_mbarriers(self) -> BatchedMbarriers:
@@ -270,16 +274,16 @@ class CompiledWarpBatch(WarpBatch):
         words[ctx.ALLOCATIONS] = self.table.ctypes.data if len(self.table) else 0
         words[ctx.ALLOCATION_COUNT] = len(self.table)
         words[ctx.WARP_BLOCK] = self.block_numbers.ctypes.data
-        words[ctx.STEP_WAVEFRONTS] = memory.step_wavefronts.ctypes.data
-        words[ctx.STEP_READ] = memory.step_read.ctypes.data
-        words[ctx.STEP_WRITTEN] = memory.step_written.ctypes.data
-        words[ctx.STEP_CONFLICTS] = memory.step_conflicts.ctypes.data
-        words[ctx.STEP_CAUSES] = self.tally.causes.ctypes.data
+        words[ctx.INST_WAVEFRONTS] = memory.inst_wavefronts.ctypes.data
+        words[ctx.INST_READ] = memory.inst_read.ctypes.data
+        words[ctx.INST_WRITTEN] = memory.inst_written.ctypes.data
+        words[ctx.INST_CONFLICTS] = memory.inst_conflicts.ctypes.data
+        words[ctx.INST_CAUSES] = self.tally.causes.ctypes.data
         words[ctx.SHARED_TAGS] = memory.tags.of_shared.ctypes.data
         words[ctx.WRITERS] = self.writers.ctypes.data
         words[ctx.BLOCK_WARPS] = self.launch.warps
         words[ctx.CLUSTER_WARPS] = self.launch.warps * self.launch.cluster_blocks
-        words[ctx.FAULT_STEP] = ctx.NO_FAULT
+        words[ctx.FAULT_INST] = ctx.NO_FAULT
         return words
 
     # --- scheduling
@@ -298,16 +302,16 @@ class CompiledWarpBatch(WarpBatch):
             self.count_runs()
 
     def run_block(self, start: int, group: LaneGroup) -> None:
-        """Interpret a block of steps, before there is machine code."""
-        self.compiled.interpreted_steps += self.program.ends[start] - start
+        """Interpret a block of instructions, before there is machine code."""
+        self.compiled.interpreted_instructions += self.program.ends[start] - start
         super().run_block(start, group)
 
-    def run_step(self, at: int, group: LaneGroup) -> bool:
-        """Run a step, after the products whose results it needs."""
+    def run_inst(self, at: int, group: LaneGroup) -> bool:
+        """Run an instruction, after the products whose results it needs."""
         compiled = self.compiled
-        if self.products.pending and (compiled.product_steps.needs_products[at] or at in compiled.products):
+        if self.products.pending and (compiled.mma_instructions.needs_products[at] or at in compiled.products):
             self.products.flush()
-        return super().run_step(at, group)
+        return super().run_inst(at, group)
 
     def run_compiled(self) -> None:
         """Run the compiled scheduler, and do here what it returns for."""
@@ -366,18 +370,18 @@ class CompiledWarpBatch(WarpBatch):
         self.schedule[ctx.IS_STALE] = 1
 
     def interpret(self, at: int) -> None:
-        """Run a step, or several mma, of the lanes that have the time slice."""
+        """Run an instruction, or several mma, of the lanes that have the time slice."""
         group = self.scheduled_group()
         ends = self.compiled.products.get(at)
         if (
             ends is not None
             and group.is_whole
-            and has_instruction(self.program.steps[at].action, self.launch.arch)
+            and has_instruction(self.program.instructions[at].action, self.launch.arch)
             and self.is_within_limit(ends[-1] - at, group)
         ):
             self.multiply(at, ends, group)
             self.schedule[ctx.PC] = ends[-1]
-        elif self.run_step(at, group) and not self.program.steps[at].action.ends_block:
+        elif self.run_inst(at, group) and not self.program.instructions[at].action.ends_block:
             self.schedule[ctx.PC] = at + 1
         else:  # the program counters of these lanes have changed
             self.schedule[ctx.IS_STALE] = 1
@@ -404,7 +408,7 @@ class CompiledWarpBatch(WarpBatch):
         """Add what compiled code ran to the counts of the launch."""
         table = self.compiled.table(self.launch.arch)
         for at in np.nonzero(self.runs)[0]:
-            self.tally.steps[at : table[at, ctx.END]] += self.runs[at]
+            self.tally.instructions[at : table[at, ctx.END]] += self.runs[at]
         self.count_bytes()
 
     def count_bytes(self) -> None:
@@ -420,12 +424,12 @@ class CompiledWarpBatch(WarpBatch):
 
     def multiply(self, start: int, ends: tuple[int, ...], group: LaneGroup) -> None:
         """Run several mma of whole warps: as one product where they are its tiles, on codes in the buffer."""
-        steps, compiled = self.program.steps, self.compiled
-        if self.products.pending and compiled.product_steps.needs_products[start]:
+        instructions, compiled = self.program.instructions, self.compiled
+        if self.products.pending and compiled.mma_instructions.needs_products[start]:
             self.products.flush()
-        self.line = steps[start].line
+        self.line = instructions[start].line
         self.count(start, ends[-1], group.warps)
-        parts = [steps[first:last] for first, last in pairwise((start, *ends))]
+        parts = [instructions[first:last] for first, last in pairwise((start, *ends))]
         key = start, self.launch.arch
         if key not in compiled.tilings:
             is_chain = len(parts) == 1 or start in compiled.chains
@@ -437,30 +441,30 @@ class CompiledWarpBatch(WarpBatch):
             if tiling is None:
                 multiply_many(self, part, group)
             else:
-                tiling.issue(self.products, rows, compiled.product_steps.accumulators[start])
+                tiling.issue(self.products, rows, compiled.mma_instructions.accumulators[start])
 
-    def execute(self, step: DecodedInstruction, group: LaneGroup) -> None:
-        """Run a step that goes on to the next: many lanes at once where that can be, else as the interpreter does."""
-        action, at = step.action, self.memory.step
+    def execute(self, inst: DecodedInstruction, group: LaneGroup) -> None:
+        """Run an instruction that goes on to the next: many lanes at once where that can be, else as the interpreter does."""
+        action, at = inst.action, self.memory.inst
         is_done = False
         if isinstance(action, actions.MatrixOp) and action.operation == "wgmma":
-            is_done = has_instruction(action, self.launch.arch) and self.wgmma.run(at, step, group)
+            is_done = has_instruction(action, self.launch.arch) and self.wgmma.run(at, inst, group)
         elif isinstance(action, actions.TensorCopy):
-            is_done = self.boxes.run(step, action, group)
+            is_done = self.boxes.run(inst, action, group)
         if not is_done:
-            super().execute(step, group)
+            super().execute(inst, group)
 
-    def is_within_limit(self, steps: int, group: LaneGroup) -> bool:
-        """Whether so many steps stay within the limit of the launch: beyond it they run one by one."""
-        return self.tally.total + steps * group.warps <= self.launch.limit
+    def is_within_limit(self, instructions: int, group: LaneGroup) -> bool:
+        """Whether so many instructions stay within the limit of the launch: beyond it they run one by one."""
+        return self.tally.total + instructions * group.warps <= self.launch.limit
 
-    def all_arrived(self, at: int, step: DecodedInstruction, group: LaneGroup, active: LaneGroup) -> bool:
-        """Whether all lanes that a step needs are here: at once where whole warps are, in whole warpgroups."""
-        action = step.action
+    def all_arrived(self, at: int, inst: DecodedInstruction, group: LaneGroup, active: LaneGroup) -> bool:
+        """Whether all lanes that an instruction needs are here: at once where whole warps are, in whole warpgroups."""
+        action = inst.action
         if not isinstance(action, actions.MatrixOp):
-            return active is self.every_lane or super().all_arrived(at, step, group, active)
+            return active is self.every_lane or super().all_arrived(at, inst, group, active)
         here = active.is_whole and (action.operation != "wgmma" or self.are_warpgroups(group))
-        return here or super().all_arrived(at, step, group, active)
+        return here or super().all_arrived(at, inst, group, active)
 
     def are_warpgroups(self, group: LaneGroup) -> bool:
         """Whether warps are four by four those of a warpgroup."""
@@ -474,17 +478,17 @@ class CompiledWarpBatch(WarpBatch):
 
     def compiled_fault(self) -> PtxError:
         """The error of an access that compiled code refused, as the interpreter reports it."""
-        at, warp = int(self.context[ctx.FAULT_STEP]), int(self.context[ctx.FAULT_WARP])
+        at, warp = int(self.context[ctx.FAULT_INST]), int(self.context[ctx.FAULT_WARP])
         mask = (np.uint32(self.context[ctx.FAULT_MASK]) & LANE_BITS) != 0
-        step = self.program.steps[at]
-        action = step.action
+        inst = self.program.instructions[at]
+        action = inst.action
         first = ctx.FAULT_ADDRESSES
         addresses = self.context[first : first + LANES].view(np.uint64)[mask]
         owners = Owners(self.lane_block[warp][mask], self.lane_number[warp][mask], None)
         group = LaneGroup(self, np.array([warp]), mask[None, :])
         try:
             if isinstance(action, actions.AsyncCopy):  # the first of its run: the registers are as they were
-                run_async_copy(self, step, action, group)
+                run_async_copy(self, inst, action, group)
             elif isinstance(action, actions.MemoryLoad | actions.MemoryStore):
                 size = action.type.dtype.itemsize * action.count
                 self.memory.reach(action.space, addresses, size, owners, writes=isinstance(action, actions.MemoryStore))
@@ -492,5 +496,5 @@ class CompiledWarpBatch(WarpBatch):
                 writes = is_matrix_store(action)
                 self.memory.reach("shared", addresses, MATRIX_ROW_BYTES, owners, writes=writes)
         except Fault as fault:
-            return self.fault(step, group, fault)
-        return PtxError(step.line, f"{step.name}: compiled code refused a valid address: please report it")
+            return self.fault(inst, group, fault)
+        return PtxError(inst.line, f"{inst.name}: compiled code refused a valid address: please report it")

@@ -70,25 +70,25 @@ class BatchedMbarriers(Mbarriers):
         return before, int(done[0])
 
     def ended_phases(
-        self, step: DecodedInstruction, action: MemoryBarrier, group: LaneGroup
+        self, inst: DecodedInstruction, action: MemoryBarrier, group: LaneGroup
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """The mbarriers that lanes wait for and whether their phases are over: once per warp where its lanes agree."""
-        if action.space == "shared" and self.state.memory.accesses is None and self.agree(step, group):
+        if action.space == "shared" and self.state.memory.accesses is None and self.agree(inst, group):
             first = np.zeros_like(group.mask)
             first[:, 0] = True
             try:
-                cells, done = super().ended_phases(step, action, group.part(first))
+                cells, done = super().ended_phases(inst, action, group.part(first))
             except Fault:  # which names the lane, among all of them
-                return super().ended_phases(step, action, group)
+                return super().ended_phases(inst, action, group)
             others = (LANES - 1) * len(cells) * OBJECT_BYTES
             self.state.memory.count_bytes("shared", others, writes=True)
             return np.repeat(cells, LANES), np.repeat(done, LANES)
-        return super().ended_phases(step, action, group)
+        return super().ended_phases(inst, action, group)
 
     @staticmethod
-    def agree(step: DecodedInstruction, group: LaneGroup) -> bool:
+    def agree(inst: DecodedInstruction, group: LaneGroup) -> bool:
         """Whether the lanes of each warp are all here, with one address and one phase."""
-        return group.is_whole and all(is_uniform(operand, group) for operand in step.sources[:2])
+        return group.is_whole and all(is_uniform(operand, group) for operand in inst.sources[:2])
 
 
 def is_uniform(operand: PtxOperand, group: LaneGroup) -> bool:

@@ -1,6 +1,6 @@
 """LLVM functions that move data between the registers of a warp and memory, after checking every address.
 
-    i32 load_global_16_1(context, row, mask, addresses, items, step)
+    i32 load_global_16_1(context, row, mask, addresses, items, instruction)
 
 `addresses` are those of the 32 lanes, `items` their data: element 0 of all lanes, then element 1. The result is 1 if an
 access is outside its space or misaligned; the interpreter then finds out which and says so. Bytes and wavefronts are
@@ -10,7 +10,7 @@ Each helper is a module of its own, the same for all kernels: it is compiled onc
 
 While a launch is screened, the context has the address of a function that is told of every access:
 
-    void function(context, row, mask, places, base, buffer, size, is_store, step, items, unit)
+    void function(context, row, mask, places, base, buffer, size, is_store, instruction, items, unit)
 
 Lane l accesses `size` bytes at places[l] + base of a buffer: the row of an allocation in the table, or the number of
 shared or local memory. It stores elements of `unit` bytes. Groups of cp.async are told as accesses of `COPY_GROUPS`: a
@@ -77,7 +77,7 @@ class Access(NamedTuple):
     mask: ir.Value
     addresses: ir.Value
     items: ir.Value
-    step: ir.Value
+    inst: ir.Value
 
 
 def helper_name(access: str, space: str, bits: int, count: int) -> str:
@@ -164,7 +164,7 @@ def define_plain(module: ir.Module, access: str, space: str, bits: int, count: i
                 tell(b, call, target, constant(I64, size), unit=bits // 8, is_store=is_store)
             mover = (target.part, target.places, target.delta, call.items)
             if is_store and space in TAGGED:
-                writer = writer_of(b, call.context, call.row, call.step, target.shadow, is_shared=home == "shared")
+                writer = writer_of(b, call.context, call.row, call.inst, target.shadow, is_shared=home == "shared")
                 b.call_named(f"tagged_{bits}_{count}", VOID, *mover, *writer)
             else:
                 b.call_named(f"{access}_{bits}_{count}", VOID, *mover)
@@ -183,17 +183,17 @@ def is_misaligned(b: IRBuilder, call: Access, size: int) -> ir.Value:
 
 def count_bytes(b: IRBuilder, call: Access, space: str, more: ir.Value, *, is_store: bool) -> None:
     """Count bytes that an instruction reads or writes."""
-    total, by_step = (ctx.WRITTEN_BYTES, ctx.STEP_WRITTEN) if is_store else (ctx.READ_BYTES, ctx.STEP_READ)
+    total, by_inst = (ctx.WRITTEN_BYTES, ctx.INST_WRITTEN) if is_store else (ctx.READ_BYTES, ctx.INST_READ)
     b.add_to(call.context, total + SPACES.index(space), more)
-    b.add_to(b.element(call.context, by_step, POINTER), call.step, more)
+    b.add_to(b.element(call.context, by_inst, POINTER), call.inst, more)
 
 
 def count_wavefronts(b: IRBuilder, call: Access, space: str, packed: ir.Value) -> None:
     """Count wavefronts, with bank conflicts in the upper half."""
     more = b.and_(packed, LOW_HALF)
-    b.add_to(b.element(call.context, ctx.STEP_CONFLICTS, POINTER), call.step, b.lshr(packed, 32))
+    b.add_to(b.element(call.context, ctx.INST_CONFLICTS, POINTER), call.inst, b.lshr(packed, 32))
     b.add_to(call.context, ctx.WAVEFRONTS + SPACES.index(space), more)
-    b.add_to(b.element(call.context, ctx.STEP_WAVEFRONTS, POINTER), call.step, more)
+    b.add_to(b.element(call.context, ctx.INST_WAVEFRONTS, POINTER), call.inst, more)
 
 
 def wavefronts_of(b: IRBuilder, call: Access, space: str, size: int) -> ir.Value:
@@ -289,18 +289,18 @@ def tell(b: IRBuilder, call: Access, target: Reached, size: ir.Value, unit: int,
             b.inttoptr(function, SCREEN_FUNCTION),
             [
                 call.context, call.row, b.zext(target.part, I64), target.places, target.base, target.buffer, size,
-                stores, call.step, call.items, constant(I64, unit),
+                stores, call.inst, call.items, constant(I64, unit),
             ],
         )  # fmt: skip
 
 
 def define_tell_groups(module: ir.Module) -> None:
-    """Define `tell_groups(context, row, mask, left, closes, step)`, which tells of groups of cp.async."""
+    """Define `tell_groups(context, row, mask, left, closes, inst)`, which tells of groups of cp.async."""
     types = (POINTER, I64, I32, I64, I64, I64)
-    with define(module, "tell_groups", VOID, *types) as (b, context, row, mask, left, closes, step):
+    with define(module, "tell_groups", VOID, *types) as (b, context, row, mask, left, closes, inst):
         nothing, zero = ir.Constant(POINTER, None), constant(I64, 0)
         target = Reached(mask, nothing, zero, zero, constant(I64, ctx.COPY_GROUPS), zero)
-        tell(b, Access(context, row, mask, nothing, nothing, step), target, left, 0, is_store=closes)
+        tell(b, Access(context, row, mask, nothing, nothing, inst), target, left, 0, is_store=closes)
 
 
 # --- moves
@@ -362,9 +362,9 @@ def define_copy(module: ir.Module, count: int) -> None:
         addresses,
         items,
         src_bytes,
-        step,
+        inst,
     ):
-        call = Access(context, row, mask, addresses, items, step)
+        call = Access(context, row, mask, addresses, items, inst)
         fail_if(b, is_misaligned(b, call, size))
         b.store(ir.Constant(ir.ArrayType(vector(32), count), None), items, align=64)
         sizes, left = b.load(src_bytes, typ=vector(32), align=64), Variable(b, mask)
@@ -395,11 +395,11 @@ def define_copy(module: ir.Module, count: int) -> None:
 
 
 def define_fault(module: ir.Module) -> None:
-    """Define `fault(context, step, row, mask, addresses)`, which keeps the fault of the earliest instruction."""
-    with define(module, "fault", VOID, POINTER, I64, I64, I32, POINTER) as (b, context, step, row, mask, addresses):
-        with b.if_then(b.icmp("uge", step, b.element(context, ctx.FAULT_STEP))):
+    """Define `fault(context, inst, row, mask, addresses)`, which keeps the fault of the earliest instruction."""
+    with define(module, "fault", VOID, POINTER, I64, I64, I32, POINTER) as (b, context, inst, row, mask, addresses):
+        with b.if_then(b.icmp("uge", inst, b.element(context, ctx.FAULT_INST))):
             b.ret_void()
-        numbers = {ctx.FAULT_STEP: step, ctx.FAULT_WARP: row, ctx.FAULT_MASK: b.zext(mask, I64)}
+        numbers = {ctx.FAULT_INST: inst, ctx.FAULT_WARP: row, ctx.FAULT_MASK: b.zext(mask, I64)}
         for word, number in numbers.items():
             b.store(number, b.at(context, word))
         every = b.load(addresses, typ=vector(64), align=8)

@@ -20,11 +20,11 @@ from warpfrag.layout.coordinates import LANES
 from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.compiler.pending_mma import (
     UNIT_WORDS,
+    MmaInstructions,
     OperandCodes,
     OperandUnits,
     PendingProduct,
     PendingProducts,
-    ProductSteps,
     TilePlaces,
 )
 from warpfrag.ptx.compiler.register_flow import RegisterLayout, indices_of, live_after
@@ -85,9 +85,9 @@ class Tiling:
 
     @staticmethod
     def of(parts: list[list[DecodedInstruction]], layout: RegisterLayout, arch: str) -> Tiling | None:
-        """The product of some steps, part after part along K; None where they are not its tiles."""
+        """The product of some instructions, part after part along K; None where they are not its tiles."""
         runner = prepare(form_of(matrix_name(parts[0][0])), arch)
-        grids = [grid_of(steps) for steps in parts]
+        grids = [grid_of(instructions) for instructions in parts]
         along_a, along_b = [], []
         for number, grid in enumerate(grids):
             if grid is None or grids[0] is None or (len(grid), len(grid[0])) != (len(grids[0]), len(grids[0][0])):
@@ -96,7 +96,7 @@ class Tiling:
             if before is not None and operands_of(grid, is_result=False) != operands_of(before, is_result=True):
                 return None
             along_a.append(tile_of(runner.a, [[line[0].sources[0]] for line in grid], layout))
-            along_b.append(tile_of(runner.b, [[step.sources[1] for step in grid[0]]], layout))
+            along_b.append(tile_of(runner.b, [[inst.sources[1] for inst in grid[0]]], layout))
         first, last = grids[0], grids[-1]
         if first is None or last is None or (len(parts) > 1 and runner.kernels.rule.c != runner.kernels.rule.d):
             return None
@@ -125,25 +125,25 @@ class Tiling:
 def tilings_of(
     parts: list[list[DecodedInstruction]], layout: RegisterLayout, arch: str, *, is_chain: bool
 ) -> list[tuple[Tiling | None, list[DecodedInstruction]]]:
-    """All parts as one product, if they are a chain, or else each as one, with its steps where it is none."""
+    """All parts as one product, if they are a chain, or else each as one, with its instructions where it is none."""
     whole = Tiling.of(parts, layout, arch) if is_chain else None
     if whole is not None:
         return [(whole, [])]
-    return [(Tiling.of([steps], layout, arch), steps) for steps in parts]
+    return [(Tiling.of([instructions], layout, arch), instructions) for instructions in parts]
 
 
-def grid_of(steps: list[DecodedInstruction]) -> list[list[DecodedInstruction]] | None:
-    """Steps by their A and B, [rows][columns]; None where not each A is multiplied with each B once."""
-    all_a, all_b = (list(dict.fromkeys(step.sources[place] for step in steps)) for place in (0, 1))
-    tiles = {(all_a.index(step.sources[0]), all_b.index(step.sources[1])): step for step in steps}
-    if not len(tiles) == len(steps) == len(all_a) * len(all_b):
+def grid_of(instructions: list[DecodedInstruction]) -> list[list[DecodedInstruction]] | None:
+    """Instructions by their A and B, [rows][columns]; None where not each A is multiplied with each B once."""
+    all_a, all_b = (list(dict.fromkeys(inst.sources[place] for inst in instructions)) for place in (0, 1))
+    tiles = {(all_a.index(inst.sources[0]), all_b.index(inst.sources[1])): inst for inst in instructions}
+    if not len(tiles) == len(instructions) == len(all_a) * len(all_b):
         return None
     return [[tiles[row, column] for column in range(len(all_b))] for row in range(len(all_a))]
 
 
 def operands_of(grid: list[list[DecodedInstruction]], *, is_result: bool) -> list[list[PtxOperand]]:
     """C or D of every tile."""
-    return [[step.results[0] if is_result else step.sources[2] for step in line] for line in grid]
+    return [[inst.results[0] if is_result else inst.sources[2] for inst in line] for line in grid]
 
 
 def join(parts: list[RegisterTile | None], axis: int) -> RegisterTile | None:
@@ -197,17 +197,17 @@ SCALE_D = 2  # of the sources: A, B, scale_d, then signs and transpositions
 B64, PRED = TYPES["b64"], TYPES["pred"]
 
 
-def is_joinable(step: DecodedInstruction) -> bool:
-    """Whether a step is a dense wgmma without a guard, with constants for what is constant."""
-    action = step.action
+def is_joinable(inst: DecodedInstruction) -> bool:
+    """Whether an instruction is a dense wgmma without a guard, with constants for what is constant."""
+    action = inst.action
     if (
         not isinstance(action, MatrixOp)
         or action.operation != "wgmma"
-        or step.guard is not None
+        or inst.guard is not None
         or action.form.is_sparse
     ):
         return False
-    return all(isinstance(operand, Immediate) for operand in step.sources[SCALE_D + 1 :])
+    return all(isinstance(operand, Immediate) for operand in inst.sources[SCALE_D + 1 :])
 
 
 @frozen_dataclass
@@ -262,16 +262,16 @@ class WgmmaPlan:
     d: TilePlaces
 
     @staticmethod
-    def of(step: DecodedInstruction, arch: str, layout: RegisterLayout, row_bytes: int) -> WgmmaPlan | None:
-        """The plan of a step; None where it has to run by itself."""
-        action = step.action
+    def of(inst: DecodedInstruction, arch: str, layout: RegisterLayout, row_bytes: int) -> WgmmaPlan | None:
+        """The plan of an instruction; None where it has to run by itself."""
+        action = inst.action
         if not isinstance(action, MatrixOp):
             return None
         prepared = prepare(action.form, arch)
-        numbers = [item.code(None) for item in step.sources[SCALE_D + 1 :] if isinstance(item, Immediate)]
+        numbers = [item.code(None) for item in inst.sources[SCALE_D + 1 :] if isinstance(item, Immediate)]
         negate = [number != 1 for number in numbers[:2]] or [False, False]
         trans = [False, False, *map(bool, numbers[2:])][-2:]  # A in registers: that of B alone
-        starts = register_starts(prepared.d, step.results[0], layout)
+        starts = register_starts(prepared.d, inst.results[0], layout)
         if starts is None or (any(negate) and not prepared.operands.a.format.is_float):
             return None
         return WgmmaPlan(
@@ -285,47 +285,53 @@ class WgmmaPlan:
 
 
 WgmmaPlans: TypeAlias = dict[tuple[int, str], WgmmaPlan | None]
-"""By step and architecture."""
+"""By instruction and architecture."""
 
 
 class WgmmaProducts:
-    """The wgmma of a batch; `plans` are kept with the program, by step and architecture."""
+    """The wgmma of a batch; `plans` are kept with the program, by instruction and architecture."""
 
     def __init__(
         self,
         batch: WarpState,
         products: PendingProducts,
         layout: RegisterLayout,
-        steps: ProductSteps,
+        instructions: MmaInstructions,
         plans: WgmmaPlans,
     ) -> None:
         """The registers are in a buffer, as a layout says."""
-        self.batch, self.products, self.layout, self.steps, self.plans = batch, products, layout, steps, plans
+        self.batch, self.products, self.layout, self.instructions, self.plans = (
+            batch,
+            products,
+            layout,
+            instructions,
+            plans,
+        )
 
-    def run(self, at: int, step: DecodedInstruction, group: LaneGroup) -> bool:
+    def run(self, at: int, inst: DecodedInstruction, group: LaneGroup) -> bool:
         """Issue a wgmma of whole warps; False where it has to run by itself, with nothing pending."""
-        accumulators = self.steps.accumulators.get(at)
-        plan = None if accumulators is None or not group.is_whole else self.plan(at, step)
-        operands = None if plan is None else self.operands(plan, step, group)
+        accumulators = self.instructions.accumulators.get(at)
+        plan = None if accumulators is None or not group.is_whole else self.plan(at, inst)
+        operands = None if plan is None else self.operands(plan, inst, group)
         if accumulators is None or plan is None or operands is None:
             self.products.flush()
             return False
         a, b = (self.different(plan, accumulators, role, operands[role]) for role in ("a", "b"))
         rows = np.ascontiguousarray(group.warp_rows[::WARPS])
-        scale_d = group.read(step.sources[SCALE_D], PRED)[::WARPS, 0]
+        scale_d = group.read(inst.sources[SCALE_D], PRED)[::WARPS, 0]
         product = PendingProduct(plan.prepared.kernels, accumulators, rows, plan.d, plan.d, scale_d.copy())
         self.products.issue(product, a, b)
         return True
 
-    def plan(self, at: int, step: DecodedInstruction) -> WgmmaPlan | None:
-        """The plan of a step, made once."""
+    def plan(self, at: int, inst: DecodedInstruction) -> WgmmaPlan | None:
+        """The plan of an instruction, made once."""
         plans, arch = self.plans, self.batch.launch.arch
         if (at, arch) not in plans:
-            plans[at, arch] = WgmmaPlan.of(step, arch, self.layout, self.products.buffer.shape[1])
+            plans[at, arch] = WgmmaPlan.of(inst, arch, self.layout, self.products.buffer.shape[1])
         return plans[at, arch]
 
     def operands(
-        self, plan: WgmmaPlan, step: DecodedInstruction, group: LaneGroup
+        self, plan: WgmmaPlan, inst: DecodedInstruction, group: LaneGroup
     ) -> dict[str, tuple[OperandUnits, bool]] | None:
         """Where A [64, k] and B [k, n] of every warpgroup lie, and whether transposed; None where out of memory.
 
@@ -334,7 +340,7 @@ class WgmmaProducts:
         operands, bits = {}, plan.prepared.operands.a.format.bits
         if bits % 8:
             return None
-        for role, source in zip("ab", step.sources[:SCALE_D], strict=True):
+        for role, source in zip("ab", inst.sources[:SCALE_D], strict=True):
             if isinstance(source, VectorOperand):
                 words = words_of(group, source)
                 codes = plan.prepared.a.read(words.reshape(-1, WARPS, *words.shape[1:]), (group.warps // WARPS,))
@@ -390,22 +396,24 @@ def _is_plain_product(action: Action) -> bool:
 
 
 def mma_runs(program: Program) -> dict[int, tuple[int, ...]]:
-    """Runs of mma: first step to the ends of its parts. The mma of a part are independent of each other.
+    """Runs of mma: first instruction to the ends of its parts. The mma of a part are independent of each other.
 
     So a part is one product of more warps, and parts may be one product with a longer K.
     """
     runs: dict[int, tuple[int, ...]] = {}
     start: int | None = None
     written: set[int] = set()
-    for at, step in enumerate(program.steps):
-        action = step.action
-        if not _is_plain_product(action) or len(step.sources) != 3 or step.guard is not None:
+    for at, inst in enumerate(program.instructions):
+        action = inst.action
+        if not _is_plain_product(action) or len(inst.sources) != 3 or inst.guard is not None:
             start = None
             continue
-        used = {item.index for operand in step.sources for item in registers_of(operand)}
-        mine = {item.index for operand in step.results for item in registers_of(operand)}
+        used = {item.index for operand in inst.sources for item in registers_of(operand)}
+        mine = {item.index for operand in inst.results for item in registers_of(operand)}
         same = (
-            start is not None and step.action == program.steps[start].action and program.ends[at] == program.ends[start]
+            start is not None
+            and inst.action == program.instructions[start].action
+            and program.ends[at] == program.ends[start]
         )
         if start is None or not same:
             start, written = at, set()
@@ -426,9 +434,11 @@ def mma_chains(program: Program, runs: dict[int, tuple[int, ...]]) -> set[int]:
     for at, live in live_after(program) if lasts else ():
         if at in lasts:
             start, ends = lasts[at]
-            last = indices_of(operand for step in program.steps[ends[-2] : ends[-1]] for operand in step.results)
-            before = indices_of(operand for step in program.steps[start : ends[-2]] for operand in step.results)
-            multiplied = indices_of(item for step in program.steps[ends[0] : ends[-1]] for item in step.sources[:2])
+            last = indices_of(operand for inst in program.instructions[ends[-2] : ends[-1]] for operand in inst.results)
+            before = indices_of(operand for inst in program.instructions[start : ends[-2]] for operand in inst.results)
+            multiplied = indices_of(
+                item for inst in program.instructions[ends[0] : ends[-1]] for item in inst.sources[:2]
+            )
             if not multiplied & before and not any(register in live for register in before - last):
                 joinable.add(start)
     return joinable

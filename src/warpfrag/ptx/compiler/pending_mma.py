@@ -1,6 +1,6 @@
 """Matrix products that are issued and not multiplied yet: mma and wgmma of many warps joined to few large products.
 
-An mma or wgmma whose D are the registers of its C stays *pending* until a step needs these accumulators: so all
+An mma or wgmma whose D are the registers of its C stays *pending* until an instruction needs these accumulators: so all
 iterations of a loop over K are one product with a longer K, and C is read and D written once for all of them. A and B
 are copied when the instruction is issued. Warps, or warpgroups, that hold the same A or B, as those of neighbouring
 blocks do, are rows and columns of one product (`group_by_operands`). An output depends on its row, its column
@@ -29,31 +29,31 @@ MAX_PENDING_BYTES = 1 << 26  # of copied operands: then they are multiplied
 UNIT_WORDS = 2  # of 64 bits: operands are compared and copied by units of 16 bytes
 
 
-class ProductSteps:
-    """Which steps issue products, and which need what these compute.
+class MmaInstructions:
+    """Which instructions issue products, and which need what these compute.
 
-    `accumulators` has the registers of D by the step that issues a product; `needs_products` is True for steps that
+    `accumulators` has the registers of D by the instruction that issues a product; `needs_products` is True for instructions that
     read or write such a register, and for calls and returns, which save and restore registers.
     """
 
     def __init__(self, program: Program, runs: dict[int, list[DecodedInstruction]]) -> None:
-        """Take the steps of every product, by the first, which issues it."""
+        """Take the instructions of every product, by the first, which issues it."""
         self.accumulators = {
-            at: frozenset(indices_of(operand for step in steps for operand in step.results))
-            for at, steps in runs.items()
+            at: frozenset(indices_of(operand for inst in instructions for operand in inst.results))
+            for at, instructions in runs.items()
         }
         every = frozenset[int]().union(*self.accumulators.values())
-        self.needs_products = np.array([needs_registers(step, every) for step in program.steps], np.bool_)
-        for at, steps in runs.items():  # what it adds to may be pending, what it multiplies may not
-            self.needs_products[at] = any(indices_of(step.sources[:2]) & every for step in steps)
+        self.needs_products = np.array([needs_registers(inst, every) for inst in program.instructions], np.bool_)
+        for at, instructions in runs.items():  # what it adds to may be pending, what it multiplies may not
+            self.needs_products[at] = any(indices_of(inst.sources[:2]) & every for inst in instructions)
 
 
-def needs_registers(step: DecodedInstruction, registers: frozenset[int]) -> bool:
-    """Whether a step reads or writes one of some registers, or all of them."""
-    if isinstance(step.action, DirectCall | IndirectCall | Return):
+def needs_registers(inst: DecodedInstruction, registers: frozenset[int]) -> bool:
+    """Whether an instruction reads or writes one of some registers, or all of them."""
+    if isinstance(inst.action, DirectCall | IndirectCall | Return):
         return True
-    guard = () if step.guard is None else (step.guard,)
-    return bool(indices_of((*step.sources, *step.results, *step.memory_results, *guard)) & registers)
+    guard = () if inst.guard is None else (inst.guard,)
+    return bool(indices_of((*inst.sources, *inst.results, *inst.memory_results, *guard)) & registers)
 
 
 class OperandCodes(NamedTuple):

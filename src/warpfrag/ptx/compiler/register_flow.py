@@ -1,10 +1,10 @@
-"""Liveness: which registers a thread may still read after each step. Dead ones are not written back.
+"""Liveness: which registers a thread may still read after each instruction. Dead ones are not written back.
 
 Only registers that a block reads before it writes them can be live between blocks. For each block those at its start
 are a set (the bits of an integer); inside of a block one set is carried from its end to its start, so that memory
-does not grow with registers times steps. Where there are so many blocks and registers that even this would, all
+does not grow with registers times instructions. Where there are so many blocks and registers that even this would, all
 registers that some block reads count as live everywhere: then more is written back than need be. Lanes that are at
-other steps keep their values, so a register that is dead for the lanes of a segment may stay as it was.
+other instructions keep their values, so a register that is dead for the lanes of a segment may stay as it was.
 """
 
 from __future__ import annotations
@@ -48,33 +48,33 @@ def indices_of(operands: Iterable[PtxOperand]) -> set[int]:
     return registers
 
 
-def is_written_whole(step: DecodedInstruction) -> bool:
-    """Whether a step is known to write its results in every lane that runs it."""
-    action = step.action
+def is_written_whole(inst: DecodedInstruction) -> bool:
+    """Whether an instruction is known to write its results in every lane that runs it."""
+    action = inst.action
     if isinstance(action, MatrixOp):
-        return step.guard is None and action.operation in {"mma", "ldmatrix"}
-    return step.guard is None and isinstance(action, LaneOp | Move | MemoryLoad)
+        return inst.guard is None and action.operation in {"mma", "ldmatrix"}
+    return inst.guard is None and isinstance(action, LaneOp | Move | MemoryLoad)
 
 
-def registers_read(step: DecodedInstruction) -> set[int]:
-    """The registers whose values a step needs: sources, addresses and the guard."""
-    registers = indices_of(step.sources) | indices_of(step.memory_results)
-    return registers if step.guard is None else registers | {step.guard.index}
+def registers_read(inst: DecodedInstruction) -> set[int]:
+    """The registers whose values an instruction needs: sources, addresses and the guard."""
+    registers = indices_of(inst.sources) | indices_of(inst.memory_results)
+    return registers if inst.guard is None else registers | {inst.guard.index}
 
 
-def reads_of(step: DecodedInstruction) -> set[int]:
-    """Return the registers that a step reads; results that are not written in every lane count as read."""
-    return registers_read(step) | (set() if is_written_whole(step) else indices_of(step.results))
+def reads_of(inst: DecodedInstruction) -> set[int]:
+    """Return the registers that an instruction reads; results that are not written in every lane count as read."""
+    return registers_read(inst) | (set() if is_written_whole(inst) else indices_of(inst.results))
 
 
-def effects_of(step: DecodedInstruction) -> dict[int, bool]:
-    """The registers that a step names: True where it reads them, False where it writes them whole."""
-    written = dict.fromkeys(indices_of(step.results), False) if is_written_whole(step) else {}
-    return written | dict.fromkeys(reads_of(step), True)
+def effects_of(inst: DecodedInstruction) -> dict[int, bool]:
+    """The registers that an instruction names: True where it reads them, False where it writes them whole."""
+    written = dict.fromkeys(indices_of(inst.results), False) if is_written_whole(inst) else {}
+    return written | dict.fromkeys(reads_of(inst), True)
 
 
 class LiveSet:
-    """The registers that are live at a step, as one walks back through a block: ask with `in`."""
+    """The registers that are live at an instruction, as one walks back through a block: ask with `in`."""
 
     def __init__(self, places: dict[int, int], bits: bytes) -> None:
         """Begin at the end of a block, with the registers that are live after it, as bits by their places."""
@@ -88,11 +88,11 @@ class LiveSet:
         return self.inside.get(register, across)
 
     def step_back(self, effects: dict[int, bool]) -> None:
-        """Go from behind a step to before it."""
+        """Go from behind an instruction to before it."""
         self.inside.update(effects)
 
     def changes(self) -> tuple[set[int], set[int]]:
-        """The registers that the steps so far read before they write them, and those that they write first."""
+        """The registers that the instructions so far read before they write them, and those that they write first."""
         read = {register for register, is_live in self.inside.items() if is_live}
         return read, self.inside.keys() - read
 
@@ -102,9 +102,9 @@ class BlockLiveness:
 
     def __init__(self, program: Program, effects: Callable[[DecodedInstruction], dict[int, bool]] = effects_of) -> None:
         """Find what each block reads and writes, then what is live before each, until nothing changes."""
-        steps = self.steps = program.steps
-        self.effects = [effects(step) for step in steps]
-        self.starts = sorted({0, *program.ends} - {len(steps)}) if steps else []
+        instructions = self.instructions = program.instructions
+        self.effects = [effects(inst) for inst in instructions]
+        self.starts = sorted({0, *program.ends} - {len(instructions)}) if instructions else []
         self.ends = [program.ends[start] for start in self.starts]
         self.number = {start: number for number, start in enumerate(self.starts)}
         changes = []
@@ -116,7 +116,7 @@ class BlockLiveness:
         self.crossing = sorted(set().union(*(read for read, _ in changes)))
         self.places = {register: place for place, register in enumerate(self.crossing)}
         self.everything = (1 << len(self.crossing)) - 1
-        calls = [step for step in steps if isinstance(step.action, DirectCall)]
+        calls = [inst for inst in instructions if isinstance(inst.action, DirectCall)]
         self.returned = self.bits_of(set().union(*map(reads_of, calls)))  # live after a function
         self.before = [self.everything] * len(self.starts)
         self.is_exact = len(self.crossing) * len(self.starts) <= MAX_BITS
@@ -136,12 +136,12 @@ class BlockLiveness:
     def after(self, number: int) -> int:
         """What is live after a block, as bits: what is before those that follow it."""
         last = self.ends[number] - 1
-        step = self.steps[last]
-        passes = step.guard is not None or not isinstance(step.action, Branch | Return)
+        inst = self.instructions[last]
+        passes = inst.guard is not None or not isinstance(inst.action, Branch | Return)
         live = self._before(last + 1) if passes else 0
-        for target in step.targets:
+        for target in inst.targets:
             live |= self._before(target)
-        return live | self.returned if isinstance(step.action, Return) else live
+        return live | self.returned if isinstance(inst.action, Return) else live
 
     def _before(self, at: int) -> int:
         return self.before[self.number[at]] if at in self.number else 0
@@ -151,13 +151,13 @@ class BlockLiveness:
         predecessors: list[set[int]] = [set() for _ in self.starts]
         returns, behind_calls = [], set()
         for number, end in enumerate(self.ends):
-            step = self.steps[end - 1]
-            for at in (end, *step.targets):
+            inst = self.instructions[end - 1]
+            for at in (end, *inst.targets):
                 if at in self.number:
                     predecessors[self.number[at]].add(number)
-            if isinstance(step.action, Return):
+            if isinstance(inst.action, Return):
                 returns.append(number)
-            elif isinstance(step.action, DirectCall) and end in self.number:
+            elif isinstance(inst.action, DirectCall) and end in self.number:
                 behind_calls.add(self.number[end])
         queue, queued = list(range(len(self.starts))), set(range(len(self.starts)))
         visits = MAX_VISITS * len(queue)
@@ -195,7 +195,7 @@ def liveness_of(program: Program) -> BlockLiveness:
 
 
 def live_after(program: Program) -> Iterator[tuple[int, LiveSet]]:
-    """Every step from the last to the first, with the registers that may be read after it."""
+    """Every instruction from the last to the first, with the registers that may be read after it."""
     blocks = liveness_of(program)
     size = len(blocks.crossing) // 8 + 1
     for number in range(len(blocks.starts) - 1, -1, -1):
@@ -214,10 +214,10 @@ def outliving(program: Program) -> LiveSet:
     return LiveSet(blocks.places, bits.to_bytes(len(blocks.crossing) // 8 + 1, "little"))
 
 
-def assignments_of(step: DecodedInstruction) -> dict[int, bool]:
-    """Return the registers that a step names: True if it reads them, False if it surely writes them."""
-    written = dict.fromkeys(indices_of(step.results), False) if step.guard is None else {}
-    return written | dict.fromkeys(registers_read(step), True)
+def assignments_of(inst: DecodedInstruction) -> dict[int, bool]:
+    """Return the registers that an instruction names: True if it reads them, False if it surely writes them."""
+    written = dict.fromkeys(indices_of(inst.results), False) if inst.guard is None else {}
+    return written | dict.fromkeys(registers_read(inst), True)
 
 
 def maybe_unassigned(program: Program) -> set[int] | None:
@@ -231,7 +231,7 @@ def maybe_unassigned(program: Program) -> set[int] | None:
 
 def _unwritten(program: Program) -> set[int] | None:
     """The registers that may be read unwritten; None beyond calls, or in a program too large."""
-    calls = any(isinstance(step.action, DirectCall | IndirectCall) for step in program.steps)
+    calls = any(isinstance(inst.action, DirectCall | IndirectCall) for inst in program.instructions)
     return None if calls else maybe_unassigned(program)
 
 
@@ -240,19 +240,19 @@ def is_followed(program: Program) -> bool:
     return _unwritten(program) is not None
 
 
-def passes_marks(step: DecodedInstruction) -> bool:
-    """Whether the results of a step are marked where its operands are."""
-    return isinstance(step.action, LaneOp | Move) or step.attributes.opcode == "shfl"
+def passes_marks(inst: DecodedInstruction) -> bool:
+    """Whether the results of an instruction are marked where its operands are."""
+    return isinstance(inst.action, LaneOp | Move) or inst.attributes.opcode == "shfl"
 
 
 def marked_registers(program: Program) -> set[int]:
     """The registers that may be read unwritten, and those computed from them; none where that is not followed."""
     marked = _unwritten(program) or set()
     results: dict[int, set[int]] = defaultdict(set)
-    for step in program.steps if marked else ():
-        if passes_marks(step):
-            for register in indices_of(step.sources):
-                results[register] |= indices_of(step.results)
+    for inst in program.instructions if marked else ():
+        if passes_marks(inst):
+            for register in indices_of(inst.sources):
+                results[register] |= indices_of(inst.results)
     queue = list(marked)
     while queue:
         new = results[queue.pop()] - marked
@@ -276,20 +276,20 @@ class RegisterLayout:
 
     @staticmethod
     def of(program: Program) -> RegisterLayout:
-        """Lay out the registers of a program: first those that outlive a block of steps, so that they lie together."""
+        """Lay out the registers of a program: first those that outlive a block of instructions, so that they lie together."""
         outlive = outliving(program)
         at, offsets = 0, [0] * len(program.registers)
         for index in sorted(range(len(offsets)), key=lambda index: index not in outlive):
             offsets[index] = at
             at += max(REGISTER_ALIGN, LANES * container(program.registers[index]).itemsize)
         special: dict[str, int] = {}
-        for step in program.steps:
-            for operand in step.sources:
+        for inst in program.instructions:
+            for operand in inst.sources:
                 for item in operand.items if isinstance(operand, VectorOperand) else (operand,):
                     if isinstance(item, SpecialRegister) and item.name not in special and is_fixed(item.name):
                         special[item.name] = at
                         at += LANES * 4
-        maps = any(step.attributes.opcode == "mapa" for step in program.steps)
+        maps = any(inst.attributes.opcode == "mapa" for inst in program.instructions)
         marks = {index: at + 4 * number for number, index in enumerate(sorted(marked_registers(program)))}
         size = -(-(at + 4 * len(marks)) // REGISTER_ALIGN) * REGISTER_ALIGN
         return RegisterLayout(tuple(offsets), special, size, maps, marks)

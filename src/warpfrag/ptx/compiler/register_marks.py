@@ -26,15 +26,15 @@ class RegisterMarks:
         self.current: dict[int, Value] = {}
         self.changed: set[int] = set()
 
-    def concern(self, step: DecodedInstruction) -> bool:
-        """Whether a step reads or writes a register that may have marks."""
+    def concern(self, inst: DecodedInstruction) -> bool:
+        """Whether an instruction reads or writes a register that may have marks."""
         if not self.offsets:
             return False
-        return not self.offsets.keys().isdisjoint(registers_read(step) | indices_of(step.results))
+        return not self.offsets.keys().isdisjoint(registers_read(inst) | indices_of(inst.results))
 
-    def is_choice(self, step: DecodedInstruction) -> bool:
-        """Whether a step takes one of two operands, by a register."""
-        return step.attributes.opcode == "selp" and isinstance(step.sources[2], Register)
+    def is_choice(self, inst: DecodedInstruction) -> bool:
+        """Whether an instruction takes one of two operands, by a register."""
+        return inst.attributes.opcode == "selp" and isinstance(inst.sources[2], Register)
 
     def of(self, registers: Iterable[int]) -> Value | None:
         """Return the lanes in which one of some registers has a mark; None if none can have."""
@@ -54,31 +54,31 @@ class RegisterMarks:
         """Return the lanes that two sets share."""
         return None if b is None else self.ir.and_(a, b)
 
-    def follow(self, step: DecodedInstruction, mask: Value, moved: Sequence[int] | None, chosen: Value | None) -> None:
-        """Mark the results of a step that lanes of a mask have run.
+    def follow(self, inst: DecodedInstruction, mask: Value, moved: Sequence[int] | None, chosen: Value | None) -> None:
+        """Mark the results of an instruction that lanes of a mask have run.
 
         `moved` has for a shuffle the lane that each takes from; `chosen` for a selection who takes the first operand.
         """
         ir = self.ir
         if moved is not None:
-            marks = self.of(indices_of(step.sources[:1]))
-            self.suspect(self.of(indices_of(step.sources[1:])), mask)
+            marks = self.of(indices_of(inst.sources[:1]))
+            self.suspect(self.of(indices_of(inst.sources[1:])), mask)
             bits = None if marks is None else ir.lane_mask(ir.permute(ir.predicate_of(marks), moved))
-            self.put(indices_of(step.results[:1]), bits, mask)
-            self.put(indices_of(step.results[1:]), None, mask)
+            self.put(indices_of(inst.results[:1]), bits, mask)
+            self.put(indices_of(inst.results[1:]), None, mask)
             return
         marks = None
-        if passes_marks(step):
-            marks = self.of(indices_of(step.sources))
+        if passes_marks(inst):
+            marks = self.of(indices_of(inst.sources))
             if chosen is not None:
                 lanes = ir.lane_mask(chosen)
-                a, b = (self.of(indices_of([item])) for item in step.sources[:2])
+                a, b = (self.of(indices_of([item])) for item in inst.sources[:2])
                 marks = self.either(self.both(lanes, a), self.both(ir.not_(lanes), b))
-                marks = self.either(marks, self.of(indices_of(step.sources[2:])))
-            self.suspect(self.of([step.guard.index] if step.guard is not None else []), mask)
+                marks = self.either(marks, self.of(indices_of(inst.sources[2:])))
+            self.suspect(self.of([inst.guard.index] if inst.guard is not None else []), mask)
         else:
-            self.suspect(self.of(registers_read(step)), mask)
-        self.put(indices_of(step.results), marks, mask)
+            self.suspect(self.of(registers_read(inst)), mask)
+        self.put(indices_of(inst.results), marks, mask)
 
     def put(self, registers: set[int], marks: Value | None, mask: Value) -> None:
         """Give registers new marks in the lanes of a mask."""

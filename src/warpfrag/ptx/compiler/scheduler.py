@@ -1,8 +1,8 @@
 """The compiled scheduler: which lanes run next, by the interpreter's rules (`warp_batch`), without Python or the GIL.
 
 `run_scheduler` gives one time slice after the other to the lanes that are furthest behind, and calls the machine code
-of their steps. Where a step has none, or needs Python, it returns with a status; Python runs that step and calls again.
-While all lanes that are alive are at one step, as they mostly are, program counters are not written lane by lane.
+of their instructions. Where an instruction has none, or needs Python, it returns with a status; Python runs that instruction and calls again.
+While all lanes that are alive are at one instruction, as they mostly are, program counters are not written lane by lane.
 
 The arrays: `flags` are alive and waiting, `numbers` program counters and time slices, both [2, warps, lanes]; `lists`
 are [3, warps]: the priority of every warp, then the rows and the lane masks of the warps that have the time slice.
@@ -142,7 +142,7 @@ def end_slice(state: Array, flags: Array, numbers: Array, lists: Array) -> None:
 
 @inner
 def jump(target: Int, table: Array, state: Array, flags: Array, numbers: Array, lists: Array) -> None:
-    """Send all lanes of this time slice to one step: while they are converged, without writing it down.
+    """Send all lanes of this time slice to one instruction: while they are converged, without writing it down.
 
     When Python is to be asked, it is written down: Python may let other lanes run.
     """
@@ -210,7 +210,7 @@ def blocks_are_whole(state: Array, alive: Array, blocks: Array, lists: Array) ->
 
 @inner
 def branch(at: Int, table: Array, state: Array, registers: Array, flags: Array, numbers: Array, lists: Array) -> None:
-    """Send lanes whose guard holds to the target, the others on to the next step."""
+    """Send lanes whose guard holds to the target, the others on to the next instruction."""
     rows, masks, after = lists[1], lists[2].view(np.uint32), at + 1
     some, every = False, True
     for i in range(state[ctx.WARP_COUNT]):
@@ -237,7 +237,7 @@ def pass_barrier(state: Array, lists: Array, blocks: Array, writers: Array, exit
 
 @inner
 def can_run(kind: Int, state: Array, flags: Array, lists: Array, blocks: Array) -> Flag:
-    """Whether a step needs no Python, for the lanes of this time slice."""
+    """Whether an instruction needs no Python, for the lanes of this time slice."""
     if kind in (ctx.SEGMENT, ctx.BRANCH):
         return True
     if kind in (ctx.WHOLE_WARP_SEGMENT, ctx.WARP_WAIT):
@@ -249,7 +249,7 @@ def can_run(kind: Int, state: Array, flags: Array, lists: Array, blocks: Array) 
 
 @inner
 def needs_of(table: Array, state: Array, flags: Array, lists: Array, blocks: Array) -> Int:
-    """What the step of this time slice needs Python for, as a status."""
+    """What the instruction of this time slice needs Python for, as a status."""
     at = state[ctx.PC]
     total = state[ctx.TOTAL] + (table[at, ctx.END] - at) * state[ctx.WARP_COUNT]
     if total > state[ctx.LIMIT] or not can_run(table[at, ctx.KIND], state, flags, lists, blocks):
@@ -307,7 +307,7 @@ def run_scheduler(
 ) -> None:
     """Run until Python is needed: `state[STATUS]` says for what.
 
-    `blocks` has the block of every warp; `runs` counts how many warps ran the steps from each step on; `writers` are
+    `blocks` has the block of every warp; `runs` counts how many warps ran the instructions from each instruction on; `writers` are
     the tags of what the warps store, which every barrier changes (`interpreter.store_tags`); `exited` says of every
     block whether threads of it have.
     """
@@ -324,19 +324,19 @@ def run_scheduler(
         if at == state[ctx.SLICE_END]:
             jump(at, table, state, flags, numbers, lists)
             continue
-        kind, steps = table[at, ctx.KIND], table[at, ctx.END] - at
+        kind, instructions = table[at, ctx.KIND], table[at, ctx.END] - at
         state[ctx.STATUS] = needs_of(table, state, flags, lists, blocks)
         if state[ctx.STATUS] != ctx.NEEDS_NOTHING:
             return
         runs[at] += count
-        state[ctx.TOTAL] += steps * count
+        state[ctx.TOTAL] += instructions * count
         state[ctx.PC] = table[at, ctx.END]
         state[ctx.PROGRESS] += table[at, ctx.STORES]
         if kind in (ctx.SEGMENT, ctx.WHOLE_WARP_SEGMENT):
             call_segment(
                 table[at, ctx.FUNCTION], context.ctypes.data, lists[1].ctypes.data, lists[2].ctypes.data, count
             )
-            if context[ctx.FAULT_STEP] != ctx.NO_FAULT:
+            if context[ctx.FAULT_INST] != ctx.NO_FAULT:
                 state[ctx.STATUS] = ctx.FAULT
                 return
         else:

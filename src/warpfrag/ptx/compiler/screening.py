@@ -61,25 +61,25 @@ MARKED = (*ORDERED, actions.Atomic)
 """Actions whose accesses are told: by compiled code, or by the interpreter."""
 
 
-def is_asynchronous(step: DecodedInstruction) -> bool:
-    """Whether something goes on after a step: copies, wgmma, tcgen05, and the mbarriers that follow them."""
-    action = step.action
+def is_asynchronous(inst: DecodedInstruction) -> bool:
+    """Whether something goes on after an instruction: copies, wgmma, tcgen05, and the mbarriers that follow them."""
+    action = inst.action
     return isinstance(action, ASYNCHRONOUS) or (isinstance(action, actions.MatrixOp) and action.operation == "wgmma")
 
 
-def is_ordered(step: DecodedInstruction) -> bool:
+def is_ordered(inst: DecodedInstruction) -> bool:
     """Whether an action is one of `ORDERED`: loads that may wait for others, and wgmma, are not."""
-    action = step.action
+    action = inst.action
     if isinstance(action, actions.MemoryLoad | actions.MemoryStore) and action.space == "cluster":
         return False
     is_waiting = isinstance(action, actions.MemoryLoad) and action.polls
-    return isinstance(action, ORDERED) and not is_waiting and step.attributes.opcode not in {"wgmma", "mapa"}
+    return isinstance(action, ORDERED) and not is_waiting and inst.attributes.opcode not in {"wgmma", "mapa"}
 
 
-def is_whole_barrier(step: DecodedInstruction) -> bool:
+def is_whole_barrier(inst: DecodedInstruction) -> bool:
     """Whether a barrier is one of all threads of the block, who wait at it."""
-    action = step.action
-    return isinstance(action, actions.Barrier) and action.waits and len(step.sources) == 1 + bool(action.reduction)
+    action = inst.action
+    return isinstance(action, actions.Barrier) and action.waits and len(inst.sources) == 1 + bool(action.reduction)
 
 
 class ProgramScreen:
@@ -87,7 +87,7 @@ class ProgramScreen:
 
     def __init__(self, compiled: CompiledProgram) -> None:
         """Look at nothing yet; machine code may come later."""
-        self.compiled, self.steps = compiled, compiled.program.steps
+        self.compiled, self.instructions = compiled, compiled.program.instructions
 
     is_enabled: ClassVar[bool] = True
 
@@ -112,55 +112,55 @@ class ProgramScreen:
     @cached_property
     def is_ordered(self) -> bool:
         """Whether all accesses are told, and barriers of the block are all that orders threads."""
-        return self.has_whole_barriers and all(map(is_ordered, self.steps))
+        return self.has_whole_barriers and all(map(is_ordered, self.instructions))
 
     @cached_property
     def cell_shift(self) -> int:
         """The bits of an offset inside a cell: no access is smaller, and other threads have the cells beside it."""
         sizes = [
-            step.action.type.dtype.itemsize
-            for step in self.steps
-            if isinstance(step.action, actions.MemoryLoad | actions.MemoryStore)
+            inst.action.type.dtype.itemsize
+            for inst in self.instructions
+            if isinstance(inst.action, actions.MemoryLoad | actions.MemoryStore)
         ]
-        sizes += [2 for step in self.steps if step.attributes.opcode == "wmma"]
+        sizes += [2 for inst in self.instructions if inst.attributes.opcode == "wmma"]
         return min(sizes, default=4).bit_length() - 1
 
     @cached_property
-    def copy_steps(self) -> Bytes:
-        """A byte for each step, 1 for cp.async."""
-        flags = [isinstance(step.action, actions.AsyncCopy) for step in self.steps]
+    def copy_instructions(self) -> Bytes:
+        """A byte for each instruction, 1 for cp.async."""
+        flags = [isinstance(inst.action, actions.AsyncCopy) for inst in self.instructions]
         return np.array([*flags, *[False] * ctx.PADDING], np.uint8)
 
     @cached_property
     def is_repeatable(self) -> bool:
         """Whether the program can be run twice: it prints nothing, and allocates nothing."""
-        return not any(isinstance(step.action, actions.SystemCall) for step in self.steps)
+        return not any(isinstance(inst.action, actions.SystemCall) for inst in self.instructions)
 
     @cached_property
     def has_whole_barriers(self) -> bool:
         """Whether all barriers are of the whole block, and nobody waits for what others store or arrive at."""
         has_polling = bool(self.compiled.program.polling) or any(
-            isinstance(step.action, actions.MemoryBarrier) for step in self.steps
+            isinstance(inst.action, actions.MemoryBarrier) for inst in self.instructions
         )
         return not has_polling and all(
-            is_whole_barrier(step) for step in self.steps if isinstance(step.action, actions.Barrier)
+            is_whole_barrier(inst) for inst in self.instructions if isinstance(inst.action, actions.Barrier)
         )
 
     @cached_property
     def is_asynchronous(self) -> bool:
         """Whether accesses have to be waited for, or are not followed."""
-        return any(is_asynchronous(step) or isinstance(step.action, SURFACES) for step in self.steps)
+        return any(is_asynchronous(inst) or isinstance(inst.action, SURFACES) for inst in self.instructions)
 
     @cached_property
     def has_marks(self) -> bool:
         """Whether all reads of memory are told, and the registers are known that may be read unwritten."""
-        return is_followed(self.compiled.program) and all(isinstance(step.action, MARKED) for step in self.steps)
+        return is_followed(self.compiled.program) and all(isinstance(inst.action, MARKED) for inst in self.instructions)
 
     @cached_property
     def has_compiled_marks(self) -> bool:
         """Whether all registers that may be read unwritten are read by compiled code."""
         marks, covered = self.compiled.layout.marks.keys(), self.compiled.covered
-        return all(at in covered or marks.isdisjoint(registers_read(step)) for at, step in enumerate(self.steps))
+        return all(at in covered or marks.isdisjoint(registers_read(inst)) for at, inst in enumerate(self.instructions))
 
 
 class LaunchScreen:
@@ -228,7 +228,7 @@ class ScreenObserver(Observer):
         from warpfrag.ptx.compiler.access_screen import screen_accesses
 
         batch = self.batch
-        is_copy = isinstance(batch.program.steps[batch.memory.step].action, actions.AsyncCopy)
+        is_copy = isinstance(batch.program.instructions[batch.memory.inst].action, actions.AsyncCopy)
         where, who = np.ascontiguousarray(offsets, np.int64), np.ascontiguousarray(threads, np.int64)
         number = batch.buffer_number(buffer)
         if number is not None:
@@ -276,9 +276,9 @@ class ScreenedWarpBatch(CompiledWarpBatch):
             self.state[ctx.CELL_SHIFT] = screen.program.cell_shift
             self.put(ctx.SHARED_ACCESSES, screen.no_accesses(len(memory.shared)))
             self.put_table(ctx.GLOBAL_ACCESSES, screen.accesses)
-            if screen.program.copy_steps.any():
+            if screen.program.copy_instructions.any():
                 self.put(ctx.COPIES, np.zeros(self.warps * LANES * ctx.COPY_WORDS, np.int64))
-                self.put(ctx.COPY_STEPS, screen.program.copy_steps)
+                self.put(ctx.COPY_INSTRUCTIONS, screen.program.copy_instructions)
         if screen.follows_marks or screen.follows_order:
             from warpfrag.ptx.compiler.access_screen import screen_address
 
@@ -286,7 +286,7 @@ class ScreenedWarpBatch(CompiledWarpBatch):
             self.context[ctx.SCREEN_STATE] = self.state.ctypes.data
             memory.observer = ScreenObserver(self)
             self.wgmma = ScreenedProducts(
-                self, self.products, layout, screen.compiled.product_steps, screen.compiled.wgmma_plans
+                self, self.products, layout, screen.compiled.mma_instructions, screen.compiled.wgmma_plans
             )
 
     def put(self, word: int, array: NDArray[Any]) -> None:
@@ -314,26 +314,26 @@ class ScreenedWarpBatch(CompiledWarpBatch):
         """Let the checks decide."""
         self.screen.has_doubts = True
 
-    def run_step(self, at: int, group: LaneGroup) -> bool:
-        """Interpret a step; doubted where lanes of a warp are missing that it may read, or run apart."""
-        step = self.program.steps[at]
-        action = step.action
-        if self.screen.follows_marks and (is_partial(step, group) or not self.is_unmarked(step)):
+    def run_inst(self, at: int, group: LaneGroup) -> bool:
+        """Interpret an instruction; doubted where lanes of a warp are missing that it may read, or run apart."""
+        inst = self.program.instructions[at]
+        action = inst.action
+        if self.screen.follows_marks and (is_partial(inst, group) or not self.is_unmarked(inst)):
             self.doubt()
-        if self.screen.follows_order and copy_groups(step):
+        if self.screen.follows_order and copy_groups(inst):
             self.doubt()  # compiled code was not asked
         if isinstance(action, actions.Barrier) and self.exited[self.warp_block[group.warp_rows]].any():
             self.is_late = True
-        has_run = super().run_step(at, group)
+        has_run = super().run_inst(at, group)
         if isinstance(action, actions.Return):
             self.exited[self.warp_block[(self.threads & ~self.alive).any(axis=1)]] = True
             self.is_late |= bool(self.barriers.states)
         return has_run
 
-    def is_unmarked(self, step: DecodedInstruction) -> bool:
-        """Whether a step reads no register that compiled code has marks for."""
+    def is_unmarked(self, inst: DecodedInstruction) -> bool:
+        """Whether an instruction reads no register that compiled code has marks for."""
         marks = self.compiled.layout.marks
-        return not marks or marks.keys().isdisjoint(registers_read(step))
+        return not marks or marks.keys().isdisjoint(registers_read(inst))
 
     def run(self) -> None:
         """Run until every lane has exited, and look at what compiled code has doubted."""
@@ -343,7 +343,7 @@ class ScreenedWarpBatch(CompiledWarpBatch):
             self.doubt()
 
 
-def is_partial(step: DecodedInstruction, group: LaneGroup) -> bool:
-    """Whether a step that reads registers of other lanes is run by some lanes only: others may have written nothing."""
-    reads_others = isinstance(step.action, actions.MatrixOp) or step.attributes.opcode == "shfl"
-    return reads_others and (step.guard is not None or not group.is_whole)
+def is_partial(inst: DecodedInstruction, group: LaneGroup) -> bool:
+    """Whether an instruction that reads registers of other lanes is run by some lanes only: others may have written nothing."""
+    reads_others = isinstance(inst.action, actions.MatrixOp) or inst.attributes.opcode == "shfl"
+    return reads_others and (inst.guard is not None or not group.is_whole)

@@ -1,6 +1,6 @@
-"""Segments: the runs of steps that are compiled to one function each, and the LLVM module with all of them.
+"""Segments: the runs of instructions that are compiled to one function each, and the LLVM module with all of them.
 
-A function runs its steps for one warp after the other, with the registers of a warp in vector registers. Warps must see
+A function runs its instructions for one warp after the other, with the registers of a warp in vector registers. Warps must see
 each other's stores as in the interpreter, step by step: so a store starts a segment, and no load follows it there.
 """
 
@@ -14,14 +14,14 @@ from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.compiler.memory_access import Helper
 from warpfrag.ptx.compiler.mma_issue import is_matrix_store
 from warpfrag.ptx.compiler.register_flow import RegisterLayout, live_after
-from warpfrag.ptx.compiler.warp_code import COMPILED, UnsupportedStep, WarpCode
+from warpfrag.ptx.compiler.warp_code import COMPILED, UnsupportedInstruction, WarpCode
 from warpfrag.ptx.program.actions import Action, AsyncCopy, MemoryLoad, MemoryStore
 from warpfrag.ptx.program.program import Program
 
 
 @frozen_dataclass
 class Segment:
-    """Steps that run as one function; `stores` counts them, `is_whole` asks for all lanes of each warp."""
+    """Instructions that run as one function; `stores` counts them, `is_whole` asks for all lanes of each warp."""
 
     start: int
     end: int
@@ -39,9 +39,9 @@ class GeneratedModule(NamedTuple):
 
 
 def cut(program: Program, layout: RegisterLayout, module: ir.Module) -> list[tuple[Segment, WarpCode]]:
-    """Cut a program into segments: as long as steps can be compiled and stay in one block. Each has its code."""
+    """Cut a program into segments: as long as instructions can be compiled and stay in one block. Each has its code."""
     pieces: list[tuple[Segment, WarpCode]] = []
-    ends, steps = program.ends, program.steps
+    ends, instructions = program.ends, program.instructions
     start, stored, code = 0, False, None
 
     def close(end: int, *, is_whole: bool = False) -> None:
@@ -50,8 +50,8 @@ def cut(program: Program, layout: RegisterLayout, module: ir.Module) -> list[tup
             pieces.append((Segment(start, end, code.function.name, int(stored), is_whole), code))
         code = None
 
-    for at, step in enumerate(steps):
-        action: Action = step.action
+    for at, inst in enumerate(instructions):
+        action: Action = inst.action
         stores = isinstance(action, MemoryStore | AsyncCopy) or is_matrix_store(action)
         breaks = action.is_collective or stores or (isinstance(action, MemoryLoad) and stored)
         if code is not None and (breaks or ends[at] != ends[start]):
@@ -63,20 +63,20 @@ def cut(program: Program, layout: RegisterLayout, module: ir.Module) -> list[tup
             continue
         code = code or WarpCode(layout, module)
         try:
-            code.step(at, step)
-        except UnsupportedStep:  # it has left some of its code
+            code.inst(at, inst)
+        except UnsupportedInstruction:  # it has left some of its code
             del module.globals[code.function.name]
             code = None
             if start < at:
                 code = WarpCode(layout, module)
                 for earlier in range(start, at):
-                    code.step(earlier, steps[earlier])
+                    code.inst(earlier, instructions[earlier])
             close(at)
             continue
         stored |= stores
         if action.is_collective:
             close(at + 1, is_whole=True)
-    close(len(steps))
+    close(len(instructions))
     return pieces
 
 

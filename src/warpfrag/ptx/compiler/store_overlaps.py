@@ -76,7 +76,7 @@ def writer_of(
     tag = b.element(b.element(context, ctx.WRITERS, POINTER), row)
     has_waited = b.icmp("slt", tag, 0)
     across = b.select(has_waited, constant(I64, 0), constant(I64, 0 if is_shared else BLOCK_FIELD))
-    return Writer(shadow, tag, across, b.at(b.element(context, ctx.STEP_CAUSES, POINTER), at, I8))
+    return Writer(shadow, tag, across, b.at(b.element(context, ctx.INST_CAUSES, POINTER), at, I8))
 
 
 def define_end_wait(module: ir.Module) -> None:

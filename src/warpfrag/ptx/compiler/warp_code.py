@@ -1,4 +1,4 @@
-"""The LLVM code of some steps of one warp: registers are loaded when they are first read, and stored at the end."""
+"""The LLVM code of some instructions of one warp: registers are loaded when they are first read, and stored at the end."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ SEGMENT_FUNCTION = llvm.FunctionType(VOID, [POINTER, POINTER, POINTER, I64])
 """Of the context, the rows and the lane masks of some warps, and their number."""
 
 
-class UnsupportedStep(Exception):
-    """A step that is left to the interpreter."""
+class UnsupportedInstruction(Exception):
+    """An instruction that is left to the interpreter."""
 
 
 class WarpCode:
-    """The LLVM code of some steps of one warp.
+    """The LLVM code of some instructions of one warp.
 
     `current` are the values of the registers so far, `loaded` those they had before; `changed` must be written back.
     """
@@ -102,7 +102,7 @@ class WarpCode:
     def register(self, register: Register) -> Value:
         """The current value of a register, loaded when it is first read."""
         if register.bits not in WIDTHS:
-            raise UnsupportedStep
+            raise UnsupportedInstruction
         if register.index not in self.current:
             value = self.load(self.layout.offsets[register.index], register.bits)
             self.current[register.index] = self.loaded[register.index] = value
@@ -116,13 +116,13 @@ class WarpCode:
     def read(self, operand: PtxOperand, kind: Type) -> Value:
         """An operand as the codes of a type."""
         if kind.bits not in WIDTHS:
-            raise UnsupportedStep
+            raise UnsupportedInstruction
         if isinstance(operand, Register):
             value = self.register(operand)
             if operand.negated:
                 value = self.ir.not_(value)
             if kind.bits == 1 and width(value) != 1:
-                raise UnsupportedStep
+                raise UnsupportedInstruction
             return self.ir.resize(value, kind.bits)
         if isinstance(operand, Immediate):
             return splat(int(operand.code(kind)), kind.bits)
@@ -130,70 +130,70 @@ class WarpCode:
             return self.ir.resize(self.load(self.layout.special[operand.name], 32), kind.bits)
         if isinstance(operand, MemoryOperand) and operand.base is None:
             return splat(operand.offset, kind.bits)
-        raise UnsupportedStep
+        raise UnsupportedInstruction
 
     def write(self, operand: PtxOperand, value: Value, active: Value | None, kind: Type | None = None) -> None:
         """Give a register a new value in the lanes whose guard holds; a signed `kind` extends it by its sign."""
         if isinstance(operand, Discard):
             return
         if not isinstance(operand, Register) or operand.bits not in WIDTHS:
-            raise UnsupportedStep
+            raise UnsupportedInstruction
         if (operand.bits == 1) != (width(value) == 1):
-            raise UnsupportedStep
+            raise UnsupportedInstruction
         value = self.ir.resize(value, operand.bits, signed=kind is not None and kind.kind == "s")
         old = self.register(operand)
         self.current[operand.index] = value if active is None else self.ir.select(active, value, old)
         self.changed[operand.index] = operand
 
-    # --- steps
+    # --- instructions
 
-    def step(self, at: int, step: DecodedInstruction) -> None:
-        """Append a step; UnsupportedStep if it cannot be compiled."""
-        action = step.action
+    def inst(self, at: int, inst: DecodedInstruction) -> None:
+        """Append an instruction; UnsupportedStep if it cannot be compiled."""
+        action = inst.action
         active = None
-        if step.guard is not None:
-            active = self.register(step.guard)
-            active = self.ir.not_(active) if step.guard.negated else active
+        if inst.guard is not None:
+            active = self.register(inst.guard)
+            active = self.ir.not_(active) if inst.guard.negated else active
         if isinstance(action, actions.NoOp):
-            for left in copy_groups(step):
+            for left in copy_groups(inst):
                 numbers = (constant(I64, number) for number in (left or 0, left is None, at))
                 self.ir.call_named("tell_groups", VOID, self.context, self.row, self.mask_of(active), *numbers)
             return
-        self.compute(at, step, action, active)
-        if self.marks.concern(step):
-            moved = self.shuffled_lanes(step)[0] if step.attributes.opcode == "shfl" else None
-            chosen = self.read(step.sources[2], TYPES["pred"]) if self.marks.is_choice(step) else None
-            self.marks.follow(step, self.mask_of(active), moved, chosen)
+        self.compute(at, inst, action, active)
+        if self.marks.concern(inst):
+            moved = self.shuffled_lanes(inst)[0] if inst.attributes.opcode == "shfl" else None
+            chosen = self.read(inst.sources[2], TYPES["pred"]) if self.marks.is_choice(inst) else None
+            self.marks.follow(inst, self.mask_of(active), moved, chosen)
 
-    def compute(self, at: int, step: DecodedInstruction, action: actions.Action, active: Value | None) -> None:
-        """What a step does to registers and memory."""
+    def compute(self, at: int, inst: DecodedInstruction, action: actions.Action, active: Value | None) -> None:
+        """What an instruction does to registers and memory."""
         if isinstance(action, actions.LaneOp):
-            self.pure(at, step, action, active)
+            self.pure(at, inst, action, active)
         elif isinstance(action, actions.Move):
-            self.move(step, action, active)
+            self.move(inst, action, active)
         elif isinstance(action, actions.MemoryLoad | actions.MemoryStore):
-            self.access(at, step, action, active)
+            self.access(at, inst, action, active)
         elif isinstance(action, actions.AsyncCopy):
-            self.async_copy(at, step, active)
+            self.async_copy(at, inst, active)
         elif isinstance(action, actions.MatrixOp):
-            self.move_matrices(at, step, action)
+            self.move_matrices(at, inst, action)
         elif isinstance(action, actions.WarpCollective):
-            self.collective(step, action)
+            self.collective(inst, action)
         else:
-            raise UnsupportedStep
+            raise UnsupportedInstruction
 
-    def pure(self, at: int, step: DecodedInstruction, action: actions.LaneOp, active: Value | None) -> None:
+    def pure(self, at: int, inst: DecodedInstruction, action: actions.LaneOp, active: Value | None) -> None:
         """What each lane computes for itself."""
-        attributes = step.attributes
+        attributes = inst.attributes
         operands: list[Value] = []
         immediates: list[int] = []
-        for operand, kind in zip(step.sources, action.sources, strict=True):
+        for operand, kind in zip(inst.sources, action.sources, strict=True):
             if kind is not None:
                 operands.append(self.read(operand, kind))
             elif isinstance(operand, Immediate):
                 immediates.append(operand.code(None))
             else:
-                raise UnsupportedStep
+                raise UnsupportedInstruction
         results = None
         if action.fused is not None:
             if action.fused.opcode == "mul":
@@ -203,10 +203,10 @@ class WarpCode:
         elif attributes.opcode in LOWERINGS:
             results = LOWERINGS[attributes.opcode](self.ir, attributes, operands)
         if results is None:
-            raise UnsupportedStep
+            raise UnsupportedInstruction
         if action.nan_order:
             results = (self.choose_nan(at, results[0], operands, action.nan_order, active),)
-        for target, value, kind in zip(step.results, results, action.results, strict=False):
+        for target, value, kind in zip(inst.results, results, action.results, strict=False):
             self.write(target, value, active, kind if action.extends else None)
 
     def choose_nan(
@@ -221,7 +221,7 @@ class WarpCode:
         chosen, differs = choose_nan(ir, result, operands, order)
         here = ir.and_(self.mask_of(active), ir.lane_mask(differs))
         with ir.if_then(ir.icmp("ne", here, 0)):
-            place = ir.at(ir.element(self.context, ctx.STEP_CAUSES, POINTER), at, I8)
+            place = ir.at(ir.element(self.context, ctx.INST_CAUSES, POINTER), at, I8)
             ir.store(ir.or_(ir.load(place, typ=I8), int(InexactCause.NAN_OPERANDS)), place)
         last = ir.block
         ir.branch(after)
@@ -231,12 +231,12 @@ class WarpCode:
         either.add_incoming(chosen, last)
         return either
 
-    def move(self, step: DecodedInstruction, action: actions.Move, active: Value | None) -> None:
+    def move(self, inst: DecodedInstruction, action: actions.Move, active: Value | None) -> None:
         """mov, packing and unpacking."""
         kind = action.type
-        target, source = step.results[0], step.sources[0]
+        target, source = inst.results[0], inst.sources[0]
         if kind.bits not in WIDTHS:
-            raise UnsupportedStep
+            raise UnsupportedInstruction
         if isinstance(source, VectorOperand):
             bits = kind.bits // len(source.items)
             value = splat(0, kind.bits)
@@ -258,30 +258,30 @@ class WarpCode:
     def addresses_of(self, place: PtxOperand) -> Value:
         """The addresses that an operand has in all lanes."""
         if not isinstance(place, MemoryOperand):
-            raise UnsupportedStep
+            raise UnsupportedInstruction
         if place.base is None:
             return splat(place.offset, 64)
         base = self.register(place.base)
         if width(base) not in {32, 64}:
-            raise UnsupportedStep
+            raise UnsupportedInstruction
         return self.ir.resize(self.ir.add(base, place.offset), 64)
 
     def access(
-        self, at: int, step: DecodedInstruction, action: actions.MemoryLoad | actions.MemoryStore, active: Value | None
+        self, at: int, inst: DecodedInstruction, action: actions.MemoryLoad | actions.MemoryStore, active: Value | None
     ) -> None:
         """ld and st: a helper moves the data, or answers that an access is a fault."""
         kind, space = action.type, action.space
         if space == "cluster" or (space == "generic" and self.layout.maps_addresses):
-            raise UnsupportedStep
+            raise UnsupportedInstruction
         if kind.bits not in WIDTHS or kind.bits == 1 or kind.bits * action.count > MAX_ACCESS_BITS:
-            raise UnsupportedStep
+            raise UnsupportedInstruction
         ir = self.ir
-        addresses = self.addresses_of(step.sources[0])
+        addresses = self.addresses_of(inst.sources[0])
         is_load = isinstance(action, actions.MemoryLoad)
-        operand = step.results[0] if is_load else step.sources[1]
+        operand = inst.results[0] if is_load else inst.sources[1]
         items = operand.items if isinstance(operand, VectorOperand) else (operand,)
         if len(items) != action.count:
-            raise UnsupportedStep
+            raise UnsupportedInstruction
         mask = self.mask_of(active)
         ir.store(addresses, self.addresses, 64)
         places = [ir.at(self.items, LANES * kind.bits // 8 * index, I8) for index in range(len(items))]
@@ -302,13 +302,13 @@ class WarpCode:
             return self.mask
         return self.ir.and_(self.mask, self.ir.lane_mask(active))
 
-    def async_copy(self, at: int, step: DecodedInstruction, active: Value | None) -> None:
+    def async_copy(self, at: int, inst: DecodedInstruction, active: Value | None) -> None:
         """cp.async: so many bytes of the source, then zeros."""
         ir = self.ir
-        target, source, size_operand, *rest = step.sources
+        target, source, size_operand, *rest = inst.sources
         size = size_operand.code(None) if isinstance(size_operand, Immediate) else 0
         if size not in COPY_SIZES:
-            raise UnsupportedStep
+            raise UnsupportedInstruction
         src_bytes = splat(size, 32)
         if rest and isinstance(rest[0], Register) and rest[0].bits == 1:  # ignore-src
             src_bytes = ir.select(self.read(rest[0], TYPES["pred"]), splat(0, 32), src_bytes)
@@ -343,22 +343,22 @@ class WarpCode:
 
     # --- whole warps
 
-    def move_matrices(self, at: int, step: DecodedInstruction, action: actions.MatrixOp) -> None:
+    def move_matrices(self, at: int, inst: DecodedInstruction, action: actions.MatrixOp) -> None:
         """ldmatrix and stmatrix of 16-bit elements: lanes point to rows, and a word has elements of one or two."""
         form = action.form
-        if (form.shape[:2], form.d, form.memory, action.space) != PLAIN_MATRICES or step.guard is not None:
-            raise UnsupportedStep
+        if (form.shape[:2], form.d, form.memory, action.space) != PLAIN_MATRICES or inst.guard is not None:
+            raise UnsupportedInstruction
         if form.op not in {"ldmatrix", "stmatrix"}:
-            raise UnsupportedStep
-        operand = step.results[0] if form.op == "ldmatrix" else step.sources[1]
+            raise UnsupportedInstruction
+        operand = inst.results[0] if form.op == "ldmatrix" else inst.sources[1]
         items = operand.items if isinstance(operand, VectorOperand) else (operand,)
         if len(items) != form.num:
-            raise UnsupportedStep
+            raise UnsupportedInstruction
         mask = constant(I32, (1 << (8 * form.num)) - 1)
         if form.op == "stmatrix":
             for matrix, item in enumerate(items):
                 self.put_rows(matrix, self.read(item, TYPES["b32"]), trans=form.trans)
-        self.ir.store(self.addresses_of(step.sources[0]), self.addresses, 64)
+        self.ir.store(self.addresses_of(inst.sources[0]), self.addresses, 64)
         self.move_data(at, ("load" if form.op == "ldmatrix" else "store", "matrices", 64, 2), mask)
         if form.op == "ldmatrix":
             self.take_fragments(items, trans=form.trans)
@@ -381,40 +381,40 @@ class WarpCode:
             words = ir.permute(low, fragment_elements(matrix, trans=trans), high)
             self.write(item, ir.bitcast(words, vector(32)), None)
 
-    def collective(self, step: DecodedInstruction, action: actions.WarpCollective) -> None:
+    def collective(self, inst: DecodedInstruction, action: actions.WarpCollective) -> None:
         """Shuffles, votes and reductions, with all lanes of the warp here and named."""
-        if step.guard is not None:
-            raise UnsupportedStep
-        if step.attributes.opcode == "shfl":
-            self.shuffle(step)
+        if inst.guard is not None:
+            raise UnsupportedInstruction
+        if inst.attributes.opcode == "shfl":
+            self.shuffle(inst)
             return
-        members = step.sources[-1] if action.synced else None
+        members = inst.sources[-1] if action.synced else None
         named = isinstance(members, Immediate) and members.code(TYPES["b32"]) == ALL_LANES
-        lower = WARP_LOWERINGS.get(step.attributes.opcode)
+        lower = WARP_LOWERINGS.get(inst.attributes.opcode)
         if lower is None or (members is not None and not named):
-            raise UnsupportedStep
-        operands = [self.read(operand, kind) for operand, kind in zip(step.sources, action.sources, strict=True)]
-        results = lower(self.ir, step.attributes, operands)
+            raise UnsupportedInstruction
+        operands = [self.read(operand, kind) for operand, kind in zip(inst.sources, action.sources, strict=True)]
+        results = lower(self.ir, inst.attributes, operands)
         if results is None:
-            raise UnsupportedStep
-        for target, value in zip(step.results, results, strict=False):
+            raise UnsupportedInstruction
+        for target, value in zip(inst.results, results, strict=False):
             self.write(target, value, None)
 
-    def shuffle(self, step: DecodedInstruction) -> None:
+    def shuffle(self, inst: DecodedInstruction) -> None:
         """shfl by constants, with all lanes of the warp here."""
-        lanes, inside = self.shuffled_lanes(step)
-        moved = self.ir.permute(self.read(step.sources[0], TYPES["b32"]), lanes)
-        for operand, result in zip(step.results, (moved, integers(inside, 1)), strict=False):
+        lanes, inside = self.shuffled_lanes(inst)
+        moved = self.ir.permute(self.read(inst.sources[0], TYPES["b32"]), lanes)
+        for operand, result in zip(inst.results, (moved, integers(inside, 1)), strict=False):
             self.write(operand, result, None)
 
     @staticmethod
-    def shuffled_lanes(step: DecodedInstruction) -> tuple[list[int], list[bool]]:
+    def shuffled_lanes(inst: DecodedInstruction) -> tuple[list[int], list[bool]]:
         """Whose value each lane gets from a shfl by constants, and whether that lane is in range."""
-        numbers = [operand.code(TYPES["u32"]) for operand in step.sources[1:3] if isinstance(operand, Immediate)]
+        numbers = [operand.code(TYPES["u32"]) for operand in inst.sources[1:3] if isinstance(operand, Immediate)]
         if len(numbers) != 2:
-            raise UnsupportedStep
+            raise UnsupportedInstruction
         args = [np.full((1, LANES), number, np.uint32) for number in numbers]
-        lanes, inside = shuffle(None, np.arange(LANES)[None, :], *args, mode=step.attributes.operation or "")
+        lanes, inside = shuffle(None, np.arange(LANES)[None, :], *args, mode=inst.attributes.operation or "")
         return lanes[0].tolist(), inside[0].tolist()
 
     def finish(self, live: LiveSet) -> None:
@@ -438,12 +438,12 @@ class WarpCode:
         ir.ret_void()
 
 
-def copy_groups(step: DecodedInstruction) -> list[int | None]:
-    """What a step does with groups of cp.async: None closes one, a number waits until at most so many are not done."""
-    words = step.name.split(".")
+def copy_groups(inst: DecodedInstruction) -> list[int | None]:
+    """What an instruction does with groups of cp.async: None closes one, a number waits until at most so many are not done."""
+    words = inst.name.split(".")
     if words[:2] != ["cp", "async"] or "bulk" in words or "mbarrier" in words:
         return []
-    operand = step.sources[0] if step.sources else None
+    operand = inst.sources[0] if inst.sources else None
     left = operand.code(None) if isinstance(operand, Immediate) else 0
     groups: dict[str, list[int | None]] = {"commit_group": [None], "wait_all": [None, 0], "wait_group": [left]}
     return groups.get(words[2], [])

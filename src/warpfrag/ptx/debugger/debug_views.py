@@ -44,63 +44,63 @@ WARPGROUP = 4  # warps
 B64 = TYPES["b64"]
 
 
-def matrix_action(step: DecodedInstruction) -> MatrixOp:
+def matrix_action(inst: DecodedInstruction) -> MatrixOp:
     """The action of a matrix instruction; InvalidOperand for any other."""
-    if not isinstance(step.action, MatrixOp):
-        msg = f"line {step.line}: {step.text} is no matrix instruction, so its registers are no matrix"
+    if not isinstance(inst.action, MatrixOp):
+        msg = f"line {inst.line}: {inst.text} is no matrix instruction, so its registers are no matrix"
         raise InvalidOperand(msg)
-    return step.action
+    return inst.action
 
 
-def operands_at(step: DecodedInstruction, arch: str) -> Operands:
+def operands_at(inst: DecodedInstruction, arch: str) -> Operands:
     """The operands of a matrix instruction, with the fragments of an architecture."""
-    form = matrix_action(step).form
+    form = matrix_action(inst).form
     return operands_of(form, architecture_of(form, arch) if form.is_wmma else "")
 
 
-def ptx_operands(step: DecodedInstruction) -> dict[str, PtxOperand]:
+def ptx_operands(inst: DecodedInstruction) -> dict[str, PtxOperand]:
     """What the instruction names for each role, in the order of its text."""
-    action = matrix_action(step)
-    form, sources = action.form, step.sources
+    action = matrix_action(inst)
+    form, sources = action.form, inst.sources
     if action.operation == "wgmma":
-        roles = {"d": step.results[0], "a": sources[0], "b": sources[1]}
+        roles = {"d": inst.results[0], "a": sources[0], "b": sources[1]}
         return roles | ({"metadata": sources[2]} if form.operation.sparsity else {})
     if form.op in {"mma", "mma.sp", "mma.sp::ordered_metadata", "wmma.mma"}:
-        roles = {"d": step.results[0], **dict(zip("abc", sources, strict=False))}
+        roles = {"d": inst.results[0], **dict(zip("abc", sources, strict=False))}
         rest = list(sources[3:])
         if form.operation.sparsity:
             roles["metadata"] = rest[0]
             rest = rest[2:]
         return roles | ({"scale_a": rest[0], "scale_b": rest[2]} if form.block_scale else {})
     if form.op == "movmatrix":
-        return {"d": step.results[0], "a": sources[0]}
+        return {"d": inst.results[0], "a": sources[0]}
     role = next(iter(operands_of(form, "" if not form.is_wmma else "sm_90")))
-    return {role: step.results[0] if step.results else sources[1]}
+    return {role: inst.results[0] if inst.results else sources[1]}
 
 
 def operand_matrix(
-    state: WarpState, step: DecodedInstruction, row: int, role: str, *, raw: bool = False
+    state: WarpState, inst: DecodedInstruction, row: int, role: str, *, raw: bool = False
 ) -> NDArray[Any]:
     """The matrix that an operand of a matrix instruction is now, in a warp or in its warpgroup."""
-    action, named = matrix_action(step), ptx_operands(step)
-    operands = operands_at(step, state.launch.arch)
+    action, named = matrix_action(inst), ptx_operands(inst)
+    operands = operands_at(inst, state.launch.arch)
     wanted = role.lower() if isinstance(role, str) else role
     if wanted == "c" and action.operation == "wgmma":
         wanted = "d"  # one set of registers
     if wanted not in named:
-        msg = f"expected an operand of {step.name}: {', '.join(named)}; got {role!r}"
+        msg = f"expected an operand of {inst.name}: {', '.join(named)}; got {role!r}"
         raise InvalidOperand(msg)
     operand = operands[wanted]
     group = _group(state, row, WARPGROUP if action.operation == "wgmma" else 1)
     source = named[wanted]
     if action.operation == "wgmma" and wanted in {"a", "b"} and not isinstance(source, VectorOperand):
         if not isinstance(operand, Operand):
-            msg = f"operand {wanted} of {step.name} has no descriptor"
+            msg = f"operand {wanted} of {inst.name} has no descriptor"
             raise InvalidOperand(msg)
-        return _staged(state, step, group, operand, source, raw=raw)
+        return _staged(state, inst, group, operand, source, raw=raw)
     words = words_of(group, source)
     whole = words if action.operation == "wgmma" else words[0]
-    return _unpacked(step, operand, whole, raw=raw)
+    return _unpacked(inst, operand, whole, raw=raw)
 
 
 def _group(state: WarpState, row: int, warps: int) -> LaneGroup:
@@ -111,54 +111,54 @@ def _group(state: WarpState, row: int, warps: int) -> LaneGroup:
 
 
 def _staged(
-    state: WarpState, step: DecodedInstruction, group: LaneGroup, operand: Operand, source: PtxOperand, *, raw: bool
+    state: WarpState, inst: DecodedInstruction, group: LaneGroup, operand: Operand, source: PtxOperand, *, raw: bool
 ) -> NDArray[Any]:
     """An operand in shared memory, through the descriptor that a register holds."""
     word = int(group.read(source, B64)[0, 0])
     block, stride = int(state.warp_block[group.warp_rows[0]]), state.memory.shared_stride
     memory = state.memory.shared[block * stride : (block + 1) * stride]
-    tile = Shared(memory, Descriptor.decode(word), trans=_is_turned(step, operand.role))
+    tile = Shared(memory, Descriptor.decode(word), trans=_is_turned(inst, operand.role))
     return operand.load(tile, raw=raw)
 
 
-def _is_turned(step: DecodedInstruction, role: str) -> bool:
+def _is_turned(inst: DecodedInstruction, role: str) -> bool:
     """Whether the immediates of a wgmma say that an operand is MN-major."""
-    numbers = [operand.code(None) for operand in step.sources if isinstance(operand, Immediate)]
-    flags = numbers[3 if matrix_action(step).form.operation.sparsity else 2 :]
+    numbers = [operand.code(None) for operand in inst.sources if isinstance(operand, Immediate)]
+    flags = numbers[3 if matrix_action(inst).form.operation.sparsity else 2 :]
     if not flags:
         return False
     return bool(flags[0] if role == "a" and len(flags) > 1 else flags[-1]) if role == "b" or len(flags) > 1 else False
 
 
-def _unpacked(step: DecodedInstruction, operand: AnyOperand, words: NDArray[np.uint32], *, raw: bool) -> NDArray[Any]:
+def _unpacked(inst: DecodedInstruction, operand: AnyOperand, words: NDArray[np.uint32], *, raw: bool) -> NDArray[Any]:
     """The matrix of an operand in registers; metadata and scale factors as the immediates choose them."""
     if isinstance(operand, Operand):
         return operand.unpack(words, raw=raw)
     chosen = words[..., 0]
     if isinstance(operand, Metadata):
-        at = step.sources.index(ptx_operands(step)["metadata"])
-        selector = step.sources[at + 1]
+        at = inst.sources.index(ptx_operands(inst)["metadata"])
+        selector = inst.sources[at + 1]
         return operand.unpack(chosen, selector=selector.code(None) if isinstance(selector, Immediate) else 0)
-    return _scales(step, operand, chosen, raw=raw)
+    return _scales(inst, operand, chosen, raw=raw)
 
 
-def _scales(step: DecodedInstruction, operand: Scale, words: NDArray[np.uint32], *, raw: bool) -> NDArray[Any]:
+def _scales(inst: DecodedInstruction, operand: Scale, words: NDArray[np.uint32], *, raw: bool) -> NDArray[Any]:
     """The scale factors of A or B that the byte and thread ids choose."""
-    at = step.sources.index(ptx_operands(step)[operand.role])
-    ids = [item.code(None) for item in items_of(step.sources[at + 1]) if isinstance(item, Immediate)]
+    at = inst.sources.index(ptx_operands(inst)[operand.role])
+    ids = [item.code(None) for item in items_of(inst.sources[at + 1]) if isinstance(item, Immediate)]
     return operand.unpack(words, byte_id=ids[0], thread_id=ids[1], raw=raw)
 
 
-def staged_offsets(state: WarpState, step: DecodedInstruction, row: int) -> NDArray[np.int64]:
+def staged_offsets(state: WarpState, inst: DecodedInstruction, row: int) -> NDArray[np.int64]:
     """Where the elements of a wgmma's operands lie that have a descriptor, in the shared memory of the batch."""
-    group, named = _group(state, row, WARPGROUP), ptx_operands(step)
-    operands, offsets = operands_at(step, state.launch.arch), [np.zeros(0, np.int64)]
+    group, named = _group(state, row, WARPGROUP), ptx_operands(inst)
+    operands, offsets = operands_at(inst, state.launch.arch), [np.zeros(0, np.int64)]
     first = int(state.warp_block[group.warp_rows[0]]) * state.memory.shared_stride
     for role in ("a", "b"):
         operand = operands[role]
         if not isinstance(named[role], VectorOperand) and isinstance(operand, Operand):
             word = int(group.read(named[role], B64)[0, 0])
-            places = operand.addresses(word, trans=_is_turned(step, role)).reshape(-1)
+            places = operand.addresses(word, trans=_is_turned(inst, role)).reshape(-1)
             offsets.append(first + places[places < state.memory.shared_stride])
     return np.concatenate(offsets)
 
@@ -285,47 +285,47 @@ class InstructionView:
         return any(item.is_matrix for item in self.operands)
 
 
-def sources_now(batch: SteppedBatch, step: DecodedInstruction, row: int) -> list[OperandValues]:
+def sources_now(batch: SteppedBatch, inst: DecodedInstruction, row: int) -> list[OperandValues]:
     """What an instruction would read now."""
-    if isinstance(step.action, MatrixOp):
-        roles = [role for role, operand in ptx_operands(step).items() if not _is_result(step, role, operand)]
-        if step.action.operation == "wgmma":
+    if isinstance(inst.action, MatrixOp):
+        roles = [role for role, operand in ptx_operands(inst).items() if not _is_result(inst, role, operand)]
+        if inst.action.operation == "wgmma":
             roles.append("c")
-        return [_matrix(batch, step, row, role, is_result=False) for role in roles]
-    guard = [] if step.guard is None else [(step.guard, TYPES["pred"])]
-    kinds = _kinds(step, is_result=False)
-    pairs = [*guard, *((item, kinds.get(at)) for at, operand in enumerate(step.sources) for item in items_of(operand))]
+        return [_matrix(batch, inst, row, role, is_result=False) for role in roles]
+    guard = [] if inst.guard is None else [(inst.guard, TYPES["pred"])]
+    kinds = _kinds(inst, is_result=False)
+    pairs = [*guard, *((item, kinds.get(at)) for at, operand in enumerate(inst.sources) for item in items_of(operand))]
     return [item for operand, kind in pairs if (item := _lanes(batch, row, operand, kind, is_result=False)) is not None]
 
 
-def results_now(batch: SteppedBatch, step: DecodedInstruction, row: int) -> list[OperandValues]:
+def results_now(batch: SteppedBatch, inst: DecodedInstruction, row: int) -> list[OperandValues]:
     """What an instruction has left, once it has run."""
-    if isinstance(step.action, MatrixOp):
-        roles = [role for role, operand in ptx_operands(step).items() if _is_result(step, role, operand)]
-        return [_matrix(batch, step, row, role, is_result=True) for role in roles]
-    kinds = _kinds(step, is_result=True)
-    pairs = [(item, kinds.get(at)) for at, operand in enumerate(step.results) for item in items_of(operand)]
+    if isinstance(inst.action, MatrixOp):
+        roles = [role for role, operand in ptx_operands(inst).items() if _is_result(inst, role, operand)]
+        return [_matrix(batch, inst, row, role, is_result=True) for role in roles]
+    kinds = _kinds(inst, is_result=True)
+    pairs = [(item, kinds.get(at)) for at, operand in enumerate(inst.results) for item in items_of(operand)]
     return [item for operand, kind in pairs if (item := _lanes(batch, row, operand, kind, is_result=True)) is not None]
 
 
-def _is_result(step: DecodedInstruction, role: str, operand: PtxOperand) -> bool:
-    return bool(step.results) and operand == step.results[0] and (role == "d" or len(ptx_operands(step)) == 1)
+def _is_result(inst: DecodedInstruction, role: str, operand: PtxOperand) -> bool:
+    return bool(inst.results) and operand == inst.results[0] and (role == "d" or len(ptx_operands(inst)) == 1)
 
 
-def _matrix(batch: SteppedBatch, step: DecodedInstruction, row: int, role: str, *, is_result: bool) -> OperandValues:
-    operands = operands_at(step, batch.launch.arch)
-    format_name = operands["d" if role == "c" and matrix_action(step).operation == "wgmma" else role].format.name
-    action = matrix_action(step)
+def _matrix(batch: SteppedBatch, inst: DecodedInstruction, row: int, role: str, *, is_result: bool) -> OperandValues:
+    operands = operands_at(inst, batch.launch.arch)
+    format_name = operands["d" if role == "c" and matrix_action(inst).operation == "wgmma" else role].format.name
+    action = matrix_action(inst)
     in_shared_memory = action.operation == "wgmma" and not isinstance(
-        ptx_operands(step).get(role), VectorOperand | None
+        ptx_operands(inst).get(role), VectorOperand | None
     )
-    values = operand_matrix(batch, step, row, role)
+    values = operand_matrix(batch, inst, row, role)
     return OperandValues(role, format_name, values, is_result, in_shared_memory and role in {"a", "b"})
 
 
-def _kinds(step: DecodedInstruction, *, is_result: bool) -> dict[int, Type]:
+def _kinds(inst: DecodedInstruction, *, is_result: bool) -> dict[int, Type]:
     """The types of the operands of an instruction, by their place."""
-    action = step.action
+    action = inst.action
     if isinstance(action, LaneOp | WarpCollective):
         kinds = action.results if is_result else action.sources
         return {at: kind for at, kind in enumerate(kinds) if kind is not None}

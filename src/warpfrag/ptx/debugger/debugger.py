@@ -1,4 +1,4 @@
-"""The debugger of a launch: run to a breakpoint or a watchpoint, step a warp, look at registers and memory.
+"""The debugger of a launch: run to a breakpoint or a watchpoint, instruction a warp, look at registers and memory.
 
 Words are those of cuda-gdb. The `focus` is the warp that commands without a block or warp mean: the first of those that
 stopped. Warps that are in step stop together. Nothing in the kernel's result changes by being looked at: the launch is
@@ -95,17 +95,19 @@ class Debugger:
         self.stop: Stop | None = None
         self.is_finished = False
         self._waves = waves
-        self._tally = LaunchTally(np.zeros(len(program.steps), np.int64), np.zeros(len(program.steps), np.uint8))
+        self._tally = LaunchTally(
+            np.zeros(len(program.instructions), np.int64), np.zeros(len(program.instructions), np.uint8)
+        )
         self._batch: SteppedBatch | None = None
         self._row = 0  # the warp that has the focus
         self._is_at_stop = False  # breakpoints of the position have stopped it already
         self._visits: Counter[int] = Counter()
         self._names: dict[str, Register] = {}
-        for step in program.steps:
-            for operand in (*step.results, *step.sources, *step.memory_results):
+        for inst in program.instructions:
+            for operand in (*inst.results, *inst.sources, *inst.memory_results):
                 self._names |= {item.name: item for item in registers_of(operand) if item.name not in self._names}
-            if step.guard is not None:
-                self._names.setdefault(step.guard.name, step.guard)
+            if inst.guard is not None:
+                self._names.setdefault(inst.guard.name, inst.guard)
 
     def __enter__(self) -> Self:
         """The debugger itself."""
@@ -150,8 +152,8 @@ class Debugger:
             raise InvalidOperand(msg)
         place = None if block is None else _index(block)
         point = Breakpoint(line, opcode, source, condition, place, warp, ignore)
-        if not any(point.names(step, self.sources.get(step.line)) for step in self.program.steps):
-            lines = sorted({step.line for step in self.program.steps})
+        if not any(point.names(inst, self.sources.get(inst.line)) for inst in self.program.instructions):
+            lines = sorted({inst.line for inst in self.program.instructions})
             near = [str(number) for number in lines if line is not None and abs(number - line) <= 2]
             wanted = ", ".join(
                 f"{name} {value}"
@@ -291,9 +293,9 @@ class Debugger:
     def _hit(self, position: Position) -> Stop | None:
         """The stop of the first breakpoint that holds for warps at a position."""
         batch = self.batch
-        step = batch.step_at(position)
+        inst = batch.inst_at(position)
         for point in self.breakpoints:
-            if not point.enabled or not point.names(step, self.sources.get(step.line)):
+            if not point.enabled or not point.names(inst, self.sources.get(inst.line)):
                 continue
             rows = [row for row in self._rows(position) if self._is_met(point, row)]
             if not rows:
@@ -319,32 +321,32 @@ class Debugger:
 
     def _rows(self, position: Position) -> list[int]:
         """The warps that run the instruction of a position: those with a lane whose guard holds."""
-        group = self.batch.active_part(self.batch.step_at(position), position.group)
+        group = self.batch.active_part(self.batch.inst_at(position), position.group)
         return [int(row) for row in group.active_rows]
 
     def _has_row(self, position: Position, row: int | None) -> bool:
         return row is not None and bool(position.group.mask[position.group.warp_rows == row].any())
 
     def _has_focus(self, position: Position, row: int) -> bool:
-        """Whether a step of one warp is over: it is there again, or it has ended."""
+        """Whether an instruction of one warp is over: it is there again, or it has ended."""
         return self._has_row(position, row) or not bool(self.batch.alive[row].any())
 
     def _stopped(
         self, reason: StopReason, position: Position, rows: list[int], point: Breakpoint | None = None
     ) -> Stop:
-        """Stand still before a step, with the focus on the first of some warps."""
-        step = self.batch.step_at(position)
+        """Stand still before an instruction, with the focus on the first of some warps."""
+        inst = self.batch.inst_at(position)
         present = [row for row in rows if self._has_row(position, row)] or self._rows(position) or rows
         self._row, self._is_at_stop = present[0], True
         mask = position.group.mask[position.group.warp_rows == present[0]].any(axis=0)
         self.stop = Stop(
-            reason, step.line, step.text, self.sources.get(step.line), tuple(self._place(row) for row in present),
+            reason, inst.line, inst.text, self.sources.get(inst.line), tuple(self._place(row) for row in present),
             sum(1 << lane for lane in np.nonzero(mask)[0].tolist()), point, visit=self._visits[position.at],
         )  # fmt: skip
         return self.stop
 
     def _advance(self, position: Position) -> Stop | None:
-        """Run a step; the stop of a watchpoint that it met."""
+        """Run an instruction; the stop of a watchpoint that it met."""
         self._is_at_stop = False
         batch, watched = self.batch, [point for point in self.watchpoints if point.enabled]
         before = [self._contents(point) for point in watched]
@@ -362,15 +364,15 @@ class Debugger:
         return None
 
     def _watched(self, position: Position, point: Watchpoint, old: bytes, numbers: list[int]) -> Stop:
-        """Stand still behind a step that accessed watched bytes; the focus is on the first that did."""
+        """Stand still behind an instruction that accessed watched bytes; the focus is on the first that did."""
         point.hits += 1
-        step = self.batch.step_at(position)
+        inst = self.batch.inst_at(position)
         threads = [ThreadAt(*self._place(number // LANES), number % LANES) for number in sorted(numbers)]
         self._row = min(numbers) // LANES
         rows = sorted({number // LANES for number in numbers})
         lanes = sum(1 << number % LANES for number in set(numbers) if number // LANES == self._row)
         self.stop = Stop(
-            "watchpoint", step.line, step.text, self.sources.get(step.line), tuple(map(self._place, rows)), lanes,
+            "watchpoint", inst.line, inst.text, self.sources.get(inst.line), tuple(map(self._place, rows)), lanes,
             point, tuple(threads), old, self._contents(point), self._visits[position.at],
         )  # fmt: skip
         return self.stop
@@ -420,9 +422,9 @@ class Debugger:
         row, batch = self._row, self.batch
         position = batch.position
         if position is not None and self._has_row(position, row):
-            return batch.step_at(position)
+            return batch.inst_at(position)
         alive = batch.alive[row]
-        return self.program.steps[int(batch.pc[row][alive].min() if alive.any() else batch.pc[row].max())]
+        return self.program.instructions[int(batch.pc[row][alive].min() if alive.any() else batch.pc[row].max())]
 
     @property
     def visit(self) -> int:
@@ -462,9 +464,9 @@ class Debugger:
         """Registers of a warp as the matrix that they are for a matrix instruction: "a", "b", "c", "d", "metadata", ...
 
         The instruction is the next one, or that of `line`. Of wgmma it is the matrix of the warpgroup; what lies in
-        shared memory is read there. D has its new values once the instruction has run: step, then ask with its line.
+        shared memory is read there. D has its new values once the instruction has run: instruction, then ask with its line.
         """
-        return operand_matrix(self.batch, self._matrix_step(line), self._row_of(block, warp), role, raw=raw)
+        return operand_matrix(self.batch, self._matrix_inst(line), self._row_of(block, warp), role, raw=raw)
 
     def explain(self) -> InstructionView:
         """The next instruction in the warp that has the focus: all that it reads; then it runs, and what it left.
@@ -473,26 +475,26 @@ class Debugger:
         """
         if self.stop is None:
             self.step()
-        stop, row, step = self.stop, self._row, self.instruction
+        stop, row, inst = self.stop, self._row, self.instruction
         if stop is None:
             msg = "the kernel has ended: there is no next instruction"
             raise InvalidOperand(msg)
         batch = self.batch
-        sources = sources_now(batch, step, row)
+        sources = sources_now(batch, inst, row)
         self.step()
-        return InstructionView(stop, step.name, self.config.arch, (*sources, *results_now(batch, step, row)))
+        return InstructionView(stop, inst.name, self.config.arch, (*sources, *results_now(batch, inst, row)))
 
     def operands(self, line: int | None = None) -> tuple[str, ...]:
         """The names of the operands of the next matrix instruction, or of that of a line."""
-        return tuple(ptx_operands(self._matrix_step(line)))
+        return tuple(ptx_operands(self._matrix_inst(line)))
 
-    def _matrix_step(self, line: int | None) -> DecodedInstruction:
+    def _matrix_inst(self, line: int | None) -> DecodedInstruction:
         if line is None:
             return self.instruction
-        for step in self.program.steps:
-            if is_whole(line) and step.line == line and isinstance(step.action, MatrixOp):
-                return step
-        lines = sorted({step.line for step in self.program.steps if isinstance(step.action, MatrixOp)})
+        for inst in self.program.instructions:
+            if is_whole(line) and inst.line == line and isinstance(inst.action, MatrixOp):
+                return inst
+        lines = sorted({inst.line for inst in self.program.instructions if isinstance(inst.action, MatrixOp)})
         known = ", ".join(map(str, lines[:8])) + (", ..." if len(lines) > 8 else "")
         msg = f"line {quote(line)} is no matrix instruction; lines of such are {known or 'none'}"
         raise InvalidOperand(msg)
@@ -514,7 +516,7 @@ class Debugger:
         chosen = int(alive[0]) if lane is None and len(alive) else lane or 0
         depth = int(batch.calls.depth[row, chosen])
         callers = [int(batch.calls.callers[row, chosen, level]) for level in range(depth - 1, -1, -1)]
-        lines = [self.instruction.line, *(self.program.steps[at].line for at in callers)]
+        lines = [self.instruction.line, *(self.program.instructions[at].line for at in callers)]
         return [(line, self.sources.get(line)) for line in lines]
 
     def warps(self) -> list[tuple[Block, int, str, int]]:
@@ -524,10 +526,12 @@ class Debugger:
         for row in range(batch.warps):
             alive, waiting = batch.alive[row], batch.waiting[row]
             state = "exited" if not alive.any() else "waiting" if (waiting | ~alive).all() else "running"
-            at = int(batch.pc[row][alive].min()) if alive.any() else len(self.program.steps) - 1
+            at = int(batch.pc[row][alive].min()) if alive.any() else len(self.program.instructions) - 1
             if position is not None and self._has_row(position, row):
                 at = position.at
-            rows.append((*self._place(row), state, self.program.steps[min(at, len(self.program.steps) - 1)].line))
+            rows.append(
+                (*self._place(row), state, self.program.instructions[min(at, len(self.program.instructions) - 1)].line)
+            )
         return rows
 
     def _place(self, row: int) -> tuple[Block, int]:

@@ -1,4 +1,4 @@
-"""Where a difference between two runs comes from: a node for every lane of a step whose results differ.
+"""Where a difference between two runs comes from: a node for every lane of an instruction whose results differ.
 
 A node has a parent, the difference that the lane read, or none: then it is an origin, for all that it read was equal.
 Registers and bytes of memory hold the number of the node that made them differ, 0 where they are equal. Of several
@@ -33,7 +33,7 @@ NO_ROOT = np.iinfo(np.int64).max
 
 
 class NodeFacts(NamedTuple):
-    """A node: its step on both sides (None where only one ran), its lane, and what differs there."""
+    """A node: its instruction on both sides (None where only one ran), its lane, and what differs there."""
 
     left: int | None
     right: int | None
@@ -46,8 +46,8 @@ class NodeFacts(NamedTuple):
 
 
 @dataclass
-class DifferingStep:
-    """A step of which some lanes have different results, one node for each."""
+class DifferingInstruction:
+    """An instruction of which some lanes have different results, one node for each."""
 
     left: int | None
     right: int | None
@@ -64,7 +64,7 @@ class Provenance:
 
     def __init__(self) -> None:
         """There is no difference yet."""
-        self.steps: list[DifferingStep] = []
+        self.instructions: list[DifferingInstruction] = []
         self.starts: list[int] = []
         self.roots: Nodes = np.full(1, NO_ROOT, np.int64)
         self.count = 1
@@ -73,14 +73,14 @@ class Provenance:
         """How many nodes there are."""
         return self.count - 1
 
-    def add(self, step: DifferingStep) -> Nodes:
-        """The numbers of the nodes of a step."""
-        size = len(step.rows)
+    def add(self, inst: DifferingInstruction) -> Nodes:
+        """The numbers of the nodes of an instruction."""
+        size = len(inst.rows)
         numbers = np.arange(self.count, self.count + size)
         while len(self.roots) < self.count + size:
             self.roots = np.concatenate([self.roots, np.full(max(1024, len(self.roots)), NO_ROOT, np.int64)])
-        self.roots[numbers] = np.where(step.parents > 0, self.roots[step.parents], numbers)
-        self.steps.append(step)
+        self.roots[numbers] = np.where(inst.parents > 0, self.roots[inst.parents], numbers)
+        self.instructions.append(inst)
         self.starts.append(self.count)
         self.count += size
         return numbers
@@ -96,10 +96,10 @@ class Provenance:
     def facts(self, node: int) -> NodeFacts:
         """What is known of a node."""
         number = bisect_right(self.starts, node) - 1
-        step, at = self.steps[number], node - self.starts[number]
-        codes = int(step.codes[0][at]), int(step.codes[1][at])
-        row, lane, parent = int(step.rows[at]), int(step.lanes[at]), int(step.parents[at])
-        return NodeFacts(step.left, step.right, row, lane, step.visit, step.name, codes, parent)
+        inst, at = self.instructions[number], node - self.starts[number]
+        codes = int(inst.codes[0][at]), int(inst.codes[1][at])
+        row, lane, parent = int(inst.rows[at]), int(inst.lanes[at]), int(inst.parents[at])
+        return NodeFacts(inst.left, inst.right, row, lane, inst.visit, inst.name, codes, parent)
 
     def chain(self, node: int) -> list[NodeFacts]:
         """The way from an origin to a node, the origin first."""
@@ -112,30 +112,30 @@ class Provenance:
 
 READS_WHAT_IT_WRITES = actions.Atomic | actions.MemoryBarrier
 CALLS = actions.DirectCall | actions.IndirectCall | actions.Return
-MIN_LIKENESS = 0.5  # of two programs whose steps are paired
+MIN_LIKENESS = 0.5  # of two programs whose instructions are paired
 
 
 class Pairing(NamedTuple):
-    """Which steps and registers of two programs belong together, and how alike the programs are."""
+    """Which instructions and registers of two programs belong together, and how alike the programs are."""
 
-    steps: dict[int, int]
+    instructions: dict[int, int]
     registers: dict[int, int]
     likeness: float
 
     @classmethod
     def of(cls, left: Program, right: Program) -> Pairing:
-        """By the text of steps and the names of registers; of one program with itself, by number."""
+        """By the text of instructions and the names of registers; of one program with itself, by number."""
         if left is right:
-            return cls(dict(enumerate(range(len(left.steps)))), dict(enumerate(range(len(left.registers)))), 1.0)
-        texts = [[step.text for step in program.steps] for program in (left, right)]
+            return cls(dict(enumerate(range(len(left.instructions)))), dict(enumerate(range(len(left.registers)))), 1.0)
+        texts = [[inst.text for inst in program.instructions] for program in (left, right)]
         matcher = SequenceMatcher(None, texts[0], texts[1], autojunk=False)
-        steps: dict[int, int] = {}
+        instructions: dict[int, int] = {}
         for tag, first, last, other, end in matcher.get_opcodes():
             if tag == "equal" or (tag == "replace" and last - first == end - other):
-                steps |= dict(zip(range(first, last), range(other, end), strict=True))
+                instructions |= dict(zip(range(first, last), range(other, end), strict=True))
         names = [_registers(program) for program in (left, right)]
         registers = {index: names[1][key] for key, index in names[0].items() if key in names[1]}
-        return cls(steps, registers, matcher.ratio())
+        return cls(instructions, registers, matcher.ratio())
 
 
 def _registers(program: Program) -> dict[tuple[str, int], int]:
@@ -143,8 +143,8 @@ def _registers(program: Program) -> dict[tuple[str, int], int]:
     seen: dict[tuple[str, int], int] = {}
     known: set[int] = set()
     counts: Counter[str] = Counter()
-    for step in program.steps:
-        for operand in (*step.results, *step.sources, *step.memory_results, *([step.guard] if step.guard else [])):
+    for inst in program.instructions:
+        for operand in (*inst.results, *inst.sources, *inst.memory_results, *([inst.guard] if inst.guard else [])):
             for item in registers_of(operand):
                 if item.index not in known:
                     known.add(item.index)
@@ -166,7 +166,7 @@ class Lockstep:
     def __init__(self, left: SteppedBatch, right: SteppedBatch, pairing: Pairing) -> None:
         """Both stand at the entry, and all memory is equal."""
         self.left, self.right, self.pairing = left, right, pairing
-        self.unpaired_right = set(range(len(right.program.steps))) - set(pairing.steps.values())
+        self.unpaired_right = set(range(len(right.program.instructions))) - set(pairing.instructions.values())
         self.backward = {other: index for index, other in pairing.registers.items()}
         self.provenance = Provenance()
         self.registers: dict[int, Nodes] = {}  # by the left's index
@@ -175,8 +175,8 @@ class Lockstep:
         self.visits: Counter[int] = Counter()
         self.output: tuple[int, int] | None = None  # the first byte of global memory that differs: address and node
         self.divergence: Divergence | None = None
-        self.ran = np.zeros((left.warps, LANES), np.bool_)  # the lanes of the last step
-        self.failed = 0  # the node of what a step read that ended with an error
+        self.ran = np.zeros((left.warps, LANES), np.bool_)  # the lanes of the last instruction
+        self.failed = 0  # the node of what an instruction read that ended with an error
         self.branch = 0  # the node of the last branch that lanes took differently
 
     def _paired_buffers(self) -> dict[int, BufferPair]:
@@ -194,12 +194,12 @@ class Lockstep:
                 pass
 
     def chain(self) -> list[NodeFacts]:
-        """From the origin to the first output that differs, to what a failing step read, or to where the runs part."""
+        """From the origin to the first output that differs, to what a failing instruction read, or to where the runs part."""
         return self.provenance.chain(self.output[1] if self.output is not None else self.failed or self.branch)
 
     def _advance(self) -> bool:
         mine, yours = self.left.next_position(), self.right.next_position()
-        if mine is not None and mine.at not in self.pairing.steps:
+        if mine is not None and mine.at not in self.pairing.instructions:
             self._run((mine, None))
         elif yours is not None and yours.at in self.unpaired_right:
             self._run((None, yours))
@@ -207,7 +207,7 @@ class Lockstep:
             if mine is not yours:
                 self._diverge(mine, yours)
             return False
-        elif self.pairing.steps[mine.at] != yours.at or not _are_same(mine, yours):
+        elif self.pairing.instructions[mine.at] != yours.at or not _are_same(mine, yours):
             self._diverge(mine, yours)
         else:
             self._run((mine, yours))
@@ -215,15 +215,15 @@ class Lockstep:
 
     def _diverge(self, mine: Position | None, yours: Position | None) -> None:
         lines = [
-            batch.step_at(position).line if position is not None else 0
+            batch.inst_at(position).line if position is not None else 0
             for batch, position in ((self.left, mine), (self.right, yours))
         ]
         self.divergence = Divergence(*lines)
 
-    # --- one step
+    # --- one instruction
 
     def _run(self, positions: tuple[Position | None, Position | None]) -> None:
-        """Run a step on both sides, or on one, and compare what it left."""
+        """Run an instruction on both sides, or on one, and compare what it left."""
         sides = [
             (batch, position)
             for batch, position in zip((self.left, self.right), positions, strict=True)
@@ -250,25 +250,27 @@ class Lockstep:
         at = [None if position is None else position.at for position in positions]
         counted = at[0] if at[0] is not None else -1 - (at[1] or 0)
         visit, self.visits[counted] = self.visits[counted], self.visits[counted] + 1
-        step = sides[0][0].step_at(sides[0][1])
-        if isinstance(step.action, actions.Branch) and parents.any():
-            self._note_branch(at, visit, step, parents)
-        written = [item for batch, position in sides for item in self._written(batch, batch.step_at(position))]
+        inst = sides[0][0].inst_at(sides[0][1])
+        if isinstance(inst.action, actions.Branch) and parents.any():
+            self._note_branch(at, visit, inst, parents)
+        written = [item for batch, position in sides for item in self._written(batch, batch.inst_at(position))]
         for index, name in dict.fromkeys(written):
             self._compare_register(index, name, at, visit, parents)
         for access in (access for _, own in accesses for access in own if access.writes):
             self._compare_bytes(access, at, visit, parents)
 
-    def _note_branch(self, at: list[int | None], visit: int, step: DecodedInstruction, parents: Nodes) -> None:
+    def _note_branch(self, at: list[int | None], visit: int, inst: DecodedInstruction, parents: Nodes) -> None:
         """Keep the difference that a branch read: the runs may part behind it."""
         rows, lanes = np.nonzero(parents)
-        guard = step.guard.name if step.guard is not None else "the index"
+        guard = inst.guard.name if inst.guard is not None else "the index"
         zeros = np.zeros(len(rows), np.uint64)
         codes = zeros, zeros
-        if step.guard is not None:
-            mine, yours = self._codes(step.guard.index)
+        if inst.guard is not None:
+            mine, yours = self._codes(inst.guard.index)
             codes = mine[rows, lanes].astype(np.uint64), yours[rows, lanes].astype(np.uint64)
-        nodes = self.provenance.add(DifferingStep(at[0], at[1], visit, guard, rows, lanes, parents[rows, lanes], codes))
+        nodes = self.provenance.add(
+            DifferingInstruction(at[0], at[1], visit, guard, rows, lanes, parents[rows, lanes], codes)
+        )
         self.branch = int(nodes[0])
 
     def _nodes(self, index: int) -> Nodes:
@@ -282,22 +284,22 @@ class Lockstep:
         return index if batch is self.left else self.backward.get(index)
 
     def _read(self, batch: SteppedBatch, position: Position) -> list[Nodes]:
-        """The differences in the registers that a step reads, lane by lane or of the whole warp."""
-        step = batch.step_at(position)
-        operands = [*step.sources, *step.memory_results, *([step.guard] if step.guard is not None else [])]
-        if isinstance(step.action, actions.MatrixOp) and step.action.operation == "wgmma":
-            operands += step.results  # C too
+        """The differences in the registers that an instruction reads, lane by lane or of the whole warp."""
+        inst = batch.inst_at(position)
+        operands = [*inst.sources, *inst.memory_results, *([inst.guard] if inst.guard is not None else [])]
+        if isinstance(inst.action, actions.MatrixOp) and inst.action.operation == "wgmma":
+            operands += inst.results  # C too
         indices = {self._own_index(batch, item.index) for operand in operands for item in registers_of(operand)}
         nodes = [self.registers[index] for index in indices if index is not None and index in self.registers]
         none = np.zeros((batch.warps, LANES), np.int64)
         best = self.provenance.earliest(np.stack([none, *nodes]))
-        return [self._pooled(step, best)]
+        return [self._pooled(inst, best)]
 
-    def _pooled(self, step: DecodedInstruction, nodes: Nodes) -> Nodes:
-        """What lanes read of each other: the earliest of a warp or warpgroup, for steps that they run together."""
-        if not isinstance(step.action, actions.MatrixOp | actions.WarpCollective) or not nodes.any():
+    def _pooled(self, inst: DecodedInstruction, nodes: Nodes) -> Nodes:
+        """What lanes read of each other: the earliest of a warp or warpgroup, for instructions that they run together."""
+        if not isinstance(inst.action, actions.MatrixOp | actions.WarpCollective) or not nodes.any():
             return nodes
-        warps = WARPGROUP if isinstance(step.action, actions.MatrixOp) and step.action.operation == "wgmma" else 1
+        warps = WARPGROUP if isinstance(inst.action, actions.MatrixOp) and inst.action.operation == "wgmma" else 1
         if len(nodes) % warps:
             return nodes
         groups = nodes.reshape(-1, warps * LANES)
@@ -305,10 +307,10 @@ class Lockstep:
         return np.repeat(best, warps * LANES).reshape(nodes.shape)
 
     def _read_memory(self, batch: SteppedBatch, position: Position, accesses: list[MemoryAccess]) -> Nodes:
-        """The differences in the bytes that a step reads."""
-        step = batch.step_at(position)
+        """The differences in the bytes that an instruction reads."""
+        inst = batch.inst_at(position)
         best = np.zeros((batch.warps, LANES), np.int64)
-        takes = isinstance(step.action, READS_WHAT_IT_WRITES)
+        takes = isinstance(inst.action, READS_WHAT_IT_WRITES)
         for access in accesses:
             pair = self.buffers.get(id(access.buffer))
             nodes = None if pair is None else self.bytes.get(id(pair[0]))
@@ -320,20 +322,20 @@ class Lockstep:
                     place = thread // LANES, thread % LANES
                     best[place] = self.provenance.earliest(np.append(part, best[place])[:, None])[0]
         shared = self.bytes.get(id(self.left.memory.shared))
-        if isinstance(step.action, actions.MatrixOp) and step.action.operation == "wgmma" and shared is not None:
+        if isinstance(inst.action, actions.MatrixOp) and inst.action.operation == "wgmma" and shared is not None:
             for row in position.group.active_rows[::WARPGROUP]:
-                part = shared[staged_offsets(batch, step, int(row))]
+                part = shared[staged_offsets(batch, inst, int(row))]
                 if part.any():
                     best[row, 0] = self.provenance.earliest(part[:, None])[0]
-        return self._pooled(step, best)
+        return self._pooled(inst, best)
 
-    # --- what a step left
+    # --- what an instruction left
 
-    def _written(self, batch: SteppedBatch, step: DecodedInstruction) -> list[tuple[int, str]]:
-        """The registers that a step may have changed, by the left's index, with their names."""
-        if isinstance(step.action, CALLS):
+    def _written(self, batch: SteppedBatch, inst: DecodedInstruction) -> list[tuple[int, str]]:
+        """The registers that an instruction may have changed, by the left's index, with their names."""
+        if isinstance(inst.action, CALLS):
             return [(index, f"register {index}") for index in self.pairing.registers]
-        items = [item for result in step.results for item in items_of(result) if isinstance(item, Register)]
+        items = [item for result in inst.results for item in items_of(result) if isinstance(item, Register)]
         own = [(self._own_index(batch, item.index), item.name) for item in items]
         return [(index, name) for index, name in own if index is not None and index in self.pairing.registers]
 
@@ -357,8 +359,8 @@ class Lockstep:
         kept[~differs] = 0
         if len(rows):
             codes = mine[rows, lanes].astype(np.uint64), yours[rows, lanes].astype(np.uint64)
-            step = DifferingStep(at[0], at[1], visit, name, rows, lanes, parents[rows, lanes], codes)
-            kept[rows, lanes] = self.provenance.add(step)
+            inst = DifferingInstruction(at[0], at[1], visit, name, rows, lanes, parents[rows, lanes], codes)
+            kept[rows, lanes] = self.provenance.add(inst)
         self.registers[index] = kept
 
     def _compare_bytes(self, access: MemoryAccess, at: list[int | None], visit: int, parents: Nodes) -> None:
@@ -382,8 +384,8 @@ class Lockstep:
         words = [_words(buffer, access.offsets[which], access.size) for buffer in (mine, yours)]
         inner = "shared memory" if mine is self.left.memory.shared else "local memory"
         name = inner if address is None else "global memory"
-        step = DifferingStep(at[0], at[1], visit, name, rows, lanes, parents[rows, lanes], (words[0], words[1]))
-        numbers = self.provenance.add(step)
+        inst = DifferingInstruction(at[0], at[1], visit, name, rows, lanes, parents[rows, lanes], (words[0], words[1]))
+        numbers = self.provenance.add(inst)
         for number, index in zip(numbers.tolist(), which.tolist(), strict=True):
             nodes[places[index][differs[index]]] = number
         if address is not None and self.output is None:

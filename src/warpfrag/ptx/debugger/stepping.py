@@ -33,13 +33,13 @@ class Breakpoint:
     enabled: bool = True
     hits: int = 0
 
-    def names(self, step: DecodedInstruction, source: SourceLine | None) -> bool:
+    def names(self, inst: DecodedInstruction, source: SourceLine | None) -> bool:
         """Whether an instruction is one of those it stops at; an opcode may be the first words of one."""
-        if self.line is not None and step.line != self.line:
+        if self.line is not None and inst.line != self.line:
             return False
         if self.source is not None and (source is None or self.source not in _lines_of(source)):
             return False
-        return self.opcode is None or f"{step.name}.".startswith(f"{self.opcode.rstrip('.')}.")
+        return self.opcode is None or f"{inst.name}.".startswith(f"{self.opcode.rstrip('.')}.")
 
 
 def _lines_of(source: SourceLine) -> set[int]:
@@ -113,7 +113,7 @@ class Stop:
 
 
 class Position(NamedTuple):
-    """The step that runs next, the end of its block, and the lanes that are there."""
+    """The instruction that runs next, the end of its block, and the lanes that are there."""
 
     at: int
     end: int
@@ -126,7 +126,7 @@ class SteppedBatch(WarpBatch):
     position: Position | None = None
 
     def run_block(self, start: int, group: LaneGroup) -> None:
-        """Begin a time slice; its steps wait for `advance`."""
+        """Begin a time slice; its instructions wait for `advance`."""
         self.begin_slice(start, group)
         self.position = Position(start, self.program.ends[start], group)
 
@@ -139,31 +139,31 @@ class SteppedBatch(WarpBatch):
                 return self.position
 
     def _is_complete(self, position: Position) -> bool:
-        """Whether all lanes that the step needs are here; if not, those that are here wait, and others run."""
-        step = self.step_at(position)
-        self.line = step.line
-        if not step.action.is_collective:
+        """Whether all lanes that the instruction needs are here; if not, those that are here wait, and others run."""
+        inst = self.inst_at(position)
+        self.line = inst.line
+        if not inst.action.is_collective:
             return True
-        active = self.active_part(step, position.group)
-        if self.all_arrived(position.at, step, position.group, active):
+        active = self.active_part(inst, position.group)
+        if self.all_arrived(position.at, inst, position.group, active):
             return True
         self.position = None
         return False
 
-    def step_at(self, position: Position) -> DecodedInstruction:
+    def inst_at(self, position: Position) -> DecodedInstruction:
         """The instruction of a position."""
-        return self.program.steps[position.at]
+        return self.program.instructions[position.at]
 
     def advance(self) -> bool:
-        """Run the step of `next_position`; False if its lanes went to sleep instead."""
+        """Run the instruction of `next_position`; False if its lanes went to sleep instead."""
         position = self.next_position()
         if position is None:
             return False
         at, end, group = position
         self.position = None
-        if not self.run_step(at, group):
+        if not self.run_inst(at, group):
             return False
-        if not self.step_at(position).action.ends_block:
+        if not self.inst_at(position).action.ends_block:
             if at + 1 == end:
                 group.put(self.pc, end)
             else:

@@ -46,13 +46,13 @@ class BlockBarriers:
         self.states: dict[tuple[int, int], BarrierState] = {}
         self.divergent: dict[int, str] = {}  # line -> what was seen
 
-    def arrive(self, step: DecodedInstruction, action: Barrier, group: LaneGroup) -> None:
+    def arrive(self, inst: DecodedInstruction, action: Barrier, group: LaneGroup) -> None:
         """Let some lanes arrive at a barrier, and wait there unless it is bar.arrive."""
         state = self.state
-        operands = list(step.sources)
+        operands = list(inst.sources)
         vote = operands.pop() if action.reduction else None
         if not operands:
-            raise PtxError(step.line, f"expected the number of a barrier, got {step.text}")
+            raise PtxError(inst.line, f"expected the number of a barrier, got {inst.text}")
         numbers = group.read(operands[0], U32)
         expected = group.read(operands[1], U32) if len(operands) > 1 else None
         votes = group.read(vote, PRED) if vote is not None else None
@@ -64,21 +64,21 @@ class BlockBarriers:
             lanes = group.mask[index]
             number = int(numbers[index][lanes][0])
             if number >= MAX_BARRIERS:
-                raise PtxError(step.line, f"expected a barrier 0..{MAX_BARRIERS - 1}, got {number}")
+                raise PtxError(inst.line, f"expected a barrier 0..{MAX_BARRIERS - 1}, got {number}")
             barrier = self.states.setdefault(
                 (block, number),
                 BarrierState(
                     np.zeros((self.per_block, LANES), np.bool_), votes=np.zeros((self.per_block, LANES), np.bool_)
                 ),
             )
-            barrier.line = step.line
+            barrier.line = inst.line
             if action.aligned:
-                _, missing = barrier.partial.get((step.line, warp), ("", state.alive[warp]))
-                barrier.partial[step.line, warp] = step.name, missing & ~lanes
+                _, missing = barrier.partial.get((inst.line, warp), ("", state.alive[warp]))
+                barrier.partial[inst.line, warp] = inst.name, missing & ~lanes
             if expected is not None:
                 barrier.expected = int(expected[index][lanes][0])
                 if barrier.expected % LANES or not barrier.expected:
-                    raise PtxError(step.line, f"expected a multiple of 32 threads, got {barrier.expected}")
+                    raise PtxError(inst.line, f"expected a multiple of 32 threads, got {barrier.expected}")
             if state.memory.observer is not None:
                 state.memory.observer.barrier_arrived(block, number, warp, lanes)
             if not action.waits:
@@ -88,7 +88,7 @@ class BlockBarriers:
                 state.waiting[warp] |= lanes
                 if votes is not None and barrier.votes is not None:
                     barrier.votes[own][lanes] = votes[index][lanes]
-                    barrier.waiters.append((action, step, warp, lanes))
+                    barrier.waiters.append((action, inst, warp, lanes))
             touched.add((block, number))
         for key in touched:
             self.check(*key)
@@ -127,13 +127,13 @@ class BlockBarriers:
     def _write_votes(self, barrier: BarrierState) -> None:
         """Write the result of bar.red for every lane that waited."""
         votes = barrier.votes[barrier.here] if barrier.votes is not None else np.zeros(0, np.bool_)
-        for action, step, warp, lanes in barrier.waiters:
+        for action, inst, warp, lanes in barrier.waiters:
             group = LaneGroup(self.state, np.array([warp]), lanes[None, :])
             if action.reduction == "popc":
-                group.write(step.results[0], np.full((1, LANES), int(votes.sum()), np.uint32))
+                group.write(inst.results[0], np.full((1, LANES), int(votes.sum()), np.uint32))
             else:
                 held = bool(votes.all()) if action.reduction == "and" else bool(votes.any())
-                group.write(step.results[0], np.full((1, LANES), held, np.bool_))
+                group.write(inst.results[0], np.full((1, LANES), held, np.bool_))
 
     def check_all(self) -> None:
         """Check every barrier again: threads that have exited are not waited for."""
@@ -161,15 +161,15 @@ class BlockBarriers:
                 return barrier.line, f"deadlock: barrier {number} waits for {barrier.expected} threads, {count} arrived"
             warp, lane = (int(v) for v in np.argwhere(missing)[0])
             who = state.thread_name(block * self.per_block + warp, lane)
-            line = state.program.steps[int(state.pc[block * self.per_block + warp, lane])].line
+            line = state.program.instructions[int(state.pc[block * self.per_block + warp, lane])].line
             return barrier.line, f"deadlock: barrier {number} waits for {who}, which waits at line {line}"
         if not state.waiting_in_warp.any():
             return None
         warp, lane = (int(v) for v in np.argwhere(state.waiting_in_warp)[0])
-        step = state.program.steps[int(state.pc[warp, lane])]
+        inst = state.program.instructions[int(state.pc[warp, lane])]
         return (
-            step.line,
-            f"deadlock: {step.name} of {state.thread_name(warp, lane)} waits for lanes of its warp that never arrive",
+            inst.line,
+            f"deadlock: {inst.name} of {state.thread_name(warp, lane)} waits for lanes of its warp that never arrive",
         )
 
 
@@ -196,16 +196,16 @@ class ClusterBarriers:
         """Whether lanes have arrived at a phase that is not complete."""
         return bool(self.has_arrived.any())
 
-    def run(self, step: DecodedInstruction, action: ClusterBarrier, group: LaneGroup) -> None:
+    def run(self, inst: DecodedInstruction, action: ClusterBarrier, group: LaneGroup) -> None:
         """Let lanes arrive, or wait for the phase that they arrived at."""
         rows = group.warp_rows
         phases = self.phases[rows // self.size][:, None]
-        self.lines[rows[group.mask.any(axis=1)]] = step.line
+        self.lines[rows[group.mask.any(axis=1)]] = inst.line
         if action.waits:
             awaited = group.of(self.awaited)
             early = group.mask & ~group.of(self.must_wait)
             if early.any():
-                raise self._error(step, group, early, "waits without an arrival")
+                raise self._error(inst, group, early, "waits without an arrival")
             group.put(self.must_wait, values=False)
             waits = group.mask & (awaited > phases)
             group.put(self.waiting, waits | group.of(self.waiting))
@@ -213,16 +213,16 @@ class ClusterBarriers:
             return
         twice = group.mask & group.of(self.must_wait)
         if twice.any():
-            raise self._error(step, group, twice, "arrives twice, without a wait between")
+            raise self._error(inst, group, twice, "arrives twice, without a wait between")
         group.put(self.must_wait, values=True)
         group.put(self.has_arrived, values=True)
         group.put(self.awaited, np.broadcast_to(phases + 1, group.mask.shape))
         for cluster in np.unique(rows // self.size):
             self.check(int(cluster))
 
-    def _error(self, step: DecodedInstruction, group: LaneGroup, wrong: NDArray[np.bool_], text: str) -> PtxError:
+    def _error(self, inst: DecodedInstruction, group: LaneGroup, wrong: NDArray[np.bool_], text: str) -> PtxError:
         warp, lane = (int(v) for v in np.argwhere(wrong)[0])
-        return PtxError(step.line, f"{step.name}: {self.state.thread_name(int(group.warp_rows[warp]), lane)} {text}")
+        return PtxError(inst.line, f"{inst.name}: {self.state.thread_name(int(group.warp_rows[warp]), lane)} {text}")
 
     def check(self, cluster: int) -> bool:
         """Complete the phase of a cluster when all its threads that are alive have arrived; whether it was."""
@@ -260,7 +260,7 @@ class ClusterBarriers:
         text += f" and {count - 1} more" if count > 1 else ""
         if missing.any():
             other, other_lane = (int(v) for v in np.argwhere(missing)[0])
-            line = self.state.program.steps[int(self.state.pc[first + other, other_lane])].line
+            line = self.state.program.instructions[int(self.state.pc[first + other, other_lane])].line
             who = self.state.thread_name(first + other, other_lane)
             text += f" waits for {who}, which is at line {line}"
         return int(self.lines[warp]), text

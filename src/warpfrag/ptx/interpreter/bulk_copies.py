@@ -114,7 +114,7 @@ class LaneCopies:
         self.tell_write(buffer, offsets, codes.dtype.itemsize * codes.shape[1], lane, cell)
         threads = np.full(len(offsets), self.owners.threads[lane], np.int64)
         cause = InexactCause.OVERLAPPING_STORES
-        self.memory.tags.store(self.memory.step, buffer, offsets, codes, threads, cause)
+        self.memory.tags.store(self.memory.inst, buffer, offsets, codes, threads, cause)
 
     def blocks_of(self, lane: int, mask: int | None) -> list[int]:
         """The blocks of the batch that a copy of a lane goes to: its own, or those of a mask of the cluster."""
@@ -153,12 +153,12 @@ def _check(lane: int, value: int, align: int, what: str) -> None:
 
 
 def run_bulk_copy(
-    state: WarpState, mbarriers: Mbarriers, step: DecodedInstruction, action: actions.BulkCopy, group: LaneGroup
+    state: WarpState, mbarriers: Mbarriers, inst: DecodedInstruction, action: actions.BulkCopy, group: LaneGroup
 ) -> None:
     """cp.async.bulk and cp.reduce.async.bulk."""
     copies = LaneCopies(state, mbarriers, group)
-    target, source, size = step.sources[:3]
-    rest = list(step.sources[3:])
+    target, source, size = inst.sources[:3]
+    rest = list(inst.sources[3:])
     barrier = rest.pop(0) if action.tells_mbarrier else None
     masks = copies.numbers(rest.pop(0)) if action.is_multicast else [None] * copies.count
     sizes = copies.numbers(size)
@@ -192,11 +192,11 @@ def run_bulk_copy(
 
 
 def run_tensor_copy(
-    state: WarpState, mbarriers: Mbarriers, step: DecodedInstruction, action: actions.TensorCopy, group: LaneGroup
+    state: WarpState, mbarriers: Mbarriers, inst: DecodedInstruction, action: actions.TensorCopy, group: LaneGroup
 ) -> None:
     """cp.async.bulk.tensor and cp.reduce.async.bulk.tensor."""
     copies = LaneCopies(state, mbarriers, group)
-    rest = list(step.sources)
+    rest = list(inst.sources)
     shared = rest.pop(0) if action.direction == "load" else rest.pop(2)
     place, vector = rest.pop(0), rest.pop(0)
     coordinates = [copies.numbers(item) for item in items_of(vector)]
@@ -347,7 +347,7 @@ def put_box(
         with copies.memory.lock:
             rounds = reduce_cells(tensor_reduction(fields, action.reduction), cells, at_cells, codes[inside])
         if rounds > 1 and (fields.element.sign == "f" or action.reduction in {"inc", "dec"}):
-            copies.state.tally.causes[copies.memory.step] |= InexactCause.OVERLAPPING_STORES
+            copies.state.tally.causes[copies.memory.inst] |= InexactCause.OVERLAPPING_STORES
     elif inside.all():
         rows = np.ascontiguousarray(codes).reshape(-1).view(np.uint32).reshape(-1, 4)
         firsts = places[..., :: GRANULE // dtype.itemsize].reshape(-1)
@@ -380,16 +380,16 @@ def tensor_reduction(fields: TensorMapFields, name: str) -> actions.CodeFunction
 
 
 def run_async_store(
-    state: WarpState, mbarriers: Mbarriers, step: DecodedInstruction, action: actions.AsyncStore, group: LaneGroup
+    state: WarpState, mbarriers: Mbarriers, inst: DecodedInstruction, action: actions.AsyncStore, group: LaneGroup
 ) -> None:
     """st.async and red.async: lane after lane, each telling its mbarrier."""
     copies = LaneCopies(state, mbarriers, group)
-    place, value, barrier = step.sources
+    place, value, barrier = inst.sources
     kind = action.type
     codes = np.stack([group.values(item, kind) for item in items_of(value)], axis=1)
     size = kind.dtype.itemsize * action.count
     if action.is_ordered:
-        state.tally.causes[state.memory.step] |= InexactCause.OVERLAPPING_STORES
+        state.tally.causes[state.memory.inst] |= InexactCause.OVERLAPPING_STORES
     reached = state.memory.reach("cluster", group.addresses(place), size, copies.owners, writes=True)
     for which, buffer, offsets in reached:
         for lane, offset in zip(which.tolist(), offsets.tolist(), strict=True):
@@ -405,11 +405,11 @@ def run_async_store(
 
 
 def run_map_replace(
-    state: WarpState, mbarriers: Mbarriers, step: DecodedInstruction, action: actions.TensorMapReplace, group: LaneGroup
+    state: WarpState, mbarriers: Mbarriers, inst: DecodedInstruction, action: actions.TensorMapReplace, group: LaneGroup
 ) -> None:
     """tensormap.replace: change a field of the 128 bytes, lane after lane."""
     copies = LaneCopies(state, mbarriers, group)
-    place, *numbers = step.sources
+    place, *numbers = inst.sources
     axes = copies.numbers(numbers[0]) if action.has_axis else [0] * copies.count
     values = group.values(numbers[-1], B64).tolist()
     for lane, address in enumerate(group.addresses(place).tolist()):
@@ -424,11 +424,11 @@ def run_map_replace(
 
 
 def run_map_copy(
-    state: WarpState, mbarriers: Mbarriers, step: DecodedInstruction, _action: actions.TensorMapCopy, group: LaneGroup
+    state: WarpState, mbarriers: Mbarriers, inst: DecodedInstruction, _action: actions.TensorMapCopy, group: LaneGroup
 ) -> None:
     """tensormap.cp_fenceproxy: the map of each warp, from shared to global memory."""
     copies = LaneCopies(state, mbarriers, group)
-    targets, sources = group.addresses(step.sources[0]).tolist(), group.addresses(step.sources[1]).tolist()
+    targets, sources = group.addresses(inst.sources[0]).tolist(), group.addresses(inst.sources[1]).tolist()
     warps = copies.owners.threads // group.mask.shape[1]
     for lane in np.unique(warps, return_index=True)[1].tolist():
         _check(lane, targets[lane], MAP_BYTES, "a target")
@@ -448,4 +448,4 @@ COPIES: dict[type[actions.Action], Callable[..., None]] = {
     actions.TensorMapReplace: run_map_replace,
     actions.TensorMapCopy: run_map_copy,
 }
-"""What runs each kind of copy: called with the state, its mbarriers, the step, its action and the lanes."""
+"""What runs each kind of copy: called with the state, its mbarriers, the instruction, its action and the lanes."""

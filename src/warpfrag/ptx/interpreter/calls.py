@@ -28,7 +28,7 @@ KINDS = {1: TYPES["b8"], 2: TYPES["b16"], 4: TYPES["b32"], 8: TYPES["b64"]}
 
 
 class CallStacks:
-    """The call stacks of all lanes: `depth`, the steps to return to (`callers`), the registers that callers `saved`."""
+    """The call stacks of all lanes: `depth`, the instructions to return to (`callers`), the registers that callers `saved`."""
 
     def __init__(self, state: WarpState) -> None:
         """Start with every lane in the entry, at depth 0."""
@@ -37,29 +37,29 @@ class CallStacks:
         self.callers = np.zeros((state.warps, LANES, 0), np.int64)
         self.saved: dict[tuple[int, int], Codes] = {}  # by depth and register
 
-    def call(self, at: int, step: DecodedInstruction, group: LaneGroup) -> None:
-        """Copy the arguments, and push the step to return to."""
+    def call(self, at: int, inst: DecodedInstruction, group: LaneGroup) -> None:
+        """Copy the arguments, and push the instruction to return to."""
         depth = group.of(self.depth)
         deepest = int(depth[group.mask].max())
         if deepest + 1 >= self.callers.shape[2]:
             if deepest >= MAX_CALL_DEPTH:
-                raise PtxError(step.line, f"expected at most {MAX_CALL_DEPTH} nested calls")
+                raise PtxError(inst.line, f"expected at most {MAX_CALL_DEPTH} nested calls")
             more = np.zeros((self.state.warps, LANES, 8), np.int64)
             self.callers = np.concatenate([self.callers, more], axis=2)
-        args = [bytes_of(group, copy.source, copy.size) for copy in step.copies]
-        if step.saves:
+        args = [bytes_of(group, copy.source, copy.size) for copy in inst.copies]
+        if inst.saves:
             for level in np.unique(depth[group.mask]):
-                self._save(step, group.part(group.mask & (depth == level)), int(level))
-        if step.deepens:
+                self._save(inst, group.part(group.mask & (depth == level)), int(level))
+        if inst.deepens:
             self._move_frame(group, self.state.program.frame_bytes)
-        for copy, data in zip(step.copies, args, strict=True):
+        for copy, data in zip(inst.copies, args, strict=True):
             put_bytes(group, copy.target, data)
         warps, lanes = self._places(group)
         self.callers[warps, lanes, self.depth[warps, lanes]] = at
         self.depth[warps, lanes] += 1
 
     def return_(self, group: LaneGroup) -> None:
-        """Pop the step that each lane returns to, and copy the results."""
+        """Pop the instruction that each lane returns to, and copy the results."""
         state = self.state
         warps, lanes = self._places(group)
         self.depth[warps, lanes] -= 1
@@ -70,15 +70,15 @@ class CallStacks:
             chosen = returned == caller
             mask[where[0][chosen], where[1][chosen]] = True
             part = group.part(mask)
-            step = state.program.steps[int(caller)]
-            results = [bytes_of(part, copy.source, copy.size) for copy in step.returns]
-            if step.deepens:
+            inst = state.program.instructions[int(caller)]
+            results = [bytes_of(part, copy.source, copy.size) for copy in inst.returns]
+            if inst.deepens:
                 self._move_frame(part, -state.program.frame_bytes)
-            if step.saves:
+            if inst.saves:
                 depth = part.of(self.depth)
                 for level in np.unique(depth[mask]):
-                    self._restore(step, part.part(mask & (depth == level)), int(level))
-            for copy, data in zip(step.returns, results, strict=True):
+                    self._restore(inst, part.part(mask & (depth == level)), int(level))
+            for copy, data in zip(inst.returns, results, strict=True):
                 put_bytes(part, copy.target, data)
             part.put(state.pc, int(caller) + 1)
 
@@ -86,15 +86,15 @@ class CallStacks:
         warps, lanes = np.nonzero(group.mask)
         return group.warp_rows[warps], lanes
 
-    def _save(self, step: DecodedInstruction, group: LaneGroup, level: int) -> None:
-        for register in step.saves:
+    def _save(self, inst: DecodedInstruction, group: LaneGroup, level: int) -> None:
+        for register in inst.saves:
             codes = self.state.registers[register.index]
             if (level, register.index) not in self.saved:
                 self.saved[level, register.index] = np.zeros_like(codes)
             group.put(self.saved[level, register.index], group.of(codes))
 
-    def _restore(self, step: DecodedInstruction, group: LaneGroup, level: int) -> None:
-        for register in step.saves:
+    def _restore(self, inst: DecodedInstruction, group: LaneGroup, level: int) -> None:
+        for register in inst.saves:
             group.write(register, group.of(self.saved[level, register.index]))
 
     def _move_frame(self, group: LaneGroup, by: int) -> None:
@@ -147,14 +147,14 @@ FIELD = re.compile(
 )
 
 
-def run_system(state: WarpState, step: DecodedInstruction, group: LaneGroup, name: str) -> None:
+def run_system(state: WarpState, inst: DecodedInstruction, group: LaneGroup, name: str) -> None:
     """Call a function of the driver, lane after lane."""
     function = SYSTEM_FUNCTIONS[name]
-    words = [bytes_of(group, source, size) for source, size in zip(step.sources, function.arguments, strict=True)]
+    words = [bytes_of(group, source, size) for source, size in zip(inst.sources, function.arguments, strict=True)]
     numbers = [[int.from_bytes(row.tobytes(), "little") for row in rows] for rows in words]
     if name == "malloc":
         addresses = [state.memory.heap.allocate(size) for size in numbers[0]]
-        put_bytes(group, step.results[0], np.array(addresses, np.uint64).view(np.uint8).reshape(-1, 8))
+        put_bytes(group, inst.results[0], np.array(addresses, np.uint64).view(np.uint8).reshape(-1, 8))
         return
     if name == "free" and state.memory.is_checked:
         for index, address in enumerate(numbers[0]):
@@ -166,11 +166,11 @@ def run_system(state: WarpState, step: DecodedInstruction, group: LaneGroup, nam
             message, file, line, where, _ = args
             who = state.thread_name(int(group.warp_rows[warps[index]]), int(lanes[index]))
             place = f"{thread.text(file)}:{line}: {thread.text(where)}"
-            raise PtxError(step.line, f"{place}: {who}: assertion `{thread.text(message)}` failed")
+            raise PtxError(inst.line, f"{place}: {who}: assertion `{thread.text(message)}` failed")
         if name == "vprintf":
-            _print(state, step.line, thread, *args)
-    if step.results:
-        put_bytes(group, step.results[0], np.zeros((len(warps), 4), np.uint8))
+            _print(state, inst.line, thread, *args)
+    if inst.results:
+        put_bytes(group, inst.results[0], np.zeros((len(warps), 4), np.uint8))
 
 
 def _print(state: WarpState, line: int, thread: ThreadReader, form: int, arguments: int) -> None:

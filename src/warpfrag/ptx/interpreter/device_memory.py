@@ -136,8 +136,8 @@ class MemoryAccess(NamedTuple):
 class DeviceMemory:
     """The memory that the lanes of some blocks can access, and the counts of what they accessed."""
 
-    def __init__(self, parameters: bytes, steps: int) -> None:
-        """Start with parameters alone; bytes and wavefronts are counted for each of so many steps."""
+    def __init__(self, parameters: bytes, instructions: int) -> None:
+        """Start with parameters alone; bytes and wavefronts are counted for each of so many instructions."""
         self.allocations: list[Allocation] = []
         self.starts: list[int] = []
         self.parameters = np.frombuffer(parameters, np.uint8)
@@ -150,18 +150,20 @@ class DeviceMemory:
         self.read_bytes: dict[str, int] = defaultdict(int)
         self.written_bytes: dict[str, int] = defaultdict(int)
         self.wavefronts: dict[str, int] = defaultdict(int)
-        self.step_wavefronts = np.zeros(steps, np.int64)
-        self.step_conflicts = np.zeros(steps, np.int64)
-        self.step_read = np.zeros(steps, np.int64)  # bytes
-        self.step_written = np.zeros(steps, np.int64)
-        self.step = 0  # the index of the one that is running
+        self.inst_wavefronts = np.zeros(instructions, np.int64)
+        self.inst_conflicts = np.zeros(instructions, np.int64)
+        self.inst_read = np.zeros(instructions, np.int64)  # bytes
+        self.inst_written = np.zeros(instructions, np.int64)
+        self.inst = 0  # the index of the one that is running
         self.lock = Lock()  # held by atomics
         self.tags = StoreTags()
         self.is_checked = False  # bad accesses are collected
         self.noted: dict[tuple[int, str], BadAccess] = {}  # by line and kind
         self.observer: Observer | None = None  # where checks follow every access
         self.heap = Heap()
-        self.accesses: list[MemoryAccess] | None = None  # of the step that is running, where a debugger wants them
+        self.accesses: list[MemoryAccess] | None = (
+            None  # of the instruction that is running, where a debugger wants them
+        )
         self.resources: dict[int, Texture | Surface] = {}  # by handle
         self.are_linear: dict[int, bool] = {}  # textures of one axis by handle: in linear memory, or in an array
 
@@ -175,7 +177,7 @@ class DeviceMemory:
 
     def fork(self) -> DeviceMemory:
         """The same global memory, for other blocks: shared memory and counts are its own."""
-        other = DeviceMemory(b"", len(self.step_wavefronts))
+        other = DeviceMemory(b"", len(self.inst_wavefronts))
         other.parameters, other.allocations, other.starts = self.parameters, self.allocations, self.starts
         other.lock, other.tags.of_global = self.lock, self.tags.of_global
         other.resources, other.are_linear = self.resources, self.are_linear
@@ -204,10 +206,10 @@ class DeviceMemory:
         ):  # fmt: skip
             for space, count in more.items():
                 own[space] += count
-        self.step_wavefronts += other.step_wavefronts
-        self.step_conflicts += other.step_conflicts
-        self.step_read += other.step_read
-        self.step_written += other.step_written
+        self.inst_wavefronts += other.inst_wavefronts
+        self.inst_conflicts += other.inst_conflicts
+        self.inst_read += other.inst_read
+        self.inst_written += other.inst_written
 
     def start_blocks(self, blocks: int, shared: int, threads: int, local: int) -> None:
         """Fresh shared and local memory for some blocks."""
@@ -251,10 +253,10 @@ class DeviceMemory:
         return reached
 
     def count_bytes(self, space: str, size: int, *, writes: bool) -> None:
-        """Count bytes that the running step reads or writes."""
-        counted, by_step = (self.written_bytes, self.step_written) if writes else (self.read_bytes, self.step_read)
+        """Count bytes that the running instruction reads or writes."""
+        counted, by_inst = (self.written_bytes, self.inst_written) if writes else (self.read_bytes, self.inst_read)
         counted["shared" if space == "cluster" else space] += size
-        by_step[self.step] += size
+        by_inst[self.inst] += size
 
     def _note_accesses(
         self, reached: list[tuple[NDArray[Any], Bytes, NDArray[np.int64]]], size: int, owners: Owners, *, writes: bool
@@ -291,8 +293,8 @@ class DeviceMemory:
         slots = 1 if space == "global" else ALL_BANKS // unit
         count, conflicts = count_wavefronts(addresses, size, owners.requests, unit, slots)
         self.wavefronts[space] += count
-        self.step_wavefronts[self.step] += count
-        self.step_conflicts[self.step] += conflicts
+        self.inst_wavefronts[self.inst] += count
+        self.inst_conflicts[self.inst] += conflicts
 
     def reach_space(
         self, space: str, addresses: Addresses, size: int, owners: Owners, *, writes: bool
@@ -417,7 +419,7 @@ class DeviceMemory:
         for which, buffer, offsets in self.reach(space, addresses, size, owners, writes=True):
             if self.observer is not None:
                 self.observer.write(buffer, offsets, codes[which], owners.threads[which])
-            self.tags.store(self.step, buffer, offsets, codes[which], owners.threads[which], cause)
+            self.tags.store(self.inst, buffer, offsets, codes[which], owners.threads[which], cause)
             is_seen |= buffer is not self.local
         return is_seen
 

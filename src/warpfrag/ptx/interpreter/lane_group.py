@@ -1,4 +1,4 @@
-"""A lane group: lanes that are at one step of the program, with what they read, write and address.
+"""A lane group: lanes that are at one instruction of the program, with what they read, write and address.
 
 An instruction sees the state of the machine only through its group. Nothing is written in place: a result is a new
 array, so that copies cost nothing.

@@ -26,10 +26,10 @@ from warpfrag.ptx.semantics.floats import QUIET, choose_nan, is_nan
 B32, LANE_INDEX = TYPES["b32"], np.arange(LANES, dtype=np.uint32)
 
 
-def run_lane_op(state: WarpState, step: DecodedInstruction, action: actions.LaneOp, group: LaneGroup) -> None:
+def run_lane_op(state: WarpState, inst: DecodedInstruction, action: actions.LaneOp, group: LaneGroup) -> None:
     """Compute lane by lane, and write the results."""
     args: list[Codes | int] = []
-    for operand, kind in zip(step.sources, action.sources, strict=True):
+    for operand, kind in zip(inst.sources, action.sources, strict=True):
         if kind is not None:
             args.append(group.read(operand, kind))
         elif isinstance(operand, Immediate):
@@ -38,12 +38,12 @@ def run_lane_op(state: WarpState, step: DecodedInstruction, action: actions.Lane
     if action.nan_order and isinstance(values, np.ndarray):
         values, differs = choose_nan(values, [np.asarray(arg) for arg in args], action.nan_order)
         if differs is not None and (differs & group.mask).any():
-            state.tally.causes[state.memory.step] |= InexactCause.NAN_OPERANDS
-    write_results(step, group, values, action)
+            state.tally.causes[state.memory.inst] |= InexactCause.NAN_OPERANDS
+    write_results(inst, group, values, action)
 
 
 def write_results(
-    step: DecodedInstruction,
+    inst: DecodedInstruction,
     group: LaneGroup,
     values: Codes | tuple[Codes, ...],
     action: actions.LaneOp | actions.WarpCollective,
@@ -51,14 +51,14 @@ def write_results(
     """Write as many results as the instruction has operands for."""
     extends = isinstance(action, actions.LaneOp) and action.extends
     results = values if isinstance(values, tuple) else (values,)
-    for operand, codes, kind in zip(step.results, results, action.results, strict=False):
+    for operand, codes, kind in zip(inst.results, results, action.results, strict=False):
         group.write(operand, codes, kind if extends else None)
 
 
-def run_move(_state: WarpState, step: DecodedInstruction, action: actions.Move, group: LaneGroup) -> None:
+def run_move(_state: WarpState, inst: DecodedInstruction, action: actions.Move, group: LaneGroup) -> None:
     """mov: a copy, several registers packed into one, or one unpacked."""
     kind = action.type
-    target, source = step.results[0], step.sources[0]
+    target, source = inst.results[0], inst.sources[0]
     if isinstance(source, VectorOperand):
         bits = kind.bits // len(source.items)
         part = TYPES[f"b{bits}"]
@@ -76,12 +76,12 @@ def run_move(_state: WarpState, step: DecodedInstruction, action: actions.Move, 
 
 
 def run_warp_collective(
-    _state: WarpState, step: DecodedInstruction, action: actions.WarpCollective, group: LaneGroup
+    _state: WarpState, inst: DecodedInstruction, action: actions.WarpCollective, group: LaneGroup
 ) -> None:
     """Shuffles, votes, matches and reductions."""
-    args = [group.read(operand, kind) for operand, kind in zip(step.sources, action.sources, strict=True)]
+    args = [group.read(operand, kind) for operand, kind in zip(inst.sources, action.sources, strict=True)]
     if not (action.synced and action.by_members):
-        write_results(step, group, action.function(group.mask, *args), action)
+        write_results(inst, group, action.function(group.mask, *args), action)
         return
     members = args[-1]
     named = ((members >> LANE_INDEX) & np.uint32(1)) != 0
@@ -89,69 +89,71 @@ def run_warp_collective(
     while left.any():  # lanes that name the same members are one set; there may be several in a warp
         first = np.take_along_axis(members, left.argmax(axis=1)[:, None], axis=1)
         chosen = left & (members == first)
-        write_results(step, group.part(chosen), action.function(chosen & named, *args), action)
+        write_results(inst, group.part(chosen), action.function(chosen & named, *args), action)
         left = left & ~chosen
 
 
-def run_trap(state: WarpState, step: DecodedInstruction, _action: actions.Trap, group: LaneGroup) -> None:
+def run_trap(state: WarpState, inst: DecodedInstruction, _action: actions.Trap, group: LaneGroup) -> None:
     """trap and brkpt: the launch ends with an error."""
     warps, lanes = np.nonzero(group.mask)
     who = state.thread_name(int(group.warp_rows[warps[0]]), int(lanes[0]))
     hint = "; grid.sync() needs launch(..., cooperative=True)" if lacks_grid_workspace(state) else ""
-    raise PtxError(step.line, f"{step.name} by {who}: the kernel ended the launch itself{hint}")
+    raise PtxError(inst.line, f"{inst.name} by {who}: the kernel ended the launch itself{hint}")
 
 
 def lacks_grid_workspace(state: WarpState) -> bool:
     """Whether the kernel asks for the workspace that only a cooperative launch has."""
-    asked = {source.name for step in state.program.steps for source in step.sources if type(source) is SpecialRegister}
+    asked = {
+        source.name for inst in state.program.instructions for source in inst.sources if type(source) is SpecialRegister
+    }
     return not state.launch.is_cooperative and bool(asked & set(GRID_REGISTERS))
 
 
 def as_tuple(values: Codes | tuple[Codes, ...]) -> tuple[Codes, ...]:
-    """The results of a step, where it has one too."""
+    """The results of an instruction, where it has one too."""
     return values if isinstance(values, tuple) else (values,)
 
 
 U32, B64, PRED = TYPES["u32"], TYPES["b64"], TYPES["pred"]
 
 
-def run_load(state: WarpState, step: DecodedInstruction, action: actions.MemoryLoad, group: LaneGroup) -> None:
+def run_load(state: WarpState, inst: DecodedInstruction, action: actions.MemoryLoad, group: LaneGroup) -> None:
     """ld: each lane reads one or more elements, extended to the width of its registers."""
-    kind, addresses = action.type, group.addresses(step.sources[0])
+    kind, addresses = action.type, group.addresses(inst.sources[0])
     codes = state.memory.load(action.space, addresses, kind.dtype, action.count, group.owners)
-    for index, item in enumerate(items_of(step.results[0])):
+    for index, item in enumerate(items_of(inst.results[0])):
         group.write(item, group.scatter(codes[:, index]), kind)
     if action.polls:
         state.end_wait(group.active_rows, across_blocks=action.space != "shared")
 
 
-def run_store(state: WarpState, step: DecodedInstruction, action: actions.MemoryStore, group: LaneGroup) -> None:
+def run_store(state: WarpState, inst: DecodedInstruction, action: actions.MemoryStore, group: LaneGroup) -> None:
     """st: each lane writes one or more elements."""
-    items = items_of(step.sources[1])
+    items = items_of(inst.sources[1])
     codes = np.stack([group.values(item, action.type) for item in items], axis=1)
-    state.progress += state.memory.store(action.space, group.addresses(step.sources[0]), codes, group.owners)
+    state.progress += state.memory.store(action.space, group.addresses(inst.sources[0]), codes, group.owners)
 
 
-def run_atomic(state: WarpState, step: DecodedInstruction, action: actions.Atomic, group: LaneGroup) -> None:
+def run_atomic(state: WarpState, inst: DecodedInstruction, action: actions.Atomic, group: LaneGroup) -> None:
     """atom and red: lane after lane, in the order of warps and lanes."""
     kind = action.type
-    addresses, owners = group.addresses(step.sources[0]), group.owners
+    addresses, owners = group.addresses(inst.sources[0]), group.owners
     operands = [
         np.stack([group.values(item, kind) for item in items_of(operand)], axis=1)
-        for operand in step.sources[1 : 3 if action.name == "cas" else 2]
+        for operand in inst.sources[1 : 3 if action.name == "cas" else 2]
     ]
     with state.memory.lock:
         old = exchange(state, action, addresses, owners, operands)
     state.progress += 1
     if action.returns:
-        for number, item in enumerate(items_of(step.results[0])):
+        for number, item in enumerate(items_of(inst.results[0])):
             group.write(item, group.scatter(old[:, number]), kind)
         state.end_wait(group.active_rows, across_blocks=action.space != "shared")
 
 
-def run_allocate(state: WarpState, step: DecodedInstruction, _action: actions.Allocate, group: LaneGroup) -> None:
+def run_allocate(state: WarpState, inst: DecodedInstruction, _action: actions.Allocate, group: LaneGroup) -> None:
     """alloca: the place of a part of the stack, and how much of it is taken now."""
-    size, align, used, start = (group.read(source, B64) for source in step.sources)
+    size, align, used, start = (group.read(source, B64) for source in inst.sources)
     offset = (used + align - np.uint64(1)) // align * align
     capacity = np.uint64(state.program.local_bytes) - start
     wrong = (offset > capacity) | (size > capacity - offset)
@@ -160,8 +162,8 @@ def run_allocate(state: WarpState, step: DecodedInstruction, _action: actions.Al
         asked, taken = int(size[group.mask][index]), int(used[group.mask][index])
         have = int(capacity[group.mask][index])
         raise Fault(index, f"{asked} bytes do not fit on the stack: {taken} of {have} are in use")
-    group.write(step.results[0], start + offset)
-    group.write(step.results[1], offset + size)
+    group.write(inst.results[0], start + offset)
+    group.write(inst.results[1], offset + size)
 
 
 def exchange(
@@ -197,15 +199,15 @@ def note_nan_sums(state: WarpState, cells: Codes, index: Codes, operands: Codes)
     """Note f64 sums by a loop around cas that meet different NaNs: their operand order is not known."""
     nan = is_nan(operands, "f64")
     if nan.any() and (nan & is_nan(cells[index], "f64") & ((operands | QUIET) != (cells[index] | QUIET))).any():
-        state.tally.causes[state.memory.step] |= InexactCause.NAN_OPERANDS
+        state.tally.causes[state.memory.inst] |= InexactCause.NAN_OPERANDS
 
 
-def run_async_copy(state: WarpState, step: DecodedInstruction, _action: actions.AsyncCopy, group: LaneGroup) -> None:
+def run_async_copy(state: WarpState, inst: DecodedInstruction, _action: actions.AsyncCopy, group: LaneGroup) -> None:
     """cp.async: copied when it is issued; zeros follow the bytes of the source."""
-    target, source, size_operand, *rest = step.sources
+    target, source, size_operand, *rest = inst.sources
     size = size_operand.code(None) if isinstance(size_operand, Immediate) else 0
     if size not in {4, 8, 16}:
-        raise PtxError(step.line, f"expected 4, 8 or 16 bytes for {step.name}, got {step.text}")
+        raise PtxError(inst.line, f"expected 4, 8 or 16 bytes for {inst.name}, got {inst.text}")
     src_bytes = np.full((group.warps, LANES), size, np.uint32)
     if rest and isinstance(rest[0], Register) and rest[0].bits == 1:  # ignore-src
         src_bytes = np.where(group.read(rest[0], PRED), np.uint32(0), src_bytes)

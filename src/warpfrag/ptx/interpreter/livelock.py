@@ -28,14 +28,16 @@ class LivelockDetector:
         self.state = state
         x, y, z = state.launch.grid
         self.is_judged = len(state.blocks) == x * y * z and bool(state.program.polling)
-        self.polled = np.full(state.waiting.shape, NOWHERE, np.int64)  # the block of steps where a lane read last
+        self.polled = np.full(
+            state.waiting.shape, NOWHERE, np.int64
+        )  # the block of instructions where a lane read last
         self.level = 0  # the quanta of time slices that all lanes had at the last look
         self.progress, self.looks = 0, 0  # since the last change of memory
         self.seen = b""  # the state at an earlier look: the last whose number was a power of two
         self.slices = state.slices.copy()  # that lanes had had at that look
 
     def note(self, start: int, group: LaneGroup) -> None:
-        """Lanes run a block of steps that reads memory which others may change."""
+        """Lanes run a block of instructions that reads memory which others may change."""
         if self.is_judged:
             group.put(self.polled, start)
 
@@ -67,14 +69,14 @@ class LivelockDetector:
         for start in np.unique(self.polled[reading]).tolist():
             lanes = reading & (self.polled == start)
             warp, lane = (int(index) for index in np.argwhere(lanes)[0])
-            steps = state.program.steps[start : state.program.ends[start]]
-            step = next(step for step in steps if polls(step.action))
+            instructions = state.program.instructions[start : state.program.ends[start]]
+            inst = next(inst for inst in instructions if polls(inst.action))
             count = int(lanes.sum())
             others = f" and {count - 1} more" if count > 1 else ""
             texts.append(
-                f"{step.name} at line {step.line} of {state.thread_name(warp, lane)}{others} reads the same again"
+                f"{inst.name} at line {inst.line} of {state.thread_name(warp, lane)}{others} reads the same again"
             )
-            lines.append(step.line)
+            lines.append(inst.line)
         if not texts:
             return None
         alive = state.alive.reshape(len(state.blocks), -1)

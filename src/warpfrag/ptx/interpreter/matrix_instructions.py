@@ -42,9 +42,9 @@ from warpfrag.tensorcore.matrices import multiply_matrices
 U32, B32, B64, PRED = TYPES["u32"], TYPES["b32"], TYPES["b64"], TYPES["pred"]
 
 
-def matrix_name(step: DecodedInstruction) -> str:
-    """The name of the matrix instruction of a step, as `execute` takes it."""
-    return step.action.name if isinstance(step.action, MatrixOp) else step.name
+def matrix_name(inst: DecodedInstruction) -> str:
+    """The name of the matrix instruction of an instruction, as `execute` takes it."""
+    return inst.action.name if isinstance(inst.action, MatrixOp) else inst.name
 
 
 @lru_cache(256)
@@ -59,15 +59,15 @@ def architecture_of(form: Form, arch: str) -> str:
     return target.arch
 
 
-def run_matrix(state: WarpState, step: DecodedInstruction, action: MatrixOp, group: LaneGroup) -> None:
+def run_matrix(state: WarpState, inst: DecodedInstruction, action: MatrixOp, group: LaneGroup) -> None:
     """Run a matrix instruction for the warps whose lanes are all here."""
     form = action.form
     architecture_of(form, state.launch.arch)
     warps = group.mask.any(axis=1)
     here = LaneGroup(state, group.warp_rows[warps], group.mask[warps])
     if not here.is_whole:
-        raise PtxError(step.line, f"{step.name} needs all 32 lanes of a warp, but some have left or are predicated off")
-    RUNNERS[form.op](state, step, action, here)
+        raise PtxError(inst.line, f"{inst.name} needs all 32 lanes of a warp, but some have left or are predicated off")
+    RUNNERS[form.op](state, inst, action, here)
 
 
 def words_of(group: LaneGroup, operand: PtxOperand) -> NDArray[np.uint32]:
@@ -96,21 +96,21 @@ def put_words(group: LaneGroup, operand: PtxOperand, words: NDArray[Any]) -> Non
             at += 1
 
 
-def _multiply(state: WarpState, step: DecodedInstruction, action: MatrixOp, group: LaneGroup) -> None:
+def _multiply(state: WarpState, inst: DecodedInstruction, action: MatrixOp, group: LaneGroup) -> None:
     """mma and wmma.mma."""
-    a, b, c, *rest = step.sources
+    a, b, c, *rest = inst.sources
     form = action.form
-    options = _sparsity_options(step, group, form, rest)
+    options = _sparsity_options(inst, group, form, rest)
     if form.block_scale:
         scale_a, ids_a, scale_b, ids_b = rest
         options["scale_a"], options["scale_b"] = group.read(scale_a, U32), group.read(scale_b, U32)
-        pairs = [[_immediate(step, item) for item in items_of(ids)] for ids in (ids_a, ids_b)]
+        pairs = [[_immediate(inst, item) for item in items_of(ids)] for ids in (ids_a, ids_b)]
         options["byte_id"], options["thread_id"] = zip(*pairs, strict=True)
-    d = step.results[0]
+    d = inst.results[0]
     words = [words_of(group, operand) for operand in (a, b, c)]
     for number, part in enumerate(action.parts or (range(len(items_of(d))),)):
         for role in action.reread if number else "":
-            words["abc".index(role)] = words_of(group, step.sources["abc".index(role)])
+            words["abc".index(role)] = words_of(group, inst.sources["abc".index(role)])
         if form.is_wmma and _fragment_operands(state, form)["d"].unknown:
             result = _multiply_fragments(state, form, words)
         else:
@@ -127,41 +127,41 @@ def _multiply_fragments(state: WarpState, form: Form, words: list[NDArray[np.uin
 
 
 def _sparsity_options(
-    step: DecodedInstruction, group: LaneGroup, form: Form, operands: list[PtxOperand]
+    inst: DecodedInstruction, group: LaneGroup, form: Form, operands: list[PtxOperand]
 ) -> dict[str, Any]:
     """The options of `execute` that a sparse A needs, from the front of the operands after A, B and C."""
     if not form.operation.sparsity:
         return {}
-    return {"metadata": group.read(operands.pop(0), U32), "selector": _immediate(step, operands.pop(0))}
+    return {"metadata": group.read(operands.pop(0), U32), "selector": _immediate(inst, operands.pop(0))}
 
 
-def multiply_many(state: WarpState, steps: list[DecodedInstruction], group: LaneGroup) -> None:
+def multiply_many(state: WarpState, instructions: list[DecodedInstruction], group: LaneGroup) -> None:
     """Run several mma of whole warps that are independent of each other as one of as many times more warps."""
-    action = steps[0].action
+    action = instructions[0].action
     if not isinstance(action, MatrixOp):
         return
     name = action.name
     architecture_of(action.form, state.launch.arch)
-    words = [np.concatenate([words_of(group, step.sources[place]) for step in steps]) for place in range(3)]
+    words = [np.concatenate([words_of(group, inst.sources[place]) for inst in instructions]) for place in range(3)]
     result = execute(name, *words, arch=state.launch.arch)
-    for number, step in enumerate(steps):
-        put_words(group, step.results[0], result[number * group.warps : (number + 1) * group.warps])
+    for number, inst in enumerate(instructions):
+        put_words(group, inst.results[0], result[number * group.warps : (number + 1) * group.warps])
 
 
-def _multiply_warpgroups(state: WarpState, step: DecodedInstruction, action: MatrixOp, group: LaneGroup) -> None:
+def _multiply_warpgroups(state: WarpState, inst: DecodedInstruction, action: MatrixOp, group: LaneGroup) -> None:
     """wgmma: complete when it is issued, one warpgroup after the other; D is C too."""
-    a, b, *rest = step.sources
+    a, b, *rest = inst.sources
     form = action.form
-    options = _sparsity_options(step, group, form, rest)
+    options = _sparsity_options(inst, group, form, rest)
     metadata = options.pop("metadata", None)
     scale_d = group.read(rest.pop(0), PRED)
-    numbers = [_immediate(step, operand) for operand in rest]
+    numbers = [_immediate(inst, operand) for operand in rest]
     if len(numbers) >= 2:  # 1 or -1
         options["negate"] = tuple(number != 1 for number in numbers[:2])
     if len(numbers) > 2:
         trans = [bool(number) for number in numbers[2:]]
         options["trans"] = (trans[0], trans[1]) if len(trans) == 2 else (False, trans[0])  # A in registers: B's alone
-    c_words = words_of(group, step.results[0])
+    c_words = words_of(group, inst.results[0])
     result = np.empty_like(c_words)
     in_registers = isinstance(a, VectorOperand)
     a_values = words_of(group, a) if in_registers else group.read(a, B64)[:, 0]  # words, or a descriptor per warp
@@ -186,7 +186,7 @@ def _multiply_warpgroups(state: WarpState, step: DecodedInstruction, action: Mat
             **options,
         )
         if joined is not None:
-            put_words(group, step.results[0], joined.reshape(c_words.shape))
+            put_words(group, inst.results[0], joined.reshape(c_words.shape))
             return
     for first in range(0, group.warps, 4):
         four = slice(first, first + 4)
@@ -204,7 +204,7 @@ def _multiply_warpgroups(state: WarpState, step: DecodedInstruction, action: Mat
             arch=state.launch.arch,
             **options,
         )
-    put_words(group, step.results[0], result)
+    put_words(group, inst.results[0], result)
 
 
 def _tell_reads(
@@ -226,22 +226,22 @@ def _tell_reads(
         memory.observer.product_read(start + inside[inside + size <= memory.shared_stride], size, warp)
 
 
-def _immediate(step: DecodedInstruction, operand: PtxOperand) -> int:
+def _immediate(inst: DecodedInstruction, operand: PtxOperand) -> int:
     """The value of an operand that has to be a constant."""
     if not isinstance(operand, Immediate):
-        raise PtxError(step.line, f"expected a constant in {step.text}")
+        raise PtxError(inst.line, f"expected a constant in {inst.text}")
     return operand.code(None)
 
 
-def _places(state: WarpState, step: DecodedInstruction, group: LaneGroup, form: Form, *, writes: bool) -> Codes:
+def _places(state: WarpState, inst: DecodedInstruction, group: LaneGroup, form: Form, *, writes: bool) -> Codes:
     """The offsets of the rows of ldmatrix and stmatrix in the shared memory of all blocks, [warps, 32]."""
     rows = addresses_of(form)
     lanes = rows.lanes if rows is not None else LANES
-    addresses = group.addresses(step.sources[0]).reshape(group.warps, LANES)
+    addresses = group.addresses(inst.sources[0]).reshape(group.warps, LANES)
     mask = np.zeros((group.warps, LANES), np.bool_)
     mask[:, :lanes] = True
     needed = group.part(mask)
-    space = step.attributes.space
+    space = inst.attributes.space
     flat = addresses[mask]
     places = np.zeros(len(flat), np.int64)
     try:
@@ -259,17 +259,17 @@ def _places(state: WarpState, step: DecodedInstruction, group: LaneGroup, form: 
     return needed.scatter(places)
 
 
-def _load_matrices(state: WarpState, step: DecodedInstruction, action: MatrixOp, group: LaneGroup) -> None:
+def _load_matrices(state: WarpState, inst: DecodedInstruction, action: MatrixOp, group: LaneGroup) -> None:
     form = action.form
-    places = _places(state, step, group, form, writes=False)
-    put_words(group, step.results[0], matrix_moves.load(form, places, state.memory.shared))
+    places = _places(state, inst, group, form, writes=False)
+    put_words(group, inst.results[0], matrix_moves.load(form, places, state.memory.shared))
 
 
-def _store_matrices(state: WarpState, step: DecodedInstruction, action: MatrixOp, group: LaneGroup) -> None:
+def _store_matrices(state: WarpState, inst: DecodedInstruction, action: MatrixOp, group: LaneGroup) -> None:
     """stmatrix: a store of 16 bytes by every lane that gives an address, eight of them at once."""
     form = action.form
-    places = _places(state, step, group, form, writes=True)
-    lines = matrix_moves.lines_by_lane(form, words_of(group, step.sources[1]))
+    places = _places(state, inst, group, form, writes=True)
+    lines = matrix_moves.lines_by_lane(form, words_of(group, inst.sources[1]))
     lanes = lines.shape[-2]
     threads = group.of(state.lane_number)[:, :lanes].reshape(-1)
     codes = np.ascontiguousarray(lines.reshape(-1, matrix_moves.LINE)).view(np.uint32)
@@ -277,7 +277,7 @@ def _store_matrices(state: WarpState, step: DecodedInstruction, action: MatrixOp
     if memory.observer is not None:
         memory.observer.write(memory.shared, places[:, :lanes].reshape(-1), codes, threads)
     memory.tags.store(
-        memory.step, memory.shared, places[:, :lanes].reshape(-1), codes, threads, InexactCause.STMATRIX_ROWS
+        memory.inst, memory.shared, places[:, :lanes].reshape(-1), codes, threads, InexactCause.STMATRIX_ROWS
     )
     state.progress += 1
 
@@ -294,7 +294,7 @@ def _fragment_operand(state: WarpState, form: Form) -> OperandSpec:
 
 
 def _elements(
-    step: DecodedInstruction, group: LaneGroup, form: Form, operand: OperandSpec, stride: PtxOperand | None
+    inst: DecodedInstruction, group: LaneGroup, form: Form, operand: OperandSpec, stride: PtxOperand | None
 ) -> tuple[Codes, Codes]:
     """The address of every element of a tile and its first bit there, [warps, rows, cols]."""
     height, width = operand.layout.shape
@@ -304,7 +304,7 @@ def _elements(
     r, c = np.meshgrid(np.arange(height), np.arange(width), indexing="ij")
     major, minor = (r, c) if order == "row" else (c, r)
     index = major[None] * pitch[:, None, None] + minor[None]
-    base = group.addresses(step.sources[0]).reshape(group.warps, LANES)[:, 0].astype(np.uint64)
+    base = group.addresses(inst.sources[0]).reshape(group.warps, LANES)[:, 0].astype(np.uint64)
     bits = (index * operand.container).astype(np.uint64)
     return base[:, None, None] + (bits >> np.uint64(3)), (bits & np.uint64(7)).astype(np.uint8)
 
@@ -316,41 +316,41 @@ def _owners(group: LaneGroup, count: int) -> Owners:
     return Owners(firsts[0], firsts[1], None)
 
 
-def _load_fragment(state: WarpState, step: DecodedInstruction, action: MatrixOp, group: LaneGroup) -> None:
+def _load_fragment(state: WarpState, inst: DecodedInstruction, action: MatrixOp, group: LaneGroup) -> None:
     form = action.form
     operand = _fragment_operand(state, form)
-    stride = step.sources[1] if len(step.sources) > 1 else None
-    places, first_bits = _elements(step, group, form, operand, stride)
+    stride = inst.sources[1] if len(inst.sources) > 1 else None
+    places, first_bits = _elements(inst, group, form, operand, stride)
     owners = _owners(group, places[0].size)
     dtype = np.dtype(f"u{max(8, operand.container) // 8}")
     try:
-        codes = state.memory.load(step.attributes.space, places.reshape(-1), dtype, 1, owners)
+        codes = state.memory.load(inst.attributes.space, places.reshape(-1), dtype, 1, owners)
     except Fault as fault:
         raise fault.of(fault.index // places[0].size * LANES) from None
     codes = codes.reshape(places.shape)
     if operand.container < 8:
         codes = codes >> first_bits & np.uint8((1 << operand.container) - 1)
-    put_words(group, step.results[0], fragment.pack(operand, codes))
+    put_words(group, inst.results[0], fragment.pack(operand, codes))
 
 
-def _store_fragment(state: WarpState, step: DecodedInstruction, action: MatrixOp, group: LaneGroup) -> None:
+def _store_fragment(state: WarpState, inst: DecodedInstruction, action: MatrixOp, group: LaneGroup) -> None:
     form = action.form
     operand = _fragment_operand(state, form)
-    stride = step.sources[2] if len(step.sources) > 2 else None
-    places, _ = _elements(step, group, form, operand, stride)
-    codes = fragment.unpack(operand, words_of(group, step.sources[1]))
+    stride = inst.sources[2] if len(inst.sources) > 2 else None
+    places, _ = _elements(inst, group, form, operand, stride)
+    codes = fragment.unpack(operand, words_of(group, inst.sources[1]))
     owners = _owners(group, places[0].size)
     flat = codes.reshape(-1, 1).astype(f"u{operand.container // 8}")
     try:
         cause = InexactCause.OVERLAPPING_STORES
-        state.memory.store(step.attributes.space, places.reshape(-1), flat, owners, cause)
+        state.memory.store(inst.attributes.space, places.reshape(-1), flat, owners, cause)
     except Fault as fault:
         raise fault.of(fault.index // places[0].size * LANES) from None
     state.progress += 1
 
 
-def _transpose(_state: WarpState, step: DecodedInstruction, action: MatrixOp, group: LaneGroup) -> None:
-    put_words(group, step.results[0], matrix_moves.move(action.form, words_of(group, step.sources[0])))
+def _transpose(_state: WarpState, inst: DecodedInstruction, action: MatrixOp, group: LaneGroup) -> None:
+    put_words(group, inst.results[0], matrix_moves.move(action.form, words_of(group, inst.sources[0])))
 
 
 MatrixRunner = Callable[["WarpState", "DecodedInstruction", "MatrixOp", LaneGroup], None]

@@ -86,31 +86,31 @@ class Mbarriers:
         self.awaited = np.full(state.waiting.shape, NOT_ASLEEP, np.int64)  # the mbarrier that a lane sleeps for
         self.expired = np.zeros_like(state.waiting)
         self.polled = np.full(state.waiting.shape, -1, np.int64)  # the progress when a test last failed, by lane
-        self.polled_at = np.full(state.waiting.shape, -1, np.int64)  # and its step
+        self.polled_at = np.full(state.waiting.shape, -1, np.int64)  # and its instruction
         self.expiries = 0  # since the last progress
         self.last_progress = 0
         self.seen = b""  # a state at an earlier expiry: the last whose number was a power of two
 
-    def run(self, step: DecodedInstruction, action: MemoryBarrier, group: LaneGroup) -> None:
+    def run(self, inst: DecodedInstruction, action: MemoryBarrier, group: LaneGroup) -> None:
         """Run an mbarrier instruction that does not suspend, lane after lane."""
         state = self.state
         if action.name == "pending_count":
-            tokens = group.read(step.sources[0], B64)
-            group.write(step.results[0], (tokens & np.uint64(COUNT)).astype(np.uint32))
+            tokens = group.read(inst.sources[0], B64)
+            group.write(inst.results[0], (tokens & np.uint64(COUNT)).astype(np.uint32))
             return
-        cells = self.reach(step, action, group)
-        numbers = number_of(group, step.sources[1:], action)
+        cells = self.reach(inst, action, group)
+        numbers = number_of(group, inst.sources[1:], action)
         observer = state.memory.observer
         if observer is not None:
             by_name = {"init": observer.mbarrier_initialised, "inval": observer.mbarrier_invalidated}
             tell = by_name.get(action.name, observer.mbarrier_arrived)
             for cell, thread in zip(cells.tolist(), group.owners.threads.tolist(), strict=True):
                 tell(cell, thread)
-        is_wanted = bool(step.results) and not isinstance(step.results[0], Discard)
-        results = self.change_all(cells, action, numbers, step.line)
+        is_wanted = bool(inst.results) and not isinstance(inst.results[0], Discard)
+        results = self.change_all(cells, action, numbers, inst.line)
         state.progress += 1
         if is_wanted:
-            group.write(step.results[0], group.scatter(results))
+            group.write(inst.results[0], group.scatter(results))
 
     def change_all(
         self, cells: NDArray[np.int64], action: MemoryBarrier, numbers: Codes, line: int
@@ -119,9 +119,9 @@ class Mbarriers:
         pairs = enumerate(zip(cells.tolist(), numbers.tolist(), strict=True))
         return np.array([self.change(cell, action, number, lane, line) for lane, (cell, number) in pairs], np.uint64)
 
-    def reach(self, step: DecodedInstruction, action: MemoryBarrier, group: LaneGroup) -> NDArray[np.int64]:
+    def reach(self, inst: DecodedInstruction, action: MemoryBarrier, group: LaneGroup) -> NDArray[np.int64]:
         """The places of the mbarriers that lanes name; a Fault where none was initialised."""
-        addresses = group.addresses(step.sources[0])
+        addresses = group.addresses(inst.sources[0])
         cells = self.cells_at(action.space, addresses, group.owners)
         if action.name not in {"init", "inval"}:
             for lane in np.sort(np.unique(cells, return_index=True)[1]).tolist():
@@ -213,17 +213,17 @@ class Mbarriers:
 
     # --- waiting
 
-    def wait(self, at: int, step: DecodedInstruction, action: MemoryBarrier, group: LaneGroup) -> bool:
-        """Wait for phases to end: False where lanes sleep; those that need not have gone on to the next step."""
+    def wait(self, at: int, inst: DecodedInstruction, action: MemoryBarrier, group: LaneGroup) -> bool:
+        """Wait for phases to end: False where lanes sleep; those that need not have gone on to the next instruction."""
         state = self.state
-        cells, done = self.ended_phases(step, action, group)
+        cells, done = self.ended_phases(inst, action, group)
         self._tell_waited(cells, done, group)
         answered = done | group.pick(self.expired)
         if action.name == "test_wait":
             answered |= ~self._polls(at, group)
         ready = group if answered.all() else group.part(group.scatter(answered))
         if ready.mask.any():
-            ready.write(step.results[0], group.scatter(done))
+            ready.write(inst.results[0], group.scatter(done))
             ready.put(self.expired, values=False)
             state.end_wait(ready.active_rows, across_blocks=False)
         if ready is group:
@@ -236,14 +236,14 @@ class Mbarriers:
         return False
 
     def ended_phases(
-        self, step: DecodedInstruction, action: MemoryBarrier, group: LaneGroup
+        self, inst: DecodedInstruction, action: MemoryBarrier, group: LaneGroup
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """The mbarriers that lanes wait for, and whether the phases that they name are over."""
-        cells = self.reach(step, action, group)
-        return cells, self.is_over(cells, action, number_of(group, step.sources[1:], action))
+        cells = self.reach(inst, action, group)
+        return cells, self.is_over(cells, action, number_of(group, inst.sources[1:], action))
 
     def _polls(self, at: int, group: LaneGroup) -> NDArray[np.bool_]:
-        """Whether lanes have tested at this step before, and nothing was stored since; notes that they test now."""
+        """Whether lanes have tested at this instruction before, and nothing was stored since; notes that they test now."""
         polls = (group.of(self.polled) == self.state.progress) & (group.of(self.polled_at) == at)
         group.put(self.polled, self.state.progress)
         group.put(self.polled_at, at)
@@ -295,16 +295,16 @@ class Mbarriers:
         for cell in np.unique(self.awaited[self.awaited != NOT_ASLEEP]).tolist():
             lanes = self.awaited == cell
             warp, lane = (int(index) for index in np.argwhere(lanes)[0])
-            step = self.state.program.steps[int(self.state.pc[warp, lane])]
+            inst = self.state.program.instructions[int(self.state.pc[warp, lane])]
             count = int(lanes.sum())
             others = f" and {count - 1} more" if count > 1 else ""
             born = f", initialised at line {self.live[cell]}" if cell in self.live else ""
             state = MbarrierState.of(int(self.words[cell])).described
             texts.append(
-                f"{step.name} at line {step.line} of {self.state.thread_name(warp, lane)}{others} waits for the "
+                f"{inst.name} at line {inst.line} of {self.state.thread_name(warp, lane)}{others} waits for the "
                 f"mbarrier at {self.place_name(cell)}{born}: its {state}"
             )
-            lines.append(step.line)
+            lines.append(inst.line)
         return (lines[0], f"deadlock: {'; '.join(texts)}") if texts else None
 
 

@@ -27,7 +27,7 @@ Numbers = NDArray[np.int64]
 class TensorAccess(NamedTuple):
     """An access of tensor memory: who issued it, and which part of which block's memory it reads or writes."""
 
-    step: DecodedInstruction
+    inst: DecodedInstruction
     thread: int  # of the batch; the first lane of a warp where a warp issued it
     operand: str  # d, a, metadata, scale_a, scale_b; registers of ld and st; cells of cp and shift
     block: int
@@ -115,26 +115,26 @@ class Observer:
         """Threads have seen that the phases which they wait for are over."""
 
 
-class StepObserver(Observer):
-    """A check: it is told of steps too, before and after they run, and when all lanes have exited."""
+class InstructionObserver(Observer):
+    """A check: it is told of instructions too, before and after they run, and when all lanes have exited."""
 
-    def guarded(self, step: DecodedInstruction, group: LaneGroup) -> None:
-        """Lanes have reached a step with a guard, whether it holds or not."""
+    def guarded(self, inst: DecodedInstruction, group: LaneGroup) -> None:
+        """Lanes have reached an instruction with a guard, whether it holds or not."""
 
-    def before(self, step: DecodedInstruction, group: LaneGroup) -> None:
-        """Lanes are about to run a step."""
+    def before(self, inst: DecodedInstruction, group: LaneGroup) -> None:
+        """Lanes are about to run an instruction."""
 
-    def after(self, step: DecodedInstruction, group: LaneGroup) -> None:
-        """Lanes have run a step."""
+    def after(self, inst: DecodedInstruction, group: LaneGroup) -> None:
+        """Lanes have run an instruction."""
 
     def finish(self) -> None:
         """Every lane has exited."""
 
 
-class ObserverGroup(StepObserver):
+class ObserverGroup(InstructionObserver):
     """Passes everything on to each of some checks."""
 
-    def __init__(self, observers: list[StepObserver]) -> None:
+    def __init__(self, observers: list[InstructionObserver]) -> None:
         """Keep the checks in the order in which they are told."""
         self.observers = observers
 
@@ -149,5 +149,5 @@ def _pass_on(name: str) -> Callable[..., None]:
     return method
 
 
-for _name in (name for name in {**vars(Observer), **vars(StepObserver)} if not name.startswith("_")):
+for _name in (name for name in {**vars(Observer), **vars(InstructionObserver)} if not name.startswith("_")):
     setattr(ObserverGroup, _name, _pass_on(_name))

@@ -90,7 +90,7 @@ def special(source: WarpState, name: str, line: int) -> NDArray[Any]:
     if name in numbers or name.startswith("%envreg"):
         return source.full(numbers.get(name, 0))
     if name in TIMERS:
-        ticks = source.executed_steps
+        ticks = source.executed_instructions
         value = ticks >> 32 if name.endswith("_hi") else ticks & 0xFFFFFFFF if TIMERS[name] == 32 else ticks
         return np.full((source.warps, LANES), value, np.uint64)
     raise PtxError(

@@ -55,7 +55,7 @@ def next_interval(writers: Tags, rows: NDArray[np.bool_], *, across_blocks: bool
 class StoreTags:
     """The tags of the memory of a launch, and the warps that store now.
 
-    `writers` has the tag of every warp of the batch, `causes` a byte for each step. Tags of global memory are shared by
+    `writers` has the tag of every warp of the batch, `causes` a byte for each instruction. Tags of global memory are shared by
     all parts of a launch; those of shared memory stay from batch to batch, for a tag of another block means nothing.
     """
 
@@ -90,7 +90,7 @@ class StoreTags:
 
     def store(
         self,
-        step: int,
+        inst: int,
         buffer: Bytes,
         offsets: NDArray[np.int64],
         codes: NDArray[Any],
@@ -110,14 +110,14 @@ class StoreTags:
         mine = self.writers[rows][:, None]
         access = TaggedStore(tags, buffer, offsets, codes, threads, mine, is_shared=is_shared)
         if access.claim():
-            self.causes[step] |= cause if access.put() else 0
+            self.causes[inst] |= cause if access.put() else 0
             return
         # warp after warp; in shared memory those of different blocks do not meet
         turns = self.writers[rows] & np.uint64(WARP_FIELD) if is_shared else rows
         for turn in np.unique(turns):
             part = access.part(turns == turn)
-            self.causes[step] |= InexactCause.OVERLAPPING_STORES if part.replace_tags() else 0
-            self.causes[step] |= cause if part.put() else 0
+            self.causes[inst] |= InexactCause.OVERLAPPING_STORES if part.replace_tags() else 0
+            self.causes[inst] |= cause if part.put() else 0
 
 
 class TaggedStore:

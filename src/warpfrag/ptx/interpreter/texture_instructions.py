@@ -24,10 +24,10 @@ MAX_COORDINATES = 4
 
 
 def _resources(
-    state: WarpState, step: DecodedInstruction, group: LaneGroup, kind: type[Texture | Surface]
+    state: WarpState, inst: DecodedInstruction, group: LaneGroup, kind: type[Texture | Surface]
 ) -> Iterator[tuple[NDArray[np.int64], Any]]:
     """The textures or surfaces that lanes name, each with the numbers of its lanes."""
-    handles = group.addresses(step.sources[0])
+    handles = group.addresses(inst.sources[0])
     for handle in np.unique(handles):
         which = np.nonzero(handles == handle)[0]
         resource = state.memory.resources.get(int(handle))
@@ -38,12 +38,12 @@ def _resources(
         yield which, resource
 
 
-def _coordinates(step: DecodedInstruction, group: LaneGroup, geometry: Geometry) -> tuple[Codes, list[Codes]]:
+def _coordinates(inst: DecodedInstruction, group: LaneGroup, geometry: Geometry) -> tuple[Codes, list[Codes]]:
     """The layers and the coordinates of lanes, as codes: x, y, z. What pads a vector is left out."""
-    items = list(items_of(step.sources[1])) if len(step.sources) > 1 else []
+    items = list(items_of(inst.sources[1])) if len(inst.sources) > 1 else []
     count = AXES[geometry] + geometry.startswith("a")
     if not count <= len(items) <= MAX_COORDINATES:
-        raise PtxError(step.line, f"expected {count} coordinates in {step.text}")
+        raise PtxError(inst.line, f"expected {count} coordinates in {inst.text}")
     codes = [group.values(item, B32) for item in items]
     layers = codes.pop(0) if geometry.startswith("a") else np.zeros(int(group.mask.sum()), np.uint32)
     return layers, codes[: AXES[geometry]]
@@ -54,23 +54,23 @@ def _check_geometry(resource: Texture | Surface, geometry: Geometry, lane: int) 
         raise Fault(lane, f"expected a resource of geometry {geometry}, got {resource}", ends_launch=True)
 
 
-def _check_memory(state: WarpState, step: DecodedInstruction, action: TextureFetch, handle: int) -> None:
+def _check_memory(state: WarpState, inst: DecodedInstruction, action: TextureFetch, handle: int) -> None:
     """Refuse a texture of one axis at integer and at float coordinates: CUDA has it in linear memory or in an array."""
     is_linear = not action.coordinates.is_float
     if action.geometry == "1d" and state.memory.are_linear.setdefault(handle, is_linear) != is_linear:
-        msg = f"{step.name}: expected either integer or float coordinates for a texture of one axis, got both"
-        raise PtxError(step.line, f"{msg}; on a GPU one of them gives zeros")
+        msg = f"{inst.name}: expected either integer or float coordinates for a texture of one axis, got both"
+        raise PtxError(inst.line, f"{msg}; on a GPU one of them gives zeros")
 
 
-def run_fetch(state: WarpState, step: DecodedInstruction, action: TextureFetch, group: LaneGroup) -> None:
+def run_fetch(state: WarpState, inst: DecodedInstruction, action: TextureFetch, group: LaneGroup) -> None:
     """tex and tld4."""
-    layers, axes = _coordinates(step, group, action.geometry)
+    layers, axes = _coordinates(inst, group, action.geometry)
     results = np.zeros((len(layers), 4), np.uint32)
-    for which, texture in _resources(state, step, group, Texture):
+    for which, texture in _resources(state, inst, group, Texture):
         _check_geometry(texture, action.geometry, int(which[0]))
-        _check_memory(state, step, action, int(group.addresses(step.sources[0])[which[0]]))
+        _check_memory(state, inst, action, int(group.addresses(inst.sources[0])[which[0]]))
         if texture.is_guess and action.coordinates.is_float:
-            state.tally.inexact.add(step.name)
+            state.tally.inexact.add(inst.name)
         own = [codes[which] for codes in axes]
         if action.channel is not None:
             results[which] = gather(texture, layers[which], own, CHANNEL_NAMES.index(action.channel))
@@ -79,15 +79,15 @@ def run_fetch(state: WarpState, step: DecodedInstruction, action: TextureFetch, 
         else:
             results[which] = fetch(texture, layers[which], own)
         state.memory.count_bytes("texture", texture.channels * texture.texels.dtype.itemsize * len(which), writes=False)
-    for number, item in enumerate(_items(step, step.results, 4)):
+    for number, item in enumerate(_items(inst, inst.results, 4)):
         group.write(item, group.scatter(results[:, number]))
 
 
-def _items(step: DecodedInstruction, operands: tuple[PtxOperand, ...], count: int) -> tuple[PtxOperand, ...]:
+def _items(inst: DecodedInstruction, operands: tuple[PtxOperand, ...], count: int) -> tuple[PtxOperand, ...]:
     """The registers of the only one of some operands, as many as an instruction moves."""
     items = items_of(operands[0]) if len(operands) == 1 else ()
     if len(items) != count:
-        raise PtxError(step.line, f"expected {count} registers in {step.text}")
+        raise PtxError(inst.line, f"expected {count} registers in {inst.text}")
     return items
 
 
@@ -96,14 +96,14 @@ def _items(step: DecodedInstruction, operands: tuple[PtxOperand, ...], count: in
 
 def _places(
     state: WarpState,
-    step: DecodedInstruction,
+    inst: DecodedInstruction,
     group: LaneGroup,
     action: SurfaceLoad | SurfaceStore | SurfaceReduction,
     size: int,
 ) -> Iterator[tuple[NDArray[np.int64], Surface, NDArray[np.int64], NDArray[np.bool_]]]:
     """Of each surface: its lanes, their places in bytes, and which of them are inside."""
-    layers, axes = _coordinates(step, group, action.geometry)
-    for which, surface in _resources(state, step, group, Surface):
+    layers, axes = _coordinates(inst, group, action.geometry)
+    for which, surface in _resources(state, inst, group, Surface):
         _check_geometry(surface, action.geometry, int(which[0]))
         numbers = [codes[which].view(np.int32).astype(np.int64) for codes in axes]
         misaligned = numbers[0] % size != 0
@@ -126,11 +126,11 @@ def _byte_places(
     row = width * surface.channels * surface.texels.dtype.itemsize
     extents = [(row, 1, size), (height, row, 1), (depth, row * height, 1)][: len(axes)]
     place, inside = np.zeros(len(layers), np.int64), np.ones(len(layers), np.bool_)
-    for values, (extent, stride, step) in zip(
+    for values, (extent, stride, inst) in zip(
         [*axes, layers], [*extents, (count, row * height * depth, 1)], strict=True
     ):
-        inside &= (values >= 0) & (values <= extent - step)
-        place += np.clip(values, 0, extent - step) * stride
+        inside &= (values >= 0) & (values <= extent - inst)
+        place += np.clip(values, 0, extent - inst) * stride
     return place, inside
 
 
@@ -140,29 +140,29 @@ def _elements(surface: Surface, dtype: np.dtype[Any]) -> NDArray[Any]:
     return flat[: len(flat) // dtype.itemsize * dtype.itemsize].view(dtype)
 
 
-def run_surface_load(state: WarpState, step: DecodedInstruction, action: SurfaceLoad, group: LaneGroup) -> None:
+def run_surface_load(state: WarpState, inst: DecodedInstruction, action: SurfaceLoad, group: LaneGroup) -> None:
     """suld: zeros outside, or the nearest element, or a fault."""
     dtype, size = action.type.dtype, action.type.dtype.itemsize
     results = np.zeros((int(group.mask.sum()), action.count), dtype)
-    for which, surface, places, inside in _places(state, step, group, action, size * action.count):
+    for which, surface, places, inside in _places(state, inst, group, action, size * action.count):
         index = places[:, None] // size + np.arange(action.count)
         values = _elements(surface, dtype)[index]
         results[which] = np.where(inside[:, None], values, dtype.type(0))
         state.memory.count_bytes("surface", size * action.count * len(which), writes=False)
-    for number, item in enumerate(_items(step, step.results, action.count)):
+    for number, item in enumerate(_items(inst, inst.results, action.count)):
         group.write(item, group.scatter(results[:, number]), action.type)
 
 
-def run_surface_store(state: WarpState, step: DecodedInstruction, action: SurfaceStore, group: LaneGroup) -> None:
+def run_surface_store(state: WarpState, inst: DecodedInstruction, action: SurfaceStore, group: LaneGroup) -> None:
     """sust: nothing outside, or the nearest element, or a fault."""
     dtype, size = action.type.dtype, action.type.dtype.itemsize
-    items = _items(step, step.sources[2:], action.count)
+    items = _items(inst, inst.sources[2:], action.count)
     codes = np.stack([group.values(item, action.type) for item in items], axis=1)
-    for which, surface, places, inside in _places(state, step, group, action, size * action.count):
+    for which, surface, places, inside in _places(state, inst, group, action, size * action.count):
         index, values = places[inside, None] // size + np.arange(action.count), codes[which][inside]
         _elements(surface, dtype)[index] = values
         if _overlap(places[inside], values):
-            state.tally.inexact.add(step.name)
+            state.tally.inexact.add(inst.name)
         state.memory.count_bytes("surface", size * action.count * int(inside.sum()), writes=True)
     state.progress += 1
 
@@ -175,12 +175,12 @@ def _overlap(places: NDArray[np.int64], codes: Codes) -> bool:
 
 
 def run_surface_reduction(
-    state: WarpState, step: DecodedInstruction, action: SurfaceReduction, group: LaneGroup
+    state: WarpState, inst: DecodedInstruction, action: SurfaceReduction, group: LaneGroup
 ) -> None:
     """sured: lane after lane, in the order of warps and lanes; no order can be seen."""
     dtype, size = action.type.dtype, action.type.dtype.itemsize
-    codes = group.values(_items(step, step.sources[2:], 1)[0], action.type)
-    for which, surface, places, inside in _places(state, step, group, action, size):
+    codes = group.values(_items(inst, inst.sources[2:], 1)[0], action.type)
+    for which, surface, places, inside in _places(state, inst, group, action, size):
         cells = _elements(surface, dtype)
         with state.memory.lock:
             for lane, place in zip(which[inside], places[inside] // size, strict=True):

@@ -162,17 +162,17 @@ def _joined(live: list[TensorAllocation]) -> list[TensorAllocation]:
     return result
 
 
-def run_tensor(memories: TensorMemories, step: DecodedInstruction, action: TensorThreadOp, group: LaneGroup) -> None:
+def run_tensor(memories: TensorMemories, inst: DecodedInstruction, action: TensorThreadOp, group: LaneGroup) -> None:
     """Run an instruction of tcgen05 for the threads or warps of a group."""
     spelling = action.spelling
     refusal = _refusal(spelling, memories.state.program.target)
     if refusal:
-        raise PtxError(step.line, f"{step.name}: {refusal}")
+        raise PtxError(inst.line, f"{inst.name}: {refusal}")
     if action.is_collective and not group.mask[group.mask.any(axis=1)].all():
-        raise PtxError(step.line, f"{step.name} needs all 32 lanes of a warp, but some have left or are predicated off")
+        raise PtxError(inst.line, f"{inst.name} needs all 32 lanes of a warp, but some have left or are predicated off")
     for index, place in enumerate(_warps(group) if action.is_collective else _threads(group)):
         try:
-            RUNNERS[spelling.op](memories, step, spelling, place)
+            RUNNERS[spelling.op](memories, inst, spelling, place)
         except Fault as fault:
             raise fault.of(index * LANES if action.is_collective else index) from None
         except WarpfragError as error:
@@ -227,11 +227,11 @@ def _uniform(group: LaneGroup, operand: PtxOperand) -> int:
 # --- what allocates and orders
 
 
-def _allocate(memories: TensorMemories, step: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
-    place, columns = step.sources
+def _allocate(memories: TensorMemories, inst: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
+    place, columns = inst.sources
     _uniform(group, place)
     taken = memories.allocate(
-        _block(group), _uniform(group, columns), step.line, is_exclusive=bool(spelling.word("exclusive"))
+        _block(group), _uniform(group, columns), inst.line, is_exclusive=bool(spelling.word("exclusive"))
     )
     space = "shared" if spelling.word("shared_cta") else "generic"
     if memories.observer is not None:
@@ -240,49 +240,49 @@ def _allocate(memories: TensorMemories, step: DecodedInstruction, spelling: Tens
     memories.state.memory.store(space, group.addresses(place)[:1], np.array([[taken]], np.uint32), owner)
 
 
-def _free(memories: TensorMemories, step: DecodedInstruction, _spelling: TensorSpelling, group: LaneGroup) -> None:
-    address, count = _uniform(group, step.sources[0]), _uniform(group, step.sources[1])
+def _free(memories: TensorMemories, inst: DecodedInstruction, _spelling: TensorSpelling, group: LaneGroup) -> None:
+    address, count = _uniform(group, inst.sources[0]), _uniform(group, inst.sources[1])
     memories.free(_block(group), address, count)
     if memories.observer is not None:
         thread = int(group.owners.threads[0])
-        memories.observer.tensor_freed(TensorAccess(step, thread, "freed", _block(group), address, count, writes=True))
+        memories.observer.tensor_freed(TensorAccess(inst, thread, "freed", _block(group), address, count, writes=True))
 
 
 def _relinquish(
-    memories: TensorMemories, step: DecodedInstruction, _spelling: TensorSpelling, group: LaneGroup
+    memories: TensorMemories, inst: DecodedInstruction, _spelling: TensorSpelling, group: LaneGroup
 ) -> None:
-    memories.relinquish(_block(group), step.line)
+    memories.relinquish(_block(group), inst.line)
 
 
-def _order(_memories: TensorMemories, _step: DecodedInstruction, _spelling: TensorSpelling, _group: LaneGroup) -> None:
+def _order(_memories: TensorMemories, _inst: DecodedInstruction, _spelling: TensorSpelling, _group: LaneGroup) -> None:
     """A wait or a fence: nothing is in flight."""
 
 
-def _commit(memories: TensorMemories, step: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
+def _commit(memories: TensorMemories, inst: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
     """Tell an mbarrier, or those of several blocks at the same address, that all before is complete: it is."""
     copies = LaneCopies(memories.state, memories.mbarriers, group)
-    address = group.addresses(step.sources[0])
+    address = group.addresses(inst.sources[0])
     space = "cluster" if spelling.word("shared_cluster") else "generic"
     (cell,) = memories.mbarriers.cells_at(space, address, group.owners).tolist()
-    mask = _number(group, step.sources[1]) & 0xFFFF if spelling.word("multicast") else None
+    mask = _number(group, inst.sources[1]) & 0xFFFF if spelling.word("multicast") else None
     cells = [cell] if mask is None else [copies.moved(cell, block) for block in copies.blocks_of(0, mask)]
     if memories.observer is not None:
         memories.observer.tensor_committed(cells, int(group.owners.threads[0]))
     for each in cells:
         memories.mbarriers.check_live(each, int(address[0]), 0)
-        memories.mbarriers.change(each, ARRIVE, 1, 0, step.line)
+        memories.mbarriers.change(each, ARRIVE, 1, 0, inst.line)
 
 
 # --- moves
 
 
 def _reach(
-    memories: TensorMemories, step: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup, *, writes: bool
+    memories: TensorMemories, inst: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup, *, writes: bool
 ) -> tuple[Words, NDArray[np.intp], NDArray[np.intp]]:
     """The cells of a warp's load or store, and the lane and column of every (lane, reg, slot)."""
     at = 0
-    address = _uniform(group, step.sources[at])
-    halves = step.sources[at + 1] if spelling.word("lanes") == "16x32bx2" else None
+    address = _uniform(group, inst.sources[at])
+    halves = inst.sources[at + 1] if spelling.word("lanes") == "16x32bx2" else None
     split = halves.code(None) if isinstance(halves, Immediate) else None
     lane, column = tcgen05.split_address(address, "the address")
     row = int(group.warp_rows[0])
@@ -303,23 +303,23 @@ def _reach(
     for part in parts:
         low, high = int(columns[part].min()), int(columns[part].max())
         reached = TensorAccess(
-            step, thread, "registers", block, low, high + 1 - low, writes, reads=not writes, quarters=(quarter,)
+            inst, thread, "registers", block, low, high + 1 - low, writes, reads=not writes, quarters=(quarter,)
         )
         memories.check_access(reached)
     return memories.cells(block), lanes, columns
 
 
-def _load(memories: TensorMemories, step: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
-    cells, lanes, columns = _reach(memories, step, spelling, group, writes=False)
+def _load(memories: TensorMemories, inst: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
+    cells, lanes, columns = _reach(memories, inst, spelling, group, writes=False)
     words = tcgen05.joined(cells[lanes, columns])
-    put_words(group, step.results[0], words[None])
+    put_words(group, inst.results[0], words[None])
     if spelling.op == "ld.red":
-        group.write(step.results[1], tcgen05.reduced(spelling, words)[None])
+        group.write(inst.results[1], tcgen05.reduced(spelling, words)[None])
 
 
-def _store(memories: TensorMemories, step: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
-    cells, lanes, columns = _reach(memories, step, spelling, group, writes=True)
-    tcgen05.put_registers(cells, lanes, columns, words_of(group, step.sources[-1])[0])
+def _store(memories: TensorMemories, inst: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
+    cells, lanes, columns = _reach(memories, inst, spelling, group, writes=True)
+    tcgen05.put_registers(cells, lanes, columns, words_of(group, inst.sources[-1])[0])
 
 
 def _shared(memories: TensorMemories, members: tuple[int, ...]) -> NDArray[np.uint8]:
@@ -329,24 +329,24 @@ def _shared(memories: TensorMemories, members: tuple[int, ...]) -> NDArray[np.ui
     return blocks[members[0]] if len(members) == 1 else blocks[members[0] : members[1] + 1]
 
 
-def _copy(memories: TensorMemories, step: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
+def _copy(memories: TensorMemories, inst: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
     """cp: of a pair each block copies from its own shared memory to its own tensor memory."""
-    address, source = _number(group, step.sources[0]), _number(group, step.sources[1], B64)
+    address, source = _number(group, inst.sources[0]), _number(group, inst.sources[1], B64)
     _, column = tcgen05.split_address(address, "the address")
     thread = int(group.owners.threads[0])
     for block in memories.members(_block(group), spelling.blocks):
         columns = copied(spelling).shape[1]
-        memories.check_access(TensorAccess(step, thread, "cells", block, column, columns, writes=True))
+        memories.check_access(TensorAccess(inst, thread, "cells", block, column, columns, writes=True))
         tcgen05.put_copy(spelling, memories.cells(block), address, source, _shared(memories, (block,)))
 
 
-def _shift(memories: TensorMemories, step: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
-    lane, column = tcgen05.split_address(_number(group, step.sources[0]), "the address")
+def _shift(memories: TensorMemories, inst: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
+    lane, column = tcgen05.split_address(_number(group, inst.sources[0]), "the address")
     if lane % QUARTER:
         raise Fault(0, f"the lane of its address is a multiple of {QUARTER}, got {lane}")
     thread = int(group.owners.threads[0])
     for block in memories.members(_block(group), spelling.blocks):
-        access = TensorAccess(step, thread, "cells", block, column, tcgen05.SHIFTED_COLUMNS, writes=True, reads=True)
+        access = TensorAccess(inst, thread, "cells", block, column, tcgen05.SHIFTED_COLUMNS, writes=True, reads=True)
         memories.check_access(access)
         tcgen05.put_shift(memories.cells(block), column)
 
@@ -422,10 +422,10 @@ def mma_operands(spelling: TensorSpelling, sources: tuple[PtxOperand, ...]) -> M
     return MmaOperands(d, a, b, idesc, accumulates, metadata, scale_a, scale_b, masks, rest[0] if rest else None)
 
 
-def _multiply(memories: TensorMemories, step: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
+def _multiply(memories: TensorMemories, inst: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
     """mma and mma.ws, of a block or a pair."""
     state = memories.state
-    operands = mma_operands(spelling, step.sources)
+    operands = mma_operands(spelling, inst.sources)
     in_tensor_memory = {
         role: _number(group, operand) & ~SCALE_ID_BITS
         for role, operand in operands._asdict().items()
@@ -441,7 +441,7 @@ def _multiply(memories: TensorMemories, step: DecodedInstruction, spelling: Tens
     )
     members = memories.members(_block(group), spelling.blocks)
     accumulates = bool(_number(group, operands.accumulates, PRED))
-    _check_places(memories, step, product, members, int(group.owners.threads[0]), accumulates=accumulates)
+    _check_places(memories, inst, product, members, int(group.owners.threads[0]), accumulates=accumulates)
     cells, shared = memories.cells(members[0], spelling.blocks), _shared(memories, members)
     a = None if "a" in in_tensor_memory else _number(group, operands.a, B64)
     b = _number(group, operands.b, B64)
@@ -458,7 +458,7 @@ def _multiply(memories: TensorMemories, step: DecodedInstruction, spelling: Tens
     if not plan.rule.is_sparse:
         taken = [_expanded(part) for part in taken]
     if reason:
-        state.tally.note_uncertain(state.memory.step, f"{reason}; computed as the nearest published product")
+        state.tally.note_uncertain(state.memory.inst, f"{reason}; computed as the nearest published product")
     if all(
         np.array_equal(part[role], taken[0][role]) for part in taken[1:] for role in ("a", "columns") if role in part
     ):
@@ -483,7 +483,7 @@ def _expanded(taken: dict[str, Array]) -> dict[str, Array]:
 
 def _check_places(
     memories: TensorMemories,
-    step: DecodedInstruction,
+    inst: DecodedInstruction,
     product: tcgen05.TensorProduct,
     members: tuple[int, ...],
     thread: int,
@@ -496,7 +496,7 @@ def _check_places(
         for role, column in places.items():
             columns = product.operands[role].columns
             reads = accumulates or role != "d"
-            access = TensorAccess(step, thread, role, block, column, columns, writes=role == "d", reads=reads)
+            access = TensorAccess(inst, thread, role, block, column, columns, writes=role == "d", reads=reads)
             memories.check_access(access)
 
 

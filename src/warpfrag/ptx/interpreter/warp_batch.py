@@ -1,7 +1,7 @@
 """The interpreter: some blocks at once, every register a numpy array over all their lanes.
 
 Each lane has a program counter of its own. The scheduler takes the lanes that are furthest behind (the lowest program
-counter), of all warps that have lanes there, and runs them to the end of their block of steps: lanes that diverged
+counter), of all warps that have lanes there, and runs them to the end of their block of instructions: lanes that diverged
 reconverge at the next block, and warps that are in step are computed together. Lanes that poll for a long time lose
 priority, so that those they wait for get to run. Nothing is written in place: a result is a new array, so that copies
 cost nothing.
@@ -50,7 +50,7 @@ from warpfrag.ptx.program.types import TYPES, container
 NOT_RUNNABLE = np.int64(1) << np.int64(62)  # as a priority: after every lane that can run
 PRIORITY_UNIT = np.int64(1) << np.int64(32)  # more than any program counter
 QUANTUM = np.int64(4096)  # time slices after which lanes in a loop let others by
-MAX_RANDOM_STEPS = 12  # of a warp, before another is chosen at random
+MAX_RANDOM_INSTRUCTIONS = 12  # of a warp, before another is chosen at random
 POLLING_SLICES = 64  # what a block counts for that reads memory which others may change
 U32, B32, B64, PRED = TYPES["u32"], TYPES["b32"], TYPES["b64"], TYPES["pred"]
 LANE_INDEX = np.arange(LANES, dtype=np.uint32)
@@ -121,10 +121,10 @@ class WarpBatch(WarpState):
     def schedule_at_random(
         self, random: np.random.Generator, runnable: NDArray[np.bool_], by_warp: NDArray[np.int64]
     ) -> None:
-        """Let one warp run a few steps, or a warpgroup its wgmma."""
+        """Let one warp run a few instructions, or a warpgroup its wgmma."""
         warp = int(random.choice(np.nonzero(by_warp != NOT_RUNNABLE)[0]))
         start = int(by_warp[warp] % PRIORITY_UNIT)
-        action = self.program.steps[start].action
+        action = self.program.instructions[start].action
         rows = np.array([warp])
         if isinstance(action, actions.MatrixOp) and action.operation == "wgmma":
             first = warp - int(self.warp_index[warp]) % 4
@@ -132,10 +132,10 @@ class WarpBatch(WarpState):
             rows = np.nonzero(same[first : first + 4])[0] + first
         mask = runnable[rows] & (self.pc[rows] == start)
         group = LaneGroup(self, rows, mask)
-        end = min(self.program.ends[start], start + int(random.integers(1, MAX_RANDOM_STEPS)))
+        end = min(self.program.ends[start], start + int(random.integers(1, MAX_RANDOM_INSTRUCTIONS)))
         self.check_interrupt()
         for at in range(start, end):
-            if not self.run_step(at, group) or self.program.steps[at].action.ends_block:
+            if not self.run_inst(at, group) or self.program.instructions[at].action.ends_block:
                 return
         group.put(self.pc, end)
 
@@ -158,16 +158,16 @@ class WarpBatch(WarpState):
         raise PtxError(present[0][0], "; ".join(texts), kind="deadlock")
 
     def run_block(self, start: int, group: LaneGroup) -> None:
-        """Run some lanes from one step to the end of its block: their time slice."""
-        steps, end = self.program.steps, self.program.ends[start]
+        """Run some lanes from one instruction to the end of its block: their time slice."""
+        instructions, end = self.program.instructions, self.program.ends[start]
         self.begin_slice(start, group)
         for at in range(start, end):
-            if not self.run_step(at, group) or steps[at].action.ends_block:
+            if not self.run_inst(at, group) or instructions[at].action.ends_block:
                 return
         group.put(self.pc, end)
 
     def begin_slice(self, start: int, group: LaneGroup) -> None:
-        """Count the time slice that lanes get for a block of steps."""
+        """Count the time slice that lanes get for a block of instructions."""
         self.check_interrupt()
         weight = 1
         if start in self.program.polling:
@@ -175,102 +175,102 @@ class WarpBatch(WarpState):
             self.livelock.note(start, group)
         group.put(self.slices, group.of(self.slices) + weight)
 
-    def run_step(self, at: int, group: LaneGroup) -> bool:
-        """Run a step; False if it was not, because lanes wait for others of their warp."""
-        step = self.program.steps[at]
-        self.line, self.memory.step = step.line, at
-        action = step.action
-        active = self.active_part(step, group)
-        if action.is_collective and not self.all_arrived(at, step, group, active):
+    def run_inst(self, at: int, group: LaneGroup) -> bool:
+        """Run an instruction; False if it was not, because lanes wait for others of their warp."""
+        inst = self.program.instructions[at]
+        self.line, self.memory.inst = inst.line, at
+        action = inst.action
+        active = self.active_part(inst, group)
+        if action.is_collective and not self.all_arrived(at, inst, group, active):
             return False
         if isinstance(action, actions.MemoryBarrier) and action.waits and active.mask.any():
-            return self.suspend(at, step, action, group, active)
+            return self.suspend(at, inst, action, group, active)
         self.count(at, at + 1, group.warps)
         if action.ends_block:
-            CONTROL_HANDLERS[type(action)](self, at, step, action, group, active)
+            CONTROL_HANDLERS[type(action)](self, at, inst, action, group, active)
         elif active.is_whole or active.mask.any():
-            self.execute(step, active)
+            self.execute(inst, active)
         return True
 
-    def active_part(self, step: DecodedInstruction, group: LaneGroup) -> LaneGroup:
+    def active_part(self, inst: DecodedInstruction, group: LaneGroup) -> LaneGroup:
         """The lanes of a group whose guard holds."""
-        if step.guard is None:
+        if inst.guard is None:
             return group
-        guard = group.of(self.registers[step.guard.index])
-        return group.part(group.mask & (~guard if step.guard.negated else guard))
+        guard = group.of(self.registers[inst.guard.index])
+        return group.part(group.mask & (~guard if inst.guard.negated else guard))
 
     def count(self, start: int, end: int, warps: int) -> None:
-        """Count steps that so many warps run, up to the limit of the launch."""
-        self.tally.steps[start:end] += warps
+        """Count instructions that so many warps run, up to the limit of the launch."""
+        self.tally.instructions[start:end] += warps
         self.tally.total += (end - start) * warps
         if self.tally.total > self.launch.limit:
             msg = f"the launch has run {self.launch.limit} warp instructions, its limit: it may never end"
-            raise PtxError(self.program.steps[start].line, msg)
+            raise PtxError(self.program.instructions[start].line, msg)
 
     def check_interrupt(self) -> None:
         """End this thread's work if the launch was interrupted."""
         if self.tally.is_stopped:
             raise PtxError(self.line, "the launch was interrupted")
 
-    def execute(self, step: DecodedInstruction, group: LaneGroup) -> None:
-        """Run a step that goes on to the next; where faults are collected, lanes with one are left out."""
-        is_lane_by_lane = isinstance(step.action, LANE_BY_LANE)
+    def execute(self, inst: DecodedInstruction, group: LaneGroup) -> None:
+        """Run an instruction that goes on to the next; where faults are collected, lanes with one are left out."""
+        is_lane_by_lane = isinstance(inst.action, LANE_BY_LANE)
         while True:
             try:
-                HANDLERS[type(step.action)](self, step, step.action, group)
+                HANDLERS[type(inst.action)](self, inst, inst.action, group)
             except Fault as fault:
                 if not self.memory.is_checked or not is_lane_by_lane:
-                    raise self.first_fault(step, group, fault) from None
-                self.note(step, group, fault)
-                group = self.without_faulty(step, group, fault.index)
+                    raise self.first_fault(inst, group, fault) from None
+                self.note(inst, group, fault)
+                group = self.without_faulty(inst, group, fault.index)
                 if group.mask.any():
                     continue
             return
 
-    def note(self, step: DecodedInstruction, group: LaneGroup, fault: Fault) -> None:
+    def note(self, inst: DecodedInstruction, group: LaneGroup, fault: Fault) -> None:
         """Collect an access that failed."""
         warps, lanes = np.nonzero(group.mask)
         row, lane = int(group.warp_rows[warps[fault.index]]), int(lanes[fault.index])
         block, thread = self.indices(row, lane)
-        self.memory.note(step.line, fault.kind, self.fault(step, group, fault).reason, block, thread)
+        self.memory.note(inst.line, fault.kind, self.fault(inst, group, fault).reason, block, thread)
 
     @staticmethod
-    def without_faulty(step: DecodedInstruction, group: LaneGroup, index: int) -> LaneGroup:
+    def without_faulty(inst: DecodedInstruction, group: LaneGroup, index: int) -> LaneGroup:
         """The lanes of a group but for one whose access failed, which gets 0."""
         warps, lanes = np.nonzero(group.mask)
         faulty = np.zeros_like(group.mask)
         faulty[warps[index], lanes[index]] = True
-        for item in (item for result in step.results for item in items_of(result)):
+        for item in (item for result in inst.results for item in items_of(result)):
             group.part(faulty).write(item, np.zeros(group.mask.shape, container(getattr(item, "bits", 32))))
         return group.part(group.mask & ~faulty)
 
-    def first_fault(self, step: DecodedInstruction, group: LaneGroup, fault: Fault) -> PtxError:
+    def first_fault(self, inst: DecodedInstruction, group: LaneGroup, fault: Fault) -> PtxError:
         """The fault that ends a launch: that of the first warp, since compiled code runs warp after warp."""
         if group.warps > 1 and not self.memory.is_checked:
             for row, lanes in zip(group.warp_rows, group.mask, strict=True):
                 warp = LaneGroup(self, np.array([row]), lanes[None, :])
                 try:
                     if lanes.any():
-                        HANDLERS[type(step.action)](self, step, step.action, warp)
+                        HANDLERS[type(inst.action)](self, inst, inst.action, warp)
                 except Fault as first:
-                    return self.fault(step, warp, first)
-        return self.fault(step, group, fault)
+                    return self.fault(inst, warp, first)
+        return self.fault(inst, group, fault)
 
-    def fault(self, step: DecodedInstruction, group: LaneGroup, fault: Fault) -> PtxError:
+    def fault(self, inst: DecodedInstruction, group: LaneGroup, fault: Fault) -> PtxError:
         """An access that went wrong, with its line and thread."""
         warps, lanes = np.nonzero(group.mask)
         who = self.thread_name(int(group.warp_rows[warps[fault.index]]), int(lanes[fault.index]))
-        return PtxError(step.line, f"{step.name} by {who}: {fault.reason}", kind=fault.kind)
+        return PtxError(inst.line, f"{inst.name} by {who}: {fault.reason}", kind=fault.kind)
 
     # --- convergence
 
-    def all_arrived(self, at: int, step: DecodedInstruction, group: LaneGroup, active: LaneGroup) -> bool:
-        """Whether all lanes that a collective step needs are here; if not, those that are here wait."""
+    def all_arrived(self, at: int, inst: DecodedInstruction, group: LaneGroup, active: LaneGroup) -> bool:
+        """Whether all lanes that a collective instruction needs are here; if not, those that are here wait."""
         if active is not group and not active.mask.any():
             return True
         alive = group.of(self.alive)
         needed = alive
-        action = step.action
+        action = inst.action
         if isinstance(action, actions.WarpCollective) and not action.synced:
             return True
         if (
@@ -280,11 +280,11 @@ class WarpBatch(WarpState):
         ):
             return False
         if isinstance(action, actions.WarpCollective | actions.WarpWait):
-            members = active.read(step.sources[-1], B32)
+            members = active.read(inst.sources[-1], B32)
             named = ((members[:, :, None] >> LANE_INDEX) & np.uint32(1)).astype(np.bool_)
             needed = (named & active.mask[:, :, None]).any(axis=1) & alive
         missing = (needed & ~group.mask).any(axis=1)
-        if isinstance(action, actions.WarpCollective | actions.WarpWait) and step.guard is not None:
+        if isinstance(action, actions.WarpCollective | actions.WarpWait) and inst.guard is not None:
             missing &= active.mask.any(axis=1)
         if not missing.any():
             return True
@@ -323,44 +323,44 @@ class WarpBatch(WarpState):
                 self.waiting_in_warp[members] = False
         return False
 
-    def no_op(self, step: DecodedInstruction, action: actions.NoOp | actions.WarpWait, group: LaneGroup) -> None:
+    def no_op(self, inst: DecodedInstruction, action: actions.NoOp | actions.WarpWait, group: LaneGroup) -> None:
         """No effect on the state."""
 
-    def copy_in_bulk(self, step: DecodedInstruction, action: actions.Action, group: LaneGroup) -> None:
+    def copy_in_bulk(self, inst: DecodedInstruction, action: actions.Action, group: LaneGroup) -> None:
         """Bulk copies, boxes of tensor maps and what changes those."""
-        COPIES[type(action)](self, self.mbarriers, step, action, group)
+        COPIES[type(action)](self, self.mbarriers, inst, action, group)
 
     # --- several lanes together
 
-    def matrix_op(self, step: DecodedInstruction, action: actions.MatrixOp, group: LaneGroup) -> None:
+    def matrix_op(self, inst: DecodedInstruction, action: actions.MatrixOp, group: LaneGroup) -> None:
         """mma, wmma, wgmma, ldmatrix, stmatrix, movmatrix."""
         try:
-            run_matrix(self, step, action, group)
+            run_matrix(self, inst, action, group)
         except (Fault, PtxError):
             raise
         except WarpfragError as error:
-            raise PtxError(step.line, str(error)) from error
+            raise PtxError(inst.line, str(error)) from error
 
-    def tensor_op(self, step: DecodedInstruction, action: actions.TensorThreadOp, group: LaneGroup) -> None:
+    def tensor_op(self, inst: DecodedInstruction, action: actions.TensorThreadOp, group: LaneGroup) -> None:
         """tcgen05, on the tensor memories of the blocks."""
         from warpfrag.ptx.interpreter.tmem_instructions import TensorMemories, run_tensor
 
         if self.tensor_memories is None:
             self.tensor_memories = TensorMemories(self, self.mbarriers)
-        run_tensor(self.tensor_memories, step, action, group)
+        run_tensor(self.tensor_memories, inst, action, group)
 
-    def memory_barrier(self, step: DecodedInstruction, action: actions.MemoryBarrier, group: LaneGroup) -> None:
+    def memory_barrier(self, inst: DecodedInstruction, action: actions.MemoryBarrier, group: LaneGroup) -> None:
         """mbarrier, which `mbarriers` runs lane after lane."""
-        self.mbarriers.run(step, action, group)
+        self.mbarriers.run(inst, action, group)
 
     def suspend(
-        self, at: int, step: DecodedInstruction, action: actions.MemoryBarrier, group: LaneGroup, active: LaneGroup
+        self, at: int, inst: DecodedInstruction, action: actions.MemoryBarrier, group: LaneGroup, active: LaneGroup
     ) -> bool:
         """mbarrier.try_wait and test_wait: False where lanes sleep until a phase ends; the others have gone on."""
         try:
-            is_over = self.mbarriers.wait(at, step, action, active)
+            is_over = self.mbarriers.wait(at, inst, action, active)
         except Fault as fault:
-            raise self.fault(step, active, fault) from None
+            raise self.fault(inst, active, fault) from None
         if is_over:
             self.count(at, at + 1, group.warps)
             return True
@@ -370,61 +370,61 @@ class WarpBatch(WarpState):
         self.count(at, at + 1, int(ready.sum()))
         return False
 
-    def system_call(self, step: DecodedInstruction, action: actions.SystemCall, group: LaneGroup) -> None:
+    def system_call(self, inst: DecodedInstruction, action: actions.SystemCall, group: LaneGroup) -> None:
         """A call of a function that the driver brings."""
-        run_system(self, step, group, action.name)
+        run_system(self, inst, group, action.name)
 
-    # --- control: `group` are the lanes that reach the step, `active` those of them whose guard holds
+    # --- control: `group` are the lanes that reach the instruction, `active` those of them whose guard holds
 
     def branch(
-        self, at: int, step: DecodedInstruction, action: actions.Branch, group: LaneGroup, active: LaneGroup
+        self, at: int, inst: DecodedInstruction, action: actions.Branch, group: LaneGroup, active: LaneGroup
     ) -> None:
         """bra and brx.idx: active lanes go to the target, the others on."""
         group.put(self.pc, at + 1)
         if not active.mask.any():
             return
         if not action.indexed:
-            active.put(self.pc, step.targets[0])
+            active.put(self.pc, inst.targets[0])
             return
-        index = active.read(step.sources[0], U32)
-        if (index[active.mask] >= len(step.targets)).any():
-            raise PtxError(step.line, f"expected an index below {len(step.targets)} for {step.name}, got more")
-        active.put(self.pc, np.array(step.targets, np.int64)[np.where(active.mask, index, 0)])
+        index = active.read(inst.sources[0], U32)
+        if (index[active.mask] >= len(inst.targets)).any():
+            raise PtxError(inst.line, f"expected an index below {len(inst.targets)} for {inst.name}, got more")
+        active.put(self.pc, np.array(inst.targets, np.int64)[np.where(active.mask, index, 0)])
 
     def call(
-        self, at: int, step: DecodedInstruction, _action: actions.DirectCall, group: LaneGroup, active: LaneGroup
+        self, at: int, inst: DecodedInstruction, _action: actions.DirectCall, group: LaneGroup, active: LaneGroup
     ) -> None:
-        """call: active lanes go to the function's first step."""
+        """call: active lanes go to the function's first instruction."""
         group.put(self.pc, at + 1)
         if not active.mask.any():
             return
         try:
-            self.calls.call(at, step, active)
+            self.calls.call(at, inst, active)
         except Fault as fault:
-            raise self.fault(step, active, fault) from None
-        active.put(self.pc, step.targets[0])
+            raise self.fault(inst, active, fault) from None
+        active.put(self.pc, inst.targets[0])
 
     def indirect_call(
-        self, at: int, step: DecodedInstruction, action: actions.IndirectCall, group: LaneGroup, active: LaneGroup
+        self, at: int, inst: DecodedInstruction, action: actions.IndirectCall, group: LaneGroup, active: LaneGroup
     ) -> None:
         """call by address: to the direct call of the function that each lane has the address of."""
         group.put(self.pc, at + 1)
-        functions = active.read(step.sources[0], B64)
+        functions = active.read(inst.sources[0], B64)
         left = active.mask
-        for address, target in zip(action.addresses, step.targets, strict=True):
+        for address, target in zip(action.addresses, inst.targets, strict=True):
             chosen = left & (functions == np.uint64(address))
             active.part(chosen).put(self.pc, target)
             left = left & ~chosen
         if left.any():
             address = int(functions[left][0])
             wrong = Fault(int(left[active.mask].argmax()), f"{address:#x} is not a function that matches this call")
-            raise self.fault(step, active, wrong)
+            raise self.fault(inst, active, wrong)
 
     def return_(
-        self, at: int, step: DecodedInstruction, action: actions.Return, group: LaneGroup, active: LaneGroup
+        self, at: int, inst: DecodedInstruction, action: actions.Return, group: LaneGroup, active: LaneGroup
     ) -> None:
         """ret goes back to the caller, or ends the thread; exit ends it."""
-        del step
+        del inst
         group.put(self.pc, at + 1)
         depth = active.of(self.calls.depth)
         exits = active.mask & ((depth == 0) | action.whole_thread)
@@ -439,27 +439,27 @@ class WarpBatch(WarpState):
             self.cluster_barriers.check_all()
 
     def cluster_barrier(
-        self, at: int, step: DecodedInstruction, action: actions.ClusterBarrier, group: LaneGroup, active: LaneGroup
+        self, at: int, inst: DecodedInstruction, action: actions.ClusterBarrier, group: LaneGroup, active: LaneGroup
     ) -> None:
         """barrier.cluster: active lanes arrive, or wait."""
         group.put(self.pc, at + 1)
         if active.mask.any():
-            self.cluster_barriers.run(step, action, active)
+            self.cluster_barriers.run(inst, action, active)
 
     def barrier(
-        self, at: int, step: DecodedInstruction, action: actions.Barrier, group: LaneGroup, active: LaneGroup
+        self, at: int, inst: DecodedInstruction, action: actions.Barrier, group: LaneGroup, active: LaneGroup
     ) -> None:
         """bar and barrier: active lanes arrive, and may wait."""
         group.put(self.pc, at + 1)
         if active.mask.any():
-            self.barriers.arrive(step, action, active)
+            self.barriers.arrive(inst, action, active)
 
     def refuse(
-        self, at: int, step: DecodedInstruction, action: actions.Refused, group: LaneGroup, active: LaneGroup
+        self, at: int, inst: DecodedInstruction, action: actions.Refused, group: LaneGroup, active: LaneGroup
     ) -> None:
         """An instruction that is not modelled: an error only where it would run."""
         if active.mask.any():
-            raise PtxError(step.line, action.reason)
+            raise PtxError(inst.line, action.reason)
         group.put(self.pc, at + 1)
 
 
@@ -486,7 +486,7 @@ HANDLERS: dict[type[actions.Action], Callable[..., None]] = {
     actions.SurfaceReduction: run_surface_reduction,
     actions.Trap: run_trap,
 }
-"""Of actions that go on to the next step: called with the step, its action and the lanes that run it."""
+"""Of actions that go on to the next instruction: called with the instruction, its action and the lanes that run it."""
 CONTROL_HANDLERS: dict[type[actions.Action], Callable[..., None]] = {
     actions.Branch: WarpBatch.branch,
     actions.DirectCall: WarpBatch.call,
@@ -496,4 +496,4 @@ CONTROL_HANDLERS: dict[type[actions.Action], Callable[..., None]] = {
     actions.ClusterBarrier: WarpBatch.cluster_barrier,
     actions.Refused: WarpBatch.refuse,
 }
-"""Of actions that end a block of steps: called with the index of the step too, and with all lanes that reach it."""
+"""Of actions that end a block of instructions: called with the index of the instruction too, and with all lanes that reach it."""

@@ -71,30 +71,30 @@ class LaunchConfig:
 
 @dataclass
 class LaunchTally:
-    """Counts of a launch: how often each step ran, and what makes its result inexact: special registers, causes."""
+    """Counts of a launch: how often each instruction ran, and what makes its result inexact: special registers, causes."""
 
-    steps: NDArray[np.int64]
-    causes: NDArray[np.uint8]  # bits of InexactCause, by step
+    instructions: NDArray[np.int64]
+    causes: NDArray[np.uint8]  # bits of InexactCause, by instruction
     inexact: set[str] = field(default_factory=set)
     total: int = 0
     is_stopped: bool = False  # by an interrupt, from another thread
     printed: list[str] = field(default_factory=list)
     printed_characters: int = 0
-    uncertain: dict[int, dict[str, None]] = field(default_factory=dict)  # reasons that depend on values, by step
+    uncertain: dict[int, dict[str, None]] = field(default_factory=dict)  # reasons that depend on values, by instruction
 
-    def note_uncertain(self, step: int, reason: str) -> None:
-        """Note why the result of a step may differ from a GPU's."""
-        self.uncertain.setdefault(step, {})[reason] = None
+    def note_uncertain(self, inst: int, reason: str) -> None:
+        """Note why the result of an instruction may differ from a GPU's."""
+        self.uncertain.setdefault(inst, {})[reason] = None
 
     def join(self, other: LaunchTally) -> None:
         """Add the counts of other blocks."""
-        self.steps += other.steps
+        self.instructions += other.instructions
         self.causes |= other.causes
         self.inexact |= other.inexact
         self.total += other.total
         self.printed += other.printed
-        for step, reasons in other.uncertain.items():
-            self.uncertain.setdefault(step, {}).update(reasons)
+        for inst, reasons in other.uncertain.items():
+            self.uncertain.setdefault(inst, {}).update(reasons)
         self.printed_characters += other.printed_characters
 
 
@@ -112,7 +112,7 @@ class WarpState:
     """The warps of blocks that run at once; arrays are [warps] or [warps, lanes].
 
     `alive` lanes have not exited. `waiting` ones cannot run: they wait at a barrier, or, where `waiting_in_warp`, for
-    other lanes of their warp or warpgroup. `pc` is the step that a lane runs next, `slices` how many time
+    other lanes of their warp or warpgroup. `pc` is the instruction that a lane runs next, `slices` how many time
     slices it had.
     """
 
@@ -171,8 +171,8 @@ class WarpState:
         return self.program.shared_bytes
 
     @property
-    def executed_steps(self) -> int:
-        """Steps so far, which the clocks count."""
+    def executed_instructions(self) -> int:
+        """Instructions so far, which the clocks count."""
         return self.tally.total
 
     def full(self, value: int) -> Codes:

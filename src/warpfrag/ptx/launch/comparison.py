@@ -1,7 +1,7 @@
 """Two runs of one launch compared: which outputs differ, and the instruction, block and lane where that begins.
 
 Both run wave after wave until the memory that they leave differs; that wave is then run again, step by step side by
-side (`debugger.lockstep`), and the way back from the first byte that differs leads to its origin: a step whose operands
+side (`debugger.lockstep`), and the way back from the first byte that differs leads to its origin: an instruction whose operands
 were equal and whose results are not. Sides are architectures, or kernels that are alike but for some instructions.
 """
 
@@ -32,7 +32,7 @@ from warpfrag.ptx.program.program import Program
 from warpfrag.ptx.reader.source_lines import SourceLine
 from warpfrag.ptx.semantics.textures import Surface
 
-MAX_TRACE = 12  # steps of a trace that are printed
+MAX_TRACE = 12  # instructions of a trace that are printed
 
 
 @frozen_dataclass
@@ -53,8 +53,8 @@ class OutputDifference:
 
 
 @frozen_dataclass
-class TracedStep:
-    """A step of the way from the origin of a difference to the output: who ran it, and what it left on both sides.
+class TracedInstruction:
+    """An instruction of the way from the origin of a difference to the output: who ran it, and what it left on both sides.
 
     `text` is the left's instruction, `other` the right's where that is another one. `codes` are what register or memory
     `name` holds, as unsigned integers.
@@ -83,7 +83,7 @@ class Comparison:
 
     sides: tuple[str, str]
     outputs: tuple[OutputDifference, ...]
-    trace: tuple[TracedStep, ...] = ()
+    trace: tuple[TracedInstruction, ...] = ()
     note: str = ""
 
     @property
@@ -92,8 +92,8 @@ class Comparison:
         return not self.outputs and not self.note
 
     @property
-    def origin(self) -> TracedStep | None:
-        """The first step whose results differ though all that it read is equal; None where it was not found."""
+    def origin(self) -> TracedInstruction | None:
+        """The first instruction whose results differ though all that it read is equal; None where it was not found."""
         return self.trace[0] if self.trace else None
 
     def __repr__(self) -> str:
@@ -109,18 +109,22 @@ class Comparison:
         lines += [str(item) for item in self.outputs]
         if self.origin is not None:
             lines.append(f"origin: {self.origin}")
-        steps = [f"  {item}" for item in self.trace[1:]]
-        if len(steps) > MAX_TRACE:
+        instructions = [f"  {item}" for item in self.trace[1:]]
+        if len(instructions) > MAX_TRACE:
             half = MAX_TRACE // 2
-            steps = [*steps[:half], f"  ... {len(steps) - MAX_TRACE} steps more ...", *steps[-half:]]
-        lines += ["trace, on to the output:", *steps] if steps else []
+            instructions = [
+                *instructions[:half],
+                f"  ... {len(instructions) - MAX_TRACE} instructions more ...",
+                *instructions[-half:],
+            ]
+        lines += ["trace, on to the output:", *instructions] if instructions else []
         return "\n".join([*lines, *([self.note] if self.note else [])])
 
     def _repr_html_(self) -> str:
         """A card for notebooks."""
         from warpfrag.html import card, escape, table
 
-        rows = [(str(step.line), step.text, str(step.thread), step.name, *map(hex, step.codes)) for step in self.trace]
+        rows = [(str(inst.line), inst.text, str(inst.thread), inst.name, *map(hex, inst.codes)) for inst in self.trace]
         listed = rows if len(rows) <= MAX_TRACE else [rows[0], *rows[1 - MAX_TRACE :]]
         head = ("line", "instruction", "thread", "what", *self.sides)
         return card(
@@ -138,18 +142,18 @@ class Comparison:
             "outputs": [asdict(item) | {"values": [_plain(value) for value in item.values]} for item in self.outputs],
             "trace": [
                 {
-                    "line": step.line,
-                    "text": step.text,
-                    "other": step.other,
-                    "source": None if step.source is None else str(step.source),
-                    "block": list(step.thread.block),
-                    "warp": step.thread.warp,
-                    "lane": step.thread.lane,
-                    "visit": step.visit,
-                    "name": step.name,
-                    "codes": list(step.codes),
+                    "line": inst.line,
+                    "text": inst.text,
+                    "other": inst.other,
+                    "source": None if inst.source is None else str(inst.source),
+                    "block": list(inst.thread.block),
+                    "warp": inst.thread.warp,
+                    "lane": inst.thread.lane,
+                    "visit": inst.visit,
+                    "name": inst.name,
+                    "codes": list(inst.codes),
                 }
-                for step in self.trace
+                for inst in self.trace
             ],
             "note": self.note,
         }
@@ -168,7 +172,7 @@ class Side:
         self.kernel, self.config, self.name = kernel, config, name
         memory = kernel.device_memory(args, config)
         self.originals = [(item.data.ctypes.data, len(item.data)) for item in memory.allocations]
-        self.memory = detached(memory, len(kernel.program.steps))
+        self.memory = detached(memory, len(kernel.program.instructions))
 
     @property
     def program(self) -> Program:
@@ -183,8 +187,8 @@ class Side:
 
     def stepped(self, wave: Blocks, memory: DeviceMemory) -> SteppedBatch:
         """The same blocks, to be run step by step on a memory."""
-        steps = len(self.program.steps)
-        tally = LaunchTally(np.zeros(steps, np.int64), np.zeros(steps, np.uint8))
+        instructions = len(self.program.instructions)
+        tally = LaunchTally(np.zeros(instructions, np.int64), np.zeros(instructions, np.uint8))
         return SteppedBatch(LaunchPart(self.program, self.config, memory, wave, tally))
 
 
@@ -202,9 +206,9 @@ class SingleWave(Waves):
         return None if wave is None else (0, self.wave)
 
 
-def detached(memory: DeviceMemory, steps: int) -> DeviceMemory:
+def detached(memory: DeviceMemory, instructions: int) -> DeviceMemory:
     """A memory of the same contents that shares nothing with the caller's arrays."""
-    own = DeviceMemory(memory.parameters.tobytes(), steps)
+    own = DeviceMemory(memory.parameters.tobytes(), instructions)
     for item in memory.allocations:
         own.add(Allocation(item.start, item.data.copy(), item.name, item.writable))
     own.resources = {handle: _detached_resource(item) for handle, item in memory.resources.items()}
@@ -237,18 +241,18 @@ def compare(
     """Run a kernel on two architectures, or two kernels, and find where the runs first differ.
 
     Arguments are those of `Kernel.launch`; arrays stay as they are. Two kernels are alike but for some instructions,
-    such as one before and after a change. The first output that differs is followed back to its origin: the step
+    such as one before and after a change. The first output that differs is followed back to its origin: the instruction
     whose operands were equal and whose results are not, with its block, warp and lane.
     """
     sides = _sides(kernel, args, arch, grid, block, shared, limit, cooperative=cooperative, cluster=cluster)
     left, right = sides
     pairing = Pairing.of(left.program, right.program)
-    trace: tuple[TracedStep, ...] = ()
+    trace: tuple[TracedInstruction, ...] = ()
     note = ""
     waves: Waves = left.kernel.waves(left.config, seed)
     is_traced = False
     for _, wave in iter(waves.take, None):
-        before = [] if is_traced else [detached(side.memory, len(side.program.steps)) for side in sides]
+        before = [] if is_traced else [detached(side.memory, len(side.program.instructions)) for side in sides]
         errors = [side.run(wave) for side in sides]
         if not is_traced and (any(errors) or differing(left.memory, right.memory)):
             is_traced = True
@@ -302,7 +306,7 @@ def differing(left: DeviceMemory, right: DeviceMemory) -> bool:
 
 def _traced(
     sides: tuple[Side, Side], wave: Blocks, before: list[DeviceMemory], pairing: Pairing
-) -> tuple[tuple[TracedStep, ...], str]:
+) -> tuple[tuple[TracedInstruction, ...], str]:
     """The way from the origin to the first output that differs, and what has to be said of it."""
     if pairing.likeness < MIN_LIKENESS:
         alike = f"{pairing.likeness:.0%}"
@@ -314,12 +318,12 @@ def _traced(
         lockstep.run()
     except PtxError as error:
         note = f"the trace ends with an error: {error}"
-    steps = tuple(_step(sides, batches[0], facts) for facts in lockstep.chain())
+    instructions = tuple(_inst(sides, batches[0], facts) for facts in lockstep.chain())
     if lockstep.output is None and lockstep.divergence is not None:
         note = _diverged(lockstep.divergence)
-    elif not steps and not note:
+    elif not instructions and not note:
         note = "run side by side, the two leave the same memory: the difference depends on the order of warps"
-    return steps, note
+    return instructions, note
 
 
 def _diverged(divergence: Divergence) -> str:
@@ -329,10 +333,10 @@ def _diverged(divergence: Divergence) -> str:
     return f"the runs take different paths: the first goes on at {texts[0]}, the second at {texts[1]}"
 
 
-def _step(sides: tuple[Side, Side], batch: SteppedBatch, facts: NodeFacts) -> TracedStep:
-    """A step of the trace, with the names that users know."""
+def _inst(sides: tuple[Side, Side], batch: SteppedBatch, facts: NodeFacts) -> TracedInstruction:
+    """An instruction of the trace, with the names that users know."""
     ran = [
-        (side, side.program.steps[at])
+        (side, side.program.instructions[at])
         for side, at in zip(sides, (facts.left, facts.right), strict=True)
         if at is not None
     ]
@@ -340,7 +344,7 @@ def _step(sides: tuple[Side, Side], batch: SteppedBatch, facts: NodeFacts) -> Tr
     other = "nothing" if len(ran) == 1 else "" if ran[1][1].text == own.text else ran[1][1].text
     thread = ThreadAt(batch.blocks[int(batch.warp_block[facts.row])], int(batch.warp_index[facts.row]), facts.lane)
     source = side.kernel.module.sources.get(own.line)
-    return TracedStep(own.line, own.text, source, thread, facts.visit, facts.name, facts.codes, other)
+    return TracedInstruction(own.line, own.text, source, thread, facts.visit, facts.name, facts.codes, other)
 
 
 def _outputs(args: Sequence[object], sides: tuple[Side, Side]) -> tuple[OutputDifference, ...]:

@@ -64,44 +64,44 @@ def launch_evidence(program: Program, arch: str, address_size: int) -> dict[str,
     return known
 
 
-def causes_of(step: DecodedInstruction, bits: int, arch: str) -> list[InexactCause]:
+def causes_of(inst: DecodedInstruction, bits: int, arch: str) -> list[InexactCause]:
     """Return the causes of uncertainty that an instruction had while it ran, on an architecture."""
     if not bits:
         return []
     causes = InexactCause(bits)
-    if isinstance(step.action, AsyncCopy) and InexactCause.LANES_AT_SAME_ADDRESS in causes:
+    if isinstance(inst.action, AsyncCopy) and InexactCause.LANES_AT_SAME_ADDRESS in causes:
         causes = causes & ~InexactCause.LANES_AT_SAME_ADDRESS | InexactCause.OVERLAPPING_STORES  # timing decides here
     return [cause for cause in causes if MEASURED_ON.get(cause) != _arithmetic_of(arch)]
 
 
 def unknown_layout(program: Program, arch: str) -> str:
     """Why the layout of some wmma fragment of a program is not known on an architecture; nothing where all are."""
-    return next((reason for step in program.steps if (reason := _unknown_layout(step, arch))), "")
+    return next((reason for inst in program.instructions if (reason := _unknown_layout(inst, arch))), "")
 
 
-def _unknown_layout(step: DecodedInstruction, arch: str) -> str:
-    """Why the layout of a step's fragment is not known on an architecture; nothing where it is, or there is none."""
-    if not isinstance(step.action, MatrixOp) or not step.action.form.is_wmma:
+def _unknown_layout(inst: DecodedInstruction, arch: str) -> str:
+    """Why the layout of an instruction's fragment is not known on an architecture; nothing where it is, or there is none."""
+    if not isinstance(inst.action, MatrixOp) or not inst.action.form.is_wmma:
         return ""
-    return next(iter(operands(step.action.form, _arithmetic_of(arch)).values())).unknown
+    return next(iter(operands(inst.action.form, _arithmetic_of(arch)).values())).unknown
 
 
 def opcode_evidence(program: Program, arch: str) -> dict[str, Evidence]:
     """Every opcode of a program and how well it is known on an architecture, or on that of a target."""
-    return {step.name: step_evidence(step, arch) for step in program.steps}
+    return {inst.name: instruction_evidence(inst, arch) for inst in program.instructions}
 
 
-def step_evidence(step: DecodedInstruction, arch: str) -> Evidence:
-    """How well it is known what a step does on an architecture, or on that of a target."""
-    if isinstance(step.action, Refused):
-        return Evidence("not modelled", step.action.reason)
-    if isinstance(step.action, MatrixOp):
-        return _matrix_evidence(step, step.action.form, arch)
-    if isinstance(step.action, TensorThreadOp) and step.action.spelling.kind:
-        return _tensor_evidence(step.action.spelling, arch)
-    if step.row is None:
-        return Evidence("not modelled", f"{step.name} is not modelled")
-    return _row_evidence(step, step.row, arch)
+def instruction_evidence(inst: DecodedInstruction, arch: str) -> Evidence:
+    """How well it is known what an instruction does on an architecture, or on that of a target."""
+    if isinstance(inst.action, Refused):
+        return Evidence("not modelled", inst.action.reason)
+    if isinstance(inst.action, MatrixOp):
+        return _matrix_evidence(inst, inst.action.form, arch)
+    if isinstance(inst.action, TensorThreadOp) and inst.action.spelling.kind:
+        return _tensor_evidence(inst.action.spelling, arch)
+    if inst.row is None:
+        return Evidence("not modelled", f"{inst.name} is not modelled")
+    return _row_evidence(inst, inst.row, arch)
 
 
 def _tensor_evidence(spelling: TensorSpelling, arch: str) -> Evidence:
@@ -111,18 +111,18 @@ def _tensor_evidence(spelling: TensorSpelling, arch: str) -> Evidence:
     return Evidence(known.level, known.source, 0, known.machine, known.native, AUTHORITIES[known.level])
 
 
-def _matrix_evidence(step: DecodedInstruction, form: Form, arch: str) -> Evidence:
+def _matrix_evidence(inst: DecodedInstruction, form: Form, arch: str) -> Evidence:
     """wmma moves elements between memory and the places that only the architecture knows: specified, in a kernel."""
     if arch not in targets():
         return Evidence("not modelled", f"nothing is known about {arch}")
-    known, unknown = evidence(form, arch), _unknown_layout(step, arch)
+    known, unknown = evidence(form, arch), _unknown_layout(inst, arch)
     if unknown and not form.is_product and targets()[arch].arch in able_architectures(form):
         detail = f"PTX ISA, as long as the kernel does not depend on where elements lie in registers: {unknown}"
         return Evidence("specified", detail, authority="specified")
     return known
 
 
-def _row_evidence(step: DecodedInstruction, row: OpcodeRow, arch: str) -> Evidence:
+def _row_evidence(inst: DecodedInstruction, row: OpcodeRow, arch: str) -> Evidence:
     """How well a row of the opcode table is known."""
     detail = row.source
     if row.may_contract:
@@ -134,7 +134,7 @@ def _row_evidence(step: DecodedInstruction, row: OpcodeRow, arch: str) -> Eviden
     if row.level == "approximate":
         return Evidence("approximate", detail)
     known = compared()
-    if step.name not in known.spellings or _arithmetic_of(arch) != known.arch:
+    if inst.name not in known.spellings or _arithmetic_of(arch) != known.arch:
         return Evidence("specified", detail, authority="specified")
     detail += f"; {known.gpu}, driver {known.driver}, {known.threads} threads"
     return Evidence("hardware", detail, known.threads, authority="specified", gpus=(known.gpu,))

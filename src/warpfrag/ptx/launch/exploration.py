@@ -1,6 +1,6 @@
 """Many interleavings of one launch: whether another order of warps and blocks leaves other memory.
 
-Each run starts from the same memory and has a seed of its own, which permutes the blocks and chooses, every few steps,
+Each run starts from the same memory and has a seed of its own, which permutes the blocks and chooses, every few instructions,
 which warp goes on. A result that differs shows that the order matters: a race, or sums of floats by atomics. That all
 agree proves nothing: the check "races" looks at what is ordered, not at what happened.
 """

@@ -66,7 +66,7 @@ class FollowedLaunch:
         work.memory.is_checked = "memory" in self.checks
         work.run_waves(waves, 1, progress)
         if until_compiled is not None:
-            until_compiled.compiled.interpreted_steps += checks.order.now
+            until_compiled.compiled.interpreted_instructions += checks.order.now
         return work
 
     def restore(self) -> None:

@@ -143,7 +143,9 @@ class Work:
         self.checks, self.screen = checks, screen
         chosen = screen or checks
         self.batch_of = chosen.batch if chosen is not None else batch_of
-        self.tally = LaunchTally(np.zeros(len(program.steps), np.int64), np.zeros(len(program.steps), np.uint8))
+        self.tally = LaunchTally(
+            np.zeros(len(program.instructions), np.int64), np.zeros(len(program.instructions), np.uint8)
+        )
         self.divergent: dict[int, str] = {}  # what the barriers saw, by line
         self.done = 0  # blocks
         self.failure: tuple[int, WarpfragError] | None = None  # and the number of its wave
@@ -248,21 +250,21 @@ class Work:
         return again
 
 
-def is_ordered(step: DecodedInstruction) -> bool:
-    """Whether a step shows in which order blocks run: atomics on floats, or whose old value is used."""
-    action = step.action
+def is_ordered(inst: DecodedInstruction) -> bool:
+    """Whether an instruction shows in which order blocks run: atomics on floats, or whose old value is used."""
+    action = inst.action
     if isinstance(action, TensorCopy):
         return action.reduction == "add"  # of floats, perhaps: the map says it
     if isinstance(action, BulkCopy):
         return action.target == "global" and action.type is not None and action.type.is_float
     if not isinstance(action, Atomic) or action.space in {"shared", "cluster"}:
         return False
-    return action.is_float or (action.returns and not isinstance(step.results[0], Discard)) or action.name == "exch"
+    return action.is_float or (action.returns and not isinstance(inst.results[0], Discard)) or action.name == "exch"
 
 
-def is_alone(step: DecodedInstruction) -> bool:
-    """Whether a step keeps blocks on one core: it prints, or waits for what other blocks store."""
-    action = step.action
+def is_alone(inst: DecodedInstruction) -> bool:
+    """Whether an instruction keeps blocks on one core: it prints, or waits for what other blocks store."""
+    action = inst.action
     return isinstance(action, SystemCall) or (
         isinstance(action, MemoryLoad) and action.polls and action.space in {"global", "generic"}
     )
@@ -270,7 +272,7 @@ def is_alone(step: DecodedInstruction) -> bool:
 
 def warps_at_once(program: Program) -> int:
     """How many warps of a program run at once: more with wgmma, as far as their registers are few."""
-    if not any(step.attributes.opcode == "wgmma" for step in program.steps):
+    if not any(inst.attributes.opcode == "wgmma" for inst in program.instructions):
         return MAX_WARPS
     minimum, maximum = WARPS_OF_WGMMA
     return min(maximum, max(minimum, MAX_REGISTER_BYTES // (4 * LANES * max(1, len(program.registers)))))

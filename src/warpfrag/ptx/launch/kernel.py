@@ -239,7 +239,7 @@ class Kernel:
     @property
     def tensor_maps(self) -> list[str]:
         """The parameters that take a tensor map by value, where the kernel copies by tensor maps."""
-        if not any(isinstance(step.action, TensorCopy) for step in self.program.steps):
+        if not any(isinstance(inst.action, TensorCopy) for inst in self.program.instructions):
             return []
         return [item.name for item in self.parameters if item.size == MAP_BYTES and item.align >= MAP_ALIGN]
 
@@ -266,29 +266,31 @@ class Kernel:
     @cached_property
     def order_matters(self) -> bool:
         """Whether the order of blocks can be seen: atomics on floats, or whose old value is used."""
-        return any(map(is_ordered, self.program.steps))
+        return any(map(is_ordered, self.program.instructions))
 
     @cached_property
     def uses_heap(self) -> bool:
         """Whether the kernel may call malloc."""
-        return any(isinstance(step.action, SystemCall) and step.action.name == "malloc" for step in self.program.steps)
+        return any(
+            isinstance(inst.action, SystemCall) and inst.action.name == "malloc" for inst in self.program.instructions
+        )
 
     @cached_property
     def is_shared_out(self) -> bool:
         """Whether blocks may run on several cores: their order cannot be seen, and none waits for what others store."""
-        return not self.order_matters and not any(map(is_alone, self.program.steps))
+        return not self.order_matters and not any(map(is_alone, self.program.instructions))
 
     @cached_property
     def _layout_use(self) -> LayoutUse | None:
-        """The first step that depends on the layout of a wmma fragment."""
+        """The first instruction that depends on the layout of a wmma fragment."""
         return layout_use(self.program)
 
     def _check_fragments(self, arch: str) -> None:
         """Refuse a kernel that depends on wmma fragments whose layout on an architecture nobody has measured."""
         unknown = unknown_layout(self.program, arch)
         if unknown and self._layout_use is not None:
-            step = self.program.steps[self._layout_use.at]
-            msg = f"line {step.line}: {step.text}: {self._layout_use.why}; {unknown}"
+            inst = self.program.instructions[self._layout_use.at]
+            msg = f"line {inst.line}: {inst.text}: {self._layout_use.why}; {unknown}"
             raise NotModelled(msg)
 
     @exact_floats
@@ -396,7 +398,7 @@ class Kernel:
     ) -> Debugger:
         """A launch that stops at breakpoints, on the reference engine; arguments are those of `launch`.
 
-        Nothing runs before `Debugger.run` or `step`.
+        Nothing runs before `Debugger.run` or `inst`.
         """
         from warpfrag.ptx.debugger.debugger import Debugger
 
@@ -419,7 +421,7 @@ class Kernel:
     def _memory(self, args: Sequence[object]) -> DeviceMemory:
         """The arrays and the module's variables."""
         arguments = Arguments(self.name, self.parameters, self.module.source.address_size)
-        memory = DeviceMemory(arguments.take(args, self.program.parameter_bytes), len(self.program.steps))
+        memory = DeviceMemory(arguments.take(args, self.program.parameter_bytes), len(self.program.instructions))
         for allocation in arguments.allocations:
             memory.add(allocation)
         memory.resources = arguments.own_resources()

@@ -164,12 +164,12 @@ def _table(heads: list[str], rows: list[list[str]]) -> list[str]:
     return lines
 
 
-def tensor_operations(step: DecodedInstruction) -> int:
+def tensor_operations(inst: DecodedInstruction) -> int:
     """The multiplications and additions of a matrix instruction, 2 m n k, by each warp that takes part.
 
     A sparse product counts as the dense one that it stands for.
     """
-    action = step.action
+    action = inst.action
     if not isinstance(action, MatrixOp) or not action.form.op.startswith(("mma", "wmma.mma", "wgmma")):
         return 0
     m, n, k = action.form.shape
@@ -177,10 +177,10 @@ def tensor_operations(step: DecodedInstruction) -> int:
     return 2 * m * n * k * products // (WARPGROUP if action.operation == "wgmma" else 1)
 
 
-def by_line(steps: Sequence[DecodedInstruction], counts: NDArray[np.int64]) -> dict[int, int]:
-    """Counts of steps, added up by line."""
+def by_line(instructions: Sequence[DecodedInstruction], counts: NDArray[np.int64]) -> dict[int, int]:
+    """Counts of instructions, added up by line."""
     lines: dict[int, int] = {}
     for at in np.flatnonzero(counts).tolist():
-        line = steps[at].line
+        line = instructions[at].line
         lines[line] = lines.get(line, 0) + int(counts[at])
     return lines

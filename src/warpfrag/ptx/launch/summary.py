@@ -10,7 +10,7 @@ import numpy as np
 from warpfrag.errors import PtxError, WarpfragError
 from warpfrag.ptx.interpreter.kernel_findings import KINDS, Check, FindingCollector, KernelFinding
 from warpfrag.ptx.interpreter.warp_state import LaunchTally
-from warpfrag.ptx.launch.evidence import causes_of, launch_evidence, step_evidence
+from warpfrag.ptx.launch.evidence import causes_of, instruction_evidence, launch_evidence
 from warpfrag.ptx.launch.grid import Work
 from warpfrag.ptx.launch.profile import by_line, tensor_operations
 from warpfrag.ptx.launch.run import Counts, InexactLine, Run
@@ -28,22 +28,22 @@ def summarise(
     opcodes: Counter[str] = Counter()
     lines: Counter[int] = Counter()
     known: dict[str, Evidence] = {}
-    steps, operations = program.steps, np.zeros(len(program.steps), np.int64)
-    for at in np.flatnonzero(tally.steps).tolist():
-        step, count = steps[at], int(tally.steps[at])
-        opcodes[step.name] += count
-        lines[step.line] += count
-        operations[at] = tensor_operations(step) * count
-        if step.name not in known:
-            known[step.name] = step_evidence(step, config.arch)
+    instructions, operations = program.instructions, np.zeros(len(program.instructions), np.int64)
+    for at in np.flatnonzero(tally.instructions).tolist():
+        inst, count = instructions[at], int(tally.instructions[at])
+        opcodes[inst.name] += count
+        lines[inst.line] += count
+        operations[at] = tensor_operations(inst) * count
+        if inst.name not in known:
+            known[inst.name] = instruction_evidence(inst, config.arch)
     known |= launch_evidence(program, config.arch, address_size)
     uncertain = inexact_lines(program, tally, config.arch)
     for register in sorted(tally.inexact):
         known[register] = Evidence("approximate", "a value of this machine: a GPU has another")
     counts = Counts(
         dict(opcodes), dict(lines), dict(memory.read_bytes), dict(memory.written_bytes), dict(memory.wavefronts),
-        by_line(steps, memory.step_wavefronts), by_line(steps, memory.step_conflicts),
-        by_line(steps, memory.step_read), by_line(steps, memory.step_written), by_line(steps, operations),
+        by_line(instructions, memory.inst_wavefronts), by_line(instructions, memory.inst_conflicts),
+        by_line(instructions, memory.inst_read), by_line(instructions, memory.inst_written), by_line(instructions, operations),
     )  # fmt: skip
     engine, interpreted = "reference", set(opcodes)
     if compiled is not None and compiled.segments:
@@ -51,9 +51,9 @@ def summarise(
     printed = "".join(tally.printed)
     own_sources = {line: sources[line] for line in lines if line in sources}
     texts: dict[int, str] = {}
-    for step in steps:
-        if step.line in lines:
-            texts[step.line] = f"{texts[step.line]}; {step.text}" if step.line in texts else step.text
+    for inst in instructions:
+        if inst.line in lines:
+            texts[inst.line] = f"{texts[inst.line]}; {inst.text}" if inst.line in texts else inst.text
     return Run(
         known, counts, findings, engine, tuple(sorted(interpreted)), printed, uncertain, config.arch, own_sources,
         name, texts, checks, unjudged,
@@ -63,15 +63,15 @@ def summarise(
 def inexact_lines(program: Program, tally: LaunchTally, arch: str) -> tuple[InexactLine, ...]:
     """Return the lines that ran and whose results are uncertain on an architecture, in order."""
     lines: dict[InexactLine, None] = {}
-    ran, causes = tally.steps.tolist(), tally.causes.tolist()
-    for at, (step, count, bits) in enumerate(zip(program.steps, ran, causes, strict=True)):
-        if not (bits or step.uncertain or at in tally.uncertain):
+    ran, causes = tally.instructions.tolist(), tally.causes.tolist()
+    for at, (inst, count, bits) in enumerate(zip(program.instructions, ran, causes, strict=True)):
+        if not (bits or inst.uncertain or at in tally.uncertain):
             continue
-        reasons = [REASONS[cause] for cause in causes_of(step, bits, arch)]
+        reasons = [REASONS[cause] for cause in causes_of(inst, bits, arch)]
         reasons += tally.uncertain.get(at, {})
-        if count and step.uncertain:
-            reasons.append(step.uncertain)
-        lines |= dict.fromkeys(InexactLine(step.line, step.text, reason) for reason in reasons)
+        if count and inst.uncertain:
+            reasons.append(inst.uncertain)
+        lines |= dict.fromkeys(InexactLine(inst.line, inst.text, reason) for reason in reasons)
     return tuple(sorted(lines, key=lambda item: item.line))
 
 

@@ -25,51 +25,51 @@ from warpfrag.ptx.semantics.floats import FloatModifiers
 
 def contract(instructions: Sequence[DecodedInstruction]) -> list[DecodedInstruction]:
     """Return the instructions with products fused into sums; a fused mul becomes a NoOp."""
-    steps = list(instructions)
-    candidates = {at: uses for at, uses in _products(steps) if uses}
-    products = {register.index for at in candidates for register in registers_of(steps[at].results[0])}
+    instructions = list(instructions)
+    candidates = {at: uses for at, uses in _products(instructions) if uses}
+    products = {register.index for at in candidates for register in registers_of(instructions[at].results[0])}
     fused: set[int] = set()
     for at, uses in candidates.items():
-        product = steps[at]
+        product = instructions[at]
         result = product.results[0]
         if not isinstance(result, Register) or not fused.isdisjoint(uses):
             continue
-        if any(_is_second_product(steps[use], result, products) for use in uses):
+        if any(_is_second_product(instructions[use], result, products) for use in uses):
             continue
         fused.update(uses)
         for use in uses:
-            steps[use] = _fuse(steps[use], product, result)
-        steps[at] = replace(product, action=NoOp(), results=(), sources=())
-    return steps
+            instructions[use] = _fuse(instructions[use], product, result)
+        instructions[at] = replace(product, action=NoOp(), results=(), sources=())
+    return instructions
 
 
-def _products(steps: Sequence[DecodedInstruction]) -> Iterator[tuple[int, list[int]]]:
+def _products(instructions: Sequence[DecodedInstruction]) -> Iterator[tuple[int, list[int]]]:
     """Yield each product with the sums that it can be fused into: none if it has any other use."""
-    if not any(map(_is_product, steps)):
+    if not any(map(_is_product, instructions)):
         return
-    ends = _block_ends(steps)
+    ends = _block_ends(instructions)
     readers: dict[int, list[int]] = defaultdict(list)
     writers: dict[int, list[int]] = defaultdict(list)
-    for at, step in enumerate(steps):
-        for index in _registers_read(step):
+    for at, inst in enumerate(instructions):
+        for index in _registers_read(inst):
             readers[index].append(at)
-        for operand in step.results:
+        for operand in inst.results:
             for register in registers_of(operand):
                 writers[register.index].append(at)
-    for at, product in enumerate(steps):
+    for at, product in enumerate(instructions):
         result = product.results[0] if _is_product(product) else None
         if not isinstance(result, Register):
             continue
         read, written = readers[result.index], writers[result.index]
         last = _next(written, at)
-        if last < ends[at] and steps[last].guard is None:
+        if last < ends[at] and instructions[last].guard is None:
             uses = read[bisect(read, at) : bisect(read, last)]
         elif len(written) == 1:
             uses = read
         else:
             continue
         is_near = bool(uses) and at < uses[0] and uses[-1] < ends[at]
-        if is_near and all(_adds(steps[use], product, result) for use in uses):
+        if is_near and all(_adds(instructions[use], product, result) for use in uses):
             is_kept = all(_next(writers[index], at) >= uses[-1] for index in _registers_read(product))
             yield at, uses if is_kept else []
 
@@ -80,67 +80,67 @@ def _next(addresses: list[int], at: int) -> int:
     return addresses[index] if index < len(addresses) else sys.maxsize
 
 
-def _block_ends(steps: Sequence[DecodedInstruction]) -> list[int]:
+def _block_ends(instructions: Sequence[DecodedInstruction]) -> list[int]:
     """Return the block end of each instruction; for ptxas a barrier or a jump to the next line ends no block."""
-    jumps = {at for at, step in enumerate(steps) if step.guard is None and step.targets == (at + 1,)}
-    targets = {target for at, step in enumerate(steps) if at not in jumps for target in step.targets}
-    ends, end = [0] * len(steps), len(steps)
-    for at in range(len(steps) - 1, -1, -1):
-        action = steps[at].action
-        passes = at in jumps or (isinstance(action, Barrier) and steps[at].guard is None)
+    jumps = {at for at, inst in enumerate(instructions) if inst.guard is None and inst.targets == (at + 1,)}
+    targets = {target for at, inst in enumerate(instructions) if at not in jumps for target in inst.targets}
+    ends, end = [0] * len(instructions), len(instructions)
+    for at in range(len(instructions) - 1, -1, -1):
+        action = instructions[at].action
+        passes = at in jumps or (isinstance(action, Barrier) and instructions[at].guard is None)
         if at + 1 in targets or (action.ends_block and not passes):
             end = at + 1
         ends[at] = end
-        if _makes_branches(steps[at]):
+        if _makes_branches(instructions[at]):
             end = at
     return ends
 
 
-def _makes_branches(step: DecodedInstruction) -> bool:
+def _makes_branches(inst: DecodedInstruction) -> bool:
     """Return True if ptxas expands an instruction to several blocks: guarded accesses, fences, slow divisions."""
-    opcode, attributes = step.attributes.opcode, step.attributes
-    if step.guard is not None and not isinstance(step.action, LaneOp | Move | NoOp):
+    opcode, attributes = inst.attributes.opcode, inst.attributes
+    if inst.guard is not None and not isinstance(inst.action, LaneOp | Move | NoOp):
         return True
     if opcode in {"div", "rem"} and not attributes.types[-1].is_float:
-        return isinstance(step.sources[-1], Register)
+        return isinstance(inst.sources[-1], Register)
     return opcode in {"membar", "fence"} or (opcode in {"div", "rcp", "sqrt"} and attributes.accuracy is None)
 
 
-def _is_product(step: DecodedInstruction) -> bool:
-    row, attributes = step.row, step.attributes
-    if row is None or step.guard is not None:
+def _is_product(inst: DecodedInstruction) -> bool:
+    row, attributes = inst.row, inst.attributes
+    if row is None or inst.guard is not None:
         return False
     if row.opcode == "div":
         return attributes.accuracy is not None and attributes.types == (F32,)
     return row.opcode == "mul" and row.may_contract and not attributes.sat
 
 
-def _registers_read(step: DecodedInstruction) -> set[int]:
-    operands = (*step.sources, *step.memory_results, *((step.guard,) if step.guard is not None else ()))
+def _registers_read(inst: DecodedInstruction) -> set[int]:
+    operands = (*inst.sources, *inst.memory_results, *((inst.guard,) if inst.guard is not None else ()))
     return {register.index for operand in operands for register in registers_of(operand)}
 
 
-def _adds(step: DecodedInstruction, product: DecodedInstruction, result: Register) -> bool:
+def _adds(inst: DecodedInstruction, product: DecodedInstruction, result: Register) -> bool:
     """Return True if an instruction is an add or sub that reads a product once, with its type and .ftz."""
-    if step.row is None or step.row.opcode not in {"add", "sub"} or not step.row.may_contract:
+    if inst.row is None or inst.row.opcode not in {"add", "sub"} or not inst.row.may_contract:
         return False
-    mine, factor = step.attributes, product.attributes
-    count = sum(isinstance(operand, Register) and operand.index == result.index for operand in step.sources)
+    mine, factor = inst.attributes, product.attributes
+    count = sum(isinstance(operand, Register) and operand.index == result.index for operand in inst.sources)
     return count == 1 and mine.types[-1] == factor.types[-1] and mine.ftz == factor.ftz
 
 
-def _is_second_product(step: DecodedInstruction, result: Register, products: set[int]) -> bool:
+def _is_second_product(inst: DecodedInstruction, result: Register, products: set[int]) -> bool:
     """Return True if the first operand of a sum is another product, which is fused instead of this one."""
-    first = step.sources[0]
+    first = inst.sources[0]
     return isinstance(first, Register) and first.index != result.index and first.index in products
 
 
-def _fuse(step: DecodedInstruction, product: DecodedInstruction, result: Register) -> DecodedInstruction:
+def _fuse(inst: DecodedInstruction, product: DecodedInstruction, result: Register) -> DecodedInstruction:
     """Return a sum with a product in it: a * b + c, with the signs of a subtraction."""
-    action, attributes = step.action, step.attributes
+    action, attributes = inst.action, inst.attributes
     if not isinstance(action, LaneOp):
-        return step
-    is_first = isinstance(step.sources[0], Register) and step.sources[0].index == result.index
+        return inst
+    is_first = isinstance(inst.sources[0], Register) and inst.sources[0].index == result.index
     is_sub = attributes.opcode == "sub"
     fused = FusedProduct(product.attributes.opcode, is_sub and not is_first, is_sub and is_first)
     dtype, modifiers = action.results[0], FloatModifiers(ftz=attributes.ftz, sat=attributes.sat)
@@ -153,7 +153,7 @@ def _fuse(step: DecodedInstruction, product: DecodedInstruction, result: Registe
         addend = floats.negate(c) if fused.negates_addend else c
         return floats.fma(dtype.element, modifiers, factor, b, addend)
 
-    sources = (*product.sources, step.sources[1 if is_first else 0])
+    sources = (*product.sources, inst.sources[1 if is_first else 0])
     order = NAN_ORDERS["fma"] if action.nan_order else ()
     fma = replace(action, sources=(dtype,) * 3, function=by_parts(dtype, multiply_add), fused=fused, nan_order=order)
-    return replace(step, action=fma, sources=sources)
+    return replace(inst, action=fma, sources=sources)

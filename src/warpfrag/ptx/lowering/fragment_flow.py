@@ -77,7 +77,7 @@ class Varying:
 
 @frozen_dataclass
 class Dependent:
-    """A value that depends on the layout: since which step, and why. It may not be seen."""
+    """A value that depends on the layout: since which instruction, and why. It may not be seen."""
 
     at: int
     why: str
@@ -89,16 +89,16 @@ State: TypeAlias = "dict[int, AbstractValue]"
 
 
 class LayoutUse(NamedTuple):
-    """A step that depends on the layout of a fragment, and why."""
+    """An instruction that depends on the layout of a fragment, and why."""
 
     at: int
     why: str
 
 
 def layout_use(program: Program) -> LayoutUse | None:
-    """The first step of a program that depends on the layout of its wmma fragments; None if there is none."""
-    for at, step in enumerate(program.steps):
-        if isinstance(step.action, DirectCall | IndirectCall):
+    """The first instruction of a program that depends on the layout of its wmma fragments; None if there is none."""
+    for at, inst in enumerate(program.instructions):
+        if isinstance(inst.action, DirectCall | IndirectCall):
             return LayoutUse(at, "fragments are not followed into functions")
     flow = FragmentFlow(program)
     flow.solve()
@@ -114,12 +114,12 @@ def fragment_of(form: Form, role: str) -> Hashable:
 
 
 class FragmentFlow:
-    """The abstract values of all registers at the start of every block of steps."""
+    """The abstract values of all registers at the start of every block of instructions."""
 
     def __init__(self, program: Program) -> None:
         """Find the blocks and their successors; nothing is known of values yet."""
-        self.program, self.steps = program, program.steps
-        self.starts = sorted({start for start in program.leaders if start < len(self.steps)})
+        self.program, self.instructions = program, program.instructions
+        self.starts = sorted({start for start in program.leaders if start < len(self.instructions)})
         self.after = {start: list(self.successors(start)) for start in self.starts}
         self.before: dict[int, list[int]] = defaultdict(list)
         for start, targets in self.after.items():
@@ -132,19 +132,19 @@ class FragmentFlow:
         self.uses: list[LayoutUse] = []
 
     def end(self, start: int) -> int:
-        """The last step of a block."""
+        """The last instruction of a block."""
         return self.program.ends[start] - 1
 
     def successors(self, start: int) -> Iterator[int]:
         """The blocks that may follow a block; -1 is the end of the program."""
         at = self.end(start)
-        step = self.steps[at]
-        if isinstance(step.action, Branch):
-            yield from dict.fromkeys(step.targets)
-        elif isinstance(step.action, Return):
+        inst = self.instructions[at]
+        if isinstance(inst.action, Branch):
+            yield from dict.fromkeys(inst.targets)
+        elif isinstance(inst.action, Return):
             yield -1
-        if not isinstance(step.action, Branch | Return) or step.guard is not None:
-            yield at + 1 if at + 1 < len(self.steps) else -1
+        if not isinstance(inst.action, Branch | Return) or inst.guard is not None:
+            yield at + 1 if at + 1 < len(self.instructions) else -1
 
     def number(self, *key: Hashable) -> int:
         """The number of a value that is computed so: equal keys have one."""
@@ -256,17 +256,17 @@ class FragmentFlow:
     def has_matrix(self, start: int) -> bool:
         """Whether a block has an instruction that all lanes of a warp run together."""
         return any(
-            isinstance(step.action, MatrixOp) and step.guard is None
-            for step in self.steps[start : self.program.ends[start]]
+            isinstance(inst.action, MatrixOp) and inst.guard is None
+            for inst in self.instructions[start : self.program.ends[start]]
         )
 
     def is_varying(self, start: int) -> bool:
         """Whether lanes of a warp may leave a block in different computations."""
-        step = self.steps[self.end(start)]
-        if not isinstance(step.action, Branch | Return):
+        inst = self.instructions[self.end(start)]
+        if not isinstance(inst.action, Branch | Return):
             return False
         state = self.run_block(start, dict(self.entries[start]))
-        deciding = [*([step.guard] if step.guard is not None else []), *step.sources]
+        deciding = [*([inst.guard] if inst.guard is not None else []), *inst.sources]
         return any(not isinstance(self.value(state, item), Uniform) for item in deciding)
 
     def control_dependences(self) -> dict[int, set[int]]:
@@ -287,55 +287,55 @@ class FragmentFlow:
                     deciders[block].add(start)
         return deciders
 
-    # --- steps
+    # --- instructions
 
     def run_block(self, start: int, state: State) -> State:
         """The values after a block."""
         for at in range(start, self.program.ends[start]):
-            self.run_step(at, state, is_split=start in self.split)
+            self.run_inst(at, state, is_split=start in self.split)
         return state
 
     def first_use(self) -> LayoutUse | None:
-        """The first step that shows the layout."""
+        """The first instruction that shows the layout."""
         self.uses = []
         for start, entry in sorted(self.entries.items()):
             self.run_block(start, dict(entry))
         return min(self.uses, default=None)
 
-    def run_step(self, at: int, state: State, *, is_split: bool) -> None:
-        """Give the results of a step their values."""
-        step = self.steps[at]
-        results = list(self.results(at, step, state))
-        written = [item for operand in step.results for item in items_of(operand)]
+    def run_inst(self, at: int, state: State, *, is_split: bool) -> None:
+        """Give the results of an instruction their values."""
+        inst = self.instructions[at]
+        results = list(self.results(at, inst, state))
+        written = [item for operand in inst.results for item in items_of(operand)]
         for item, result in zip(written, results, strict=True):
             if not isinstance(item, Register):
                 continue
             value = result
-            if step.guard is not None and not isinstance(step.action, MatrixOp):
+            if inst.guard is not None and not isinstance(inst.action, MatrixOp):
                 old = state.get(item.index, Uniform(self.number("undefined", item.index)))
-                value = self.combined(at, ("guard",), [self.value(state, step.guard), value, old])
+                value = self.combined(at, ("guard",), [self.value(state, inst.guard), value, old])
             if is_split:
                 value = Dependent(at, OTHER_PATHS) if isinstance(value, FragmentElement) else value
                 value = VARYING if isinstance(value, Uniform) else value
             state[item.index] = value
 
-    def results(self, at: int, step: DecodedInstruction, state: State) -> Iterable[AbstractValue]:
-        """The values of a step's results; steps that others can see may not have a source that depends on layouts."""
-        action: Action = step.action
+    def results(self, at: int, inst: DecodedInstruction, state: State) -> Iterable[AbstractValue]:
+        """The values of an instruction's results; instructions that others can see may not have a source that depends on layouts."""
+        action: Action = inst.action
         if isinstance(action, LaneOp):
-            sources = [self.value(state, source) for source in step.sources]
-            signature = step.name, action.fused, len(sources)
-            return [self.combined(at, (*signature, index), sources) for index, _ in enumerate(step.results)]
+            sources = [self.value(state, source) for source in inst.sources]
+            signature = inst.name, action.fused, len(sources)
+            return [self.combined(at, (*signature, index), sources) for index, _ in enumerate(inst.results)]
         if isinstance(action, Move):
-            return self.moved(at, step, state)
+            return self.moved(at, inst, state)
         if isinstance(action, MatrixOp) and action.form.is_wmma:
-            return self.fragments(at, step, action.form, state)
+            return self.fragments(at, inst, action.form, state)
         if isinstance(action, NoOp):
             return ()
-        seen = [self.value(state, item) for operand in step.sources for item in items_of(operand)]
-        if step.guard is not None:
-            seen.append(self.value(state, step.guard))
-        count = sum(len(items_of(operand)) for operand in step.results)
+        seen = [self.value(state, item) for operand in inst.sources for item in items_of(operand)]
+        if inst.guard is not None:
+            seen.append(self.value(state, inst.guard))
+        count = sum(len(items_of(operand)) for operand in inst.results)
         if isinstance(action, MemoryLoad) and action.space != "local":
             return [self.combined(at, ("load", at, index), seen) for index in range(count)]
         for value in seen:
@@ -378,9 +378,9 @@ class FragmentFlow:
             return Uniform(number)
         return replace(elements[0], number=number) if self.is_same_place(values) else Dependent(at, OTHER_PLACE)
 
-    def moved(self, at: int, step: DecodedInstruction, state: State) -> list[AbstractValue]:
+    def moved(self, at: int, inst: DecodedInstruction, state: State) -> list[AbstractValue]:
         """mov: a copy, parts joined to a register, or a register taken apart."""
-        source, target = step.sources[0], step.results[0]
+        source, target = inst.sources[0], inst.results[0]
         if isinstance(source, VectorOperand):
             whole = self.joined(at, [self.value(state, item) for item in source.items])
         else:
@@ -408,22 +408,22 @@ class FragmentFlow:
 
     # --- wmma
 
-    def fragments(self, at: int, step: DecodedInstruction, form: Form, state: State) -> list[AbstractValue]:
+    def fragments(self, at: int, inst: DecodedInstruction, form: Form, state: State) -> list[AbstractValue]:
         """wmma: the operands have to be fragments, the result is one."""
         roles = {"wmma.mma": "abc", "wmma.store.d": "-d"}.get(form.op, "")
-        for role, operand in zip(roles, step.sources, strict=False):
+        for role, operand in zip(roles, inst.sources, strict=False):
             if role != "-":
                 self.check_fragment(at, form, role, [self.value(state, item) for item in items_of(operand)])
-        for operand in step.sources:
+        for operand in inst.sources:
             if not isinstance(operand, VectorOperand):
                 self.refuse_if_visible(at, self.value(state, operand))
-        if step.guard is not None:
-            self.refuse_if_visible(at, self.value(state, step.guard))
-        if not step.results:
+        if inst.guard is not None:
+            self.refuse_if_visible(at, self.value(state, inst.guard))
+        if not inst.results:
             return []
         fragment = fragment_of(form, "d" if form.op == "wmma.mma" else form.op[-1])
         number = self.number("fragment", at)
-        return [FragmentElement(fragment, reg, None, number) for reg, _ in enumerate(items_of(step.results[0]))]
+        return [FragmentElement(fragment, reg, None, number) for reg, _ in enumerate(items_of(inst.results[0]))]
 
     def check_fragment(self, at: int, form: Form, role: str, values: Sequence[AbstractValue]) -> None:
         """Refuse registers that are not a fragment, all computed in one way."""

@@ -77,21 +77,21 @@ def address_count(action: Action) -> int | None:
     return 0 if isinstance(action, LaneOp | Move | WarpCollective | WarpWait | Barrier | Branch | Allocate) else None
 
 
-def check(step: DecodedInstruction) -> None:
-    """Refuse a step whose operands its action does not take."""
-    checker = CHECKERS.get(type(step.action))
+def check(inst: DecodedInstruction) -> None:
+    """Refuse an instruction whose operands its action does not take."""
+    checker = CHECKERS.get(type(inst.action))
     if checker is not None:
-        checker(step, step.action)
+        checker(inst, inst.action)
 
 
-def _require(step: DecodedInstruction, holds: bool, expected: str) -> None:  # noqa: FBT001 (the condition)
+def _require(inst: DecodedInstruction, holds: bool, expected: str) -> None:  # noqa: FBT001 (the condition)
     if not holds:
-        raise PtxError(step.line, f"expected {expected}, got {step.text}")
+        raise PtxError(inst.line, f"expected {expected}, got {inst.text}")
 
 
-def _require_sources(step: DecodedInstruction, fewest: int, largest: int) -> None:
+def _require_sources(inst: DecodedInstruction, fewest: int, largest: int) -> None:
     count = str(fewest) if fewest == largest else f"{fewest} to {largest}"
-    _require(step, fewest <= len(step.sources) <= largest, f"{count} sources for {step.name}")
+    _require(inst, fewest <= len(inst.sources) <= largest, f"{count} sources for {inst.name}")
 
 
 def _is_value(operand: PtxOperand) -> bool:
@@ -105,214 +105,214 @@ def _is_predicate(operand: PtxOperand, kind: Type) -> bool:
     return kind.bits == 1 if isinstance(operand, Immediate) else isinstance(operand, Register) and operand.bits == 1
 
 
-def _require_item(step: DecodedInstruction, item: PtxOperand, kind: Type, *, is_result: bool) -> None:
+def _require_item(inst: DecodedInstruction, item: PtxOperand, kind: Type, *, is_result: bool) -> None:
     """An element that is loaded or stored: a register that holds all of it, or a number where nothing is written."""
     if isinstance(item, Register):
-        _require(step, item.bits != 1 and item.bits >= kind.bits, f"a register of at least {kind.bits} bits")
+        _require(inst, item.bits != 1 and item.bits >= kind.bits, f"a register of at least {kind.bits} bits")
     elif is_result:
-        _require(step, isinstance(item, Discard), f"a register as the result of {step.name}")
+        _require(inst, isinstance(item, Discard), f"a register as the result of {inst.name}")
     else:
-        _require(step, _is_value(item), f"a register or a number as a source of {step.name}")
+        _require(inst, _is_value(item), f"a register or a number as a source of {inst.name}")
 
 
-def _require_items(step: DecodedInstruction, operand: PtxOperand, kind: Type, count: int, *, is_result: bool) -> None:
+def _require_items(inst: DecodedInstruction, operand: PtxOperand, kind: Type, count: int, *, is_result: bool) -> None:
     """The elements of an access: a vector of as many."""
     items = operand.items if isinstance(operand, VectorOperand) else (operand,)
-    _require(step, len(items) == count, f"{count} elements in the vector of {step.name}")
+    _require(inst, len(items) == count, f"{count} elements in the vector of {inst.name}")
     for item in items:
-        _require_item(step, item, kind, is_result=is_result)
+        _require_item(inst, item, kind, is_result=is_result)
 
 
-def _require_place(step: DecodedInstruction, index: int = 0) -> None:
-    _require(step, isinstance(step.sources[index], MemoryOperand), f"an address in brackets for {step.name}")
+def _require_place(inst: DecodedInstruction, index: int = 0) -> None:
+    _require(inst, isinstance(inst.sources[index], MemoryOperand), f"an address in brackets for {inst.name}")
 
 
-def _check_lanes(step: DecodedInstruction, action: LaneOp | WarpCollective) -> None:
+def _check_lanes(inst: DecodedInstruction, action: LaneOp | WarpCollective) -> None:
     """What lanes compute has as many operands as its function takes, and of its kinds."""
-    if step.row is not None and step.row.any_words:
-        step.sources = ()
+    if inst.row is not None and inst.row.any_words:
+        inst.sources = ()
         return
-    if len(step.sources) != len(action.sources) or not 1 <= len(step.results) <= len(action.results):
+    if len(inst.sources) != len(action.sources) or not 1 <= len(inst.results) <= len(action.results):
         count = f"{len(action.sources)} sources"
-        raise PtxError(step.line, f"expected a result and {count} for {step.name}, got {step.text}")
-    for result, result_kind in zip(step.results, action.results, strict=False):
-        _require(step, isinstance(result, Register | Discard), f"a register as the result of {step.name}")
+        raise PtxError(inst.line, f"expected a result and {count} for {inst.name}, got {inst.text}")
+    for result, result_kind in zip(inst.results, action.results, strict=False):
+        _require(inst, isinstance(result, Register | Discard), f"a register as the result of {inst.name}")
         if isinstance(result, Register):
-            _require(step, (result.bits == 1) == (result_kind.bits == 1), f"a result of .{result_kind.name}")
-    for kind, source in zip(action.sources, step.sources, strict=True):
+            _require(inst, (result.bits == 1) == (result_kind.bits == 1), f"a result of .{result_kind.name}")
+    for kind, source in zip(action.sources, inst.sources, strict=True):
         if kind is None and not isinstance(source, Immediate):
-            raise PtxError(step.line, f"expected a constant in {step.text}")
+            raise PtxError(inst.line, f"expected a constant in {inst.text}")
         if isinstance(source, Discard | VectorOperand):
-            raise PtxError(step.line, f"expected a register or a number as a source in {step.text}")
+            raise PtxError(inst.line, f"expected a register or a number as a source in {inst.text}")
         if kind is not None:
-            _require(step, _is_predicate(source, kind) == (kind.bits == 1), f"a source of .{kind.name}")
+            _require(inst, _is_predicate(source, kind) == (kind.bits == 1), f"a source of .{kind.name}")
 
 
-def _check_move(step: DecodedInstruction, action: Move) -> None:
-    _require_sources(step, 1, 1)
-    _require(step, len(step.results) == 1, "one result")
-    for operand, is_result in ((step.results[0], True), (step.sources[0], False)):
+def _check_move(inst: DecodedInstruction, action: Move) -> None:
+    _require_sources(inst, 1, 1)
+    _require(inst, len(inst.results) == 1, "one result")
+    for operand, is_result in ((inst.results[0], True), (inst.sources[0], False)):
         if isinstance(operand, VectorOperand):
             bits, rest = divmod(action.type.bits, max(1, len(operand.items)))
-            _require(step, rest == 0 and bits in PIECES, f"parts of {action.type.bits} bits together")
+            _require(inst, rest == 0 and bits in PIECES, f"parts of {action.type.bits} bits together")
             for item in operand.items:
                 fits = isinstance(item, Discard) if is_result else isinstance(item, Immediate | SpecialRegister)
                 fits = item.bits == bits if isinstance(item, Register) else fits
-                _require(step, fits, f"parts of {bits} bits")
+                _require(inst, fits, f"parts of {bits} bits")
         else:
             fits = isinstance(operand, Discard) or _is_predicate(operand, action.type) == (action.type.bits == 1)
-            _require(step, fits, f"an operand of .{action.type.name}")
+            _require(inst, fits, f"an operand of .{action.type.name}")
             is_taken = isinstance(operand, Register | Discard) if is_result else _is_value(operand)
-            _require(step, is_taken, f"a register or a number for {step.name}")
+            _require(inst, is_taken, f"a register or a number for {inst.name}")
 
 
-def _check_load(step: DecodedInstruction, action: MemoryLoad) -> None:
-    _require_sources(step, 1, 2)  # the second is a cache policy
-    _require_place(step)
-    _require(step, len(step.results) == 1, "one result")
-    _require_items(step, step.results[0], action.type, action.count, is_result=True)
+def _check_load(inst: DecodedInstruction, action: MemoryLoad) -> None:
+    _require_sources(inst, 1, 2)  # the second is a cache policy
+    _require_place(inst)
+    _require(inst, len(inst.results) == 1, "one result")
+    _require_items(inst, inst.results[0], action.type, action.count, is_result=True)
 
 
-def _check_store(step: DecodedInstruction, action: MemoryStore) -> None:
-    _require_sources(step, 2, 3)
-    _require_place(step)
-    _require_items(step, step.sources[1], action.type, action.count, is_result=False)
+def _check_store(inst: DecodedInstruction, action: MemoryStore) -> None:
+    _require_sources(inst, 2, 3)
+    _require_place(inst)
+    _require_items(inst, inst.sources[1], action.type, action.count, is_result=False)
 
 
-def _check_atomic(step: DecodedInstruction, action: Atomic) -> None:
+def _check_atomic(inst: DecodedInstruction, action: Atomic) -> None:
     count = 2 if action.name == "cas" else 1
-    _require_sources(step, 1 + count, 2 + count)
-    _require_place(step)
-    for source in step.sources[1 : 1 + count]:
-        _require_items(step, source, action.type, action.count, is_result=False)
+    _require_sources(inst, 1 + count, 2 + count)
+    _require_place(inst)
+    for source in inst.sources[1 : 1 + count]:
+        _require_items(inst, source, action.type, action.count, is_result=False)
     if action.returns:
-        _require(step, len(step.results) == 1, "one result")
-        _require_items(step, step.results[0], action.type, action.count, is_result=True)
+        _require(inst, len(inst.results) == 1, "one result")
+        _require_items(inst, inst.results[0], action.type, action.count, is_result=True)
 
 
-def _check_copy(step: DecodedInstruction, _action: AsyncCopy) -> None:
-    _require_sources(step, 3, 5)
-    _require_place(step, 0)
-    _require_place(step, 1)
-    _require(step, all(_is_value(source) for source in step.sources[2:]), "numbers behind the addresses")
+def _check_copy(inst: DecodedInstruction, _action: AsyncCopy) -> None:
+    _require_sources(inst, 3, 5)
+    _require_place(inst, 0)
+    _require_place(inst, 1)
+    _require(inst, all(_is_value(source) for source in inst.sources[2:]), "numbers behind the addresses")
 
 
-def _check_bulk_copy(step: DecodedInstruction, action: BulkCopy) -> None:
+def _check_bulk_copy(inst: DecodedInstruction, action: BulkCopy) -> None:
     """Target, source, size; an mbarrier and a mask of blocks where it has them; a cache policy."""
     fixed = 3 + action.tells_mbarrier + action.is_multicast
-    _require_sources(step, fixed, fixed + 1)
+    _require_sources(inst, fixed, fixed + 1)
     for place in (0, 1, 3)[: 3 if action.tells_mbarrier else 2]:
-        _require_place(step, place)
-    _require(step, _is_value(step.sources[2]), "a number of bytes behind the addresses")
+        _require_place(inst, place)
+    _require(inst, _is_value(inst.sources[2]), "a number of bytes behind the addresses")
 
 
-def _check_tensor_copy(step: DecodedInstruction, action: TensorCopy) -> None:
+def _check_tensor_copy(inst: DecodedInstruction, action: TensorCopy) -> None:
     """Shared memory, the map and its coordinates; an mbarrier, offsets and a mask where it has them; a policy."""
     is_load = action.direction == "load"
     fixed = 4 + (action.mode == "im2col") + action.is_multicast if is_load else 3
-    _require_sources(step, fixed, fixed + 1)
+    _require_sources(inst, fixed, fixed + 1)
     vectors = [(2 if is_load else 1, action.rank)]
     if action.mode == "im2col":
         vectors.append((4, action.rank - 2))
     for place, count in vectors:
-        vector = step.sources[place]
+        vector = inst.sources[place]
         items = vector.items if isinstance(vector, VectorOperand) else ()
-        _require(step, len(items) == count and all(map(_is_value, items)), f"{count} numbers in braces")
+        _require(inst, len(items) == count and all(map(_is_value, items)), f"{count} numbers in braces")
     for place in (0, 1, 3) if is_load else (0, 2):
-        _require_place(step, place)
-    _require(step, action.mode == "tile" or action.rank >= 3, f"3 to 5 axes for {step.name}")
+        _require_place(inst, place)
+    _require(inst, action.mode == "tile" or action.rank >= 3, f"3 to 5 axes for {inst.name}")
 
 
-def _check_async_store(step: DecodedInstruction, action: AsyncStore) -> None:
-    _require_sources(step, 3, 3)
-    _require_place(step, 0)
-    _require_place(step, 2)
-    _require_items(step, step.sources[1], action.type, action.count, is_result=False)
+def _check_async_store(inst: DecodedInstruction, action: AsyncStore) -> None:
+    _require_sources(inst, 3, 3)
+    _require_place(inst, 0)
+    _require_place(inst, 2)
+    _require_items(inst, inst.sources[1], action.type, action.count, is_result=False)
 
 
-def _check_replace(step: DecodedInstruction, action: TensorMapReplace) -> None:
-    _require_sources(step, 2 + action.has_axis, 2 + action.has_axis)
-    _require_place(step)
-    _require(step, all(map(_is_value, step.sources[1:])), "numbers behind the address")
+def _check_replace(inst: DecodedInstruction, action: TensorMapReplace) -> None:
+    _require_sources(inst, 2 + action.has_axis, 2 + action.has_axis)
+    _require_place(inst)
+    _require(inst, all(map(_is_value, inst.sources[1:])), "numbers behind the address")
 
 
-def _check_map_copy(step: DecodedInstruction, _action: TensorMapCopy) -> None:
-    _require_sources(step, 3, 3)
-    _require_place(step, 0)
-    _require_place(step, 1)
+def _check_map_copy(inst: DecodedInstruction, _action: TensorMapCopy) -> None:
+    _require_sources(inst, 3, 3)
+    _require_place(inst, 0)
+    _require_place(inst, 1)
 
 
-def _check_branch(step: DecodedInstruction, action: Branch) -> None:
+def _check_branch(inst: DecodedInstruction, action: Branch) -> None:
     if action.indexed:
-        _require(step, _is_value(step.sources[0]), "a register as an index")
+        _require(inst, _is_value(inst.sources[0]), "a register as an index")
 
 
-def _check_wait(step: DecodedInstruction, _action: WarpWait) -> None:
-    _require_sources(step, 1, 1)
-    _require(step, _is_value(step.sources[0]), "a mask of lanes")
+def _check_wait(inst: DecodedInstruction, _action: WarpWait) -> None:
+    _require_sources(inst, 1, 1)
+    _require(inst, _is_value(inst.sources[0]), "a mask of lanes")
 
 
-def _check_barrier(step: DecodedInstruction, action: Barrier) -> None:
+def _check_barrier(inst: DecodedInstruction, action: Barrier) -> None:
     fewest = 1 if action.waits else 2  # bar.arrive says how many are awaited
-    votes = step.sources[-1:] if action.reduction else ()
-    _require_sources(step, fewest + len(votes), 2 + len(votes))
-    _require(step, all(_is_value(source) for source in step.sources), "a number and a count of threads")
+    votes = inst.sources[-1:] if action.reduction else ()
+    _require_sources(inst, fewest + len(votes), 2 + len(votes))
+    _require(inst, all(_is_value(source) for source in inst.sources), "a number and a count of threads")
     for vote in votes:
-        _require(step, isinstance(vote, Register) and vote.bits == 1, "a predicate as the last source")
+        _require(inst, isinstance(vote, Register) and vote.bits == 1, "a predicate as the last source")
     if action.reduction:
         bits = 32 if action.reduction == "popc" else 1
-        result = step.results[0] if step.results else None
+        result = inst.results[0] if inst.results else None
         fits = isinstance(result, Discard) or (isinstance(result, Register) and result.bits == bits)
-        _require(step, fits and len(step.results) == 1, f"a result of {bits} bits")
+        _require(inst, fits and len(inst.results) == 1, f"a result of {bits} bits")
 
 
-def _check_mbarrier(step: DecodedInstruction, action: MemoryBarrier) -> None:
-    _require_sources(step, *MBARRIER_SOURCES[action.name])
+def _check_mbarrier(inst: DecodedInstruction, action: MemoryBarrier) -> None:
+    _require_sources(inst, *MBARRIER_SOURCES[action.name])
     if action.name != "pending_count":
-        _require_place(step)
-    _require(step, all(_is_value(source) for source in step.sources[1:]), "a number behind the address")
-    if step.row is not None and step.row.has_result:
+        _require_place(inst)
+    _require(inst, all(_is_value(source) for source in inst.sources[1:]), "a number behind the address")
+    if inst.row is not None and inst.row.has_result:
         bits = {"test_wait": 1, "try_wait": 1, "pending_count": 32}.get(action.name, 64)
-        result = step.results[0] if step.results else None
+        result = inst.results[0] if inst.results else None
         fits = isinstance(result, Discard) or (isinstance(result, Register) and result.bits == bits)
-        _require(step, fits and len(step.results) == 1, f"a result of {bits} bits")
+        _require(inst, fits and len(inst.results) == 1, f"a result of {bits} bits")
 
 
-def _check_matrix(step: DecodedInstruction, action: MatrixOp) -> None:
-    _require_sources(step, *MATRIX_SOURCES[action.form.op])
+def _check_matrix(inst: DecodedInstruction, action: MatrixOp) -> None:
+    _require_sources(inst, *MATRIX_SOURCES[action.form.op])
     if action.form.op in MATRIX_ACCESSES:
-        _require_place(step)
-    if step.row is not None and step.row.has_result:
-        _require(step, len(step.results) == 1, "one result")
+        _require_place(inst)
+    if inst.row is not None and inst.row.has_result:
+        _require(inst, len(inst.results) == 1, "one result")
 
 
-def _check_allocation(step: DecodedInstruction, _action: Allocate) -> None:
-    _require(step, len(step.results) == 2 and len(step.sources) == 4, "a result and a size for alloca")
-    align = step.sources[1].code(None) if isinstance(step.sources[1], Immediate) else 0
-    _require(step, align > 0 and align & (align - 1) == 0, "an alignment that is a power of two")
-    _require(step, all(_is_value(operand) for operand in (*step.results, *step.sources)), "registers and numbers")
+def _check_allocation(inst: DecodedInstruction, _action: Allocate) -> None:
+    _require(inst, len(inst.results) == 2 and len(inst.sources) == 4, "a result and a size for alloca")
+    align = inst.sources[1].code(None) if isinstance(inst.sources[1], Immediate) else 0
+    _require(inst, align > 0 and align & (align - 1) == 0, "an alignment that is a power of two")
+    _require(inst, all(_is_value(operand) for operand in (*inst.results, *inst.sources)), "registers and numbers")
 
 
-def take_reduction(step: DecodedInstruction) -> None:
+def take_reduction(inst: DecodedInstruction) -> None:
     """ld.red has a second result before its address: what the registers reduce to."""
-    if step.results and step.sources and isinstance(step.sources[0], Register):
-        step.results, step.sources = (*step.results, step.sources[0]), step.sources[1:]
+    if inst.results and inst.sources and isinstance(inst.sources[0], Register):
+        inst.results, inst.sources = (*inst.results, inst.sources[0]), inst.sources[1:]
 
 
-def check_tensor_operands(step: DecodedInstruction, action: TensorThreadOp) -> None:
+def check_tensor_operands(inst: DecodedInstruction, action: TensorThreadOp) -> None:
     """Refuse operands that are not those of the words: as many, in brackets or braces where they are to be."""
-    operands = (*step.results, *step.sources)
+    operands = (*inst.results, *inst.sources)
     try:
         facts = operand_facts(action.spelling, [_described(operand) for operand in operands])
         problem = replace(action.spelling, facts=tuple(facts.items())).problem
     except ParseError as error:
-        raise PtxError(step.line, str(error)) from None
+        raise PtxError(inst.line, str(error)) from None
     if problem:
-        raise PtxError(step.line, f"{step.name}: {problem}")
+        raise PtxError(inst.line, f"{inst.name}: {problem}")
     for operand in operands:
         for item in operand.items if isinstance(operand, VectorOperand) else (operand,):
             if not isinstance(item, MemoryOperand | Immediate | Register | Discard):
-                raise PtxError(step.line, f"expected registers, numbers and addresses of {step.name}, got {step.text}")
+                raise PtxError(inst.line, f"expected registers, numbers and addresses of {inst.name}, got {inst.text}")
 
 
 def _described(operand: PtxOperand) -> str:

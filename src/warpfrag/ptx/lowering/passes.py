@@ -54,7 +54,7 @@ def _program(kernel: KernelLowering) -> Program:
     return Program(
         name=kernel.entry.name,
         target=kernel.source.target,
-        steps=kernel.steps,
+        instructions=kernel.instructions,
         registers=kernel.variables.bits,
         parameters=kernel.parameters,
         parameter_bytes=kernel.parameter_bytes,
@@ -71,37 +71,37 @@ def _program(kernel: KernelLowering) -> Program:
 
 
 def lower_statements(kernel: KernelLowering) -> None:
-    """Statements become steps: names are looked up, the words of opcodes become attributes."""
+    """Statements become instructions: names are looked up, the words of opcodes become attributes."""
     kernel.lower()
 
 
 def expand_indirect_calls(kernel: KernelLowering) -> None:
     """A call by address gets a call of each function that it may reach, with a branch back behind it."""
     for at, calls in kernel.indirect_calls:
-        step = kernel.steps[at]
+        inst = kernel.instructions[at]
         for call in calls:
-            step.targets = (*step.targets, len(kernel.steps))
-            back = DecodedInstruction(step.line, find("bra", 1), targets=(at + 1,), text=step.text)
-            kernel.steps += [call, back]
+            inst.targets = (*inst.targets, len(kernel.instructions))
+            back = DecodedInstruction(inst.line, find("bra", 1), targets=(at + 1,), text=inst.text)
+            kernel.instructions += [call, back]
 
 
 def resolve_state_spaces(kernel: KernelLowering) -> None:
     """A generic access of a variable is one of the variable's space; parameters of functions are local memory."""
-    for at, step in enumerate(kernel.steps):
-        if step.row is None or "space" not in step.row.modifiers:
+    for at, inst in enumerate(kernel.instructions):
+        if inst.row is None or "space" not in inst.row.modifiers:
             continue
-        space = _resolved_space(step, in_function=at >= kernel.entry_end)
-        if space != step.attributes.space:
-            step.opcode = rebind(step.opcode, space)
+        space = _resolved_space(inst, in_function=at >= kernel.entry_end)
+        if space != inst.attributes.space:
+            inst.opcode = rebind(inst.opcode, space)
 
 
-def _resolved_space(step: DecodedInstruction, *, in_function: bool) -> StateSpace:
-    attributes = step.attributes
+def _resolved_space(inst: DecodedInstruction, *, in_function: bool) -> StateSpace:
+    attributes = inst.attributes
     if attributes.opcode == "cvta" and not attributes.to_space:
         return "local" if attributes.space == "param" and in_function else attributes.space
-    if attributes.opcode not in ACCESSES or not step.sources:
+    if attributes.opcode not in ACCESSES or not inst.sources:
         return attributes.space
-    place = step.sources[0]
+    place = inst.sources[0]
     if not isinstance(place, MemoryOperand):
         return attributes.space
     if attributes.space == "generic" and place.space in WINDOWS:
@@ -113,43 +113,43 @@ def _resolved_space(step: DecodedInstruction, *, in_function: bool) -> StateSpac
 
 def bind_opcodes(kernel: KernelLowering) -> None:
     """Every opcode is bound to its action; an instruction that is refused has no operands."""
-    for step in kernel.steps:
-        if isinstance(step.action, Unbound):
-            step.action = step.opcode.action
-            if isinstance(step.action, Refused):
-                step.results = step.sources = ()
+    for inst in kernel.instructions:
+        if isinstance(inst.action, Unbound):
+            inst.action = inst.opcode.action
+            if isinstance(inst.action, Refused):
+                inst.results = inst.sources = ()
 
 
 def check_operands(kernel: KernelLowering) -> None:
     """Every instruction has the operands that its action takes (`operand_checks`)."""
-    for step in kernel.steps:
-        check(step)
+    for inst in kernel.instructions:
+        check(inst)
 
 
 def split_products(kernel: KernelLowering) -> None:
     """A product whose parts read what others of them wrote has its parts noted."""
-    for step in kernel.steps:
-        split_product(step)
+    for inst in kernel.instructions:
+        split_product(inst)
 
 
 def link_targets(kernel: KernelLowering) -> None:
-    """Labels and functions become places in the list of steps; where they lie, and behind a jump, a block begins."""
+    """Labels and functions become places in the list of instructions; where they lie, and behind a jump, a block begins."""
     for at, labels in kernel.branches:
-        kernel.steps[at].targets = tuple(label[0] for label in labels)
+        kernel.instructions[at].targets = tuple(label[0] for label in labels)
     kernel.leaders = {0}
-    for at, step in enumerate(kernel.steps):
-        if isinstance(step.action, DirectCall):
-            step.targets = (kernel.called[step.text][0],)
-        if isinstance(step.action, Branch | DirectCall | IndirectCall):
-            kernel.leaders.update(step.targets)
-        if step.action.ends_block:
+    for at, inst in enumerate(kernel.instructions):
+        if isinstance(inst.action, DirectCall):
+            inst.targets = (kernel.called[inst.text][0],)
+        if isinstance(inst.action, Branch | DirectCall | IndirectCall):
+            kernel.leaders.update(inst.targets)
+        if inst.action.ends_block:
             kernel.leaders.add(at + 1)
 
 
 def save_frames(kernel: KernelLowering) -> None:
     """A call that may come back to its caller saves the caller's registers: all of them are known now."""
-    for step, caller in kernel.recursive_calls:
-        step.saves, step.deepens = tuple(kernel.variables.owned.get(caller, ())), True
+    for inst, caller in kernel.recursive_calls:
+        inst.saves, inst.deepens = tuple(kernel.variables.owned.get(caller, ())), True
 
 
 def place_shared_memory(kernel: KernelLowering) -> None:
@@ -164,9 +164,9 @@ def place_shared_memory(kernel: KernelLowering) -> None:
         return operand
 
     if kernel.variables.has_dynamic:
-        for step in kernel.steps:
-            step.results = tuple(placed(result) for result in step.results)
-            step.sources = tuple(placed(source) for source in step.sources)
+        for inst in kernel.instructions:
+            inst.results = tuple(placed(result) for result in inst.results)
+            inst.sources = tuple(placed(source) for source in inst.sources)
 
 
 def initialise_variables(kernel: KernelLowering) -> None:
@@ -177,28 +177,28 @@ def initialise_variables(kernel: KernelLowering) -> None:
 def place_local_memory(kernel: KernelLowering) -> None:
     """Local memory holds a frame for each call of a recursive function, and behind them the stack of alloca."""
     variables, frames = kernel.variables, 1
-    if any(step.deepens for step in kernel.steps):
+    if any(inst.deepens for inst in kernel.instructions):
         variables.local = max(16, -(-variables.local // 16) * 16)
         frames = max(16, min(MAX_FRAMES, FRAMES_BYTES // variables.local))
     kernel.local_bytes = frames * variables.local
     if kernel.allocates:
         start = -(-kernel.local_bytes // 16) * 16
         kernel.local_bytes = start + STACK_BYTES
-        for step in kernel.steps:
-            if step.attributes.opcode == "alloca":
-                step.sources = (*step.sources[:-1], Immediate(start))
-            elif isinstance(step.action, DirectCall) and step.text in kernel.allocates:
-                step.saves = (*step.saves, variables.stack)  # what a function allocates ends with it
+        for inst in kernel.instructions:
+            if inst.attributes.opcode == "alloca":
+                inst.sources = (*inst.sources[:-1], Immediate(start))
+            elif isinstance(inst.action, DirectCall) and inst.text in kernel.allocates:
+                inst.saves = (*inst.saves, variables.stack)  # what a function allocates ends with it
 
 
 def contract_products(kernel: KernelLowering) -> None:
     """Products and sums that say nothing about rounding become fma, as ptxas does it; not in a module for debugging."""
     if not kernel.source.is_debug:
-        kernel.steps = contract(kernel.steps)
+        kernel.instructions = contract(kernel.instructions)
 
 
 class Pass(NamedTuple):
-    """One step of the lowering; the docstring of `run` says what holds when it is done."""
+    """One instruction of the lowering; the docstring of `run` says what holds when it is done."""
 
     name: str
     run: Callable[[KernelLowering], None]

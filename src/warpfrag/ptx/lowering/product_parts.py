@@ -26,18 +26,18 @@ ORDER_UNKNOWN = "ptxas writes a part of D before it has read all operands, which
 """Of wmma.mma with tf32, whose halves take turns."""
 
 
-def split_product(step: DecodedInstruction) -> None:
+def split_product(inst: DecodedInstruction) -> None:
     """Note the parts in which a product writes D, if that shows."""
-    action = step.action
-    if not isinstance(action, MatrixOp) or action.form.operation.does != "multiply" or len(step.sources) < len("abc"):
+    action = inst.action
+    if not isinstance(action, MatrixOp) or action.form.operation.does != "multiply" or len(inst.sources) < len("abc"):
         return
-    parts, reread = _parts(action.form, len(_indices(step.results[0])))
-    if not _shows(step, parts, reread):
+    parts, reread = _parts(action.form, len(_indices(inst.results[0])))
+    if not _shows(inst, parts, reread):
         return
     if action.form.a == "tf32":
-        step.uncertain = ORDER_UNKNOWN
+        inst.uncertain = ORDER_UNKNOWN
     else:
-        step.action = replace(action, parts=parts, reread=reread)
+        inst.action = replace(action, parts=parts, reread=reread)
 
 
 def _parts(form: Form, count: int) -> tuple[tuple[tuple[int, ...], ...], str]:
@@ -50,9 +50,9 @@ def _parts(form: Form, count: int) -> tuple[tuple[tuple[int, ...], ...], str]:
     return (), ""
 
 
-def _shows(step: DecodedInstruction, parts: tuple[tuple[int, ...], ...], reread: str) -> bool:
+def _shows(inst: DecodedInstruction, parts: tuple[tuple[int, ...], ...], reread: str) -> bool:
     """Whether a later part reads a register that an earlier one wrote."""
-    d, operands = _indices(step.results[0]), dict(zip("abc", map(_indices, step.sources), strict=False))
+    d, operands = _indices(inst.results[0]), dict(zip("abc", map(_indices, inst.sources), strict=False))
     if "c" in reread and len(operands["c"]) != len(d):
         return False  # which is refused when it runs
     written: set[int] = set()

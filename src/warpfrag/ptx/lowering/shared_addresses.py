@@ -30,11 +30,11 @@ CHOOSE = 0xE4
 
 
 class SharedAddresses:
-    """The registers that hold addresses of shared memory, as far as the steps before say so."""
+    """The registers that hold addresses of shared memory, as far as the instructions before say so."""
 
-    def __init__(self, steps: list[DecodedInstruction], new_register: Callable[[str, int], Register]) -> None:
+    def __init__(self, instructions: list[DecodedInstruction], new_register: Callable[[str, int], Register]) -> None:
         """None does yet."""
-        self.steps, self.new_register = steps, new_register
+        self.instructions, self.new_register = instructions, new_register
         self.registers: set[int] = set()
 
     def is_address(self, operand: PtxOperand) -> bool:
@@ -43,23 +43,23 @@ class SharedAddresses:
             return operand.base is None and operand.space in {"shared", "dynamic"}
         return isinstance(operand, Register) and operand.index in self.registers
 
-    def follow(self, step: DecodedInstruction) -> DecodedInstruction:
-        """The step, or what it is for an address whose rank it clears in part."""
-        if step.attributes.opcode not in KEEP_ADDRESS or not any(map(self.is_address, step.sources)):
-            return step
-        self.registers.update(result.index for result in step.results if isinstance(result, Register))
-        if step.attributes.opcode != "and" or step.attributes.types[0].bits != 32:
-            return step
-        address, mask = step.sources if self.is_address(step.sources[0]) else step.sources[::-1]
+    def follow(self, inst: DecodedInstruction) -> DecodedInstruction:
+        """The instruction, or what it is for an address whose rank it clears in part."""
+        if inst.attributes.opcode not in KEEP_ADDRESS or not any(map(self.is_address, inst.sources)):
+            return inst
+        self.registers.update(result.index for result in inst.results if isinstance(result, Register))
+        if inst.attributes.opcode != "and" or inst.attributes.types[0].bits != 32:
+            return inst
+        address, mask = inst.sources if self.is_address(inst.sources[0]) else inst.sources[::-1]
         if not isinstance(mask, Immediate) or not clears_rank(mask.code(None)):
-            return step
+            return inst
         rank = self.new_register(f"%cluster_ctarank<<{RANK_SHIFT}", 32)
         sources = SpecialRegister("%cluster_ctarank"), Immediate(RANK_SHIFT)
-        self.steps.append(
-            DecodedInstruction(step.line, find("shl.b32", 3), results=(rank,), sources=sources, text=step.text)
+        self.instructions.append(
+            DecodedInstruction(inst.line, find("shl.b32", 3), results=(rank,), sources=sources, text=inst.text)
         )
         chosen = DecodedInstruction(
-            step.line, find("lop3.b32", 5), guard=step.guard, results=step.results, text=step.text
+            inst.line, find("lop3.b32", 5), guard=inst.guard, results=inst.results, text=inst.text
         )
         chosen.sources = address, rank, mask, Immediate(CHOOSE)
         return chosen

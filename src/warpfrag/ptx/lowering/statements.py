@@ -1,4 +1,4 @@
-"""From syntax to steps: every statement of an entry and of the functions it calls becomes a decoded instruction.
+"""From syntax to instructions: every statement of an entry and of the functions it calls becomes a decoded instruction.
 
 Names become registers, addresses and labels; the words of an opcode become typed attributes. What an opcode does is
 not bound yet, and targets are not linked: `passes` lists what follows. Functions are lowered when the first call of
@@ -57,14 +57,14 @@ class KernelLowering:
     """An entry on its way from syntax to a program: what the passes read and change."""
 
     def __init__(self, source: ModuleSyntax, functions: dict[str, FunctionDecl], entry: FunctionDecl) -> None:
-        """No step is there yet; the variables of the module have their addresses."""
+        """No instruction is there yet; the variables of the module have their addresses."""
         self.source, self.functions, self.entry = source, functions, entry
         self.graph = CallGraph(source)
         self.variables = StorageAllocator(source, functions, self.graph, entry.name)
         self.parameters, self.parameter_bytes = parameters_of(entry)
-        self.steps: list[DecodedInstruction] = []
-        self.shared_addresses = SharedAddresses(self.steps, self.variables.register)
-        self.entry_end = 0  # steps before it are the entry's, those behind its functions'
+        self.instructions: list[DecodedInstruction] = []
+        self.shared_addresses = SharedAddresses(self.instructions, self.variables.register)
+        self.entry_end = 0  # instructions before it are the entry's, those behind its functions'
         self.branches: list[tuple[int, list[list[int]]]] = []  # where each is, and the labels it may go to
         self.called: dict[str, tuple[int, FunctionDecl, SymbolTable]] = {}
         self.indirect_calls: list[tuple[int, list[DecodedInstruction]]] = []  # and a call of each function it may reach
@@ -80,11 +80,11 @@ class KernelLowering:
         for parameter in self.parameters:
             outer.symbols[parameter.name] = MemoryOperand(None, parameter.offset, "param", parameter.name)
         self.function(self.entry, outer)
-        self.entry_end = len(self.steps)
+        self.entry_end = len(self.instructions)
         while waiting := [name for name, (start, _, _) in self.called.items() if start < 0]:
             for name in waiting:
                 _, function, names = self.called[name]
-                self.called[name] = (len(self.steps), function, names)
+                self.called[name] = (len(self.instructions), function, names)
                 self.function(function, names)
 
     # --- functions
@@ -95,9 +95,9 @@ class KernelLowering:
             raise PtxError(function.line, f"expected a body of {function.name}")
         self.variables.current = function.name
         self.scope(function.body, names)
-        last = self.steps[-1] if self.steps else None
+        last = self.instructions[-1] if self.instructions else None
         if last is None or last.guard is not None or last.row is None or last.attributes.opcode not in {"ret", "exit"}:
-            self.steps.append(DecodedInstruction(function.line, find("ret", 0), text="the end of the body"))
+            self.instructions.append(DecodedInstruction(function.line, find("ret", 0), text="the end of the body"))
 
     def scope(self, scope: Scope, names: SymbolTable) -> None:
         """Decode a body in braces."""
@@ -116,11 +116,11 @@ class KernelLowering:
                 self.scope(item, SymbolTable(names))
             elif isinstance(item, Label):
                 if not item.targets:
-                    names.labels[item.name][0] = len(self.steps)
+                    names.labels[item.name][0] = len(self.instructions)
             else:
-                self.steps.append(self.step(item, names))
+                self.instructions.append(self.inst(item, names))
 
-    def step(self, statement: Statement, names: SymbolTable) -> DecodedInstruction:
+    def inst(self, statement: Statement, names: SymbolTable) -> DecodedInstruction:
         """Decode an instruction: the words of its opcode, its guard and its operands."""
         opcode = find(statement.opcode, len(statement.operands))
         guard = None
@@ -129,63 +129,63 @@ class KernelLowering:
             if not isinstance(predicate, Register) or predicate.bits != 1:
                 raise PtxError(statement.line, f"expected a predicate after @, got {statement.guard}")
             guard = Register(predicate.index, 1, predicate.name, statement.negated)
-        step = DecodedInstruction(statement.line, opcode, guard=guard, text=str(statement))
+        inst = DecodedInstruction(statement.line, opcode, guard=guard, text=str(statement))
         if opcode.row is None:
-            return step
+            return inst
         if opcode.attributes.opcode in {"bra", "brx"}:
-            self.branch(step, statement, names)
+            self.branch(inst, statement, names)
         elif opcode.attributes.opcode == "call":
-            self.call(step, statement, names)
+            self.call(inst, statement, names)
         else:
-            self.operands(step, statement, names)
-            step = self.shared_addresses.follow(step)
-        return step
+            self.operands(inst, statement, names)
+            inst = self.shared_addresses.follow(inst)
+        return inst
 
-    def operands(self, step: DecodedInstruction, statement: Statement, names: SymbolTable) -> None:
+    def operands(self, inst: DecodedInstruction, statement: Statement, names: SymbolTable) -> None:
         """Results and sources of everything but branches and calls."""
-        operands, attributes = list(statement.operands), step.attributes
+        operands, attributes = list(statement.operands), inst.attributes
         if attributes.opcode in SCALAR_VIDEO:
-            self.select_parts(step, statement, names)
+            self.select_parts(inst, statement, names)
             return
         named = [item.base for item in operands if isinstance(item, Address) and isinstance(item.base, SymbolRef)]
         if attributes.opcode in RESOURCES and any(names.symbols.find(base.text) is None for base in named):
-            step.action = Refused(f"{step.name} of {named[0]}: only handles are modelled, no .texref or .surfref")
+            inst.action = Refused(f"{inst.name} of {named[0]}: only handles are modelled, no .texref or .surfref")
             return
-        count = address_count(step.opcode.action)
+        count = address_count(inst.opcode.action)
         if count is not None and sum(isinstance(operand, Address) for operand in operands) != count:
             what = f"{count} operands" if count > 1 else "one operand" if count else "no operand"
             raise PtxError(statement.line, f"expected {what} in brackets, got {statement}")
-        if operands and step.row is not None and step.row.has_result:
+        if operands and inst.row is not None and inst.row.has_result:
             first = operands.pop(0)
             pair = (first.first, first.second) if isinstance(first, ResultPair) else (first,)
-            step.results = tuple(self.operand(result, names, statement) for result in pair)
+            inst.results = tuple(self.operand(result, names, statement) for result in pair)
         sources = [
             item
             for source in operands  # coordinates in the brackets of a texture or surface are operands of their own
             for item in (source, *(source.coordinates if isinstance(source, Address) else ()))
         ]
-        step.sources = tuple(self.operand(source, names, statement) for source in sources)
+        inst.sources = tuple(self.operand(source, names, statement) for source in sources)
         if attributes.carry_in:
-            step.sources = (*step.sources, self.variables.carry)
+            inst.sources = (*inst.sources, self.variables.carry)
         if attributes.carry_out:
-            step.results = (*step.results, self.variables.carry)
+            inst.results = (*inst.results, self.variables.carry)
         if attributes.opcode in {"alloca", "stacksave", "stackrestore"}:
-            self.use_stack(step)
+            self.use_stack(inst)
         elif attributes.opcode == "mov":
-            self.move_vector(step, statement)
+            self.move_vector(inst, statement)
         elif attributes.opcode == "tcgen05":
-            take_reduction(step)
+            take_reduction(inst)
         elif attributes.opcode in {"mapa", "getctarank"}:
-            step.sources = (*step.sources, SpecialRegister("%cluster_ctarank"))
+            inst.sources = (*inst.sources, SpecialRegister("%cluster_ctarank"))
 
-    def select_parts(self, step: DecodedInstruction, statement: Statement, names: SymbolTable) -> None:
+    def select_parts(self, inst: DecodedInstruction, statement: Statement, names: SymbolTable) -> None:
         """Operands of a scalar video instruction: registers, then the parts of d, a and b, and whose sign changes."""
         registers: list[PtxOperand] = []
         selectors: list[int] = []
         signs = 0
         for place, syntax in enumerate(statement.operands):
             name = syntax
-            if isinstance(syntax, NegatedRegister) and step.attributes.opcode == "vmad" and place:
+            if isinstance(syntax, NegatedRegister) and inst.attributes.opcode == "vmad" and place:
                 name = syntax.name
                 signs |= 1 << (place - 1)
             text, _, selector = name.text.rpartition(".") if isinstance(name, SymbolRef) else ("", "", "")
@@ -196,28 +196,28 @@ class KernelLowering:
             registers.append(self.operand(name, names, statement))
             selectors.append(SELECTORS.index(selector))
         is_merged = bool(selectors) and selectors[0] > 0
-        takes = 4 if is_merged or step.attributes.operation or step.attributes.opcode == "vmad" else 3
-        if len(registers) != takes or (is_merged and step.attributes.operation) or signs in {5, 6, 7}:
-            raise PtxError(statement.line, f"expected a result and {takes - 1} sources of {step.name}, got {statement}")
-        step.results = (registers[0],)
+        takes = 4 if is_merged or inst.attributes.operation or inst.attributes.opcode == "vmad" else 3
+        if len(registers) != takes or (is_merged and inst.attributes.operation) or signs in {5, 6, 7}:
+            raise PtxError(statement.line, f"expected a result and {takes - 1} sources of {inst.name}, got {statement}")
+        inst.results = (registers[0],)
         constants = [Immediate(number) for number in (*selectors[:3], signs)]
-        step.sources = (*registers[1:], *[Immediate(0)] * (4 - takes), *constants)
+        inst.sources = (*registers[1:], *[Immediate(0)] * (4 - takes), *constants)
 
-    def use_stack(self, step: DecodedInstruction) -> None:
+    def use_stack(self, inst: DecodedInstruction) -> None:
         """alloca, stacksave and stackrestore read or write how much of the stack is taken."""
-        if step.attributes.opcode == "alloca":
+        if inst.attributes.opcode == "alloca":
             self.allocates.add(self.variables.current)
-            align = step.sources[1] if len(step.sources) > 1 else Immediate(8)
-            step.results = (*step.results, self.variables.stack)
-            step.sources = (*step.sources[:1], align, self.variables.stack, Immediate(0))
-        elif step.attributes.opcode == "stacksave":
-            step.sources = (self.variables.stack,)
+            align = inst.sources[1] if len(inst.sources) > 1 else Immediate(8)
+            inst.results = (*inst.results, self.variables.stack)
+            inst.sources = (*inst.sources[:1], align, self.variables.stack, Immediate(0))
+        elif inst.attributes.opcode == "stacksave":
+            inst.sources = (self.variables.stack,)
         else:
-            step.results, step.sources = (self.variables.stack,), step.results
+            inst.results, inst.sources = (self.variables.stack,), inst.results
 
-    def move_vector(self, step: DecodedInstruction, statement: Statement) -> None:
+    def move_vector(self, inst: DecodedInstruction, statement: Statement) -> None:
         """A move from vector to vector: a move of each register, through copies, since both sides may share some."""
-        target, source = step.results[0] if step.results else None, step.sources[0] if step.sources else None
+        target, source = inst.results[0] if inst.results else None, inst.sources[0] if inst.sources else None
         if not (isinstance(target, VectorOperand) and isinstance(source, VectorOperand)):
             return
         widths = {item.bits for item in target.items if isinstance(item, Register)}
@@ -225,24 +225,24 @@ class KernelLowering:
             raise PtxError(statement.line, f"expected as many registers of one size on both sides, got {statement}")
         bits = widths.pop()
         copies = [self.variables.register("", bits) for _ in source.items]
-        step.opcode = find(f"mov.b{bits}", 2)
+        inst.opcode = find(f"mov.b{bits}", 2)
         moves = [
-            DecodedInstruction(step.line, step.opcode, guard=step.guard, results=(to,), sources=(item,), text=step.text)
+            DecodedInstruction(inst.line, inst.opcode, guard=inst.guard, results=(to,), sources=(item,), text=inst.text)
             for to, item in [*zip(copies, source.items, strict=True), *zip(target.items, copies, strict=True)]
         ]
-        self.steps += moves[:-1]
-        step.results, step.sources = moves[-1].results, moves[-1].sources
+        self.instructions += moves[:-1]
+        inst.results, inst.sources = moves[-1].results, moves[-1].sources
 
-    def branch(self, step: DecodedInstruction, statement: Statement, names: SymbolTable) -> None:
+    def branch(self, inst: DecodedInstruction, statement: Statement, names: SymbolTable) -> None:
         """Targets of a branch; where their labels are is known when all is lowered."""
         labels: list[str] = []
         operands = statement.operands
-        if step.attributes.opcode == "brx":
+        if inst.attributes.opcode == "brx":
             label = operands[1] if len(operands) == 2 else None
             table = names.tables.find(label.text) if isinstance(label, SymbolRef) else None
             if table is None:
                 raise PtxError(statement.line, f"expected an index and a table of targets, got {statement}")
-            step.sources = (self.operand(operands[0], names, statement),)
+            inst.sources = (self.operand(operands[0], names, statement),)
             labels += table
         elif len(operands) == 1 and isinstance(operands[0], SymbolRef):
             labels.append(operands[0].text)
@@ -254,9 +254,9 @@ class KernelLowering:
             if place is None:
                 raise PtxError(statement.line, f"expected a label, got {quote(name)}, which is not defined")
             places.append(place)
-        self.branches.append((len(self.steps), places))
+        self.branches.append((len(self.instructions), places))
 
-    def call(self, step: DecodedInstruction, statement: Statement, names: SymbolTable) -> None:
+    def call(self, inst: DecodedInstruction, statement: Statement, names: SymbolTable) -> None:
         """The function that is called, and how its parameters and results are copied."""
         rest = list(statement.operands)
         results = _take_group(rest)
@@ -264,19 +264,19 @@ class KernelLowering:
         arguments = _take_group(rest)
         holder = names.symbols.find(name.text) if isinstance(name, SymbolRef) else None
         if isinstance(holder, Register):
-            self.call_by_address(step, statement, names, holder)
+            self.call_by_address(inst, statement, names, holder)
             return
         function = self.functions.get(name.text) if isinstance(name, SymbolRef) else None
         if function is not None and function.body is None and function.name in SYSTEM_FUNCTIONS and not rest:
-            step.action = SystemCall(function.name)
-            step.results = tuple(self.operand(result, names, statement) for result in results)
-            step.sources = tuple(self.operand(argument, names, statement) for argument in arguments)
-            self.check_arguments(statement, step.sources, SYSTEM_FUNCTIONS[function.name].arguments)
-            self.check_arguments(statement, step.results, SYSTEM_FUNCTIONS[function.name].results)
+            inst.action = SystemCall(function.name)
+            inst.results = tuple(self.operand(result, names, statement) for result in results)
+            inst.sources = tuple(self.operand(argument, names, statement) for argument in arguments)
+            self.check_arguments(statement, inst.sources, SYSTEM_FUNCTIONS[function.name].arguments)
+            self.check_arguments(statement, inst.results, SYSTEM_FUNCTIONS[function.name].results)
             return
         if function is None or function.body is None or rest:
             what = str(name) if name is not None else "nothing"
-            step.action = Refused(
+            inst.action = Refused(
                 f"call of {what}: only functions with a body in this module, or in those linked to it, run"
             )
             return
@@ -284,7 +284,7 @@ class KernelLowering:
             raise PtxError(statement.line, f"expected the parameters of {function.name}, got {statement}")
         operands = tuple(self.operand(operand, names, statement) for operand in (*arguments, *results))
         self.check_arguments(statement, operands, formal_sizes(function))
-        self.call_function(step, function, operands)
+        self.call_function(inst, function, operands)
 
     def check_arguments(self, statement: Statement, operands: Sequence[PtxOperand], sizes: Sequence[int]) -> None:
         """Operands of a call are as many and as large as the parameters that they are copied to, or from."""
@@ -309,7 +309,7 @@ class KernelLowering:
                 return False
         return True
 
-    def call_function(self, step: DecodedInstruction, function: FunctionDecl, operands: Sequence[PtxOperand]) -> None:
+    def call_function(self, inst: DecodedInstruction, function: FunctionDecl, operands: Sequence[PtxOperand]) -> None:
         """Copy operands of a caller, arguments and then results, to and from the parameters of a function."""
         if function.name not in self.called:
             inner, caller = SymbolTable(self.variables.module), self.variables.current
@@ -319,17 +319,17 @@ class KernelLowering:
             self.variables.current = caller
             self.called[function.name] = (-1, function, inner)
         inner = self.called[function.name][2]
-        step.action, step.text = DirectCall(), function.name
+        inst.action, inst.text = DirectCall(), function.name
         formals = [(formal, inner.symbols[formal.name]) for formal in (*function.parameters, *function.results)]
         copies = [(outer, own, size_of(formal)) for outer, (formal, own) in zip(operands, formals, strict=True)]
         count = len(function.parameters)
-        step.copies = tuple(Copy(outer, own, size) for outer, own, size in copies[:count])
-        step.returns = tuple(Copy(own, outer, size) for outer, own, size in copies[count:])
+        inst.copies = tuple(Copy(outer, own, size) for outer, own, size in copies[:count])
+        inst.returns = tuple(Copy(own, outer, size) for outer, own, size in copies[count:])
         if self.graph.comes_back(self.variables.current, function.name):
-            self.recursive_calls.append((step, self.variables.current))
+            self.recursive_calls.append((inst, self.variables.current))
 
     def call_by_address(
-        self, step: DecodedInstruction, statement: Statement, names: SymbolTable, holder: Register
+        self, inst: DecodedInstruction, statement: Statement, names: SymbolTable, holder: Register
     ) -> None:
         """Every function that a register may hold the address of: those of a table, or all that fit."""
         rest = list(statement.operands)
@@ -350,13 +350,13 @@ class KernelLowering:
         ]
         calls = []
         for function in fitting:
-            call = DecodedInstruction(statement.line, step.opcode)
+            call = DecodedInstruction(statement.line, inst.opcode)
             self.call_function(call, function, operands)
             calls.append(call)
         addresses = tuple(self.variables.function_address(function.name) or 0 for function in fitting)
-        step.action = IndirectCall(addresses)
-        step.sources = (holder,)
-        self.indirect_calls.append((len(self.steps), calls))
+        inst.action = IndirectCall(addresses)
+        inst.sources = (holder,)
+        self.indirect_calls.append((len(self.instructions), calls))
 
     # --- operands
 
@@ -403,7 +403,7 @@ class KernelLowering:
         if register.bits not in {16, 32, 64}:
             raise PtxError(statement.line, f"expected a register or a number, got {register.name}{offset:+d}")
         result = self.variables.register(f"{register.name}{offset:+d}", register.bits)
-        self.steps.append(
+        self.instructions.append(
             DecodedInstruction(
                 statement.line,
                 find(f"add.s{register.bits}", 3),

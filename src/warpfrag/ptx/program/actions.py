@@ -242,7 +242,7 @@ class DirectCall(Action):
 
 @frozen_dataclass
 class IndirectCall(Action):
-    """call by an address: those of the functions it may reach; the targets of the step are a call of each."""
+    """call by an address: those of the functions it may reach; the targets of the instruction are a call of each."""
 
     ends_block: ClassVar[bool] = True
     addresses: tuple[int, ...]

@@ -1,8 +1,8 @@
 """One entry, decoded: what both engines run.
 
-Names have become numbers: registers an index, variables an address, labels a place in one list of steps that holds the
-entry and every function it calls. Each step is a decoded instruction: its opcode with typed attributes, its action and
-its operands. A block is a run of steps that is entered at its top and left at its end; lanes reconverge at the starts
+Names have become numbers: registers an index, variables an address, labels a place in one list of instructions that holds the
+entry and every function it calls. Each instruction is a decoded instruction: its opcode with typed attributes, its action and
+its operands. A block is a run of instructions that is entered at its top and left at its end; lanes reconverge at the starts
 of blocks. `lowering` makes all this.
 """
 
@@ -116,7 +116,7 @@ class DecodedInstruction:
     guard: Register | None = None
     results: tuple[PtxOperand, ...] = ()
     sources: tuple[PtxOperand, ...] = ()
-    targets: tuple[int, ...] = ()  # places in the list of steps: of a branch, or of the function that is called
+    targets: tuple[int, ...] = ()  # places in the list of instructions: of a branch, or of the function that is called
     copies: tuple[Copy, ...] = ()  # arguments of a call
     returns: tuple[Copy, ...] = ()
     saves: tuple[Register, ...] = ()  # what a call keeps, to be given back when it returns
@@ -181,7 +181,7 @@ class Program:
 
     name: str
     target: str
-    steps: list[DecodedInstruction]
+    instructions: list[DecodedInstruction]
     registers: list[int]  # the bits of each
     parameters: list[Parameter]
     parameter_bytes: int
@@ -197,8 +197,8 @@ class Program:
 
     @cached_property
     def ends(self) -> list[int]:
-        """For every step the end of its block."""
-        return block_ends(self.steps, self.leaders)
+        """For every instruction the end of its block."""
+        return block_ends(self.instructions, self.leaders)
 
     @cached_property
     def polling(self) -> frozenset[int]:
@@ -206,22 +206,23 @@ class Program:
         return frozenset(
             start
             for start in self.leaders
-            if start < len(self.steps) and any(polls(step.action) for step in self.steps[start : self.ends[start]])
+            if start < len(self.instructions)
+            and any(polls(inst.action) for inst in self.instructions[start : self.ends[start]])
         )
 
 
-def block_ends(steps: Sequence[DecodedInstruction], leaders: set[int]) -> list[int]:
-    """For every step the end of its block: where another begins, or behind what leaves it."""
-    ends, end = [0] * len(steps), len(steps)
-    for at in range(len(steps) - 1, -1, -1):
-        if at + 1 in leaders or steps[at].action.ends_block:
+def block_ends(instructions: Sequence[DecodedInstruction], leaders: set[int]) -> list[int]:
+    """For every instruction the end of its block: where another begins, or behind what leaves it."""
+    ends, end = [0] * len(instructions), len(instructions)
+    for at in range(len(instructions) - 1, -1, -1):
+        if at + 1 in leaders or instructions[at].action.ends_block:
             end = at + 1
         ends[at] = end
     return ends
 
 
 def polls(action: Action) -> bool:
-    """Whether a step looks at memory that others may change, or pauses until they do."""
+    """Whether an instruction looks at memory that others may change, or pauses until they do."""
     if isinstance(action, NoOp):
         return action.pauses
     if isinstance(action, MemoryLoad):
