@@ -10,10 +10,10 @@ import subprocess
 import sys
 
 import pytest
+from warpfrag.cli.support.options import complete_file, complete_instruction
 
 import warpfrag
 from warpfrag.cli import main
-from warpfrag.cli.support.options import complete_file, complete_instruction
 from warpfrag.cli.support.output import STATUSES, ProgressLine, printable
 
 NAME = "mma.m16n8k16.f32.f16.f16.f32"

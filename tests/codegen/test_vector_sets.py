@@ -11,12 +11,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from warpfrag.cli.vectors import command
 
 import warpfrag as wf
 from instructions import of_a_warp
 from oracle.toolkit import absent
 from warpfrag import IllegalInstruction, InvalidOperand, NotModelled, WarpfragError
-from warpfrag.cli.vectors import command
 from warpfrag.codegen.statement import choices, identifier
 from warpfrag.diagnosis.descriptor_mistakes import wrong_descriptors
 from warpfrag.diagnosis.mistakes import mistakes

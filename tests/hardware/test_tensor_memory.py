@@ -4,9 +4,9 @@ import json
 
 import numpy as np
 import pytest
+from warpfrag.cli.check import _differing_tiles
 
 from warpfrag.cli import main
-from warpfrag.cli.check import _differing_tiles
 from warpfrag.errors import NotModelled
 from warpfrag.hardware import open_points
 from warpfrag.hardware import verify as verify_module

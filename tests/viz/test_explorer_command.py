@@ -9,8 +9,8 @@ from signal import SIGINT
 
 import click
 import pytest
-
 from warpfrag.cli.explore import command
+
 from warpfrag.errors import WarpfragError
 from warpfrag.viz.explorer import build_page
 

@@ -146,7 +146,8 @@ class Explanation:
 
         def origin(result: ResultOrigin) -> dict[str, object]:
             order = None if result.order is None else asdict(result.order)
-            return {"name": result.name, "arch": result.arch, "order": order, "lost": result.lost, "text": result.text}
+            facts = {"name": result.name, "arch": result.arch, "order": order, "omitted_k": result.lost}
+            return {**facts, "text": result.text}
 
         return {
             "first": origin(self.first),
@@ -154,8 +155,8 @@ class Explanation:
             "outputs": self.outputs,
             "differing": self.differing,
             "output": None if self.output is None else list(self.output),
-            "parted": self.parted,
-            "steps": [[{**asdict(step), "text": step.text} for step in steps] for steps in self.steps],
+            "first_divergence": self.parted,
+            "steps": [[step.to_dict() for step in steps] for steps in self.steps],
         }
 
 

@@ -50,6 +50,11 @@ class ProductStep:
         """The number that the code stands for."""
         return float(FORMATS[self.format].decode(self.code))
 
+    def to_dict(self) -> dict[str, object]:
+        """Return the step as JSON types."""
+        facts = {"part": self.part, "first": self.first, "last": self.last, "format": self.format, "code": self.code}
+        return {"operation": self.what, **facts, "value": self.value, "text": self.text}
+
     @property
     def text(self) -> str:
         """What the step does, in words."""

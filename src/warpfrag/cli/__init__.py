@@ -1,12 +1,10 @@
-"""The command `warpfrag`: one module per verb, loaded when the verb is called.
+"""The command `warpfrag`: verbs in modules that are imported when the verb is called.
 
-To add a verb, add a line to `VERB_GROUPS` and a module of that name whose `command` is made by
+To add a verb, add a line to `VERB_GROUPS` that names its module, and a function of that name there, declared by
 `cli.support.verbs.verb`.
 
 Exit statuses are `STATUSES`. An error is one sentence on stderr and, with `--json`, an object
-`{"schema": 1, "error": {...}}` on stdout.
-
-A verb's module becomes an attribute of this one when it is loaded, so the builtin `list` must not be called here.
+`{"schema": 2, "error": {...}}` on stdout.
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ import re
 import sys
 from contextlib import suppress
 from importlib import import_module
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import click
@@ -36,7 +33,7 @@ from warpfrag.cli.support.output import (
     flush,
     print_error,
 )
-from warpfrag.cli.support.verbs import PipeSafeCommand, print_and_exit
+from warpfrag.cli.support.verbs import PipeSafeCommand, VerbCommand, print_and_exit
 from warpfrag.errors import IllegalInstruction, WarpfragError, quote
 from warpfrag.layout.garbage import no_garbage_collection
 
@@ -45,60 +42,59 @@ if TYPE_CHECKING:
 
     from click.shell_completion import CompletionItem
 
-VERB_GROUPS = {
+VERB_GROUPS = {  # by heading: verb, module, help
     "Instructions and layouts": {
-        "list": "The instructions, filtered by target, type and shape.",
-        "info": "Everything about one instruction.",
-        "name": "What it is called elsewhere: CuTe, SASS, LLVM, source.",
-        "at": "Which element a lane holds.",
-        "where": "Which lane, register and bits hold an element.",
-        "table": "A whole operand, by matrix or by lane.",
-        "identify": "Which operands have a layout of CuTe or Triton.",
-        "legal": "Whether a target accepts an instruction.",
-        "draw": "A figure, as SVG, PNG or text.",
-        "explore": "A page of every fragment, for a browser.",
+        "find": ("instruction_verbs", "List instructions by architecture, type and shape."),
+        "get": ("instruction_verbs", "Show everything about one instruction."),
+        "aliases": ("instruction_verbs", "Translate between PTX, SASS, CuTe, LLVM and MLIR names."),
+        "legal": ("instruction_verbs", "Check whether an architecture accepts an instruction."),
+        "at": ("element_verbs", "Show which elements a lane holds."),
+        "where": ("element_verbs", "Show which lane, register and bits hold an element."),
+        "table": ("operand_table", "Show a whole operand, by matrix or by lane."),
+        "identify": ("identify_verb", "Find the operand that matches a CuTe or Triton layout."),
+        "draw": ("figure_verbs", "Draw an instruction as SVG, PNG or text."),
+        "explore": ("figure_verbs", "Write an interactive page of every fragment."),
     },
     "Registers and shared memory": {
-        "pack": "From a matrix to hex registers.",
-        "unpack": "From a hex register dump to a matrix.",
-        "descriptor": "A descriptor of wgmma or tcgen05, explained or built.",
-        "relayout": "What moves a matrix from one fragment to another.",
-        "loads": "Plans to fill an operand from shared memory.",
-        "stores": "Plans to store an operand to shared memory.",
+        "pack": ("pack_verbs", "Convert a matrix to hex registers."),
+        "unpack": ("pack_verbs", "Convert a hex register dump to a matrix."),
+        "descriptor": ("descriptor_verb", "Decode or build a wgmma or tcgen05 descriptor."),
+        "relayout": ("plan_verbs", "Plan the moves from one fragment to another."),
+        "loads": ("plan_verbs", "Plan loads of an operand from shared memory."),
+        "stores": ("plan_verbs", "Plan stores of an operand to shared memory."),
     },
-    "Arithmetic of an instruction": {
-        "run": "Execute one instruction, and trace one output.",
-        "rules": "What the tensor cores of an architecture compute, with references.",
-        "products": "What is multiplied and added for one element of D.",
-        "diagnose": "Which mistake gives this wrong result.",
-        "vectors": "Test vectors that expose layout mistakes.",
-        "emit": "CUDA C++ or PTX around an instruction.",
+    "One instruction": {
+        "execute": ("execute_verb", "Execute one instruction, and trace one output."),
+        "arithmetic-table": ("code_verbs", "Show what the tensor cores of an architecture compute, with references."),
+        "products": ("product_verb", "List what is multiplied and added for one element of D."),
+        "diagnose": ("diagnose_verb", "Find the mistake behind a wrong result."),
+        "test-vectors": ("code_verbs", "Write test vectors: input registers and expected outputs."),
+        "emit": ("code_verbs", "Write CUDA C++ or PTX around an instruction."),
     },
-    "Whole products": {
-        "predict": "What torch.matmul gives on an H200.",
-        "order": "Which order of additions gives an observed product.",
-        "explain": "Why two results of one product differ.",
-        "error": "How far a product is from the exact one.",
-        "survey": "Ask the cuBLAS of this machine which kernels it chooses for layers.",
-        "sweep": "A study of many products, which can be resumed.",
+    "Matrix multiplications": {
+        "gemm": ("gemm_verbs", "Compute a GEMM bit for bit, and trace one output."),
+        "predict": ("gemm_verbs", "Predict the result of torch.matmul on an H200."),
+        "batch-invariance": ("gemm_verbs", "List the batch sizes for which a layer keeps its bits."),
+        "find-order": ("gemm_verbs", "Find the order of additions behind a GEMM result."),
+        "explain": ("gemm_verbs", "Explain why two results of one GEMM differ."),
+        "error-report": ("gemm_verbs", "Measure the error of a GEMM against the exact result."),
+        "survey": ("sweep_verbs", "Record which kernels this machine's cuBLAS chooses for layers."),
+        "sweep": ("sweep_verbs", "Run many GEMMs from a file; resumes if interrupted."),
     },
-    "Kernels": {
-        "ptx": "What a PTX file holds, and run its kernels.",
-        "test": "Run the kernels of a TOML file and compare their results.",
-    },
-    "This installation": {
-        "samples": "Example files for trying the other verbs.",
-        "check": "Compare this installation with captured results of real GPUs.",
-        "verify": "Compare with the GPU of this machine.",
-        "cache": "Where compiled code is stored, its size, and how to remove it.",
+    "Kernels and this installation": {
+        "ptx": ("ptx_verb", "Inspect, run, profile and compare the kernels of a PTX or CUDA file."),
+        "samples": ("installation_verbs", "List example files for the other verbs."),
+        "check": ("installation_verbs", "Compare this installation with results captured from GPUs."),
+        "verify": ("installation_verbs", "Compare with the GPU of this machine."),
+        "cache": ("installation_verbs", "Show or clear the compiled code on disk."),
     },
 }
-VERBS = {verb: text for group in VERB_GROUPS.values() for verb, text in group.items()}
+VERBS = {verb: row for group in VERB_GROUPS.values() for verb, row in group.items()}
 EXAMPLE = """\
   warpfrag where mma.m16n8k16.f32.f16.f16.f32 a 9 3     # which lane holds A[9, 3]
   warpfrag --help                                       # every verb; each has its own --help"""
 
-SPELLINGS = {  # of Python, as patterns, and of the command line
+SPELLINGS = {  # patterns of Python spellings in messages, and the command line's spelling
     'rounding="rne"': "--rounding rne",
     r"\btiled\(\) puts": ":row=N,col=N puts",
     r"(?<=\.tiled\(row=)(\d+), ": r"\1,",
@@ -106,55 +102,58 @@ SPELLINGS = {  # of Python, as patterns, and of the command line
     r"\btarget\.tiled\((.*?)\)": r"DST:\1",
 }
 
-COMPLETE = "_WARPFRAG_COMPLETE"  # set by a shell that asks what to complete a word with
+COMPLETE = "_WARPFRAG_COMPLETE"  # set by a shell that completes a word
 TRACEBACK = "WARPFRAG_TRACEBACK"
 
 
+def verb_command(verb: str) -> VerbCommand:
+    """Return the command of a verb; this imports its module."""
+    with no_garbage_collection():
+        command: VerbCommand = getattr(import_module(f"warpfrag.cli.{VERBS[verb][0]}"), verb.replace("-", "_"))
+    return command
+
+
 class VerbGroup(PipeSafeCommand, click.Group):
-    """The verbs of `VERBS`. Listing them imports none; calling one imports that one."""
+    """The verbs of `VERBS`. Listing them imports none; calling one imports its module."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
-        """The verbs, in the order in which one would meet them."""
+        """Return the verbs, in the order of the help."""
         return [*VERBS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """The command of a verb."""
-        if cmd_name not in VERBS:
-            return None
-        with no_garbage_collection():
-            command: click.Command = import_module(f"warpfrag.cli.{cmd_name}").command
-        return command
+        """Return the command of a verb."""
+        return verb_command(cmd_name) if cmd_name in VERBS else None
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """The verbs that begin so, without importing them, and the options."""
+        """Complete verbs, without importing them, and options."""
         from click.shell_completion import CompletionItem
 
-        verbs = [CompletionItem(verb, help=text) for verb, text in VERBS.items() if verb.startswith(incomplete)]
+        verbs = [CompletionItem(verb, help=text) for verb, (_, text) in VERBS.items() if verb.startswith(incomplete)]
         return [*verbs, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that the words name; an unknown verb is refused with the nearest one."""
+        """Return the command that the words name; reject an unknown verb with the nearest one."""
         verb = args[0]
         if verb not in VERBS and not verb.startswith("-"):
             from difflib import get_close_matches
 
             near = get_close_matches(verb.lower()[:20], VERBS, n=1)
-            hint = f"the nearest is {near[0]!r}" if near else f"the verbs are {', '.join(VERBS)}"
+            hint = f"the nearest is {near[0]!r}" if near else "`warpfrag --help` lists the verbs"
             msg = f"there is no verb {quote(verb)}: {hint}"
             raise click.UsageError(msg)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """The tables of verbs, without importing them."""
+        """Write the tables of verbs, without importing them."""
         width = max(map(len, VERBS))
         for heading, group in VERB_GROUPS.items():
             with formatter.section(heading):
-                formatter.write_dl([(verb.ljust(width), text) for verb, text in group.items()])
+                formatter.write_dl([(verb.ljust(width), text) for verb, (_, text) in group.items()])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """A first example, and what the exit status means."""
+        """Write a first example and the exit statuses."""
         with formatter.section("Example"):
             formatter.write(EXAMPLE + "\n")
         with formatter.section("Exit status"):
@@ -172,52 +171,51 @@ class VerbGroup(PipeSafeCommand, click.Group):
 )
 @click.pass_context
 def commands(context: click.Context) -> None:
-    """NVIDIA's matrix instructions without a GPU: layouts, arithmetic bit for bit, whole products, kernels of PTX."""
+    """Debug NVIDIA tensor-core code without a GPU: layouts, bit-exact arithmetic, GEMMs and PTX kernels."""
     if context.invoked_subcommand is None:
         echo(context.get_help())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit status."""
+    """Run the command line and return the exit status."""
     words = [*(sys.argv[1:] if arguments is None else arguments)]
     if COMPLETE in os.environ:
         import_module("warpfrag.cli.support.bash_completion")
-    as_json = "--json" in words or "--format=json" in words or ("--format", "json") in pairwise(words)
     try:
-        return _status(words, as_json=as_json)
+        return _status(words, as_json="--json" in words)
     except (OutputClosed, BrokenPipeError):
         return BROKEN_PIPE
     except OutputFailed as error:
         echo_error(f"warpfrag: cannot write the answer: {error}")
         return ERROR
     finally:
-        _forget_unwritten()
+        _discard_unwritten()
 
 
 def _status(words: list[str], *, as_json: bool) -> int:
-    """Answer, or say why there is no answer; the exit status."""
+    """Run the verb, or print why it failed; return the exit status."""
     try:
         status = _answer(words, as_json=as_json)
         flush()
     except (OutputClosed, BrokenPipeError, OutputFailed):
         raise
-    except OSError as error:  # whatever the machine refuses, not warpfrag
+    except OSError as error:  # the machine refuses, not warpfrag
         where = f": {quote(error.filename)}" if error.filename else ""
         print_error(error, f"{error.strerror or error}{where}", as_json=as_json)
         return ERROR
     except (click.Abort, KeyboardInterrupt) as error:
-        cause = error.__cause__  # click takes an EOFError for a user who has gone, but no verb asks anybody anything
+        cause = error.__cause__  # click takes an EOFError for Ctrl-D at a prompt, but no verb prompts
         return _fault(cause, as_json=as_json) if isinstance(cause, EOFError) else INTERRUPTED
     except MemoryError as error:
         print_error(error, "there is not enough memory", as_json=as_json)
         return ERROR
-    except Exception as error:  # noqa: BLE001 (whatever gets here was not foreseen)
+    except Exception as error:  # noqa: BLE001 (anything else is a defect)
         return _fault(error, as_json=as_json)
     return status
 
 
 def _answer(words: list[str], *, as_json: bool) -> int:
-    """Run the verb that the words name; the exit status. An error is printed in one sentence."""
+    """Run the verb that the words name and return the exit status; print an error in one sentence."""
     if sys.stdout is None:
         msg = "stdout is closed"
         raise OutputFailed(msg)
@@ -234,42 +232,39 @@ def _answer(words: list[str], *, as_json: bool) -> int:
 
 
 def _as_typed(message: str) -> str:
-    """A message with what it says in Python as the command line spells it."""
+    """Return a message with Python spellings replaced by those of the command line."""
     for python, typed in SPELLINGS.items():
         message = re.sub(python, typed, message)
     return message
 
 
 def _suggestion(words: list[str], error: Exception) -> str:
-    """The command with the nearest instruction in place of one that was refused, or with the verb for a file of PTX."""
+    """Return the command with the nearest instruction, or the command for a PTX file."""
     if not isinstance(error, IllegalInstruction) or words.count(error.name) != 1:
         return ""
     import shlex
 
     if error.name.endswith((".ptx", ".cu")):
-        return f"; of a whole kernel: warpfrag ptx {'run' if words[0] == 'run' else 'info'} {shlex.quote(error.name)}"
+        action = "run" if words[0] == "execute" else "info"
+        return f"; for a whole kernel: warpfrag ptx {action} {shlex.quote(error.name)}"
     if not error.nearest:
         return ""
     return f"; try: warpfrag {shlex.join(error.nearest[0] if word == error.name else word for word in words)}"
 
 
 def _fault(error: Exception, *, as_json: bool) -> int:
-    """Report an internal error, in one line, or with the traceback if that is asked for."""
+    """Report an internal error in one line, after the traceback if WARPFRAG_TRACEBACK is set."""
     if os.environ.get(TRACEBACK):
         import traceback
 
         echo_error("".join(traceback.format_exception(error)).rstrip())
-    print_error(
-        error,
-        f"internal error of warpfrag: {type(error).__name__}: {quote(str(error))}; please report"
-        f" it to its maintainers with the command and what it prints after `export {TRACEBACK}=1`",
-        as_json=as_json,
-    )
+    msg = f"internal error ({type(error).__name__}: {quote(str(error))}); please report it with the output of"
+    print_error(error, f"{msg} {TRACEBACK}=1 and the same command", as_json=as_json)
     return FAULT
 
 
-def _forget_unwritten() -> None:
-    """Let what cannot be written go nowhere: Python would complain once more when it flushes at exit."""
+def _discard_unwritten() -> None:
+    """Send output that cannot be written to /dev/null: Python would report it again at exit."""
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:

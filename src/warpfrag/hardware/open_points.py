@@ -59,12 +59,12 @@ class Settled:
     words: int = 0
     equal: int = 0
     first: str = ""
-    trouble: str = ""
+    skip_reason: str = ""
 
     def __str__(self) -> str:
         """One line."""
-        if self.trouble:
-            return f"{self.name}: {self.trouble}"
+        if self.skip_reason:
+            return f"{self.name}: {self.skip_reason}"
         if self.equal == self.words:
             return f"{self.name}: settled, all {self.words} words: {self.expected}"
         return f"{self.name}: {self.equal} of {self.words} words as expected ({self.expected}); {self.first}"
@@ -200,7 +200,7 @@ def settle(
         for number, point in enumerate(POINTS):
             blank = Settled(point.name, point.question, point.expected)
             if target not in point.targets:
-                answers.append(replace(blank, trouble=f"{target} cannot answer it; {', '.join(point.targets)} can"))
+                answers.append(replace(blank, skip_reason=f"{target} cannot answer it; {', '.join(point.targets)} can"))
             else:
                 launch = point.make(target)
                 answer = worker.run(point.name, Immediates(), launch)
@@ -220,7 +220,7 @@ def settle(
 def _judged(blank: Settled, launch: TensorLaunch, answer: Words | str, target: str) -> Settled:
     """An answer compared with what is expected, word for word."""
     if isinstance(answer, str):
-        return replace(blank, trouble=answer)
+        return replace(blank, skip_reason=answer)
     expected = expected_words(launch, target)
     wrong = np.argwhere(answer != expected)
     first = ""

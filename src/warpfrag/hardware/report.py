@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, field
+from dataclasses import field
 
 from warpfrag.layout.frozen import frozen_dataclass
 
@@ -39,7 +39,7 @@ class KernelResult:
     cases: int
     differing: int
     mismatches: tuple[Mismatch, ...] = ()
-    trouble: str = ""  # why it was not compared in full (a trap, a refusal of the assembler, no model), or nothing
+    skip_reason: str = ""  # why it was not compared in full (a trap, a refusal of the assembler, no model), or nothing
     variant: str = ""  # of wgmma: where A lies, what is transposed and negated
 
     @property
@@ -51,7 +51,7 @@ class KernelResult:
     @property
     def equal(self) -> bool:
         """Whether it was compared in full and every code was equal."""
-        return not self.trouble and not self.differing
+        return not self.skip_reason and not self.differing
 
 
 @frozen_dataclass
@@ -76,9 +76,9 @@ class Report:
         return sum(line.differing for line in self.lines)
 
     @property
-    def troubles(self) -> tuple[KernelResult, ...]:
+    def skipped(self) -> tuple[KernelResult, ...]:
         """The kernels that were not compared in full."""
-        return tuple(line for line in self.lines if line.trouble)
+        return tuple(line for line in self.lines if line.skip_reason)
 
     @property
     def equal(self) -> bool:
@@ -91,18 +91,14 @@ class Report:
             result = "nothing was compared"
         else:
             result = f"{self.differing} cases differ" if self.differing else "every code equal"
-        trouble = f"; kernels not compared in full: {len(self.troubles)}" if self.troubles else ""
-        return f"{len(self.lines)} kernels, {self.cases} cases on {self.device} ({self.arch}): {result}{trouble}"
-
-    def json(self) -> dict[str, object]:
-        """Everything, as plain data."""
-        return asdict(self)
+        skip_reason = f"; kernels not compared in full: {len(self.skipped)}" if self.skipped else ""
+        return f"{len(self.lines)} kernels, {self.cases} cases on {self.device} ({self.arch}): {result}{skip_reason}"
 
     def markdown(self) -> str:
         """A page to keep: the machine, the sum, one row per kernel."""
         rows = [
             f"| `{line.instruction}`{f' {line.variant}' if line.variant else ''} | "
-            f"{'' if line.selector is None else line.selector} | {line.cases} | {line.trouble or line.differing} |"
+            f"{'' if line.selector is None else line.selector} | {line.cases} | {line.skip_reason or line.differing} |"
             for line in self.lines
         ]
         detail = [f"* `{line.instruction}`: {mismatch}" for line in self.lines for mismatch in line.mismatches]

@@ -138,7 +138,7 @@ def _compare(
     target = worker.about["target"]
     ran = differing = 0
     mismatches: list[Mismatch] = []
-    trouble = ""
+    skip_reason = ""
     selector = how.selector if instruction.pattern is not None else None
     variant = how.described if isinstance(how, Variant) else ""
     for kind, operands in _operand_sets(instruction, how, cases, seed, target):
@@ -152,7 +152,7 @@ def _compare(
         try:
             predicted = _predict(instruction, how, operands, target)
         except NotModelled as error:
-            trouble = f"not modelled: {error}"
+            skip_reason = f"not modelled: {error}"
             continue
         ran += len(answer)
         wrong = np.argwhere(predicted != answer)
@@ -161,7 +161,7 @@ def _compare(
             case, *warp, lane, word = map(int, place)
             pair = f"{answer[tuple(place)]:08x}", f"{predicted[tuple(place)]:08x}"
             mismatches.append(Mismatch(kind, case, lane, word, *pair, *warp))
-    return KernelResult(instruction.name, selector, ran, differing, tuple(mismatches), trouble, variant)
+    return KernelResult(instruction.name, selector, ran, differing, tuple(mismatches), skip_reason, variant)
 
 
 def _predict(

@@ -55,12 +55,12 @@ class Outcome:
     case: Case
     figures: dict[str, Any] | None
     refusal: str
-    mended: tuple[str, ...] = ()
+    repaired: tuple[str, ...] = ()
     """What of it was damaged in the store, and is computed again."""
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it."""
-        facts = {"figures": self.figures, "refusal": self.refusal, "mended": [*self.mended]}
+        facts = {"figures": self.figures, "refusal": self.refusal, "repaired": [*self.repaired]}
         return {"name": self.name, **self.case.to_dict(), **facts}
 
 

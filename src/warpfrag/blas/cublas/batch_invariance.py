@@ -192,7 +192,7 @@ def _run_dict(run: OrderRun) -> dict[str, object]:
         "first": run.first,
         "last": run.last,
         "order": None if run.order is None else asdict(run.order),
-        "lost": run.lost,
+        "omitted_k": run.lost,
         "basis": run.basis,
         "guess": run.is_guess,
         "kernel": run.kernel,

@@ -118,7 +118,7 @@ class PredictedOrder:
             "basis": self.basis,
             "accuracy": self.accuracy,
             "guess": self.is_guess,
-            "lost": self.lost,
+            "omitted_k": self.lost,
             "kernel": self.kernel,
             "source": self.source,
             "configuration": None if self.choice is None else self.choice._asdict(),

@@ -1,4 +1,4 @@
-"""How a fragment is written on the command line: `INSTRUCTION:OPERAND`, and how many tiles of it stand side by side.
+"""Fragments on the command line: `INSTRUCTION:OPERAND`, and the number of tiles side by side.
 
 `mma.m16n8k16.f32.f16.f16.f32:d` is an accumulator, `...:d:col=2` two of them side by side, `...:b:row=2,col=2` four.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.cli.support.output import shape_text
 from warpfrag.errors import InvalidOperand, quote
@@ -16,24 +16,25 @@ from warpfrag.tensorcore.registry import get
 
 if TYPE_CHECKING:
     from warpfrag.tensorcore.instruction import Instruction
+    from warpfrag.tensorcore.tensor_operand import TensorOperand
 
-# names of instructions hold pairs of colons, as in kind::mxf4: a single one ends the name
+# instruction names contain pairs of colons, as in kind::mxf4: a single one ends the name
 FRAGMENT = re.compile(r"(?P<name>.+[^:]):(?P<operand>[A-Za-z_]+(?::[^:]*)?)", re.ASCII)
 COUNT = re.compile(r"(row|col|matrix)=(\d{1,4})", re.ASCII)
 MAX_WORDS = 256
 
 
-def read_fragment(text: str, target: str | None) -> Operand:
-    """The fragment that INSTRUCTION:OPERAND[:row=N,col=N] names."""
+def read_fragment(text: str, arch: str | None) -> Operand:
+    """Return the fragment that INSTRUCTION:OPERAND[:row=N,col=N] names."""
     match = FRAGMENT.fullmatch(text.strip())
     if match is None:
         msg = f"expected INSTRUCTION:OPERAND, such as mma.m16n8k16.f32.f16.f16.f32:d or ...:d:col=2, got {quote(text)}"
         raise InvalidOperand(msg)
-    return read_operand(get(match["name"], target), match["operand"])
+    return read_operand(get(match["name"], arch), match["operand"])
 
 
 def read_operand(instruction: Instruction, text: str) -> Operand:
-    """The operand that OPERAND[:row=N,col=N] names."""
+    """Return the operand that OPERAND[:row=N,col=N] names."""
     role, colon, tiles = text.partition(":")
     operand = instruction.operands.get(role.lower())
     if not isinstance(operand, Operand):
@@ -51,22 +52,34 @@ def read_operand(instruction: Instruction, text: str) -> Operand:
         counts[match[1]] = int(match[2])
     words = operand.words * prod(counts.values())
     if words > MAX_WORDS:
-        msg = f"{tiles} of {operand.role} take {words} registers; a lane has no more than {MAX_WORDS}"
+        msg = f"{tiles} of {operand.role} take {words} registers; a lane has at most {MAX_WORDS}"
         raise InvalidOperand(msg)
     return operand.tiled(**counts)
 
 
 def fragment_text(operand: Operand) -> str:
-    """A fragment in one phrase."""
+    """Return a fragment in one phrase."""
     return f"{operand.role} of {operand.instruction}, {shape_text(operand.shape)} {operand.format}"
 
 
-def fragment_json(operand: Operand) -> dict[str, object]:
-    """A fragment as JSON has it."""
-    return {
-        "instruction": operand.instruction,
-        "operand": operand.role,
-        "format": operand.format.name,
-        "shape": operand.shape,
-        "words": operand.words,
-    }
+class FragmentFacts(NamedTuple):
+    """An operand, or tiles of it side by side.
+
+    instruction: canonical name
+    operand: a, b, c or d
+    format: number format
+    shape: extents of the matrix
+    words: 32-bit registers per lane; columns in tensor memory
+    """
+
+    instruction: str
+    operand: str
+    format: str
+    shape: tuple[int, ...]
+    words: int
+
+
+def fragment_facts(operand: Operand | TensorOperand) -> FragmentFacts:
+    """Return the facts about a fragment."""
+    words = operand.columns if operand.home == "tensor" else operand.words
+    return FragmentFacts(operand.instruction, operand.role, operand.format.name, operand.shape, words)

@@ -1,11 +1,10 @@
-"""Matrices as files: text with numbers, or .npy; and back to text.
+"""Matrices in files: text with numbers, or .npy; and back to text.
 
-Text is as lenient as it can be without guessing: numbers may be separated by spaces, commas, semicolons or tabs and
-stand in brackets, as numpy and C print them; `#` starts a comment. Lines must be the rows of the matrix, unless all
-numbers stand on one line. A number is read exactly, with all its digits, and rounded at most once: to the format of
-the operand.
+Numbers may be separated by spaces, commas, semicolons or tabs and be in brackets, as numpy and C print them; `#` starts
+a comment. Lines are the rows of the matrix, unless all numbers are on one line. A number is read exactly, with all its
+digits, and rounded at most once: to the format of the operand.
 
-Files come from anywhere, so nothing here trusts them: sizes are bounded, and a .npy is taken apart by its header.
+Files are not trusted: sizes are bounded, and the header of a .npy is checked.
 """
 
 from __future__ import annotations
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from warpfrag.formats.number_formats import Format, Rounding
 
 MAX_BYTES = 1 << 24  # of an input: the largest operand, as text with every digit, is a tenth of that
+MAX_ARRAY_BYTES = 1 << 30  # of a whole matrix, as .npy
 MAX_DIGITS = 4000  # of a number: an exact f64 has at most 1100, and Python reads no more than 4300
 FAR = 2000  # powers of ten or two: beyond, a number is as large or as small as any to every format
 NPY = b"\x93NUMPY"
@@ -46,30 +46,30 @@ MAX_WHOLE = 1e15  # a whole number up to here is written without a point
 
 @frozen_dataclass
 class InputSource:
-    """What was read: its name, as errors have it, and its bytes."""
+    """The name of an input, as errors quote it, and its bytes."""
 
     name: str
     content: bytes
 
     @property
     def is_array(self) -> bool:
-        """Whether it is a .npy."""
+        """Return True for a .npy."""
         return self.content.startswith(NPY)
 
     def text(self) -> str:
-        """The text, with or without a byte order mark."""
+        """Return the text, without a byte order mark."""
         if self.content.startswith(ZIP):
             msg = f"{self.name} is an archive (.npz): save each matrix as .npy"
             raise UnusableFile(msg)
         try:
             return self.content.decode("utf-8-sig")
         except UnicodeDecodeError:
-            held = ".npy, where text is expected" if self.is_array else "neither text in UTF-8 nor .npy"
+            held = "a .npy file, but text is expected" if self.is_array else "neither text in UTF-8 nor .npy"
             msg = f"{self.name} is {held}"
             raise UnusableFile(msg) from None
 
     def array(self, *, opaque: bool = False) -> NDArray[Any]:
-        """The array of a .npy: real numbers, as many as its header says; or items without a type, if `opaque`."""
+        """Return the array of a .npy: real numbers; if `opaque`, also elements without a type."""
         import numpy as np
 
         stream = BytesIO(self.content)
@@ -85,13 +85,14 @@ class InputSource:
             raise UnusableFile(msg)
         data = self.content[stream.tell() :]
         if min(shape, default=1) < 1 or len(data) != math.prod(shape) * dtype.itemsize:
-            msg = f"{self.name}: its header says {dtype} of shape {quote(shape)}, but {len(data)} bytes follow"
+            size = f"a truncated array: its header says {dtype} of shape {quote(shape)}, but {len(data)} bytes follow"
+            msg = f"{self.name} is {'an empty array' if not math.prod(shape) else size}"
             raise UnusableFile(msg)
         return np.frombuffer(data, dtype).reshape(shape, order="F" if is_fortran else "C")
 
 
 def read_source(file: str, max_bytes: int = MAX_BYTES) -> InputSource:
-    """What a file holds; `-` is stdin."""
+    """Read a file; `-` is stdin."""
     if file != "-":
         return InputSource(quote(file), read_bytes(file, max_bytes))
     if sys.stdin is None or sys.stdin.isatty():
@@ -111,14 +112,14 @@ def read_source(file: str, max_bytes: int = MAX_BYTES) -> InputSource:
 def read_codes(
     file: str, number_format: Format, shape: tuple[int, ...], *, raw: bool = False, rounding: Rounding = None
 ) -> NDArray[Any]:
-    """The codes of the matrix in a file of text or .npy, which holds values, or codes if `raw`."""
+    """Return the codes of the matrix in a text or .npy file, which contains values, or codes if `raw`."""
     return codes_of(read_source(file), number_format, shape, raw=raw, rounding=rounding)
 
 
 def codes_of(
     source: InputSource, number_format: Format, shape: tuple[int, ...], *, raw: bool = False, rounding: Rounding = None
 ) -> NDArray[Any]:
-    """The codes of the matrix in a source."""
+    """Return the codes of the matrix in a source."""
     if not source.is_array:
         return _codes_of_text(source, number_format, shape, raw=raw, rounding=rounding)
     from warpfrag.formats.codes import check_codes, to_codes
@@ -154,7 +155,7 @@ def _codes_of_text(
 
 
 def _words(source: InputSource, shape: tuple[int, ...]) -> list[tuple[int, str]]:
-    """The numbers of a text and the lines they stand in; refused if they do not make a matrix of this shape."""
+    """Return the numbers of a text with their lines; reject them if they do not fill a matrix of this shape."""
     expected = f"{source.name}: expected {shape_text(shape)} numbers"
     count = math.prod(shape)
     words: list[tuple[int, str]] = []
@@ -168,7 +169,7 @@ def _words(source: InputSource, shape: tuple[int, ...]) -> list[tuple[int, str]]
                 raise InvalidOperand(msg)
     if len(words) != count:
         for number, word in words:
-            exact_value(word, f"{source.name}, line {number}")  # what is no number is worth more than the count
+            exact_value(word, f"{source.name}, line {number}")  # a word that is not a number is the better message
         msg = f"{expected}, {count} in all, got {len(words)}"
         raise InvalidOperand(msg)
     for number, came in per_line.items():
@@ -179,7 +180,7 @@ def _words(source: InputSource, shape: tuple[int, ...]) -> list[tuple[int, str]]
 
 
 def exact_value(word: str, what: str) -> Fraction | float:
-    """The number that a word means, exactly: decimal, 0x..., 0x1.8p3, 0b...; a float for inf, nan and -0.
+    """Return the exact number that a word spells: decimal, 0x..., 0x1.8p3, 0b...; a float for inf, nan and -0.
 
     >>> exact_value("1.0000000000000000001", "here"), exact_value("0x1.8p1", "here"), exact_value("-0", "here")
     (Fraction(10000000000000000001, 10000000000000000000), Fraction(3, 1), -0.0)
@@ -196,7 +197,7 @@ def exact_value(word: str, what: str) -> Fraction | float:
 
 
 def _scaled(sign: str, whole: str, fraction: str, exponent: int, base: int) -> Fraction | float:
-    """The value of the parts of a number; its exponent counts powers of ten or, in hexadecimal, of two."""
+    """Return the value of the parts of a number; its exponent counts powers of ten or, in hexadecimal, of two."""
     digits = whole + fraction
     mantissa = int(digits, base)
     if not mantissa:
@@ -213,7 +214,7 @@ def _scaled(sign: str, whole: str, fraction: str, exponent: int, base: int) -> F
 
 
 def _encode(number_format: Format, value: Fraction | float, rounding: Rounding) -> int | str:
-    """The code of a value, or why there is none."""
+    """Return the code of a value, or why there is none."""
     try:
         return number_format.encode(value, rounding=rounding)
     except InvalidOperand:
@@ -224,19 +225,19 @@ def _encode(number_format: Format, value: Fraction | float, rounding: Rounding) 
 
 
 def _check_code(number_format: Format, value: Fraction | float) -> int | str:
-    """The code that a number is, or why it is none."""
+    """Return a number as a code, or why it is not a code."""
     if value == 0 or (isinstance(value, Fraction) and value.denominator == 1 and 0 < value < number_format.codes):
         return int(value)
     return f"a code of {number_format} is 0..{number_format.codes - 1:#x}"
 
 
 def code_text(code: int, number_format: Format) -> str:
-    """A code in hex, as wide as the format."""
+    """Return a code in hex, as wide as the format."""
     return f"0x{code:0{(number_format.bits + 3) // 4}x}"
 
 
 def value_text(value: float) -> str:
-    """A value with the digits of a float64.
+    """Return a value with the digits of a float64.
 
     >>> value_text(1.0), value_text(-0.0), value_text(0.0999755859375), value_text(-3)
     ('1', '-0.0', '0.0999755859375', '-3')
@@ -248,7 +249,7 @@ def value_text(value: float) -> str:
 
 
 def exact_text(value: float) -> str:
-    """A value with every digit.
+    """Return a value with every digit.
 
     >>> exact_text(0.1), exact_text(2.0), exact_text(-math.inf)
     ('0.1000000000000000055511151231257827021181583404541015625', '2', '-inf')
@@ -260,7 +261,7 @@ def exact_text(value: float) -> str:
 
 
 def short_text(dtype: np.dtype[Any]) -> Callable[[float], str]:
-    """A writer of values with the fewest digits that, rounded to this dtype, are the value again."""
+    """Return a writer of values with the fewest digits that round to the value in this dtype."""
 
     def write(value: float) -> str:
         number = float(value)
@@ -276,7 +277,7 @@ def short_text(dtype: np.dtype[Any]) -> Callable[[float], str]:
 
 
 def matrix_lines(matrix: NDArray[Any], write: Callable[[Any], str]) -> list[str]:
-    """A matrix as lines with aligned columns; of several matrices, an empty line between them."""
+    """Return a matrix as lines with aligned columns, with an empty line between matrices."""
     lines: list[str] = []
     for tile in matrix.reshape(-1, *matrix.shape[-2:]):
         cells = [[write(entry) for entry in row] for row in tile.tolist()]
@@ -284,3 +285,32 @@ def matrix_lines(matrix: NDArray[Any], write: Callable[[Any], str]) -> list[str]
         header, *rows = [[cell.rjust(width) for cell in row] for row in cells]
         lines += [*([""] if lines else []), *table_lines(header, rows, gap=1)]
     return lines
+
+
+def read_optional(file: str | None) -> NDArray[Any] | None:
+    """Return the array in a .npy file, if one is named."""
+    return None if file is None else read_array(file, None)
+
+
+def read_array(file: str, codes: str | None, option: str = "--codes") -> NDArray[Any]:
+    """Return the array in a .npy file; with `codes`, decode it from codes of that format."""
+    import numpy as np
+
+    from warpfrag.formats.codes import check_codes, code_dtype, from_codes
+    from warpfrag.formats.number_formats import FORMATS
+
+    source = read_source(file, MAX_ARRAY_BYTES)
+    if not source.is_array:
+        msg = f"{source.name} is not .npy: save the whole matrix with numpy.save"
+        raise UnusableFile(msg)
+    array = source.array(opaque=True)
+    if codes is None:
+        if array.dtype.kind == "V":
+            msg = f"{source.name} has {array.dtype.itemsize}-byte elements without a type: name it with {option}"
+            raise InvalidOperand(msg)
+        return array
+    fmt = FORMATS[codes]
+    if array.dtype.itemsize != code_dtype(fmt).itemsize or array.dtype.kind not in "uiV":
+        msg = f"{source.name}: codes of {codes} are {code_dtype(fmt)}, got dtype {array.dtype}"
+        raise InvalidOperand(msg)
+    return from_codes(fmt, check_codes(fmt, np.asarray(array).view(code_dtype(fmt)), what=source.name))

@@ -1,7 +1,7 @@
-"""One operand as the command line shows it: its places, the coordinates that users pass, and notes on reading it.
+"""One operand as the command line shows it: its places, the coordinates that users pass, and notes.
 
-A layout may have coordinates that choose (a product, a matrix, a selector, a byte): those are options. The others, row
-and column, are arguments. Everything is a record, a dict from column to number, which text and JSON print alike.
+Layout coordinates that choose a matrix, selector or byte are options; row and column are arguments. A place and its
+element are a record, a dict from column to number, which text and JSON print alike.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from warpfrag.cli.support.options import CHOICES
+from warpfrag.cli.support.arguments import IN_TENSOR_MEMORY, ElementChoice, Load
 from warpfrag.cli.support.output import shape_text
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.isa.tcgen05_forms import TensorForm
@@ -22,7 +22,7 @@ from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.tensorcore.operand import Metadata, Operand, Scale, SparseOperand
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from warpfrag.layout.coordinates import Place
     from warpfrag.layout.linear_layout import Layout
@@ -34,39 +34,9 @@ Record = dict[str, int]
 ADDRESSES = "addresses"
 
 
-class Load(NamedTuple):
-    """The options that bring an operand of tensor memory to registers: a tcgen05.ld and its address."""
-
-    through: str | None = None
-    column: int | None = None
-    base_lane: int | None = None
-
-    def refuse(self, what: str) -> None:
-        """Refuse options that would change nothing."""
-        options = [f"--{name.replace('_', '-')}" for name, choice in self._asdict().items() if choice is not None]
-        if options:
-            msg = f"{' and '.join(options)} is not for {what}: it is for an operand in tensor memory"
-            raise InvalidOperand(msg)
-
-
-TENSOR_MEMORY = Load()
-
-
-class LogicalColumns(NamedTuple):
-    """A range of logical columns of a sparse A, both ends included."""
-
-    first: int
-    last: int
-
-    @property
-    def text(self) -> str:
-        """Such as 12..15, or one number."""
-        return f"{self.first}..{self.last}" if self.first < self.last else f"{self.first}"
-
-
 @frozen_dataclass
 class OperandView:
-    """An operand, or the row addresses of ldmatrix and stmatrix, which are no registers."""
+    """An operand, or the row addresses of ldmatrix and stmatrix, which have no registers."""
 
     instruction: Instruction
     name: str
@@ -76,7 +46,7 @@ class OperandView:
 
     @property
     def title(self) -> str:
-        """What is shown, for the line above an answer."""
+        """Return the heading of an answer."""
         if self.registers is None:
             return f"row addresses of {self.instruction}"
         extents = [self.layout.outs[dim] for dim in self.dims if dim in self.positions]
@@ -86,27 +56,27 @@ class OperandView:
 
     @property
     def is_access(self) -> bool:
-        """Whether its registers are those of tcgen05.ld or st, whose elements are columns of tensor memory."""
+        """Return True for the registers of tcgen05.ld and st, whose elements are columns of tensor memory."""
         return "tlane" in self.layout.outs
 
     @property
     def dims(self) -> tuple[str, ...]:
-        """The coordinates of its elements; a column of tensor memory is one element of tcgen05.ld, without slots."""
+        """Return the coordinates of its elements; a tensor-memory column is one element of tcgen05.ld."""
         return tuple(dim for dim in self.layout.dims if dim not in self.layout.ins)
 
     @property
     def matrix_registers(self) -> Metadata | Scale | Operand | TensorScale:
-        """The registers of an operand that is a matrix; addresses are refused."""
+        """Return the registers of a matrix operand; reject addresses."""
         from warpfrag.tensorcore.tensor_operand import TensorScale
 
         if not isinstance(self.registers, Metadata | Scale | Operand | TensorScale):
-            msg = f"addresses of {self.instruction} are no matrix; `warpfrag at` and `warpfrag where` show them"
+            msg = f"addresses of {self.instruction} are not a matrix; `warpfrag at` and `warpfrag where` show them"
             raise InvalidOperand(msg)
         return self.registers
 
     @cached_property
     def lines(self) -> tuple[str, tuple[int, ...]]:
-        """Of scale factors in tensor memory, the coordinate that is padded there, and where each row or column is."""
+        """Return the padded coordinate of scale factors in tensor memory, and the index of each row or column."""
         form = self.instruction.form
         if not (isinstance(form, TensorForm) and self.name in ("scale_a", "scale_b")):
             return "", ()
@@ -114,44 +84,44 @@ class OperandView:
 
     @cached_property
     def _line_at(self) -> dict[int, int]:
-        """For each coordinate of the layout that is no padding, the row or column it stands for."""
+        """Map each layout coordinate that is not padding to its row or column."""
         return {index: line for line, index in enumerate(self.lines[1])}
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The coordinates that options give."""
-        return tuple(dim for dim in self.dims if dim in CHOICES)
+        """Return the coordinates that are options."""
+        return tuple(dim for dim in self.dims if dim in ElementChoice._fields)
 
     @property
     def positions(self) -> tuple[str, ...]:
-        """The coordinates that arguments give."""
-        return tuple(dim for dim in self.dims if dim not in CHOICES)
+        """Return the coordinates that are arguments."""
+        return tuple(dim for dim in self.dims if dim not in ElementChoice._fields)
 
     @property
     def threads(self) -> tuple[str, ...]:
-        """The coordinates of a thread: the lane, of a warpgroup the warp too; of tensor memory lane and column."""
+        """Return the coordinates of a thread: lane, and warp in a warpgroup; for tensor memory, lane and column."""
         return tuple(name for name in ("block", "tlane", "column", "warp", "lane") if name in self.layout.ins)
 
     @property
     def in_tensor_memory(self) -> bool:
-        """Whether its places are lanes and columns of tensor memory."""
+        """Return True if its places are lanes and columns of tensor memory."""
         return "tlane" in self.layout.ins
 
     @property
     def lane_name(self) -> str:
-        """What its lanes are called."""
+        """Return the name of its lane coordinate."""
         return "tlane" if self.in_tensor_memory else "lane"
 
     @property
     def counted(self) -> tuple[str, ...]:
-        """The coordinates inside a thread: register and slot; tensor memory has no registers."""
+        """Return the coordinates inside a thread: register and slot; tensor memory has no registers."""
         return ("slot",) if self.in_tensor_memory else ("reg", "slot")
 
     def warps(self, warp: int | None) -> list[dict[str, int]]:
-        """The warps that a question is about: the one that is given, or all there are; none where there is but one."""
+        """Return the warp of the question, or all warps; an empty index if the operand belongs to one warp."""
         if "warp" not in self.layout.ins:
             if warp is not None:
-                msg = f"{self.instruction} is an instruction of one warp: it takes no --warp, got {warp}"
+                msg = f"one warp runs {self.instruction}: it takes no --warp, got {warp}"
                 raise InvalidOperand(msg)
             return [{}]
         count = self.layout.ins["warp"]
@@ -160,11 +130,11 @@ class OperandView:
         return [{**block, "warp": index} for block in blocks for index in warps]
 
     def step(self, dim: str) -> int:
-        """What one step of the layout means to the user: byte_id counts bytes, the layout counts groups of them."""
+        """Return the stride of a coordinate: byte_id counts bytes, the layout counts groups of them."""
         return self.registers.byte_ids.step if dim == "byte_id" and isinstance(self.registers, Scale) else 1
 
     def record(self, place: Place) -> Record:
-        """A place and the element it holds."""
+        """Return a place and the element it holds."""
         threads = {name: getattr(place, name) for name in self.threads}
         record: Record = dict(threads)
         if self.registers is not None:
@@ -183,12 +153,12 @@ class OperandView:
         return record | ({padded: self._line_at.get(record[padded], -1)} if padded else {})
 
     def records(self, places: Iterable[Place]) -> list[Record]:
-        """Places and the elements they hold, without those that hold none: padding of scale factors."""
+        """Return places and their elements, without the padding of scale factors."""
         padded, _ = self.lines
         return [record for record in map(self.record, places) if not padded or record[padded] >= 0]
 
     def check_lane(self, lane: int) -> bool:
-        """Whether a lane takes part: only the addresses of some are read. A lane that there is not is refused."""
+        """Return True if the lane takes part (ldmatrix reads the addresses of some lanes); reject a bad lane."""
         if self.in_tensor_memory:
             return check_index("tlane", lane, self.layout.ins["tlane"]) == lane
         check_index("lane", lane, LANES)
@@ -196,17 +166,18 @@ class OperandView:
 
     @property
     def unread(self) -> str:
-        """Which lanes take no part, as a sentence; nothing where all do."""
+        """Return a sentence about the lanes that take no part, if any."""
         lanes = LANES if self.in_tensor_memory else self.layout.lanes
         return f"the addresses of lanes {lanes} to {LANES - 1} are not read" if lanes < LANES else ""
 
     def places(self) -> Iterator[Record]:
-        """Every place that holds an element, lane by lane."""
+        """Return every place that holds an element, lane by lane."""
         return iter(self.records(self.layout.places()))
 
-    def chosen(self, choice: Mapping[str, int | None]) -> Iterator[Record]:
-        """Every value of the coordinates that choose, narrowed down by the options."""
-        for dim, index in choice.items():
+    def chosen(self, choice: ElementChoice = ElementChoice()) -> Iterator[Record]:  # noqa: B008 (immutable)
+        """Yield every value of the choosing coordinates that the options allow."""
+        indices = choice._asdict()
+        for dim, index in indices.items():
             if index is not None and dim not in self.choices:
                 has = ", ".join(f"--{own.replace('_', '-')}" for own in self.choices) or "no such option"
                 msg = f"--{dim.replace('_', '-')} is not for {self.name} of {self.instruction}, which takes {has}"
@@ -215,15 +186,15 @@ class OperandView:
         ranges = []
         for dim in self.choices:
             legal = range(0, extents[dim] * self.step(dim), self.step(dim))
-            index = choice.get(dim)
+            index = indices.get(dim)
             if index is not None and index not in legal:
                 msg = f"{dim} is one of {', '.join(map(str, legal))}, got {index}"
                 raise InvalidOperand(msg)
             ranges.append(legal if index is None else [index])
         return (dict(zip(self.choices, values, strict=True)) for values in product(*ranges))
 
-    def where(self, position: Sequence[int], choice: Mapping[str, int | None]) -> list[Record]:
-        """Every holder of the element at a position, for every choice that the user left open."""
+    def where(self, position: Sequence[int], choice: ElementChoice = ElementChoice()) -> list[Record]:  # noqa: B008 (immutable)
+        """Return every holder of the element at a position, for every choice that is left open."""
         if len(position) != len(self.positions):
             names = " and ".join(self.positions)
             msg = f"expected {names} for {self.name} of {self.instruction}, got {' '.join(map(str, position))}"
@@ -244,8 +215,8 @@ class OperandView:
             )
         ]
 
-    def logical(self, record: Record) -> LogicalColumns | None:
-        """The logical columns of A that a stored element or a metadata code is about; None for other operands."""
+    def logical(self, record: Record) -> tuple[int, int] | None:
+        """Return the first and last logical column of A that a stored element or metadata code can mean."""
         rule = self.instruction.pattern
         if isinstance(self.registers, SparseOperand) and rule:
             chunk = record["col"] // rule.kept
@@ -253,10 +224,10 @@ class OperandView:
             chunk = record["chunk"]
         else:
             return None
-        return LogicalColumns(chunk * rule.chunk, (chunk + 1) * rule.chunk - 1)
+        return chunk * rule.chunk, (chunk + 1) * rule.chunk - 1
 
     def header(self) -> list[str]:
-        """The columns of a text table of records."""
+        """Return the header of a text table of records."""
         numbers = ["element"] if self.has_numbers else []
         place = [*self.threads, *([*self.counted, "bits", *numbers] if self.registers else [])]
         dims = [
@@ -265,28 +236,29 @@ class OperandView:
         about = isinstance(self.registers, SparseOperand | Metadata)
         return [*place, *dims, *(["logical cols"] if about else [])]
 
-    def cells(self, record: Record, columns: LogicalColumns | None = None) -> list[object]:
-        """One line of that table; `columns` replaces the logical columns where they are known exactly."""
+    def cells(self, record: Record, column: int | None = None) -> list[object]:
+        """Return one line of that table; `column` is the logical column if it is known exactly."""
         cells: list[object] = [record[name] for name in self.threads]
         if self.registers:
             cells += [*(record[name] for name in self.counted), bits_text(record)]
             cells += [f"{self.name}{record['element']}"] if self.has_numbers else []
         cells += [record[dim] for dim in self.dims]
-        columns = columns or self.logical(record)
-        return [*cells, *([columns.text] if columns else [])]
+        columns = self.logical(record) if column is None else None
+        logical = [f"{columns[0]}..{columns[1]}"] if columns else [] if column is None else [f"{column}"]
+        return [*cells, *logical]
 
-    def json(self, record: Record, columns: LogicalColumns | None = None) -> dict[str, object]:
-        """A record as JSON has it; `columns` as for cells."""
-        columns = columns or self.logical(record)
-        return {**record, **({"logical_first": columns.first, "logical_last": columns.last} if columns else {})}
+    def json(self, record: Record, column: int | None = None) -> Record:
+        """Return a record with the logical columns of a sparse A; `column` as for cells."""
+        columns = self.logical(record) if column is None else (column, column)
+        return record | ({"logical_first": columns[0], "logical_last": columns[1]} if columns else {})
 
     def written(self, notation: str) -> str:
-        """The layout in another notation, B as CuTe has it."""
-        turned = {"transposed": True} if self._is_turned(notation) else {}
-        return str(self.layout.to(notation, **turned))
+        """Return the layout in another notation, with B as CuTe has it."""
+        options = {"transposed": True} if self._is_turned(notation) else {}
+        return str(self.layout.to(notation, **options))
 
     def numbering(self, notation: str) -> str:
-        """How a text in CuTe's notation numbers elements, which it leaves out; nothing for the others."""
+        """Return the numbering of elements that CuTe's notation leaves out; empty for other notations."""
         if notation != "cute":
             return ""
         dims = self.layout.dims[::-1] if self._is_turned(notation) else self.layout.dims
@@ -299,17 +271,15 @@ class OperandView:
 
     @property
     def has_numbers(self) -> bool:
-        """Whether PTX numbers the elements: a0, a1, ... for a matrix, nothing for metadata and scales."""
+        """Return True if PTX numbers the elements (a0, a1, ...): not for metadata and scales."""
         return len(self.name) == 1 and not self.in_tensor_memory
 
     @property
     def notes(self) -> list[str]:
-        """Notes for readers of the places of this operand."""
+        """Return notes on the places of this operand."""
         notes = []
         if self.instruction.arch:
-            notes.append(
-                f"wmma fragments differ between GPUs: these are of {self.instruction.arch}; --target chooses others"
-            )
+            notes.append(f"wmma fragments differ between GPUs: these are for {self.instruction.arch}; see --arch")
         if self.unread:
             notes.append(self.unread)
         form = self.instruction.form
@@ -327,16 +297,13 @@ class OperandView:
 
 
 def bits_text(record: Record) -> str:
-    """A range of bits as manuals write it."""
-    return (
-        f"{record['bit_high']}:{record['bit_low']}"
-        if record["bit_high"] > record["bit_low"]
-        else f"{record['bit_low']}"
-    )
+    """Return a range of bits as manuals write it."""
+    high, low = record["bit_high"], record["bit_low"]
+    return f"{high}:{low}" if high > low else f"{low}"
 
 
-def operand_view(instruction: Instruction, operand: str, load: Load = TENSOR_MEMORY) -> OperandView:
-    """The operand that a word names, in any case; NotModelled where its layout is unknown."""
+def operand_view(instruction: Instruction, operand: str, load: Load = IN_TENSOR_MEMORY) -> OperandView:
+    """Return the operand of this name, in any case; raise NotModelled if its layout is unknown."""
     name = operand.lower()
     if name in instruction.operands:
         registers = instruction.operands[name]
@@ -350,8 +317,8 @@ def operand_view(instruction: Instruction, operand: str, load: Load = TENSOR_MEM
 
 
 def _loaded(view: OperandView, registers: Registers, load: Load) -> OperandView:
-    """The same operand after a load; the registers of a load or store themselves, at another address."""
-    if load == TENSOR_MEMORY:
+    """Return the same operand after a load, or the registers of a load or store at another address."""
+    if load == IN_TENSOR_MEMORY:
         return view
     from warpfrag.tensorcore.tensor_operand import after_load, load_layout
 
@@ -361,7 +328,7 @@ def _loaded(view: OperandView, registers: Registers, load: Load) -> OperandView:
     if registers.home != "tensor":
         load.refuse(f"{view.name} of {view.instruction}")
     if load.through is None:
-        msg = "--column and --base-lane are of the address of a load: name it with --through"
+        msg = "--column and --base-lane belong to the address of a load: name it with --through"
         raise InvalidOperand(msg)
     loaded = after_load(registers, load.through, column, base_lane)
     at = f" at column {column}" * bool(column) + f" from lane {base_lane} of each 32" * bool(base_lane)
@@ -369,7 +336,7 @@ def _loaded(view: OperandView, registers: Registers, load: Load) -> OperandView:
 
 
 def numbering_notes(views: Iterable[OperandView], notation: str) -> list[str]:
-    """How elements are numbered, a sentence for all operands that are alike."""
+    """Return a sentence about the numbering of elements, for all operands that are alike."""
     numberings: dict[str, list[str]] = {}
     for view in views:
         numberings.setdefault(view.numbering(notation), []).append(view.name)

@@ -1,6 +1,6 @@
-"""What the verbs print: tables of text, JSON, notes, progress, errors; and the exit statuses.
+"""Output of the verbs: text tables, JSON, notes, progress and errors; and the exit statuses.
 
-Text uses a few characters beyond ASCII and replaces them where the stream cannot write them. Headings are bold on a
+Text uses a few characters beyond ASCII and replaces them when the stream cannot encode them. Headings are bold on a
 terminal, unless NO_COLOR is set.
 """
 
@@ -15,32 +15,32 @@ from typing import TYPE_CHECKING, Self
 from warpfrag.errors import IllegalInstruction
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 DONE, NO, ERROR, FAULT = range(4)
-INCOMPLETE = FAULT  # of a checked launch: nothing is wrong, but not all could be judged
+INCOMPLETE = FAULT  # of a checked launch: nothing is wrong, but not everything could be judged
 INTERRUPTED = 130  # as a shell reports it: 128 + SIGINT
 BROKEN_PIPE = 141  # 128 + SIGPIPE
 STATUSES = {
     DONE: "Done, or the answer is yes.",
     NO: "The answer is no: not legal, nothing found, a difference, a mistake not caught.",
-    ERROR: "Invalid question or input; one sentence on stderr.",
-    FAULT: "Checks report nothing, but could not judge everything; or internal error (WARPFRAG_TRACEBACK=1 shows it).",
+    ERROR: "Invalid command or input; one sentence on stderr.",
+    FAULT: "Checks found nothing but could not judge everything; or internal error (WARPFRAG_TRACEBACK=1 shows it).",
     INTERRUPTED: "Interrupted.",
     BROKEN_PIPE: "The output pipe was closed.",
 }
 
-SCHEMA = 1
+SCHEMA = 2
 WIDTH = 100
 TIMES = "\N{MULTIPLICATION SIGN}"
 ASCII = str.maketrans({TIMES: "x", "·": "*", "─": "-", "…": "..."})
 UNUSUAL = re.compile(r"[^\n\t\x20-\x7e]")
-MAX_MESSAGE = 4000  # characters; the lists of what is known are a quarter of that
-BAR = 30  # characters of a bar that shows progress
+MAX_MESSAGE = 4000  # characters; lists of known names have a quarter of that
+BAR = 30  # characters of a progress bar
 
 
 def encodable(text: str, encoding: str | None) -> str:
-    """The text, in plain ASCII where a stream of this encoding cannot take it.
+    """Return the text, in plain ASCII if a stream with this encoding cannot write it.
 
     >>> encodable("A · B", "ascii")
     'A * B'
@@ -54,15 +54,15 @@ def encodable(text: str, encoding: str | None) -> str:
 
 
 class OutputClosed(Exception):
-    """Nobody reads our output any more."""
+    """The reader of the output has closed the pipe."""
 
 
 class OutputFailed(Exception):
-    """The answer cannot be written: a full disk, a stream that is closed."""
+    """The answer cannot be written: a full disk, a closed stream."""
 
 
 def printable(text: str) -> str:
-    r"""The text without control characters: what a user typed must not steer the terminal of whoever reads it.
+    r"""Return the text without control characters, so that user input cannot control the terminal.
 
     >>> print(printable("red: \x1b[31m"))
     red: \x1b[31m
@@ -81,13 +81,13 @@ def _write(text: str) -> None:
         msg = "stdout is closed"
         raise OutputFailed(msg)
     with _output_errors():
-        # Line by line: where Python does not buffer, one long write that breaks off halfway goes unnoticed.
+        # Line by line: if Python does not buffer, one long write that breaks off halfway goes unnoticed.
         for line in (encodable(text, stream.encoding) + "\n").splitlines(keepends=True):
             stream.write(line)
 
 
 def flush() -> None:
-    """Write what is still kept back, so that it is known whether all of the answer was written."""
+    """Write what is still buffered, so that a failure is noticed."""
     with _output_errors():
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -104,7 +104,7 @@ def _output_errors() -> Iterator[None]:
 
 
 def echo_error(text: str) -> None:
-    """Print a line on stderr; where that cannot be written either, it is dropped."""
+    """Print a line on stderr; if that fails too, drop it."""
     with suppress(OSError):
         if sys.stderr is not None:
             sys.stderr.write(encodable(printable(text), sys.stderr.encoding) + "\n")
@@ -112,7 +112,7 @@ def echo_error(text: str) -> None:
 
 
 def terminal_width() -> int:
-    """How many characters fit side by side: as COLUMNS says, else as the terminal does, else WIDTH.
+    """Return the characters per line: COLUMNS, else the terminal's, else WIDTH.
 
     `shutil` has the same, but takes longer to import than many look-ups.
     """
@@ -126,10 +126,10 @@ def terminal_width() -> int:
 
 
 class ProgressLine:
-    """How far long work is: one line on a terminal that is written over; elsewhere, if `lines`, a line per step."""
+    """A progress bar on a terminal; elsewhere, with `lines`, a line per step."""
 
     def __init__(self, *, lines: bool = False) -> None:
-        """Look at stderr: stdout is for the answer."""
+        """Use stderr: stdout is for the answer."""
         self.is_terminal = sys.stderr is not None and sys.stderr.isatty()
         self.lines = lines
 
@@ -138,7 +138,7 @@ class ProgressLine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave no line behind."""
+        """Remove the line."""
         self.clear()
 
     def show(self, done: int, total: int, text: str) -> None:
@@ -150,7 +150,7 @@ class ProgressLine:
             echo_error(f"[{done}/{total}] {text}")
 
     def clear(self) -> None:
-        """Take the line away, so that an answer can be printed where it was."""
+        """Remove the line, so that an answer can be printed there."""
         if self.is_terminal:
             self._overwrite("")
 
@@ -163,62 +163,85 @@ class ProgressLine:
 
 
 def print_heading(text: str) -> None:
-    """Print a line that stands above others."""
+    """Print a heading."""
     bold = sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     _write(f"\x1b[1m{printable(text)}\x1b[0m" if bold else printable(text))
 
 
 def print_notes(lines: Iterable[str]) -> None:
     """Print notes on the answer above."""
-    for place, line in enumerate(lines):
-        echo(("" if place else "\n") + wrapped(f"note: {line}", indent=6))
+    for number, line in enumerate(lines):
+        echo(("" if number else "\n") + wrapped(f"note: {line}", indent=6))
 
 
-def print_json(query: str, answer: Mapping[str, object]) -> None:
-    """Print an answer as one JSON object."""
+def to_json(value: object) -> object:
+    """Return a result as JSON types: named tuples and dataclasses by field, `to_dict` first, anything else as text.
+
+    >>> to_json({"shape": (16, 8), "largest": float("inf")})
+    {'shape': [16, 8], 'largest': 'inf'}
+    """
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if abs(value) < float("inf") else repr(value)
+    if hasattr(value, "to_dict"):
+        return to_json(value.to_dict())
+    fields = getattr(value, "_fields", None) or getattr(value, "__dataclass_fields__", None)
+    if fields is not None:
+        return {name: to_json(getattr(value, name)) for name in fields}
+    if isinstance(value, dict):
+        return {str(key): to_json(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json(entry) for entry in value]
+    return to_json(value.tolist()) if hasattr(value, "tolist") else str(value)
+
+
+def print_json(verb: str, facts: object) -> None:
+    """Print the facts of an answer as one JSON object."""
     import json
 
-    echo(json.dumps({"schema": SCHEMA, "query": query, **answer}, indent=1, allow_nan=False))
+    entries = to_json(facts)
+    named = entries if isinstance(entries, dict) else {}
+    echo(json.dumps({"schema": SCHEMA, "verb": verb, **named}, indent=1, allow_nan=False))
 
 
 def print_error(error: Exception, message: str, *, as_json: bool) -> None:
-    """Print on stderr, in one sentence, why there is no answer; with --json, also as an object on stdout."""
+    """Print an error on stderr, in one sentence; with --json, also as an object on stdout."""
     message = _bounded(message)
     echo_error(f"warpfrag: {message}")
     if as_json:
         import json
 
-        facts: dict[str, object] = {"kind": type(error).__name__, "message": message}
+        facts: dict[str, object] = {"type": type(error).__name__, "message": message}
         if isinstance(error, IllegalInstruction):
             facts |= {"reason": _bounded(error.reason), "nearest": error.nearest}
         echo(json.dumps({"schema": SCHEMA, "error": facts}, indent=1))
 
 
 def _bounded(message: str) -> str:
-    """A message on one line, cut in the middle if it repeats pages of what the user gave."""
+    """Return a message on one line, cut in the middle if it repeats pages of user input."""
     line = " ".join(message.split())
     return line if len(line) <= MAX_MESSAGE else f"{line[: MAX_MESSAGE // 2]} ... {line[-MAX_MESSAGE // 2 :]}"
 
 
 def table_lines(header: Sequence[str], rows: Iterable[Sequence[object]], *, gap: int = 2) -> list[str]:
-    """Lines of aligned columns: numbers to the right, words to the left.
+    """Return lines of aligned columns: numbers to the right, words to the left.
 
     >>> table_lines(["lane", "bits"], [[5, "15:0"], [12, "31:16"]])
     ['lane  bits', '   5  15:0', '  12  31:16']
     """
     cells = [list(row) for row in rows]
     lines = [list(header), *([str(cell) for cell in row] for row in cells)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     to_right = [all(isinstance(row[column], int) for row in cells) for column in range(len(header))]
-    return [
-        (" " * gap)
-        .join(
+    aligned = (
+        [
             cell.rjust(width) if right else cell.ljust(width)
             for cell, width, right in zip(line, widths, to_right, strict=True)
-        )
-        .rstrip()
+        ]
         for line in lines
-    ]
+    )
+    return [(" " * gap).join(line).rstrip() for line in aligned]
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -228,12 +251,12 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None
 
 
 def shape_text(shape: Iterable[int]) -> str:
-    """The extents of an array, such as 16x8."""
+    """Return the extents of an array, such as 16x8."""
     return TIMES.join(map(str, shape))
 
 
 def wrapped(text: str, *, indent: int = 0) -> str:
-    """A text in lines of at most WIDTH characters; the lines after the first are indented.
+    """Return a text in lines of at most WIDTH characters; the lines after the first are indented.
 
     The textwrap of the standard library would do, but importing it costs more than many look-ups.
     """
@@ -244,11 +267,3 @@ def wrapped(text: str, *, indent: int = 0) -> str:
         else:
             lines.append(" " * indent + word if lines else word)
     return "\n".join(lines)
-
-
-def print_illegal(refusal: IllegalInstruction) -> None:
-    """Print that there is no such instruction, why, and the nearest ones."""
-    print_heading("no")
-    echo(wrapped(refusal.reason))
-    for near in refusal.nearest:
-        echo(f"  near: {near}")

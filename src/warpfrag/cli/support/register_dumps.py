@@ -1,14 +1,16 @@
-"""Register dumps: what printf and debuggers show of the registers of a warp, read and written.
+"""Register dumps as printf and debuggers print them, read and written.
 
-A line may begin with whose it is: `lane 3:`, `T3`, `[3]`, `3:`, `t=3`, `thread (3,0,0)`, `warp 1 lane 3:`. Threads
-beyond 31 are those of the next warps. Its words may have names, and names say which register: `a3=0x3c00`, `a[3]:`,
-`reg 3:`, `V3:`, `v.w=`. Registers of PTX and of the machine (`%r15 = ...`, `R15 0x...`) only have an order, so their
-numbers must follow each other. Words behind one name are the registers from there on. A line that only says whose
-registers come applies to the lines below it.
+A line may begin with its thread: `lane 3:`, `T3`, `[3]`, `3:`, `t=3`, `thread (3,0,0)`, `warp 1 lane 3:`. Threads
+beyond 31 belong to the next warps. Its words may have names, and names say which register: `a3=0x3c00`, `a[3]:`,
+`reg 3:`, `V3:`, `v.w=`. PTX and machine registers (`%r15 = ...`, `R15 0x...`) only have an order, so their numbers must be
+consecutive. Words after one name are the registers from there on. A line with a label alone applies to the lines below.
 
-Where a line has numbers with 0x, those are the words; a decimal number or a float beside them must be the same number
-once more, or a remark in floats. Where it has none, every number is hex, unless one of the dump has a point or a sign,
-or is inf or nan: then all are values, an element each. What is none of these is refused with its line.
+If a line has numbers with 0x, those are the words; a decimal number or a float beside them must repeat the word, or be
+a remark in floats. If it has none, every number is hex, unless one number of the dump has a point or a sign, or is
+inf or nan: then all are values, an element each. Anything else is rejected with its line.
+
+A dump of tensor memory has a line for each lane, with a hex word for each column, and for a pair of blocks the block:
+`lane 0: 00000000 3f800000`, `block 1 lane 37: 00000000 3f800000`. Lines without names are all lanes in order.
 """
 
 from __future__ import annotations
@@ -22,6 +24,9 @@ from warpfrag.layout.coordinates import LANES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from warpfrag.formats.number_formats import Format
     from warpfrag.tensorcore.operand import Registers
@@ -62,23 +67,25 @@ HEX = re.compile(r"[0-9a-f]++", re.IGNORECASE)
 DECIMAL = re.compile(r"[+-]?\d++", re.ASCII)
 VALUE = re.compile(r"[+-]?(?:inf(?:inity)?|nan|\d*+\.?\d*+(?:e[+-]?\d++)?)f?", re.ASCII | re.IGNORECASE)
 IS_VALUE = re.compile(r"[.+-]|nan|inf", re.IGNORECASE)
+TENSOR_LABEL = re.compile(r"(?:block (?P<block>\d{1,2})[ ,]+)?t?lane (?P<lane>\d{1,3}) *:", re.ASCII | re.IGNORECASE)
+TENSOR_WORD = re.compile(r"(?:0x)?[0-9a-f]{1,8}", re.ASCII | re.IGNORECASE)
 
 
 class RegisterName(NamedTuple):
-    """What a word is called: the name without its number, and the number; None where it has none."""
+    """The name of a word: its stem and its number, None if it has no number."""
 
     stem: str
     number: int | None
 
     def __str__(self) -> str:
-        """As a message has it."""
+        """Return the name as messages quote it."""
         return quote(self.stem if self.number is None else f"{self.stem}{self.number}")
 
 
 class DumpWord(NamedTuple):
-    """One number of a dump, as it is written, without 0x; where it stands, and the name it goes by.
+    """One number of a dump, as written, without 0x; its line and its name.
 
-    `codes` is what it means: a word of 32 bits, two of a whole 64-bit register, or the code of a value.
+    `codes` is its meaning: a 32-bit word, the two words of a 64-bit register, or the code of a value.
     """
 
     text: str
@@ -98,7 +105,7 @@ class DumpLine(NamedTuple):
 
 
 class ValueEncoding(NamedTuple):
-    """What the values of a dump become: codes of a format, `slots` of them to a register of `bits`, `low` bits up."""
+    """The encoding of values: codes of a format, `slots` in a register of `bits`, starting at bit `low`."""
 
     format: Format
     slots: int
@@ -107,7 +114,7 @@ class ValueEncoding(NamedTuple):
 
 
 def read_lines(text: str) -> list[DumpLine]:
-    """The lines of a dump that hold words; a line of labels alone applies to those below it."""
+    """Return the lines of a dump that contain words; a line with a label alone applies to those below it."""
     lines, blocks = [], set()
     standing: dict[str, int] = {}
     for number, full in enumerate(text.splitlines(), start=1):
@@ -127,7 +134,7 @@ def read_lines(text: str) -> list[DumpLine]:
 
 
 def _cut_labels(line: str, number: int) -> tuple[dict[str, int], int]:
-    """The labels of a line (warp, lane and block, as far as it has them), and where its words begin."""
+    """Return the labels of a line (warp, lane and block, if present), and the start of its words."""
     labels: dict[str, int] = {}
     start = 0
     while True:
@@ -155,13 +162,13 @@ def _cut_labels(line: str, number: int) -> tuple[dict[str, int], int]:
 
 
 def _skip(separators: re.Pattern[str], line: str, start: int) -> int:
-    """Where the separators end that stand at a place of a line."""
+    """Return the end of the separators at this position."""
     match = separators.match(line, start)
     return match.end() if match else start
 
 
 def _pieces(line: str, start: int) -> Iterator[tuple[str, bool]]:
-    """The rest of a line in pieces: names that something follows, and all else."""
+    """Yield the rest of a line in pieces, and whether each is a name."""
     start = _skip(GAP, line, start)
     while start < len(line):
         named = NAMED.match(line, start)
@@ -173,7 +180,7 @@ def _pieces(line: str, start: int) -> Iterator[tuple[str, bool]]:
 
 
 def _words(line: str, start: int, number: int) -> list[DumpWord]:
-    """The words of a line, each with the name that stands before it."""
+    """Return the words of a line, each with the name before it."""
     pieces = [*_pieces(line, start)]
     values = [piece for piece, is_name in pieces if not is_name]
     has_prefix = any(map(PREFIXED.fullmatch, values))
@@ -205,7 +212,7 @@ def _words(line: str, start: int, number: int) -> list[DumpWord]:
 
 
 def _check_remark(piece: str, before: list[DumpWord], number: int) -> None:
-    """Beside words with 0x, a decimal number must repeat the word before it; a float is a remark."""
+    """Check a number beside words with 0x: a decimal must repeat the word before it, a float is a remark."""
     if DECIMAL.fullmatch(piece) and before and len(piece) <= MAX_DIGITS:
         word = int(before[-1].text, 16)
         if int(piece) in {word, word - (1 << 32), word - (1 << 64)}:
@@ -217,7 +224,7 @@ def _check_remark(piece: str, before: list[DumpWord], number: int) -> None:
 
 
 def _name(text: str, number: int) -> RegisterName:
-    """A name taken apart; refused where it is that of a lane, which stands first."""
+    """Return a name, split; reject the name of a lane, which must come first."""
     bare = text.rstrip("] \t")
     stem = bare.rstrip("0123456789")
     digits, (before, _, last) = bare[len(stem) :], text.rpartition(".")
@@ -227,21 +234,21 @@ def _name(text: str, number: int) -> RegisterName:
     elif last in FIELDS:
         name = RegisterName(before, FIELDS.index(last))
     if name.stem.lower() in {"lane", "tid", "thread", "warp", "block"}:
-        msg = f"line {number}: {quote(name.stem)} stands behind other words: the name of the registers must come first"
+        msg = f"line {number}: {quote(name.stem)} comes after other words: the name of the registers must come first"
         raise InvalidOperand(msg)
     return name
 
 
 def _next(name: RegisterName | None) -> RegisterName | None:
-    """The name of the word behind one that has a name."""
+    """Return the name of the next word."""
     return name if name is None or name.number is None else RegisterName(name.stem, name.number + 1)
 
 
 class DumpFormat(NamedTuple):
-    """What a dump should hold: `words` of 32 bits a lane, of the operand called `role`.
+    """The expected contents of a dump: `words` of 32 bits per lane, of the operand `role`.
 
-    `wide` registers of 64 bits may also be given whole. `floats` says what values become; `by` what a line is, where
-    lines name no lanes.
+    With `wide`, 64-bit registers may be written whole. `floats` encodes values; `by` says whether a line without a
+    label is a lane or a register.
     """
 
     words: int
@@ -252,7 +259,7 @@ class DumpFormat(NamedTuple):
 
 
 def parse_dump(text: str, words: int, *, wide: bool = False, by: str | None = None) -> list[list[int]]:
-    """The words of every lane, from a dump of one warp.
+    """Return the words of every lane, from a dump of one warp.
 
     >>> parse_dump(" ".join(f"{lane:08x}" for lane in range(64)), words=2)[31]
     [62, 63]
@@ -261,7 +268,7 @@ def parse_dump(text: str, words: int, *, wide: bool = False, by: str | None = No
 
 
 def single_warp(warps: dict[int, list[list[int]]], warp: int | None) -> list[list[int]]:
-    """The words of one warp: of the only one there is, or of the one asked for."""
+    """Return the words of the only warp, or of the chosen one."""
     if warp is None and len(warps) == 1:
         return next(iter(warps.values()))
     if warp is None or warp not in warps:
@@ -272,7 +279,7 @@ def single_warp(warps: dict[int, list[list[int]]], warp: int | None) -> list[lis
 
 
 def warps_of_group(warps: dict[int, list[list[int]]], warp: int | None, count: int, what: str) -> list[list[list[int]]]:
-    """The words of all warps of a warpgroup."""
+    """Return the words of all warps of a warpgroup."""
     if warp is not None or sorted(warps) != list(range(count)):
         came = f"warp {warp} alone" if warp is not None else f"the warps {', '.join(map(str, sorted(warps)))}"
         msg = (
@@ -284,7 +291,7 @@ def warps_of_group(warps: dict[int, list[list[int]]], warp: int | None, count: i
 
 
 def parse_warps(text: str, dumped: DumpFormat) -> dict[int, list[list[int]]]:
-    """The words of every lane, by warp; a dump that names none is of warp 0."""
+    """Return the words of every lane, by warp; a dump without warps belongs to warp 0."""
     lines = read_lines(text)
     if not lines:
         msg = f"expected a dump of {LANES} lanes of {dumped.words} words, got no hex numbers"
@@ -307,7 +314,7 @@ def parse_warps(text: str, dumped: DumpFormat) -> dict[int, list[list[int]]]:
 
 
 def _values_of(lines: list[DumpLine], floats: ValueEncoding | None) -> ValueEncoding | None:
-    """What the numbers of a dump become if they are values; None if they are words."""
+    """Return the encoding if the numbers of a dump are values; None if they are words."""
     every = [word for line in lines for word in line.words]
     value = next((word for word in every if not word.has_prefix and IS_VALUE.search(word.text)), None)
     if value is None:
@@ -323,7 +330,7 @@ def _values_of(lines: list[DumpLine], floats: ValueEncoding | None) -> ValueEnco
 
 
 def _decoded(word: DumpWord, dumped: DumpFormat, floats: ValueEncoding | None) -> DumpWord:
-    """A word with what it means."""
+    """Return a word with its codes."""
     if floats:  # to nearest: a decimal number is seldom exact
         text = word.text if word.text.lower().endswith("inf") else word.text.rstrip("fF")
         value = exact_value(text, f"line {word.line}")
@@ -339,7 +346,7 @@ def _decoded(word: DumpWord, dumped: DumpFormat, floats: ValueEncoding | None) -
 
 
 def _of_role(lines: list[DumpLine], role: str) -> list[DumpLine]:
-    """Of a dump of several operands the lines and words of one."""
+    """Return the lines and words of one operand, from a dump of several."""
     named = [word for line in lines for word in line.words if word.name]
     stems = list(dict.fromkeys(word.name.stem for word in named if word.name))
     if len(stems) < 2:
@@ -363,7 +370,7 @@ def _by_label(lines: list[DumpLine]) -> list[list[DumpWord]]:
 
 
 def _by_position(lines: list[DumpLine], count: int, by: str | None) -> list[list[DumpWord]]:
-    """The words of each lane in a dump that names none: its lines in order, or one stream."""
+    """Return the words of each lane in a dump without labels: its lines in order, or one stream."""
     sizes = [sum(len(word.codes) for word in line.words) for line in lines]
     if len(lines) == count > 1 and sizes == [LANES] * count and by != "lane":
         heads = [line.words[0].name for line in lines]
@@ -390,7 +397,7 @@ def _by_position(lines: list[DumpLine], count: int, by: str | None) -> list[list
 
 
 def _registers(row: list[DumpWord], lane: int, what: str, count: int, floats: ValueEncoding | None) -> list[int]:
-    """The words of one lane, in the order of its registers."""
+    """Return the words of one lane, in register order."""
     codes = [code for word in _ordered(row, lane) for code in word.codes]
     if len(codes) != count:
         came = f"got {len(codes)}" if row else "but it is missing"
@@ -409,7 +416,7 @@ def _registers(row: list[DumpWord], lane: int, what: str, count: int, floats: Va
 
 
 def _ordered(row: list[DumpWord], lane: int) -> list[DumpWord]:
-    """The words of a lane in the order of their names."""
+    """Return the words of a lane in the order of their names."""
     names = [word.name for word in row]
     numbers = [name.number for name in names if name and name.number is not None]
     if not numbers:
@@ -437,7 +444,7 @@ def _ordered(row: list[DumpWord], lane: int) -> list[DumpWord]:
 
 
 def dump_of(registers: Registers, by: str | None = None) -> DumpFormat:
-    """What a dump of an operand should hold."""
+    """Return the expected contents of a dump of an operand."""
     row = registers.row
     is_float = registers.format.is_float and registers.role in "abcd"
     floats = ValueEncoding(row.format, registers.slots, row.register_bits, row.low) if is_float else None
@@ -445,5 +452,37 @@ def dump_of(registers: Registers, by: str | None = None) -> DumpFormat:
 
 
 def dump_lines(rows: Iterable[Sequence[int]]) -> list[str]:
-    """A dump with a line per lane, which `parse_dump` reads back."""
+    """Return a dump with a line per lane, which `parse_dump` reads back."""
     return [" ".join(f"0x{word:08x}" for word in row) for row in rows]
+
+
+def tensor_lines(columns: NDArray[np.uint32]) -> Iterator[str]:
+    """Yield the lines of uint32[128, columns], or uint32[2, 128, columns] for a pair of blocks."""
+    for block, lanes in enumerate(columns if columns.ndim == 3 else [columns]):
+        prefix = f"block {block} " if columns.ndim == 3 else ""
+        for lane, words in enumerate(lanes.tolist()):
+            yield f"{prefix}lane {lane}: {' '.join(f'{word:08x}' for word in words)}"
+
+
+def read_tensor_dump(text: str, shape: tuple[int, ...]) -> NDArray[np.uint32]:
+    """Return the columns of a dump, with this shape; reject missing lanes or columns."""
+    import numpy as np
+
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lanes = shape[-2]
+    count = lanes * (shape[0] if len(shape) == 3 else 1)
+    rows: dict[int, list[int]] = {}
+    for number, line in enumerate(lines):
+        label = TENSOR_LABEL.match(line)
+        index = number if label is None else int(label["block"] or 0) * lanes + int(label["lane"])
+        words = line[label.end() if label else 0 :].split()
+        wrong = next((word for word in words if not TENSOR_WORD.fullmatch(word)), None)
+        if wrong is not None or len(words) != shape[-1] or not index < count or index in rows:
+            expected = f"{shape[-1]} hex words of one lane 0..{lanes - 1}, each lane once"
+            msg = f"line {number + 1}: expected {expected}; got {quote(wrong if wrong is not None else line)}"
+            raise InvalidOperand(msg)
+        rows[index] = [int(word, 16) for word in words]
+    if len(rows) != count:
+        msg = f"expected {count} lanes of tensor memory, got {len(rows)}"
+        raise InvalidOperand(msg)
+    return np.array([rows[index] for index in range(count)], np.uint32).reshape(shape)

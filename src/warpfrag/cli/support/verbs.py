@@ -1,25 +1,71 @@
-"""How a verb is declared: a command whose help ends in examples and is printed as every answer is."""
+"""Verbs as typed functions: the signature and docstring of a function declare its command.
+
+A positional parameter is an argument and a keyword-only one an option. The annotation says how a value is read: `int`,
+`str`, `bool` (a flag), `Literal` (a choice), `X | None`, `tuple[X, X]` (two values), `tuple[X, ...]` (any number), or
+an alias of `arguments`. A named tuple is a group of options that travel together: one for each of its fields. Lines
+`name (METAVAR): text` below `Options:` in a docstring are the help of options; the text above is that of the verb. A
+verb returns an `Answer`: --json prints its facts, and else it prints itself.
+"""
 
 from __future__ import annotations
 
+import inspect
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable  # noqa: TC003 (fields of named tuples)
+from types import NoneType, SimpleNamespace, UnionType
+from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import click
 
-from warpfrag.cli.support.output import echo
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from warpfrag.cli.support.output import DONE, echo, print_json
+from warpfrag.errors import quote
 
 NEGATIVE = re.compile(r"-\d+")
+INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+LARGEST = 10**18 - 1
+OPTION_TEXT = re.compile(r"^    (\w+)(?: \(([^)]+)\))?: (.*(?:\n     .*)*)", re.MULTILINE)
+SHORT = {"output": "-o", "long": "-l"}
+
+Facts = TypeVar("Facts")
+
+
+class Answer(NamedTuple, Generic[Facts]):
+    """The facts that --json prints, the function that prints them as text, and the exit status."""
+
+    facts: Facts
+    show: Callable[[], object]
+    status: int = DONE
+
+
+class Param(NamedTuple):
+    """The metavar, reader, completion and default help of a parameter type."""
+
+    metavar: str = ""
+    read: Callable[[str], object] | None = None
+    complete: Callable[[click.Context, click.Parameter, str], list[Any]] | None = None
+    help: str = ""
+
+
+def integer(low: int = -LARGEST, high: int = LARGEST) -> Callable[[object], int]:
+    """Return a reader of integers in a range, short enough for messages to repeat them."""
+
+    def integer(value: object) -> int:
+        if not INTEGER.fullmatch(text := str(value).strip()):
+            msg = f"{quote(value)} is not a valid integer"
+            raise click.BadParameter(msg)
+        if len(text) > len(str(-LARGEST)) or not low <= int(text) <= high:
+            msg = f"{quote(value)} is not in the range {low}..{high}"
+            raise click.BadParameter(msg)
+        return int(text)
+
+    return integer
 
 
 class PipeSafeCommand(click.Command):
-    """A command whose help is printed as answers are: click alone hides a pipe that breaks."""
+    """A command whose help is printed like an answer: click alone hides a broken pipe."""
 
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
-        """The option --help."""
+        """Return the option --help."""
         option = super().get_help_option(ctx)
         if option is not None:
             option.callback = print_and_exit(lambda context: context.get_help())
@@ -27,10 +73,10 @@ class PipeSafeCommand(click.Command):
 
 
 def print_and_exit(text: Callable[[click.Context], str]) -> Callable[[click.Context, click.Parameter, bool], None]:
-    """What an option does that prints a text instead of running the command."""
+    """Return the callback of an option that prints a text instead of running the command."""
 
-    def callback(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:  # noqa: FBT001 (click's)
-        if asked and not context.resilient_parsing:
+    def callback(context: click.Context, _parameter: click.Parameter, is_set: bool) -> None:  # noqa: FBT001 (click's)
+        if is_set and not context.resilient_parsing:
             echo(text(context))
             context.exit()
 
@@ -38,27 +84,119 @@ def print_and_exit(text: Callable[[click.Context], str]) -> Callable[[click.Cont
 
 
 class VerbCommand(PipeSafeCommand):
-    """A command with examples at the end of its help, and for which -1 is a number rather than an option."""
+    """A command with examples at the end of its help, for which -1 is a number and not an option."""
 
     examples: tuple[str, ...] = ()
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the words of the command line; with a negative number, arguments refuse what options would."""
+        """Parse the command line; with a negative number, arguments reject unknown options."""
         ctx.ignore_unknown_options = any(NEGATIVE.fullmatch(word) for word in args)
         return super().parse_args(ctx, args)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 (click's)
-        """The examples, as they are."""
+        """Write the examples unchanged."""
         with formatter.section("Example" if len(self.examples) == 1 else "Examples"):
             formatter.write("".join(f"  {example}\n" for example in self.examples))
 
 
-def verb(*examples: str) -> Callable[[Callable[..., int | None]], VerbCommand]:
-    """Declare the command of a verb; what the function returns is the exit status."""
+def verb(*examples: str, json: bool = True) -> Callable[[Callable[..., Answer[Any] | None]], VerbCommand]:
+    """Declare a verb, with examples for its help; without `json`, it writes files and has no --json."""
 
-    def declare(function: Callable[..., int | None]) -> VerbCommand:
-        command = click.command(cls=VerbCommand, context_settings={"help_option_names": ["-h", "--help"]})(function)
+    def declare(function: Callable[..., Answer[Any] | None]) -> VerbCommand:
+        name = function.__name__.rstrip("_").replace("_", "-")
+        about, texts = _documented(function)
+        declared = [
+            (parameter, option)
+            for parameter in _parameters(function)
+            for option in (_parameters(parameter.annotation) if _is_group(parameter.annotation) else [parameter])
+        ]
+
+        def run(*, as_json: bool = False, **values: object) -> int:
+            groups: dict[str, dict[str, object]] = {}
+            for parameter, option in declared:
+                if option is not parameter:
+                    groups.setdefault(parameter.name, {})[option.name] = values.pop(option.name)
+            hints = {parameter.name: parameter.annotation for parameter, _ in declared}
+            answer = function(**values, **{group: hints[group](**fields) for group, fields in groups.items()})
+            if answer is None:
+                return DONE
+            if as_json:
+                print_json(name, answer.facts)
+            else:
+                answer.show()
+            return answer.status
+
+        command = VerbCommand(name, callback=run, help=about, context_settings={"help_option_names": ["-h", "--help"]})
+        for parameter, option in declared:
+            known = texts if option is parameter else _documented(parameter.annotation)[1] | texts
+            command.params.append(_click_parameter(option, *known.get(option.name, ("", ""))))
+        if json:
+            command.params.append(click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object."))
         command.examples = examples
         return command
 
     return declare
+
+
+def _documented(function: Callable[..., object]) -> tuple[str, dict[str, tuple[str, str]]]:
+    """Return the text above `Options:` in a docstring, and the metavar and help of each option below."""
+    about, _, options = inspect.cleandoc(function.__doc__ or "").partition("\nOptions:\n")
+    return about, {match[1]: (match[2], " ".join(match[3].split())) for match in OPTION_TEXT.finditer(options)}
+
+
+def _parameters(function: Callable[..., object]) -> list[inspect.Parameter]:
+    """Return the parameters with evaluated annotations; the fields of a named tuple are keyword-only."""
+    if _is_group(function):
+        hints = get_type_hints(function, include_extras=True)
+    else:  # without the return type, which may not be imported
+        annotations = {name: hint for name, hint in function.__annotations__.items() if name != "return"}
+        hints = get_type_hints(SimpleNamespace(__annotations__=annotations), function.__globals__, include_extras=True)
+    parameters = [each.replace(annotation=hints[each.name]) for each in inspect.signature(function).parameters.values()]
+    return [each.replace(kind=each.KEYWORD_ONLY) for each in parameters] if _is_group(function) else parameters
+
+
+def _is_group(hint: Any) -> bool:  # noqa: ANN401 (a type)
+    return hasattr(hint, "_fields")
+
+
+def _click_parameter(parameter: inspect.Parameter, metavar: str, text: str) -> click.Parameter:
+    """Return the argument or option that a parameter declares."""
+    has_default = parameter.default is not parameter.empty
+    default = parameter.default if has_default else None
+    hint = _not_none(parameter.annotation)
+    values = get_args(hint) if get_origin(hint) is tuple else ()
+    many = values[-1:] == (...,)
+    hint = _not_none(values[0]) if values else hint
+    base, param = get_args(hint) if get_origin(hint) is Annotated else (hint, Param())
+    settings: dict[str, Any] = {"type": _type(base, param), "shell_complete": param.complete}
+    settings["metavar"] = metavar or param.metavar or ("N" if base is int else None)
+    if parameter.kind is not parameter.KEYWORD_ONLY:
+        shown = (param.metavar or "{}").format(parameter.name.rstrip("_").upper())
+        settings["metavar"] = (shown if not has_default else f"[{shown}]") + "..." * many
+        nargs = -1 if many else len(values) or 1
+        return click.Argument([parameter.name], required=not has_default, default=default, nargs=nargs, **settings)
+    spelled = parameter.name.rstrip("_").replace("_", "-")
+    names = [f"--{spelled}", parameter.name, *([f"-{spelled}"] if len(spelled) == 1 else [])]
+    names += [SHORT[spelled]] if spelled in SHORT else []
+    if base is bool:
+        return click.Option(names, is_flag=True, help=text or param.help)
+    settings |= {"multiple": True} if many else {"nargs": len(values) or 1, "default": default}
+    shows_default = has_default and not (default is None or default == ())
+    return click.Option(
+        names, required=not has_default, show_default=shows_default, help=text or param.help, **settings
+    )
+
+
+def _not_none(hint: Any) -> Any:  # noqa: ANN401 (types)
+    """Return X of X | None."""
+    if get_origin(hint) not in (Union, UnionType):
+        return hint
+    (inner,) = (choice for choice in get_args(hint) if choice is not NoneType)
+    return inner
+
+
+def _type(base: Any, param: Param) -> Any:  # noqa: ANN401 (click's)
+    """Return click's type of a value."""
+    if get_origin(base) is Literal:
+        return click.Choice(get_args(base))
+    return param.read or (integer() if base is int else str)

@@ -137,7 +137,7 @@ class Comparison:
     def to_dict(self) -> dict[str, object]:
         """Everything as plain numbers and texts."""
         return {
-            "sides": list(self.sides),
+            "names": list(self.sides),
             "equal": self.equal,
             "outputs": [asdict(item) | {"values": [_plain(value) for value in item.values]} for item in self.outputs],
             "trace": [

@@ -1,28 +1,25 @@
 """`warpfrag table`: a whole operand, by matrix or by lane.
 
-A cell stands for one element. Where a side is long, the slots of one register that are neighbours share a cell, so
-that the 256 columns of a b1 matrix become eight.
+A cell stands for one element. If a side is long, neighbouring slots of one register share a cell, so that the 256
+columns of a b1 matrix become eight.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-import click
-
-from warpfrag.cli.support.options import (
-    choice_options,
-    instruction_argument,
-    json_option,
-    load_options,
-    operand_argument,
-    target_option,
-    to_option,
-    warp_option,
+from warpfrag.cli.support.arguments import (
+    IN_TENSOR_MEMORY,
+    Arch,
+    ElementChoice,
+    InstructionName,
+    Load,
+    NotationName,
+    OperandName,
+    WarpIndex,
 )
-from warpfrag.cli.support.output import echo, print_heading, print_json, print_notes, table_lines, terminal_width
-from warpfrag.cli.support.verbs import verb
-from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.cli.support.output import echo, print_heading, print_notes, table_lines, terminal_width
+from warpfrag.cli.support.verbs import Answer, verb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,66 +30,62 @@ if TYPE_CHECKING:
 MAX_CELLS = 16  # along one side; beyond, slots share a cell
 
 
+class OperandTable(NamedTuple):
+    """Every place of an operand.
+
+    instruction: canonical name
+    operand: a, b, c, d, metadata, scale_a, scale_b or addresses
+    by: the order: matrix or lane
+    notation: with --to: the notation
+    text: with --to: the layout in that notation
+    elements: every place
+    notes: notes on the answer
+    """
+
+    instruction: str
+    operand: str
+    by: str
+    notation: str | None
+    text: str | None
+    elements: list[dict[str, int]]
+    notes: list[str]
+
+
 @verb(
     "warpfrag table mma.m16n8k16.f32.f16.f16.f32 a",
-    "warpfrag table mma.m16n8k16.f32.f16.f16.f32 c --by lane --format markdown",
-    "warpfrag table ldmatrix.m8n8.x4.shared.b16 d --matrix 2 --format csv",
+    "warpfrag table mma.m16n8k16.f32.f16.f16.f32 c --by lane",
+    "warpfrag table ldmatrix.m8n8.x4.shared.b16 d --matrix 2",
     "warpfrag table mma.m16n8k16.f32.f16.f16.f32 a --to cute       # also triton, mlir, c, json",
     "warpfrag table tcgen05.mma.cta_group::1.kind::f16.m64n8k16.f32.f16.f16 d --by lane",
     "warpfrag table tcgen05.mma.cta_group::1.kind::f16.m128n8k16.f32.f16.f16 d --warp 0 "
     "--through tcgen05.ld.sync.aligned.16x256b.x1.b32",
 )
-@instruction_argument
-@operand_argument
-@click.option(
-    "--by", type=click.Choice(["matrix", "lane"]), default="matrix", show_default=True, help="What the rows are."
-)
-@click.option(
-    "--format",
-    "style",
-    type=click.Choice(["text", "csv", "markdown", "json"]),
-    default="text",
-    show_default=True,
-    help="csv and json give one record per place.",
-)
-@choice_options("mma", "matrix", "selector", "thread_id", "byte_id")
-@to_option
-@warp_option
-@load_options
-@target_option
-@json_option
-def command(
+def table(
+    instruction: InstructionName,
+    operand: OperandName,
     *,
-    name: str,
-    operand: str,
-    by: str,
-    style: str,
-    notation: str | None,
-    warp: int | None,
-    through: str | None,
-    column: int | None,
-    base_lane: int | None,
-    target: str | None,
-    as_json: bool,
-    **choice: int | None,
-) -> None:
-    """A whole operand: for every element its place, or for every lane its elements.
+    by: Literal["matrix", "lane"] = "matrix",
+    choice: ElementChoice = ElementChoice(),  # noqa: B008 (immutable)
+    to: NotationName | None = None,
+    warp: WarpIndex | None = None,
+    load: Load = IN_TENSOR_MEMORY,
+    arch: Arch | None = None,
+) -> Answer[OperandTable]:
+    """Show a whole operand: the place of every element, or the elements of every lane.
 
-    By matrix, a cell is lane:element (of a warpgroup warp.lane:element), by lane it is row,column. Elements are
-    numbered as in PTX, through the registers of a lane. Where a side is longer than 16 elements, the neighbours that
-    share a register share a cell. With --to, the whole layout in the notation of another tool.
+    By matrix, a cell is lane:element (warp.lane:element for a warpgroup); by lane it is row,column. Elements are
+    numbered as in PTX, through the registers of a lane. If a side is longer than 16 elements, neighbours that share a
+    register share a cell. With --to, show the whole layout in the notation of another tool.
+
+    Options:
+        by: The rows of the table.
     """
-    from warpfrag.cli.support.operand_view import Load, numbering_notes, operand_view
+    from warpfrag.cli.support.operand_view import numbering_notes, operand_view
     from warpfrag.tensorcore.registry import get
 
-    view = operand_view(get(name, target), operand, Load(through, column, base_lane))
-    text = view.written(notation) if notation else None
-    if text and notation and not (as_json or style == "json"):
-        echo(text)
-        print_notes([*numbering_notes([view], notation), *view.notes])
-        return
-    chosen = list(view.chosen(choice))
-    warps = view.warps(warp)
+    view = operand_view(get(instruction, arch), operand, load)
+    text = view.written(to) if to else None
+    chosen, warps = list(view.chosen(choice)), view.warps(warp)
     records = [
         record
         for record in view.places()
@@ -101,18 +94,14 @@ def command(
     ]
     if by == "matrix":
         records.sort(key=lambda record: [record[dim] for dim in view.dims])
-    if as_json or style == "json":
-        asked = {"instruction": view.instruction.name, "operand": view.name, "by": by}
-        other = {"notation": notation, "text": text}
-        print_json("table", {**asked, **other, "elements": list(map(view.json, records)), "notes": view.notes})
-    elif style == "csv":
-        echo(",".join(records[0]))
-        for record in records:
-            echo(",".join(map(str, record.values())))
-    elif style == "markdown":
-        for grid in by_matrix(view, records) if by == "matrix" else by_lane(view, records):
-            echo("\n".join(markdown_lines(grid)))
-    else:
+    elements = list(map(view.json, records))
+    facts = OperandTable(view.instruction.name, view.name, by, to, text, elements, view.notes)
+
+    def show() -> None:
+        if text and to:
+            echo(text)
+            print_notes([*numbering_notes([view], to), *view.notes])
+            return
         print_heading(view.title)
         grids = by_matrix(view, records) if by == "matrix" else by_lane(view, records)
         echo(grids[0].legend)
@@ -121,10 +110,11 @@ def command(
                 echo(line)
         print_notes(view.notes)
 
+    return Answer(facts, show)
 
-@frozen_dataclass
-class TextGrid:
-    """A table of text: what a cell means, a caption, the labels of the columns, and per line a label and cells."""
+
+class TextGrid(NamedTuple):
+    """A text table: the meaning of a cell, a caption, column labels, and a label and cells per line."""
 
     legend: str
     caption: str
@@ -133,12 +123,12 @@ class TextGrid:
 
 
 def shared_dim(layout: Layout, cells: int) -> str:
-    """The coordinate along which the slots of a register are neighbours and share a cell; nothing if they do not."""
+    """Return the coordinate along which the slots of a register share a cell; empty if they do not."""
     return layout.along("slot") if cells > MAX_CELLS else ""
 
 
 def by_matrix(view: OperandView, records: list[Record]) -> list[TextGrid]:
-    """A grid per matrix: its lines and columns are those of the matrix, a cell names lane and element."""
+    """Return a grid per matrix: lines and columns are those of the matrix, a cell names lane and element."""
     layout = view.layout
     # Addresses have one coordinate beside the matrix: then the matrix is the line.
     down, across = view.positions if len(view.positions) == 2 else view.dims
@@ -150,9 +140,8 @@ def by_matrix(view: OperandView, records: list[Record]) -> list[TextGrid]:
     for record in records:
         if not dim or record["slot"] == 0:
             lines = grids.setdefault(tuple(record[name] for name in outer), {})
-            lines.setdefault(record[down], {}).setdefault(
-                record[across], cell(record)
-            )  # the first copy is the one read
+            row = lines.setdefault(record[down], {})
+            row.setdefault(record[across], cell(record))  # the hardware reads the first copy
     text_grids = []
     for choice, lines in grids.items():
         named = zip(outer, choice, strict=True)
@@ -169,7 +158,7 @@ def by_matrix(view: OperandView, records: list[Record]) -> list[TextGrid]:
 
 
 def _matrix_cell(view: OperandView, dim: str) -> tuple[str, Callable[[Record], str]]:
-    """What the cells of a matrix mean, and the function that writes one."""
+    """Return the meaning of the cells of a matrix, and the function that writes one."""
     layout = view.layout
     thread = ".".join(view.threads)
 
@@ -180,11 +169,11 @@ def _matrix_cell(view: OperandView, dim: str) -> tuple[str, Callable[[Record], s
         return f"cell = {thread}", number
     if view.in_tensor_memory:
         legend = f"cell = {thread}:slot" if not dim and layout.slots > 1 else f"cell = {thread}"
-        legend += f", whose {layout.slots} slots lie along {dim}, low bits first" if dim else ""
+        legend += f", whose {layout.slots} slots are along {dim}, low bits first" if dim else ""
         is_plain = dim or layout.slots == 1
         return legend, number if is_plain else lambda record: f"{number(record)}:{record['slot']}"
     if dim:
-        legend = f"cell = {thread}:register, whose {layout.slots} slots lie along {dim}, low bits first"
+        legend = f"cell = {thread}:register, whose {layout.slots} slots are along {dim}, low bits first"
         return legend, lambda record: f"{number(record)}:r{record['reg']}"
     meaning = f"register = element / {layout.slots}, slot = element % {layout.slots}"
     if layout.slots == 1:
@@ -195,7 +184,7 @@ def _matrix_cell(view: OperandView, dim: str) -> tuple[str, Callable[[Record], s
 
 
 def by_lane(view: OperandView, records: list[Record]) -> list[TextGrid]:
-    """A grid for each warp: a line per lane, a column per element or register, a cell gives the coordinates."""
+    """Return a grid per warp: a line per lane, a column per element or register, a cell gives the coordinates."""
     layout = view.layout
     dim = shared_dim(layout, layout.ins.get("column", layout.regs) * layout.slots)
     span = layout.slots - 1 if dim else 0
@@ -216,8 +205,8 @@ def by_lane(view: OperandView, records: list[Record]) -> list[TextGrid]:
     unit = "column" if view.in_tensor_memory else "register"
     if view.in_tensor_memory:
         parts = 1 if dim else layout.slots
-        labels = [f"c{at // parts}" + (f":{at % parts}" if parts > 1 else "") for at in columns]
-    legend = f"cell = {','.join(view.dims)}" + (f"; the {layout.slots} slots of a {unit} lie along {dim}" * bool(dim))
+        labels = [f"c{x // parts}" + (f":{x % parts}" if parts > 1 else "") for x in columns]
+    legend = f"cell = {','.join(view.dims)}" + (f"; the {layout.slots} slots of a {unit} are along {dim}" * bool(dim))
     return [
         TextGrid(
             legend,
@@ -234,7 +223,7 @@ def _range(first: int, span: int) -> str:
 
 
 def text_lines(grid: TextGrid) -> Iterator[str]:
-    """A grid as aligned text; one that is wider than the terminal is cut into blocks of columns."""
+    """Yield a grid as aligned text, in blocks of columns that fit the terminal."""
     width = terminal_width()
     widths = [max(len(line[place]) for line in [grid.header, *grid.lines]) for place in range(len(grid.header))]
     fitting = max(1, (width - widths[0]) // (max(widths[1:]) + 1))
@@ -248,14 +237,3 @@ def text_lines(grid: TextGrid) -> Iterator[str]:
         if grid.caption:
             yield grid.caption
         yield from table_lines(header, lines, gap=1)
-
-
-def markdown_lines(grid: TextGrid) -> Iterator[str]:
-    """A grid as a Markdown table, with an empty line behind it."""
-    if grid.caption:
-        yield from (grid.caption, "")
-    yield f"| {' | '.join(grid.header)} |"
-    yield "|" + "---:|" * len(grid.header)
-    for line in grid.lines:
-        yield f"| {' | '.join(line)} |"
-    yield ""

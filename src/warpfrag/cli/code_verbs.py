@@ -1,0 +1,196 @@
+"""`warpfrag arithmetic-table`, `test-vectors` and `emit`: the rules of an instruction, and code and tests for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from warpfrag.cli.support.arguments import Arch, File, InstructionName, Seed
+from warpfrag.cli.support.output import echo, print_heading, print_table, wrapped
+from warpfrag.cli.support.verbs import Answer, verb
+from warpfrag.files import write_atomically
+from warpfrag.tensorcore.registry import get
+
+if TYPE_CHECKING:
+    from warpfrag.tensorcore.arithmetic_table import ArithmeticRow, ArithmeticTable
+
+CELLS = """8/24: 8 products per step, 24 fraction bits kept; fma: every product is rounded by itself; exact: integers;
+-: no such instruction, or not modelled""".replace("\n", " ")
+
+
+class ArithmeticFacts(NamedTuple):
+    """The arithmetic of tensor cores.
+
+    arch: the architecture of the question; null for all
+    rows: one for each arithmetic
+    not_modelled: instructions whose arithmetic is not published
+    references: the publications that rows cite, by key
+    """
+
+    arch: str | None
+    rows: list[ArithmeticRow]
+    not_modelled: list[str]
+    references: dict[str, dict[str, Any]]
+
+
+@verb(
+    "warpfrag arithmetic-table sm_90",
+    "warpfrag arithmetic-table sm_90 --for mma.m16n8k16.f32.f16.f16.f32",
+    "warpfrag arithmetic-table                                    # one table of all architectures",
+    "warpfrag arithmetic-table sm_100 --json",
+)
+def arithmetic_table(arch: str | None = None, *, for_: InstructionName | None = None) -> Answer[ArithmeticFacts]:
+    """Show what a tensor core adds in one step, the bits it keeps, its rounding and order, with references.
+
+    Without ARCH, show one table of all architectures: products per step / fraction bits kept; fma if every product is
+    rounded by itself; exact for integers.
+
+    Options:
+        for_: Only the row of this instruction.
+    """
+    from warpfrag.tensorcore.arithmetic_table import ArithmeticTable, rules
+
+    table = rules(arch)
+    if for_ is not None:
+        table = ArithmeticTable(tuple(table.every(for_)), ())
+    facts = ArithmeticFacts(arch, **table.to_dict())  # type: ignore[arg-type] # its keys
+    return Answer(facts, lambda: _print_table(table, arch, is_overview=arch is None and for_ is None))
+
+
+def _print_table(table: ArithmeticTable, arch: str | None, *, is_overview: bool) -> None:
+    from warpfrag.tensorcore.arithmetic_table import references
+
+    if is_overview:
+        head, *body = table.overview()
+        print_table(list(head), [list(row) for row in body])
+        echo(wrapped(CELLS))
+    for row in () if is_overview else table:
+        heading, *lines = str(row).splitlines()
+        print_heading(heading if arch else f"{row.arch}: {heading}")
+        for line in lines:
+            echo(wrapped(line, indent=4))
+    cited = {key for row in table for key in row.references}
+    if cited:
+        print_heading("references")
+    for key, entry in references().items():
+        if key in cited:
+            echo(wrapped(f"  {key}: {entry}", indent=4))
+
+
+class TestVectorGroup(NamedTuple):
+    """A group of test vectors, and the mistakes that it catches."""
+
+    name: str
+    cases: int
+    catches: str
+
+
+class TestVectorFacts(NamedTuple):
+    """Test vectors of an instruction.
+
+    instruction: canonical name
+    file: file that was written
+    """
+
+    instruction: str
+    arch: str
+    seed: int
+    file: str | None
+    groups: list[TestVectorGroup]
+
+
+@verb(
+    "warpfrag test-vectors mma.m16n8k16.f32.f16.f16.f32                  # the groups, and the mistakes they catch",
+    "warpfrag test-vectors mma.m16n8k16.f32.f16.f16.f32 -o vectors.npz   # or .json, or a C++ header .h",
+    "warpfrag test-vectors tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.bf16.bf16 --arch sm_100 -o vectors.h",
+)
+def test_vectors(
+    instruction: InstructionName,
+    *,
+    arch: Arch = "sm_90",
+    seed: Seed = 1,
+    output: File | None = None,
+) -> Answer[TestVectorFacts]:
+    """Write test vectors that expose layout mistakes: operand registers and the expected result registers.
+
+    For tcgen05 they are the contents of shared and tensor memory, and descriptors of every order and swizzle.
+
+    Each group says which mistakes it catches.
+
+    Options:
+        arch: The architecture whose arithmetic is used.
+        output: Write them: .npz, .json, or a C++ header .h.
+    """
+    from warpfrag.codegen.vectors import check_output
+    from warpfrag.codegen.vectors import test_vectors as make_vectors
+
+    if output:
+        check_output(output)
+    vectors = make_vectors(instruction, arch=arch, seed=seed)
+    if output:
+        vectors.save(output)
+    groups = [TestVectorGroup(group.name, group.cases, group.catches) for group in vectors.groups]
+
+    def show() -> None:
+        print_heading(f"{vectors.instruction.name} on {arch}")
+        for group in groups:
+            echo(f"\n{group.name}: {group.cases} cases")
+            echo(wrapped(f"  catches {group.catches}", indent=2))
+        echo(f"\n{vectors.cases} cases" + (f", written to {output}" if output else ""))
+
+    return Answer(TestVectorFacts(vectors.instruction.name, arch, seed, output, groups), show)
+
+
+class EmittedCode(NamedTuple):
+    """Code around instructions.
+
+    instructions: canonical names
+    lang: cuda or ptx
+    arch: the architecture of the question
+    kernels: true if the code has kernels
+    file: file that was written
+    text: the code; null if it was written to a file
+    """
+
+    instructions: list[str]
+    lang: str
+    arch: str | None
+    kernels: bool
+    file: str | None
+    text: str | None
+
+
+@verb(
+    "warpfrag emit mma.m16n8k16.f32.f16.f16.f32",
+    "warpfrag emit mma.m16n8k16.f32.f16.f16.f32 --arch sm_90 -o mma.cuh      # with stmatrix",
+    "warpfrag emit mma.m16n8k16.f32.f16.f16.f32 --kernels -o mma.cu          # with kernels to launch",
+    "warpfrag emit mma.sp.m16n8k32.f32.f16.f16.f32 wmma.mma.row.col.m16n16k16.f32.f32 --lang ptx",
+)
+def emit(
+    instructions: tuple[InstructionName, ...],
+    *,
+    lang: Literal["cuda", "ptx"] = "cuda",
+    arch: Arch | None = None,
+    kernels: bool = False,
+    output: File | None = None,
+) -> Answer[EmittedCode]:
+    """Write code around instructions: a CUDA C++ header, or a PTX module.
+
+    For a multiplication: the inline-PTX wrapper, and functions that move each operand between memory and registers,
+    also by ldmatrix and stmatrix if the layout allows it. The header may be included in any number of files. Kernels, which
+    PTX always has: one tile from memory to memory, and raw registers to raw registers. Without --arch the code compiles
+    wherever the instructions are legal.
+
+    Options:
+        lang: The language.
+        arch: Reject an instruction that this architecture does not accept; use all of its features.
+        kernels: CUDA C++: kernels too, for a file that is compiled, not included.
+        output: Write the code to a file.
+    """
+    from warpfrag.codegen.emit import emit as emit_code
+
+    text = emit_code(instructions, lang=lang, target=arch, kernels=kernels)
+    if output:
+        write_atomically(output, text)
+    names = [get(name).name for name in instructions]
+    facts = EmittedCode(names, lang, arch, kernels or lang == "ptx", output, None if output else text)
+    return Answer(facts, lambda: echo(f"{output}: {text.count(chr(10))} lines" if output else text.rstrip("\n")))

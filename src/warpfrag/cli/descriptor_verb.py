@@ -1,0 +1,230 @@
+"""`warpfrag descriptor`: decode or build the descriptors of wgmma and tcgen05."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from warpfrag.cli.support.output import DONE, NO, echo, print_heading, print_table, wrapped
+from warpfrag.cli.support.verbs import Answer, verb
+from warpfrag.errors import InvalidOperand, quote
+from warpfrag.smem.descriptor import Descriptor
+from warpfrag.smem.instruction_descriptor import MASK_BITS, WORD_BITS, InstructionDescriptor, ZeroColumnMask
+from warpfrag.tensorcore.operand import Operand
+from warpfrag.tensorcore.registry import get
+from warpfrag.tensorcore.tcgen05_types import TensorMma
+
+if TYPE_CHECKING:
+    from warpfrag.smem.descriptor import Problem
+
+WORD = re.compile(r"(?:0x)?[0-9a-f_]{1,20}", re.IGNORECASE | re.ASCII)
+
+
+class DescriptorFacts(NamedTuple):
+    """One descriptor.
+
+    word: its bits, in hex
+    fields: each field with its bits, raw value and meaning
+    problems: with --for: field and text of each problem
+    cute: of shared memory: the layout as CuTe writes it
+    hints: fields that look like bytes although units of 16 were meant
+    columns: of a zero-column mask: the columns
+    start: start address, in bytes
+    leading: leading byte offset
+    stride: stride byte offset
+    swizzle: bytes of the swizzle; 0 is none
+    base_offset: swizzle phase, in 128-byte rows
+    """
+
+    word: str
+    fields: list[dict[str, Any]]
+    problems: list[Problem]
+    cute: str | None = None
+    hints: list[str] | None = None
+    columns: object = None
+    start: int | None = None
+    leading: int | None = None
+    stride: int | None = None
+    swizzle: int | None = None
+    base_offset: int | None = None
+
+
+class DescriptorAnswer(NamedTuple):
+    """Descriptors, decoded.
+
+    instruction: with --for: canonical name
+    operand: with --for: a, b, idesc or mask
+    trans: true if the operand is MN-major
+    descriptors: one; with --tile one for each step along k
+    """
+
+    instruction: str | None
+    operand: str | None
+    trans: bool
+    descriptors: list[DescriptorFacts]
+
+
+def read_word(text: str, kind: str = "wgmma", *, decimal: bool = False) -> Descriptor:
+    """Return the descriptor that a text names: in hex, with or without 0x, or in decimal."""
+    example = "4611686293305294848" if decimal else "0x4000004000000000"
+    return Descriptor.decode(_number("a descriptor", 64, text, example, decimal=decimal), kind=kind)
+
+
+def _number(name: str, bits: int, text: str, example: str, *, decimal: bool) -> int:
+    """Return the number that a text spells."""
+    digits = text.strip().replace("_", "")
+    is_word = WORD.fullmatch(text.strip()) and (digits.isdecimal() if decimal else digits.lower() not in ("", "0x"))
+    number = int(digits, 10 if decimal else 16) if is_word else -1
+    if not 0 <= number < 1 << bits:
+        expected = f"{bits} bits{' in decimal' if decimal else ''} such as {example}"
+        size = f" of {number.bit_length()} bits" if is_word else ""
+        msg = f"{name} is a word of {expected}, got {quote(text)}{size}"
+        raise InvalidOperand(msg)
+    return number
+
+
+@verb(
+    "warpfrag descriptor 0x4000004000000000                 # decoded field by field",
+    "warpfrag descriptor 4000004000000000                   # the same: digits without 0x are hex",
+    "warpfrag descriptor --stride 1024 --swizzle 128        # built",
+    "warpfrag descriptor 0x4000004000000000 --for wgmma.mma_async.m64n64k16.f32.f16.f16 b   # its problems",
+    "warpfrag descriptor --tile 64 --swizzle 128 --for wgmma.mma_async.m64n64k16.f32.f16.f16 b",
+    "warpfrag descriptor 0x4000404000000000 --for tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.f16.f16 b",
+    "warpfrag descriptor 0x8400490 --for tcgen05.mma.cta_group::1.kind::f16 idesc    # the instruction descriptor",
+    "warpfrag descriptor --for tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.f16.f16 idesc    # built",
+)
+def descriptor(
+    word: str | None = None,
+    *,
+    decimal: bool = False,
+    start: int | None = None,
+    leading: int | None = None,
+    stride: int | None = None,
+    swizzle: int | None = None,
+    base_offset: int | None = None,
+    for_: tuple[str, str] | None = None,
+    trans: bool = False,
+    tile: int | None = None,
+) -> Answer[DescriptorAnswer]:
+    """Decode or build a shared-memory descriptor of wgmma or tcgen05: its fields, its CuTe layout and its problems.
+
+    WORD is 64 bits, in hex (with --decimal, in decimal); or give its fields, in bytes; or --tile for a tile without
+    gaps. With --for, the exit status is 1 if there is a problem: the hardware itself reports none. For tcgen05, idesc
+    is the 32-bit instruction descriptor, and mask the zero-column mask of mma.ws; without a WORD, idesc is built.
+
+    Options:
+        decimal: WORD is decimal; else it is hex, with or without 0x.
+        start (BYTES): Start address of the operand.
+        leading (BYTES): Leading byte offset.
+        stride (BYTES): Stride byte offset.
+        swizzle (BYTES): Swizzle width: 0, 32, 64 or 128.
+        base_offset (N): Swizzle phase, in 128-byte rows.
+        for_ (INSTRUCTION OPERAND): The A or B it is for; for tcgen05 also idesc and mask.
+        trans: The operand is MN-major (16-bit types; for tcgen05 also 8-bit ones and tf32).
+        tile (K): A tile without gaps of this extent along K: a descriptor for each step.
+    """
+    if for_ is not None and for_[1].lower() in ("idesc", "mask"):
+        return _tensor_word(for_[0], for_[1].lower(), word, decimal=decimal)
+    fields = {"start": start, "leading": leading, "stride": stride, "swizzle": swizzle, "base_offset": base_offset}
+    values = {name: number for name, number in fields.items() if number is not None}
+    operand = _operand(*for_) if for_ else None
+    if trans and operand is not None:
+        operand.memory(0, trans=trans)  # rejects a type that cannot be transposed
+    if tile is not None:
+        descriptors = _of_tile(operand, values, word, tile, trans=trans)
+    elif (word is None) == (not values):
+        got = f"{quote(word)} and --{next(iter(values)).replace('_', '-')}" if values else "neither"
+        msg = f"expected a word such as 0x4000004000000000, or its fields (--stride 1024 --swizzle 128); got {got}"
+        raise InvalidOperand(msg)
+    else:
+        kind = operand.descriptor_kind if operand else "wgmma"
+        entries: dict[str, Any] = {**values, "kind": kind}
+        descriptors = [Descriptor(**entries) if word is None else read_word(word, kind, decimal=decimal)]
+    rows = [_facts(each, each.problems(operand, trans=trans) if operand else [], trans=trans) for each in descriptors]
+    named = (operand.instruction, operand.role) if operand else (None, None)
+
+    def show() -> None:
+        if word is not None and word.strip().isdecimal() and not decimal:
+            echo(f"{word.strip()} is read as hex; --decimal reads it as decimal")
+        for number, row in enumerate(rows):
+            if number:
+                echo()
+            _print(row, trans=trans)
+        if len(rows) > 1:
+            starts = [each.start for each in descriptors]
+            echo(
+                f"\nstart of each step along K: {', '.join(map(str, starts))}; the first step is {starts[1] - starts[0]}"
+            )
+
+    return Answer(DescriptorAnswer(*named, trans, rows), show, NO if any(row.problems for row in rows) else DONE)
+
+
+def _tensor_word(name: str, which: str, text: str | None, *, decimal: bool) -> Answer[DescriptorAnswer]:
+    """Decode or build the instruction descriptor or the zero-column mask of tcgen05.mma."""
+    instruction = get(name)
+    if not isinstance(instruction, TensorMma):
+        msg = f"{which} belongs to tcgen05.mma, not to {instruction}"
+        raise InvalidOperand(msg)
+    bits = MASK_BITS if which == "mask" else WORD_BITS
+    example = "138413200" if decimal else "0x8400490"
+    number = None if text is None else _number(which, bits, text, example, decimal=decimal)
+    if which == "mask":
+        mask = ZeroColumnMask.decode(number if number is not None else 0)
+        m, n = instruction.shape.m or 128, instruction.shape.n or 256
+        names = ("zeros", "used", "shift", "active", "starts", "zero_first")
+        fields = [{"name": field, "meaning": getattr(mask, field)} for field in names]
+        facts = DescriptorFacts(f"0x{mask.word:016x}", fields, mask.problems(m), columns=mask.columns(m, n))
+    else:
+        idesc = instruction.descriptor()
+        if number is not None:
+            idesc = InstructionDescriptor.decode(number, kind=instruction.kind)
+        fields = [field._asdict() for field in idesc.explain()]
+        facts = DescriptorFacts(f"0x{idesc.word:08x}", fields, idesc.problems(instruction))
+    answer = DescriptorAnswer(instruction.name, which, trans=False, descriptors=[facts])
+    return Answer(answer, lambda: _print(facts, trans=False), NO if facts.problems else DONE)
+
+
+def _operand(name: str, role: str) -> Operand:
+    instruction = get(name)
+    operand = instruction.operands.get(role.lower())
+    if not (isinstance(operand, Operand) and operand.staged):
+        msg = f"descriptors are for A and B of wgmma, not for {quote(role)} of {instruction}"
+        raise InvalidOperand(msg)
+    return operand
+
+
+def _of_tile(
+    operand: Operand | None, values: dict[str, int], word: str | None, tile: int, *, trans: bool
+) -> list[Descriptor]:
+    if operand is None:
+        msg = "--tile needs --for INSTRUCTION OPERAND"
+        raise InvalidOperand(msg)
+    others = [f"--{name.replace('_', '-')}" for name in values if name not in {"start", "swizzle"}]
+    if word is not None or others:
+        msg = f"--tile takes only --start and --swizzle; got {quote(word) if word else others[0]} too"
+        raise InvalidOperand(msg)
+    return operand.descriptors(k=tile, swizzle=values.get("swizzle"), trans=trans, start=values.get("start", 0))
+
+
+def _facts(descriptor: Descriptor, problems: list[Problem], *, trans: bool) -> DescriptorFacts:
+    fields = [field._asdict() for field in descriptor.explain()]
+    values = {name: getattr(descriptor, name) for name in ("start", "leading", "stride", "swizzle", "base_offset")}
+    cute, hints = descriptor.cute(trans=trans), descriptor.hints()
+    return DescriptorFacts(f"0x{descriptor.word:016x}", fields, problems, cute, hints, **values)
+
+
+def _print(facts: DescriptorFacts, *, trans: bool) -> None:
+    print_heading(facts.word)
+    if "raw" in facts.fields[0]:
+        rows = [[each["name"], f"{each['high']}:{each['low']}", each["raw"], each["meaning"]] for each in facts.fields]
+        print_table(["field", "bits", "raw", "meaning"], rows)
+    else:
+        texts = [(each["name"].replace("_", " "), each["meaning"]) for each in facts.fields]
+        rows = [[name, " ".join(map(str, text)) if isinstance(text, tuple | list) else text] for name, text in texts]
+        print_table(["field", "meaning"], rows)
+    if facts.cute is not None:
+        echo(f"CuTe, in units of 16 bytes, {'MN' if trans else 'K'}-major: {facts.cute}")
+    for hint in facts.hints or ():
+        echo(wrapped(f"hint: {hint}", indent=6))
+    for problem in facts.problems:
+        echo(wrapped(f"problem: {problem.text}", indent=9))

@@ -1,0 +1,371 @@
+"""`warpfrag diagnose`: the mistake behind a wrong D, or behind wrong registers."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+
+import click
+
+from warpfrag.cli.descriptor_verb import read_word
+from warpfrag.cli.support.arguments import Arch, File, InstructionName, RoundingName
+from warpfrag.cli.support.matrix_files import codes_of, read_source
+from warpfrag.cli.support.output import DONE, NO, echo, wrapped
+from warpfrag.cli.support.register_dumps import dump_of, parse_warps, single_warp, warps_of_group
+from warpfrag.cli.support.verbs import Answer, Param, integer, verb
+from warpfrag.errors import InvalidOperand
+from warpfrag.isa.immediates import SELECTED_BY
+from warpfrag.isa.legality import arithmetic_arch
+from warpfrag.tensorcore.operand import Operand
+from warpfrag.tensorcore.registry import get
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from warpfrag.diagnosis.diagnose import Agreement, Diagnosis, Finding
+    from warpfrag.formats.number_formats import Rounding
+    from warpfrag.tensorcore.instruction import Instruction
+    from warpfrag.tensorcore.operand import Registers
+
+MAX_FINDINGS = 12  # findings in text; JSON has all
+SPARSE = "mma.sp.m16n8k32.f32.f16.f16.f32"
+WGMMA = "wgmma.mma_async.m64n64k16.f32.f16.f16"
+SCALED = "mma.m16n8k64.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0"
+
+Pair = tuple[Annotated[int, Param("N", integer(0))], Annotated[int, Param("N", integer(0))]]
+
+
+class FindingFacts(NamedTuple):
+    """A mistake that explains the observed result.
+
+    kind: transposed, descriptor, blocks, registers, halves, index, stride, offset, layout, lanes, sign, selector,
+        metadata, c, loop, arch, order or rounding
+    operand: the operand of the mistake
+    text: the mistake in words
+    second: the other mistake of a pair
+    """
+
+    kind: str
+    operand: str
+    text: str
+    second: FindingFacts | None
+
+
+class DiagnosisFacts(NamedTuple):
+    """The mistakes that explain a result.
+
+    instruction: canonical name
+    operand: the operand of the registers: d, or that of --expect-...
+    arch: the architecture whose arithmetic is used; null if nothing was computed
+    correct: true if nothing is wrong
+    findings: the likeliest first
+    tried: number of mistakes tried, by kind
+    pairs: number of pairs of mistakes tried
+    agreement: the correct elements; null if all are, and for one operand
+    """
+
+    instruction: str
+    operand: str
+    arch: str | None
+    correct: bool
+    findings: list[FindingFacts]
+    tried: dict[str, int]
+    pairs: int
+    agreement: Agreement | None
+
+
+class Inputs(NamedTuple):
+    """The intended inputs.
+
+    Options:
+        a: The A you intended: a matrix as text or .npy (sparse: full and pruned).
+        b: The B you intended.
+        c: The C you intended; default: zero.
+        metadata: Metadata words of all lanes, as a dump or .npy, uint32 (32,); default: made from A.
+        scale_a: Scale factors of A: a matrix, or the words of all lanes as .npy, uint32 (32,).
+        scale_b: Scale factors of B, likewise.
+    """
+
+    a: File | None = None
+    b: File | None = None
+    c: File | None = None
+    metadata: File | None = None
+    scale_a: File | None = None
+    scale_b: File | None = None
+
+
+class Expected(NamedTuple):
+    """The matrix that the registers of one operand should hold.
+
+    Options:
+        expect_a: The dump shows A's registers; this is the matrix they should hold (sparse: as stored).
+        expect_b: The same for B.
+        expect_c: The same for C.
+        expect_d: The same for D.
+        expect_metadata: The same for the metadata: its codes, a row of 4-bit fields for each row of A.
+        expect_scale_a: The same for the scale factors of A.
+        expect_scale_b: The same for the scale factors of B.
+    """
+
+    expect_a: File | None = None
+    expect_b: File | None = None
+    expect_c: File | None = None
+    expect_d: File | None = None
+    expect_metadata: File | None = None
+    expect_scale_a: File | None = None
+    expect_scale_b: File | None = None
+
+
+class Warpgroup(NamedTuple):
+    """The operands of wgmma.
+
+    Options:
+        descriptor_a (WORD): wgmma: A is in shared memory, read with this descriptor.
+        descriptor_b (WORD): wgmma: the descriptor of B; default: a tile without gaps.
+        trans: wgmma: operand that is MN-major in shared memory.
+        negate: wgmma: operand that should be negated.
+        scale_d (0|1): wgmma: 0 if C should not be read.
+    """
+
+    descriptor_a: str | None = None
+    descriptor_b: str | None = None
+    trans: tuple[Literal["a", "b"], ...] = ()
+    negate: tuple[Literal["a", "b"], ...] = ()
+    scale_d: Annotated[int, Param("0|1", integer(0, 1))] = 1
+
+
+class DumpLines(NamedTuple):
+    """The lines of a dump.
+
+    Options:
+        by: Whether a line of an unlabelled dump is a lane or a register.
+        warp: Which warp of a dump of several.
+    """
+
+    by: Literal["lane", "register"] | None = None
+    warp: Annotated[int, Param("N", integer(0))] | None = None
+
+
+class IntendedImmediates(NamedTuple):
+    """The intended immediates.
+
+    Options:
+        selector: The sparsity selector; default: 0.
+        byte_id (A B): The byte ids of the scale factors that should be used; default: 0 0.
+        thread_id (A B): Their thread ids; default: 0 0.
+    """
+
+    selector: int = 0
+    byte_id: Pair = (0, 0)
+    thread_id: Pair = (0, 0)
+
+
+@verb(
+    "warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --a A.npy --b B.npy dump.txt      # D's registers",
+    "warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --a A.npy --b B.npy --c C.txt D.npy   # D as a matrix",
+    "warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --expect-a A.npy a.txt             # A's registers",
+    "warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --tile 128x128x32 --a A.npy --b B.npy D.npy   # of a kernel",
+    f"warpfrag diagnose {SPARSE} --a full.txt --b wide.txt --metadata e.txt --selector 1 dump.txt",
+    f"warpfrag diagnose {SCALED} --expect-scale-a scales.txt --byte-id 2 0 words.txt",
+    f"warpfrag diagnose {WGMMA} --a A64.npy --b B64.npy --descriptor-b 0xc000001000000000 D64.npy",
+)
+def diagnose(
+    instruction: InstructionName,
+    file: File = "-",
+    *,
+    inputs: Inputs = Inputs(),  # noqa: B008 (immutable)
+    expected: Expected = Expected(),  # noqa: B008 (immutable)
+    tile: str | None = None,
+    warpgroup: Warpgroup = Warpgroup(),  # noqa: B008 (immutable)
+    rounding: RoundingName | None = None,
+    lines: DumpLines = DumpLines(),  # noqa: B008 (immutable)
+    immediates: IntendedImmediates = IntendedImmediates(),  # noqa: B008 (immutable)
+    arch: Arch = "sm_90",
+) -> Answer[DiagnosisFacts]:
+    """Find the mistakes behind a wrong result: those that reproduce it exactly are listed, the likeliest first.
+
+    FILE is the result: D's registers as printf or a debugger prints them (as for `warpfrag unpack`), or .npy with the
+    registers, uint32 (32, words), or with D as a matrix; for wgmma the registers of all four warps, uint32 (4, 32,
+    words). With --expect-a it is the registers of A, and so on. If no mistake explains it, pairs are tried, and the
+    answer says which rows, columns, blocks, lanes and registers are right and what the wrong elements equal. With
+    --tile, FILE and the inputs are the matrices of a whole kernel, as .npy. Exit status 1 if nothing is found.
+
+    Options:
+        tile (MxN[xK]): The files are those of a whole kernel, whose blocks compute tiles of D of this size.
+        arch: The architecture whose arithmetic is used.
+    """
+    from warpfrag.diagnosis.diagnose import diagnose as find_mistakes
+    from warpfrag.tensorcore.instruction_types import instruction_of
+
+    resolved = get(instruction)
+    if resolved.arch:  # wmma: the fragments of the GPU that runs it
+        resolved = instruction_of(resolved.form, arithmetic_arch(resolved.form, arch))
+    paths = {role: path for role, path in inputs._asdict().items() if path is not None}
+    expectations = {name[7:]: path for name, path in expected._asdict().items() if path is not None}
+    _check_options(resolved, paths, expectations, warpgroup)
+    search = partial(find_mistakes, **immediates._asdict())
+    dump = Dump(file, *lines)
+    if expectations:
+        ((role, path),) = expectations.items()
+        registers = _registers(resolved, role)
+        diagnosis = search(registers, _observed(registers, dump), _matrix(registers, registers.shape, path, rounding))
+    else:
+        role = "d"
+        read = _whole_matrix if tile else partial(_input, resolved, dump=dump, rounding=rounding)
+        arrays: dict[str, Any] = {name: read(name, path) for name, path in paths.items()}
+        _stage(resolved, arrays, warpgroup, immediates.selector)
+        diagnosis = search(
+            resolved,
+            _whole_matrix("d", file) if tile else _observed(resolved.d, dump),
+            *(arrays.pop(name, None) for name in "abc"),
+            **arrays,
+            arch=arch,
+            negate=("a" in warpgroup.negate, "b" in warpgroup.negate),
+            scale_d=bool(warpgroup.scale_d),
+            tile=_extents(tile),
+            rounding=rounding,
+        )
+    facts = DiagnosisFacts(
+        resolved.name,
+        role,
+        None if expectations else arch,
+        diagnosis.correct,
+        [_facts(finding) for finding in diagnosis],
+        diagnosis.tried,
+        diagnosis.pairs,
+        diagnosis.agreement,
+    )
+    return Answer(facts, lambda: _print(diagnosis), DONE if diagnosis or diagnosis.correct else NO)
+
+
+class Dump(NamedTuple):
+    """A file with the observed registers, and the meaning of its lines."""
+
+    file: str
+    by: str | None
+    warp: int | None
+
+
+def _check_options(
+    instruction: Instruction, paths: dict[str, str], expectations: dict[str, str], warpgroup: Warpgroup
+) -> None:
+    """Reject options that exclude each other, and missing inputs."""
+    has_descriptor = warpgroup.descriptor_a is not None or warpgroup.descriptor_b is not None
+    msg = ""
+    if len(expectations) > 1 or (expectations and (paths or has_descriptor)):
+        msg = "give --a and --b, or one --expect-... alone, which needs no inputs"
+    is_wgmma = any(isinstance(operand, Operand) and operand.staged for operand in instruction.operands.values())
+    if (warpgroup.trans or has_descriptor) and not is_wgmma:
+        msg = f"--descriptor-a, --descriptor-b and --trans are for wgmma, not for {instruction.name}"
+    missing = [role for role in "ab" if role not in paths and not expectations]
+    if missing and not msg:
+        msg = f"--{missing[0]} is missing: the intended input (or use --expect-a and the like, for one operand)"
+    if msg:
+        raise click.UsageError(msg)
+
+
+def _registers(instruction: Instruction, role: str) -> Registers:
+    registers = instruction.operands.get(role)
+    if registers is None:
+        msg = f"{instruction.name} has no operand {role}: it has {', '.join(instruction.operands)}"
+        raise InvalidOperand(msg)
+    return registers
+
+
+def _print(diagnosis: Diagnosis) -> None:
+    """Print a diagnosis; the correct elements only if nothing explains all of it."""
+    echo(wrapped(diagnosis.summary + (":" if diagnosis else ""), indent=2))
+    for finding in diagnosis[:MAX_FINDINGS]:
+        echo(wrapped(f"  {finding.kind}: {finding}", indent=4))
+    if len(diagnosis) > MAX_FINDINGS:
+        echo(f"  and {len(diagnosis) - MAX_FINDINGS} more (--json shows all)")
+    if diagnosis.agreement is not None and not diagnosis:
+        for line in str(diagnosis.agreement).splitlines():
+            echo(wrapped(line, indent=2))
+
+
+def _extents(tile: str | None) -> tuple[int, ...] | None:
+    """Return the extents of a tile written 128x64, or 128x64x32."""
+    if tile is None:
+        return None
+    extents = tile.lower().split("x")
+    if not 2 <= len(extents) <= 3 or not all(extent.isdecimal() and int(extent) for extent in extents):
+        msg = f"expected rows and columns of D, as 128x64, or with k, as 128x64x32; got {tile!r}"
+        raise click.BadParameter(msg, param_hint="--tile")
+    return tuple(map(int, extents))
+
+
+def _whole_matrix(role: str, path: str) -> NDArray[Any]:
+    """Return a matrix of a kernel, of any extents."""
+    source = read_source(path)
+    if not source.is_array:
+        msg = f"{path}: with --tile, {role.upper()} is a matrix of any extents: expected .npy"
+        raise InvalidOperand(msg)
+    return source.array()
+
+
+def _input(instruction: Instruction, role: str, path: str, *, dump: Dump, rounding: Rounding) -> NDArray[Any]:
+    """Return the intended input: a matrix (for a sparse instruction the full A), or the words of all lanes."""
+    registers = instruction.operands.get(role)
+    if registers is None:
+        msg = f"{instruction.name} takes no {role}"
+        raise click.BadParameter(msg, param_hint=f"--{role.replace('_', '-')}")
+    if role == "metadata" or (role in SELECTED_BY and _is_words(path)):
+        return _observed(registers, dump._replace(file=path))
+    is_sparse = role == "a" and instruction.pattern is not None
+    shape = (instruction.shape.m, instruction.shape.k) if is_sparse else registers.shape
+    return _matrix(registers, shape, path, rounding)
+
+
+def _stage(
+    instruction: Instruction,
+    inputs: dict[str, Any],
+    warpgroup: Warpgroup,
+    selector: int,
+) -> None:
+    """Put operands that are read through a descriptor into shared memory."""
+    from warpfrag.diagnosis.diagnosis_inputs import left_words
+    from warpfrag.isa.immediates import Immediates
+
+    for operand in (instruction.a, instruction.b):
+        role, is_turned = operand.role, operand.role in warpgroup.trans
+        word = warpgroup.descriptor_a if role == "a" else warpgroup.descriptor_b
+        if word is None and not is_turned:
+            continue  # registers, or a tile without gaps
+        matrix = inputs[role]
+        if role == "a" and instruction.pattern is not None:
+            packed = left_words(instruction, matrix, inputs.get("metadata"), Immediates(selector), None)
+            matrix, inputs["metadata"] = operand.unpack(packed["a"]), packed["metadata"]
+        inputs[role] = operand.store(matrix, None if word is None else read_word(word), trans=is_turned)
+
+
+def _is_words(path: str) -> bool:
+    source = read_source(path)
+    return source.is_array and source.array().dtype == "uint32"
+
+
+def _matrix(registers: Registers, shape: tuple[int, ...], path: str, rounding: Rounding) -> NDArray[Any]:
+    from warpfrag.formats.codes import from_codes
+
+    codes = codes_of(read_source(path), registers.format, shape, rounding=rounding)
+    return codes if registers.role == "metadata" else from_codes(registers.format, codes)
+
+
+def _observed(registers: Registers, dump: Dump) -> NDArray[Any]:
+    """Return the observed registers, from an array or a dump. Metadata and scale factors have one word per lane."""
+    import numpy as np
+
+    source = read_source(dump.file)
+    if source.is_array:
+        return source.array()
+    warps = parse_warps(source.text(), dump_of(registers, dump.by))
+    if len(registers.threads) > 1:
+        words = np.array(warps_of_group(warps, dump.warp, registers.threads[0], registers.described), np.uint32)
+    else:
+        words = np.array(single_warp(warps, dump.warp), np.uint32)
+    return words[..., 0] if registers.role in SELECTED_BY else words
+
+
+def _facts(finding: Finding) -> FindingFacts:
+    second = None if finding.second is None else _facts(finding.second)
+    return FindingFacts(finding.kind, finding.operand, finding.text, second)

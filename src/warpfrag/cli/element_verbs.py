@@ -1,0 +1,312 @@
+"""`warpfrag at` and `warpfrag where`: from lanes to elements, and from elements to lanes."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from warpfrag.cli.support.arguments import (
+    IN_TENSOR_MEMORY,
+    Arch,
+    ElementChoice,
+    File,
+    InstructionName,
+    Load,
+    OperandName,
+    WarpIndex,
+)
+from warpfrag.cli.support.output import echo, print_heading, print_notes, print_table
+from warpfrag.cli.support.verbs import Answer, verb
+from warpfrag.errors import InvalidOperand, quote
+from warpfrag.layout.coordinates import check_index, place
+
+if TYPE_CHECKING:
+    from warpfrag.cli.support.operand_view import OperandView, Record
+    from warpfrag.tensorcore.instruction import Instruction
+    from warpfrag.tensorcore.operand import SparseOperand
+
+ELEMENT = re.compile(r"(\w+)\[ ?(\d{1,9}) ?(?:, ?|\]\[)(\d{1,9}) ?\]")  # A[9, 3] or A[9][3]
+
+
+class LaneElements(NamedTuple):
+    """The elements that a lane holds.
+
+    instruction: canonical name
+    operand: a, b, c, d, metadata, scale_a, scale_b or addresses
+    elements: one place for each slot of the question
+    notes: notes on the answer
+    """
+
+    instruction: str
+    operand: str
+    elements: list[dict[str, int]]
+    notes: list[str]
+
+
+class ElementHolders(NamedTuple):
+    """The lanes, registers and bits that hold an element.
+
+    instruction: canonical name
+    operand: a, b, c, d, metadata, scale_a, scale_b or addresses
+    position: row and column of the question
+    logical: true if the column is one of the full A
+    holders: places, the one that the hardware reads first; empty if the element is not stored
+    notes: notes on the answer
+    """
+
+    instruction: str
+    operand: str
+    position: list[int]
+    logical: bool
+    holders: list[dict[str, object]]
+    notes: list[str]
+
+
+@verb(
+    "warpfrag at mma.m16n8k16.f32.f16.f16.f32 a 5          # everything lane 5 holds of A",
+    "warpfrag at mma.m16n8k16.f32.f16.f16.f32 a 5 2 1      # register 2, slot 1 of lane 5",
+    "warpfrag at mma.sp.m16n8k32.f32.f16.f16.f32 metadata 5",
+    "warpfrag at ldmatrix.m8n8.x4.shared.b16 addresses 9",
+    "warpfrag at wgmma.mma_async.m64n64k16.f32.f16.f16 d 5 7 --warp 1",
+    "warpfrag at tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.f16.f16 d 37 5     # lane 37, column 5",
+    "warpfrag at tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.f16.f16 d 5 --warp 1 "
+    "--through tcgen05.ld.sync.aligned.16x256b.x8.b32",
+)
+def at(
+    instruction: InstructionName,
+    operand: OperandName,
+    lane: int,
+    reg: int | None = None,
+    slot: int | None = None,
+    *,
+    warp: WarpIndex | None = None,
+    load: Load = IN_TENSOR_MEMORY,
+    arch: Arch | None = None,
+) -> Answer[LaneElements]:
+    """Show which elements a lane holds, in one slot, one register or all registers of an operand.
+
+    OPERAND is a, b, c, d, metadata, scale_a, scale_b or, for ldmatrix and stmatrix, addresses. Four warps run wgmma:
+    --warp selects one; default: all. For tensor memory, LANE and REG are lane and column. --through shows the
+    registers after that tcgen05.ld.
+    """
+    from warpfrag.cli.support.operand_view import operand_view
+    from warpfrag.tensorcore.registry import get
+
+    view = operand_view(get(instruction, arch), operand, load)
+    extents = view.layout.ins
+    if view.in_tensor_memory:
+        inside, threads = {"column": reg, "slot": slot}, [{"tlane": lane}]
+        if "block" in extents:
+            threads = [{"block": block, **threads[0]} for block in range(extents["block"])]
+    else:
+        inside, threads = {"reg": reg, "slot": slot}, [{**index, "lane": lane} for index in view.warps(warp)]
+    sizes = {"reg": view.layout.regs, "slot": view.layout.slots, "column": extents.get("column", 0)}
+    first, second = (
+        range(sizes[name]) if index is None else [check_index(name, index, sizes[name])]
+        for name, index in inside.items()
+    )
+    takes_part = view.check_lane(lane)
+    places = [
+        place(**thread, **dict(zip(inside, (x, y), strict=True))) for thread in threads for x in first for y in second
+    ]
+    records = view.records(places) if takes_part else []
+    facts = LaneElements(view.instruction.name, view.name, [*map(view.json, records)], view.notes)
+
+    def show() -> None:
+        print_heading(view.title)
+        if records:
+            print_table(view.header(), [view.cells(record) for record in records])
+        print_notes(view.notes)
+
+    return Answer(facts, show)
+
+
+@verb(
+    "warpfrag where mma.m16n8k16.f32.f16.f16.f32 a 9 3",
+    "warpfrag where mma.m16n8k16.f32.f16.f16.f32 'A[9, 3]'",
+    "warpfrag where mma.sp.m16n8k32.f32.f16.f16.f32 a 9 13 --logical      # a column of the full A",
+    "warpfrag where mma.sp.m16n8k32.f32.f16.f16.f32 metadata 9 3 --selector 1",
+    "warpfrag where ldmatrix.m8n8.x4.shared.b16 d 3 5 --matrix 2",
+    "warpfrag where wgmma.mma_async.m64n64k16.f32.f16.f16 b 3 5 --descriptor 0x4000004000000000",
+    "warpfrag where tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.f16.f16 d 37 5",
+    "warpfrag where tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.f16.f16 d 37 5 "
+    "--through tcgen05.ld.sync.aligned.32x32b.x64.b32",
+)
+def where(
+    instruction: InstructionName,
+    operand: OperandName,
+    row: int | None = None,
+    col: int | None = None,
+    *,
+    choice: ElementChoice = ElementChoice(),  # noqa: B008 (immutable)
+    descriptor: str | None = None,
+    trans: bool = False,
+    logical: bool = False,
+    codes: File | None = None,
+    load: Load = IN_TENSOR_MEMORY,
+    arch: Arch | None = None,
+) -> Answer[ElementHolders]:
+    """Show which lanes, registers and bits hold an element: every holder, the one that the hardware reads first.
+
+    OPERAND is a, b, c, d, metadata, scale_a, scale_b or, for ldmatrix and stmatrix, addresses. ROW and COL are row and
+    chunk for metadata, row and scale for scale_a, scale and column for scale_b, and the row alone for addresses. For a
+    sparse A, COL counts stored columns, unless --logical or --codes is given. An option that is left out means all.
+    For wgmma, B is in shared memory and A may be: the answer is a byte address. For tensor memory it is lane and
+    column; with --through, warp, lane and register after that tcgen05.ld.
+
+    Options:
+        descriptor (WORD): The shared-memory descriptor of A or B of wgmma; default: a tile without gaps.
+        trans: The operand is MN-major in shared memory (16-bit types).
+        logical: COL is a column of the full A of a sparse instruction.
+        codes: Metadata codes, rows by chunks: find a logical column exactly.
+    """
+    from warpfrag.cli.support.operand_view import operand_view
+    from warpfrag.tensorcore.registry import get
+
+    operand, row, col = _element(operand, row, col)
+    resolved = get(instruction, arch)
+    stored = resolved.operands.get(operand.lower())
+    if descriptor is not None or trans or (stored is not None and stored.home == "shared"):
+        load.refuse(f"{operand.lower()} of {resolved} in shared memory")
+        return _address(resolved, operand, (row, col), descriptor, trans=trans)
+    view = operand_view(resolved, operand, load)
+    position = [row] if col is None else [row, col]
+    if codes is not None or logical:
+        next(view.chosen(choice))  # rejects an option that is not for this operand
+        sparse = _sparse(view, position)
+        holders = _possible(view, sparse, *position) if codes is None else _exact(view, sparse, *position, codes)
+    else:
+        holders = [Holder(record) for record in view.where(position, choice)]
+    entries = [{**view.json(holder.record, holder.column), **holder.facts} for holder in holders]
+    absent = [] if holders else [_absent(view, position)]
+    is_logical = logical or codes is not None
+    facts = ElementHolders(view.instruction.name, view.name, position, is_logical, entries, absent + view.notes)
+
+    def show() -> None:
+        print_heading(view.title)
+        if holders:
+            rows = [[*view.cells(holder.record, holder.column), *holder.texts] for holder in holders]
+            print_table([*view.header(), *holders[0].facts], rows)
+        for line in absent:
+            echo(line)
+        print_notes(view.notes)
+
+    return Answer(facts, show)
+
+
+def _element(operand: str, row: int | None, col: int | None) -> tuple[str, int, int | None]:
+    """Return operand, row and column; an operand such as A[9, 3] contains all three."""
+    if row is not None:
+        return operand, row, col
+    element = ELEMENT.fullmatch(operand)
+    if not element:
+        msg = "Missing argument 'ROW'"
+        raise click.UsageError(msg, click.get_current_context())
+    return element[1], int(element[2]), int(element[3])
+
+
+def _absent(view: OperandView, position: list[int]) -> str:
+    """Return why no register holds an element."""
+    element = f"{view.name.upper()}[{', '.join(map(str, position))}]"
+    if view.after or view.is_access:
+        return f"{element} is not in these registers: the load or store does not reach it"
+    return f"{element} is not stored: under these codes it is zero"
+
+
+def _address(
+    instruction: Instruction, name: str, position: tuple[int, int | None], word: str | None, *, trans: bool
+) -> Answer[ElementHolders]:
+    """Answer with the byte of shared memory that holds an element."""
+    from warpfrag.cli.descriptor_verb import read_word
+    from warpfrag.tensorcore.operand import Operand
+    from warpfrag.tensorcore.tensor_operand import PADDED, InTensorShared
+
+    operand = instruction.operands.get(name.lower())
+    if not (isinstance(operand, Operand) and operand.staged):
+        msg = f"--descriptor and --trans are for A and B of wgmma and tcgen05, not for {quote(name)} of {instruction}"
+        raise InvalidOperand(msg)
+    row, col = position
+    if col is None:
+        msg = f"expected row and col for {operand.role} of {instruction}, got {row}"
+        raise InvalidOperand(msg)
+    rows, cols = operand.shape
+    check_index("row", row, rows)
+    check_index("col", col, cols)
+    descriptor = operand.descriptors(trans=trans)[0] if word is None else read_word(word, operand.descriptor_kind)
+    bits = operand.format.bits
+    along = (row if (operand.role == "a") == trans else col) * bits
+    if isinstance(operand, InTensorShared) and operand.is_padded:
+        address = int(operand.addresses(descriptor, trans)[row, col])
+        along = (col if operand.role == "a" else row) % PADDED * bits
+    else:
+        address = operand.memory(descriptor, trans=trans).address(row=row, col=col, bits=bits)
+    notes = [] if word else ["no --descriptor was given: this is a tile without gaps"]
+    text = f"0x{descriptor.word:016x}"
+    holder = {"address": address, "bit": along % 8, "descriptor": text, "trans": trans}
+
+    def show() -> None:
+        print_heading(f"{operand.role} of {instruction}: {rows} by {cols} {operand.format}, descriptor {text}")
+        print_table(["row", "col", "byte", "hex", "bit"], [[row, col, address, f"0x{address:x}", along % 8]])
+        print_notes(notes)
+
+    return Answer(ElementHolders(instruction.name, operand.role, [row, col], False, [holder], notes), show)  # noqa: FBT003
+
+
+class Holder(NamedTuple):
+    """A place, its logical column if known, and the codes that put the element there."""
+
+    record: Record
+    column: int | None = None
+    span: tuple[int, int] | None = None
+    codes: list[str] | None = None
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """Return the span and codes, if known."""
+        return {} if self.codes is None else {"span": self.span, "codes": self.codes}
+
+    @property
+    def texts(self) -> list[str]:
+        """Return the facts as table cells."""
+        return [] if self.span is None or self.codes is None else ["{}..{}".format(*self.span), " ".join(self.codes)]
+
+
+def _sparse(view: OperandView, position: list[int]) -> SparseOperand:
+    """Return the sparse A of the question, after checking the position."""
+    from warpfrag.tensorcore.operand import SparseOperand
+
+    sparse = view.registers
+    if not isinstance(sparse, SparseOperand):
+        msg = f"--logical and --codes are for A of a sparse instruction, not for {view.name} of {view.instruction}"
+        raise InvalidOperand(msg)
+    if len(position) != 2:
+        msg = f"expected row and col for A of {view.instruction}, got {' '.join(map(str, position))}"
+        raise InvalidOperand(msg)
+    check_index("row", position[0], sparse.shape[0])
+    check_index("col", position[1], view.instruction.shape.k)
+    return sparse
+
+
+def _exact(view: OperandView, sparse: SparseOperand, row: int, col: int, file: str) -> list[Holder]:
+    """Return the holder of an element of the full A under the metadata codes of a file; none if it is not stored."""
+    from warpfrag.cli.support.matrix_files import read_codes
+
+    metadata = view.instruction.metadata
+    codes = read_codes(file, metadata.format, metadata.shape, raw=True)
+    return [Holder(view.record(place), col) for place in sparse.where(row=row, col=col, codes=codes)]
+
+
+def _possible(view: OperandView, sparse: SparseOperand, row: int, col: int) -> list[Holder]:
+    """Return every place that can hold an element of the full A, with the codes that put it there."""
+    rule = sparse.pattern
+    chunk, inside = divmod(col, rule.chunk)
+    holders = []
+    for order in range(rule.kept):
+        codes = [f"{code:04b}" for code, kept in sorted(rule.columns.items()) if kept[order] == inside]
+        if codes:
+            (record,) = view.where([row, chunk * rule.kept + order])
+            span = sparse.span(**{name: record[name] for name in (*view.threads, "reg")})
+            holders.append(Holder(record, span=(span.first, span.last), codes=codes))
+    return holders

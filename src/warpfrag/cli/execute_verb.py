@@ -1,0 +1,430 @@
+"""`warpfrag execute`: execute one instruction, and show the steps of one output."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+
+import click
+
+from warpfrag.cli.support.arguments import Arch, File, InstructionName, RoundingName, Seed
+from warpfrag.cli.support.matrix_files import code_text, codes_of, read_source, short_text, value_text
+from warpfrag.cli.support.output import echo, print_heading, print_table, wrapped
+from warpfrag.cli.support.verbs import Answer, Param, verb
+from warpfrag.errors import InvalidOperand, quote
+from warpfrag.isa.legality import arithmetic_arch
+from warpfrag.tensorcore.operand import Scale
+from warpfrag.tensorcore.registry import get
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from fractions import Fraction
+
+    from numpy.typing import NDArray
+
+    from warpfrag.formats.number_formats import Format, Rounding
+    from warpfrag.tensorcore.evidence import Evidence
+    from warpfrag.tensorcore.instruction import Instruction
+    from warpfrag.tensorcore.tracing import TraceStep
+
+Source = Literal["file", "random", "zero"]
+Codes = dict[str, "NDArray[Any]"]
+
+MAX_DIFFERENT = 16  # elements that are listed side by side
+ROUNDINGS = {
+    "RZ-FP32": "cut toward zero to f32",
+    "RZ-E8M13": "cut toward zero to 13 fraction bits",
+    "RNE-FP16": "rounded to nearest f16",
+}
+
+
+def read_lanes(text: str) -> list[int]:
+    """Return lanes written as 0,5-7 or all."""
+    if text == "all":
+        return list(range(32))
+    lanes: list[int] = []
+    for part in text.split(","):
+        ends = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part.strip(), re.ASCII)
+        if ends is None or not int(ends[1]) <= int(ends[2] or ends[1]) <= 31:
+            msg = f"lanes are numbers 0..31, such as 0,5-7, or all; got {quote(text)}"
+            raise click.BadParameter(msg)
+        lanes += range(int(ends[1]), int(ends[2] or ends[1]) + 1)
+    return lanes
+
+
+class OperandFiles(NamedTuple):
+    """The files of the operands.
+
+    Options:
+        a: A: a matrix (sparse: full and pruned) as text or .npy, or registers as .npy, uint32 (32, words).
+        b: B, likewise.
+        c: C, likewise; zero if only other files are given.
+        scale_a: Scale factors of A, likewise.
+        scale_b: Scale factors of B, likewise.
+    """
+
+    a: File | None = None
+    b: File | None = None
+    c: File | None = None
+    scale_a: File | None = None
+    scale_b: File | None = None
+
+
+class TraceFacts(NamedTuple):
+    """One step of a trace. Fractions are text, such as 3/8.
+
+    rule: the rule of the step
+    terms: name, value, exponent, the part that was kept in units of the last bit, and the part that was lost
+    common_exponent: exponent of the aligned terms
+    fraction_bits: bits kept below it
+    total: sum of the kept parts
+    rounding: rounding of the sum
+    result_format: format of the result
+    result: its code
+    nearest: the code nearest to the exact sum; null if nothing was aligned
+    special: infinite or NaN terms; null if there are none
+    exact_sum: sum of the terms before anything is cut off; null if nothing was aligned
+    """
+
+    rule: str
+    terms: list[dict[str, Any]]
+    common_exponent: int | None
+    fraction_bits: int | None
+    total: int | None
+    rounding: str
+    result_format: str
+    result: int
+    nearest: int | None
+    special: str | None
+    exact_sum: str | None
+
+
+class ArchResult(NamedTuple):
+    """The result on one architecture.
+
+    d: codes of D
+    trace: with --trace: the steps of the output
+    """
+
+    arch: str
+    evidence: Evidence
+    d: list[Any]
+    trace: list[TraceFacts]
+
+
+class Execution(NamedTuple):
+    """One instruction, executed.
+
+    instruction: canonical name
+    seed: seed of random operands; null if none is random
+    sources: by role: file, random or zero
+    operands: codes by role
+    registers: with --registers: words by role and lane
+    results: by architecture
+    """
+
+    instruction: str
+    seed: int | None
+    sources: dict[str, str]
+    operands: dict[str, list[Any]]
+    registers: dict[str, dict[str, list[int]]]
+    results: list[ArchResult]
+
+
+@verb(
+    "warpfrag execute mma.m16n8k16.f32.f16.f16.f32                     # random operands; the seed is shown",
+    "warpfrag execute mma.m16n8k16.f32.f16.f16.f32 --seed 7 --trace 3 5   # the steps of D[3, 5]",
+    "warpfrag execute mma.m16n8k16.f32.f16.f16.f32 --a A.npy --b B.npy --registers 0,5-7",
+    "warpfrag execute mma.m16n8k32.f32.e4m3.e4m3.f32 --arch sm_89",
+    "warpfrag execute mma.m16n8k16.f32.f16.f16.f32 --arch sm_80 sm_90 --seed 1     # side by side",
+)
+def execute(
+    instruction: InstructionName,
+    more: tuple[Arch, ...] = (),
+    *,
+    files: OperandFiles = OperandFiles(),  # noqa: B008 (immutable)
+    rounding: RoundingName | None = None,
+    arch: tuple[Arch, ...] = (),
+    seed: Seed | None = None,
+    registers: Annotated[list[int], Param("LANES", read_lanes)] | None = None,
+    trace: tuple[int, int] | None = None,
+    mma: int | None = None,
+) -> Answer[Execution]:
+    """Execute one instruction bit for bit on an architecture: with random operands, unless files are given.
+
+    A text file has numbers separated by spaces or commas, a line per row. Values must be exact in the format of the
+    operand, unless --rounding. For matrices of other extents, see `warpfrag gemm`.
+
+    Options:
+        arch (ARCH...): The architecture whose arithmetic is used; default: sm_90. Several are printed side by side.
+        registers: Show the register words of lanes, such as 0,5-7 or all.
+        trace (ROW COL): Show each step of one output.
+        mma: Which of the four multiplications of m8n8k4 with f16.
+    """
+    from warpfrag.tensorcore.instruction_types import instruction_of
+
+    archs = tuple(dict.fromkeys((*arch, *more) or ("sm_90",)))
+    resolved = get(instruction)
+    if resolved.arch:  # wmma: the fragments of the GPU that runs it
+        resolved = instruction_of(resolved.form, arithmetic_arch(resolved.form, archs[0]))
+    if mma is not None and not (trace and len(resolved.d.shape) > 2):
+        msg = "--mma goes with --trace, and with m8n8k4 of f16, which multiplies four pairs"
+        raise click.UsageError(msg)
+    for each in archs:
+        arithmetic_arch(resolved.form, each)  # rejects what cannot run there, before operands are made
+    operands = _operands(resolved, files._asdict(), seed, rounding=rounding)
+    codes = operands.codes
+    scales = {name: codes.get(name) for name in ("scale_a", "scale_b")}
+    results = {each: resolved(codes["a"], codes["b"], codes["c"], **scales, arch=each, raw=True) for each in archs}
+    words = _words(resolved, codes, results[archs[0]]) if registers else {}
+    of_lanes = {role: {lane: array[lane].tolist() for lane in registers or ()} for role, array in words.items()}
+    steps = {each: _trace(resolved, each, codes, trace, mma or 0) if trace else [] for each in archs}
+    rows = [
+        ArchResult(each, resolved.evidence(each), result.tolist(), [_facts(step) for step in steps[each]])
+        for each, result in results.items()
+    ]
+    lists = {role: matrix.tolist() for role, matrix in codes.items()}
+    facts = Execution(resolved.name, operands.seed, operands.sources, lists, of_lanes, rows)
+    return Answer(facts, lambda: _print(resolved, operands, facts, results, steps))
+
+
+class RandomOperands(NamedTuple):
+    """Codes of every matrix, the source of each, and the seed; None if nothing is random."""
+
+    codes: Codes
+    sources: dict[str, str]
+    seed: int | None
+
+    @property
+    def described(self) -> str:
+        """Return the sources, such as `a from files; b random, seed 7; c zero`."""
+        words = {"file": "from files", "random": f"random, seed {self.seed}", "zero": "zero"}
+        roles = {source: [role for role, origin in self.sources.items() if origin == source] for source in words}
+        return "; ".join(f"{', '.join(roles[source])} {text}" for source, text in words.items() if roles[source])
+
+
+def _operands(
+    instruction: Instruction, files: Mapping[str, str | None], seed: int | None, *, rounding: Rounding
+) -> RandomOperands:
+    """Return operands from files; others are random, but C beside files is zero, as in `wf.execute`."""
+    import numpy as np
+
+    from warpfrag.formats.codes import code_dtype
+    from warpfrag.tensorcore.random_operands import random_matrix
+
+    roles = [role for role in files if getattr(instruction, role) is not None]
+    paths = {role: path for role, path in files.items() if path is not None}
+    for role in paths:
+        if role not in roles:
+            msg = f"{instruction.name} takes no {role}"
+            raise click.BadParameter(msg, param_hint=f"--{role.replace('_', '-')}")
+    sources = {role: "file" if role in paths else "zero" if paths and role == "c" else "random" for role in roles}
+    if "random" not in sources.values():
+        seed = None
+    elif seed is None:
+        seed = int(np.random.default_rng().integers(1 << 31))
+    random = np.random.default_rng(seed)
+    codes = {role: random_matrix(instruction, role, random) for role in roles}  # all: a file changes no other operand
+    codes |= {role: _read(instruction, role, path, rounding) for role, path in paths.items()}
+    if sources["c"] == "zero":
+        codes["c"] = np.zeros(instruction.c.shape, code_dtype(instruction.c.format))
+    return RandomOperands(codes, sources, seed)
+
+
+def _read(instruction: Instruction, role: str, path: str, rounding: Rounding) -> NDArray[Any]:
+    """Return the codes of a matrix, or of registers in a .npy."""
+    operand = getattr(instruction, role)
+    is_sparse = role == "a" and instruction.pattern is not None
+    shape = (instruction.shape.m, instruction.shape.k) if is_sparse else operand.shape
+    source = read_source(path)
+    array = source.array() if source.is_array else None
+    if array is None or array.shape == shape:
+        codes = codes_of(source, operand.format, shape, rounding=rounding)
+        if is_sparse:
+            instruction.compress(codes, raw=True)  # rejects an A that is not sparse
+        return codes
+    registers = (32, operand.words)
+    if array.shape == registers and is_sparse:
+        full = f"{instruction.shape.m} x {instruction.shape.k}"
+        msg = f"{source.name}: registers of a sparse A mean nothing without their metadata: give the full A, {full}"
+        raise InvalidOperand(msg)
+    if array.shape != registers or array.dtype != "uint32":
+        accepted = f"a matrix of shape {shape}" + ("" if is_sparse else f" or registers, uint32 of shape {registers}")
+        other = "; `warpfrag gemm` multiplies matrices of any extents" if role in "ab" else ""
+        msg = f"{source.name}: expected {accepted}, got {array.dtype} of shape {array.shape}{other}"
+        raise InvalidOperand(msg)
+    unpacked: NDArray[Any] = operand.unpack(array[:, 0] if isinstance(operand, Scale) else array, raw=True)
+    return unpacked
+
+
+def _words(instruction: Instruction, codes: Codes, result: NDArray[Any]) -> Codes:
+    """Return the registers of every operand and of D."""
+    matrices = {**{role: codes[role] for role in "abc"}, "d": result}
+    words: Codes = {}
+    if instruction.pattern is not None:
+        matrices["a"], fields = instruction.compress(codes["a"], raw=True)
+        words["metadata"] = instruction.metadata.pack(fields, selector=0)[:, None]
+    words |= {role: getattr(instruction, role).pack(matrix, raw=True) for role, matrix in matrices.items()}
+    scales = {role: codes[role] for role in ("scale_a", "scale_b") if role in codes}
+    return words | {role: getattr(instruction, role).pack(each, raw=True)[:, None] for role, each in scales.items()}
+
+
+def _trace(instruction: Instruction, arch: str, codes: Codes, output: tuple[int, int], mma: int) -> list[TraceStep]:
+    """Return the steps of one output."""
+    from warpfrag.layout.coordinates import check_index
+    from warpfrag.tensorcore.arithmetic import plan, trace
+    from warpfrag.tensorcore.sparsity import logical_columns
+
+    row, col = output
+    check_index("ROW", row, instruction.shape.m)
+    check_index("COL", col, instruction.shape.n)
+    a, b, c = codes["a"], codes["b"], codes["c"]
+    if c.ndim > 2:
+        check_index("mma", mma, len(a))
+        a, b, c = a[mma], b[mma], c[mma]
+    columns: list[int] | None = None
+    scales: dict[str, list[int]] = {}
+    if instruction.pattern is not None:
+        a, fields = instruction.compress(a, raw=True)
+        columns = logical_columns(instruction.pattern, fields)[row].tolist()
+    if "scale_a" in codes:
+        scales = {"scale_a": codes["scale_a"][row].tolist(), "scale_b": codes["scale_b"][:, col].tolist()}
+    rule = plan(instruction.form, arithmetic_arch(instruction.form, arch)).rule
+    steps = trace(rule, a[row].tolist(), b[:, col].tolist(), int(c[row, col]), columns=columns, **scales)
+    return steps if columns is None else [_by_column(step, columns) for step in steps]
+
+
+def _by_column(step: TraceStep, columns: list[int]) -> TraceStep:
+    """Return a step of a sparse instruction with its terms named by logical column."""
+    terms = [
+        replace(term, name=f"k={columns[int(term.name[2:])]}") if term.name.startswith("k=") else term
+        for term in step.terms
+    ]
+    return replace(step, terms=tuple(terms))
+
+
+def _facts(step: TraceStep) -> TraceFacts:
+    return TraceFacts(*(getattr(step, name) for name in TraceFacts._fields))
+
+
+def _print(
+    instruction: Instruction,
+    operands: RandomOperands,
+    facts: Execution,
+    results: Codes,
+    steps: dict[str, list[TraceStep]],
+) -> None:
+    is_several = len(results) > 1
+    print_heading(f"{instruction.name} on {', '.join(results)}")
+    echo(f"operands: {operands.described}")
+    for result in facts.results:
+        known = result.evidence
+        of = f" of {result.arch}" if is_several else ""
+        echo(wrapped(f"evidence{of}: {known.level} ({known.detail}); {known.machine}", indent=10))
+    if is_several:
+        _print_side_by_side(instruction, results)
+    else:
+        _print_result(instruction, *results.values())
+    for role, lanes in facts.registers.items():
+        echo(f"\nregisters of {role}")
+        header = ["lane", *(f"word {number}" for number in range(len(next(iter(lanes.values())))))]
+        print_table(header, [[lane, *(f"{word:08x}" for word in words)] for lane, words in lanes.items()])
+    for arch, traced in steps.items():
+        if is_several and traced:
+            echo(f"\n{arch}")
+        for number, step in enumerate(traced):
+            _print_step(number, len(traced), step)
+
+
+def _print_result(instruction: Instruction, result: NDArray[Any]) -> None:
+    """Print D as values, one line per row."""
+    write = _writer(instruction.d.format)
+    tiles = result if result.ndim > 2 else result[None]
+    for number, tile in enumerate(tiles):
+        echo("\nD" if len(tiles) == 1 else f"\nD of multiplication {number}")
+        cells = [[write(int(code)) for code in row] for row in tile]
+        width = max(len(cell) for row in cells for cell in row)
+        for row in cells:
+            echo("  " + " ".join(cell.rjust(width) for cell in row))
+
+
+def _print_side_by_side(instruction: Instruction, results: Codes) -> None:
+    """Print the elements of D in which architectures differ, a column for each architecture."""
+    import numpy as np
+
+    write = _writer(instruction.d.format)
+    first, *rest = results.values()
+    different = np.argwhere(np.any([codes != first for codes in rest], axis=0))
+    echo(f"\n{len(different)} of {first.size} elements of D differ" + (":" if len(different) else ""))
+    if not len(different):
+        _print_result(instruction, first)
+        return
+    rows = [
+        [f"D[{', '.join(map(str, index))}]", *(write(int(codes[tuple(index)])) for codes in results.values())]
+        for index in different[:MAX_DIFFERENT].tolist()
+    ]
+    print_table(["", *results], rows)
+    if len(different) > MAX_DIFFERENT:
+        echo(f"and {len(different) - MAX_DIFFERENT} more (--json has all)")
+
+
+def _writer(number_format: Format) -> Callable[[int], str]:
+    """Return a writer of codes as values, with the fewest digits that identify them."""
+    import numpy as np
+
+    from warpfrag.formats.codes import natural_dtype
+
+    shortest = short_text(natural_dtype(number_format))
+
+    def write(code: int) -> str:
+        with np.errstate(over="ignore"):  # a few digits of a large value may exceed the largest one
+            return shortest(number_format.decode(code))
+
+    return write
+
+
+def _exact_text(value: Fraction | float) -> str:
+    """Return an exact value with the digits of a float64, also if it is too large for one."""
+    from decimal import Decimal
+
+    try:
+        number = float(value)
+    except OverflowError:
+        number = 0.0
+    if number or not value:
+        return value_text(number)
+    numerator, denominator = value.as_integer_ratio()
+    return f"{Decimal(numerator) / Decimal(denominator):.17g}"
+
+
+def _print_step(number: int, count: int, step: TraceStep) -> None:
+    """Print the terms, the parts that were cut off, and the result of one step."""
+    from warpfrag.formats.number_formats import FORMATS
+
+    echo()
+    print_heading(f"step {number + 1} of {count}: {step.rule}")
+    aligned = step.common_exponent is not None
+    rows: list[list[object]] = []
+    for term in step.terms:
+        exponent = "-" if term.exponent is None else str(term.exponent)
+        cut = [exponent, term.kept, _exact_text(term.lost)] if aligned else []
+        rows.append([term.name, _exact_text(term.value), *cut])
+    if rows:
+        print_table(["term", "value", *["exponent", "kept", "cut off"] * aligned], rows)
+    if step.common_exponent is not None and step.fraction_bits is not None:
+        echo(f"common exponent {step.common_exponent}; kept in units of 2^{step.common_exponent - step.fraction_bits}")
+        echo(f"sum {step.total}")
+    result_format = FORMATS[step.result_format]
+    rounded = step.special or ROUNDINGS.get(step.rounding, step.rounding)
+    value = _writer(result_format)(step.result)
+    echo(f"{rounded} -> {result_format} {code_text(step.result, result_format)} = {value}")
+    if step.exact_sum is not None and step.nearest is not None:
+        result, nearest = result_format.decode(step.result), result_format.decode(step.nearest)
+        distance = step.ulps_above_nearest or 0
+        shares_sign = result * nearest > 0  # across zero, ulps count every exponent down to it
+        side = f"{abs(distance)} ulp" if shares_sign else _exact_text(abs(result - nearest))
+        verdict = f"this is {side} {'above' if distance > 0 else 'below'} it" if distance else "the same"
+        about = "" if float(step.exact_sum) == step.exact_sum else "about "  # float64 may have too few digits
+        code = code_text(step.nearest, result_format)
+        echo(f"exact sum {about}{_exact_text(step.exact_sum)}; nearest {result_format} {code}: {verdict}")

@@ -1,0 +1,531 @@
+"""`warpfrag gemm`, `predict`, `batch-invariance`, `find-order`, `explain` and `error-report`: whole GEMMs."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from io import BytesIO
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+
+import click
+
+from warpfrag.blas.order import Order
+from warpfrag.cli.support.arguments import (
+    Arch,
+    Backend,
+    Count,
+    File,
+    InstructionName,
+    Matrix,
+    OrderFields,
+    RoundingName,
+)
+from warpfrag.cli.support.matrix_files import read_array, read_optional
+from warpfrag.cli.support.output import DONE, NO, ProgressLine, echo, print_heading, print_table, shape_text, wrapped
+from warpfrag.cli.support.verbs import Answer, Param, verb
+from warpfrag.errors import LossyProduct
+from warpfrag.files import write_atomically
+from warpfrag.formats.number_formats import FORMATS
+from warpfrag.tensorcore.registry import get
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from warpfrag.blas.cublas.predict_order import PredictedOrder
+    from warpfrag.blas.error_report import ErrorReport  # noqa: TC004 (not evaluated)
+    from warpfrag.blas.explain import Explanation  # noqa: TC004 (not evaluated)
+    from warpfrag.blas.gemm_trace import ProductStep
+
+LAYER_TYPES = ("bf16", "f16", "tf32", "e4m3", "s8")
+
+CodesFormat = Annotated[
+    Literal[tuple(sorted(FORMATS))],  # type: ignore[valid-type] # the names of a table
+    Param("FORMAT", help="A and B are codes of this format; bf16 and e4m3 need it, because .npy has no such type."),
+]
+ResultFormat = Annotated[Literal["bf16", "f16", "f32"], Param("FORMAT", help="The results are codes of this format.")]
+GemmInstruction = Annotated[str, Param("NAME", help="Default: the instruction that cuBLAS uses for these operands.")]
+Bias = Annotated[str, Param("FILE", help="The bias of a linear layer, .npy.")]
+
+
+class GemmResult(NamedTuple):
+    """A GEMM.
+
+    instruction: canonical name
+    shape: M, N and K
+    order: order of additions
+    d: D, as numbers
+    trace: with --trace: the steps of the output
+    """
+
+    instruction: str
+    arch: str
+    shape: tuple[int, int, int]
+    order: Order
+    d: list[Any]
+    trace: list[ProductStep]
+
+
+@verb(
+    "warpfrag gemm A.npy B.npy --instruction mma.m16n8k16.f32.f16.f16.f32 -o D.npy",
+    "warpfrag gemm A.npy B.npy --instruction mma.m16n8k16.f32.f16.f16.f32 --order split_k=3,unit=64 --trace 3 5",
+)
+def gemm(
+    a: Matrix,
+    b: Matrix,
+    *,
+    instruction: InstructionName,
+    arch: Arch = "sm_90",
+    order: OrderFields | None = None,
+    codes: CodesFormat | None = None,
+    rounding: RoundingName | None = None,
+    trace: tuple[int, int] | None = None,
+    output: File | None = None,
+    backend: Backend = "cpu",
+) -> Answer[GemmResult]:
+    """Compute D = A B bit for bit, as a kernel built from an instruction does, and trace one output.
+
+    A and B are .npy files of any extents.
+
+    Options:
+        instruction: The instruction of the kernel.
+        arch: The architecture whose arithmetic is used.
+        order: The order of additions, such as split_k=3,unit=64; default: k ascending.
+        trace (ROW COL): Show each instruction of one output.
+        output: Write D to this .npy: numbers, or codes of bf16 as uint16.
+    """
+    from warpfrag.blas.gemm import gemm as compute
+    from warpfrag.blas.gemm_trace import trace_output
+
+    name, order = get(instruction).name, order or Order()
+    A, B = read_array(a, codes), read_array(b, codes)
+    D = compute(A, B, instruction=name, arch=arch, order=order, rounding=rounding, backend=backend)
+    steps: list[ProductStep] = []
+    if trace is not None:
+        steps = trace_output(A, B, *trace, instruction=name, arch=arch, order=order, rounding=rounding)
+    _save(D, output)
+    shape = A.shape[-2], B.shape[-1], A.shape[-1]
+
+    def show() -> None:
+        print_heading(f"{name} on {arch}: {shape_text(shape)}")
+        echo(wrapped(order.describe(A.shape[-1])))
+        if trace is None:
+            echo(f"D is {D.dtype} of {shape_text(D.shape)}; --trace ROW COL shows an output")
+        else:
+            echo(f"D[{trace[0]}, {trace[1]}] in {len(steps)} steps")
+            table = [[number, row.text, f"0x{row.code:x}", f"{row.value:.9g}"] for number, row in enumerate(steps, 1)]
+            print_table(["step", "instruction", "code", "sum"], table)
+        _print_written(output)
+
+    return Answer(GemmResult(name, arch, shape, order, D.tolist(), steps), show)
+
+
+def _save(D: NDArray[Any], output: str | None) -> None:
+    """Write a matrix to a .npy; .npy has no name for bfloat16, so its codes are written."""
+    import numpy as np
+
+    if output is not None:
+        array = np.asarray(D)
+        stream = BytesIO()
+        np.save(stream, array if array.dtype.kind in "iuf" else array.view(np.uint16))
+        write_atomically(output, stream.getvalue())
+
+
+def _print_written(output: str | None) -> None:
+    if output is not None:
+        echo(f"wrote {output}")
+
+
+class LibraryOptions(NamedTuple):
+    """The library whose choices are used.
+
+    Options:
+        gpu (NAME): The GPU whose tabulated choices are used.
+        query_cublas: Query the cuBLAS of this machine.
+        choices (FILE): A file that `warpfrag survey` has written; batch-invariance compares several.
+    """
+
+    gpu: str = "H200"
+    query_cublas: bool = False
+    choices: tuple[File, ...] = ()
+
+
+class PredictedProduct(NamedTuple):
+    """A predicted result.
+
+    shape: extents of D
+    instruction: the instruction that computes it
+    order: order of additions
+    product: the GEMM, and how well its order is known
+    text: everything in words
+    """
+
+    shape: tuple[int, ...]
+    instruction: str
+    order: Order
+    product: PredictedOrder
+    text: str
+
+
+@verb(
+    "warpfrag predict A.npy B.npy -o D.npy                        # float16; float32 with TF32; int8",
+    "warpfrag predict A.npy B.npy --codes bf16 --layout nt --bias bias.npy -o D.npy   # a linear layer",
+    "warpfrag predict A.npy B.npy --codes e4m3 --fast-accumulation",
+    "warpfrag predict A.npy B.npy --shape 8 1024 4096             # some rows and columns of a larger GEMM",
+)
+def predict(
+    a: Matrix,
+    b: Matrix,
+    *,
+    codes: CodesFormat | None = None,
+    bias: Bias | None = None,
+    layout: Literal["nn", "nt", "tn"] = "nn",
+    fast_accumulation: bool = False,
+    shape: tuple[Count, Count, Count] | None = None,
+    library: LibraryOptions = LibraryOptions(),  # noqa: B008 (immutable)
+    output: File | None = None,
+) -> Answer[PredictedProduct]:
+    """Predict D = A B as PyTorch computes it on a GPU, to the last bit, and state how well that is known.
+
+    The order of additions is the library's own choice if it is tabulated, queried or in a file. Otherwise it is
+    modelled, and labelled as a guess.
+
+    Options:
+        layout: Which of A and B is transposed in memory.
+        fast_accumulation: e4m3 with use_fast_accum.
+        shape (M N K): Full M N K if A and B are slices.
+        output: Write D to this .npy: numbers, or codes of bf16 as uint16.
+    """
+    from warpfrag.blas.cublas.predict import predict as predict_product
+
+    if len(library.choices) > 1:
+        msg = f"--choices: expected one file, got {len(library.choices)}; `warpfrag batch-invariance` compares several"
+        raise click.UsageError(msg)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LossyProduct)  # the answer says so itself
+        prediction = predict_product(
+            read_array(a, codes),
+            read_array(b, codes),
+            bias=read_optional(bias),
+            layout=layout,
+            fast_accumulation=fast_accumulation,
+            shape=shape,
+            gpu=library.gpu,
+            ask=library.query_cublas,
+            choices=library.choices[0] if library.choices else None,
+        )
+    _save(prediction.D, output)
+
+    def show() -> None:
+        echo(wrapped(prediction.text))
+        if output is not None:
+            echo(f"wrote {output}: {prediction.D.dtype} of shape {prediction.D.shape}")
+
+    made = prediction.instruction, prediction.order, prediction.product, prediction.text
+    return Answer(PredictedProduct(tuple(prediction.D.shape), *made), show)
+
+
+class LossyRange(NamedTuple):
+    """A range of m for which the library omits the end of K.
+
+    name: name of the layer
+    omitted_k: number of omitted k
+    guess: true if it depends on a modelled choice
+    """
+
+    name: str
+    n: int
+    k: int
+    first: int
+    last: int
+    omitted_k: int
+    guess: bool
+
+
+class InvariantRanges(NamedTuple):
+    """The ranges of m in which layers keep their order of additions.
+
+    vary: m
+    invariance: the ranges of each layer, and those of all
+    lossy: ranges of m for which the library omits the end of K
+    """
+
+    vary: str
+    invariance: dict[str, Any]
+    lossy: list[LossyRange]
+
+
+@verb(
+    "warpfrag batch-invariance bf16 --n 4096 --k 14336            # ranges of m in which a row keeps its bits",
+    "warpfrag batch-invariance f16 --lossy --n 64 --k 11528       # m for which the library omits the end of K",
+    "warpfrag batch-invariance --layers layers.toml --svg bits.svg   # of a whole model",
+)
+def batch_invariance(
+    type_: Literal["bf16", "f16", "tf32", "e4m3", "s8"] = "bf16",
+    *,
+    vary: Literal["m"] = "m",
+    n: Count | None = None,
+    k: Count | None = None,
+    layers: File | None = None,
+    m: tuple[Count, Count] = (1, 8192),
+    lossy: bool = False,
+    layout: Literal["nn", "nt", "tn"] = "nt",
+    bias: bool = False,
+    fast_accumulation: bool = False,
+    library: LibraryOptions = LibraryOptions(),  # noqa: B008 (immutable)
+    svg: File | None = None,
+) -> Answer[InvariantRanges]:
+    """List the ranges of the batch size m in which a layer keeps its order of additions, and so its bits.
+
+    TYPE is bf16, f16, tf32, e4m3 or s8. A layer is --n and --k, or a file of --layers.
+
+    Options:
+        vary: The extent that varies.
+        n: Columns of the layer.
+        k: Depth of the layer.
+        layers: Layers as `warpfrag survey` takes them.
+        m (FIRST LAST): The range of m.
+        lossy: List the m for which the library omits the end of K.
+        layout: Which of A and B is transposed in memory.
+        bias: The layer has a bias.
+        fast_accumulation: e4m3 with use_fast_accum.
+        svg: Write a picture of the ranges.
+    """
+    from warpfrag.blas.cublas.batch_invariance import invariance as compute
+
+    named: object = n
+    if layers is not None:
+        from warpfrag.hardware.survey import SurveyPlan
+
+        named = dict(SurveyPlan.read(layers).layers)
+    elif n is None or k is None:
+        msg = "expected a layer: --n and --k, or --layers FILE"
+        raise click.UsageError(msg)
+    ranges = compute(
+        named,  # type: ignore[arg-type] # it checks
+        None if layers else k,
+        type=type_,
+        layout=layout,
+        bias=bias,
+        fast_accumulation=fast_accumulation,
+        m=m,
+        gpu=library.gpu,
+        ask=library.query_cublas,
+        choices=library.choices or None,
+    )
+    if svg is not None:
+        write_atomically(svg, ranges.svg().encode())
+    omitted = [
+        LossyRange(layer.name, layer.n, layer.k, run.first, run.last, run.lost, run.is_guess)
+        for layer in ranges.layers
+        for run in layer.ranges
+        if run.lost
+    ]
+
+    def show() -> None:
+        if lossy and not omitted:
+            echo(wrapped(f"{ranges.source} omits nothing for m = {ranges.m[0]}..{ranges.m[1]}"))
+        for row in omitted if lossy else ():
+            end = f"the last {row.omitted_k} of {row.k} k are omitted{', a guess' if row.guess else ''}"
+            echo(wrapped(f"{row.name}: m = {row.first}..{row.last}: {end}"))
+        for line in () if lossy else ranges.text.splitlines():
+            echo(wrapped(line, indent=4 if line.startswith(" ") else 0))
+        _print_written(svg)
+
+    return Answer(InvariantRanges(vary, ranges.to_dict(), omitted), show)
+
+
+class FoundOrder(NamedTuple):
+    """The order of additions behind a result.
+
+    instruction: canonical name, if given
+    shape: extents of D
+    k: depth
+    order: null if no order gives D
+    text: the order in words
+    seen_in: kernels that add in this order
+    tried: orders that were tried
+    """
+
+    instruction: str | None
+    arch: str
+    shape: tuple[int, ...]
+    k: int
+    order: Order | None
+    text: str
+    seen_in: str
+    tried: int
+
+
+@verb(
+    "warpfrag find-order A.npy B.npy D.npy                                  # float16, float32 (as tf32) or int8",
+    "warpfrag find-order A.npy B.npy D.npy --codes bf16 --result bf16       # codes, as uint16",
+    "warpfrag find-order A.npy B.npy D.npy --instruction mma.m16n8k16.f32.f16.f16.f32 --arch sm_80",
+)
+def find_order(
+    a: Matrix,
+    b: Matrix,
+    d: Matrix,
+    *,
+    instruction: GemmInstruction | None = None,
+    codes: CodesFormat | None = None,
+    result: ResultFormat | None = None,
+    arch: Arch = "sm_90",
+    backend: Backend = "cpu",
+) -> Answer[FoundOrder]:
+    """Find the order of additions that gives every bit of D = A B: k ascending, split-K, promotion, residue first.
+
+    A, B and D may be some rows and some columns of a GEMM, with the whole K. Exit status 1 if no order gives D.
+
+    Options:
+        arch: The architecture whose arithmetic is used.
+    """
+    from warpfrag.blas.find_order import find_order as search
+
+    name = None if instruction is None else get(instruction).name
+    A, B, D = read_array(a, codes), read_array(b, codes), read_array(d, result, "--result")
+    tried = 0
+    with ProgressLine() as line:
+
+        def progress(done: int, total: int, text: str) -> None:
+            nonlocal tried
+            tried = done + 1
+            line.show(done, total, text)
+
+        order = search(A, B, D, instruction=name, arch=arch, report=progress, backend=backend)
+    depth = int(A.shape[-1])
+    text, seen_in = ("", "") if order is None else (order.describe(depth), order.seen_in)
+
+    def show() -> None:
+        if order is None:
+            echo(wrapped(f"no order explains it: {tried} were tried, and none gives every code of D"))
+            return
+        echo(wrapped(f"{text}: as {seen_in}"))
+        echo(wrapped(f"all {D.size} codes are equal; in Python: wf.{order!r}"))
+
+    facts = FoundOrder(name, arch, tuple(D.shape), depth, order, text, seen_in, tried)
+    return Answer(facts, show, NO if order is None else DONE)
+
+
+@verb(
+    "warpfrag explain D1.npy D2.npy A.npy B.npy                          # float16, float32 (as tf32) or int8",
+    "warpfrag explain D1.npy D2.npy A.npy B.npy --codes bf16 --result bf16   # codes, as uint16",
+    "warpfrag explain D1.npy D2.npy A.npy B.npy --arch sm_80 --arch sm_90   # which of these computed them",
+)
+def explain(
+    d1: Matrix,
+    d2: Matrix,
+    a: Matrix,
+    b: Matrix,
+    *,
+    bias: Bias | None = None,
+    instruction: GemmInstruction | None = None,
+    codes: CodesFormat | None = None,
+    result: ResultFormat | None = None,
+    arch: tuple[Annotated[str, Param("ARCH")], ...] = (),
+) -> Answer[Explanation]:
+    """Explain why two results of D = A B differ: the order and architecture of each, and where their sums diverge.
+
+    A, B and the results may be some rows and columns of a GEMM, with the whole K. Exit status 1 if no modelled order
+    explains a result.
+
+    Options:
+        arch: An architecture to try; may be repeated.
+    """
+    from warpfrag.blas.explain import ARCHS
+    from warpfrag.blas.explain import explain as compare
+
+    with ProgressLine() as line:
+        answer = compare(
+            read_array(d1, result, "--result"),
+            read_array(d2, result, "--result"),
+            read_array(a, codes),
+            read_array(b, codes),
+            bias=read_optional(bias),
+            instruction=instruction,
+            arch=arch or ARCHS,
+            report=line.show,
+        )
+
+    def show() -> None:
+        for text in answer.text.splitlines():
+            echo(wrapped(text))
+        if answer.rows:
+            echo()
+            header = ["step", answer.first.name, "sum", answer.second.name, "sum"]
+            print_table(header, [list(row) for row in answer.rows])
+
+    is_explained = answer.first.order is not None and answer.second.order is not None
+    return Answer(answer, show, DONE if is_explained else NO)
+
+
+@verb(
+    "warpfrag error-report A.npy B.npy --instruction mma.m16n8k16.f32.f16.f16.f32 --arch sm_80 sm_90 sm_100",
+    "warpfrag error-report A.npy B.npy --instruction mma.m16n8k16.f32.f16.f16.f32 --order '' --order split_k=4,unit=64",
+    "warpfrag error-report A.npy B.npy --instruction mma.m16n8k16.f32.bf16.bf16.f32 --codes bf16 -o errors.svg",
+    "warpfrag error-report A8.npy B8.npy --instruction mma.m16n8k32.f32.e4m3.e4m3.f32 --codes e4m3 "
+    "--against A.npy B.npy",
+)
+def error_report(
+    a: Matrix,
+    b: Matrix,
+    more: tuple[Arch, ...] = (),
+    *,
+    instruction: InstructionName,
+    arch: tuple[Arch, ...] = (),
+    order: tuple[OrderFields, ...] = (),
+    c: File | None = None,
+    scale_a: File | None = None,
+    scale_b: File | None = None,
+    against: tuple[File, File] | None = None,
+    codes: CodesFormat | None = None,
+    rounding: RoundingName | None = None,
+    output: File | None = None,
+    backend: Backend = "cpu",
+) -> Answer[ErrorReport]:
+    """Compare D = A B + C with the exact result: largest, root mean square and mean error, in ulps and relative.
+
+    A and B are .npy files of any extents. The exact result is computed in integers. Errors are in ulps, relative to
+    each result, to |A||B| + |C| (the size of the terms), and to the root mean square of the results.
+
+    Options:
+        instruction: The instruction that computes the GEMM.
+        arch (ARCH...): The architectures; default: sm_90.
+        order: An order of additions, such as split_k=3,unit=64 or promote=128; may be repeated.
+        c: C.npy; default: zero.
+        scale_a: Scale factors of A, as .npy.
+        scale_b: Scale factors of B, as .npy.
+        against (A B): A and B before quantization, as .npy: compare with their exact product.
+        output: Write the figure to this file, as SVG.
+    """
+    from warpfrag.blas.measure_errors import error_report as measure
+
+    archs = [*arch, *more] or ["sm_90"]
+    with ProgressLine() as line:
+        report = measure(
+            read_array(a, codes),
+            read_array(b, codes),
+            read_optional(c),
+            instruction=get(instruction).name,
+            arch=archs,
+            order=list(order) or Order(),
+            rounding=rounding,
+            report=line.show,
+            backend=backend,
+            scale_a=read_optional(scale_a),
+            scale_b=read_optional(scale_b),
+            against=None if against is None else (read_array(against[0], None), read_array(against[1], None)),
+        )
+    if output is not None:
+        write_atomically(output, report.svg().encode())
+
+    def show() -> None:
+        echo(str(report))
+        for name, count in Counter(archs).items():
+            if count > 1:
+                echo(f"{name} was given {count} times: the same arithmetic, so the same bits")
+        for series in report:
+            if series.nonfinite:
+                echo(f"{series.name}: {series.nonfinite} outputs are infinite or NaN, and left out")
+        _print_written(output)
+
+    return Answer(report, show)

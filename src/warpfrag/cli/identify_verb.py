@@ -1,0 +1,263 @@
+"""`warpfrag identify`: the operands that match a layout from another tool."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from itertools import product
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+from warpfrag.cli.support.arguments import FragmentName, complete_file
+from warpfrag.cli.support.fragment_argument import read_fragment
+from warpfrag.cli.support.matrix_files import read_source
+from warpfrag.cli.support.output import NO, echo, print_heading
+from warpfrag.cli.support.verbs import Answer, Param, integer, verb
+from warpfrag.errors import InvalidOperand, WarpfragError, quote
+from warpfrag.layout.linear_layout import Layout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from warpfrag.tensorcore.identify import LoadedOperand, Match, Near, Tiled
+
+MMA = "mma.m16n8k16.f32.f16.f16.f32"
+MAX_LINES = 12
+SLOTS = (1, 2, 4, 8, 16, 32)
+SHAPE = re.compile(r"\d{1,6}(?:[x,]\d{1,6})*", re.ASCII)
+
+LayoutText = Annotated[str, Param("LAYOUT", complete=complete_file)]
+
+
+class MatchedOperand(NamedTuple):
+    """An operand of an instruction that has the layout."""
+
+    instruction: str
+    operand: str
+
+
+class TiledOperand(NamedTuple):
+    """An operand whose tiles make the layout.
+
+    tiles: how many along each coordinate
+    warps: warps that hold one each
+    """
+
+    instruction: str
+    operand: str
+    tiles: dict[str, int]
+    warps: int
+
+
+class NearOperand(NamedTuple):
+    """An operand that differs little, and the differences."""
+
+    instruction: str
+    operand: str
+    differences: tuple[str, ...]
+
+
+class LoadedLayout(NamedTuple):
+    """An operand in tensor memory, and the tcgen05.ld after which registers have the layout."""
+
+    instruction: str
+    operand: str
+    load: str
+
+
+class ReadLayout(NamedTuple):
+    """One reading of the input as a layout, and the operands that match it.
+
+    bases: for each input the step of each bit, low bit first
+    dims: coordinates
+    extents: their extents
+    slots: values per register
+    transposed: true if the text was read as N x K, the order of B in CuTe
+    operands: those that match
+    """
+
+    bases: dict[str, list[str]]
+    dims: tuple[str, ...]
+    extents: tuple[int, ...]
+    slots: int
+    transposed: bool
+    operands: list[MatchedOperand]
+
+
+class Identification(NamedTuple):
+    """The operands that match a layout.
+
+    layouts: each reading of the input that an operand matches; the plainest if none does
+    tiles: operands whose tiles make it
+    near: if no operand matches: those that differ little, the nearest first
+    loads: tensor-memory loads after which registers hold an accumulator like this
+    """
+
+    layouts: list[ReadLayout]
+    tiles: list[TiledOperand]
+    near: list[NearOperand]
+    loads: list[LoadedLayout]
+
+
+class LayoutReading:
+    """One reading of the text, and the operands that match; for a text that may be B in CuTe's order, only B."""
+
+    def __init__(self, layout: Layout, *, transposed: bool = False) -> None:
+        """Find the matching operands."""
+        from warpfrag.tensorcore.identify import identify as find_operands
+
+        found = find_operands(layout)
+        self.layout, self.transposed = layout, transposed
+        self.matches: list[Match] = [match for match in found if match.operand == "b" or not transposed]
+        self.tiles: list[Tiled] = [match for match in found.tiles if match.operand == "b" or not transposed]
+        self.near: list[Near] = found.near
+        self.loads: list[LoadedOperand] = found.loads
+
+    @property
+    def assumptions(self) -> str:
+        """Return the assumptions of this reading."""
+        slots = self.layout.slots
+        several = f", {slots} values per register" if slots > 1 else ""
+        return several + (", read as N x K, the order of B in CuTe" if self.transposed else "")
+
+
+@verb(
+    'warpfrag identify --cute "((_4,_8),(_2,_2,_2)):((_32,_1),(_16,_8,_128))" --shape 16x16',
+    "warpfrag identify --triton layout.txt --slots 2              # compiler output, in a file",
+    f"warpfrag identify {MMA}:d:col=2     # other operands with this fragment's layout",
+    'warpfrag identify --cute "tmem_[32b](0x0000.0000) o ((_16,_4),_64):((_65536,_2097152),_1)"   # tensor memory',
+)
+def identify(
+    fragment: FragmentName | None = None,
+    *,
+    cute: LayoutText | None = None,
+    triton: LayoutText | None = None,
+    steps: LayoutText | None = None,
+    shape: str | None = None,
+    slots: Annotated[int, Param("N", integer(1, 64))] | None = None,
+    dims: str | None = None,
+    transposed: bool = False,
+    all_: bool = False,
+) -> Answer[Identification]:
+    """Find the operands with a layout, or whose tiles make it; if none, the closest ones.
+
+    LAYOUT is the text itself, or the name of a file that holds it, or - for stdin. FRAGMENT is a layout of warpfrag,
+    written INSTRUCTION:OPERAND, or INSTRUCTION:OPERAND:col=2 for two tiles side by side. The exit status is 0 if an
+    operand was found and 1 if none was.
+
+    Options:
+        cute: A thread-value layout of CuTe.
+        triton: A linear layout of Triton.
+        steps: The output of --to json.
+        shape (ROWSxCOLS): The extents of the matrix, which CuTe's text does not contain.
+        slots: Values per register; default: all are tried.
+        dims (NAMES): Names of the coordinates, if not row and col: matrix,row,col.
+        transposed: The text counts columns first; default: both are tried for B.
+        all_: List every operand, not only the first.
+    """
+    texts = {name: text for name, text in (("cute", cute), ("triton", triton), ("json", steps)) if text is not None}
+    if len(texts) + (fragment is not None) != 1:
+        count = len(texts) + (fragment is not None)
+        msg = f"expected one layout: FRAGMENT, --cute, --triton or --steps; got {count or 'none'}"
+        raise InvalidOperand(msg)
+    if fragment is not None:
+        readings = [LayoutReading(read_fragment(fragment, None).layout)]
+    else:
+        ((notation, text),) = texts.items()
+        readings = list(_readings(PastedLayout(notation, text, shape, dims), slots, transposed=transposed))
+    fitting = [reading for reading in readings if reading.matches]
+    tiled = [reading for reading in fitting or readings if reading.tiles]
+    shown = fitting or readings[:1]
+    near = [] if fitting else shown[0].near
+    loads = [match for reading in readings for match in reading.loads]
+    facts = Identification(
+        [_read_layout(reading) for reading in shown],
+        [TiledOperand(each.instruction.name, each.operand, each.tiles, each.warps) for r in tiled for each in r.tiles],
+        [NearOperand(each.instruction.name, each.operand, each.differences) for each in near],
+        [LoadedLayout(each.instruction.name, each.operand, each.load.name) for each in loads],
+    )
+
+    def show() -> None:
+        for number, reading in enumerate(shown):
+            if number:
+                echo()
+            _print_matches(reading, limit=len(reading.matches) if all_ else MAX_LINES)
+        tiles = ((_tile_text(match) + reading.assumptions, match) for reading in tiled for match in reading.tiles)
+        _print_groups("Tiles side by side that make it:", tiles)
+        _print_groups("Near, but not the same:", ((", ".join(match.differences), match) for match in near))
+        _print_groups("Tensor-memory loads that leave it in registers:", ((match.load.name, match) for match in loads))
+
+    return Answer(facts, show, 0 if fitting or tiled or loads else NO)
+
+
+class PastedLayout(NamedTuple):
+    """A text in some notation, with the shape and coordinate names that it leaves out."""
+
+    notation: str
+    text: str
+    shape: str | None
+    dims: str | None
+
+    def read(self, slots: int | None, *, transposed: bool) -> Layout:
+        """Return the layout with this many values per register."""
+        shape, dims = self.shape, self.dims
+        if shape is not None and not SHAPE.fullmatch(shape):
+            msg = f"--shape is the extents of the matrix, such as 16x8; got {quote(shape)}"
+            raise InvalidOperand(msg)
+        return Layout.read(
+            self.notation,
+            self.text if re.search(r"[(<\[{]|->", self.text) else read_source(self.text).text(),  # a layout, or a file
+            shape=None if shape is None else tuple(map(int, re.split("[x,]", shape))),
+            dims=None if dims is None else tuple(dims.split(",")),
+            slots=slots,
+            transposed=transposed,
+        )
+
+
+def _readings(pasted: PastedLayout, slots: int | None, *, transposed: bool) -> Iterator[LayoutReading]:
+    """Yield every reading of the text as a layout, the literal one first."""
+    plain = pasted.read(slots, transposed=transposed)
+    yield LayoutReading(plain)
+    if "tlane" in plain.ins and (pasted.notation == "cute" or slots or plain.slots > 1):
+        return  # its text says how many elements share a column
+    counts = [plain.slots] if slots or plain.slots > 1 or pasted.notation == "json" else SLOTS
+    tries_both = pasted.notation == "cute" and not transposed and len(plain.dims) == 2
+    for count, is_turned in product(counts, [False, True] if tries_both else [transposed]):
+        if (count, is_turned) == (plain.slots, transposed):
+            continue
+        with suppress(WarpfragError):  # there are fewer values
+            yield LayoutReading(pasted.read(count, transposed=is_turned), transposed=is_turned and not transposed)
+
+
+def _read_layout(reading: LayoutReading) -> ReadLayout:
+    layout = reading.layout
+    operands = [MatchedOperand(match.instruction.name, match.operand) for match in reading.matches]
+    bases = {name: text.split() for name, text in layout.bases.items()}
+    return ReadLayout(bases, layout.dims, layout.shape, layout.slots, reading.transposed, operands)
+
+
+def _print_matches(reading: LayoutReading, limit: int) -> None:
+    print_heading(f"{reading.layout}{reading.assumptions}")
+    if not reading.matches:
+        echo("No operand has this layout.")
+    for match in reading.matches[:limit]:
+        echo(f"  {match.operand:<3} {match.instruction}")
+    if len(reading.matches) > limit:
+        echo(f"  and {len(reading.matches) - limit} more: --all lists them")
+
+
+def _print_groups(title: str, matches: Iterable[tuple[str, Tiled | Near | LoadedOperand]]) -> None:
+    """Print operands that match for the same reason on one line."""
+    groups: dict[str, list[str]] = {}
+    for reason, match in matches:
+        groups.setdefault(reason, []).append(f"{match.operand} of {match.instruction}")
+    if groups:
+        echo()
+        print_heading(title)
+    for reason, names in groups.items():
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        echo(f"  {reason}: {names[0]}{more}")
+
+
+def _tile_text(match: Tiled) -> str:
+    counts = ",".join(f"{dim}={count}" for dim, count in match.tiles.items()) or "the same in every warp"
+    return counts + (f" in {match.warps} warps" if match.warps > 1 and match.tiles else "")

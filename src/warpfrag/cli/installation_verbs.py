@@ -1,0 +1,422 @@
+"""`warpfrag samples`, `check`, `verify` and `cache`: example files, comparison with GPUs, and compiled code on disk."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+
+import click
+
+from warpfrag.cli.support.arguments import Count, File, InstructionName, Seed
+from warpfrag.cli.support.output import NO, ProgressLine, echo, print_notes, print_table
+from warpfrag.cli.support.verbs import Answer, Param, integer, verb
+from warpfrag.errors import NoGpu, WarpfragError, quote
+from warpfrag.files import check_writable, write_atomically
+from warpfrag.tables.samples import SAMPLES, read_sample
+from warpfrag.tensorcore.registry import get
+
+if TYPE_CHECKING:
+    from warpfrag.hardware.open_points import Settled
+    from warpfrag.hardware.report import KernelResult, Report  # noqa: TC004 (not evaluated)
+    from warpfrag.isa.qualifiers import Form
+    from warpfrag.isa.rows import Family
+    from warpfrag.tensorcore.captures import CapturedCase, TensorCase, WgmmaCase
+
+LABEL_WIDTH = 58
+MAPS = "wgmma addresses in shared memory, by descriptor"
+
+
+class Sample(NamedTuple):
+    """An example file; `sample:NAME` stands for it wherever a file is read."""
+
+    name: str
+    bytes: int
+    text: str
+
+
+class Samples(NamedTuple):
+    """The example files, or the one that was named."""
+
+    samples: list[Sample]
+
+
+@verb(
+    "warpfrag samples                  # list them",
+    "warpfrag samples dump.txt         # print a text file",
+    "warpfrag samples D.npy -o D.npy   # copy a file",
+    "warpfrag diagnose mma.m16n8k16.f32.f16.f16.f32 --a sample:A.txt --b sample:B.txt sample:dump.txt",
+)
+def samples(
+    name: Literal[tuple(SAMPLES)] | None = None,  # type: ignore[valid-type] # the names of a table
+    *,
+    output: File | None = None,
+) -> Answer[Samples]:
+    """List, print or copy the example files. Wherever a verb takes a file, sample:NAME stands for one of them.
+
+    Options:
+        output: Write the sample to this file.
+    """
+    if name is None and output is not None:
+        msg = "-o needs the name of a sample"
+        raise click.UsageError(msg)
+    contents = {each: read_sample(each) for each in ([name] if name else SAMPLES)}
+    rows = [Sample(each, len(content), SAMPLES[each]) for each, content in contents.items()]
+    if name is not None and output is not None:
+        write_atomically(output, contents[name])
+
+    def show() -> None:
+        if name is None:
+            print_table(["name", "bytes", "contents"], [list(row) for row in rows])
+        elif output is not None:
+            echo(f"wrote {output}")
+        elif name.endswith(".npy"):
+            echo(f"{name}: {SAMPLES[name]}, {rows[0].bytes} bytes; -o FILE writes it to a file")
+        else:
+            echo(contents[name].decode("utf-8").removesuffix("\n"))
+
+    return Answer(Samples(rows), show)
+
+
+class FamilyCheck(NamedTuple):
+    """The captured cases of one family of instructions on one architecture."""
+
+    family: str
+    arch: str
+    cases: int
+    differing: int
+
+
+class CheckFacts(NamedTuple):
+    """The comparison with captured results.
+
+    cases: cases that were compared
+    differing: cases with different codes
+    """
+
+    families: list[FamilyCheck]
+    cases: int
+    differing: int
+
+
+@verb("warpfrag check                    # all of it, one line per family", "warpfrag check --only mma.sp")
+def check(*, only: str = "") -> Answer[CheckFacts]:
+    """Run every captured case and compare every code with the GPU's result; exit status 1 if one differs.
+
+    Options:
+        only (TEXT): Only instructions with this name, or whose name contains this.
+    """
+    from warpfrag.isa.legality import nearest
+    from warpfrag.isa.rows import families_of
+    from warpfrag.tensorcore.captures import captures
+
+    rows: list[FamilyCheck] = []
+    devices: dict[int, str] = {}  # by the index of their first row
+    with ProgressLine() as line:
+        for capture in captures():
+            about = capture.about
+            grouped: dict[str, list[CapturedCase | WgmmaCase | TensorCase]] = {}
+            for case in capture.cases(_named(only, capture.instructions)):
+                grouped.setdefault(_label(families_of(get(case.instruction).form)[0]), []).append(case)
+            if grouped:
+                devices[len(rows)] = f"{about['device']}, {about['arch']}, driver {about['driver']}"
+            for number, (label, cases) in enumerate(grouped.items()):
+                line.show(number, len(grouped), label)
+                differing = sum(_differing_tiles(case, about["arch"]) for case in cases)
+                rows.append(FamilyCheck(label, about["arch"], sum(len(case.d) for case in cases), differing))
+    rows += _address_maps(only)
+    if not rows:
+        near = "; ".join(nearest(only))
+        msg = f"no captured instruction contains {quote(only)}" + (f"; legal names near it: {near}" if near else "")
+        raise click.UsageError(msg)
+    total, different = sum(row.cases for row in rows), sum(row.differing for row in rows)
+
+    def show() -> None:
+        for number, row in enumerate(rows):
+            if number in devices:
+                echo(devices[number])
+            unit = "maps " if row.family == MAPS else "cases"
+            verdict = f"{row.differing} DIFFER" if row.differing else "equal"
+            echo(f"  {row.family:<{LABEL_WIDTH}} {row.cases:>5} {unit}  {verdict}")
+        echo(f"{total} cases, {f'{different} cases differ' if different else 'every code equal'}")
+
+    return Answer(CheckFacts(rows, total, different), show, NO if different else 0)
+
+
+def _named(text: str, known: dict[str, Form]) -> set[str]:
+    """Return the names that a text means: one instruction, else those that contain it, else its words in order."""
+    try:
+        meant = get(text).form
+    except WarpfragError:
+        containing = {name for name in known if text in name}
+        return containing or {name for name in known if _in_order(text.split("."), name.split("."))}
+    return {name for name, form in known.items() if form == meant}
+
+
+def _in_order(words: list[str], others: list[str]) -> bool:
+    left = iter(others)
+    return all(word in left for word in words)
+
+
+def _label(family: Family) -> str:
+    """Return a family as a person would name it; one wgmma stands for every width."""
+    op, is_wgmma = family.ops[0], family.ops[0].startswith("wgmma")
+    types = ".".join("|".join(family.choices(role)) for role in ("dab" if is_wgmma else "dabc"))
+    shape, kind, bitop = ("|".join(map(str, family.choices(name))) for name in ("shape", "kind", "bitop"))
+    if is_wgmma:
+        shape = re.sub(r"n\d+k", "nNk", shape).partition("|")[0]
+    return " ".join(filter(None, [op.removesuffix("::ordered_metadata"), shape, types, kind, bitop]))
+
+
+def _address_maps(only: str) -> list[FamilyCheck]:
+    """Compare the address maps of the instructions that a text means."""
+    import numpy as np
+
+    from warpfrag.tensorcore.captures.address_captures import MEMORY, address_maps
+
+    maps = address_maps().maps
+    named = _named(only, {captured.instruction: get(captured.instruction).form for captured in maps})
+    chosen = [captured for captured in maps if captured.instruction in named]
+    differing = 0
+    for captured in chosen:
+        instruction = get(captured.instruction)
+        operand = instruction.a if captured.operand == "a" else instruction.b
+        addresses = operand.addresses(captured.descriptor, captured.trans)
+        differing += not np.array_equal(np.where(addresses < MEMORY, addresses, 0), captured.addresses)
+    return [FamilyCheck(MAPS, "sm_90", len(chosen), differing)] if chosen else []
+
+
+def _differing_tiles(case: CapturedCase | WgmmaCase | TensorCase, arch: str) -> int:
+    from warpfrag.tensorcore.captures import TensorCase, WgmmaCase
+    from warpfrag.tensorcore.execute import execute
+
+    if isinstance(case, WgmmaCase):
+        from warpfrag.tensorcore.execute_wgmma import run_wgmma_cases
+
+        return int((run_wgmma_cases(case.instruction, case.call, arch) != case.d).any(axis=(-1, -2, -3)).sum())
+    if isinstance(case, TensorCase):
+        return _differing_images(case, arch)
+    operands = {name: getattr(case, name) for name in ("metadata", "selector", "scale_a", "scale_b")}
+    result = execute(case.instruction, case.a, case.b, case.c, **operands, arch=arch)
+    return int((result != case.d).any(axis=(-1, -2)).sum())
+
+
+def _differing_images(case: TensorCase, arch: str) -> int:
+    import numpy as np
+
+    from warpfrag.isa.tcgen05_forms import TensorForm
+    from warpfrag.tensorcore.tensor_images import run_images
+
+    form = get(case.instruction).form
+    if not isinstance(form, TensorForm):
+        return len(case.d)
+    images = ({"a": case.a[number], "b": case.b[number], "c": case.c[number]} for number in range(len(case.d)))
+    return sum(not np.array_equal(run_images(form, image, arch), d) for image, d in zip(images, case.d, strict=True))
+
+
+class OpenPoints(NamedTuple):
+    """The GPU's answers to the open tcgen05 questions."""
+
+    points: list[Settled]
+
+
+@verb(
+    "warpfrag verify                                       # everything this GPU can run, 1000 cases each",
+    "warpfrag verify mma.m16n8k16.f32.f16.f16.f32 --cases 100000",
+    "warpfrag verify --only wgmma --cases 60               # all whose name contains it",
+    "warpfrag verify --capture my_gpu.npz --report my_gpu.md   # evidence to contribute",
+    "warpfrag verify --open-points --capture points.npz    # on a B200: the open tcgen05 questions",
+)
+def verify(
+    instructions: tuple[InstructionName, ...] = (),
+    *,
+    only: str = "",
+    cases: Count = 1000,
+    seed: Seed = 0,
+    device: Annotated[int, Param("N", integer(0, 1000))] = 0,
+    capture: File | None = None,
+    report: File | None = None,
+    open_points: bool = False,
+) -> Answer[Report] | Answer[OpenPoints]:
+    """Run instructions on the GPU of this machine and compare every code with warpfrag's prediction.
+
+    Exit status 0 if every code is equal, 1 if one differs or was not compared, 2 if there is no GPU.
+
+    Options:
+        only (TEXT): Only instructions whose name contains this.
+        cases: Cases for each instruction and selector; for wgmma, tiles of 16 x 8.
+        device: The GPU.
+        capture: Write operands and results, for `warpfrag check`.
+        report: Write the report as Markdown.
+        open_points: Run only the open tcgen05 questions.
+    """
+    from warpfrag.hardware.verify import verify as compare
+
+    for path in filter(None, (capture, report)):
+        check_writable(path)  # before the GPU has worked for it
+    if open_points:
+        if instructions or only or report:
+            msg = "--open-points runs a fixed list: it takes --device, --capture and --json alone"
+            raise click.UsageError(msg)
+        return _settle(device, capture)
+    try:
+        with ProgressLine(lines=True) as line:
+            verification = compare(
+                [*instructions] or None,
+                only=only,
+                cases=cases,
+                seed=seed,
+                device=device,
+                capture=capture,
+                progress=lambda done, total, kernel: line.show(done, total, _result_text(kernel)),
+            )
+    except NoGpu as error:
+        msg = f"{error}; `warpfrag check` compares with captured results instead"
+        raise NoGpu(msg) from None
+    if report:
+        write_atomically(report, verification.markdown())
+
+    def show() -> None:
+        for kernel in verification.lines:
+            for mismatch in kernel.mismatches:
+                echo(f"{kernel.kernel}: {mismatch}")
+        for kernel in verification.skipped:
+            echo(_result_text(kernel))
+        echo(verification.summary())
+
+    return Answer(verification, show, 0 if verification.equal else NO)
+
+
+def _settle(device: int, capture: str | None) -> Answer[OpenPoints]:
+    """Run every open question on the GPU."""
+    from warpfrag.hardware.open_points import settle
+
+    with ProgressLine(lines=True) as line:
+        answers = settle(
+            device=device,
+            capture=capture,
+            progress=lambda done, total, answer: line.show(done, total, str(answer)),
+        )
+
+    def show() -> None:
+        for answer in answers:
+            echo(f"{answer.question}\n  {answer}")
+
+    is_settled = all(answer.words == answer.equal and not answer.skip_reason for answer in answers)
+    return Answer(OpenPoints(list(answers)), show, 0 if is_settled else NO)
+
+
+def _result_text(result: KernelResult) -> str:
+    """Return the result of one kernel in a line."""
+    state = result.skip_reason or ("equal" if not result.differing else f"{result.differing} DIFFER")
+    return f"{result.kernel}: {result.cases} cases, {state}"
+
+
+class CodeFolder(NamedTuple):
+    """A folder with compiled code, and the size it is kept below."""
+
+    contents: str
+    folder: Path
+    patterns: tuple[str, ...]
+    max_bytes: int | None = None
+
+    def files(self) -> dict[Path, int]:
+        """Return its files with their sizes; another process may remove some meanwhile."""
+        sizes = {}
+        for pattern in self.patterns:
+            for path in sorted(self.folder.glob(pattern)):
+                try:
+                    sizes[path] = path.stat().st_size
+                except OSError:
+                    continue
+        return sizes
+
+
+class FolderFacts(NamedTuple):
+    """A folder with compiled code.
+
+    contents: wheel (installed loops), loops (compiled here by numba) or ptx (kernels of PTX files with their loops)
+    files: number of files
+    bytes: their size
+    max_bytes: the size it is kept below
+    """
+
+    contents: str
+    folder: str
+    files: int
+    bytes: int
+    max_bytes: int | None
+
+
+class CacheFacts(NamedTuple):
+    """The compiled code on disk.
+
+    folders: in the order in which code is looked up
+    removed: files that --clear removed
+    kept: files that --clear could not remove, and why
+    """
+
+    folders: list[FolderFacts]
+    removed: int
+    kept: list[str]
+
+
+@verb(
+    "warpfrag cache           # the folders of compiled code, and their size",
+    "warpfrag cache --clear   # remove code that was compiled here",
+)
+def cache(*, clear: bool = False) -> Answer[CacheFacts]:
+    """Show where compiled code is stored: GEMM loops from the wheel, those compiled here, and PTX kernels.
+
+    Removed code is compiled again on its next heavy use; results do not depend on it. NUMBA_CACHE_DIR names a folder
+    for code that is compiled here. Exits with 1 if --clear could not remove every file.
+
+    Options:
+        clear: Remove code that was compiled here; code from a wheel stays.
+    """
+    folders = code_folders()
+    removed, reasons = clear_folders(folders) if clear else (0, [])
+    sizes = [list(each.files().values()) for each in folders]
+    rows = [
+        FolderFacts(each.contents, str(each.folder), len(files), sum(files), each.max_bytes)
+        for each, files in zip(folders, sizes, strict=True)
+    ]
+
+    def show() -> None:
+        table = [[row.contents, row.files, row.bytes, row.folder] for row in rows]
+        print_table(["contents", "files", "bytes", "folder"], table)
+        if clear:
+            print_notes([f"{removed} files removed", *reasons])
+
+    return Answer(CacheFacts(rows, removed, reasons), show, int(bool(reasons)))
+
+
+def code_folders() -> list[CodeFolder]:
+    """Return every folder of compiled code, in the order in which it is looked up."""
+    from warpfrag.tensorcore.backends import compiled_backend
+
+    try:
+        from warpfrag.ptx.compiler import batch_loops, object_cache
+    except ImportError:  # without numba and llvmlite nothing is compiled
+        return []
+    pattern = f"{'[0-9a-f]' * object_cache.DIGITS}.o"
+    of_kernels = [CodeFolder("ptx", path, (pattern,), object_cache.MAX_BYTES) for path in object_cache.folders()]
+    if compiled_backend() is None:
+        return of_kernels
+    from warpfrag.tensorcore.kernels import fused, objects
+
+    kept = {entry.compiled.stats.cache_path for entry in (fused.fused_tiles, batch_loops.take_tiles)} - {None}
+    of_loops = [CodeFolder("loops", Path(folder), ("*.nbi", "*.nbc")) for folder in sorted(kept)]
+    return [CodeFolder("wheel", objects.FOLDER, (f"*{objects.SUFFIX}",)), *of_loops, *of_kernels]
+
+
+def clear_folders(folders: list[CodeFolder]) -> tuple[int, list[str]]:
+    """Remove code that was compiled here; return the number of files, and why others stay."""
+    removed, reasons = 0, []
+    for path in (path for folder in folders if folder.contents != "wheel" for path in folder.files()):
+        try:
+            path.unlink(missing_ok=True)
+            removed += 1
+        except OSError as error:
+            reasons.append(f"{path.name}: {error.strerror}")
+    return removed, reasons

@@ -1,0 +1,728 @@
+"""`warpfrag find`, `get`, `aliases` and `legal`: which instructions exist, and facts about one."""
+
+from __future__ import annotations
+
+import re
+from itertools import zip_longest
+from typing import TYPE_CHECKING, NamedTuple
+
+from warpfrag.cli.support.arguments import Arch, ElementType, InstructionName, NotationName
+from warpfrag.cli.support.output import (
+    NO,
+    TIMES,
+    WIDTH,
+    echo,
+    echo_error,
+    print_heading,
+    print_notes,
+    print_table,
+    shape_text,
+    table_lines,
+    wrapped,
+)
+from warpfrag.cli.support.verbs import Answer, verb
+from warpfrag.errors import IllegalInstruction, WarpfragError, quote
+from warpfrag.isa.legality import able_architectures, advice, companions, first_version
+from warpfrag.tensorcore.registry import get as get_instruction
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from warpfrag.cli.support.operand_view import OperandView
+    from warpfrag.isa.aliases import Meaning
+    from warpfrag.isa.qualifiers import Form
+    from warpfrag.tensorcore.evidence import Evidence
+    from warpfrag.tensorcore.instruction import Instruction
+    from warpfrag.tensorcore.operand import Registers
+
+MAX_DETAILED = 4  # instructions whose names are shown, as fit on a screen
+MAX_LISTED = 12  # instructions in a text list; --json has all
+EQUATIONS = {  # by operation and scope
+    ("multiply", "warp"): "D = {term} + C{saturated}{times}",
+    ("multiply", "warpgroup"): "D = {term} + C{saturated}, where C is the old D, or zero if scale-d is false",
+    ("multiply", "block"): "D = {term} + C{saturated}, where C is the old D, or zero if enable-input-d is false",
+}
+
+
+class FoundInstruction(NamedTuple):
+    """One instruction of `find`; its element types are empty if it has no such operand.
+
+    name: canonical name
+    op: operation, such as mma.sp
+    shape: such as m16n8k16
+    kind: the qualifier after kind::, or an empty string
+    sparse: true if A is sparse
+    archs: architectures that accept it
+    """
+
+    name: str
+    op: str
+    shape: str
+    kind: str
+    a: str
+    b: str
+    c: str
+    d: str
+    sparse: bool
+    archs: tuple[str, ...]
+
+
+class FoundInstructions(NamedTuple):
+    """The instructions that match all filters, in the order of the tables."""
+
+    count: int
+    instructions: list[FoundInstruction]
+
+
+@verb(
+    "warpfrag find --arch sm_90a -a e4m3",
+    "warpfrag find --op wmma --type bf16 --long      # with the architectures that accept each",
+    "warpfrag find --sparse --shape m16n8k64 --json",
+    "warpfrag find -a fp8 --arch 'RTX 4090'           # nicknames of types, names of GPUs",
+)
+def find(
+    *,
+    arch: Arch | None = None,
+    type_: ElementType | None = None,
+    a: ElementType | None = None,
+    b: ElementType | None = None,
+    c: ElementType | None = None,
+    d: ElementType | None = None,
+    shape: str | None = None,
+    kind: str | None = None,
+    op: str | None = None,
+    sparse: bool = False,
+    dense: bool = False,
+    long: bool = False,
+) -> Answer[FoundInstructions]:
+    """List instructions, one name per line; options filter them.
+
+    tcgen05 has fifteen thousand instructions: they are listed only with a filter, such as --op tcgen05.
+
+    The exit status is 1 if no instruction matches.
+
+    Options:
+        arch: Only instructions that this architecture accepts.
+        type_: Element type of any operand; nicknames such as fp8 and nvfp4 are accepted.
+        a: Element type of A.
+        b: Element type of B.
+        c: Element type of C.
+        d: Element type of D.
+        shape (SHAPE): Such as m16n8k16.
+        kind (KIND): The qualifier after kind::, such as mxf4.
+        op (OP): The operation, such as mma.sp; wmma and tcgen05 match all their operations.
+        sparse: Only with a sparse A.
+        dense: Only with a dense A.
+        long: Show the architectures that accept each.
+    """
+    from warpfrag.tensorcore import registry
+
+    filters = {"shape": shape, "kind": kind, "op": None if op == "wmma" else op, "a": a, "b": b, "c": c, "d": d}
+    words = {name: word.lower() for name, word in filters.items() if word is not None}
+    found = registry.find(target=arch, sparse=sparse if sparse or dense else None, **words)  # type: ignore[arg-type] # names
+    if type_ is not None:
+        if not words and arch is None and not (sparse or dense):
+            found += registry.find(op="tcgen05")
+        found = _with_type(type_, found)
+    if op == "wmma":
+        found = [each for each in found if each.form.op.startswith("wmma.")]
+    rows = [_found(each) for each in found]
+
+    def show() -> None:
+        if long and rows:
+            print_table(["instruction", "architectures"], [[row.name, " ".join(row.archs)] for row in rows])
+        else:
+            for row in rows:
+                echo(row.name)
+        if not rows:
+            echo_error("warpfrag: no instruction matches all of these filters")
+
+    return Answer(FoundInstructions(len(rows), rows), show, 0 if rows else NO)
+
+
+def _with_type(name: str, found: list[Instruction]) -> list[Instruction]:
+    """Return the instructions with an operand of this type; reject a type that none has."""
+    from warpfrag.isa.nicknames import ROLES, nickname
+
+    called = nickname(name)
+    types = {id(each): {getattr(each.form, role) for role in (*ROLES, "memory")} for each in found}
+    chosen = [
+        each
+        for each in found
+        if name.lower() in types[id(each)] or (called and any(called.fits(each.form, role) for role in ROLES))
+    ]
+    if not chosen:
+        known = sorted(set().union(*types.values()) - {""})
+        msg = f"no instruction has the type {quote(name)}: these have {', '.join(known)}"
+        raise WarpfragError(msg)
+    return chosen
+
+
+def _found(instruction: Instruction) -> FoundInstruction:
+    form, is_sparse = instruction.form, instruction.pattern is not None
+    facts = form.op, str(form.shape), form.kind, form.a, form.b, form.c, form.d
+    return FoundInstruction(instruction.name, *facts, is_sparse, instruction.targets)
+
+
+class LayoutFacts(NamedTuple):
+    """A layout: the linear map as bases, and as formulas.
+
+    dims: names of the coordinates
+    extents: extent of each
+    bases: the step of each bit, low bit first: r8 is 8 rows, 0 a copy
+    copies: how often each element is held
+    element_number: what i counts
+    from_lane_and_i: each coordinate as a formula
+    from_coordinates: lane, reg and slot as formulas
+    """
+
+    dims: tuple[str, ...]
+    extents: tuple[int, ...]
+    bases: dict[str, list[str]]
+    copies: int
+    element_number: str
+    from_lane_and_i: dict[str, str]
+    from_coordinates: dict[str, str]
+
+
+class OperandFacts(NamedTuple):
+    """An operand of an instruction; register facts are null in shared memory.
+
+    format: number format
+    shape: extents of the matrix
+    home: warp, warpgroup, shared, tensor or either
+    source: where the layout is taken from
+    not_modelled: why the layout is unknown
+    registers: registers per lane
+    register_bits: width of a register: 32, or 64 for f64
+    words: 32-bit words per lane
+    slots: elements per register
+    ptx_type: type of the registers
+    bits: high and low bit of each slot
+    layout: null if it is unknown
+    """
+
+    format: str
+    shape: tuple[int, ...]
+    home: str
+    source: str
+    not_modelled: str | None
+    registers: int | None = None
+    register_bits: int | None = None
+    words: int | None = None
+    slots: int | None = None
+    ptx_type: str | None = None
+    bits: list[tuple[int, int]] | None = None
+    layout: LayoutFacts | None = None
+
+
+class Companion(NamedTuple):
+    """PTX that a kernel must write around an instruction, and the condition."""
+
+    name: str
+    condition: str
+
+
+class Sparsity(NamedTuple):
+    """The pruning of A.
+
+    pattern: 2:4, 1:2 or 4:8
+    chunk: columns that share a code
+    kept: stored columns of a chunk
+    codes: columns that each code keeps
+    """
+
+    pattern: str
+    chunk: int
+    kept: int
+    codes: dict[str, tuple[int, ...]]
+
+
+class InstructionFacts(NamedTuple):
+    """Everything about one instruction.
+
+    instruction: canonical name
+    op: operation, such as mma.sp
+    scope: the threads that run it together: warp, warpgroup or block
+    shape: m, n, k; k is 0 for movers
+    layouts: the row and col qualifiers
+    kind: the qualifier after kind::, or an empty string
+    space: state space of a load or store; empty if generic
+    fragments_of: for wmma, the architecture of these fragments
+    operands: by role
+    addresses: the lanes that supply row addresses: ldmatrix and stmatrix
+    archs: architectures that accept it
+    ptx_versions: lowest PTX version by architecture
+    advice: the assembler's advice
+    companions: PTX that a kernel must write around it: wgmma
+    selectors: sparsity selectors that do not trap
+    sparsity: the pruning of A
+    sources: where the facts come from
+    evidence: by architecture
+    notation: with --to: the notation
+    texts: with --to: the layout of each operand in that notation
+    """
+
+    instruction: str
+    op: str
+    scope: str
+    shape: dict[str, int]
+    layouts: list[str]
+    kind: str
+    space: str
+    fragments_of: str | None
+    operands: dict[str, OperandFacts]
+    addresses: LayoutFacts | None
+    archs: tuple[str, ...]
+    ptx_versions: dict[str, str]
+    advice: str | None
+    companions: list[Companion]
+    selectors: tuple[int, ...]
+    sparsity: Sparsity | None
+    sources: tuple[str, ...]
+    evidence: dict[str, Evidence]
+    notation: str | None
+    texts: dict[str, str]
+
+
+@verb(
+    "warpfrag get mma.m16n8k16.f32.f16.f16.f32",
+    "warpfrag get mma.sp.m16n8k64.s32.s8.s8.s32 --json",
+    "warpfrag get mma.m16n8k16.f32.f16.f16.f32 --to cute       # also triton, mlir, c, json",
+)
+def get(
+    instruction: InstructionName, *, to: NotationName | None = None, arch: Arch | None = None
+) -> Answer[InstructionFacts]:
+    """Show operands, registers, layout formulas, architectures, selectors, sparsity and sources of an instruction.
+
+    With --to, show only the layouts of all operands, in the notation of another tool.
+    """
+    resolved = get_instruction(instruction, arch)
+    views = _views(resolved)
+    facts = _facts(resolved, views, to)
+
+    def show() -> None:
+        print_heading(resolved.name)
+        if to:
+            _print_texts(views, to, facts.texts)
+            return
+        if equation := _equation(resolved):
+            echo(equation)
+        echo()
+        _print_operands(resolved)
+        for layout in dict.fromkeys(view.layout for view in views):
+            echo()
+            _print_formulas([view for view in views if view.layout == layout])
+        for reason in dict.fromkeys(filter(None, (operand.not_modelled for operand in facts.operands.values()))):
+            echo("\n" + wrapped(f"layout not modelled: {reason}"))
+        echo()
+        _print_rest(facts)
+        print_notes(dict.fromkeys(note for view in views for note in view.notes))
+
+    return Answer(facts, show)
+
+
+def _views(instruction: Instruction) -> list[OperandView]:
+    """Return every operand with a known layout, and the addresses."""
+    from warpfrag.cli.support.operand_view import ADDRESSES, operand_view  # an unknown name needs no operands
+
+    operands = instruction.operands.items()
+    known = [role for role, operand in operands if not operand.row.unknown and operand.home != "shared"]
+    return [operand_view(instruction, name) for name in [*known, *([ADDRESSES] if instruction.addresses else [])]]
+
+
+def _facts(instruction: Instruction, views: list[OperandView], notation: str | None) -> InstructionFacts:
+    form, rule = instruction.form, instruction.pattern
+    layouts = {view.name: _layout_facts(view) for view in views}
+    codes = {f"{code:04b}": columns for code, columns in sorted(rule.columns.items())} if rule else {}
+    return InstructionFacts(
+        instruction=instruction.name,
+        op=form.op,
+        scope=form.operation.scope,
+        shape=form.shape._asdict(),
+        layouts=[word for word in form.layouts if word],
+        kind=form.kind,
+        space=form.space,
+        fragments_of=instruction.arch or None,
+        operands={role: _operand_facts(each, layouts.get(role)) for role, each in instruction.operands.items()},
+        addresses=layouts.get("addresses"),
+        archs=instruction.targets,
+        ptx_versions=ptx_versions(instruction),
+        advice=advice(form) or None,
+        companions=[Companion(*companion) for companion in companions(form)],
+        selectors=instruction.selectors,
+        sparsity=Sparsity(rule.name, rule.chunk, rule.kept, codes) if rule else None,
+        sources=instruction.sources,
+        evidence={arch: instruction.evidence(arch) for arch in able_architectures(form)},
+        notation=notation,
+        texts={view.name: view.written(notation) for view in views} if notation else {},
+    )
+
+
+def _operand_facts(operand: Registers, layout: LayoutFacts | None) -> OperandFacts:
+    facts = operand.format.name, operand.shape, operand.home, operand.source, operand.row.unknown or None
+    if operand.home == "shared":
+        return OperandFacts(*facts)
+    registers = operand.regs, operand.row.register_bits, operand.words, operand.slots, operand.ptx_type
+    return OperandFacts(*facts, *registers, [operand.bits(slot) for slot in range(operand.slots)], layout)
+
+
+def _layout_facts(view: OperandView) -> LayoutFacts:
+    forth, back = formulas(view)
+    layout = view.layout
+    bases = {name: layout.bases.get(name, "").split() for name in (*view.threads, *view.counted)}
+    return LayoutFacts(layout.dims, layout.shape, bases, layout.copies, _element_number(view), forth, back)
+
+
+def ptx_versions(instruction: Instruction) -> dict[str, str]:
+    """Return the lowest PTX version by architecture."""
+    versions = {arch: first_version(instruction.form, arch) for arch in instruction.targets}
+    return {arch: f"{major}.{minor}" for arch, (major, minor) in versions.items()}
+
+
+def _print_texts(views: list[OperandView], notation: str, texts: dict[str, str]) -> None:
+    """Print the layout of each operand in another notation; operands with the same one share a line."""
+    from warpfrag.cli.support.operand_view import numbering_notes
+
+    alike = _grouped((text, name) for name, text in texts.items())
+    width = max((len(", ".join(names)) for names in alike.values()), default=0)
+    for text, names in alike.items():
+        for number, line in enumerate(text.splitlines()):
+            echo(f"{'' if number else ', '.join(names):<{width}}  {line}")
+    print_notes(numbering_notes(views, notation))
+
+
+def _grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Return the second entries by the first."""
+    groups: dict[str, list[str]] = {}
+    for key, entry in pairs:
+        groups.setdefault(key, []).append(entry)
+    return groups
+
+
+def _equation(instruction: Instruction) -> str:
+    """Return the formula of the instruction; empty for one that moves matrices."""
+    form = instruction.form
+    template = EQUATIONS.get((form.operation.does, form.operation.scope), "")
+    term = "(A · SA) · (B · SB)" if form.block_scale else f"popc(A {form.bitop} B)" if form.bitop else "A · B"
+    times = ", four times" if len(instruction.operands["d"].shape if "d" in instruction.operands else ()) > 2 else ""
+    return template.format(term=term, saturated=" with saturation" if form.satfinite else "", times=times)
+
+
+def _print_operands(instruction: Instruction) -> None:
+    lines = []
+    for role, operand in instruction.operands.items():
+        facts = [role, operand.format, shape_text(operand.shape)]
+        if operand.home == "shared":
+            lines.append([*facts, "shared memory", "", "addressed by a descriptor"])
+            continue
+        if operand.home == "tensor":
+            count = operand.layout.ins["column"]
+            registers = f"tensor memory, {count} column{'s' if count > 1 else ''}"
+        else:
+            registers = f"{operand.regs} {TIMES} {operand.ptx_type}"
+        ranges = [operand.bits(slot) for slot in range(min(operand.slots, 3))]
+        bits = " ".join(f"{high}:{low}" if high > low else str(low) for high, low in ranges)
+        lines.append([*facts, registers, operand.slots, bits + " …" * (operand.slots > len(ranges))])
+    print_table(["operand", "format", "shape", "registers", "slots", "bits of slot 0, 1, ..."], lines)
+
+
+def formulas(view: OperandView) -> tuple[dict[str, str], dict[str, str]]:
+    """Return coordinates from lane and i, and lane, reg and slot from coordinates."""
+    from warpfrag.layout.index_expressions import element_formulas, place_formulas
+
+    forth = element_formulas(view.layout)
+    if not view.layout.is_onto:  # a load reaches some places of many: the others have no inverse
+        return forth, {}
+    back = place_formulas(view.layout)
+    step = view.step("byte_id")
+    if step > 1 and view.layout.outs["byte_id"] > 1:  # the layout counts groups of bytes, the instruction counts bytes
+        forth = {f"byte_id / {step}" if dim == "byte_id" else dim: formula for dim, formula in forth.items()}
+        back = {index: re.sub(r"\bbyte_id\b", f"(byte_id / {step})", formula) for index, formula in back.items()}
+    used = view.threads if view.registers is None else (*view.threads, *view.counted)
+    return forth, {index: back[index] for index in used}
+
+
+def _element_number(view: OperandView) -> str:
+    """Return the meaning of i."""
+    slots, regs = view.layout.slots, view.layout.regs
+    if view.registers is None or view.in_tensor_memory:
+        return ""
+    if slots == 1:
+        return "i = reg"
+    return "i = slot" if regs == 1 else f"i = {slots} * reg + slot"
+
+
+def _print_formulas(alike: list[OperandView]) -> None:
+    """Print the formulas of operands that share a layout."""
+    view = alike[0]
+    print_heading(f"{', '.join(other.name for other in alike)}  {_element_number(view)}".rstrip())
+    left, right = ([f"{name} = {formula}" for name, formula in side.items()] for side in formulas(view))
+    pairs = [["", *pair] for pair in zip_longest(left, right, fillvalue="")]
+    _, *side_by_side = table_lines(["", "", ""], pairs, gap=4)
+    fits = max(map(len, side_by_side)) <= WIDTH
+    for line in side_by_side if fits else [f"    {formula}" for formula in left + right]:
+        echo(line)
+    echo(f"    bases {view.layout}")
+
+
+def _print_rest(facts: InstructionFacts) -> None:
+    versions = sorted(facts.ptx_versions.items(), key=lambda entry: float(entry[1]))
+    by_version = _grouped((version, arch) for arch, version in versions)
+    lines = [("archs", " ".join(facts.archs))]
+    lines.append(("PTX", "; ".join(f"{version} on {' '.join(archs)}" for version, archs in by_version.items())))
+    if facts.advice:
+        lines.append(("advice", facts.advice))
+    lines += [("around it", f"{name}: {condition}") for name, condition in facts.companions]
+    if facts.selectors:
+        lines.append(("selectors", " ".join(map(str, facts.selectors))))
+    if rule := facts.sparsity:
+        codes = ", ".join(f"{code} keeps {' '.join(map(str, columns))}" for code, columns in rule.codes.items())
+        lines.append(("sparsity", f"{rule.pattern}: {rule.kept} of {rule.chunk} columns are stored; code {codes}"))
+    lines += [("source", source) for source in facts.sources]
+    known = _grouped((_evidence_text(entry), arch) for arch, entry in facts.evidence.items())
+    lines += [("evidence", text.format(" ".join(archs))) for text, archs in known.items()]
+    for label, text in lines:
+        echo(wrapped(f"{label:<10}{text}", indent=10))
+
+
+def _evidence_text(evidence: Evidence) -> str:
+    """Return the evidence, with a gap for architectures."""
+    level = evidence.level if evidence.level == evidence.authority else f"{evidence.level} (rule {evidence.authority})"
+    return f"{level} on {{}}" + ("" if evidence.level == "not modelled" else f": {evidence.detail}")
+
+
+class InstructionNames(NamedTuple):
+    """The names of one instruction in other tools.
+
+    instruction: canonical name
+    cute: the CuTe atom
+    sass: machine code by architecture
+    nvvm: the LLVM intrinsic
+    mlir: the MLIR operation
+    synonyms: other names, and atoms built from it
+    """
+
+    instruction: str
+    cute: str | None
+    sass: dict[str, str]
+    nvvm: str | None
+    mlir: str | None
+    synonyms: tuple[str, ...]
+
+
+class NameMeaning(NamedTuple):
+    """The meaning of a name from another tool; keys that do not apply are null or empty.
+
+    query: the name of the question
+    notation: cute, sass, nvvm, mlir, cuda, cutlass, triton, ptx, gpu or type; null if unknown
+    origin: what the name is, if the instruction is only a part of it
+    instructions: the instructions that it names
+    expands_to: other instructions that also become it
+    gpu: the GPU
+    arch: the architecture that accepts everything the GPU can run
+    types: element types that it may mean
+    requires: qualifiers, one of which an instruction with such elements has
+    layout: a Triton layout that belongs to no instruction: blocked, linear and the like
+    reason: why the name is unknown
+    nearest: the closest instructions to an unknown name
+    """
+
+    query: str
+    notation: str | None
+    origin: str | None = None
+    instructions: tuple[InstructionNames, ...] = ()
+    expands_to: tuple[str, ...] = ()
+    gpu: str | None = None
+    arch: str | None = None
+    types: tuple[str, ...] = ()
+    requires: dict[str, list[str]] | None = None
+    layout: str | None = None
+    reason: str | None = None
+    nearest: tuple[str, ...] = ()
+
+
+@verb(
+    "warpfrag aliases SM80_16x8x16_F32F16F16F32_TN                  # a CuTe atom",
+    "warpfrag aliases HMMA.16816.F32                                # machine code",
+    "warpfrag aliases llvm.nvvm.mma.m16n8k16.row.col.bf16           # an LLVM intrinsic",
+    "warpfrag aliases 'asm(\"mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0'   # a source line",
+    "warpfrag aliases mma.m16n8k32.s32.s8.s8.s32                    # other names of a PTX instruction",
+    "warpfrag aliases __hmma_m16n16k16_mma_f32f32                   # a CUDA C++ function",
+    "warpfrag aliases hopper                                        # a generation of GPUs",
+    "warpfrag aliases '#ttg.nvidia_mma<{versionMajor = 3, instrShape = [16, 64, 16]}>'   # a Triton layout",
+    "warpfrag aliases 'RTX 4090'                                    # a GPU; nvfp4: an element type",
+)
+def aliases(name: InstructionName) -> Answer[NameMeaning]:
+    """Translate between PTX, SASS, CuTe, LLVM and MLIR names.
+
+    NAME is a CuTe atom, a line of SASS, an NVVM intrinsic, an MLIR operation, a CUDA C++ function, CUTLASS's Mma, a
+    Triton layout, source with inline assembly, PTX, a GPU or an element type. The exit status is 1 if the name is
+    unknown; then the nearest names are printed, or why it is out of scope.
+    """
+    from warpfrag.isa.framework_names import PLAIN_LAYOUT
+    from warpfrag.isa.instruction_names import spell
+    from warpfrag.isa.nicknames import nickname
+    from warpfrag.isa.targets import gpu_called, gpus
+
+    if gpu := gpu_called(name):
+        return Answer(NameMeaning(name, "gpu", gpu=gpu, arch=gpus()[gpu]), lambda: echo(f"{gpu} is {gpus()[gpu]}"))
+    if called := nickname(name):
+        facts = NameMeaning(name, "type", types=called.types, requires=called.lists)
+        return Answer(facts, lambda: _print_type(facts))
+    if layout := re.search(PLAIN_LAYOUT, name):
+        text = (
+            f"{layout[1]} is a Triton layout that no instruction requires; `warpfrag identify --triton` finds operands"
+        )
+        return Answer(NameMeaning(name, "triton", layout=layout[1]), lambda: echo(text))
+    try:
+        meant, forms = _meaning(name)
+    except IllegalInstruction as error:
+        facts = NameMeaning(name, None, reason=error.reason, nearest=error.nearest)
+        return Answer(facts, lambda: _print_illegal(facts), NO)
+    names = tuple(_names(form) for form in forms)
+    notation, origin = (meant.notation, meant.how) if meant else ("ptx", "")
+    expands_to = tuple(map(spell, meant.among)) if meant else ()
+    facts = NameMeaning(name, notation, origin or None, names, expands_to)
+    return Answer(facts, lambda: _print_names(facts, meant.name if meant else name))
+
+
+def _meaning(text: str) -> tuple[Meaning | None, tuple[Form, ...]]:
+    """Return the instructions that a text names; raise IllegalInstruction if none."""
+    from warpfrag.isa.alias_source import is_plain, statements
+    from warpfrag.isa.aliases import meaning
+    from warpfrag.isa.legality import resolve
+
+    if not is_plain(text):
+        several = statements(text)
+        if several:
+            return None, tuple(dict.fromkeys(resolve(name) for name in several))
+        meant = meaning(text)
+        if meant and meant.forms:
+            return meant, meant.forms
+    return None, (resolve(text),)
+
+
+def _names(form: Form) -> InstructionNames:
+    from warpfrag.isa.aliases import aliases_of
+    from warpfrag.isa.instruction_names import spell
+
+    names = aliases_of(form)
+    return InstructionNames(spell(form), names["cute"], names["sass"], names["nvvm"], names["mlir"], names["also"])
+
+
+def _print_names(facts: NameMeaning, name: str) -> None:
+    if facts.origin:
+        echo(wrapped(f"{name} is {facts.origin}:"))
+    for number, names in enumerate(facts.instructions[:MAX_LISTED]):
+        if number:
+            echo()
+        print_heading(names.instruction)
+        if len(facts.instructions) > MAX_DETAILED:
+            continue
+        by_code = _grouped((code, arch) for arch, code in names.sass.items())
+        rows = [("CuTe", names.cute or "-")]
+        rows += [("SASS", f"{code}  ({' '.join(archs)})") for code, archs in by_code.items()] or [("SASS", "-")]
+        rows += [
+            ("NVVM", names.nvvm or "-"),
+            ("MLIR", names.mlir or "-"),
+            *(("also", other) for other in names.synonyms),
+        ]
+        for label, text in rows:
+            echo(wrapped(f"  {label}  {text}", indent=8))
+    _print_more(len(facts.instructions), "")
+    if facts.expands_to:
+        echo("\n" + wrapped(f"{name} is also emitted for:"))
+        for other in facts.expands_to[:MAX_LISTED]:
+            echo(f"  {other}")
+        _print_more(len(facts.expands_to), "  ")
+
+
+def _print_more(count: int, indent: str) -> None:
+    if count > MAX_LISTED:
+        echo(f"{indent}... and {count - MAX_LISTED} more; --json lists all")
+
+
+def _print_type(facts: NameMeaning) -> None:
+    echo(f"{facts.query} is {' or '.join(facts.types)}")
+    if facts.requires:
+        print_table(["with", "one of"], [[name, " ".join(words)] for name, words in facts.requires.items()])
+
+
+def _print_illegal(facts: NameMeaning | Legality) -> None:
+    """Print why an instruction does not exist, and the nearest ones."""
+    print_heading("no")
+    echo(wrapped(facts.reason or ""))
+    for near in facts.nearest:
+        echo(f"  near: {near}")
+
+
+class Legality(NamedTuple):
+    """Whether an architecture accepts an instruction; keys that do not apply are null or empty.
+
+    query: the name of the question
+    arch: the architecture of the question
+    selector: the selector of the question
+    legal: the answer
+    instruction: canonical name
+    left_out: qualifiers that the full name adds
+    archs: architectures that accept it
+    ptx_versions: lowest PTX version by architecture
+    advice: the assembler's advice
+    reason: the wrong word, if not legal
+    nearest: the closest legal names, if not legal
+    """
+
+    query: str
+    arch: str | None
+    selector: int | None
+    legal: bool
+    instruction: str | None = None
+    left_out: tuple[str, ...] = ()
+    archs: tuple[str, ...] = ()
+    ptx_versions: dict[str, str] | None = None
+    advice: str | None = None
+    reason: str | None = None
+    nearest: tuple[str, ...] = ()
+
+
+@verb(
+    "warpfrag legal mma.m16n8k16.f32.f16.f16.f32 --arch sm_75",
+    "warpfrag legal mma.sp.m16n8k32.f32.f16.f16.f32 --arch sm_90 --selector 2",
+)
+def legal(instruction: InstructionName, *, arch: Arch | None = None, selector: int | None = None) -> Answer[Legality]:
+    """Check whether an architecture accepts an instruction; if not, show the wrong word and the closest alternatives.
+
+    The exit status is 0 for yes and 1 for no.
+
+    Options:
+        arch: The architecture; default: any.
+        selector: The sparsity selector.
+    """
+    from warpfrag.isa.legality import left_out
+
+    try:
+        resolved = get_instruction(instruction, arch, selector)
+    except IllegalInstruction as error:
+        refusal = Legality(instruction, arch, selector, legal=False, reason=error.reason, nearest=error.nearest)
+        return Answer(refusal, lambda: _print_illegal(refusal), NO)
+    versions, advised = ptx_versions(resolved), advice(resolved.form) or None
+    names = resolved.name, left_out(instruction), resolved.targets
+    facts = Legality(instruction, arch, selector, True, *names, versions, advised)  # noqa: FBT003
+    return Answer(facts, lambda: _print_legal(facts, versions))
+
+
+def _print_legal(facts: Legality, versions: dict[str, str]) -> None:
+    from warpfrag.isa.targets import targets
+
+    print_heading("yes")
+    echo(facts.instruction or "")
+    if facts.left_out:
+        echo(wrapped(f"short form; the full name adds .{'.'.join(facts.left_out)}"))
+    echo(wrapped(f"legal on {' '.join(facts.archs)}", indent=9))
+    if facts.arch:
+        last = targets()[facts.arch].ptxas
+        only = f", and an assembler of CUDA {last} or earlier" if last else ""
+        echo(f"needs PTX {versions[facts.arch]} or later on {facts.arch}{only}")
+    if facts.advice:
+        echo(wrapped(facts.advice))

@@ -1,0 +1,223 @@
+"""`warpfrag pack` and `warpfrag unpack`: from a matrix to hex registers, and back."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast
+
+from warpfrag.cli.support.arguments import Arch, ElementChoice, File, InstructionName, OperandName, RoundingName
+from warpfrag.cli.support.matrix_files import code_text, exact_text, matrix_lines, read_codes, read_source, short_text
+from warpfrag.cli.support.operand_view import OperandView, operand_view
+from warpfrag.cli.support.output import echo
+from warpfrag.cli.support.register_dumps import (
+    dump_lines,
+    dump_of,
+    parse_warps,
+    read_tensor_dump,
+    single_warp,
+    tensor_lines,
+    warps_of_group,
+)
+from warpfrag.cli.support.verbs import Answer, Param, integer, verb
+from warpfrag.errors import InvalidOperand
+from warpfrag.tensorcore.operand import Metadata, Scale
+from warpfrag.tensorcore.registry import get
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from warpfrag.formats.number_formats import Rounding
+
+
+class PackedRegisters(NamedTuple):
+    """The registers that hold a matrix.
+
+    instruction: canonical name
+    operand: a, b, c, d, metadata, scale_a or scale_b
+    words: 32-bit words by lane, and by warp in a warpgroup; by lane and column in tensor memory
+    """
+
+    instruction: str
+    operand: str
+    words: list[Any]
+
+
+class UnpackedMatrix(NamedTuple):
+    """The matrix that registers hold.
+
+    instruction: canonical name
+    operand: a, b, c, d, metadata, scale_a or scale_b
+    raw: true if the numbers are codes
+    matrix: rows of numbers; nan, inf and -inf are strings
+    """
+
+    instruction: str
+    operand: str
+    raw: bool
+    matrix: list[Any]
+
+
+@verb(
+    "warpfrag pack mma.m16n8k16.f32.f16.f16.f32 a matrix.txt",
+    "warpfrag pack mma.m16n8k16.f32.f16.f16.f32 a matrix.txt | warpfrag unpack mma.m16n8k16.f32.f16.f16.f32 a",
+    "warpfrag pack mma.sp.m16n8k32.f32.f16.f16.f32 metadata sparse.txt --full",
+)
+def pack(
+    instruction: InstructionName,
+    operand: OperandName,
+    file: File = "-",
+    *,
+    raw: bool = False,
+    rounding: RoundingName | None = None,
+    full: bool = False,
+    choice: ElementChoice = ElementChoice(),  # noqa: B008 (immutable)
+    arch: Arch | None = None,
+) -> Answer[PackedRegisters]:
+    """Convert a matrix to hex registers: a line per lane (and warp), a 32-bit word per column.
+
+    For an operand in tensor memory, a line is a tensor-memory lane, and a word a column.
+
+    FILE is text (numbers separated by spaces or commas, a line per row; 0x... and 0b... are accepted) or .npy; default:
+    stdin. Values must be exact in the format of the operand, unless --rounding. A sparse A is given as it is stored and
+    metadata as codes, rows by chunks, unless --full.
+
+    Options:
+        raw: The numbers are codes, not values.
+        full: FILE holds the full A of a sparse instruction: compress it first.
+    """
+    view = operand_view(get(instruction, arch), operand)
+    next(view.chosen(choice))  # rejects an option that is not for this operand
+    packed = _pack(view, file, choice, raw=raw, rounding=rounding, full=full)
+    is_in_tensor_memory = view.matrix_registers.home in ("tensor", "either")
+    words = packed.tolist() if is_in_tensor_memory else packed.reshape(*view.matrix_registers.threads, -1).tolist()
+
+    def show() -> None:
+        if is_in_tensor_memory:
+            lines = list(tensor_lines(packed))
+        elif "warp" in view.threads:
+            lines = [
+                f"warp {w} lane {n}: {line}" for w, rows in enumerate(words) for n, line in enumerate(dump_lines(rows))
+            ]
+        else:
+            lines = dump_lines(words)
+        for line in lines:
+            echo(line)
+
+    return Answer(PackedRegisters(view.instruction.name, view.name, words), show)
+
+
+def _pack(
+    view: OperandView, file: str, choice: ElementChoice, *, raw: bool, rounding: Rounding, full: bool
+) -> NDArray[Any]:
+    """Return the words of every lane."""
+    registers, instruction = view.matrix_registers, view.instruction
+    if full:
+        if view.name not in {"a", "metadata"}:
+            msg = f"--full is for A and metadata of a sparse instruction, not for {view.name}"
+            raise InvalidOperand(msg)
+        shape = (instruction.shape.m, instruction.shape.k)
+        matrix = read_codes(file, instruction.a.format, shape, raw=raw, rounding=rounding)
+        stored, fields = instruction.compress(matrix, raw=True)
+        codes = stored if view.name == "a" else fields
+    else:
+        is_raw = raw or isinstance(registers, Metadata)
+        codes = read_codes(file, registers.format, registers.shape, raw=is_raw, rounding=rounding)
+    if isinstance(registers, Metadata):
+        return registers.pack(codes, **_chosen(view, choice))
+    if isinstance(registers, Scale):
+        return registers.pack(codes, raw=True, **_chosen(view, choice))
+    return registers.pack(codes, raw=True)
+
+
+def _chosen(view: OperandView, choice: ElementChoice) -> dict[str, int]:
+    """Return the choices that this operand has, 0 by default."""
+    return {dim: index or 0 for dim, index in choice._asdict().items() if dim in view.choices}
+
+
+@verb(
+    "warpfrag unpack mma.m16n8k16.f32.f16.f16.f32 d dump.txt",
+    "cuda-gdb ... | warpfrag unpack mma.m16n8k16.f32.f16.f16.f32 d - --by register",
+    "warpfrag unpack mma.m16n8k16.f32.f16.f16.f32 d dump.txt --raw      # codes in hex",
+)
+def unpack(
+    instruction: InstructionName,
+    operand: OperandName,
+    file: File = "-",
+    *,
+    raw: bool = False,
+    exact: bool = False,
+    strict: bool = False,
+    by: Literal["lane", "register"] | None = None,
+    warp: Annotated[int, Param("N", integer(low=0))] | None = None,
+    choice: ElementChoice = ElementChoice(),  # noqa: B008 (immutable)
+    arch: Arch | None = None,
+) -> Answer[UnpackedMatrix]:
+    """Convert registers to a matrix, from a dump as printf or a debugger prints it.
+
+    Words are hex, with or without 0x; if one of the numbers has a point or a sign, or is inf or nan, all are values of
+    a float operand. A line may name its warp and lane (lane 3:, T3, warp 1 lane 3:) and its registers (a3=..., %r12 =
+    ...), in any order; lines without names are the lanes in order, or one stream. FILE is text; default: stdin. Several
+    warps give several matrices.
+
+    Values are printed with the fewest digits that identify them: `warpfrag pack --rounding rne` reads them back. In
+    JSON they have every digit, and those that are not finite are the strings nan, inf and -inf.
+
+    Options:
+        raw: Print codes in hex, not values.
+        exact: Print every digit of a value.
+        strict: Reject copies of one element that differ (wmma).
+        by: Whether a line of an unlabelled dump is a lane or a register.
+        warp: Which warp of a dump of several; default: all.
+    """
+    view = operand_view(get(instruction, arch), operand)
+    next(view.chosen(choice))  # rejects an option that is not for this operand
+    registers = view.matrix_registers
+    rows = _rows(view, file, by, warp)
+    is_raw = raw or registers.format.kind == "bits" or isinstance(registers, Metadata)
+    matrix = _unpack(view, rows, choice, raw=is_raw, strict=strict)
+
+    def show() -> None:
+        write: Callable[[float], str] = exact_text if exact else short_text(matrix.dtype)
+        if isinstance(registers, Metadata):
+            write = "0b{:04b}".format
+        elif is_raw:
+            write = partial(code_text, number_format=registers.format)
+        for line in matrix_lines(matrix, write):
+            echo(line)
+
+    values = matrix if is_raw or not registers.format.is_float else matrix.astype(float)  # ml_dtypes become floats
+    return Answer(UnpackedMatrix(view.instruction.name, view.name, is_raw, values.tolist()), show)
+
+
+def _rows(view: OperandView, file: str, by: str | None, warp: int | None) -> list[list[int]] | list[list[list[int]]]:
+    """Return the words of a dump: by lane, for several warps one after the other, or of tensor memory."""
+    registers, text = view.matrix_registers, read_source(file).text()
+    if registers.home in ("tensor", "either"):
+        return cast("list[list[int]]", read_tensor_dump(text, registers.threads).tolist())
+    warps = parse_warps(text, dump_of(registers, by))
+    if "warp" in view.threads:
+        return warps_of_group(warps, warp, view.layout.ins["warp"], f"{view.name} of {view.instruction}")
+    return single_warp(warps, warp) if warp is not None or len(warps) == 1 else [*warps.values()]
+
+
+def _unpack(
+    view: OperandView, rows: list[list[int]] | list[list[list[int]]], choice: ElementChoice, *, raw: bool, strict: bool
+) -> NDArray[Any]:
+    """Return the matrix, of codes if raw; those of several warps are a batch."""
+    import numpy as np
+
+    from warpfrag.tensorcore.tensor_operand import TensorMetadata, TensorScale
+
+    words = np.array(rows, np.uint32)
+    registers, chosen = view.matrix_registers, _chosen(view, choice)
+    if isinstance(registers, TensorMetadata):
+        return registers.unpack(words, **chosen)
+    if isinstance(registers, TensorScale):
+        return registers.unpack(words, raw=raw)
+    if isinstance(registers, Metadata):
+        return registers.unpack(words[..., 0], **chosen)
+    if isinstance(registers, Scale):
+        return registers.unpack(words[..., 0], raw=raw, **chosen)
+    return registers.unpack(words, raw=raw, strict=strict)

@@ -1,0 +1,512 @@
+"""`warpfrag loads`, `stores` and `relayout`: plans that move operands between memory and registers, and fragments."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+
+import click
+
+from warpfrag.cli.support.arguments import Arch, File, FragmentName, InstructionName, OperandName
+from warpfrag.cli.support.fragment_argument import (
+    FragmentFacts,
+    fragment_facts,
+    fragment_text,
+    read_fragment,
+    read_operand,
+)
+from warpfrag.cli.support.output import DONE, NO, echo, print_heading, print_notes, print_table, wrapped
+from warpfrag.cli.support.verbs import Answer, Param, integer, verb
+from warpfrag.errors import InvalidOperand
+from warpfrag.files import write_atomically
+from warpfrag.plans import loads as plans
+from warpfrag.plans.access_plan import address_sum, sum_expression, swizzle_expression, thread_name
+from warpfrag.plans.relayout_operations import cost, described
+from warpfrag.plans.tensor_relayout import TensorRelayout
+from warpfrag.plans.tensor_relayout import relayout as plan_relayout
+from warpfrag.plans.tile_search import CHUNK, TileMemory, search_tiles
+from warpfrag.smem.shared_memory import MAX_BYTES, Memory
+from warpfrag.tensorcore.registry import get
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from warpfrag.plans.access_plan import Access, AccessPlan, Direction
+    from warpfrag.plans.relayout import Relayout
+    from warpfrag.tensorcore.operand import Operand
+
+IN_LINE = 8  # addresses
+MAX_TILES = 12  # in text; JSON has all
+MMA, HALF = "mma.m16n8k16.f32.f16.f16.f32", "mma.m16n8k16.f16.f16.f16.f16"
+FP8 = "mma.m16n8k32.f32.e4m3.e4m3.f32"
+TENSOR = "tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.bf16.bf16"
+
+Size = Annotated[int, Param("BYTES", integer(1, MAX_BYTES - 1))]
+Language = Annotated[Literal["cuda", "ptx"], Param(help="Print the code.")]
+
+
+class MemoryFacts(NamedTuple):
+    """A matrix in shared memory, in bytes.
+
+    order: the contiguous direction: row or col
+    pitch: bytes from row to row, or column to column; null without gaps
+    """
+
+    order: str
+    pitch: int | None
+    swizzle: int
+    start: int
+
+
+class AccessFacts(NamedTuple):
+    """One instruction of a plan.
+
+    words: registers that it moves
+    slot: element of a register that it moves alone
+    width: bytes per lane
+    addresses: by lane; null for a lane that takes no part
+    expression: the address in CUDA C++
+    passes: passes of shared memory
+    conflicts: passes beyond the fewest possible
+    """
+
+    instruction: str
+    words: tuple[int, ...]
+    slot: int | None
+    width: int
+    addresses: tuple[int | None, ...]
+    expression: str
+    passes: int
+    conflicts: int
+
+
+class PlanFacts(NamedTuple):
+    """A plan of accesses.
+
+    instructions: number of instructions
+    cost: instructions and passes
+    shift: bits by which each word is shifted left afterwards
+    archs: architectures that have its instructions
+    """
+
+    name: str
+    memory: MemoryFacts
+    instructions: int
+    passes: int
+    conflicts: int
+    cost: int
+    shift: int
+    archs: tuple[str, ...]
+    accesses: list[AccessFacts]
+
+
+class AccessPlans(NamedTuple):
+    """The plans to load or store an operand, the cheapest first.
+
+    order: the contiguous direction: row or col
+    lang: language of the code
+    code: with --emit: the code
+    file: file that was written
+    width: with --width: bytes of a tile line
+    tiles: with --width: the fewest conflicts first
+    """
+
+    operand: FragmentFacts
+    order: str
+    plans: list[PlanFacts]
+    lang: str | None = None
+    code: str | None = None
+    file: str | None = None
+    width: int | None = None
+    tiles: list[TileMemory] | None = None
+
+
+class MatrixInMemory(NamedTuple):
+    """A matrix in shared memory.
+
+    Options:
+        order: The contiguous direction.
+        pitch: Bytes from row to row, or in column order from column to column.
+        swizzle: Swizzle width in bytes; default: 0.
+        start: Start address of the matrix.
+    """
+
+    order: Literal["row", "col"] = "row"
+    pitch: Size | None = None
+    swizzle: Literal["0", "32", "64", "128"] | None = None
+    start: Annotated[int, Param("BYTES", integer(0, MAX_BYTES - 1))] | None = None
+
+
+class PlanOutput(NamedTuple):
+    """The plans that are shown.
+
+    Options:
+        search: Find pitches and swizzles without bank conflicts.
+        plan: Only plan N; code and figures: default 1.
+        lanes: Show the address of every lane, in bytes.
+        output: With --emit the code; else a figure, .svg, .png or .txt.
+    """
+
+    search: bool = False
+    plan: Annotated[int, Param("N", integer(1))] | None = None
+    lanes: bool = False
+    emit: Language | None = None
+    output: File | None = None
+
+
+@verb(
+    f"warpfrag loads {MMA} a --order row --pitch 128 --swizzle 128",
+    f"warpfrag loads {MMA} b:col=2 --order col --pitch 128 --swizzle 128 --lanes   # two tiles",
+    f"warpfrag loads {MMA} a --search",
+    f"warpfrag loads {MMA} a --search --width 80             # tiles of 80 bytes, written and read",
+    f"warpfrag loads {MMA} b --pitch 128 --swizzle 128 --emit cuda",
+    f"warpfrag loads {MMA} a --pitch 128 --swizzle 128 -o addresses.svg",
+    "warpfrag loads mma.m16n8k32.kind::f8f6f4.f32.e3m2.e2m1.f32 a --pitch 48 --packed",
+)
+def loads(
+    instruction: InstructionName,
+    operand: OperandName,
+    *,
+    memory: MatrixInMemory = MatrixInMemory(),  # noqa: B008 (immutable)
+    packed: bool = False,
+    shown: PlanOutput = PlanOutput(),  # noqa: B008 (immutable)
+    width: Size | None = None,
+    arch: Arch | None = None,
+) -> Answer[AccessPlans]:
+    """Show every plan to load an operand from shared memory, the cheapest first: addresses, passes, bank conflicts.
+
+    OPERAND is a, b, c or d; b:col=2 is two tiles side by side, row=2 two below each other. Without --pitch the matrix
+    has no gaps. All sizes are in bytes. The cost is the number of instructions and shared-memory passes.
+
+    Options:
+        packed: 16 elements of 4 or 6 bits are at the start of each 16 bytes.
+        width: With --search: bytes per line of a tile that is written and read; --pitch fixes the pitch.
+    """
+    resolved = read_operand(get(instruction, arch), operand)
+    if width is not None:
+        return _tile_answer(resolved, memory, width, searches=shown.search)
+    return _plan_answer("load", resolved, memory, shown, arch, packed=packed)
+
+
+@verb(
+    f"warpfrag stores {HALF} d --order row --pitch 32 --swizzle 32",
+    f"warpfrag stores {MMA} d --pitch 32 --arch sm_80",
+    f"warpfrag stores {HALF} d:col=2 --search --emit ptx",
+    "warpfrag stores wgmma.mma_async.m64n64k16.f16.f16.f16 d --pitch 128 --swizzle 128   # by four warps",
+)
+def stores(
+    instruction: InstructionName,
+    operand: OperandName,
+    *,
+    memory: MatrixInMemory = MatrixInMemory(),  # noqa: B008 (immutable)
+    shown: PlanOutput = PlanOutput(),  # noqa: B008 (immutable)
+    arch: Arch | None = None,
+) -> Answer[AccessPlans]:
+    """Show every plan to store an operand to shared memory, the cheapest first: addresses, passes, bank conflicts.
+
+    OPERAND is a, b, c or d; b:col=2 is two tiles side by side, row=2 two below each other. Without --pitch the matrix
+    has no gaps. All sizes are in bytes. The cost is the number of instructions and shared-memory passes.
+    """
+    return _plan_answer("store", read_operand(get(instruction, arch), operand), memory, shown, arch)
+
+
+def _plan_answer(
+    direction: Direction,
+    operand: Operand,
+    memory: MatrixInMemory,
+    shown: PlanOutput,
+    arch: str | None,
+    *,
+    packed: bool = False,
+) -> Answer[AccessPlans]:
+    found = _plans(direction, operand, memory, packed=packed, searches=shown.search)
+    if arch:
+        found = [plan for plan in found if arch in plan.targets]
+    if shown.plan is not None and shown.plan > len(found):
+        msg = f"--plan is a number from 1 to {len(found)}, the number of plans" if found else "--plan: there is no plan"
+        raise click.UsageError(msg)
+    first = (shown.plan or 1) - 1
+    chosen = found if shown.plan is None else found[first : first + 1]
+    code = found[first].emit(shown.emit) if shown.emit and found else None
+    if shown.output and code:
+        write_atomically(shown.output, code)
+    elif shown.output and found:
+        from warpfrag.viz.draw import draw
+
+        draw(found[first]).save(shown.output)
+    rows = [_plan_facts(plan) for plan in chosen]
+    facts = AccessPlans(fragment_facts(operand), memory.order, rows, shown.emit, code, shown.output)
+    return Answer(facts, lambda: _print_plans(direction, operand, memory, shown, chosen, code), DONE if found else NO)
+
+
+def _plans(
+    direction: Direction, operand: Operand, memory: MatrixInMemory, *, packed: bool, searches: bool
+) -> list[AccessPlan]:
+    if searches:
+        options = memory._asdict() | {"order": None, "packed": packed or None}
+        if superfluous := ", ".join(f"--{name}" for name, value in options.items() if value is not None):
+            msg = f"--search finds pitches and swizzles itself: leave out {superfluous}"
+            raise click.UsageError(msg)
+        return plans.search(operand, memory.order, direction)
+    placed = Memory(memory.order, memory.pitch, int(memory.swizzle or 0), memory.start or 0)
+    return plans.loads(operand, placed, packed=packed) if direction == "load" else plans.stores(operand, placed)
+
+
+def _plan_facts(plan: AccessPlan) -> PlanFacts:
+    memory = MemoryFacts(plan.memory.order, plan.memory.pitch, plan.memory.swizzle, plan.memory.start)
+    accesses = [
+        AccessFacts(
+            access.instruction,
+            access.words,
+            access.slot,
+            access.width,
+            access.addresses,
+            plan.expression(access),
+            access.passes,
+            access.conflicts,
+        )
+        for access in plan.accesses
+    ]
+    counts = plan.instructions, plan.passes, plan.conflicts, plan.cost
+    return PlanFacts(plan.name, memory, *counts, plan.shift, plan.targets, accesses)
+
+
+def _tile_answer(operand: Operand, memory: MatrixInMemory, width: int, *, searches: bool) -> Answer[AccessPlans]:
+    """Answer with tiles of a width, written and read: the fewest bank conflicts first."""
+    extent = operand.layout.outs["col" if memory.order == "row" else "row"] * operand.row.container // 8
+    if not searches:
+        msg = "--width goes with --search: which tile is written and read without bank conflicts"
+        raise click.UsageError(msg)
+    if extent > width or extent % CHUNK:
+        lines = f"a {memory.order} of {operand.described} has {extent} bytes"
+        msg = f"--width {width}: {lines}, which must be a multiple of 16 and at most the width"
+        raise click.UsageError(msg)
+    tiles = search_tiles(width, memory.pitch)
+
+    def show() -> None:
+        print_heading(fragment_text(operand))
+        print_heading(f"tiles with lines of {width} bytes, {memory.order} order: extra passes for 64 lines")
+        rows = [
+            [tile.pitch, tile.read, tile.copied, tile.stored, "-" if tile.tma is None else tile.tma, tile.formula]
+            for tile in tiles[:MAX_TILES]
+        ]
+        header = ["pitch", "ldmatrix", "cp.async", "st.shared.b32", "TMA swizzle", "byte offset of a 16-byte chunk"]
+        print_table(header, rows)
+        reads = "ldmatrix reads 8 lines of 16 bytes at once; cp.async and 16-byte stores write whole lines in order"
+        print_notes([reads, "TMA swizzle: the mode with which TMA writes this tile, in bytes; - if it cannot"])
+
+    return Answer(AccessPlans(fragment_facts(operand), memory.order, [], width=width, tiles=tiles), show)
+
+
+def _print_code(code: str, output: str | None) -> None:
+    """Print code, or the size of the file that has it."""
+    echo(f"{output}: {code.count(chr(10))} lines" if output else code.rstrip("\n"))
+
+
+def _print_plans(
+    direction: Direction,
+    operand: Operand,
+    memory: MatrixInMemory,
+    shown: PlanOutput,
+    found: list[AccessPlan],
+    code: str | None,
+) -> None:
+    if code:
+        _print_code(code, shown.output)
+        return
+    placed = f"{memory.order} order" if shown.search or not found else found[0].memory.described
+    print_heading(fragment_text(operand))
+    print_heading(f"{'from' if direction == 'load' else 'to'} shared memory: {placed}")
+    if not found:
+        echo("no plan" + (" without bank conflicts" if shown.search else _unaligned(operand, memory)))
+        return
+    numbered = list(enumerate(found, shown.plan or 1))
+    header = ["plan", *["pitch", "swizzle"] * shown.search, "instructions", "passes", "conflicts", "cost", "name"]
+    rows = [
+        [
+            number,
+            *([plan.memory.pitch or 0, plan.memory.swizzle] if shown.search else []),
+            *(plan.instructions, plan.passes, plan.conflicts, plan.cost, _short(plan.name)),
+        ]
+        for number, plan in numbered
+    ]
+    print_table(header, rows)
+    for number, plan in numbered:
+        echo(f"\nplan {number}")
+        for access in plan.accesses:
+            for line in _access_lines(plan, access, lanes=shown.lanes):
+                echo(line)
+        if plan.shift:
+            echo(f"  then each word << {plan.shift}: where its elements belong")
+    print_notes(_notes(operand, found))
+
+
+def _unaligned(operand: Operand, memory: MatrixInMemory) -> str:
+    """Return why there is no plan, if no element is aligned."""
+    size = operand.row.container // 8
+    offsets = {"pitch": memory.pitch or 0, "start": memory.start or 0}
+    misaligned = [f"{name} {offset}" for name, offset in offsets.items() if offset % size]
+    return f": elements of {size} bytes are not aligned at {' and '.join(misaligned)}" if misaligned else ""
+
+
+def _short(name: str) -> str:
+    """Return a name as people shorten it."""
+    return name.replace(".sync.aligned", "")
+
+
+def _access_lines(plan: AccessPlan, access: Access, *, lanes: bool) -> Iterator[str]:
+    words = ", ".join(map(str, access.words))
+    part = "" if access.slot is None else f", element {access.slot}"
+    yield f"  {_short(access.instruction)}, word{'s' if len(access.words) > 1 else ''} {words}{part}"
+    total = sum_expression(address_sum(access.addresses, plan.memory))
+    yield f"    {f'swizzle({total})' if plan.memory.swizzle else total}"
+    if lanes:
+        pairs = [(thread, address) for thread, address in enumerate(access.addresses) if address is not None]
+        name, wide = thread_name(len(access.addresses)), len(str(len(access.addresses) - 1))
+        for first in range(0, len(pairs), IN_LINE):
+            numbers = " ".join(f"{address:6}" for _, address in pairs[first : first + IN_LINE])
+            yield f"    {name} {pairs[first][0]:{wide}}: {numbers}"
+
+
+def _notes(operand: Operand, found: list[AccessPlan]) -> list[str]:
+    notes = ["base is the start of the matrix in shared memory, as a 32-bit address, in bytes"]
+    if len(operand.threads) > 1:
+        notes.append("thread is threadIdx.x % 128, the number of a thread in its warpgroup; all four warps take part")
+    for memory in {plan.memory.swizzle: plan.memory for plan in found if plan.memory.swizzle}.values():
+        formula = f"swizzle(a) = {swizzle_expression(memory, 'a')}"
+        notes.append(f"{formula} for {memory.swizzle} bytes; align the memory to {8 * memory.swizzle}")
+    memory = found[0].memory
+    extent = operand.layout.outs["col" if memory.order == "row" else "row"] * operand.row.container // 8
+    if memory.pitch is not None and memory.pitch < extent:
+        notes.append(f"the pitch of {memory.pitch} bytes is less than the {extent} of a {memory.order}: they overlap")
+    return notes
+
+
+class RelayoutMove(NamedTuple):
+    """One step of a relayout: instructions of one type, and a sentence."""
+
+    instruction: str
+    count: int
+    text: str
+
+
+class RoundTrip(NamedTuple):
+    """A store to shared memory and a load that cost less than the relayout."""
+
+    cost: int
+    store: PlanFacts
+    load: PlanFacts
+
+
+class RelayoutFacts(NamedTuple):
+    """The plan that moves a matrix from one fragment to another.
+
+    free: true if no element changes its lane, and registers only change names
+    counts: instructions by type: shfl, movmatrix, select, prmt, cvt
+    cost: instructions, and one more for each shfl and movmatrix
+    steps: in order
+    permutation: with --permute: destination column (or row) j holds source column p[j]
+    through_memory: a store and a load that cost less
+    lang: language of the code
+    code: with --emit: the code
+    file: file that was written
+    """
+
+    source: FragmentFacts
+    destination: FragmentFacts
+    free: bool
+    counts: dict[str, int]
+    cost: int
+    steps: list[RelayoutMove]
+    permutation: tuple[int, ...] | None
+    through_memory: RoundTrip | None
+    lang: str | None
+    code: str | None
+    file: str | None
+
+
+@verb(
+    f"warpfrag relayout {MMA}:d:col=2 {MMA}:a             # two D become the next A",
+    f"warpfrag relayout {FP8}:d:col=4 {FP8}:a --emit cuda",
+    f"warpfrag relayout {FP8}:d:col=4 {FP8}:a --permute col     # free, with k permuted",
+    f"warpfrag relayout {MMA}:d {MMA}:b -o moves.svg",
+    f"warpfrag relayout {TENSOR}:d {TENSOR}:a     # tensor memory: load, convert, store",
+)
+def relayout(
+    source: FragmentName,
+    destination: FragmentName,
+    *,
+    permute: Literal["row", "col"] | None = None,
+    emit: Language | None = None,
+    output: File | None = None,
+    arch: Arch | None = None,
+) -> Answer[RelayoutFacts]:
+    """Plan the moves of a matrix from the registers of one fragment to those of another, if any are needed.
+
+    SOURCE and DESTINATION are written INSTRUCTION:OPERAND, and INSTRUCTION:OPERAND:col=2 for two tiles side by side,
+    row=2 for two below each other, row=2,col=2 for four. Both must hold a matrix of the same extents; if formats
+    differ, values are converted to nearest even, saturating if cvt does. A step that only renames registers costs nothing.
+
+    From D to A of tcgen05 the plan is a tensor-memory load, conversions and a store.
+
+    Options:
+        permute: Allow any order of the destination's rows or columns.
+        output: With --emit the code; else a figure, .svg, .png or .txt.
+    """
+    plan = plan_relayout(read_fragment(source, arch), read_fragment(destination, arch), permute=permute)
+    code = plan.emit(emit) if emit else None
+    if output and code:
+        write_atomically(output, code)
+    elif output:
+        from warpfrag.viz.draw import draw
+
+        if isinstance(plan, TensorRelayout):
+            msg = "a relayout in tensor memory has no figure; --emit cuda writes its code"
+            raise InvalidOperand(msg)
+        draw(plan).save(output)
+    memory = plan.cheaper_round_trip(arch)
+    trip = RoundTrip(memory.cost, _plan_facts(memory.store), _plan_facts(memory.load)) if memory else None
+    moves = [RelayoutMove(*cost(step), described(step)) for step in plan.operations]
+    if isinstance(plan, TensorRelayout):
+        moves = [
+            RelayoutMove(plan.load.name, 1, "load columns of D"),
+            *moves,
+            RelayoutMove(plan.store.name, 1, "store columns of A"),
+        ]
+        moves = [move._replace(count=move.count * plan.count) for move in moves]
+    ends = fragment_facts(plan.source), fragment_facts(plan.target)
+    permutation = None if isinstance(plan, TensorRelayout) else plan.permutation
+    counts = plan.is_free, plan.counts, plan.cost
+    facts = RelayoutFacts(*ends, *counts, moves, permutation, trip, emit, code, output)
+    better = f"{_legal_on(memory.targets)}: {memory}." if memory else ""
+    return Answer(facts, lambda: _print_code(code, output) if code else _print_relayout(plan, facts, better))
+
+
+def _print_relayout(plan: Relayout | TensorRelayout, facts: RelayoutFacts, better: str) -> None:
+    print_heading(f"{fragment_text(plan.source)}")
+    print_heading(f"-> {fragment_text(plan.target)}")
+    if isinstance(plan, TensorRelayout):
+        echo(wrapped(f"In tensor memory, through registers, {plan.count} times {plan.columns} columns of D:"))
+        for number, instruction in enumerate(plan.instructions, 1):
+            echo(wrapped(f"{number:2}. {instruction}", indent=4))
+        return
+    echo(wrapped(plan.verdict))
+    if facts.steps:
+        echo()
+        costs = [f"{move.count} {move.instruction}" if move.count else "free" for move in facts.steps]
+        left = max(map(len, costs)) + 2
+        for number, (text, move) in enumerate(zip(costs, facts.steps, strict=True), 1):
+            echo(wrapped(f"{number:2}. {text:<{left}}{move.text}", indent=left + 4))
+    if plan.permutation:
+        echo("\n" + wrapped(plan.permutation_text, indent=2))
+    if facts.through_memory:
+        costs_less = f"Through shared memory it costs {facts.through_memory.cost} instead of {facts.cost}"
+        echo("\n" + wrapped(f"{costs_less}, {better}", indent=2))
+
+
+def _legal_on(archs: tuple[str, ...]) -> str:
+    """Return the architectures, as the first if all later ones are included."""
+    from warpfrag.isa.targets import targets
+
+    every = [*targets()]
+    later = every[every.index(archs[0]) :]
+    return f"from {archs[0]} on" if list(archs) == later else f"on {', '.join(archs)}"

@@ -1,0 +1,679 @@
+"""`warpfrag ptx`: inspect, run, profile and compare the kernels of a PTX or CUDA file."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+
+import click
+
+from warpfrag.cli.support.arguments import Arch, File
+from warpfrag.cli.support.output import (
+    DONE,
+    INCOMPLETE,
+    NO,
+    ProgressLine,
+    echo,
+    echo_error,
+    print_heading,
+    print_notes,
+    print_table,
+    terminal_width,
+)
+from warpfrag.cli.support.verbs import Answer, Param, integer, verb
+from warpfrag.errors import InvalidOperand, UnusableFile, quote
+from warpfrag.files import read_bytes, write_atomically
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from warpfrag.ptx import Comparison, InstructionView, Kernel, Module, OperandValues, Profile, Run
+    from warpfrag.ptx.interpreter.kernel_findings import KernelFinding
+    from warpfrag.ptx.launch.exploration import Exploration
+    from warpfrag.ptx.launch.run import Counts, InexactLine
+    from warpfrag.tensorcore.evidence import Evidence
+    from warpfrag.viz.drawing import Drawing
+
+    Arrays = dict[str, np.ndarray[Any, Any]]
+
+DTYPES = {"f16": "f2", "f32": "f4", "f64": "f8"} | {
+    f"{kind}{bits}": f"{letter}{bits // 8}"
+    for kind, letter in (("i", "i"), ("s", "i"), ("u", "u"))
+    for bits in (8, 16, 32, 64)
+}
+MAX_BYTES = 1 << 32
+MAX_BLOCKS = 2**31 - 1
+MAX_ROWS = 30  # of a profile, as text
+CUDA_ARCH = "sm_90a"  # for CUDA C++, unless --arch is given
+SPACES = ("global", "shared", "local", "param", "const")
+
+
+def read_extent(text: str) -> tuple[int, ...]:
+    """Return one to three extents, such as 4,2."""
+    if not re.fullmatch(r"\d{1,18}([,x]\d{1,18}){0,2}", text, re.ASCII):
+        msg = f"expected one to three numbers such as 4,2, got {quote(text)}"
+        raise click.BadParameter(msg)
+    extent = tuple(int(part) for part in re.split("[,x]", text))
+    if max(extent) > MAX_BLOCKS:
+        msg = f"at most {MAX_BLOCKS}, got {max(extent)}"
+        raise click.BadParameter(msg)
+    return extent
+
+
+Extent = Annotated[tuple[int, ...], Param("X[,Y[,Z]]", read_extent)]
+Natural = Annotated[int, Param("N", integer(0))]
+
+
+class LaunchOptions(NamedTuple):
+    """A launch.
+
+    Options:
+        entry (NAME): The kernel, or a part of its C++ name; needed only if there are several.
+        link (FILE.ptx): Another module, which defines .extern names of this one.
+        grid: Number of blocks; default: 1.
+        block: Threads per block; default: .reqntid of the kernel, else 32.
+        arg (ARG): An argument, in order: FILE.npy, NAME:TYPE:SHAPE for zeros, TYPE:NUMBER, null, or [ARG,ARG] for
+            pointers.
+        symbol (NAME[=VALUE]): A module variable, optionally set to FILE.npy or a number; written with the arrays.
+        shared (BYTES): Dynamic shared memory.
+        cluster: Blocks per cluster; default: as the PTX says.
+        cooperative: Run all blocks at once: grid.sync() needs it.
+        seed: Seed of the order in which blocks run; with --check, also warps.
+        arch: The architecture whose arithmetic is used; default: sm_90 if it runs the module, else the module's.
+    """
+
+    entry: str | None = None
+    link: tuple[str, ...] = ()
+    grid: Extent | None = None
+    block: Extent | None = None
+    arg: tuple[str, ...] = ()
+    symbol: tuple[str, ...] = ()
+    shared: Natural = 0
+    cluster: Extent | None = None
+    cooperative: bool = False
+    seed: Natural | None = None
+    arch: Arch | None = None
+
+    def settings(self, kernel: Kernel, arrays: Arrays) -> dict[str, Any]:
+        """Return the arguments of `Kernel.launch`; the arrays are added by name."""
+        return {
+            "grid": self.grid or (1,),
+            "block": self.block or tuple(kernel.program.directives.get("reqntid", (32,))),
+            "args": [_argument(text, arrays) for text in self.arg],
+            "shared": self.shared,
+            "arch": self.arch,
+            "seed": self.seed,
+            "cooperative": self.cooperative,
+            "cluster": self.cluster,
+        }
+
+
+class RunOptions(NamedTuple):
+    """Checks of a run.
+
+    Options:
+        check: The mistakes to search for: exit status 1 if any are found, 3 if not everything could be judged.
+        explore: Run N more interleavings, and compare.
+    """
+
+    check: tuple[Literal["memory", "races", "uninitialised", "barriers", "async", "all"], ...] = ()
+    explore: Natural = 0
+
+
+class ExplainOptions(NamedTuple):
+    """The warp whose instruction is explained.
+
+    Options:
+        at_block: explain: the block; default: the first that reaches it.
+        warp: explain: the warp; default: the first that reaches it.
+        visit: explain: number of earlier executions to skip.
+    """
+
+    at_block: Extent | None = None
+    warp: Natural | None = None
+    visit: Natural = 0
+
+
+class VariableFacts(NamedTuple):
+    """A module variable."""
+
+    name: str
+    readable_name: str
+    space: str
+    type: str
+    shape: tuple[int, ...]
+    bytes: int
+
+
+class ParameterFacts(NamedTuple):
+    """A kernel parameter."""
+
+    name: str
+    type: str
+    bytes: int
+    offset: int
+
+
+class EntryFacts(NamedTuple):
+    """A kernel of a module.
+
+    shared: static shared memory, in bytes
+    instructions: number of instructions
+    cluster: blocks per cluster
+    tensor_maps: parameters that are tensor maps
+    opcodes: how well each opcode is known
+    """
+
+    name: str
+    readable_name: str
+    shared: int
+    instructions: int
+    parameters: list[ParameterFacts]
+    cluster: tuple[int, ...] | None
+    tensor_maps: tuple[str, ...]
+    opcodes: dict[str, Evidence]
+
+
+class ModuleFacts(NamedTuple):
+    """The contents of a PTX module.
+
+    version: its PTX version
+    target: its .target
+    arch: the architecture that the evidence is about
+    """
+
+    action: str
+    version: str
+    target: str
+    arch: str
+    variables: list[VariableFacts]
+    entries: list[EntryFacts]
+
+
+class ArrayFacts(NamedTuple):
+    """An array after a launch."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class RunFacts(NamedTuple):
+    """A kernel launch.
+
+    exact: true if a GPU would leave the same bytes
+    basis: the level that was executed: ptx
+    inexact: reasons why the result may differ on a GPU
+    instructions: warp instructions
+    evidence: how well each opcode is known
+    verdict: of the checks: clean, findings or incomplete; null without checks
+    unjudged: reasons why something could not be judged
+    exploration: with --explore: the other interleavings
+    inexact_lines: lines whose results may differ on a GPU
+    printed: output of printf
+    """
+
+    action: str
+    entry: str
+    arch: str
+    exact: bool
+    basis: str
+    inexact: list[str]
+    instructions: int
+    evidence: dict[str, Evidence]
+    counts: Counts
+    verdict: str | None
+    findings: list[KernelFinding]
+    unjudged: list[str]
+    exploration: Exploration | None
+    inexact_lines: list[InexactLine]
+    printed: str
+    arrays: dict[str, ArrayFacts]
+
+
+class ValueFacts(NamedTuple):
+    """An operand of an instruction with its values.
+
+    name: a, b, c, d, or a register or address
+    format: number format or type
+    is_result: true if the values are those after the instruction
+    shape: extents of the matrix; else 32 lanes
+    values: in order; values that are not finite are text
+    """
+
+    name: str
+    format: str
+    is_result: bool
+    shape: tuple[int, ...]
+    values: list[Any]
+
+
+class ExplainedInstruction(NamedTuple):
+    """An instruction in one warp.
+
+    source: the source line that it was compiled from
+    visit: number of earlier executions
+    lanes: the active lanes, as a mask
+    operands: sources before, results after
+    """
+
+    line: int
+    text: str
+    source: str | None
+    name: str
+    arch: str
+    block: tuple[int, ...]
+    warp: int
+    visit: int
+    lanes: int
+    operands: list[ValueFacts]
+
+
+class PtxView(NamedTuple):
+    """The result of an action; one of the keys is not null.
+
+    profile: counts by line
+    instruction: the instruction, explained
+    comparison: where two runs differ
+    """
+
+    action: str
+    profile: Profile | None = None
+    instruction: ExplainedInstruction | None = None
+    comparison: Comparison | None = None
+
+
+@verb(
+    "warpfrag ptx info matmul.ptx",
+    "warpfrag ptx run saxpy.cu --entry saxpy --block 128 --arg f32:2 --arg x.npy --arg y.npy -o results.npz",
+    "warpfrag ptx profile matmul.ptx --grid 4 --block 128 --arg a.npy --arg b.npy --arg c:f32:64x64 -o profile.html",
+    "warpfrag ptx explain matmul.ptx:565 --grid 4 --block 128 --arg a.npy --arg b.npy --arg c:f32:64x64 -o mma.svg",
+    "warpfrag ptx compare matmul.ptx --with sm_80 --grid 4 --block 128 --arg a.npy --arg b.npy --arg c:f32:64x64",
+    "warpfrag ptx run add.ptx --grid 4 --block 128 --arg x.npy --arg out:f32:512 --arg i32:512 -o results.npz",
+)
+def ptx(
+    action: Literal["info", "run", "profile", "explain", "compare"],
+    file: File,
+    *,
+    launch: LaunchOptions = LaunchOptions(),  # noqa: B008 (immutable)
+    checks: RunOptions = RunOptions(),  # noqa: B008 (immutable)
+    with_: str | None = None,
+    by: Literal["source", "line"] | None = None,
+    stop: ExplainOptions = ExplainOptions(),  # noqa: B008 (immutable)
+    output: File | None = None,
+) -> Answer[Any]:
+    """Inspect the kernels of a PTX or CUDA file (info), run one (run), and look inside the run.
+
+    info lists entries, parameters, shared memory and opcodes with how well each is known. run reads arrays from files
+    and writes them as the kernel left them. profile counts instructions, bytes, wavefronts, bank conflicts and tensor
+    operations by line. explain FILE:LINE shows an instruction in one warp, its operands as matrices. compare runs a
+    launch twice and finds where the runs first differ: exit status 1 if they do. FILE may be CUDA C++ (.cu), if nvcc is
+    installed.
+
+    Options:
+        with_ (ARCH|FILE.ptx): compare: the other architecture, or the other kernel.
+        by: profile: rows; default: source lines if .loc names them.
+        output: run: the arrays, .npz; profile: a page, .html; explain: a figure, .svg, .png or .txt.
+    """
+    line = 0
+    if action == "explain":
+        file, line = _file_and_line(file)
+    module = _module([file, *launch.link], launch.arch)
+    if action == "info":
+        return _info(module, launch)
+    kernel = _kernel(module, launch.entry)
+    arrays: Arrays = {}
+    variables = dict(_symbol(text, module) for text in launch.symbol)
+    settings = launch.settings(kernel, arrays)
+    if action == "explain":
+        return _explain(kernel, settings, line, stop, output)
+    if action == "compare":
+        return _compare(kernel, settings, with_, launch, output)
+    run = _run(kernel, settings, checks)
+    if action == "profile":
+        return _profile(run, by, output)
+    arrays |= variables
+    if output is not None:
+        import numpy as np
+
+        data = io.BytesIO()
+        np.savez_compressed(data, **arrays)  # type: ignore[arg-type] # names of arrays, as numpy means them
+        write_atomically(output, data.getvalue())
+    differs = run.exploration is not None and not run.exploration.agrees
+    status = NO if run.findings or differs else INCOMPLETE if run.verdict == "incomplete" else DONE
+    return Answer(_run_facts(kernel, run, arrays), lambda: _print_run(kernel, run), status)
+
+
+def _run(kernel: Kernel, settings: dict[str, Any], checks: RunOptions) -> Run:
+    """Launch a kernel, with a progress bar."""
+    with ProgressLine() as line:
+        try:
+            return kernel.launch(
+                **settings,
+                checks=checks.check,
+                explore=checks.explore,
+                progress=lambda done, total: line.show(done, total, "blocks"),
+            )
+        except KeyboardInterrupt as error:
+            line.clear()
+            for note in getattr(error, "__notes__", ()):
+                echo_error(f"warpfrag: {note.partition(';')[0]}; nothing was written")
+            raise
+
+
+def _module(files: list[str], arch: str | None) -> Module:
+    """Return the module of a file, or of several that are linked; CUDA C++ is compiled first."""
+    from warpfrag.ptx import compile as compile_cuda
+    from warpfrag.ptx import link, load
+
+    modules = [
+        compile_cuda(Path(file), arch=arch or CUDA_ARCH) if file.endswith(".cu") else load(Path(file)) for file in files
+    ]
+    return modules[0] if len(modules) == 1 else link(modules)
+
+
+def _kernel(module: Module, entry: str | None) -> Kernel:
+    """Return the kernel of --entry, or the only one."""
+    from warpfrag.ptx.launch.names import readable
+
+    names = list(module)
+    if entry is None and len(names) != 1:
+        msg = f"expected --entry: the file has {len(names)} entries ({', '.join(map(readable, names)) or 'none'})"
+        raise click.UsageError(msg)
+    return module[names[0] if entry is None else entry]
+
+
+def _symbol(text: str, module: Module) -> tuple[str, np.ndarray[Any, Any]]:
+    """Set a variable, and return it with its name."""
+    import numpy as np
+
+    name, equals, value = text.partition("=")
+    memory = module.symbols[name]
+    if value.endswith(".npy"):
+        array = _load(value)
+        if array.nbytes == memory.nbytes:  # nvcc declares most arrays as bytes
+            array = np.ascontiguousarray(array).reshape(-1).view(memory.dtype).reshape(memory.shape)
+        module.symbols[name] = array
+    elif equals:
+        module.symbols[name] = _number(f"--symbol {quote(text)}", memory.dtype, value)  # type: ignore[assignment] # of that dtype
+    return name, memory
+
+
+def _argument(text: str, arrays: Arrays) -> object:
+    """Return an argument from its text; arrays are kept by name."""
+    import numpy as np
+
+    if text == "null":
+        return None
+    if text.startswith("[") and text.endswith("]"):
+        from warpfrag.ptx import DeviceArray
+
+        return DeviceArray([_argument(part.strip(), arrays) for part in text[1:-1].split(",")])
+    parts = text.split(":")
+    if len(parts) == 2 and parts[0] in DTYPES:
+        return _number(f"--arg {quote(text)}", np.dtype(DTYPES[parts[0]]), parts[1])
+    if len(parts) == 3 and parts[1] in DTYPES and re.fullmatch(r"\d{1,12}(x\d{1,12})*", parts[2], re.ASCII):
+        shape = tuple(int(extent) for extent in parts[2].split("x"))
+        dtype = np.dtype(DTYPES[parts[1]])
+        if np.prod([float(extent) for extent in shape]) * dtype.itemsize > MAX_BYTES:
+            msg = f"--arg {quote(text)}: expected at most {MAX_BYTES} bytes"
+            raise InvalidOperand(msg)
+        return arrays.setdefault(parts[0], np.zeros(shape, dtype))
+    if not text.endswith(".npy"):
+        known = " ".join(DTYPES)
+        msg = f"--arg: expected FILE.npy, NAME:TYPE:SHAPE, TYPE:NUMBER or null, got {quote(text)}; types are {known}"
+        raise click.UsageError(msg)
+    name = re.split(r"[/\\:]", text.removesuffix(".npy"))[-1]
+    return arrays.setdefault(name, np.ascontiguousarray(_load(text)))
+
+
+def _load(text: str) -> np.ndarray[Any, Any]:
+    """Return the array of a file."""
+    import numpy as np
+
+    data = io.BytesIO(read_bytes(text, MAX_BYTES))
+    try:
+        array = np.load(data, allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        msg = f"{quote(text)} cannot be read as an array: {error}"
+        raise UnusableFile(msg) from None
+    if not isinstance(array, np.ndarray):
+        msg = f"{quote(text)} is not a single array: save it with numpy.save"
+        raise UnusableFile(msg)
+    return array
+
+
+def _number(option: str, dtype: np.dtype[Any], digits: str) -> object:
+    try:
+        return dtype.type(float(digits) if dtype.kind == "f" else int(digits, 0))
+    except (ValueError, OverflowError):
+        msg = f"{option}: expected a number of that type"
+        raise InvalidOperand(msg) from None
+
+
+def _info(module: Module, launch: LaunchOptions) -> Answer[ModuleFacts]:
+    from warpfrag.ptx.launch.arguments import short_name
+    from warpfrag.ptx.launch.evidence import default_arch, opcode_evidence
+    from warpfrag.ptx.launch.names import readable
+
+    arch = launch.arch or default_arch(module.target)
+    kernels = [module[name] for name in ([launch.entry] if launch.entry else module)]
+    variables = [
+        VariableFacts(name, readable(name), variable.space, variable.type, variable.shape, variable.size)
+        for name, variable in module.symbols.variables.items()
+    ]
+    entries = [
+        EntryFacts(
+            kernel.name,
+            kernel.readable_name,
+            kernel.shared_bytes,
+            len(kernel.program.instructions),
+            [ParameterFacts(each.name, each.type, each.size, each.offset) for each in kernel.parameters],
+            kernel.cluster,
+            kernel.tensor_maps,
+            opcode_evidence(kernel.program, arch),
+        )
+        for kernel in kernels
+    ]
+
+    def show() -> None:
+        echo(f"PTX {module.version} for {module.target}; evidence for {arch}")
+        if variables:
+            rows = [
+                [each.readable_name, f".{each.space}", f".{each.type}", each.shape, each.bytes] for each in variables
+            ]
+            print_table(["variable", "space", "type", "shape", "bytes"], rows)
+        for entry in entries:
+            echo()
+            print_heading(entry.readable_name)
+            echo(f"{entry.shared} bytes of static shared memory, {entry.instructions} instructions")
+            if entry.cluster is not None:
+                echo(f"clusters of {' x '.join(map(str, entry.cluster))} blocks")
+            if entry.tensor_maps:
+                names = ", ".join(short_name(name, entry.name) for name in entry.tensor_maps)
+                echo(f"tensor maps by value: {names} (wf.ptx.TensorMap)")
+            rows = [[short_name(each.name, entry.name), f".{each.type}", *each[2:]] for each in entry.parameters]
+            print_table(["parameter", "type", "bytes", "at"], rows)
+            echo()
+            known = entry.opcodes
+            print_table(["opcode", "known"], [[name, evidence.level] for name, evidence in sorted(known.items())])
+            print_notes(evidence.detail for evidence in known.values() if evidence.level == "not modelled")
+
+    return Answer(ModuleFacts("info", module.version, module.target, arch, variables, entries), show)
+
+
+def _run_facts(kernel: Kernel, run: Run, arrays: Arrays) -> RunFacts:
+    return RunFacts(
+        action="run",
+        entry=kernel.name,
+        arch=run.arch,
+        exact=run.exact,
+        basis=run.basis,
+        inexact=list(run.inexact),
+        instructions=run.counts.instructions,
+        evidence=dict(run.evidence),
+        counts=run.counts,
+        verdict=run.verdict,
+        findings=list(run.findings),
+        unjudged=list(run.unjudged),
+        exploration=run.exploration,
+        inexact_lines=list(run.inexact_lines),
+        printed=run.printed,
+        arrays={name: ArrayFacts(str(array.dtype), array.shape) for name, array in arrays.items()},
+    )
+
+
+def _print_run(kernel: Kernel, run: Run) -> None:
+    if run.printed:
+        echo(run.printed.removesuffix("\n"))
+    counts = run.counts
+    echo(f"{kernel.readable_name}: {counts.instructions} warp instructions, PTX semantics for {run.arch}")
+    by_count = sorted(counts.opcodes.items(), key=lambda pair: -pair[1])
+    print_table(["opcode", "times", "known"], [[name, count, run.evidence[name].level] for name, count in by_count])
+    touched = [name for name in SPACES if counts.read.get(name) or counts.written.get(name)]
+    if touched:
+        echo()
+        tables = (counts.read, 0), (counts.written, 0), (counts.wavefronts, "")
+        rows = [[name, *(table.get(name, empty) for table, empty in tables)] for name in touched]
+        print_table(["memory", "bytes read", "written", "wavefronts"], rows)
+    print_notes(f"{name}: {entry.detail}" for name, entry in run.evidence.items() if entry.level == "approximate")
+    for inexact in run.inexact_lines:
+        echo(f"uncertain, line {inexact.line}: {inexact.reason}")
+    for finding in run.findings:
+        echo(str(finding))
+    for reason in run.unjudged:
+        echo(f"not judged: {reason}")
+    if run.verdict is not None:
+        echo(f"verdict of {', '.join(run.checks)}: {run.verdict}")
+    if run.exploration is not None:
+        echo(str(run.exploration))
+
+
+def _profile(run: Run, by: str | None, output: str | None) -> Answer[PtxView]:
+    profile = run.profile
+    if output is not None:
+        from warpfrag.viz.explorer.profile_page import build_profile_page
+
+        if not output.endswith((".html", ".htm")):
+            msg = f"profile: expected a name that ends in .html, got {quote(output)}"
+            raise InvalidOperand(msg)
+        write_atomically(output, build_profile_page(profile))
+
+    def show() -> None:
+        echo(repr(profile)[1:-1])
+        heads, rows = profile.table(by=by or "", limit=None)
+        print_table(heads, rows[:MAX_ROWS])
+        if len(rows) > MAX_ROWS:
+            echo(f"{len(rows) - MAX_ROWS} more; --json has all")
+
+    return Answer(PtxView("profile", profile=profile), show)
+
+
+def _compare(
+    kernel: Kernel, settings: dict[str, Any], other: str | None, launch: LaunchOptions, output: str | None
+) -> Answer[PtxView]:
+    from warpfrag.ptx import compare
+
+    if other is None or output is not None:
+        msg = "compare: expected --with and an architecture or a PTX file, and no -o"
+        raise click.UsageError(msg)
+    kernels = [kernel]
+    if other.startswith("sm_"):
+        settings["arch"] = [launch.arch or kernel.launch_arch, other]
+    else:
+        kernels.append(_kernel(_module([other], launch.arch), launch.entry))
+    comparison = compare(kernels, **settings)
+    facts = PtxView("compare", comparison=comparison)
+    return Answer(facts, lambda: echo(str(comparison)), DONE if comparison.equal else NO)
+
+
+def _file_and_line(file: str) -> tuple[str, int]:
+    """Return the file and the line of FILE:LINE."""
+    name, colon, line = file.rpartition(":")
+    if not colon or not (line.isascii() and line.isdigit()) or len(line) > 9:
+        msg = f"explain: expected FILE.ptx:LINE, such as matmul.ptx:120, got {quote(file)}"
+        raise click.UsageError(msg)
+    return name, int(line)
+
+
+def _explain(
+    kernel: Kernel, settings: dict[str, Any], line: int, options: ExplainOptions, output: str | None
+) -> Answer[PtxView]:
+    view = _stopped(kernel, settings, line, options)
+    stop, visit = view.stop, options.visit
+    if output is not None and not view.is_matrix:
+        msg = f"line {stop.line} is not a matrix instruction: there is no figure of {stop.text}"
+        raise InvalidOperand(msg)
+    at = f"line {stop.line}{f', {stop.source}' if stop.source is not None else ''}"
+    title = f"{at}; block {stop.block}, warp {stop.warp}, visit {visit}; {view.arch}"
+    picture = _drawing(view, title) if view.is_matrix else None
+    if output is not None and picture is not None:
+        picture.save(output)
+    values = [
+        ValueFacts(each.name, each.format, each.is_result, each.values.shape, _numbers(each)) for each in view.operands
+    ]
+    source = None if stop.source is None else str(stop.source)
+    where = view.instruction, view.arch, stop.block, stop.warp, visit, stop.lanes
+    facts = ExplainedInstruction(stop.line, stop.text, source, *where, values)
+
+    def show() -> None:
+        if picture is not None:
+            echo(picture.to_text(terminal_width()).rstrip("\n"))
+            return
+        print_heading(stop.text)
+        echo(title)
+        heads = ["lane", *(f"{each.name}{' (after)' if each.is_result else ''}" for each in view.operands), ""]
+        active = ["" if stop.lanes >> lane & 1 else "idle" for lane in range(32)]
+        print_table(
+            heads, [[lane, *(_value(each, lane) for each in view.operands), active[lane]] for lane in range(32)]
+        )
+
+    return Answer(PtxView("explain", instruction=facts), show)
+
+
+def _stopped(kernel: Kernel, settings: dict[str, Any], line: int, options: ExplainOptions) -> InstructionView:
+    """Run to the instruction of a line, in one warp at one visit."""
+    with kernel.debug(**settings) as debugger:
+        debugger.break_at(line, block=options.at_block, warp=options.warp)
+        stop = debugger.run()
+        if stop is None:
+            msg = f"no warp of {kernel.name} that fits --at-block and --warp reached line {line} in this launch"
+            raise InvalidOperand(msg)
+        block, warp = debugger.focus()
+        debugger.breakpoints.clear()
+        point = debugger.break_at(line, block=block, warp=warp)
+        for _ in range(options.visit):
+            if debugger.run() is None:
+                msg = f"line {line} has fewer visits by warp {warp} of block {block}: {point.hits + 1}"
+                raise InvalidOperand(msg)
+        debugger.breakpoints.clear()
+        return debugger.explain()
+
+
+def _drawing(view: InstructionView, title: str) -> Drawing:
+    """Return the operands of a matrix instruction as a figure, with their values."""
+    from warpfrag.tensorcore.registry import get
+    from warpfrag.viz.value_view import draw_values
+
+    instruction = get(view.instruction, view.arch if view.instruction.startswith("wmma") else None)
+    matrices = [
+        (each.name, f"{each.format}, {'after' if each.is_result else 'before'}", each.values) for each in view.operands
+    ]
+    staged = {each.name: each.in_shared_memory for each in view.operands}
+    note = ("Grey: in shared memory.",) if any(staged.values()) else ()
+    return draw_values(instruction, matrices, title=title, notes=(view.stop.text, *note), staged=staged)
+
+
+def _value(operand: OperandValues, lane: int) -> str:
+    value = operand.values[lane]
+    if operand.values.dtype.kind == "f":
+        return f"{value:.9g}"
+    is_signed = operand.values.dtype.kind == "i" or operand.format in {"pred", "u8", "u16", "u32", "u64"}
+    return str(int(value)) if is_signed else f"{int(value):#x}"
+
+
+def _numbers(operand: OperandValues) -> list[Any]:
+    """Return the values in order, as Python numbers."""
+    values = operand.values.reshape(-1)
+    return [int(value) if values.dtype.kind in "biu" else float(value) for value in values]

@@ -1,0 +1,166 @@
+"""Types of arguments and options that several verbs take, and their shell completion."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+
+import click
+
+from warpfrag.cli.support.verbs import Param, integer
+from warpfrag.errors import IllegalInstruction, InvalidOperand, WarpfragError, quote
+from warpfrag.isa.targets import gpus, read_target, targets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from click.shell_completion import CompletionItem
+
+    from warpfrag.blas.order import Order
+
+LAYOUTS = re.compile(r"\.(?:row|col)\.(?:row|col)\b")
+OPERANDS = ("a", "b", "c", "d", "metadata", "scale_a", "scale_b")
+
+
+def read_arch(text: str) -> str:
+    """Return the name of an architecture; sm_90a may also be SM90a, 90a or a GPU such as H100."""
+    try:
+        return read_target(text, "").name
+    except IllegalInstruction as error:
+        near = f"; nearest: {', '.join(error.nearest)}" if error.nearest else ""
+        raise click.BadParameter(error.reason + near) from None
+
+
+def read_order(text: str) -> Order:
+    """Return an order of additions, written as its fields, such as split_k=3,unit=64,in_place=1."""
+    from warpfrag.blas.order import Order
+
+    fields: dict[str, Any] = {}
+    for part in filter(None, text.replace(" ", "").split(",")):
+        name, _, value = part.partition("=")
+        known = Order.__dataclass_fields__
+        if name not in known or not (value.isascii() and value.isdigit() and len(value) < 10):
+            msg = f"expected {', '.join(f'{field}=N' for field in known)}, separated by commas; got {quote(part)}"
+            raise click.BadParameter(msg)
+        fields[name] = value != "0" if name == "in_place" else int(value)
+    return Order(**fields)
+
+
+def complete_instruction(_context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
+    """Complete instruction names, in full or as people shorten them."""
+    from warpfrag.isa.instruction_names import spell
+    from warpfrag.isa.ops import OPS
+    from warpfrag.isa.rows import forms
+
+    operations = dict.fromkeys(op.partition(".")[0] for op in OPS)
+    names = [spell(form) for first in _beginning(operations, start.partition(".")[0]) for form in forms(first)]
+    short = [name.replace(".sync.aligned", "") for name in names]
+    count = Counter(LAYOUTS.sub("", name) for name in short)
+    shortest = (bare if count[bare := LAYOUTS.sub("", name)] == 1 else name for name in short)  # the only layout
+    return _beginning(names, start) or _beginning(shortest, start) or _beginning(short, start)
+
+
+def complete_operand(context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
+    """Complete the operands of the instruction before."""
+    from warpfrag.tensorcore.registry import get
+
+    try:
+        return _beginning(get(context.params.get("instruction") or "").operands, start)
+    except WarpfragError:
+        return _beginning(OPERANDS, start)
+
+
+def complete_arch(_context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
+    """Complete architectures, and GPUs in one word."""
+    return _beginning((*targets(), *(name.lower().replace(" ", "-") for name in gpus())), start)
+
+
+def complete_type(_context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
+    """Complete element types and their nicknames."""
+    from warpfrag.isa.nicknames import nicknames
+
+    return _beginning((*(name for row in nicknames().values() for name in row.types), *nicknames()), start)
+
+
+def complete_file(_context: click.Context, _parameter: click.Parameter, start: str) -> list[CompletionItem]:
+    """Complete samples; the shell itself completes files."""
+    from click.shell_completion import CompletionItem
+
+    from warpfrag.tables.samples import PREFIX, SAMPLES
+
+    samples = [PREFIX + name for name in SAMPLES] if start.startswith(PREFIX[:-1]) else []
+    offered = [CompletionItem(sample) for sample in samples if sample.startswith(start)]
+    return offered or [CompletionItem(start, type="file")]
+
+
+def _beginning(words: Iterable[str], start: str) -> list[str]:
+    return [word for word in dict.fromkeys(words) if word.startswith(start.lower())]
+
+
+InstructionName = Annotated[str, Param("INSTRUCTION", complete=complete_instruction, help="An instruction.")]
+OperandName = Annotated[str, Param("OPERAND", complete=complete_operand)]
+FragmentName = Annotated[str, Param("FRAGMENT", complete=complete_instruction)]
+Arch = Annotated[
+    str,
+    Param("ARCH", read_arch, complete_arch, "Reject what this architecture does not accept; for wmma, its fragments."),
+]
+ElementType = Annotated[str, Param("TYPE", complete=complete_type)]
+File = Annotated[str, Param("FILE", complete=complete_file)]
+Matrix = Annotated[str, Param("{}.npy", complete=complete_file)]
+OrderFields = Annotated[Any, Param("FIELDS", read_order)]
+Count = Annotated[int, Param("N", integer(low=1))]
+Seed = Annotated[int, Param("N", integer(low=0), help="Seed of the random operands.")]
+WarpIndex = Annotated[int, Param("N", integer(), help="The warp of a warpgroup (wgmma, tcgen05.ld).")]
+RoundingName = Annotated[Literal["rne"], Param(help="Round values that are not exact: to nearest, ties to even.")]
+Backend = Annotated[
+    str,
+    Param(
+        "cpu|cuda|native|auto", help="Compute on the CPU, by emulation on a GPU (cuda), on its tensor cores (native)."
+    ),
+]
+NotationName = Annotated[
+    Literal["cute", "triton", "mlir", "c", "json"], Param(help="Write layouts in this notation instead.")
+]
+
+
+class ElementChoice(NamedTuple):
+    """Coordinates that choose one of several matrices or parts of a word.
+
+    Options:
+        mma: Which of the four multiplications of m8n8k4 with f16.
+        matrix: Which matrix of ldmatrix or stmatrix.
+        selector: The sparsity selector.
+        thread_id: Which lanes supply the scale factors.
+        byte_id: The first byte of the scale word that is used.
+    """
+
+    mma: int | None = None
+    matrix: int | None = None
+    selector: int | None = None
+    thread_id: int | None = None
+    byte_id: int | None = None
+
+
+class Load(NamedTuple):
+    """A tcgen05.ld, and its address, that brings an operand of tensor memory to registers.
+
+    Options:
+        through (LOAD): Show the registers after this tcgen05.ld, not tensor memory.
+        column: The first column of the operand that it loads.
+        base_lane: The lane of its address: 0, or 16 for shapes 16x.
+    """
+
+    through: str | None = None
+    column: int | None = None
+    base_lane: int | None = None
+
+    def refuse(self, operand: str) -> None:
+        """Reject options that would change nothing."""
+        options = [f"--{name.replace('_', '-')}" for name, choice in self._asdict().items() if choice is not None]
+        if options:
+            msg = f"{' and '.join(options)} is not for {operand}: it is for an operand in tensor memory"
+            raise InvalidOperand(msg)
+
+
+IN_TENSOR_MEMORY = Load()

@@ -1,0 +1,264 @@
+"""`warpfrag survey` and `warpfrag sweep`: the kernels that cuBLAS chooses, and studies of many GEMMs."""
+
+from __future__ import annotations
+
+import csv
+import warnings
+from contextlib import contextmanager
+from dataclasses import fields
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import click
+
+from warpfrag.cli.support.arguments import File
+from warpfrag.cli.support.output import ProgressLine, echo, echo_error, print_notes, print_table
+from warpfrag.cli.support.verbs import Answer, Param, integer, verb
+from warpfrag.errors import InvalidOperand, NoGpu, StoreWarning, UnusableFile, UnusableScheduler
+from warpfrag.files import check_writable, write_atomically
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from warpfrag.sweep import Case, Outcome, Study
+
+FIGURES = ("largest_ulps", "rms_ulps", "mean_ulps", "rms_relative", "rms_to_magnitude", "rms_to_rms")
+PLOTTED = "rms_to_rms"
+
+
+class SurveyFacts(NamedTuple):
+    """The recorded choices of cuBLAS.
+
+    layers: layers in the file
+    runs: ranges of m in the file
+    gpu: name of the GPU
+    library: name and version
+    file: file that was written
+    settings: assumptions about PyTorch
+    """
+
+    layers: int
+    runs: int
+    gpu: str
+    library: str
+    file: str
+    settings: dict[str, Any]
+
+
+@verb(
+    "warpfrag survey layers.toml -o choices.npz        # on a machine with a GPU; resumes if interrupted",
+    "warpfrag predict A.npy B.npy --choices choices.npz   # on any machine",
+)
+def survey(layers: File, *, output: File) -> Answer[SurveyFacts]:
+    """Record, for every m, the configuration that this machine's cuBLAS chooses for layers; nothing is multiplied.
+
+    LAYERS is a TOML file. Its table [layers] has lines such as qkv = [6144, 4096], n and k of a weight. Optional keys:
+    types = ["bf16"], layouts = ["nt", "nn"], biases = [false, true], fast_accumulation = [true], m = 16384.
+
+    Options:
+        output: The file of choices, .npz; choices that it contains are not queried again.
+    """
+    from warpfrag.hardware.survey import SurveyPlan
+    from warpfrag.hardware.survey import survey as record
+
+    plan = SurveyPlan.read(layers)
+    with ProgressLine() as line:
+        table = record(plan, output, report=line.show)
+    counts = len(table.layers), len(table.ends)
+    facts = SurveyFacts(*counts, table.gpu, table.library, output, dict(table.settings))
+    text = f"wrote {output}: {counts[0]} layers, {counts[1]} runs, {table.library} on an {table.gpu}"
+    return Answer(facts, lambda: echo(text))
+
+
+class SweepFacts(NamedTuple):
+    """The cases of a study and their results.
+
+    store: the Zarr store
+    sha256: hash of the study file
+    computed: blocks that this call computed; the others existed
+    cases: every combination, the last key of the file changing first
+    """
+
+    store: str
+    sha256: str
+    computed: int
+    cases: list[Outcome]
+
+
+@verb(
+    "warpfrag sweep study.toml                                   # writes study.zarr; the same command resumes",
+    "warpfrag sweep study.toml --workers 8 -o results.zarr       # on eight processes of this machine",
+    "warpfrag sweep study.toml --csv study.csv --plot study.svg  # tables and figures of its results",
+    "warpfrag sweep study.toml --verify                          # reads all blocks, and repairs damaged ones",
+    "warpfrag sweep study.toml --scheduler tcp://10.0.0.1:8786   # on the workers of a Dask scheduler",
+)
+def sweep(
+    file: File,
+    *,
+    scheduler: str | None = None,
+    workers: Annotated[int, Param("N", integer(1, 1024))] | None = None,
+    verify: bool = False,
+    output: File | None = None,
+    csv_: File | None = None,
+    plot: File | None = None,
+) -> Answer[SweepFacts]:
+    """Compute every GEMM of a TOML file, block by block, and compare it with the exact one.
+
+    FILE names instructions, architectures, shapes, data and orders; every combination is a case. Blocks are written to
+    a Zarr store as they are done. If it is interrupted, the same command resumes it. Missing or truncated blocks are
+    computed again; with --verify also those that were changed.
+
+    Options:
+        scheduler (ADDRESS): Run on the workers of the Dask scheduler at this address.
+        workers: Number of processes on this machine; default: only this one.
+        verify: Read every existing block, and compare it with its checksum.
+        output: The Zarr store; default: FILE.zarr.
+        csv_: Write every case and figure to this file, as CSV.
+        plot: Write a figure of the errors of all cases to this file, as SVG.
+    """
+    from warpfrag.sweep import Study
+    from warpfrag.sweep import sweep as run_sweep
+
+    if scheduler is not None and workers is not None:
+        msg = "give --scheduler, whose workers already run, or --workers, which are started; not both"
+        raise click.UsageError(msg)
+    study = Study.read(file)
+    for path in filter(None, (csv_, plot)):
+        check_writable(path)
+    store = str(Path(file).with_suffix(".zarr")) if output is None else output
+    with ProgressLine(lines=True) as line:
+        progress = CaseProgress(line)
+        try:
+            with _store_warnings(line):
+                outcomes = run_sweep(
+                    study, store, scheduler=scheduler, workers=workers, verify=verify, progress=progress
+                )
+        except KeyboardInterrupt:
+            line.clear()
+            echo_error(f"interrupted{progress.kept(store)}")
+            raise
+        except (NoGpu, UnusableFile, UnusableScheduler) as error:
+            msg = f"{error}{progress.kept(store)}"
+            raise type(error)(msg) from None
+    if csv_ is not None:
+        write_atomically(csv_, _csv(outcomes).encode())
+    if plot is not None:
+        write_atomically(plot, _plot(study, outcomes).encode())
+
+    def show() -> None:
+        _print_outcomes(study, outcomes)
+        summary = f"computed {progress.computed} blocks" if progress.computed else "nothing was left to compute"
+        echo(f"{summary}; everything is in {store}")
+        for written in filter(None, (csv_, plot)):
+            echo(f"wrote {written}")
+
+    return Answer(SweepFacts(store, study.digest, progress.computed, outcomes), show)
+
+
+def _names(study: Study, outcomes: list[Outcome]) -> tuple[list[str], list[str]]:
+    """Return the keys of a case, and those that vary in this study."""
+    names = [field.name for field in fields(outcomes[0].case)]
+    return names, [name for name in names if len(getattr(study, name)) > 1]
+
+
+def _csv(outcomes: list[Outcome]) -> str:
+    """Return a line for each case and its figures; empty if it could not be computed."""
+    from warpfrag.blas.error_report import Summary
+
+    names = [field.name for field in fields(outcomes[0].case)]
+    figures = [field.name for field in fields(Summary)]
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["case", *names, *figures, "compared", "nonfinite", "refusal"])
+    for outcome in outcomes:
+        facts = outcome.figures or {}
+        errors = facts.get("errors") or {}
+        counts = [facts.get(name, "") for name in ("compared", "nonfinite")]
+        cells = [repr(errors[name]) if errors.get(name) is not None else "" for name in figures]
+        writer.writerow([outcome.name, *outcome.case.words(*names), *cells, *counts, outcome.refusal or ""])
+    return text.getvalue()
+
+
+def _plot(study: Study, outcomes: list[Outcome]) -> str:
+    """Return a bar chart of the relative root mean square error of each case."""
+    from warpfrag.viz.plots import bar_page
+
+    _, varying = _names(study, outcomes)
+    bars = [
+        (f"{outcome.name}: {', '.join(outcome.case.words(*varying))}".rstrip(": "), outcome.figures["errors"][PLOTTED])
+        for outcome in outcomes
+        if outcome.figures is not None and outcome.figures["errors"] is not None
+    ]
+    if not bars:
+        msg = "no case of this study has errors to plot"
+        raise InvalidOperand(msg)
+    return bar_page("Root mean square error / root mean square of the results", bars)
+
+
+@contextmanager
+def _store_warnings(line: ProgressLine) -> Iterator[None]:
+    """Print warnings about the store at once, each on a line."""
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def tell(message: Warning | str, category: type[Warning], *details: Any, **more: Any) -> None:  # noqa: ANN401 (showwarning's)
+            if not issubclass(category, StoreWarning):
+                show(message, category, *details, **more)
+                return
+            line.clear()
+            echo_error(f"warpfrag: {message}")
+
+        warnings.simplefilter("always", StoreWarning)
+        warnings.showwarning = tell
+        yield
+
+
+class CaseProgress:
+    """Progress of a sweep: a bar on a terminal, elsewhere a line for each finished case."""
+
+    def __init__(self, line: ProgressLine) -> None:
+        """Show it on this line."""
+        self.line = line
+        self.done = self.total = self.computed = 0
+
+    def __call__(self, done: int, total: int, case: Case, is_done: bool) -> None:  # noqa: FBT001 (sweep's)
+        """Count a block."""
+        self.done, self.total = done, total
+        self.computed += 1
+        if self.line.is_terminal or is_done:
+            self.line.show(done, total, str(case))
+
+    def kept(self, store: str) -> str:
+        """Return the end of a sentence about an interrupted sweep."""
+        if not self.total:
+            return ""
+        return f"; {self.done} of {self.total} blocks are in {store}, and the same command resumes there"
+
+
+def _print_outcomes(study: Study, outcomes: list[Outcome]) -> None:
+    """Print the common keys, a line for each case, and why some could not be computed."""
+    names, varying = _names(study, outcomes)
+    common = [name for name in names if name not in varying and name not in {"seed", "backend"}]
+    echo(", ".join(outcomes[0].case.words(*common)))
+    header = [name.replace("_", " ") for name in FIGURES]
+    rows = [
+        [outcome.name, *outcome.case.words(*varying), *_figures(outcome.figures)]
+        for outcome in outcomes
+        if outcome.figures is not None
+    ]
+    print_table(["case", *varying, *header, "compared", "not finite"], rows)
+    refusals = [outcome.refusal for outcome in outcomes if outcome.refusal]
+    print_notes(
+        f"{refusals.count(reason)} of {len(outcomes)} cases cannot be computed: {reason}"
+        for reason in dict.fromkeys(refusals)
+    )
+    echo()
+
+
+def _figures(figures: dict[str, Any]) -> Iterator[object]:
+    for name in FIGURES:
+        error = None if figures["errors"] is None else figures["errors"].get(name)
+        yield "-" if error is None else f"{error:.4g}"
+    yield figures["compared"]
+    yield figures["nonfinite"]
