@@ -95,9 +95,11 @@ def test_the_commands(operands, tmp_path, monkeypatch, capsys):
     np.save("d2", wf.gemm(A, B, instruction=MMA, order=wf.Order(split_k=3, unit=64)))
     assert main(["explain", "d1.npy", "d2.npy", "a.npy", "b.npy", "--arch", "sm_90"]) == 0
     assert "part 2: k 384..399" in capsys.readouterr().out
-    assert main(["run", MMA, "--a", "a.npy", "--b", "b.npy", "--order", "split_k=3,unit=64", "--trace", "2", "3"]) == 0
+    assert (
+        main(["execute", MMA, "--a", "a.npy", "--b", "b.npy", "--order", "split_k=3,unit=64", "--trace", "2", "3"]) == 0
+    )
     assert "part 3 added: k 768..999" in capsys.readouterr().out
-    assert main(["run", MMA, "--a", "a.npy", "--b", "b.npy", "--order", "split=3"]) == 2
+    assert main(["execute", MMA, "--a", "a.npy", "--b", "b.npy", "--order", "split=3"]) == 2
     assert "expected split_k=N, unit=N" in capsys.readouterr().err
 
 

@@ -24,8 +24,8 @@ def test_at_says_which_element_a_place_holds(run):
 
 def test_at_in_json(run):
     assert run("at", NAME, "a", 5, 2, 1, "--json").json == {
-        "schema": 1,
-        "query": "at",
+        "schema": 2,
+        "verb": "at",
         "instruction": "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
         "operand": "a",
         "elements": [
@@ -113,12 +113,12 @@ def test_at_the_addresses_of_ldmatrix(run):
 def test_wmma_says_whose_fragments_it_shows(run):
     answer = run("at", "wmma.load.a.row.m16n16k16.f16", "a", 0)
 
-    assert "these are of sm_90; --target chooses others" in answer.out
+    assert "these are for sm_90; see --arch" in answer.out
     assert "every element is held 2 times; the hardware reads the first" in answer.out
 
 
 def test_what_nobody_knows_is_refused(refused):
-    assert refused("at", "wmma.load.a.row.m16n16k16.f16", "a", 0, "--target", "sm_80").startswith(
+    assert refused("at", "wmma.load.a.row.m16n16k16.f16", "a", 0, "--arch", "sm_80").startswith(
         "there is no measurement of the wmma fragments of sm_80"
     )
     assert "nobody measured it" in refused("at", "ldmatrix.m8n16.x4.s8.s4", "d", 0)

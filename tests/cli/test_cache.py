@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from warpfrag.cli import cache
+from warpfrag.cli import installation_verbs as cache
 from warpfrag.ptx.compiler import object_cache
 from warpfrag.tensorcore.kernels import objects
 
@@ -36,7 +36,7 @@ def places(tmp_path, monkeypatch):
 
 
 def sizes(answer):
-    return [(row["holds"], row["files"], row["bytes"]) for row in answer.json["folders"]]
+    return [(row["contents"], row["files"], row["bytes"]) for row in answer.json["folders"]]
 
 
 def test_folders_are_listed_with_their_sizes(run, places):
@@ -77,7 +77,7 @@ def listed(**environment):
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONWARNDEFAULTENCODING"}
     settings = {**inherited, **environment}
     said = subprocess.run(command, check=True, env=settings, capture_output=True, text=True, encoding="utf-8")
-    return [(row["holds"], Path(row["folder"])) for row in json.loads(said.stdout)["folders"]], said.stderr
+    return [(row["contents"], Path(row["folder"])) for row in json.loads(said.stdout)["folders"]], said.stderr
 
 
 def test_the_folders_are_those_that_code_is_written_to(tmp_path):
@@ -85,13 +85,13 @@ def test_the_folders_are_those_that_code_is_written_to(tmp_path):
     folders, errors = listed(NUMBA_CACHE_DIR=str(tmp_path))
     assert errors == ""
     assert folders[0] == ("wheel", objects.FOLDER)
-    loops = [folder for holds, folder in folders if holds == "loops"]
+    loops = [folder for contents, folder in folders if contents == "loops"]
     assert len(loops) == 2  # of products, and of the PTX machine
     assert all(folder.is_relative_to(tmp_path) for folder in loops)
-    assert next(folder for holds, folder in folders if holds == "ptx") == tmp_path / "ptx"
+    assert next(folder for contents, folder in folders if contents == "ptx") == tmp_path / "ptx"
     folders, errors = listed(NUMBA_DISABLE_JIT="1", NUMBA_CACHE_DIR="", XDG_CACHE_HOME=str(tmp_path))
     assert "NUMBA_DISABLE_JIT is set" in errors
-    assert {holds for holds, _ in folders} == {"ptx"}
+    assert {contents for contents, _ in folders} == {"ptx"}
     assert folders[-1][1] == tmp_path / "warpfrag" / "ptx"
 
 

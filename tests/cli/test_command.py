@@ -9,33 +9,32 @@ import re
 import shlex
 import subprocess
 import sys
-from importlib import import_module
 
 import numpy as np
 import pytest
 
 import warpfrag
-from warpfrag.cli import VERB_GROUPS, VERBS, main
+from warpfrag.cli import VERB_GROUPS, VERBS, main, verb_command
 from warpfrag.cli.support.output import WIDTH, table_lines
 
 NAME = "mma.m16n8k16.f32.f16.f16.f32"
 FP8 = "mma.m16n8k32.f32.e4m3.e4m3.f32"
 SPARSE = "mma.sp.m16n8k32.f32.f16.f16.f32"
-QUERIES = ("list", "info", "name", "at", "where", "table", "legal", "name", "products", "relayout", "loads", "stores")
+QUERIES = ("find", "get", "aliases", "at", "where", "table", "legal", "products", "relayout", "loads", "stores")
 LOOKUPS = [
     ["at", NAME, "a", "5"],
     ["where", NAME, "a", "9", "3", "--json"],
     ["where", SPARSE, "a", "9", "13", "--logical"],
     ["table", NAME, "a"],
-    ["info", NAME],
-    ["legal", NAME, "--target", "sm_90"],
+    ["get", NAME],
+    ["legal", NAME, "--arch", "sm_90"],
     ["products", SPARSE, "9", "3"],
     ["relayout", f"{NAME}:d", f"{NAME}:b"],
     ["identify", "--cute", "((4,8),(2,2)):((16,1),(8,64))", "--shape", "8x16"],
-    ["info", NAME, "--to", "triton"],
+    ["get", NAME, "--to", "triton"],
     ["loads", NAME, "b:col=2", "--pitch", "128", "--swizzle", "128", "--emit", "cuda"],
-    ["list", "--long"],
-    ["info", "tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.f16.f16"],
+    ["find", "--long"],
+    ["get", "tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.f16.f16"],
     ["at", "tcgen05.ld.sync.aligned.16x256b.x2.b32", "d", "5"],
     ["draw", "tcgen05.mma.cta_group::1.kind::f16.m64n64k16.f32.f16.f16", "d"],
     ["descriptor", "0x8400490", "--for", "tcgen05.mma.cta_group::1.kind::f16", "idesc"],
@@ -72,8 +71,8 @@ def test_a_verb_imports_no_other_verb():
     command = [sys.executable, "-c", code, "at", NAME, "a", "5"]
     found = subprocess.run(command, capture_output=True, encoding="utf-8", check=True).stderr.split()
 
-    assert "warpfrag.cli.at" in found
-    assert [verb for verb in VERBS if verb != "at" and f"warpfrag.cli.{verb}" in found] == []
+    modules = {module for module, _ in VERBS.values()}
+    assert [module for module in modules if f"warpfrag.cli.{module}" in found] == ["element_verbs"]
 
 
 def test_python_m_warpfrag_is_the_command():
@@ -102,7 +101,7 @@ def test_every_verb_has_help_with_an_example(run, verb):
     assert answer.out.startswith(f"Usage: warpfrag {verb} ")
     assert f"\n  warpfrag {verb} " in answer.out.partition("\nExample")[2]
     assert "--json" in answer.out or verb not in QUERIES
-    comments = [example.partition("  #")[2] for example in import_module(f"warpfrag.cli.{verb}").command.examples]
+    comments = [example.partition("  #")[2] for example in verb_command(verb).examples]
     assert [comment for comment in comments if re.search(r"\w_\w", comment)] == []  # words, not identifiers
 
 
@@ -131,7 +130,7 @@ def files(tmp_path, monkeypatch):
 
 def examples():
     for verb in (*QUERIES, "pack", "unpack", "diagnose"):
-        yield from import_module(f"warpfrag.cli.{verb}").command.examples
+        yield from verb_command(verb).examples
 
 
 @pytest.mark.parametrize("example", list(examples()))
@@ -150,7 +149,7 @@ def test_the_examples_of_the_help_work(run, example):
 
 def test_an_unknown_verb_suggests_the_nearest(refused):
     assert refused("whre", NAME, "a", 9, 3) == "there is no verb 'whre': the nearest is 'where'"
-    assert refused("xyzzy").startswith("there is no verb 'xyzzy': the verbs are list, info, name, at,")
+    assert refused("xyzzy").startswith("there is no verb 'xyzzy': `warpfrag --help` lists the verbs")
 
 
 def test_bad_options_and_arguments_are_one_sentence_that_names_the_help(refused):
@@ -162,20 +161,20 @@ def test_bad_options_and_arguments_are_one_sentence_that_names_the_help(refused)
 
 
 def test_an_unknown_instruction_is_refused_with_reason_and_what_is_near(refused):
-    message = refused("info", "mma.m16n8k12.f32.f16.f16.f32")
+    message = refused("get", "mma.m16n8k12.f32.f16.f16.f32")
 
     assert "'m16n8k12' is not a shape that goes with mma" in message
     assert "nearest: mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32" in message
 
 
 def test_a_file_of_ptx_is_refused_with_the_verb_for_it(refused):
-    assert refused("run", "saxpy.ptx", "--seed", 1).endswith("; of a whole kernel: warpfrag ptx run saxpy.ptx")
-    assert refused("at", "saxpy.cu", "a", 1).endswith("; of a whole kernel: warpfrag ptx info saxpy.cu")
+    assert refused("execute", "saxpy.ptx", "--seed", 1).endswith("; for a whole kernel: warpfrag ptx run saxpy.ptx")
+    assert refused("at", "saxpy.cu", "a", 1).endswith("; for a whole kernel: warpfrag ptx info saxpy.cu")
 
 
 def test_the_table_of_rules_says_what_its_cells_mean(run):
-    assert "\n8/24: 8 products per step, 24 fraction bits kept; fma: " in run("rules").out
-    assert "8/24: " not in run("rules", "sm_90").out
+    assert "\n8/24: 8 products per step, 24 fraction bits kept; fma: " in run("arithmetic-table").out
+    assert "8/24: " not in run("arithmetic-table", "sm_90").out
 
 
 @pytest.mark.parametrize("short", ["m16n8k16", "mma.m16n8k16", "mma.m16n8k16.f16", "m16n8k16.f32.f16.f16.f32"])
@@ -194,7 +193,7 @@ def test_an_unknown_operand_is_refused_with_those_there_are(refused):
 
 
 def test_an_unknown_target_is_refused_with_those_there_are(refused):
-    message = refused("info", NAME, "--target", "sm_99")
+    message = refused("get", NAME, "--arch", "sm_99")
 
     assert "unknown target 'sm_99'; expected one of sm_70, sm_72, sm_75, sm_80" in message
     assert "nearest: sm_90, sm_89, sm_90a" in message
@@ -202,7 +201,7 @@ def test_an_unknown_target_is_refused_with_those_there_are(refused):
 
 @pytest.mark.parametrize("spelling", ["sm_90a", "SM_90A", "sm90a", "90a"])
 def test_targets_may_be_written_as_people_do(run, spelling):
-    assert run("legal", NAME, "--target", spelling, "--json").json["target"] == "sm_90a"
+    assert run("legal", NAME, "--arch", spelling, "--json").json["target"] == "sm_90a"
 
 
 def test_a_refusal_with_json_is_also_an_object_on_stdout(run):
@@ -210,9 +209,9 @@ def test_a_refusal_with_json_is_also_an_object_on_stdout(run):
 
     assert answer.code == 2
     assert answer.err == "warpfrag: lane is 0..31, got 32\n"
-    assert answer.json == {"schema": 1, "error": {"kind": "InvalidOperand", "message": "lane is 0..31, got 32"}}
+    assert answer.json == {"schema": 2, "error": {"type": "InvalidOperand", "message": "lane is 0..31, got 32"}}
 
-    error = run("table", "mma.m16n8k12.f32.f16.f16.f32", "a", "--format", "json").json["error"]
+    error = run("table", "mma.m16n8k12.f32.f16.f16.f32", "a", "--json").json["error"]
 
     assert error["kind"] == "IllegalInstruction"
     assert error["nearest"][0] == "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"
@@ -222,8 +221,8 @@ def test_a_refusal_with_json_is_also_an_object_on_stdout(run):
 @pytest.mark.parametrize(
     "words",
     [
-        ["list", "-a", "e2m1"],
-        ["info", NAME],
+        ["find", "-a", "e2m1"],
+        ["get", NAME],
         ["at", NAME, "a", "5"],
         ["where", NAME, "a", "9", "3"],
         ["table", NAME, "a"],
@@ -250,7 +249,7 @@ def test_operands_may_be_written_in_any_case(run):
 
 def test_text_falls_back_to_ascii():
     found = {
-        encoding: call(["info", NAME], env={**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}).stdout
+        encoding: call(["get", NAME], env={**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}).stdout
         for encoding in ("utf-8", "ascii")
     }
 
@@ -279,7 +278,7 @@ def test_headings_are_bold_on_a_terminal_unless_no_color_is_set(monkeypatch, no_
 
 
 def test_output_that_is_no_terminal_has_no_escapes(run):
-    assert "\x1b" not in run("info", NAME).out
+    assert "\x1b" not in run("get", NAME).out
 
 
 @pytest.mark.parametrize(
@@ -300,7 +299,7 @@ def test_a_broken_pipe_ends_quietly(words):
 
 def test_words_that_are_no_text_are_refused_quietly():
     found = subprocess.run(
-        [sys.executable, "-m", "warpfrag", "info", b"mma\xff"], capture_output=True, encoding="utf-8", check=False
+        [sys.executable, "-m", "warpfrag", "get", b"mma\xff"], capture_output=True, encoding="utf-8", check=False
     )
 
     assert found.returncode == 2
@@ -313,7 +312,7 @@ def test_tables_are_aligned():
 
 @pytest.mark.parametrize(
     "words",
-    [["info", NAME], ["table", NAME, "a"], ["table", SPARSE, "b"], ["products", SPARSE, "9", "3"]]
+    [["get", NAME], ["table", NAME, "a"], ["table", SPARSE, "b"], ["products", SPARSE, "9", "3"]]
     + [["relayout", f"{FP8}:d:col=4", f"{FP8}:a", *more] for more in ([], ["--permute", "col"])]
     + [["loads", NAME, "b:col=2", "--pitch", "128", "--swizzle", "128", "--lanes"], ["stores", NAME, "d", "--search"]],
 )

@@ -145,13 +145,14 @@ def test_scale_factors_with_their_ids(run, tmp_path, monkeypatch):
 
 def test_refusals(refused, mma):
     one = refused("diagnose", NAME, "--expect-a", "a.npy", "--b", "b.npy")
-    assert "give one --expect-... alone, or --a and --b" in one
+    assert "give --a and --b, or one --expect-... alone" in one
     assert "--b is missing: the intended input" in refused("diagnose", NAME, "--a", "a.npy", stdin="0 " * 128)
+    both = ["--a", "a.npy", "--b", "b.npy"]
     assert "takes no a" in refused("diagnose", "ldmatrix.m8n8.x4.b16", "--a", "a.npy", "--b", "b.npy")
-    assert "takes no metadata" in refused("diagnose", NAME, "--a", "a.npy", "--metadata", "a.npy", stdin="0 " * 128)
+    assert "takes no metadata" in refused("diagnose", NAME, *both, "--metadata", "a.npy")
     assert "has no operand scale_a: it has a, b, c, d" in refused("diagnose", NAME, "--expect-scale-a", "a.npy")
     assert "'-1' is not in the range" in refused("diagnose", NAME, "--byte-id", -1, 0)
-    assert "takes no scale_a" in refused("diagnose", NAME, "--scale-a", "a.npy", stdin="0 " * 128)
+    assert "takes no scale_a" in refused("diagnose", NAME, *both, "--scale-a", "a.npy")
     assert "the dump has the warps 0, 1: choose one" in refused(
         "diagnose", NAME, "--expect-a", "a.npy", stdin="\n".join(f"thread {at}: 0 0 0 0" for at in range(64))
     )

@@ -206,7 +206,7 @@ def test_a_float_beside_hex_is_a_remark():
         (["lane 0: 0x1 17"], "line 1: cannot tell what '17' is beside words with 0x"),
         (
             ["after lane 0: 0x1 0x2"],
-            "line 1: 'lane' stands behind other words: the name of the registers must come first",
+            "line 1: 'lane' comes after other words: the name of the registers must come first",
         ),
         (["lane 0: a0= a1=0x2"], "line 1: no word follows 'a0'"),
         (["lane 0: 0x1 0x2 end:"], "line 1: no word follows 'end'"),

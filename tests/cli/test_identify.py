@@ -126,7 +126,7 @@ def test_a_table_in_another_notation(run):
 
 
 def test_all_operands_in_another_notation(run):
-    assert run("info", MMA, "--to", "cute").lines == [
+    assert run("get", MMA, "--to", "cute").lines == [
         FULL,
         f"a     {CUTE_A}",
         f"b     {CUTE_B}",
@@ -135,12 +135,12 @@ def test_all_operands_in_another_notation(run):
         "note: elements of a, c, d are numbered row + 16 * col",
         "note: elements of b are numbered col + 8 * row: CuTe has it as N x K",
     ]
-    assert run("info", MMA, "--to", "c").lines[1:4] == [
+    assert run("get", MMA, "--to", "c").lines[1:4] == [
         "a     // i = 2 * reg + slot",
         "      int row = (i >> 1 & 1) * 8 + (lane >> 2);",
         "      int col = (i >> 2) * 8 + (lane & 3) * 2 + (i & 1);",
     ]
-    assert run("info", MMA, "--to", "mlir", "--json").json["texts"]["d"] == wf.get(MMA).d.layout.to("mlir")
+    assert run("get", MMA, "--to", "mlir", "--json").json["texts"]["d"] == wf.get(MMA).d.layout.to("mlir")
 
 
 def test_tensor_memory_is_identified(run):

@@ -1,4 +1,4 @@
-"""`warpfrag legal` and `warpfrag list`."""
+"""`warpfrag legal` and `warpfrag find`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TRAPS = "mma.sp.m16n8k32.f32.f16.f16.f32"
 
 
 def test_yes_is_exit_code_0(run):
-    answer = run("legal", NAME, "--target", "sm_80")
+    answer = run("legal", NAME, "--arch", "sm_80")
 
     assert answer.code == 0
     assert answer.lines[:2] == ["yes", "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"]
@@ -54,20 +54,20 @@ def test_what_an_assembler_would_not_take_is_called_a_short_form(run, name, left
 )
 def test_the_lowest_ptx_version_is_said(run, name, target, version):
     read = "sm_" + target.lower().removeprefix("sm").removeprefix("_")
-    answer = run("legal", name, "--target", target)
+    answer = run("legal", name, "--arch", target)
 
     assert f"needs PTX {version} or later on {read}" in answer.out
     assert ("an assembler of CUDA 12.9 or earlier" in answer.out) == (read in {"sm_70", "sm_72", "sm_101f"})
-    for verb in ("legal", "info"):
-        versions = run(verb, name, "--target", target, "--json").json["ptx_versions"]
+    for verb in ("legal", "get"):
+        versions = run(verb, name, "--arch", target, "--json").json["ptx_versions"]
         assert versions[read] == version
         assert list(versions) == list(wf.get(name).targets)
-    assert f"{version} on sm_" in run("info", name).out
+    assert f"{version} on sm_" in run("get", name).out
 
 
 def test_what_ptxas_advises_is_passed_on(run):
     plain, ordered = (f"{op}.m16n8k16.f32.f16.f16.f32" for op in ("mma.sp", "mma.sp::ordered_metadata"))
-    for verb in ("legal", "info"):
+    for verb in ("legal", "get"):
         assert "ptxas advises mma.sp::ordered_metadata" in run(verb, plain).out
         assert "PTX 8.5" in run(verb, plain, "--json").json["advice"]
         assert "advise" not in run(verb, ordered).out
@@ -75,7 +75,7 @@ def test_what_ptxas_advises_is_passed_on(run):
 
 
 def test_no_is_exit_code_1_with_a_reason_and_what_is_near(run):
-    answer = run("legal", NAME, "--target", "sm_75")
+    answer = run("legal", NAME, "--arch", "sm_75")
 
     assert answer.code == 1
     assert answer.lines[0] == "no"
@@ -86,7 +86,7 @@ def test_no_is_exit_code_1_with_a_reason_and_what_is_near(run):
 
 @pytest.mark.parametrize(("selector", "legal"), [(0, True), (1, True), (2, False), (4, False)])
 def test_selectors_are_checked(run, selector, legal):
-    answer = run("legal", TRAPS, "--target", "sm_90", "--selector", selector, "--json")
+    answer = run("legal", TRAPS, "--arch", "sm_90", "--selector", selector, "--json")
 
     assert answer.code == (0 if legal else 1)
     assert answer.json["legal"] == legal
@@ -104,7 +104,7 @@ def test_what_is_out_of_scope_is_a_no_without_wrong_hints(run, name):
     assert run("legal", name, "--json").json["nearest"] == []
 
 
-@pytest.mark.parametrize("words", [("x\x1b[31m" * 9,), (NAME, "--target", "\x1b[31m"), ("mma.\x1b[31m",), ("\r\n\a",)])
+@pytest.mark.parametrize("words", [("x\x1b[31m" * 9,), (NAME, "--arch", "\x1b[31m"), ("mma.\x1b[31m",), ("\r\n\a",)])
 def test_no_control_character_of_the_user_reaches_the_terminal(run, words):
     answer = run("legal", *words)
 
@@ -113,7 +113,7 @@ def test_no_control_character_of_the_user_reaches_the_terminal(run, words):
 
 
 def test_a_megabyte_is_not_repeated(run):
-    for words in (["x" * 10**6], ["mma." + "x" * 10**6], [NAME, "--target", "x" * 10**6]):
+    for words in (["x" * 10**6], ["mma." + "x" * 10**6], [NAME, "--arch", "x" * 10**6]):
         answer = run("legal", *words)
         assert len(answer.out + answer.err) < 2000
 
@@ -126,17 +126,17 @@ def test_nonsense_is_a_no_and_not_an_error(run):
 
 
 def test_a_target_that_does_not_exist_is_bad_input(refused):
-    assert "unknown target 'sm_1'" in refused("legal", NAME, "--target", "sm_1")
+    assert "unknown target 'sm_1'" in refused("legal", NAME, "--arch", "sm_1")
 
 
 def test_legal_in_json(run):
-    assert run("legal", NAME, "--target", "sm_75", "--json").json == {
-        "schema": 1,
-        "query": "legal",
-        "asked": NAME,
-        "target": "sm_75",
-        "selector": None,
-        "legal": False,
+    found = {key: value for key, value in run("legal", NAME, "--arch", "sm_75", "--json").json.items() if value}
+
+    assert found == {
+        "schema": 2,
+        "verb": "legal",
+        "query": NAME,
+        "arch": "sm_75",
         "reason": f"not on target 'sm_75'; it is legal on {', '.join(wf.get(NAME).targets)}",
         "nearest": list(_nearest(NAME, "sm_75")),
     }
@@ -149,7 +149,7 @@ def _nearest(name, target):
 
 
 def test_list_names_every_instruction_once(run):
-    lines = run("list").lines
+    lines = run("find").lines
 
     assert lines == [instruction.name for instruction in wf.find()]
     assert len(set(lines)) == len(lines) > 600
@@ -158,7 +158,7 @@ def test_list_names_every_instruction_once(run):
 @pytest.mark.parametrize(
     ("words", "question"),
     [
-        (["--target", "sm_90a", "-a", "e4m3"], {"target": "sm_90a", "a": "e4m3"}),
+        (["--arch", "sm_90a", "-a", "e4m3"], {"target": "sm_90a", "a": "e4m3"}),
         (["--shape", "m16n8k64", "--sparse"], {"shape": "m16n8k64", "sparse": True}),
         (["--dense", "--kind", "mxf4"], {"kind": "mxf4", "sparse": False}),
         (["--op", "mma.sp"], {"op": "mma.sp"}),
@@ -169,35 +169,35 @@ def test_list_answers_like_find(run, words, question):
     expected = [instruction.name for instruction in wf.find(**question)]
 
     assert expected
-    assert run("list", *words).lines == expected
-    found = run("list", *words, "--json").json
+    assert run("find", *words).lines == expected
+    found = run("find", *words, "--json").json
     assert [entry["name"] for entry in found["instructions"]] == expected
     assert found["count"] == len(expected)
 
 
 def test_type_asks_for_any_operand(run):
-    lines = run("list", "--type", "s32", "--op", "mma").lines
+    lines = run("find", "--type", "s32", "--op", "mma").lines
 
     assert lines
-    assert lines == [name for name in run("list", "--op", "mma").lines if ".s32" in name]
+    assert lines == [name for name in run("find", "--op", "mma").lines if ".s32" in name]
 
 
 def test_wmma_stands_for_all_wmma_operations(run):
-    lines = run("list", "--op", "wmma").lines
+    lines = run("find", "--op", "wmma").lines
 
-    assert lines == [name for name in run("list").lines if name.startswith("wmma.")]
+    assert lines == [name for name in run("find").lines if name.startswith("wmma.")]
     assert {name.split(".")[1] for name in lines} == {"mma", "load", "store"}
 
 
 def test_the_long_list_has_the_targets(run):
-    lines = run("list", "--long", "-a", "e2m1", "--dense", "--kind", "mxf4").lines
+    lines = run("find", "--long", "-a", "e2m1", "--dense", "--kind", "mxf4").lines
 
-    assert lines[0].split() == ["instruction", "targets"]
+    assert lines[0].split() == ["instruction", "architectures"]
     assert lines[1].split()[1:] == list(wf.find(a="e2m1", kind="mxf4", sparse=False)[0].targets)
 
 
 def test_a_list_without_answers_is_empty_and_exit_code_1(run):
-    answer = run("list", "--sparse", "-a", "b1")
+    answer = run("find", "--sparse", "-a", "b1")
 
     assert (answer.code, answer.out) == (1, "")
     assert answer.err == "warpfrag: no instruction matches all of these filters\n"
@@ -206,20 +206,20 @@ def test_a_list_without_answers_is_empty_and_exit_code_1(run):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["-a", "e4m4"], "no instruction has the type of A 'e4m4': there are f16, f64, u8,"),
-        (["--type", "f8"], "no instruction has the type 'f8': there are f16,"),
-        (["--shape", "16x8x16"], "no instruction has the shape '16x8x16': there are m8n8k4,"),
-        (["--op", "wgmma"], "no instruction has the op 'wgmma': there are mma, mma.sp,"),
-        (["--kind", "mxfp4"], "no instruction has the kind 'mxfp4': there are f8f6f4,"),
+        (["-a", "e4m4"], "--a 'e4m4': no instruction has it; a is one of f16, f64, u8,"),
+        (["--type", "f8"], "no instruction has the type 'f8': these have b1, "),
+        (["--shape", "16x8x16"], "--shape '16x8x16': no instruction has it; shape is one of "),
+        (["--op", "wgmma"], "--op 'wgmma': no instruction has it; op is one of mma, mma.sp,"),
+        (["--kind", "mxfp4"], "--kind 'mxfp4': no instruction has it; kind is one of f8f6f4,"),
     ],
 )
 def test_a_word_that_no_instruction_has_is_refused(refused, words, message):
-    assert refused("list", *words).startswith(message)
+    assert refused("find", *words).startswith(message)
 
 
 def test_what_is_near_a_dense_instruction_is_dense(run):
-    dense = run("legal", "mma.m16n8k32.f32.e4m3.e4m3.f32", "--target", "sm_86", "--json").json["nearest"]
-    sparse = run("legal", "mma.sp.m16n8k64.f32.e4m3.e4m3.f32", "--target", "sm_86", "--json").json["nearest"]
+    dense = run("legal", "mma.m16n8k32.f32.e4m3.e4m3.f32", "--arch", "sm_86", "--json").json["nearest"]
+    sparse = run("legal", "mma.sp.m16n8k64.f32.e4m3.e4m3.f32", "--arch", "sm_86", "--json").json["nearest"]
 
     assert dense
     assert not [name for name in dense if name.startswith("mma.sp")]

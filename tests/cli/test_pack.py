@@ -60,8 +60,8 @@ def test_pack_reads_files_of_text_and_npy(run, tmp_path):
 
 def test_pack_in_json(run):
     assert run("pack", NAME, "a", "--json", stdin=text(A)).json == {
-        "schema": 1,
-        "query": "pack",
+        "schema": 2,
+        "verb": "pack",
         "instruction": wf.get(NAME).name,
         "operand": "a",
         "words": wf.get(NAME).a.pack(A).tolist(),
@@ -213,7 +213,7 @@ def test_files_that_cannot_be_read_are_refused(refused, tmp_path):
 
     assert refused("pack", NAME, "a", missing) == f"cannot read {missing!r}: No such file or directory"
     assert refused("unpack", NAME, "a", folder) == f"cannot read {folder!r}: Is a directory"
-    assert refused("unpack", NAME, "b", "sample:A.npy") == "'sample:A.npy' is .npy, where text is expected"
+    assert refused("unpack", NAME, "b", "sample:A.npy") == "'sample:A.npy' is a .npy file, but text is expected"
 
 
 def test_an_array_of_another_shape_is_refused(refused, tmp_path):
@@ -333,7 +333,7 @@ def described(descr="'<f2'", shape="(16, 16)", order="False"):
         (header(described(shape=f"({10**30}, 2)")), f"({10**30}, 2), but 0 bytes follow"),
         (header(described(shape="(-16, -16)"), bytes(512)), "(-16, -16), but 512 bytes follow"),
         (header(described(shape="(-1,)"), bytes(512)), "(-1,), but 512 bytes follow"),
-        (header(described(shape="(0, 99999999999999999999)")), "99999999999999999999), but 0 bytes follow"),
+        (header(described(shape="(0, 99999999999999999999)")), "stdin is an empty array"),
         (header(described(shape="(16.0, 16)"), bytes(512)), "its header cannot be read (ValueError)"),
         (header(described(shape="16"), bytes(512)), "its header cannot be read (ValueError)"),
         (header(described(), bytes(511)), "(16, 16), but 511 bytes follow"),
@@ -358,7 +358,7 @@ def described(descr="'<f2'", shape="(16, 16)", order="False"):
     ids=lambda part: part[:60] if isinstance(part, str) else "",
 )
 def test_an_array_file_is_not_trusted(refused, content, message):
-    for words in (["pack", NAME, "a"], ["run", NAME, "--a", "-"]):
+    for words in (["pack", NAME, "a"], ["execute", NAME, "--a", "-"]):
         assert message in refused(*words, stdin=content)
 
 

@@ -59,13 +59,13 @@ def test_info_is_about_the_architecture_of_a_launch(run):
 
     assert levels() == ("sm_90", ["hardware", "hardware"])
     assert levels("--arch", "A100") == ("sm_80", ["approximate", "specified"])  # an H200 says nothing of it
-    assert run("ptx", "info", ADD, "--arch", "sm_89").lines[0] == "PTX 8.7 for sm_80; what is known is about sm_89"
+    assert run("ptx", "info", ADD, "--arch", "sm_89").lines[0] == "PTX 8.7 for sm_80; evidence for sm_89"
 
 
 def test_info_of_a_target_without_a_row_is_about_that_target(run, tmp_path):
     (tmp_path / "later.ptx").write_text(Path(ADD).read_text("utf-8").replace("sm_80", "sm_130"), "utf-8")
 
-    assert run("ptx", "info", tmp_path / "later.ptx").lines[0] == "PTX 8.7 for sm_130; what is known is about sm_130"
+    assert run("ptx", "info", tmp_path / "later.ptx").lines[0] == "PTX 8.7 for sm_130; evidence for sm_130"
 
 
 def test_run_leaves_arrays_in_a_file(run, files):
@@ -91,7 +91,7 @@ def test_names_are_those_of_cxx_and_variables_are_listed(run):
     facts = json.loads(run("ptx", "info", str(MODULES / "symbols.ptx"), "--entry", "nested", "--json").out)
 
     assert "nested(float***, Node const*)\n" in answer.out
-    assert "physics::scale  .global  .f64  []         8" in answer.out
+    assert "physics::scale  .global  .f64  ()         8" in answer.out
     assert facts["entries"][0]["readable_name"] == "nested(float***, Node const*)"
     assert facts["variables"][-1] == {
         "name": "_ZN7physics5scaleE", "readable_name": "physics::scale", "space": "global", "type": "f64", "shape": [],
@@ -241,7 +241,7 @@ def test_values_of_lanes_are_listed_where_there_are_no_matrices(run, files):
     assert all(first + second == total for _, first, second, total in rows)
     assert {total for *_, total in rows} <= set((x + y).tolist())
     picture = run("ptx", "explain", f"{ADD}:{line}", "--grid", "4", "--block", "128", *ARGS, "-o", "a.svg")
-    assert (picture.code, "is no matrix instruction" in picture.err) == (2, True)
+    assert (picture.code, "is not a matrix instruction" in picture.err) == (2, True)
 
 
 def test_a_profile_is_text_json_and_a_page(run, product):

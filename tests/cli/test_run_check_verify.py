@@ -19,16 +19,16 @@ def answer(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
 
 
 def test_run_gives_what_execute_gives(capsys: pytest.CaptureFixture[str]):
-    found = answer(capsys, "run", F16, "--seed", "7")
+    found = answer(capsys, "execute", F16, "--seed", "7")
     codes = {role: np.array(matrix, np.uint64) for role, matrix in found["operands"].items()}
-    assert wf.get(F16)(codes["a"], codes["b"], codes["c"], raw=True).tolist() == found["d"]
-    assert found["evidence"]["level"] == "hardware"
-    assert (found["schema"], found["seed"]) == (1, 7)
+    assert wf.get(F16)(codes["a"], codes["b"], codes["c"], raw=True).tolist() == found["results"][0]["d"]
+    assert found["results"][0]["evidence"]["level"] == "hardware"
+    assert (found["schema"], found["seed"]) == (2, 7)
 
 
 def test_run_shows_its_seed_and_repeats_with_it(capsys: pytest.CaptureFixture[str]):
-    first = answer(capsys, "run", F16)
-    assert answer(capsys, "run", F16, "--seed", str(first["seed"]))["d"] == first["d"]
+    first = answer(capsys, "execute", F16)
+    assert answer(capsys, "execute", F16, "--seed", str(first["seed"]))["results"] == first["results"]
 
 
 def test_run_takes_matrices_and_registers_from_files(tmp_path, capsys: pytest.CaptureFixture[str]):
@@ -38,15 +38,15 @@ def test_run_takes_matrices_and_registers_from_files(tmp_path, capsys: pytest.Ca
     np.save(tmp_path / "B.npy", mma.b.pack(B))
     np.save(tmp_path / "C.npy", np.zeros((16, 8)))
     files = [word for role in "abc" for word in (f"--{role}", str(tmp_path / f"{role.upper()}.npy"))]
-    found = answer(capsys, "run", F16, *files, "--registers", "5")
+    found = answer(capsys, "execute", F16, *files, "--registers", "5")
     assert found["seed"] is None
-    assert np.array(found["d"], np.uint32).view(np.float32).tolist() == B.tolist()
+    assert np.array(found["results"][0]["d"], np.uint32).view(np.float32).tolist() == B.tolist()
     assert found["registers"]["b"]["5"] == mma.b.pack(B)[5].tolist()
 
 
 def test_without_a_file_every_operand_is_random(capsys: pytest.CaptureFixture[str]):
-    assert answer(capsys, "run", F16, "--seed", "7")["sources"] == dict.fromkeys("abc", "random")
-    assert main(["run", F16, "--seed", "7"]) == 0
+    assert answer(capsys, "execute", F16, "--seed", "7")["sources"] == dict.fromkeys("abc", "random")
+    assert main(["execute", F16, "--seed", "7"]) == 0
     assert "operands: a, b, c random, seed 7\n" in capsys.readouterr().out
 
 
@@ -54,13 +54,13 @@ def test_beside_files_c_is_zero_and_the_rest_random(tmp_path, capsys: pytest.Cap
     np.save(tmp_path / "A.npy", np.eye(16))
     np.save(tmp_path / "B.npy", np.ones((16, 8)))
     a, b = (["--a", str(tmp_path / "A.npy")], ["--b", str(tmp_path / "B.npy")])
-    found = answer(capsys, "run", F16, *a, *b, "--seed", "7")
+    found = answer(capsys, "execute", F16, *a, *b, "--seed", "7")
     assert (found["seed"], found["sources"]) == (None, {"a": "file", "b": "file", "c": "zero"})
-    assert np.array(found["d"], np.uint32).view(np.float32).tolist() == np.ones((16, 8)).tolist()
-    found = answer(capsys, "run", F16, *a, "--seed", "7")
+    assert np.array(found["results"][0]["d"], np.uint32).view(np.float32).tolist() == np.ones((16, 8)).tolist()
+    found = answer(capsys, "execute", F16, *a, "--seed", "7")
     assert (found["seed"], found["sources"]) == (7, {"a": "file", "b": "random", "c": "zero"})
-    assert found["operands"]["b"] == answer(capsys, "run", F16, "--seed", "7")["operands"]["b"]
-    assert main(["run", F16, *a, *b]) == main(["run", F16, *a, "--seed", "7"]) == 0
+    assert found["operands"]["b"] == answer(capsys, "execute", F16, "--seed", "7")["operands"]["b"]
+    assert main(["execute", F16, *a, *b]) == main(["execute", F16, *a, "--seed", "7"]) == 0
     text = capsys.readouterr().out
     assert "operands: a, b from files; c zero\n" in text
     assert "operands: a from files; b random, seed 7; c zero\n" in text
@@ -69,9 +69,9 @@ def test_beside_files_c_is_zero_and_the_rest_random(tmp_path, capsys: pytest.Cap
 def test_run_reads_text_as_pack_does(tmp_path, capsys: pytest.CaptureFixture[str]):
     path = tmp_path / "A.txt"
     path.write_text("0.1 " * 256, encoding="utf-8")
-    assert main(["run", F16, "--a", str(path)]) == 2
+    assert main(["execute", F16, "--a", str(path)]) == 2
     assert "not exact in f16" in capsys.readouterr().err
-    found = answer(capsys, "run", F16, "--a", str(path), "--rounding", "rne")
+    found = answer(capsys, "execute", F16, "--a", str(path), "--rounding", "rne")
     assert found["operands"]["a"] == [[0x2E66] * 16] * 16
 
 
@@ -80,7 +80,7 @@ def test_run_reads_the_registers_of_scales(tmp_path, capsys: pytest.CaptureFixtu
     scale = wf.get(name).scale_a
     codes = np.arange(120, 120 + np.prod(scale.shape)).reshape(scale.shape).astype(np.uint8)
     np.save(tmp_path / "scale.npy", scale.pack(codes, raw=True)[:, None])
-    found = answer(capsys, "run", name, "--arch", "sm_120a", "--scale-a", str(tmp_path / "scale.npy"))
+    found = answer(capsys, "execute", name, "--arch", "sm_120a", "--scale-a", str(tmp_path / "scale.npy"))
     assert found["operands"]["scale_a"] == codes.tolist()
 
 
@@ -90,7 +90,7 @@ def test_run_reads_the_registers_of_scales(tmp_path, capsys: pytest.CaptureFixtu
 ])  # fmt: skip
 def test_run_refuses_an_array_of_another_shape(array, message: str, tmp_path, capsys: pytest.CaptureFixture[str]):
     np.save(tmp_path / "A.npy", array)
-    assert main(["run", F16, "--a", str(tmp_path / "A.npy")]) == 2
+    assert main(["execute", F16, "--a", str(tmp_path / "A.npy")]) == 2
     assert message in capsys.readouterr().err
 
 
@@ -104,23 +104,22 @@ def test_run_refuses_a_file_that_is_no_array(
     content: bytes, message: str, tmp_path, capsys: pytest.CaptureFixture[str]
 ):
     (tmp_path / "A.npy").write_bytes(content)
-    assert main(["run", F16, "--a", str(tmp_path / "A.npy")]) == 2
+    assert main(["execute", F16, "--a", str(tmp_path / "A.npy")]) == 2
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
 
 
-@pytest.mark.parametrize("verb", ["run", "vectors"])
 @pytest.mark.parametrize("arch", ["sm90", "SM_90", "90"])
-def test_an_architecture_is_spelled_as_a_target_may_be(verb: str, arch: str, capsys: pytest.CaptureFixture[str]):
-    assert answer(capsys, verb, F16, "--arch", arch)["arch"] == "sm_90"
+def test_an_architecture_may_be_spelled_in_short(arch: str, capsys: pytest.CaptureFixture[str]):
+    assert answer(capsys, "execute", F16, "--arch", arch)["results"][0]["arch"] == "sm_90"
 
 
 def test_run_shows_registers_only_where_the_fragments_are_known(capsys: pytest.CaptureFixture[str]):
     name = "wmma.mma.row.col.m16n16k16.f32.f32"
-    assert main(["run", name, "--arch", "sm_90", "--registers", "0"]) == 0
-    assert main(["run", name, "--arch", "sm_80"]) == 0
-    assert main(["run", name, "--arch", "sm_80", "--registers", "0"]) == 2
+    assert main(["execute", name, "--arch", "sm_90", "--registers", "0"]) == 0
+    assert main(["execute", name, "--arch", "sm_80"]) == 0
+    assert main(["execute", name, "--arch", "sm_80", "--registers", "0"]) == 2
     assert "there is no measurement of the wmma fragments of sm_80" in capsys.readouterr().err
 
 
@@ -133,13 +132,13 @@ def test_run_shows_registers_only_where_the_fragments_are_known(capsys: pytest.C
     ],
 )
 def test_run_refuses_what_it_would_ignore(words: list[str], message: str, capsys: pytest.CaptureFixture[str]):
-    assert main(["run", *words]) == 2
+    assert main(["execute", *words]) == 2
     assert message in capsys.readouterr().err
 
 
 def test_run_refuses_the_registers_of_a_sparse_a(tmp_path, capsys: pytest.CaptureFixture[str]):
     np.save(tmp_path / "A.npy", np.zeros((32, 4), np.uint32))
-    assert main(["run", "mma.sp.m16n8k32.f32.f16.f16.f32", "--a", str(tmp_path / "A.npy")]) == 2
+    assert main(["execute", "mma.sp.m16n8k32.f32.f16.f16.f32", "--a", str(tmp_path / "A.npy")]) == 2
     assert "registers of a sparse A mean nothing without their metadata: give the full A, 16 x 32" in (
         capsys.readouterr().err
     )
@@ -151,12 +150,12 @@ def test_run_refuses_the_registers_of_a_sparse_a(tmp_path, capsys: pytest.Captur
     "mma.m16n8k256.s32.b1.b1.s32.xor.popc",
 ])  # fmt: skip
 def test_the_last_step_of_a_trace_is_the_result(name: str, capsys: pytest.CaptureFixture[str]):
-    found = answer(capsys, "run", name, "--seed", "3", "--trace", "2", "1")
-    result = np.array(found["d"])
-    assert found["trace"][-1]["result"] == (result[0] if result.ndim > 2 else result)[2, 1]
-    assert main(["run", name, "--seed", "3", "--trace", "2", "1"]) == 0
+    found = answer(capsys, "execute", name, "--seed", "3", "--trace", "2", "1")
+    result = np.array(found["results"][0]["d"])
+    assert found["results"][0]["trace"][-1]["result"] == (result[0] if result.ndim > 2 else result)[2, 1]
+    assert main(["execute", name, "--seed", "3", "--trace", "2", "1"]) == 0
     text = capsys.readouterr().out
-    assert f"step {len(found['trace'])} of {len(found['trace'])}" in text
+    assert f"step {len(found['results'][0]['trace'])} of {len(found['results'][0]['trace'])}" in text
 
 
 def test_a_trace_shows_what_was_cut_off(tmp_path, capsys: pytest.CaptureFixture[str]):
@@ -167,13 +166,13 @@ def test_a_trace_shows_what_was_cut_off(tmp_path, capsys: pytest.CaptureFixture[
     np.save(tmp_path / "B.npy", B.view(np.float16))
     np.save(tmp_path / "C.npy", np.zeros((16, 8)))
     files = [word for role in "abc" for word in (f"--{role}", str(tmp_path / f"{role.upper()}.npy"))]
-    step = answer(capsys, "run", F16, *files, "--trace", "0", "0")["trace"][0]
+    step = answer(capsys, "execute", F16, *files, "--trace", "0", "0")["results"][0]["trace"][0]
     assert step["common_exponent"] == 0
     assert step["fraction_bits"] == 25
     assert [term["kept"] for term in step["terms"][:3]] == [1 << 25, -(1 << 25), 0]
     assert step["terms"][2]["lost"] == "1/67108864"
     assert (step["result"], step["exact_sum"], step["nearest"]) == (0, "1/67108864", 0x32800000)
-    assert main(["run", F16, *files, "--trace", "0", "0"]) == 0
+    assert main(["execute", F16, *files, "--trace", "0", "0"]) == 0
     assert capsys.readouterr().out.endswith(
         "cut toward zero to f32 -> f32 0x00000000 = 0\n"
         "exact sum 1.4901161193847656e-08; nearest f32 0x32800000: this is 1.4901161193847656e-08 below it\n"
@@ -187,7 +186,7 @@ def test_values_are_shown_with_the_digits_that_tell_them_apart(tmp_path, capsys:
     np.save(tmp_path / "A.npy", np.zeros((16, 16)))
     np.save(tmp_path / "C.npy", C)
     files = ["--a", str(tmp_path / "A.npy"), "--c", str(tmp_path / "C.npy")]
-    assert main(["run", F16, *files]) == 0
+    assert main(["execute", F16, *files]) == 0
     lines = capsys.readouterr().out.splitlines()
     first = lines.index("D") + 1
     assert [line.split()[0] for line in lines[first : first + 3]] == ["1.0000001", "3.4028235e+38", "1"]
@@ -199,10 +198,10 @@ def test_a_trace_says_which_term_is_not_finite(tmp_path, capsys: pytest.CaptureF
     np.save(tmp_path / "A.npy", A)
     np.save(tmp_path / "B.npy", np.ones((16, 8)))
     files = ["--a", str(tmp_path / "A.npy"), "--b", str(tmp_path / "B.npy")]
-    (step,) = answer(capsys, "run", F16, *files, "--trace", "0", "0")["trace"]
+    (step,) = answer(capsys, "execute", F16, *files, "--trace", "0", "0")["results"][0]["trace"]
     assert [step[name] for name in ("common_exponent", "fraction_bits", "total", "exact_sum", "nearest")] == [None] * 5
     assert (step["terms"][3]["value"], step["special"]) == ("-inf", "k=3 is infinite")
-    assert main(["run", F16, *files, "--trace", "0", "0"]) == 0
+    assert main(["execute", F16, *files, "--trace", "0", "0"]) == 0
     text = capsys.readouterr().out
     assert "term  value\n" in text
     assert "k=3   -inf\n" in text
@@ -213,25 +212,30 @@ def test_a_trace_shows_products_that_no_float_holds(tmp_path, capsys: pytest.Cap
     name = "mma.m8n8k4.f64.f64.f64.f64"
     np.save(tmp_path / "A.npy", np.full((8, 4), 2.0**600))
     np.save(tmp_path / "B.npy", np.array([[2.0**600], [-(2.0**-1074)], [2.0**-600], [0]]) * np.ones((1, 8)))
-    assert main(["run", name, "--a", str(tmp_path / "A.npy"), "--b", str(tmp_path / "B.npy"), "--trace", "0", "0"]) == 0
+    assert (
+        main(["execute", name, "--a", str(tmp_path / "A.npy"), "--b", str(tmp_path / "B.npy"), "--trace", "0", "0"])
+        == 0
+    )
     assert "k=0   1.7218479456385751e+361\n" in capsys.readouterr().out
 
 
 def test_a_trace_of_bits_has_two_terms(capsys: pytest.CaptureFixture[str]):
-    (step,) = answer(capsys, "run", "mma.m16n8k256.s32.b1.b1.s32.xor.popc", "--seed", "3", "--trace", "2", "1")["trace"]
+    (step,) = answer(capsys, "execute", "mma.m16n8k256.s32.b1.b1.s32.xor.popc", "--seed", "3", "--trace", "2", "1")[
+        "results"
+    ][0]["trace"]
     assert [term["name"] for term in step["terms"]] == ["popcount", "C"]
     assert sum(int(term["value"]) for term in step["terms"]) % 2**32 == step["result"]
 
 
 @pytest.mark.parametrize(("words", "message"), [
-    (["run", F16, "--arch", "sm_75"], "arch 'sm_75' cannot run it"),
-    (["run", F16, "--registers", "32"], "lanes are numbers 0..31, such as 0,5-7, or all; got '32'"),
-    (["run", F16, "--trace", "16", "0"], "ROW is 0..15, got 16"),
-    (["run", F16, "--a", "missing.npy"], "cannot read 'missing.npy': No such file or directory"),
-    (["run", F16, "--seed", "-1"], "'-1' is not in the range 0.."),
-    (["run", F16, "--arch", "sm_1"], "unknown target 'sm_1'"),
-    (["run", F16, "--scale-a", "x.npy"], "takes no scale_a"),
-    (["run", "ldmatrix.m8n8.x4.b16"], "it moves registers and computes nothing"),
+    (["execute", F16, "--arch", "sm_75"], "arch 'sm_75' cannot run it"),
+    (["execute", F16, "--registers", "32"], "lanes are numbers 0..31, such as 0,5-7, or all; got '32'"),
+    (["execute", F16, "--trace", "16", "0"], "ROW is 0..15, got 16"),
+    (["execute", F16, "--a", "missing.npy"], "cannot read 'missing.npy': No such file or directory"),
+    (["execute", F16, "--seed", "-1"], "'-1' is not in the range 0.."),
+    (["execute", F16, "--arch", "sm_1"], "unknown target 'sm_1'"),
+    (["execute", F16, "--scale-a", "x.npy"], "takes no scale_a"),
+    (["execute", "ldmatrix.m8n8.x4.b16"], "it moves registers and computes nothing"),
     (["check", "--only", "no such thing"], "no captured instruction contains 'no such thing'"),
     (["verify", "nonsense"], "nonsense"),
 ])  # fmt: skip
@@ -272,7 +276,7 @@ def test_verify_without_a_gpu_is_an_error(monkeypatch: pytest.MonkeyPatch, capsy
 
     monkeypatch.setattr(module, "Worker", no_gpu)
     assert main(["verify", F16, "--json"]) == 2
-    assert json.loads(capsys.readouterr().out)["error"]["kind"] == "NoGpu"
+    assert json.loads(capsys.readouterr().out)["error"]["type"] == "NoGpu"
     assert main(["verify", F16]) == 2
     error = capsys.readouterr().err
     assert (

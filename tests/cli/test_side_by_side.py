@@ -1,4 +1,4 @@
-"""`run` on several architectures, and descriptors in hex and decimal."""
+"""`execute` on several architectures, and descriptors in hex and decimal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_two_architectures_stand_side_by_side(run, tmp_path, monkeypatch):
     A[0, :2], B[:2, 0], C[0, 0] = (2.0**11, -0.75), (2.0**12, 1), -(2.0**23)
     for name, matrix in (("a", A), ("b", B), ("c", C)):
         np.save(name, matrix)
-    words = ["run", F16, "--a", "a.npy", "--b", "b.npy", "--c", "c.npy", "--arch", "sm_80", "sm_90"]
+    words = ["execute", F16, "--a", "a.npy", "--b", "b.npy", "--c", "c.npy", "--arch", "sm_80", "sm_90"]
     answer = run(*words, "--trace", "0", "0")
     facts = run(*words, "--json").json
 
@@ -23,11 +23,9 @@ def test_two_architectures_stand_side_by_side(run, tmp_path, monkeypatch):
     assert "1 of 128 elements of D differ:" in answer.out
     assert "D[0, 0]  -0.5   -0.75" in answer.out
     assert answer.out.index("\nsm_80\n") < answer.out.index("\nsm_90\n")
-    assert facts["arch"] == "sm_80"
-    assert [other["arch"] for other in facts["others"]] == ["sm_90"]
-    assert np.array_equal(facts["others"][0]["d"], wf.get(F16)(A, B, C).view(np.uint32))
-    assert "0 of 128 elements of D differ" in run("run", F16, "--arch", "sm_80", "--arch", "sm_86").out
-    assert "others" not in run("run", F16, "--seed", "1", "--json").json
+    assert [result["arch"] for result in facts["results"]] == ["sm_80", "sm_90"]
+    assert np.array_equal(facts["results"][1]["d"], wf.get(F16)(A, B, C).view(np.uint32))
+    assert "0 of 128 elements of D differ" in run("execute", F16, "--arch", "sm_80", "--arch", "sm_86").out
 
 
 def test_digits_without_0x_are_hex_and_said_to_be(run):
@@ -43,7 +41,7 @@ def test_digits_without_0x_are_hex_and_said_to_be(run):
 def test_a_descriptor_that_is_too_long_is_shown_as_it_was_typed(refused):
     expected = "a descriptor is a word of 64 bits such as 0x4000004000000000, got "
 
-    assert refused("descriptor", "0x40000040000000000") == f"{expected}'0x40000040000000000' of 67"
+    assert refused("descriptor", "0x40000040000000000") == f"{expected}'0x40000040000000000' of 67 bits"
     assert refused("descriptor", "0x") == f"{expected}'0x'"
 
 
@@ -52,7 +50,7 @@ def test_an_instruction_descriptor_is_hex_or_decimal_too(run, refused):
 
     assert run("descriptor", "8400490", *words).out == run("descriptor", "0x8400490", *words).out
     assert run("descriptor", 0x8400490, *words, "--decimal").lines[0] == "0x08400490"
-    assert refused("descriptor", "1f8400490", *words).endswith("got '1f8400490' of 33")
+    assert refused("descriptor", "1f8400490", *words).endswith("got '1f8400490' of 33 bits")
 
 
 def test_bytes_in_units_of_16_are_pointed_out(run):

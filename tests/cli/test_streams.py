@@ -10,10 +10,10 @@ import subprocess
 import sys
 
 import pytest
-from warpfrag.cli.support.options import complete_file, complete_instruction
 
 import warpfrag
 from warpfrag.cli import main
+from warpfrag.cli.support.arguments import complete_file, complete_instruction
 from warpfrag.cli.support.output import STATUSES, ProgressLine, printable
 
 NAME = "mma.m16n8k16.f32.f16.f16.f32"
@@ -38,20 +38,20 @@ def shell(command, warpfrag=WARPFRAG, **settings):
 @pytest.mark.parametrize(
     ("command", "status", "error"),
     [
-        ("warpfrag list >&-", 2, "cannot write the answer: stdout is closed"),
+        ("warpfrag find >&-", 2, "cannot write the answer: stdout is closed"),
         ("warpfrag --help >&-", 2, "cannot write the answer: stdout is closed"),
         pytest.param(
-            "warpfrag list >/dev/full", 2, "cannot write the answer: No space left on device", marks=needs_full
+            "warpfrag find >/dev/full", 2, "cannot write the answer: No space left on device", marks=needs_full
         ),
         pytest.param("warpfrag --help >/dev/full", 2, "No space left on device", marks=needs_full),
-        ("warpfrag list </dev/null 1</dev/null", 2, "cannot write the answer: Bad file descriptor"),
+        ("warpfrag find </dev/null 1</dev/null", 2, "cannot write the answer: Bad file descriptor"),
         (f"warpfrag pack {NAME} a <&-", 2, "expected a file, or input on stdin, which is closed"),
         (f"warpfrag unpack {NAME} a 0>/dev/null", 2, "cannot read stdin: "),
         (f"head -c 20000000 /dev/zero | warpfrag unpack {NAME} a", 2, "stdin: it has more than 16777216 bytes"),
-        (f"warpfrag legal {NAME} --target sm_70 2>&-", 1, None),
-        ("warpfrag list -a zz 2>&-", 2, None),
-        pytest.param("warpfrag list -a zz 2>/dev/full", 2, None, marks=needs_full),
-        ("warpfrag list <&- >&- 2>&-", 2, None),
+        (f"warpfrag legal {NAME} --arch sm_70 2>&-", 1, None),
+        ("warpfrag find -a zz 2>&-", 2, None),
+        pytest.param("warpfrag find -a zz 2>/dev/full", 2, None, marks=needs_full),
+        ("warpfrag find <&- >&- 2>&-", 2, None),
     ],
 )
 def test_a_stream_that_fails_is_an_error(command, status, error):
@@ -69,8 +69,8 @@ def test_a_stream_that_fails_is_an_error(command, status, error):
         "explore -o old.html",  # of a page that need not be built
         f"emit {NAME} -o old.cuh",
         f"draw {NAME} -o old.svg",
-        f"vectors {NAME} -o old.npz",
-        f"vectors {NAME} -o old.h",
+        f"test-vectors {NAME} -o old.npz",
+        f"test-vectors {NAME} -o old.h",
     ],
 )
 def test_a_full_disk_leaves_the_old_file(tmp_path, words):
@@ -85,7 +85,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path, words):
     assert [path.name for path in tmp_path.iterdir()] == [old.name]
 
 
-@pytest.mark.parametrize("verb", ["list", "--help", "--version"])
+@pytest.mark.parametrize("verb", ["find", "--help", "--version"])
 def test_a_pipe_that_nobody_reads_ends_quietly(verb):
     # `false` closes the pipe before anything is written to it
     done = shell(f"{{ sleep 0.2; warpfrag {verb}; echo $? >&2; }} | false")
@@ -103,10 +103,10 @@ def test_the_help_says_what_the_exit_statuses_mean(run):
 @pytest.mark.parametrize(
     ("error", "status", "sentence"),
     [
-        (KeyError("x\x1b[31m\ny"), 3, "internal error of warpfrag: KeyError: "),
-        (RecursionError("too deep"), 3, "internal error of warpfrag: RecursionError: 'too deep'; "),
+        (KeyError("x\x1b[31m\ny"), 3, "internal error (KeyError: "),
+        (RecursionError("too deep"), 3, "internal error (RecursionError: 'too deep'); "),
         (OSError(24, "Too many open files", "x"), 2, "Too many open files: 'x'"),
-        (EOFError("no data left"), 3, "internal error of warpfrag: EOFError: 'no data left'; "),
+        (EOFError("no data left"), 3, "internal error (EOFError: 'no data left'); "),
         (MemoryError(), 2, "there is not enough memory"),
         (KeyboardInterrupt(), 130, None),
     ],
@@ -129,7 +129,7 @@ def test_what_nobody_foresaw_is_one_line(run, monkeypatch, error, status, senten
     assert answer.code == status
     if sentence:
         facts = json.loads(answer.out)["error"]
-        assert facts["kind"] == type(error).__name__
+        assert facts["type"] == type(error).__name__
         assert facts["message"].startswith(sentence)
 
 
@@ -137,18 +137,18 @@ def test_what_nobody_foresaw_is_one_line(run, monkeypatch, error, status, senten
 @pytest.mark.parametrize(
     "words",
     [
-        ["info", "mma.\x1b[31m"],
+        ["get", "mma.\x1b[31m"],
         ["\x1b[31m"],
         ["at", NAME, "a", "5", "--\x1b[31m"],
         ["at", NAME, "a", "5", "0", "0", "\x1b[31m"],
         ["at", NAME, "\x1b[31m", "5"],
-        ["list", "--shape", "\x1b[31m"],
-        ["list", "--target", "\x1b[31m"],
-        ["run", NAME, "--registers", "\x1b[31m"],
+        ["find", "--shape", "\x1b[31m"],
+        ["find", "--arch", "\x1b[31m"],
+        ["execute", NAME, "--registers", "\x1b[31m"],
         ["draw", NAME, "--rows", "\x1b[31m"],
         ["draw", NAME, "-o", "\x1b[31m"],
         ["draw", "--figure", "\x1b[31m"],
-        ["vectors", NAME, "-o", "\x1b[31m"],
+        ["test-vectors", NAME, "-o", "\x1b[31m"],
         ["check", "--only", "\x1b[31m"],
         ["pack", NAME, "a", "\x1b[31m"],
         ["verify", "\x1b[31m"],
@@ -228,12 +228,12 @@ def test_progress_elsewhere_is_a_line_per_step_if_it_is_worth_one(capsys):
         ("warpfrag at mma.sync.aligned.m8n8k4.row.col.f64", 2, {"mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64"}),
         ("warpfrag at mma.sp.m16n8k32.f32.f16.f16.f32 m", 3, {"metadata"}),
         ("warpfrag at nonsense s", 3, {"scale_a", "scale_b"}),
-        ("warpfrag run x --arch sm_8", 4, {"sm_80", "sm_86", "sm_87", "sm_88", "sm_89"}),
-        ("warpfrag legal x --target sm_8", 4, {"sm_80", "sm_86", "sm_87", "sm_88", "sm_89"}),
-        ("warpfrag legal x --target rtx-40", 4, {"rtx-4090", "rtx-4060"}),
-        ("warpfrag list -a e", 3, {"e4m3", "e5m2", "e2m1"}),
-        ("warpfrag list --type nv", 3, {"nvfp4"}),
-        ("warpfrag name ldmatrix.sync.aligned.m8n8.x4.tr", 2, {"ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16"}),
+        ("warpfrag execute x --arch sm_8", 4, {"sm_80", "sm_86", "sm_87", "sm_88", "sm_89"}),
+        ("warpfrag legal x --arch sm_8", 4, {"sm_80", "sm_86", "sm_87", "sm_88", "sm_89"}),
+        ("warpfrag legal x --arch rtx-40", 4, {"rtx-4090", "rtx-4060"}),
+        ("warpfrag find -a e", 3, {"e4m3", "e5m2", "e2m1"}),
+        ("warpfrag find --type nv", 3, {"nvfp4"}),
+        ("warpfrag aliases ldmatrix.sync.aligned.m8n8.x4.tr", 2, {"ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16"}),
     ],
 )
 def test_a_shell_completes_words(words, at, offered):
@@ -269,7 +269,7 @@ def test_other_shells_complete_too(shell, at):
         command = [sys.executable, "-m", "warpfrag"]
         return subprocess.run(command, env=environment, capture_output=True, encoding="utf-8", check=False).stdout
 
-    assert "nvfp4" in ask("complete", COMP_WORDS="warpfrag list -a nvf", COMP_CWORD=at).replace(",", "\n").splitlines()
+    assert "nvfp4" in ask("complete", COMP_WORDS="warpfrag find -a nvf", COMP_CWORD=at).replace(",", "\n").splitlines()
     assert f"_WARPFRAG_COMPLETE={shell}_complete" in ask("source")
 
 
@@ -277,8 +277,8 @@ def test_more_digits_than_python_reads_are_refused(refused):
     digits = "9" * 5000
     for words in (
         ["at", NAME, "a", digits],
-        ["run", NAME, "--registers", digits],
-        ["run", NAME, "--seed", digits],
+        ["execute", NAME, "--registers", digits],
+        ["execute", NAME, "--seed", digits],
         ["draw", NAME, "a", "--rows", f"0-{digits}"],
         ["where", NAME, "a", digits, "-" + digits],
         ["explore", "--serve", "--port", digits],
@@ -288,4 +288,4 @@ def test_more_digits_than_python_reads_are_refused(refused):
 
 
 def test_the_status_is_what_main_returns():
-    assert main(["legal", NAME, "--target", "sm_70"]) == 1
+    assert main(["legal", NAME, "--arch", "sm_70"]) == 1

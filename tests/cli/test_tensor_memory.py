@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-
 import pytest
 
 import warpfrag as wf
@@ -77,12 +74,12 @@ def test_a_packed_load_keeps_the_slots_of_its_registers_apart(run):
     assert lines[3:6] == ["warp 1", "lane   d0   d1   d2   d3", "   0 32,0 32,1 32,4 32,5"]
 
 
-def test_csv_of_a_load_has_a_record_for_each_place(run):
-    rows = list(csv.DictReader(io.StringIO("\n".join(run("table", PACKED, "d", "--format", "csv").lines))))
+def test_json_of_a_load_has_a_record_for_each_place(run):
+    rows = run("table", PACKED, "d", "--json").json["elements"]
 
     assert len(rows) == 4 * 32 * 2 * 2
     assert {(row["tlane"], row["column"]) for row in rows} == {
-        (str(32 * warp + lane), str(column)) for warp in range(4) for lane in range(16) for column in range(8)
+        (32 * warp + lane, column) for warp in range(4) for lane in range(16) for column in range(8)
     }
 
 
@@ -121,7 +118,7 @@ def test_lanes_and_columns_head_a_table_by_lane(run):
 @pytest.mark.parametrize(
     ("question", "message"),
     [
-        ((DENSE, "d", 0, 0, "--column", 4), "--column and --base-lane are of the address of a load"),
+        ((DENSE, "d", 0, 0, "--column", 4), "--column and --base-lane belong to the address of a load"),
         (("mma.m16n8k16.f32.f16.f16.f32", "d", 0, 0, "--through", LOAD), "--through is not for d of mma.sync"),
         ((DENSE, "b", 0, 0, "--through", LOAD), "in shared memory: it is for an operand in tensor memory"),
         ((DENSE, "d", 0, 0, "--through", DENSE), "expected tcgen05.ld or tcgen05.st"),

@@ -22,7 +22,7 @@ def run(*words):
 def test_the_code_is_printed():
     assert run(MMA).stdout == emit(MMA)
     assert run(MMA, "--kernels").stdout == emit(MMA, kernels=True)
-    assert run(MMA, "--lang", "ptx", "--target", "90").stdout.strip() == emit(MMA, lang="ptx", target="sm_90").strip()
+    assert run(MMA, "--lang", "ptx", "--arch", "90").stdout.strip() == emit(MMA, lang="ptx", target="sm_90").strip()
 
 
 def test_the_code_is_written_to_a_file(tmp_path):
@@ -45,6 +45,6 @@ def test_json():
 
 def test_refusals(tmp_path):
     with pytest.raises(IllegalInstruction, match="not on target 'sm_75'"):
-        run(MMA, "--target", "sm_75")
+        run(MMA, "--arch", "sm_75")
     with pytest.raises(UnusableFile, match="cannot write"):
         run(MMA, "-o", str(tmp_path / "missing" / "x.cuh"))

@@ -220,7 +220,7 @@ assert (mma(A, B) == 128).all()
 assert (wf.gemm(A, B, instruction=mma) == 128).all()
 assert (mma.d.unpack(wf.execute(mma, mma.a.pack(A), mma.b.pack(B))) == 128).all()
 with contextlib.redirect_stdout(io.StringIO()):
-    assert main(["run", "{BITS}"]) == main(["check", "--only", "{BITS}"]) == 0
+    assert main(["execute", "{BITS}"]) == main(["check", "--only", "{BITS}"]) == 0
 """
 FORCED = """
 from warpfrag.tensorcore.arithmetic import backends

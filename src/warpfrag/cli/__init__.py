@@ -96,6 +96,7 @@ EXAMPLE = """\
 
 SPELLINGS = {  # patterns of Python spellings in messages, and the command line's spelling
     'rounding="rne"': "--rounding rne",
+    r"^\"find\((\w+)=(.*?)\)\"": r"--\1 \2",
     r"\btiled\(\) puts": ":row=N,col=N puts",
     r"(?<=\.tiled\(row=)(\d+), ": r"\1,",
     r"\bsource\.tiled\((.*?)\)": r"SRC:\1",

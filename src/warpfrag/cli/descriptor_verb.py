@@ -175,9 +175,8 @@ def _tensor_word(name: str, which: str, text: str | None, *, decimal: bool) -> A
         fields = [{"name": field, "meaning": getattr(mask, field)} for field in names]
         facts = DescriptorFacts(f"0x{mask.word:016x}", fields, mask.problems(m), columns=mask.columns(m, n))
     else:
-        idesc = instruction.descriptor()
-        if number is not None:
-            idesc = InstructionDescriptor.decode(number, kind=instruction.kind)
+        is_built = number is None
+        idesc = instruction.descriptor() if is_built else InstructionDescriptor.decode(number, kind=instruction.kind)
         fields = [field._asdict() for field in idesc.explain()]
         facts = DescriptorFacts(f"0x{idesc.word:08x}", fields, idesc.problems(instruction))
     answer = DescriptorAnswer(instruction.name, which, trans=False, descriptors=[facts])

@@ -344,7 +344,7 @@ def _unaligned(operand: Operand, memory: MatrixInMemory) -> str:
     """Return why there is no plan, if no element is aligned."""
     size = operand.row.container // 8
     offsets = {"pitch": memory.pitch or 0, "start": memory.start or 0}
-    misaligned = [f"{name} {offset}" for name, offset in offsets.items() if offset % size]
+    misaligned = [f"{name} {offset}" for name, offset in offsets.items() if size > 1 and offset % size]
     return f": elements of {size} bytes are not aligned at {' and '.join(misaligned)}" if misaligned else ""
 
 

@@ -85,8 +85,8 @@ class InputSource:
             raise UnusableFile(msg)
         data = self.content[stream.tell() :]
         if min(shape, default=1) < 1 or len(data) != math.prod(shape) * dtype.itemsize:
-            size = f"a truncated array: its header says {dtype} of shape {quote(shape)}, but {len(data)} bytes follow"
-            msg = f"{self.name} is {'an empty array' if not math.prod(shape) else size}"
+            size = f"says {dtype} of shape {quote(shape)}, but {len(data)} bytes follow"
+            msg = f"{self.name}: its header {size}" if math.prod(shape) else f"{self.name} is an empty array"
             raise UnusableFile(msg)
         return np.frombuffer(data, dtype).reshape(shape, order="F" if is_fortran else "C")
 

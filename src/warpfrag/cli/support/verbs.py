@@ -162,26 +162,26 @@ def _is_group(hint: Any) -> bool:  # noqa: ANN401 (a type)
 def _click_parameter(parameter: inspect.Parameter, metavar: str, text: str) -> click.Parameter:
     """Return the argument or option that a parameter declares."""
     has_default = parameter.default is not parameter.empty
-    default = parameter.default if has_default else None
     hint = _not_none(parameter.annotation)
     values = get_args(hint) if get_origin(hint) is tuple else ()
     many = values[-1:] == (...,)
     hint = _not_none(values[0]) if values else hint
     base, param = get_args(hint) if get_origin(hint) is Annotated else (hint, Param())
     settings: dict[str, Any] = {"type": _type(base, param), "shell_complete": param.complete}
+    settings |= {"default": parameter.default} if has_default else {}
     settings["metavar"] = metavar or param.metavar or ("N" if base is int else None)
     if parameter.kind is not parameter.KEYWORD_ONLY:
         shown = (param.metavar or "{}").format(parameter.name.rstrip("_").upper())
         settings["metavar"] = (shown if not has_default else f"[{shown}]") + "..." * many
         nargs = -1 if many else len(values) or 1
-        return click.Argument([parameter.name], required=not has_default, default=default, nargs=nargs, **settings)
+        return click.Argument([parameter.name], required=not has_default, nargs=nargs, **settings)
     spelled = parameter.name.rstrip("_").replace("_", "-")
     names = [f"--{spelled}", parameter.name, *([f"-{spelled}"] if len(spelled) == 1 else [])]
     names += [SHORT[spelled]] if spelled in SHORT else []
     if base is bool:
         return click.Option(names, is_flag=True, help=text or param.help)
-    settings |= {"multiple": True} if many else {"nargs": len(values) or 1, "default": default}
-    shows_default = has_default and not (default is None or default == ())
+    settings |= {"multiple": True} if many else {"nargs": len(values) or 1}
+    shows_default = has_default and parameter.default not in (None, ())
     return click.Option(
         names, required=not has_default, show_default=shows_default, help=text or param.help, **settings
     )

@@ -1,4 +1,4 @@
-"""The command `warpfrag error`: its table, its figure, and what it refuses."""
+"""The command `warpfrag error-report`: its table, its figure, and what it refuses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def operands(tmp_path, monkeypatch):
 
 
 def test_architectures_and_orders_side_by_side(run, operands):
-    words = ["error", "a.npy", "b.npy", "--instruction", F16, "--arch", "sm_80", "sm_90"]
+    words = ["error-report", "a.npy", "b.npy", "--instruction", F16, "--arch", "sm_80", "sm_90"]
     orders = ["--order", "", "--order", "split_k=2,unit=16"]
     answer = run(*words, *orders, "-o", "e.svg")
     report = wf.error_report(
@@ -39,7 +39,7 @@ def test_architectures_and_orders_side_by_side(run, operands):
 
 
 def test_two_architectures_differ_or_not_in_one_line(run, operands):
-    words = ["error", "a.npy", "b.npy", "--instruction", F16, "--arch"]
+    words = ["error-report", "a.npy", "b.npy", "--instruction", F16, "--arch"]
     first, second = (wf.gemm(*operands, instruction=F16, arch=arch) for arch in ("sm_80", "sm_90"))
     differing = int((first.view(np.uint32) != second.view(np.uint32)).sum())
 
@@ -56,7 +56,7 @@ def test_codes_c_and_overflow(run, operands):
     np.save("a", A.view(np.uint16))
     np.save("b", B.view(np.uint16))
     np.save("c", np.full((4, 5), 3e38, np.float32))
-    words = ["error", "a.npy", "b.npy", "--instruction", "mma.m16n8k16.f32.bf16.bf16.f32", "--codes", "bf16"]
+    words = ["error-report", "a.npy", "b.npy", "--instruction", "mma.m16n8k16.f32.bf16.bf16.f32", "--codes", "bf16"]
     A[0] = 3e38
     np.save("huge", A.view(np.uint16))
 
@@ -66,15 +66,15 @@ def test_codes_c_and_overflow(run, operands):
 
 def test_a_value_that_is_not_exact_is_refused_with_the_option_that_rounds(refused, operands):
     np.save("b", operands[1].astype(np.float64) / 3)
-    words = ["error", "a.npy", "b.npy", "--instruction", F16]
+    words = ["error-report", "a.npy", "b.npy", "--instruction", F16]
 
     assert refused(*words).endswith("not exact in f16; --rounding rne takes the nearest value")
 
 
 def test_what_is_no_order_is_refused(refused, operands):
-    words = ["error", "a.npy", "b.npy", "--instruction", F16]
+    words = ["error-report", "a.npy", "b.npy", "--instruction", F16]
     fields = "split_k=N, unit=N, promote=N, residue=N, step=N, segment_k=N, in_place=N"
     assert f"expected {fields}, separated by commas; got 'x=1'" in refused(*words, "--order", "x=1")
     assert "promote is a multiple of the instruction's k, 16; got 3" in refused(*words, "--order", "promote=3")
     assert "split_k is an integer from 1 on; got 0" in refused(*words, "--order", "split_k=0")
-    assert "Missing option '--instruction'" in refused("error", "a.npy", "b.npy")
+    assert "Missing option '--instruction'" in refused("error-report", "a.npy", "b.npy")

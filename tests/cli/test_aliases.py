@@ -1,4 +1,4 @@
-"""`warpfrag name`: names from elsewhere, in text and JSON."""
+"""`warpfrag aliases`: names from elsewhere, in text and JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INTRINSIC = "llvm.nvvm.mma.m16n8k16.row.col.f32.f32"
     "text", [NAME, ATOM, "HMMA.16816.F32", INTRINSIC, f'asm("{NAME} {{%0}}"', f"%0 = call @{INTRINSIC}("]
 )
 def test_every_name_shows_all_others(run, text):
-    answer = run("name", text)
+    answer = run("aliases", text)
     lines = answer.out.splitlines()
 
     assert (answer.code, answer.err) == (0, "")
@@ -30,7 +30,7 @@ def test_every_name_shows_all_others(run, text):
 
 
 def test_json_has_what_aliases_have(run):
-    answer = run("name", "HMMA.SP.16816.F32", "--json").json
+    answer = run("aliases", "HMMA.SP.16816.F32", "--json").json
 
     assert answer["notation"] == "sass"
     assert [row["instruction"] for row in answer["instructions"]] == [
@@ -38,30 +38,31 @@ def test_json_has_what_aliases_have(run):
     ]
     for row in answer["instructions"]:
         known = wf.aliases(row.pop("instruction"))
-        assert row == {**known, "also": list(known["also"])}
+        assert row.pop("synonyms") == list(known["also"])
+        assert row == {name: value for name, value in known.items() if name != "also"}
 
 
 def test_what_is_made_of_an_instruction_is_told_from_its_names(run):
-    text = run("name", "SM80_8x8x4_GC64C64C64GC64_TN").out
+    text = run("aliases", "SM80_8x8x4_GC64C64C64GC64_TN").out
     assert text.startswith("SM80_8x8x4_GC64C64C64GC64_TN is a complex product by Gauss's three real ones:\n")
-    among = run("name", "HMMA.16816.F32")
+    among = run("aliases", "HMMA.16816.F32")
     assert "HMMA.16816.F32 is also emitted for:\n" in among.out
     assert "--json lists all" in among.out
-    listed = run("name", "HMMA.16816.F32", "--json").json["among"]
+    listed = run("aliases", "HMMA.16816.F32", "--json").json["expands_to"]
     assert "wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32" in listed
     assert "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32" in listed
     assert len(listed) > 12
 
 
 def test_a_long_list_is_cut(run):
-    lines = run("name", "SM120_16x8x32_TN").out.splitlines()
+    lines = run("aliases", "SM120_16x8x32_TN").out.splitlines()
 
     assert lines[-1] == "... and 38 more; --json lists all"
-    assert len(run("name", "SM120_16x8x32_TN", "--json").json["instructions"]) == 50
+    assert len(run("aliases", "SM120_16x8x32_TN", "--json").json["instructions"]) == 50
 
 
 def test_source_with_several_instructions_shows_each(run):
-    answer = run("name", f'asm("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{%0}}, [%1];" "{NAME} {{%2}};"')
+    answer = run("aliases", f'asm("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{%0}}, [%1];" "{NAME} {{%2}};"')
 
     assert answer.code == 0
     assert [line for line in answer.out.splitlines() if line[:1].isalpha()] == [
@@ -82,12 +83,12 @@ def test_source_with_several_instructions_shows_each(run):
     ],
 )
 def test_what_means_nothing_is_a_no_with_what_is_near(run, text, said):
-    answer = run("name", text)
+    answer = run("aliases", text)
 
     assert (answer.code, answer.err) == (1, "")
     assert answer.out.startswith("no\n")
     assert said in " ".join(answer.out.split())
-    refused = run("name", text, "--json").json
+    refused = run("aliases", text, "--json").json
     assert (refused["notation"], refused["instructions"]) == (None, [])
     near = [line.removeprefix("  near: ") for line in answer.out.splitlines() if line.startswith("  near: ")]
     assert near == refused["nearest"]
@@ -95,24 +96,24 @@ def test_what_means_nothing_is_a_no_with_what_is_near(run, text, said):
 
 
 def test_missing_types_are_counted(run):
-    assert run("name", "ldmatrix").lines[1] == "expected an element type of ldmatrix, got none"
-    assert run("name", "mma.m16n8k16").lines[1] == "expected 4 element types of mma (D, A, B, C), got none"
+    assert run("aliases", "ldmatrix").lines[1] == "expected an element type of ldmatrix, got none"
+    assert run("aliases", "mma.m16n8k16").lines[1] == "expected 4 element types of mma (D, A, B, C), got none"
 
 
 def test_gpus_and_types_have_names_too(run):
-    assert run("name", "NVIDIA GeForce RTX 4090").out == "RTX 4090 is sm_89\n"
-    assert run("name", "H200", "--json").json["target"] == "sm_90a"
-    assert run("name", "fp8").out == "fp8 is e4m3 or e5m2\n"
-    assert run("name", "nvfp4", "--json").json["with"] == {"kind": ["mxf4nvf4"], "scale_type": ["ue4m3"]}
+    assert run("aliases", "NVIDIA GeForce RTX 4090").out == "RTX 4090 is sm_89\n"
+    assert run("aliases", "H200", "--json").json["arch"] == "sm_90a"
+    assert run("aliases", "fp8").out == "fp8 is e4m3 or e5m2\n"
+    assert run("aliases", "nvfp4", "--json").json["requires"] == {"kind": ["mxf4nvf4"], "scale_type": ["ue4m3"]}
 
 
 def test_every_verb_takes_names_from_elsewhere(run):
     assert run("where", ATOM, "a", "9", "3").out == run("where", NAME, "a", "9", "3").out
-    assert run("info", "HMMA.16816.F32").out == run("info", NAME).out
-    assert run("list", "-a", "fp8", "--target", "RTX 4090").out == "".join(
+    assert run("get", "HMMA.16816.F32").out == run("get", NAME).out
+    assert run("find", "-a", "fp8", "--arch", "RTX 4090").out == "".join(
         f"{one.name}\n" for one in wf.find(target="sm_89") if one.form.a in {"e4m3", "e5m2"}
     )
-    legal = run("legal", f'asm volatile("{NAME} {{%0}}"', "--target", "A100")
+    legal = run("legal", f'asm volatile("{NAME} {{%0}}"', "--arch", "A100")
     assert legal.out.startswith("yes\n")
     assert "abbreviation" not in legal.out
     assert "on sm_80" in legal.out
@@ -121,7 +122,7 @@ def test_every_verb_takes_names_from_elsewhere(run):
 def test_a_look_up_by_another_name_imports_no_numpy():
     code = (
         "import sys; from warpfrag.cli import main\n"
-        f"assert main(['name', {ATOM!r}]) == main(['name', 'HMMA.16816.F32', '--json']) == 0\n"
+        f"assert main(['aliases', {ATOM!r}]) == main(['aliases', 'HMMA.16816.F32', '--json']) == 0\n"
         "sys.exit(any(name in sys.modules for name in ('numpy', 'ml_dtypes', 'numba')))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, text=True)

@@ -50,19 +50,19 @@ def test_a_permutation_is_a_list_and_a_sentence(run):
 def test_a_cheaper_trip_through_memory_is_named(run):
     words = ["relayout", "mma.m16n8k32.s32.s8.s8.s32:d", "mma.m8n8k16.s32.s8.s8.s32:b"]
 
-    older = " ".join(run(*words, "--target", "sm_90").out.split())
+    older = " ".join(run(*words, "--arch", "sm_90").out.split())
     assert "Through shared memory it costs 18 instead of 31, from sm_75 on: st.shared.b8, then" in older
     newest = " ".join(run(*words).out.split())
     assert "instead of 31, on sm_100a, sm_100f," in newest
     assert ": stmatrix.sync.aligned.m16n8.x1.trans.shared.b8, then" in newest
-    trip = run(*words, "--target", "sm_90", "--json").json["through_memory"]
+    trip = run(*words, "--arch", "sm_90", "--json").json["through_memory"]
     assert (trip["cost"], trip["load"]["accesses"][0]["addresses"][:3]) == (18, [0, 16, 32])
 
 
 def test_a_trip_uses_what_the_target_has(run):
     u8 = "mma.m8n8k16.s32.u8.u8.s32"
     words = ["relayout", f"{u8}:a:row=2", f"{u8}:b:col=2", "--json"]
-    newest, older = (run(*words, *more).json["through_memory"] for more in ([], ["--target", "sm_80"]))
+    newest, older = (run(*words, *more).json["through_memory"] for more in ([], ["--arch", "sm_80"]))
 
     assert newest["store"]["name"] == "stmatrix.sync.aligned.m8n8.x2.shared.b16"
     assert (older["store"]["name"], older["load"]["name"]) == (
@@ -76,7 +76,7 @@ def test_a_trip_uses_what_the_target_has(run):
 def test_code_is_printed_or_written(run, tmp_path, lang):
     mma = wf.get(NAME)
     plan, way = wf.relayout(mma.d, mma.b), wf.loads(mma.b, wf.Memory("row", 128, 128))[1]
-    load = ["loads", NAME, "b", "--pitch", 128, "--swizzle", 128, "--way", 2]
+    load = ["loads", NAME, "b", "--pitch", 128, "--swizzle", 128, "--plan", 2]
 
     assert run("relayout", f"{NAME}:d", f"{NAME}:b", "--emit", lang).out == plan.emit(lang)
     assert run(*load, "--emit", lang).out == way.emit(lang)
@@ -86,7 +86,7 @@ def test_code_is_printed_or_written(run, tmp_path, lang):
 
 
 @pytest.mark.parametrize(
-    "words", [["relayout", f"{NAME}:d", f"{NAME}:b"], ["loads", NAME, "a"], ["stores", NAME, "d", "--way", 2]]
+    "words", [["relayout", f"{NAME}:d", f"{NAME}:b"], ["loads", NAME, "a"], ["stores", NAME, "d", "--plan", 2]]
 )
 def test_figures_are_written(run, tmp_path, words):
     assert run(*words, "-o", tmp_path / "figure.svg") == run(*words)
@@ -94,11 +94,11 @@ def test_figures_are_written(run, tmp_path, words):
 
 
 def test_plans_have_addresses_as_numbers_and_as_c(run):
-    answer = run("loads", NAME, "b:col=2", "--order", "col", "--pitch", 128, "--swizzle", 128, "--lanes", "--way", 1)
+    answer = run("loads", NAME, "b:col=2", "--order", "col", "--pitch", 128, "--swizzle", 128, "--lanes", "--plan", 1)
 
     assert answer.lines[1:] == [
         "from shared memory: col order, pitch 128, swizzle 128",
-        "plan  instructions  passes  conflicts  cost  what",
+        "plan  instructions  passes  conflicts  cost  name",
         "   1             1       4          0     5  ldmatrix.m8n8.x4.shared.b16",
         "",
         "plan 1",
@@ -109,19 +109,19 @@ def test_plans_have_addresses_as_numbers_and_as_c(run):
         "    lane 16:   1024   1168   1312   1456   1600   1744   1888   2032",
         "    lane 24:   1040   1152   1328   1440   1616   1728   1904   2016",
         "",
-        "note: base is the start of the memory in shared memory, as a 32-bit address, in bytes",
+        "note: base is the start of the matrix in shared memory, as a 32-bit address, in bytes",
         "note: swizzle(a) = a ^ (a / 128 & 7) * 16 for 128 bytes; align the memory to 1024",
     ]
 
 
 def test_plans_come_cheapest_first_and_fit_the_target(run):
-    every = run("stores", HALF, "d", "--pitch", 48, "--json").json["ways"]
-    older = run("stores", HALF, "d", "--pitch", 48, "--target", "sm_80", "--json").json["ways"]
+    every = run("stores", HALF, "d", "--pitch", 48, "--json").json["plans"]
+    older = run("stores", HALF, "d", "--pitch", 48, "--arch", "sm_80", "--json").json["plans"]
 
     assert [way["cost"] for way in every] == sorted(way["cost"] for way in every)
     assert every[0]["name"] == "stmatrix.sync.aligned.m8n8.x2.shared.b16"
     assert older == every[1:]
-    assert [way["memory"]["swizzle"] for way in run("loads", NAME, "a", "--search", "--json").json["ways"]] == [
+    assert [way["memory"]["swizzle"] for way in run("loads", NAME, "a", "--search", "--json").json["plans"]] == [
         0, 32, 64, 128
     ]  # fmt: skip
     assert "they overlap" in run("stores", NAME, "d", "--pitch", 16).out
@@ -133,7 +133,7 @@ def test_packed_elements_are_unpacked(run):
 
     assert answer.lines[3] == "   1             3       2          0     5  ldmatrix.m8n16.x2.shared.b8x16.b4x16_p64"
     assert "  then each word << 2: where its elements belong" in answer.lines
-    assert run("loads", name, "b", "--order", "col", "--packed", "--json").json["ways"][0]["shift"] == 2
+    assert run("loads", name, "b", "--order", "col", "--packed", "--json").json["plans"][0]["shift"] == 2
 
 
 def test_no_way_is_answered_with_no(run):
@@ -153,11 +153,11 @@ def test_no_way_is_answered_with_no(run):
         (["relayout", f"{NAME}:d:x=2", f"{NAME}:a"], "tiles are written row=N,col=N with N from 1 on, such as col=2;"),
         (["relayout", f"{NAME}:d:col=0", f"{NAME}:a"], "tiles are written row=N,col=N"),
         (["relayout", f"{NAME}:d:col=2,col=2", f"{NAME}:a"], "tiles are written row=N,col=N"),
-        (["relayout", f"{NAME}:d:col=99", f"{NAME}:a"], "col=99 of d take 396 registers; a lane has no more than 256"),
+        (["relayout", f"{NAME}:d:col=99", f"{NAME}:a"], "col=99 of d take 396 registers; a lane has at most 256"),
         (["relayout", f"{NAME}:q", f"{NAME}:a"], "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 has no matrix 'q'"),
         (["relayout", f"{SCALED}:scale_a", f"{NAME}:a"], "mma.sync.aligned.m16n8k64.row.col.kind::mxf4"),
         (["relayout", f"{NAME}:a", f"{NAME}:b:col=2", "--permute", "col"], "no order of the cols keeps"),
-        (["loads", NAME, "a", "--way", 9], "--way is a number from 1 to 3, the number of plans"),
+        (["loads", NAME, "a", "--plan", 9], "--plan is a number from 1 to 3, the number of plans"),
         (["loads", NAME, "a", "--search", "--pitch", 128], "--search finds pitches and swizzles itself: leave out --p"),
         (["loads", NAME, "a", "--search", "--packed"], "--search finds pitches and swizzles itself: leave out --pac"),
         (["loads", NAME, "a", "--packed"], "packed is for elements of 4 and 6 bits in bytes, such as A of kind::f8f6"),

@@ -1,4 +1,4 @@
-"""The command `warpfrag order`: what it says, and its exit status."""
+"""The command `warpfrag find-order`: what it says, and its exit status."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def operands(tmp_path, monkeypatch):
 def test_an_order_is_named(run, operands):
     A, B = (array.astype(np.float16) for array in operands)
     np.save("d", wf.gemm(A, B, instruction=F16, order=wf.Order(split_k=3, unit=64)))
-    answer = run("order", "a.npy", "b.npy", "d.npy")
-    as_json = run("order", "a.npy", "b.npy", "d.npy", "--json").json
+    answer = run("find-order", "a.npy", "b.npy", "d.npy")
+    as_json = run("find-order", "a.npy", "b.npy", "d.npy", "--json").json
 
     assert answer.code == 0
     assert answer.lines == [
         "split-K in 3 parts of 256 (the last of 188), k ascending in each, added in float32: as",
         "nvjet_..._splitK_... with splitKreduce_kernel does",
-        "every code of 99 equal; in Python: wf.Order(split_k=3, unit=64)",
+        "all 99 codes are equal; in Python: wf.Order(split_k=3, unit=64)",
     ]
     assert wf.Order(**as_json["order"]) == wf.Order(split_k=3, unit=64)
     assert as_json["text"] == "split-K in 3 parts of 256 (the last of 188), k ascending in each, added in float32"
@@ -43,7 +43,7 @@ def test_an_order_is_named(run, operands):
 
 def test_no_order(run, operands):
     np.save("d", np.ones((9, 11), np.float16))
-    answer = run("order", "a.npy", "b.npy", "d.npy", "--instruction", F16)
+    answer = run("find-order", "a.npy", "b.npy", "d.npy", "--instruction", F16)
 
     assert answer.code == 1
     assert answer.out.startswith("no order explains it: ")
@@ -55,7 +55,7 @@ def test_types_that_npy_cannot_name_are_given_as_codes(run, operands):
     np.save("a", A)  # numpy writes it as two bytes without a type
     np.save("b", B.view(np.uint16))
     np.save("d", D.view(np.uint16))
-    answer = run("order", "a.npy", "b.npy", "d.npy", "--codes", "bf16", "--result", "bf16")
+    answer = run("find-order", "a.npy", "b.npy", "d.npy", "--codes", "bf16", "--result", "bf16")
 
     assert answer.code == 0
     assert answer.out.startswith("k ascending: as most kernels of cuBLAS")
@@ -67,11 +67,13 @@ def test_what_cannot_be_read_is_refused(refused, operands):
     with pathlib.Path("a.txt").open("w", encoding="utf-8") as file:
         file.write("1 2 3")
 
-    assert refused("order", "a.npy", "b.npy", "d.npy").endswith("float16, bfloat16; got dtype uint16")
-    assert refused("order", "a.txt", "b.npy", "d.npy") == "'a.txt' is not .npy: save the whole matrix with numpy.save"
-    assert refused("order", "void.npy", "b.npy", "d.npy") == (
-        "'void.npy' has items of 2 bytes without a type: name it with --codes"
+    assert refused("find-order", "a.npy", "b.npy", "d.npy").endswith("float16, bfloat16; got dtype uint16")
+    assert (
+        refused("find-order", "a.txt", "b.npy", "d.npy") == "'a.txt' is not .npy: save the whole matrix with numpy.save"
     )
-    assert refused("order", "a.npy", "b.npy", "d.npy", "--codes", "bf16") == (
+    assert refused("find-order", "void.npy", "b.npy", "d.npy") == (
+        "'void.npy' has 2-byte elements without a type: name it with --codes"
+    )
+    assert refused("find-order", "a.npy", "b.npy", "d.npy", "--codes", "bf16") == (
         "'a.npy': codes of bf16 are uint16, got dtype float16"
     )
