@@ -11,11 +11,13 @@ import json
 import sys
 from pathlib import Path
 
+from answer_schema import answer_schema
 from facts import facts
 from regions import fill
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
+SCHEMA = DOCS / "reference" / "schema.json"
 
 
 def pages() -> list[Path]:
@@ -23,9 +25,16 @@ def pages() -> list[Path]:
     return sorted([*DOCS.rglob("*.md"), ROOT / "README.md"])
 
 
+def generated(path: Path) -> str:
+    """Return a page with its regions filled, or the JSON schema."""
+    if path == SCHEMA:
+        return json.dumps(answer_schema(), indent=1) + "\n"
+    return fill(path.read_text(encoding="utf-8"))
+
+
 def outdated() -> list[Path]:
-    """The pages whose regions say something else than the package."""
-    return [path for path in pages() if fill(path.read_text(encoding="utf-8")) != path.read_text(encoding="utf-8")]
+    """Return the files that differ from what the package says."""
+    return [path for path in [*pages(), SCHEMA] if generated(path) != path.read_text(encoding="utf-8")]
 
 
 def main(arguments: list[str]) -> int:
@@ -41,7 +50,7 @@ def main(arguments: list[str]) -> int:
         print((__doc__ or "").strip(), file=sys.stderr)
         return 2
     for path in outdated():
-        path.write_text(fill(path.read_text(encoding="utf-8")), encoding="utf-8", newline="\n")
+        path.write_text(generated(path), encoding="utf-8", newline="\n")
         print(f"wrote {path.relative_to(ROOT)}")
     return 0
 

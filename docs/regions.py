@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from answer_schema import answer_schema
 from facts import captured_gpus, evidence_by_architecture, facts
 
 from warpfrag.cli import VERBS
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 REGION = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end of \2 -->)", re.DOTALL)
-SCHEMA = Path(__file__).parent / "reference" / "schema.json"
 REPORTS = Path(__file__).parent / "evidence"
 REPORT_SAYS = 80  # characters, after which the list of reports ends at the next sentence
 AUTHORITIES = ("specified", "published", "measured", "not modelled")
@@ -306,7 +306,9 @@ def _expressed(notation: str, layouts: list[Layout]) -> str:
 
 def verbs_table() -> str:
     """Every verb of the command."""
-    return markdown_table(["verb", "what it answers"], [[f"`warpfrag {verb}`", text] for verb, text in VERBS.items()])
+    return markdown_table(
+        ["verb", "what it answers"], [[f"`warpfrag {verb}`", text] for verb, (_, text) in VERBS.items()]
+    )
 
 
 def statuses_table() -> str:
@@ -315,17 +317,16 @@ def statuses_table() -> str:
 
 
 def json_tables() -> str:
-    """Every answer in JSON, key by key, from schema.json."""
-    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))["$defs"]
+    """Every answer in JSON, key by key, from the schema."""
     parts = []
-    for name, definition in schema.items():
-        required = set(definition.get("required", ()))
-        rows = [
-            [f"`{key}`", _type(entry), entry.get("description", "") + ("" if key in required else " (may be missing)")]
-            for key, entry in definition.get("properties", {}).items()
-        ]
-        text = f"### {name}\n\n{definition['description']}\n"
-        parts.append(text + ("\n" + markdown_table(["key", "type", "meaning"], rows) + "\n" if rows else ""))
+    for name, definition in answer_schema()["$defs"].items():
+        parts.append(f"### {name}\n\n{definition['description']}\n")
+        for each in definition.get("anyOf", [definition]):
+            rows = [
+                [f"`{key}`", _type(entry), entry["description"]] for key, entry in each.get("properties", {}).items()
+            ]
+            if rows:
+                parts.append(markdown_table(["key", "type", "meaning"], rows) + "\n")
     return "\n".join(parts).rstrip("\n")
 
 
@@ -339,7 +340,7 @@ def _type(entry: dict[str, Any]) -> str:
         return f"`{json.dumps(entry['const'])}`"
     if "enum" in entry:
         return ", ".join(f"`{json.dumps(word)}`" for word in entry["enum"])
-    kinds = entry.get("type", "anything")
+    kinds = entry.get("type", "any value")
     if kinds == "array" and "items" in entry:
         return f"list of {_type(entry['items'])}"
     if kinds == "object" and isinstance(entry.get("additionalProperties"), dict):

@@ -201,7 +201,7 @@ def test_an_unknown_target_is_refused_with_those_there_are(refused):
 
 @pytest.mark.parametrize("spelling", ["sm_90a", "SM_90A", "sm90a", "90a"])
 def test_targets_may_be_written_as_people_do(run, spelling):
-    assert run("legal", NAME, "--arch", spelling, "--json").json["target"] == "sm_90a"
+    assert run("legal", NAME, "--arch", spelling, "--json").json["arch"] == "sm_90a"
 
 
 def test_a_refusal_with_json_is_also_an_object_on_stdout(run):
@@ -213,7 +213,7 @@ def test_a_refusal_with_json_is_also_an_object_on_stdout(run):
 
     error = run("table", "mma.m16n8k12.f32.f16.f16.f32", "a", "--json").json["error"]
 
-    assert error["kind"] == "IllegalInstruction"
+    assert error["type"] == "IllegalInstruction"
     assert error["nearest"][0] == "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"
     assert error["reason"] in error["message"]
 
@@ -238,8 +238,8 @@ def test_every_query_answers_in_json_with_a_schema(run, words):
     answer = run(*words, "--json")
 
     assert answer.code == 0
-    assert answer.json["schema"] == 1
-    assert answer.json["query"] == words[0]
+    assert answer.json["schema"] == 2
+    assert answer.json["verb"] == words[0]
 
 
 def test_operands_may_be_written_in_any_case(run):
@@ -282,7 +282,7 @@ def test_output_that_is_no_terminal_has_no_escapes(run):
 
 
 @pytest.mark.parametrize(
-    "words", [["list", "--json"], ["table", "mma.m16n8k256.s32.b1.b1.s32.xor.popc", "a", "--json"]]
+    "words", [["find", "--json"], ["table", "mma.m16n8k256.s32.b1.b1.s32.xor.popc", "a", "--json"]]
 )
 def test_a_broken_pipe_ends_quietly(words):
     # more than a pipe holds, so that the command is still writing when its reader has gone

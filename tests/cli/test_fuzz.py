@@ -12,7 +12,6 @@ import os
 import random
 import sys
 from contextlib import suppress
-from importlib import import_module
 from itertools import pairwise, product
 from pathlib import Path
 
@@ -22,7 +21,8 @@ import pytest
 
 import warpfrag as wf
 from tools.write_capture_index import write
-from warpfrag.cli import VERBS, cache, main
+from warpfrag.cli import VERBS, main, verb_command
+from warpfrag.cli import installation_verbs as cache
 from warpfrag.errors import NoGpu
 from warpfrag.hardware import verify
 from warpfrag.sweep import UnusableScheduler
@@ -32,7 +32,7 @@ from warpfrag.viz.explorer.page_server import PageServer
 
 TIMES = int(os.environ.get("WARPFRAG_FUZZ", "1"))
 COSTLY = {  # what computes or builds the page takes as long as a hundred look-ups
-    *("run", "vectors", "explore", "check", "list", "rules", "explain", "test"),
+    *("execute", "test-vectors", "explore", "check", "find", "arithmetic-table", "explain", "error-report", "verify"),
 }
 NAMES = [
     "mma.m16n8k16.f32.f16.f16.f32",
@@ -54,37 +54,18 @@ RIGHT = {  # what a verb seldom gets by chance
     "draw": [NAMES[0], "c"],
     "diagnose": [NAMES[0], "b.npy", "--a", "a.npy", "--b", "b.npy"],
     "identify": ["--cute", "((4,8),(2,2)):((32,1),(16,8))", "--shape", "16x8"],
-    "order": ["a16.npy", "a16.npy", "a32.npy"],
+    "find-order": ["a16.npy", "a16.npy", "a32.npy"],
     "predict": ["a16.npy", "a16.npy"],
-    "error": ["a16.npy", "a16.npy", "--instruction", NAMES[0]],
+    "gemm": ["a16.npy", "a16.npy", "--instruction", NAMES[0]],
+    "batch-invariance": ["--n", "64", "--k", "64"],
+    "error-report": ["a16.npy", "a16.npy", "--instruction", NAMES[0]],
     "ptx": ["profile", "kernel.ptx"],
     "sweep": ["study.toml"],
     "explain": ["a16.npy", "a16.npy", "a16.npy", "a16.npy"],
     "survey": ["layers.toml", "-o", "choices.npz"],
-    "test": ["suite.toml"],
     "where": [NAMES[0], "A[9, 3]"],
 }
 STUDY = f'instruction = "{NAMES[0]}"\narch = "sm_90"\nshape = [4, 4, 4]\ndata = "normal"\n'.encode()
-SUITE = b"""[[test]]
-name = "one"
-kernel = "store.ptx"
-entry = "k"
-grid = 1
-block = 1
-args = [{ name = "out", out = [1], dtype = "int64" }]
-expect = { out = "ones(1)" }
-"""
-STORE = b""".version 8.0
-.target sm_80
-.address_size 64
-.visible .entry k(.param .u64 out)
-{
-.reg .b64 %d<1>;
-ld.param.u64 %d0, [out];
-st.global.b64 [%d0], 1;
-ret;
-}
-"""
 LAYERS = b'[[layer]]\nn = 64\nk = 64\ntype = "bf16"\n'
 KERNEL = b".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k()\n{\nret;\n}\n"
 HOSTILE = [
@@ -129,8 +110,6 @@ def hostile_files(folder: Path) -> list[str]:
         "pickle": b"\x80\x04N.",
         "kernel.ptx": KERNEL,
         "study.toml": STUDY,
-        "suite.toml": SUITE,
-        "store.ptx": STORE,
         "layers.toml": LAYERS,
     }
     for name, content in contents.items():
@@ -181,7 +160,7 @@ class Words:
         self.verb = verb
         self.files = files
         self.name = NAMES[0]
-        self.params = import_module(f"warpfrag.cli.{verb}").command.params
+        self.params = verb_command(verb).params
 
     def line(self) -> list[str]:
         chosen = [param for param in self.params if isinstance(param, click.Argument) or self.random.random() < 0.12]
@@ -214,7 +193,7 @@ class Words:
             return self.random.choice(HOSTILE)
         if isinstance(param.type, click.Choice):
             return str(self.random.choice([*param.type.choices]))
-        if param.name in {"name", "names", "only"}:
+        if param.name in {"instruction", "instructions", "name", "only"}:
             self.name = self.random.choice(COMPUTED if self.verb in COSTLY else NAMES)
             return self.mutated(self.name)
         if param.name in {"source", "destination"}:  # often the same, so that there is a plan
@@ -223,7 +202,7 @@ class Words:
         if param.name == "operand":
             others = ["A", "b", "C", "d", "metadata", "scale_a", "scale_b", "addresses"]
             return self.random.choice([*wf.get(self.name).operands] * 3 + others)
-        if param.name in {"target", "arch"}:
+        if param.name in {"arch", "more"}:
             return self.random.choice(["sm_75", "sm_80", "sm_90", "sm_90a", "SM100a", "120", "sm_120a"])
         if "FILE" in (param.metavar or "") or param.name in {"capture", "report"}:
             return self.random.choice(self.files)
@@ -269,18 +248,18 @@ def test_every_verb_ends_as_it_says(run, files, verb):
             assert answer.err.startswith("warpfrag: "), said
             assert answer.err.count("\n") == 1, said
         if words.asks_for_json(line) and answer.out:
-            assert json.loads(answer.out)["schema"] == 1, said
+            assert json.loads(answer.out)["schema"] == 2, said
     # that nothing but refusals came would show little
     assert statuses >= ({2} if verb in {*NEEDS_GPU, "ptx"} else {0, 2})
 
 
 ANSWERED = {  # a line of every verb that prints an answer
-    "info": NAMES[:1],
+    "get": NAMES[:1],
     "legal": NAMES[:1],
     "emit": NAMES[:1],
-    "vectors": NAMES[:1],
-    "run": NAMES[:1],
-    "list": [],
+    "test-vectors": NAMES[:1],
+    "execute": NAMES[:1],
+    "find": ["--op", "movmatrix"],
     "at": [NAMES[0], "a", "5"],
     "where": [NAMES[0], "a", "9", "3"],
     "table": [NAMES[0], "a"],
@@ -297,20 +276,22 @@ ANSWERED = {  # a line of every verb that prints an answer
     "cache": [],
     "check": [],
     "verify": [NAMES[0]],
-    "name": ["HMMA.16816.F32"],
+    "aliases": ["HMMA.16816.F32"],
     "descriptor": ["0x4000004000000000"],
     "identify": RIGHT["identify"],
-    "order": RIGHT["order"],
+    "find-order": RIGHT["find-order"],
+    "gemm": RIGHT["gemm"],
+    "batch-invariance": [*RIGHT["batch-invariance"], "--m", "1", "2"],
     "predict": RIGHT["predict"],
-    "error": RIGHT["error"],
+    "error-report": RIGHT["error-report"],
     "sweep": RIGHT["sweep"],
     "ptx": ["info", "kernel.ptx"],
-    "rules": ["sm_90"],
+    "arithmetic-table": ["sm_90", "--for", NAMES[0]],
     "explain": RIGHT["explain"],
     "survey": RIGHT["survey"],
-    "test": RIGHT["test"],
 }
 NEEDS_GPU = {"verify", "survey"}
+CHEAP = {"at", "legal", "pack", "unpack", "samples", "descriptor", "emit", "survey"}  # one of each way to print
 FULL, BROKEN, CLOSED, WRONG_WAY = "full", "broken", "closed", "wrong way"
 FAILING = [CLOSED, BROKEN, WRONG_WAY] + [FULL] * (sys.platform == "linux")  # only Linux has /dev/full
 
@@ -329,8 +310,7 @@ def stream(kind: str) -> io.TextIOWrapper | None:
     return open(reading, "w", encoding="utf-8", closefd=True)  # noqa: PTH123
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", [pytest.param(verb, marks=[pytest.mark.slow] * (verb not in CHEAP)) for verb in VERBS])
 @pytest.mark.usefixtures("files")
 def test_every_verb_meets_streams_that_fail(run, monkeypatch, verb):
     line = [verb, *ANSWERED[verb]]
@@ -355,6 +335,6 @@ def test_every_verb_meets_streams_that_fail(run, monkeypatch, verb):
         assert status == expected, (place, kind)
 
 
-@pytest.mark.parametrize("words", [[""], ["\x1b"], ["x" * 100_000], ["--x"], ["-"], ["LIST"]])
+@pytest.mark.parametrize("words", [[""], ["\x1b"], ["x" * 100_000], ["--x"], ["-"], ["FIND"]])
 def test_words_that_name_no_verb_are_refused(refused, words):
     assert len(refused(*words)) < 1000

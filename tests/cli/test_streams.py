@@ -38,20 +38,20 @@ def shell(command, warpfrag=WARPFRAG, **settings):
 @pytest.mark.parametrize(
     ("command", "status", "error"),
     [
-        ("warpfrag find >&-", 2, "cannot write the answer: stdout is closed"),
+        ("warpfrag samples >&-", 2, "cannot write the answer: stdout is closed"),
         ("warpfrag --help >&-", 2, "cannot write the answer: stdout is closed"),
         pytest.param(
-            "warpfrag find >/dev/full", 2, "cannot write the answer: No space left on device", marks=needs_full
+            "warpfrag samples >/dev/full", 2, "cannot write the answer: No space left on device", marks=needs_full
         ),
         pytest.param("warpfrag --help >/dev/full", 2, "No space left on device", marks=needs_full),
-        ("warpfrag find </dev/null 1</dev/null", 2, "cannot write the answer: Bad file descriptor"),
+        ("warpfrag samples </dev/null 1</dev/null", 2, "cannot write the answer: Bad file descriptor"),
         (f"warpfrag pack {NAME} a <&-", 2, "expected a file, or input on stdin, which is closed"),
         (f"warpfrag unpack {NAME} a 0>/dev/null", 2, "cannot read stdin: "),
         (f"head -c 20000000 /dev/zero | warpfrag unpack {NAME} a", 2, "stdin: it has more than 16777216 bytes"),
         (f"warpfrag legal {NAME} --arch sm_70 2>&-", 1, None),
-        ("warpfrag find -a zz 2>&-", 2, None),
-        pytest.param("warpfrag find -a zz 2>/dev/full", 2, None, marks=needs_full),
-        ("warpfrag find <&- >&- 2>&-", 2, None),
+        ("warpfrag at zz a 1 2>&-", 2, None),
+        pytest.param("warpfrag at zz a 1 2>/dev/full", 2, None, marks=needs_full),
+        ("warpfrag samples <&- >&- 2>&-", 2, None),
     ],
 )
 def test_a_stream_that_fails_is_an_error(command, status, error):
@@ -85,7 +85,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path, words):
     assert [path.name for path in tmp_path.iterdir()] == [old.name]
 
 
-@pytest.mark.parametrize("verb", ["find", "--help", "--version"])
+@pytest.mark.parametrize("verb", ["samples", "--help", "--version"])
 def test_a_pipe_that_nobody_reads_ends_quietly(verb):
     # `false` closes the pipe before anything is written to it
     done = shell(f"{{ sleep 0.2; warpfrag {verb}; echo $? >&2; }} | false")
@@ -154,9 +154,8 @@ def test_what_nobody_foresaw_is_one_line(run, monkeypatch, error, status, senten
         ["verify", "\x1b[31m"],
         ["legal", "mma.\x1b[31m"],
         ["emit", NAME, "-o", "\x1b[31m.cuh"],
-        ["explore", "-o", "\x1b[31m.html"],
+        pytest.param(["explore", "-o", "\x1b[31m.html"], marks=pytest.mark.slow),
     ],
-    ids=" ".join,
 )
 def test_what_a_user_types_does_not_steer_the_terminal(run, tmp_path, monkeypatch, words):
     monkeypatch.chdir(tmp_path)

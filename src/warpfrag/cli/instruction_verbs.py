@@ -364,7 +364,9 @@ def _operand_facts(operand: Registers, layout: LayoutFacts | None) -> OperandFac
     if operand.home == "shared":
         return OperandFacts(*facts)
     registers = operand.regs, operand.row.register_bits, operand.words, operand.slots, operand.ptx_type
-    return OperandFacts(*facts, *registers, [operand.bits(slot) for slot in range(operand.slots)], layout)
+    return OperandFacts(
+        *facts, *registers, [(high, low) for high, low in map(operand.bits, range(operand.slots))], layout
+    )
 
 
 def _layout_facts(view: OperandView) -> LayoutFacts:

@@ -302,7 +302,7 @@ def ptx(
     by: Literal["source", "line"] | None = None,
     stop: ExplainOptions = ExplainOptions(),  # noqa: B008 (immutable)
     output: File | None = None,
-) -> Answer[Any]:
+) -> Answer[ModuleFacts] | Answer[RunFacts] | Answer[PtxView]:
     """Inspect the kernels of a PTX or CUDA file (info), run one (run), and look inside the run.
 
     info lists entries, parameters, shared memory and opcodes with how well each is known. run reads arrays from files

@@ -87,6 +87,7 @@ class VerbCommand(PipeSafeCommand):
     """A command with examples at the end of its help, for which -1 is a number and not an option."""
 
     examples: tuple[str, ...] = ()
+    function: Callable[..., Answer[Any] | None]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the command line; with a negative number, arguments reject unknown options."""
@@ -132,7 +133,7 @@ def verb(*examples: str, json: bool = True) -> Callable[[Callable[..., Answer[An
             command.params.append(_click_parameter(option, *known.get(option.name, ("", ""))))
         if json:
             command.params.append(click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object."))
-        command.examples = examples
+        command.examples, command.function = examples, function
         return command
 
     return declare
