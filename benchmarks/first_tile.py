@@ -97,7 +97,7 @@ def main() -> int:
         first = seconds([python, "-c", PROGRAM], folder)
         later = min(seconds([python, "-c", PROGRAM], folder) for _ in range(5))
         run = min(seconds([python, "-m", "warpfrag", "run", NAME], folder) for _ in range(5))
-        print(f"one tile, whole process: {first:.2f} s at first, {later:.2f} s later; warpfrag run {run:.2f} s")
+        print(f"one tile, whole process: {first:.2f} s at first, {later:.2f} s later; warpfrag execute {run:.2f} s")
         for option in (word for word in sys.argv[1:] if word.startswith("--large")):
             large_products(python, folder, option.partition("=")[2].split(",") if "=" in option else [*INSTRUCTIONS])
     return int(first > AT_FIRST or later > LATER)

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 import warpfrag as wf
 from browser.geometry import MEASURE, TEXTS, plain
 from viz.contrast import READABLE, contrast
-from warpfrag.cli import loads, stores
+from warpfrag.cli.plan_verbs import loads, stores
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 S8 = "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32"
@@ -68,7 +68,7 @@ def test_the_command_prints_the_plan_that_is_shown(explorer, case):
     printed = []
     for text in tab.locator("#view .command code").all_inner_texts():
         _, verb, *words = shlex.split(text)
-        command = {"loads": loads.command, "stores": stores.command}[verb]
+        command = {"loads": loads, "stores": stores}[verb]
         printed.append(CliRunner().invoke(command, words, catch_exceptions=False, standalone_mode=False).output.strip())
 
     assert printed[:2] == [plan.emit("cuda").strip(), plan.emit("ptx").strip()]

@@ -7,11 +7,11 @@ import shlex
 
 import pytest
 from click.testing import CliRunner
-from warpfrag.cli.relayout import command
 
 import warpfrag as wf
 from browser.geometry import MEASURE, TEXTS, plain
 from viz.contrast import READABLE, contrast
+from warpfrag.cli.plan_verbs import relayout as command
 from warpfrag.plans.relayout import fragments, tiled_alike
 from warpfrag.plans.relayout_operations import cost, described
 

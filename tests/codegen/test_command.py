@@ -6,9 +6,9 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from warpfrag.cli.emit import command
 
 from warpfrag import IllegalInstruction
+from warpfrag.cli.code_verbs import emit as command
 from warpfrag.codegen.emit import emit
 from warpfrag.errors import UnusableFile
 

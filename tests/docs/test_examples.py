@@ -129,7 +129,7 @@ raise ValueError("no")
 ```
 
 ```console
-$ warpfrag legal mma.m16n8k8.f32.f16.f16.f32 --target sm_75
+$ warpfrag legal mma.m16n8k8.f32.f16.f16.f32 --arch sm_75
 no
 ...
 $ warpfrag where nonsense a 0 0
@@ -148,4 +148,4 @@ $ cat legal.json
     assert "Expected:\n    3\nGot:\n    2" in outcome.failures[0]
     assert "yes\nmma.sync.aligned" in outcome.failures[2]
     assert "exit code 2" in outcome.failures[3]
-    assert "```console\n$ warpfrag legal mma.m16n8k8.f32.f16.f16.f32 --target sm_75\nyes\n" in outcome.written
+    assert "```console\n$ warpfrag legal mma.m16n8k8.f32.f16.f16.f32 --arch sm_75\nyes\n" in outcome.written

@@ -106,7 +106,7 @@ def test_a_trap_is_recorded_and_the_rest_goes_on(gpu: type[Pretended]):
     seen = []
     report = verify([F16, S8], cases=8, progress=lambda number, total, line: seen.append((number, total, line.equal)))
     assert seen == [(1, 2, False), (2, 2, True)]
-    assert "illegal instruction" in report.troubles[0].trouble
+    assert "illegal instruction" in report.skipped[0].skip_reason
     assert report.summary().endswith("every code equal; kernels not compared in full: 1")
     assert not report.equal
 
@@ -140,7 +140,7 @@ def test_what_is_not_modelled_runs_but_is_not_compared(gpu: type[Pretended], mon
     monkeypatch.setattr(gpu, "run", lambda _self, name, _choice, words: np.zeros_like(words["c"]))
     monkeypatch.setattr(sys.modules["warpfrag.tensorcore.execute"], "execute", not_modelled)
     report = verify(F16, cases=8)
-    assert [line.trouble for line in report.lines] == ["not modelled: nobody knows"]
+    assert [line.skip_reason for line in report.lines] == ["not modelled: nobody knows"]
     assert "nothing was compared" in report.summary()
     assert "did not run" not in report.summary()
 

@@ -194,7 +194,7 @@ def try_damage(stores: Path, folder: Path, seed: int) -> str:
     now = files(path)
     assert {name: now.get(name) for name in whole} == whole, "a damaged store is called mended"
     assert not [name for name in now if name.startswith(".blocks")], "records are left"
-    mended = [text for outcome in outcomes for text in outcome.mended]
+    mended = [text for outcome in outcomes for text in outcome.repaired]
     assert bool(mended) == any(issubclass(entry.category, StoreWarning) for entry in told)
     assert open_results(path, verify=True).is_complete
     shutil.rmtree(path)
@@ -230,7 +230,7 @@ def test_presence_and_size_are_looked_at_without_being_asked(stores, tmp_path, b
         outcomes = sweep(Study.of_table(TABLE), path)
     assert f"{file} {reason}" in outcomes[int(file[0])].mended
     assert files(path) == files(stores / "complete.zarr")
-    assert [outcome.mended for outcome in sweep(Study.of_table(TABLE), path)] == [(), ()]
+    assert [outcome.repaired for outcome in sweep(Study.of_table(TABLE), path)] == [(), ()]
 
 
 def test_content_is_compared_when_that_is_asked_for(stores, tmp_path):

@@ -10,9 +10,9 @@ import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from warpfrag.cli.draw import command
 
 import warpfrag as wf
+from warpfrag.cli.figure_verbs import draw as command
 from warpfrag.viz.draw import draw, draw_figure
 from warpfrag.viz.figures import figure_rows
 

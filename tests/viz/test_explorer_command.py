@@ -9,8 +9,8 @@ from signal import SIGINT
 
 import click
 import pytest
-from warpfrag.cli.explore import command
 
+from warpfrag.cli.figure_verbs import explore as command
 from warpfrag.errors import WarpfragError
 from warpfrag.viz.explorer import build_page
 
@@ -53,7 +53,7 @@ def test_the_page_is_served_until_interrupted():
     code = (
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from warpfrag.viz.explorer import serve; serve.build_page = lambda: 'the page'\n"
-        "from warpfrag.cli.explore import command; command.main(['--serve'])"
+        "from warpfrag.cli.figure_verbs import explore as command; command.main(['--serve'])"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         try:
