@@ -59,6 +59,7 @@ class ModuleNames(dict[str, Any]):
         }
 
     def __missing__(self, name: str) -> Any:  # noqa: ANN401 (a type)
+        """Return a builtin, or the object that the module imports for types."""
         if hasattr(builtins, name):
             return getattr(builtins, name)
         module, attribute = self.imports.get(name, ("typing", "Any"))

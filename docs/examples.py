@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 BLOCK = re.compile(r"^(?P<fence>`{3,})(?P<language>[\w-]+)\n(?P<text>.*?)^(?P=fence)$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"(?:#|//) (\w+\.(?:py|cu|toml|ptx))\n")
-INLINE = re.compile(r"`(warpfrag [a-z]+ [a-z]\S*\.[^`\n]*)`")
+INLINE = re.compile(r"`(warpfrag [a-z-]+ [a-z]\S*\.[^`\n]*)`")
 DOTS = "..."
 # what a command inside a sentence may read: registers of four words, matrices, a study
 FILES = {"dump.txt": "0 0 0 0\n" * 32, "A.txt": "0 " * 15 + "0\n", "B.txt": "0 " * 7 + "0\n"}

@@ -49,7 +49,7 @@ def test_two_orders_are_told_apart_at_the_step_where_they_part(operands):
     assert found.steps[0][-1].value == float(first[found.output])
     assert found.steps[1][-1].value == float(second[found.output])
     assert "its sums diverge at step 25" in str(found)
-    assert json.loads(json.dumps(found.to_dict()))["parted"] == 24
+    assert json.loads(json.dumps(found.to_dict()))["first_divergence"] == 24
     same = wf.explain(first, first, A, B, arch="sm_90")
     assert same.output is None
     assert str(same).endswith("every code of 18 is the same")
@@ -95,11 +95,10 @@ def test_the_commands(operands, tmp_path, monkeypatch, capsys):
     np.save("d2", wf.gemm(A, B, instruction=MMA, order=wf.Order(split_k=3, unit=64)))
     assert main(["explain", "d1.npy", "d2.npy", "a.npy", "b.npy", "--arch", "sm_90"]) == 0
     assert "part 2: k 384..399" in capsys.readouterr().out
-    assert (
-        main(["execute", MMA, "--a", "a.npy", "--b", "b.npy", "--order", "split_k=3,unit=64", "--trace", "2", "3"]) == 0
-    )
+    words = ["gemm", "a.npy", "b.npy", "--instruction", MMA]
+    assert main([*words, "--order", "split_k=3,unit=64", "--trace", "2", "3"]) == 0
     assert "part 3 added: k 768..999" in capsys.readouterr().out
-    assert main(["execute", MMA, "--a", "a.npy", "--b", "b.npy", "--order", "split=3"]) == 2
+    assert main([*words, "--order", "split=3"]) == 2
     assert "expected split_k=N, unit=N" in capsys.readouterr().err
 
 

@@ -36,7 +36,7 @@ def test_the_code_is_written_to_a_file(tmp_path):
 def test_json():
     answer = json.loads(run(MMA, "--json").stdout)
 
-    assert answer["schema"] == 1
+    assert answer["schema"] == 2
     assert answer["instructions"] == ["mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"]
     assert answer["text"] == emit(MMA)
     assert [json.loads(run(MMA, "--json", *more).stdout)["kernels"] for more in ([], ["--kernels"])] == [False, True]

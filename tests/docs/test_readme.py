@@ -46,7 +46,7 @@ def test_what_is_not_run_needs_a_gpu_or_make():
 def test_there_are_ten_questions_with_commands_of_known_verbs():
     assert len(QUESTIONS) == 10
     for question in QUESTIONS:
-        commands = re.findall(r"`warpfrag ([a-z]+) [^`]+`", question)
+        commands = re.findall(r"`warpfrag ([a-z-]+) [^`]+`", question)
         assert commands, question
         assert set(commands) <= set(VERBS), question
 

@@ -129,7 +129,7 @@ def test_the_command_says_why_a_kernel_was_not_compared(gpu: type[Pretended], ca
 def test_the_command_answers_in_json(gpu: type[Pretended], capsys: pytest.CaptureFixture[str]):
     assert main(["verify", S8, "--cases", "2", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
-    assert (answer["schema"], answer["query"], answer["lines"][0]["instruction"]) == (1, "verify", S8)
+    assert (answer["schema"], answer["verb"], answer["lines"][0]["instruction"]) == (2, "verify", S8)
 
 
 def test_what_is_not_modelled_runs_but_is_not_compared(gpu: type[Pretended], monkeypatch: pytest.MonkeyPatch):

@@ -117,7 +117,7 @@ def test_a_box_of_a_tensor_map(monkeypatch):
         (["--box", "8x64", "--swizzle", "96"], "expected --swizzle of 0, 32, 64, 128, got 96"),
         (["--box", "8x64", "--dtype", "half"], "expected --dtype of uint8, uint16"),
         (["--box", "8x64", MMA], f"--box is a figure of its own; leave out {MMA}"),
-        (["--swizzle", "64"], "--swizzle says something of a box: expected --box too, such as --box 8x64"),
+        (["--swizzle", "64"], "--swizzle is about a box: expected --box too, such as --box 8x64"),
         (["--figure", "130", "--box", "8x64"], "leave out --box"),
         (["--box", "4x100"], "the innermost extent of a box is a multiple of 16 bytes, got 200"),
     ],

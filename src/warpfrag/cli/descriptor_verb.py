@@ -152,9 +152,7 @@ def descriptor(
             _print(row, trans=trans)
         if len(rows) > 1:
             starts = [each.start for each in descriptors]
-            echo(
-                f"\nstart of each step along K: {', '.join(map(str, starts))}; the first step is {starts[1] - starts[0]}"
-            )
+            echo(f"\nstart of each step along K: {', '.join(map(str, starts))}; first step {starts[1] - starts[0]}")
 
     return Answer(DescriptorAnswer(*named, trans, rows), show, NO if any(row.problems for row in rows) else DONE)
 

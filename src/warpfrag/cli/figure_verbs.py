@@ -19,7 +19,7 @@ from warpfrag.smem.tensor_map import ELEMENT_TYPES, INTERLEAVES, TensorMapFields
 from warpfrag.tensorcore.registry import get
 from warpfrag.viz.cells import Cut
 from warpfrag.viz.palette import Theme
-from warpfrag.viz.views import View
+from warpfrag.viz.views import View  # noqa: TC001 (an option)
 
 if TYPE_CHECKING:
     from warpfrag.tensorcore.instruction import Instruction

@@ -444,7 +444,7 @@ def relayout(
 
     SOURCE and DESTINATION are written INSTRUCTION:OPERAND, and INSTRUCTION:OPERAND:col=2 for two tiles side by side,
     row=2 for two below each other, row=2,col=2 for four. Both must hold a matrix of the same extents; if formats
-    differ, values are converted to nearest even, saturating if cvt does. A step that only renames registers costs nothing.
+    differ, values are converted to nearest even, saturating if cvt does. A step that only renames registers is free.
 
     From D to A of tcgen05 the plan is a tensor-memory load, conversions and a store.
 

@@ -2,8 +2,9 @@
 
 A line may begin with its thread: `lane 3:`, `T3`, `[3]`, `3:`, `t=3`, `thread (3,0,0)`, `warp 1 lane 3:`. Threads
 beyond 31 belong to the next warps. Its words may have names, and names say which register: `a3=0x3c00`, `a[3]:`,
-`reg 3:`, `V3:`, `v.w=`. PTX and machine registers (`%r15 = ...`, `R15 0x...`) only have an order, so their numbers must be
-consecutive. Words after one name are the registers from there on. A line with a label alone applies to the lines below.
+`reg 3:`, `V3:`, `v.w=`. PTX and machine registers (`%r15 = ...`, `R15 0x...`) only have an order, so their numbers must
+be consecutive. Words after one name are the registers from there on. A line with a label alone applies to the lines
+below.
 
 If a line has numbers with 0x, those are the words; a decimal number or a float beside them must repeat the word, or be
 a remark in floats. If it has none, every number is hex, unless one number of the dump has a point or a sign, or is
