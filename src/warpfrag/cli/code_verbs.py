@@ -176,8 +176,8 @@ def emit(
     """Write code around instructions: a CUDA C++ header, or a PTX module.
 
     For a multiplication: the inline-PTX wrapper, and functions that move each operand between memory and registers,
-    also by ldmatrix and stmatrix if the layout allows it. The header may be included in any number of files. Kernels,
-    which PTX always has: one tile from memory to memory, and raw registers to raw registers. Without --arch the code compiles
+    also by ldmatrix and stmatrix if the layout allows it. The header may be included in any number of files. PTX always
+    has kernels: one tile from memory to memory, and raw registers to raw registers. Without --arch the code compiles
     wherever the instructions are legal.
 
     Options:

@@ -141,7 +141,7 @@ def descriptor(
         entries: dict[str, Any] = {**values, "kind": kind}
         descriptors = [Descriptor(**entries) if word is None else read_word(word, kind, decimal=decimal)]
     rows = [_facts(each, each.problems(operand, trans=trans) if operand else [], trans=trans) for each in descriptors]
-    named = (operand.instruction, operand.role) if operand else (None, None)
+    instruction, role = (operand.instruction, operand.role) if operand else (None, None)
 
     def show() -> None:
         if word is not None and word.strip().isdecimal() and not decimal:
@@ -154,7 +154,9 @@ def descriptor(
             starts = [each.start for each in descriptors]
             echo(f"\nstart of each step along K: {', '.join(map(str, starts))}; first step {starts[1] - starts[0]}")
 
-    return Answer(DescriptorAnswer(*named, trans, rows), show, NO if any(row.problems for row in rows) else DONE)
+    return Answer(
+        DescriptorAnswer(instruction, role, trans, rows), show, NO if any(row.problems for row in rows) else DONE
+    )
 
 
 def _tensor_word(name: str, which: str, text: str | None, *, decimal: bool) -> Answer[DescriptorAnswer]:
@@ -173,8 +175,10 @@ def _tensor_word(name: str, which: str, text: str | None, *, decimal: bool) -> A
         fields = [{"name": field, "meaning": getattr(mask, field)} for field in names]
         facts = DescriptorFacts(f"0x{mask.word:016x}", fields, mask.problems(m), columns=mask.columns(m, n))
     else:
-        is_built = number is None
-        idesc = instruction.descriptor() if is_built else InstructionDescriptor.decode(number, kind=instruction.kind)
+        if number is None:
+            idesc = instruction.descriptor()
+        else:
+            idesc = InstructionDescriptor.decode(number, kind=instruction.kind)
         fields = [field._asdict() for field in idesc.explain()]
         facts = DescriptorFacts(f"0x{idesc.word:08x}", fields, idesc.problems(instruction))
     answer = DescriptorAnswer(instruction.name, which, trans=False, descriptors=[facts])

@@ -203,7 +203,7 @@ def diagnose(
     paths = {role: path for role, path in inputs._asdict().items() if path is not None}
     expectations = {name[7:]: path for name, path in expected._asdict().items() if path is not None}
     _check_options(resolved, paths, expectations, warpgroup)
-    search = partial(find_mistakes, **immediates._asdict())
+    search: Any = partial(find_mistakes, **immediates._asdict())
     dump = Dump(file, *lines)
     if expectations:
         ((role, path),) = expectations.items()
@@ -231,7 +231,7 @@ def diagnose(
         None if expectations else arch,
         diagnosis.correct,
         [_facts(finding) for finding in diagnosis],
-        diagnosis.tried,
+        dict(diagnosis.tried),
         diagnosis.pairs,
         diagnosis.agreement,
     )

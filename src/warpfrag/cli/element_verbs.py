@@ -176,7 +176,11 @@ def where(
     if codes is not None or logical:
         next(view.chosen(choice))  # rejects an option that is not for this operand
         sparse = _sparse(view, position)
-        holders = _possible(view, sparse, *position) if codes is None else _exact(view, sparse, *position, codes)
+        at_row, at_col = position
+        if codes is None:
+            holders = _possible(view, sparse, at_row, at_col)
+        else:
+            holders = _exact(view, sparse, at_row, at_col, codes)
     else:
         holders = [Holder(record) for record in view.where(position, choice)]
     entries = [{**view.json(holder.record, holder.column), **holder.facts} for holder in holders]

@@ -128,7 +128,7 @@ class Execution(NamedTuple):
     seed: int | None
     sources: dict[str, str]
     operands: dict[str, list[Any]]
-    registers: dict[str, dict[str, list[int]]]
+    registers: dict[str, dict[int, list[int]]]
     results: list[ArchResult]
 
 
@@ -175,7 +175,7 @@ def execute(
         arithmetic_arch(resolved.form, each)  # rejects what cannot run there, before operands are made
     operands = _operands(resolved, files._asdict(), seed, rounding=rounding)
     codes = operands.codes
-    scales = {name: codes.get(name) for name in ("scale_a", "scale_b")}
+    scales: dict[str, Any] = {name: codes.get(name) for name in ("scale_a", "scale_b")}
     results = {each: resolved(codes["a"], codes["b"], codes["c"], **scales, arch=each, raw=True) for each in archs}
     words = _words(resolved, codes, results[archs[0]]) if registers else {}
     of_lanes = {role: {lane: array[lane].tolist() for lane in registers or ()} for role, array in words.items()}

@@ -22,6 +22,8 @@ from warpfrag.viz.palette import Theme
 from warpfrag.viz.views import View  # noqa: TC001 (an option)
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from warpfrag.tensorcore.instruction import Instruction
     from warpfrag.viz.drawing import Drawing
 
@@ -167,7 +169,7 @@ def _picture(
     if box.box is not None:
         return replace(_box_picture(box, box.box, options.get("rows")), theme=theme)
     _check_options(get(name or ""), operand, options)
-    return draw_instruction(name, operand, theme=theme, **options)
+    return draw_instruction(name or "", operand, theme=theme, **options)
 
 
 def _box_picture(options: Box, box: tuple[int, ...], rows: tuple[int, int] | None) -> Drawing:
@@ -175,7 +177,7 @@ def _box_picture(options: Box, box: tuple[int, ...], rows: tuple[int, int] | Non
     from warpfrag.viz.box_view import box_drawing
 
     swizzle, interleave, name = options.swizzle or 0, options.interleave or 0, options.dtype or "float16"
-    known = {
+    known: dict[str, tuple[object, Collection[object]]] = {
         "--dtype": (name, ELEMENT_TYPES),
         "--swizzle": (swizzle, SWIZZLES),
         "--interleave": (interleave, INTERLEAVES),

@@ -39,8 +39,12 @@ if TYPE_CHECKING:
 LAYER_TYPES = ("bf16", "f16", "tf32", "e4m3", "s8")
 
 CodesFormat = Annotated[
-    Literal[tuple(sorted(FORMATS))],  # type: ignore[valid-type] # the names of a table
-    Param("FORMAT", help="A and B are codes of this format; bf16 and e4m3 need it, because .npy has no such type."),
+    str,
+    Param(
+        "FORMAT",
+        click.Choice(sorted(FORMATS)),
+        help="A and B are codes of this format; bf16 and e4m3 need it, because .npy has no such type.",
+    ),
 ]
 ResultFormat = Annotated[Literal["bf16", "f16", "f32"], Param("FORMAT", help="The results are codes of this format.")]
 GemmInstruction = Annotated[str, Param("NAME", help="Default: the instruction that cuBLAS uses for these operands.")]

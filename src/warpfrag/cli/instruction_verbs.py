@@ -70,7 +70,7 @@ class FoundInstruction(NamedTuple):
 class FoundInstructions(NamedTuple):
     """The instructions that match all filters, in the order of the tables."""
 
-    count: int
+    count: int  # type: ignore[assignment] # not the method of tuple
     instructions: list[FoundInstruction]
 
 
@@ -119,7 +119,7 @@ def find(
 
     filters = {"shape": shape, "kind": kind, "op": None if op == "wmma" else op, "a": a, "b": b, "c": c, "d": d}
     words = {name: word.lower() for name, word in filters.items() if word is not None}
-    found = registry.find(target=arch, sparse=sparse if sparse or dense else None, **words)  # type: ignore[arg-type] # names
+    found = registry.find(target=arch, sparse=sparse if sparse or dense else None, **words)
     if type_ is not None:
         if not words and arch is None and not (sparse or dense):
             found += registry.find(op="tcgen05")

@@ -127,7 +127,7 @@ def _pack(
     if isinstance(registers, Metadata):
         return registers.pack(codes, **_chosen(view, choice))
     if isinstance(registers, Scale):
-        return registers.pack(codes, raw=True, **_chosen(view, choice))
+        return registers.pack(codes, raw=True, byte_id=choice.byte_id or 0, thread_id=choice.thread_id or 0)
     return registers.pack(codes, raw=True)
 
 

@@ -385,7 +385,7 @@ class RelayoutMove(NamedTuple):
     """One step of a relayout: instructions of one type, and a sentence."""
 
     instruction: str
-    count: int
+    count: int  # type: ignore[assignment] # not the method of tuple
     text: str
 
 
@@ -475,8 +475,7 @@ def relayout(
         moves = [move._replace(count=move.count * plan.count) for move in moves]
     ends = fragment_facts(plan.source), fragment_facts(plan.target)
     permutation = None if isinstance(plan, TensorRelayout) else plan.permutation
-    counts = plan.is_free, plan.counts, plan.cost
-    facts = RelayoutFacts(*ends, *counts, moves, permutation, trip, emit, code, output)
+    facts = RelayoutFacts(*ends, plan.is_free, plan.counts, plan.cost, moves, permutation, trip, emit, code, output)
     better = f"{_legal_on(memory.targets)}: {memory}." if memory else ""
     return Answer(facts, lambda: _print_code(code, output) if code else _print_relayout(plan, facts, better))
 

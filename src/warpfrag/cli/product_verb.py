@@ -268,8 +268,8 @@ def _print_terms(result: ElementTerms) -> None:
     print_table(header, lines)
     if result.scales:
         echo()
-        scales = [(f"{each.k_first}..{each.k_last}", *each.scale_a, *each.scale_b) for each in result.scales]
-        rows = [[span, a["lane"], bits_text(a), b["lane"], bits_text(b)] for span, a, b in scales]
+        scales = [(f"{each.k_first}..{each.k_last}", (*each.scale_a, *each.scale_b)) for each in result.scales]
+        rows = [[span, a["lane"], bits_text(a), b["lane"], bits_text(b)] for span, (a, b) in scales]
         print_table(["k", "scale_a lane", "bits", "scale_b lane", "bits"], rows)
 
 

@@ -351,7 +351,7 @@ def _run(kernel: Kernel, settings: dict[str, Any], checks: RunOptions) -> Run:
         try:
             return kernel.launch(
                 **settings,
-                checks=checks.check,
+                checks=checks.check,  # type: ignore[arg-type] # "all" too
                 explore=checks.explore,
                 progress=lambda done, total: line.show(done, total, "blocks"),
             )
@@ -471,7 +471,7 @@ def _info(module: Module, launch: LaunchOptions) -> Answer[ModuleFacts]:
             len(kernel.program.instructions),
             [ParameterFacts(each.name, each.type, each.size, each.offset) for each in kernel.parameters],
             kernel.cluster,
-            kernel.tensor_maps,
+            tuple(kernel.tensor_maps),
             opcode_evidence(kernel.program, arch),
         )
         for kernel in kernels

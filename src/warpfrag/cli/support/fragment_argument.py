@@ -81,5 +81,5 @@ class FragmentFacts(NamedTuple):
 
 def fragment_facts(operand: Operand | TensorOperand) -> FragmentFacts:
     """Return the facts about a fragment."""
-    words = operand.columns if operand.home == "tensor" else operand.words
+    words = operand.words if isinstance(operand, Operand) else operand.columns
     return FragmentFacts(operand.instruction, operand.role, operand.format.name, operand.shape, words)

@@ -41,7 +41,7 @@ class Param(NamedTuple):
     """The metavar, reader, completion and default help of a parameter type."""
 
     metavar: str = ""
-    read: Callable[[str], object] | None = None
+    read: Callable[[str], object] | click.ParamType[Any] | None = None
     complete: Callable[[click.Context, click.Parameter, str], list[Any]] | None = None
     help: str = ""
 
