@@ -1,4 +1,4 @@
-"""What messages repeat of what a user gave."""
+"""The error classes, and how messages quote a user's values."""
 
 from __future__ import annotations
 
@@ -54,3 +54,30 @@ def test_every_error_is_defined_here():
         if isinstance(node, ast.ClassDef) and errors & {ast.unparse(base).rpartition(".")[2] for base in node.bases}
     ]
     assert others == []
+
+
+def test_an_error_is_also_the_builtin_error_that_fits():
+    builtin = {
+        "CompilationFailed": [],
+        "FileError": [OSError],
+        "IllegalInstruction": [ValueError],
+        "InvalidOperand": [ValueError],
+        "InvalidSparsity": [ValueError],
+        "MemoryFault": [],
+        "MissingExtra": [ImportError],
+        "NoGpu": [],
+        "NotModelled": [],
+        "OutOfMemory": [MemoryError],
+        "ParseError": [ValueError],
+        "PtxError": [],
+        "SchedulerError": [OSError],
+        "ServerError": [OSError],
+        "WarpfragError": [],
+    }
+    errors = {
+        name: [base for base in (ValueError, OSError, ImportError, MemoryError) if issubclass(thing, base)]
+        for name, thing in vars(wf.errors).items()
+        if isinstance(thing, type) and issubclass(thing, wf.WarpfragError)
+    }
+
+    assert errors == builtin

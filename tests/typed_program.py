@@ -386,10 +386,10 @@ def the_rest() -> None:
         wf.get("mma.m16n8k99")
     except wf.IllegalInstruction as error:
         print(error.name, error.reason, error.nearest[0])
-    except wf.Fault as fault:
+    except wf.MemoryFault as fault:
         print(fault.index, fault.of(0).reason)
     except (
-        wf.CannotServe,
+        wf.ServerError,
         wf.InvalidOperand,
         wf.InvalidSparsity,
         wf.MissingExtra,
@@ -398,8 +398,8 @@ def the_rest() -> None:
         wf.OutOfMemory,
         wf.ParseError,
         wf.PtxError,
-        wf.UnusableFile,
-        wf.UnusableScheduler,
+        wf.FileError,
+        wf.SchedulerError,
         wf.WarpfragError,
     ) as error:
         print(error)

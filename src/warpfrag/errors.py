@@ -1,12 +1,13 @@
-"""Every error and warning that warpfrag raises to its callers: one root, and one class for each kind of reason.
+"""All errors and warnings that warpfrag raises, and the checks of arguments that raise them.
 
-`except WarpfragError` catches all errors. A message is one sentence: what is wrong, what was expected, what came, and
-what is near. Where a program can use the facts of the sentence, the error carries them as attributes.
-(Exceptions that only end a loop inside one module stay in that module.)
+`except WarpfragError` catches every error. A class is also a ValueError, OSError, ImportError or MemoryError if Python
+would raise that for the same reason. A message is one sentence: what is wrong, what was expected, what was given, and
+what to try. Facts that a program can use are attributes of the error.
 """
 
 from __future__ import annotations
 
+import operator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,11 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MAX_QUOTED = 200  # characters; the longest PTX names have 125
-MAX_REASON = 1000  # characters of why a PTX module cannot be read or run
+MAX_REASON = 1000  # characters of a PtxError's reason
 
 
 def quote(value: object) -> str:
-    r"""The repr of what a user passed, as a message quotes it: one line, no control characters, a bounded length.
+    r"""Return the repr of a user's value for a message: one line, no control characters, bounded length.
 
     >>> print(quote("mma\x1b[31m"), quote(7), quote("x" * 1_000_000)[-28:])
     'mma\x1b[31m' 7 xxx'... (1000000 characters)
@@ -29,138 +30,40 @@ def quote(value: object) -> str:
         return f"an integer of {value.bit_length()} bits"
     try:
         text = " ".join(repr(value).split())
-    except Exception:  # noqa: BLE001 (whatever fails in the repr of a foreign object)
+    except Exception:  # noqa: BLE001 (a foreign object's repr can raise anything)
         return f"an object of type {type(value).__name__}"
     return text if len(text) <= MAX_QUOTED else f"{text[:MAX_QUOTED]}... ({len(text)} characters)"
 
 
-class WarpfragError(ValueError):
-    """Root of all errors raised on purpose by warpfrag."""
+class WarpfragError(Exception):
+    """Base class of all errors that warpfrag raises on purpose."""
 
 
 class NotModelled(WarpfragError):
-    """The answer exists on hardware, but nobody has specified, measured or published it."""
+    """The hardware has an answer, but it is neither specified nor measured nor published."""
 
 
-class InvalidOperand(WarpfragError):
-    """A matrix, register array or coordinate does not fit the operand it is meant for."""
+class InvalidOperand(WarpfragError, ValueError):
+    """An argument is not valid: a matrix, register array, coordinate, name or option."""
 
 
-class InvalidSparsity(WarpfragError):
-    """A matrix or its metadata does not follow the sparsity rule of the instruction."""
+class InvalidSparsity(WarpfragError, ValueError):
+    """A matrix or its metadata does not follow the sparsity pattern of the instruction."""
 
 
-class UnusableFile(WarpfragError, OSError):
-    """A file cannot be read or written, or does not hold what it should; an OSError too."""
+class ParseError(WarpfragError, ValueError):
+    """A text is not an instruction name; the message names the qualifier where reading failed."""
 
 
-class NoGpu(WarpfragError):
-    """There is no GPU that can be used, or nothing to reach it with."""
+class IllegalInstruction(WarpfragError, ValueError):
+    """No assembler accepts this spelling, or not for this architecture or selector.
 
-
-class OutOfMemory(WarpfragError):
-    """The GPU's memory does not suffice."""
-
-
-class CannotServe(WarpfragError):
-    """The explorer's page cannot be served: the port is taken or not allowed."""
-
-
-class MissingExtra(WarpfragError, ImportError):
-    """A package of an extra, such as `warpfrag[dask]`, is not installed; an ImportError too."""
-
-
-class UnusableScheduler(WarpfragError, OSError):
-    """A Dask scheduler cannot be reached, has gone, or has workers of another version; an OSError too."""
-
-
-class ParseError(WarpfragError):
-    """A text is no name of an instruction; the message names the word where reading failed."""
-
-
-class PtxError(WarpfragError):
-    """A PTX module cannot be read or run; `line` is where (0: the module as a whole), `reason` why.
-
-    `source` is the line of Python or CUDA C++ that the instruction was compiled from, where a .loc says so. `kind` is
-    what a check calls it (`ptx.KernelFinding`), where one searches for it.
-    """
-
-    def __init__(self, line: int, reason: str, source: str = "", kind: str = "") -> None:
-        """Keep the line apart, so that callers need not parse the sentence; what repeats pages of PTX is cut."""
-        reason = reason if len(reason) <= MAX_REASON else f"{reason[:MAX_REASON]}... ({len(reason)} characters)"
-        super().__init__(line, reason, source, kind)
-        self.line = line
-        self.reason = reason
-        self.source = source
-        self.kind = kind
-
-    def __str__(self) -> str:
-        """The line, then the reason."""
-        if not self.line:
-            return self.reason
-        where = f"{self.source} (line {self.line} of the PTX)" if self.source else f"line {self.line}"
-        return f"{where}: {self.reason}"
-
-
-class CompilationFailed(WarpfragError):
-    """nvcc refuses a CUDA C++ file: `file` is its name, `message` what nvcc says, line by line."""
-
-    def __init__(self, file: str, message: str) -> None:
-        """Keep the message as it is: its lines name places in the source."""
-        super().__init__(file, message)
-        self.file = file
-        self.message = message
-
-    def __str__(self) -> str:
-        """The file, then nvcc's own words."""
-        return f"nvcc cannot compile {self.file}: {self.message or 'it says nothing'}"
-
-
-class Fault(WarpfragError):
-    """A memory access of a kernel that fails: `index` is the lane's number among those that took part, `reason` why.
-
-    The machine that runs the kernel adds the line and the thread, and raises a `PtxError`. An access outside every
-    allocation ends the launch (`ends_launch`), unless accesses are checked; `kind` is what the check calls it.
-    """
-
-    def __init__(self, index: int, reason: str, *, ends_launch: bool = False, kind: str = "bounds") -> None:
-        """Keep the facts apart: only the caller knows which thread the lane is."""
-        super().__init__(index, reason)
-        self.index = index
-        self.reason = reason
-        self.ends_launch = ends_launch
-        self.kind = kind
-
-    def of(self, index: int) -> Fault:
-        """The same fault, of a lane that has another number outside."""
-        return Fault(int(index), self.reason, ends_launch=self.ends_launch, kind=self.kind)
-
-
-class SlowArithmetic(UserWarning):
-    """The codes are right, but take longer than they could: compiled kernels cannot be had, or not be kept."""
-
-
-class StoreWarning(UserWarning):
-    """Of the store of a study: what is damaged in it, or that it has no checksums to tell by."""
-
-
-class NotEmulated(UserWarning):
-    """Inside `warpfrag.torch.emulate`, a sum of products that stays PyTorch's own."""
-
-
-class LossyProduct(UserWarning):
-    """A library leaves the last products of K out of a product of this shape; `wf.predict` gives what comes out."""
-
-
-class IllegalInstruction(WarpfragError):
-    """No assembler accepts this spelling, or not for this target or selector.
-
-    `reason` names the word that is wrong. `nearest` lists the closest legal spellings; it is computed when it
-    is first read, because comparing with every spelling costs more than refusing.
+    `reason` names the wrong qualifier. `nearest` lists the closest legal spellings. It is computed on first use,
+    because comparing with every spelling takes longer than rejecting one.
     """
 
     def __init__(self, name: str, reason: str, nearest: Callable[[], tuple[str, ...]] = tuple) -> None:
-        """Keep the facts apart, so that callers need not parse the sentence."""
+        """Keep the facts as attributes, so that callers need not parse the message."""
         super().__init__(name, reason)
         self.name = name
         self.reason = reason
@@ -175,10 +78,133 @@ class IllegalInstruction(WarpfragError):
         return self._nearest
 
     def __str__(self) -> str:
-        """Say the reason, then what is near."""
+        """Return the reason and the nearest spellings."""
         hint = f"; nearest: {', '.join(self.nearest)}" if self.nearest else ""
         return f"{quote(self.name)}: {self.reason}{hint}"
 
     def __reduce__(self) -> tuple[type[IllegalInstruction], tuple[object, ...]]:
-        """Find what is near before the error goes to another process: the function that finds it cannot go."""
+        """Pickle the nearest spellings in place of the function that finds them."""
         return IllegalInstruction, (self.name, self.reason, partial(tuple, self.nearest))
+
+
+class FileError(WarpfragError, OSError):
+    """A file cannot be read or written, or its content is not what was expected."""
+
+
+class ServerError(WarpfragError, OSError):
+    """The explorer cannot serve its page: the port is taken or not allowed."""
+
+
+class SchedulerError(WarpfragError, OSError):
+    """A Dask scheduler cannot be reached, has gone, or has workers of another version."""
+
+
+class MissingExtra(WarpfragError, ImportError):
+    """A package of an optional extra, such as `warpfrag[dask]`, is not installed."""
+
+
+class NoGpu(WarpfragError):
+    """No usable GPU, or no library to reach it with."""
+
+
+class OutOfMemory(WarpfragError, MemoryError):
+    """The GPU does not have enough memory."""
+
+
+class PtxError(WarpfragError):
+    """A PTX module cannot be read or run, at PTX line `line` (0: the whole module), because of `reason`.
+
+    `source` is the Python or CUDA C++ line that the instruction was compiled from, if a .loc directive gives it.
+    `kind` is the category under which a check reports it (`ptx.KernelFinding`).
+    """
+
+    def __init__(self, line: int, reason: str, source: str = "", kind: str = "") -> None:
+        """Keep the facts as attributes; cut a reason that quotes pages of PTX."""
+        reason = reason if len(reason) <= MAX_REASON else f"{reason[:MAX_REASON]}... ({len(reason)} characters)"
+        super().__init__(line, reason, source, kind)
+        self.line = line
+        self.reason = reason
+        self.source = source
+        self.kind = kind
+
+    def __str__(self) -> str:
+        """Return the line and the reason."""
+        if not self.line:
+            return self.reason
+        where = f"{self.source} (line {self.line} of the PTX)" if self.source else f"line {self.line}"
+        return f"{where}: {self.reason}"
+
+
+class CompilationFailed(WarpfragError):
+    """nvcc rejects the CUDA C++ file `file`; `message` is its output, line by line."""
+
+    def __init__(self, file: str, message: str) -> None:
+        """Keep nvcc's lines unchanged: they quote source lines."""
+        super().__init__(file, message)
+        self.file = file
+        self.message = message
+
+    def __str__(self) -> str:
+        """Return the file and nvcc's message."""
+        return f"nvcc cannot compile {self.file}: {self.message or 'it printed no message'}"
+
+
+class MemoryFault(WarpfragError):
+    """A kernel's memory access fails: `index` is the lane's number among the active lanes, `reason` the cause.
+
+    The engine adds the line and the thread, and raises a `PtxError`. An access outside every allocation ends the
+    launch (`ends_launch`) unless accesses are checked. `kind` is the category under which a check reports it.
+    """
+
+    def __init__(self, index: int, reason: str, *, ends_launch: bool = False, kind: str = "bounds") -> None:
+        """Keep the lane's index: only the caller knows its thread."""
+        super().__init__(index, reason)
+        self.index = index
+        self.reason = reason
+        self.ends_launch = ends_launch
+        self.kind = kind
+
+    def of(self, index: int) -> MemoryFault:
+        """Return the same fault with the lane's index in the caller's numbering."""
+        return MemoryFault(int(index), self.reason, ends_launch=self.ends_launch, kind=self.kind)
+
+
+class SlowArithmetic(UserWarning):
+    """Results are correct but slow: compiled kernels are unavailable, or cannot be cached."""
+
+
+class StoreWarning(UserWarning):
+    """A sweep's store is damaged, or has no checksums to verify it."""
+
+
+class NotEmulated(UserWarning):
+    """Inside `warpfrag.torch.emulate`, an operation that PyTorch computes with its own arithmetic."""
+
+
+class LossyProduct(UserWarning):
+    """A library omits the last terms of K for this shape; `wf.predict` returns its result."""
+
+
+def check_flag(name: str, flag: object) -> bool:
+    """Return the flag as a bool; raise InvalidOperand if it is not True or False."""
+    if type(flag).__name__ not in {"bool", "bool_"}:
+        msg = f"{name} is True or False, got {quote(flag)}"
+        raise InvalidOperand(msg)
+    return bool(flag)
+
+
+def check_index(name: str, index: int, extent: int) -> int:
+    """Return the index as an int; raise InvalidOperand unless it is an integer in 0..extent-1."""
+    if type(index) is int and 0 <= index < extent:  # the usual case: a search calls this millions of times
+        return index
+    try:
+        number = operator.index(index)
+    except TypeError:
+        number = None
+    if number is None or isinstance(index, bool):
+        msg = f"{name} is an integer 0..{extent - 1}, got {quote(index)}"
+        raise InvalidOperand(msg)
+    if not 0 <= number < extent:
+        msg = f"{name} is 0..{extent - 1}, got {quote(number)}"
+        raise InvalidOperand(msg)
+    return number

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from stat import S_IMODE
 from typing import TYPE_CHECKING
 
-from warpfrag.errors import UnusableFile, quote
+from warpfrag.errors import FileError, quote
 from warpfrag.tables.samples import PREFIX, read_sample
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def read_bytes(path: str | PathLike[str], max_bytes: int) -> bytes:
             content = file.read(max_bytes + 1)
     if len(content) > max_bytes:
         msg = f"cannot read {quote(str(path))}: it has more than {max_bytes} bytes"
-        raise UnusableFile(msg)
+        raise FileError(msg)
     return content
 
 
@@ -66,13 +66,13 @@ def _refusals(verb: str, path: str | PathLike[str]) -> Iterator[None]:
     """Turn what the operating system refuses into one sentence."""
     if not isinstance(path, str | os.PathLike):
         msg = f"expected the name of a file to {verb}, got {quote(path)}"
-        raise UnusableFile(msg)
+        raise FileError(msg)
     try:
         yield
     except (OSError, ValueError, RuntimeError) as error:  # a NUL in the path, text that is no Unicode; a loop of links
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         msg = f"cannot {verb} {quote(str(path))}: {reason}"
-        raise UnusableFile(msg) from None
+        raise FileError(msg) from None
 
 
 def _write(path: Path, content: bytes) -> None:

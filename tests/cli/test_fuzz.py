@@ -25,7 +25,7 @@ from warpfrag.cli import VERBS, main, verb_command
 from warpfrag.cli import installation_verbs as cache
 from warpfrag.errors import NoGpu
 from warpfrag.hardware import verify
-from warpfrag.sweep import UnusableScheduler
+from warpfrag.sweep import SchedulerError
 from warpfrag.sweep import sweep_run as study_run
 from warpfrag.tensorcore.captures import capture
 from warpfrag.viz.explorer.page_server import PageServer
@@ -134,7 +134,7 @@ def files(tmp_path, monkeypatch):
 
     def no_scheduler(*_given):
         reason = "none"
-        raise UnusableScheduler(reason)
+        raise SchedulerError(reason)
 
     monkeypatch.setattr(verify, "Worker", no_gpu)
     monkeypatch.setattr(study_run, "connected", no_scheduler)

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from warpfrag import IllegalInstruction
 from warpfrag.cli.code_verbs import emit as command
 from warpfrag.codegen.emit import emit
-from warpfrag.errors import UnusableFile
+from warpfrag.errors import FileError
 
 MMA = "mma.m16n8k16.f32.f16.f16.f32"
 
@@ -46,5 +46,5 @@ def test_json():
 def test_refusals(tmp_path):
     with pytest.raises(IllegalInstruction, match="not on target 'sm_75'"):
         run(MMA, "--arch", "sm_75")
-    with pytest.raises(UnusableFile, match="cannot write"):
+    with pytest.raises(FileError, match="cannot write"):
         run(MMA, "-o", str(tmp_path / "missing" / "x.cuh"))

@@ -129,7 +129,7 @@ def test_what_cannot_be_launched_is_refused(entry, options, message):
 def test_missing_entries_and_files_are_named():
     with pytest.raises(wf.WarpfragError, match=r"expected one of the entries \(k, limited, recursive\), got 'no'"):
         MODULE["no"]
-    with pytest.raises(wf.UnusableFile, match="nowhere.ptx"):
+    with pytest.raises(wf.FileError, match="nowhere.ptx"):
         wf.ptx.load("nowhere.ptx")
     for nothing in (7, "", " "):
         with pytest.raises(wf.InvalidOperand, match=f"expected a path or the text of a PTX module, got {nothing!r}"):

@@ -69,7 +69,7 @@ def test_what_nvcc_refuses_is_said_in_its_words(folder):
     ("source", "options", "error", "message"),
     [
         (7, {}, wf.InvalidOperand, "expected a path or the text of a CUDA C\\+\\+ file, got 7"),
-        ("missing.cu", {}, wf.UnusableFile, "missing.cu"),
+        ("missing.cu", {}, wf.FileError, "missing.cu"),
         ("a\nb", {"arch": "sm_1"}, wf.InvalidOperand, "expected arch as a target such as sm_90a, got 'sm_1'"),
         ("a\nb", {"options": "-DN=4"}, wf.InvalidOperand, "expected options as a list of words"),
         ("a\nb", {"options": ["-arch=sm_80"]}, wf.InvalidOperand, "'-arch=sm_80' says what nvcc makes"),

@@ -22,7 +22,7 @@ import warpfrag as wf
 from warpfrag.cli import main
 from warpfrag.errors import NoGpu
 from warpfrag.formats.codes import from_codes
-from warpfrag.sweep import MissingExtra, StoreWarning, Study, UnusableScheduler, cluster, store, sweep
+from warpfrag.sweep import MissingExtra, SchedulerError, StoreWarning, Study, cluster, store, sweep
 from warpfrag.sweep import sweep_run as run
 from warpfrag.sweep.sweep_run import run_task
 
@@ -275,7 +275,7 @@ def test_a_disk_that_is_full_is_said_and_nothing_is_lost(tmp_path, monkeypatch, 
 
     def full() -> None:
         msg = "cannot write 'x': No space left on device"
-        raise wf.UnusableFile(msg)
+        raise wf.FileError(msg)
 
     with monkeypatch.context() as patched:
         stopping(patched, 3, full)
@@ -325,13 +325,13 @@ def test_stores_that_hold_something_else(tmp_path):
     with pytest.raises(wf.InvalidOperand, match=r"study: expected a Study.*got 'study.toml'"):
         sweep("study.toml", tmp_path / "a.zarr")
     (tmp_path / "file").touch()
-    with pytest.raises(wf.UnusableFile, match=r"cannot write .*file': File exists"):
+    with pytest.raises(wf.FileError, match=r"cannot write .*file': File exists"):
         sweep(study, tmp_path / "file")
-    with pytest.raises(wf.UnusableFile, match=r"exists and is not a study, for .*zarr.json. is missing"):
+    with pytest.raises(wf.FileError, match=r"exists and is not a study, for .*zarr.json. is missing"):
         sweep(study, tmp_path)
     sweep(study, tmp_path / "a.zarr")
     other = Study.of_table(TABLE | {"seed": 5, "data": "tiny"})
-    with pytest.raises(wf.UnusableFile) as refused:
+    with pytest.raises(wf.FileError) as refused:
         sweep(other, tmp_path / "a.zarr")
     assert str(refused.value).partition(" holds ")[2] == (
         "another study: data is ['normal', 'special'] there and ['tiny'] here; seed is [0] there and [5] here; "
@@ -339,7 +339,7 @@ def test_stores_that_hold_something_else(tmp_path):
     )
     with (
         store.ResultStore(tmp_path / "a.zarr", study),
-        pytest.raises(wf.UnusableFile, match="another sweep writes to it"),
+        pytest.raises(wf.FileError, match="another sweep writes to it"),
     ):
         sweep(study, tmp_path / "a.zarr")
 
@@ -350,10 +350,10 @@ def test_another_version_is_refused_in_a_store_and_in_a_worker(tmp_path, monkeyp
     tasks = []
     monkeypatch.setattr(run, "run_task", lambda task: tasks.append(task) or run_task(task))
     sweep(study, tmp_path / "b.zarr")
-    with pytest.raises(UnusableScheduler, match=r"a worker has version .*, and the sweep version 9"):
+    with pytest.raises(SchedulerError, match=r"a worker has version .*, and the sweep version 9"):
         run_task(tasks[0]._replace(versions={"version": "9", "numpy": "9"}))
     monkeypatch.setattr(store, "versions", lambda: {"version": "9", "numpy": np.__version__})
-    with pytest.raises(wf.UnusableFile, match=r"it was made with version \S+, and this is 9"):
+    with pytest.raises(wf.FileError, match=r"it was made with version \S+, and this is 9"):
         sweep(study, tmp_path / "a.zarr")
 
 
@@ -361,7 +361,7 @@ def test_a_scheduler_that_never_answers(tmp_path, monkeypatch):
     monkeypatch.setattr(cluster, "SECONDS", 0.05)
     study = Study.of_table(TABLE)
     for address in ("tcp://127.0.0.1:9", "zzz://x"):
-        with pytest.raises(UnusableScheduler, match=f"no scheduler answers at '{address}'"):
+        with pytest.raises(SchedulerError, match=f"no scheduler answers at '{address}'"):
             sweep(study, tmp_path / "study.zarr", scheduler=address)
     sweep(study, tmp_path / "study.zarr")
     found = sweep(study, tmp_path / "study.zarr", scheduler="zzz://x")  # there is nothing to do for it

@@ -14,7 +14,7 @@ import warpfrag as wf
 from instructions import each_of, every
 from tools.write_capture_index import count, write
 from warpfrag.cli import main
-from warpfrag.errors import UnusableFile
+from warpfrag.errors import FileError
 from warpfrag.tensorcore.captures import CapturedCase, WgmmaCase, captures, load_cases
 from warpfrag.tensorcore.captures import capture as capture_module
 from warpfrag.tensorcore.captures.address_captures import MEMORY, address_maps
@@ -215,7 +215,7 @@ def test_a_capture_of_wgmma_is_compared(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("name", DAMAGED | DAMAGED_CALLS)
 def test_a_damaged_capture_is_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
     (tmp_path / "mine.npz").write_bytes((DAMAGED | DAMAGED_CALLS)[name])
-    with pytest.raises(UnusableFile, match="mine.npz' is not a capture as `warpfrag verify --capture` writes it: "):
+    with pytest.raises(FileError, match="mine.npz' is not a capture as `warpfrag verify --capture` writes it: "):
         count(tmp_path)
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     assert main(["check", "--only", (WGMMA if name in DAMAGED_CALLS else INTEGERS).name]) == 2
@@ -249,12 +249,12 @@ def test_a_capture_of_ones_own_is_compared(d: int, status: int, tmp_path: Path, 
 def test_a_damaged_index_is_refused(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / INDEX).write_bytes(text.encode("utf-8", "surrogateescape"))
     monkeypatch.setenv(VARIABLE, str(tmp_path))
-    with pytest.raises(UnusableFile, match="index.json' is not an index of captures, which `python -m .* writes: "):
+    with pytest.raises(FileError, match="index.json' is not an index of captures, which `python -m .* writes: "):
         INTEGERS.evidence("sm_80")
 
 
 def test_an_index_that_cannot_be_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / INDEX).mkdir()
     monkeypatch.setenv(VARIABLE, str(tmp_path))
-    with pytest.raises(UnusableFile, match="cannot read .*index.json': Is a directory"):
+    with pytest.raises(FileError, match="cannot read .*index.json': Is a directory"):
         INTEGERS.evidence("sm_80")

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from warpfrag.errors import UnusableFile, WarpfragError
+from warpfrag.errors import FileError, WarpfragError
 from warpfrag.files import check_writable, read_bytes, write_atomically
 
 NOBODY = 65534
@@ -41,7 +41,7 @@ def test_what_fails_halfway_leaves_the_old_file(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(UnusableFile, match="cannot write '.*page.html': No space left on device"):
+    with pytest.raises(FileError, match="cannot write '.*page.html': No space left on device"):
         write_atomically(target, b"new content")
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
     assert target.read_text(encoding="utf-8") == "old"
@@ -75,7 +75,7 @@ def test_pipes_and_devices_are_written_to(tmp_path):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /dev/full")
 def test_a_full_device_is_an_error():
-    with pytest.raises(UnusableFile, match="cannot write '/dev/full': No space left on device"):
+    with pytest.raises(FileError, match="cannot write '/dev/full': No space left on device"):
         write_atomically("/dev/full", b"words")
 
 
@@ -128,31 +128,31 @@ def test_permissions_are_kept_to(folder):
     target = folder / "file"
     target.write_bytes(b"old")
     target.chmod(0o444)
-    with pytest.raises(UnusableFile, match="Permission denied"):
+    with pytest.raises(FileError, match="Permission denied"):
         write_atomically(target, b"new")
     target.chmod(0o644)
     folder.chmod(0o555)
     write_atomically(target, b"new")
     assert target.read_bytes() == b"new"
-    with pytest.raises(UnusableFile, match="Permission denied"):
+    with pytest.raises(FileError, match="Permission denied"):
         check_writable(folder / "other")
 
 
 @pytest.mark.parametrize("path", [None, 3, b"x", ["x"]])
 def test_what_is_no_path_is_refused(path):
     for use in (check_writable, lambda path: write_atomically(path, b""), lambda path: read_bytes(path, 9)):
-        with pytest.raises(UnusableFile, match="expected the name of a file to (read|write), got "):
+        with pytest.raises(FileError, match="expected the name of a file to (read|write), got "):
             use(path)
 
 
 def test_a_file_is_read_within_bounds(tmp_path):
     (tmp_path / "nine").write_bytes(b"123456789")
     assert read_bytes(tmp_path / "nine", 9) == b"123456789"
-    with pytest.raises(UnusableFile, match="cannot read .*nine': it has more than 8 bytes"):
+    with pytest.raises(FileError, match="cannot read .*nine': it has more than 8 bytes"):
         read_bytes(tmp_path / "nine", 8)
-    with pytest.raises(UnusableFile, match="cannot read '/dev/zero': it has more than 100 bytes"):
+    with pytest.raises(FileError, match="cannot read '/dev/zero': it has more than 100 bytes"):
         read_bytes("/dev/zero", 100)
-    with pytest.raises(UnusableFile, match="cannot read .*none': No such file or directory"):
+    with pytest.raises(FileError, match="cannot read .*none': No such file or directory"):
         read_bytes(tmp_path / "none", 8)
 
 

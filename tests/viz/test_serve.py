@@ -10,7 +10,7 @@ from threading import Event, Thread
 
 import pytest
 
-from warpfrag.errors import CannotServe
+from warpfrag.errors import ServerError
 from warpfrag.viz.explorer import build_page
 from warpfrag.viz.explorer.page_server import PageHandler, PageServer
 
@@ -151,11 +151,11 @@ def test_a_port_in_use_is_refused():
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(CannotServe, match=rf"cannot serve on port {port} of 127\.0\.0\.1 .*; 0 takes a free one"):
+        with pytest.raises(ServerError, match=rf"cannot serve on port {port} of 127\.0\.0\.1 .*; 0 takes a free one"):
             PageServer(port)
 
 
 @pytest.mark.parametrize("port", ["80", 1.5, None, True, 70_000, -1])
 def test_what_is_no_port_is_refused(port):
-    with pytest.raises(CannotServe, match="port"):
+    with pytest.raises(ServerError, match="port"):
         PageServer(port)

@@ -14,11 +14,10 @@ import numpy as np
 from warpfrag.blas.gemm import ASCENDING, prepare
 from warpfrag.blas.order import KSpan
 from warpfrag.blas.summation import add, add_up, read_sums, sum_chain, write_sums
-from warpfrag.errors import InvalidOperand
+from warpfrag.errors import InvalidOperand, check_index
 from warpfrag.formats.codes import code_dtype
 from warpfrag.formats.epilogue import Epilogue, convert, finish
 from warpfrag.formats.number_formats import FORMATS
-from warpfrag.layout.coordinates import check_index
 from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:

@@ -21,8 +21,7 @@ from dataclasses import fields
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
-from warpfrag.errors import InvalidOperand, quote
-from warpfrag.layout.coordinates import check_flag
+from warpfrag.errors import InvalidOperand, check_flag, quote
 from warpfrag.layout.frozen import frozen_dataclass
 
 LINE = 1024

@@ -19,8 +19,8 @@ from warpfrag.cli.support.arguments import (
 )
 from warpfrag.cli.support.output import echo, print_heading, print_notes, print_table
 from warpfrag.cli.support.verbs import Answer, verb
-from warpfrag.errors import InvalidOperand, quote
-from warpfrag.layout.coordinates import check_index, place
+from warpfrag.errors import InvalidOperand, check_index, quote
+from warpfrag.layout.coordinates import place
 
 if TYPE_CHECKING:
     from warpfrag.cli.support.operand_view import OperandView, Record

@@ -272,7 +272,7 @@ def _words(instruction: Instruction, codes: Codes, result: NDArray[Any]) -> Code
 
 def _trace(instruction: Instruction, arch: str, codes: Codes, output: tuple[int, int], mma: int) -> list[TraceStep]:
     """Return the steps of one output."""
-    from warpfrag.layout.coordinates import check_index
+    from warpfrag.errors import check_index
     from warpfrag.tensorcore.arithmetic import plan, trace
     from warpfrag.tensorcore.sparsity import logical_columns
 

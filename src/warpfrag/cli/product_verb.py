@@ -9,8 +9,7 @@ from warpfrag.cli.support.arguments import Arch, ElementChoice, File, Instructio
 from warpfrag.cli.support.operand_view import Record, bits_text, operand_view
 from warpfrag.cli.support.output import echo, print_heading, print_notes, print_table
 from warpfrag.cli.support.verbs import Answer, verb
-from warpfrag.errors import InvalidOperand
-from warpfrag.layout.coordinates import check_index
+from warpfrag.errors import InvalidOperand, check_index
 from warpfrag.tensorcore.registry import get
 
 if TYPE_CHECKING:

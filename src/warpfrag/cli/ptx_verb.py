@@ -23,7 +23,7 @@ from warpfrag.cli.support.output import (
     terminal_width,
 )
 from warpfrag.cli.support.verbs import Answer, Param, integer, verb
-from warpfrag.errors import InvalidOperand, UnusableFile, quote
+from warpfrag.errors import FileError, InvalidOperand, quote
 from warpfrag.files import read_bytes, write_atomically
 
 if TYPE_CHECKING:
@@ -437,10 +437,10 @@ def _load(text: str) -> np.ndarray[Any, Any]:
         array = np.load(data, allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
         msg = f"{quote(text)} cannot be read as an array: {error}"
-        raise UnusableFile(msg) from None
+        raise FileError(msg) from None
     if not isinstance(array, np.ndarray):
         msg = f"{quote(text)} is not a single array: save it with numpy.save"
-        raise UnusableFile(msg)
+        raise FileError(msg)
     return array
 
 

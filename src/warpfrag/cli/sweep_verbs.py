@@ -15,7 +15,7 @@ import click
 from warpfrag.cli.support.arguments import File
 from warpfrag.cli.support.output import ProgressLine, echo, echo_error, print_notes, print_table
 from warpfrag.cli.support.verbs import Answer, Param, integer, verb
-from warpfrag.errors import InvalidOperand, NoGpu, StoreWarning, UnusableFile, UnusableScheduler
+from warpfrag.errors import FileError, InvalidOperand, NoGpu, SchedulerError, StoreWarning
 from warpfrag.files import check_writable, write_atomically
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def sweep(
             line.clear()
             echo_error(f"interrupted{progress.kept(store)}")
             raise
-        except (NoGpu, UnusableFile, UnusableScheduler) as error:
+        except (NoGpu, FileError, SchedulerError) as error:
             msg = f"{error}{progress.kept(store)}"
             raise type(error)(msg) from None
     if csv_ is not None:

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
-from warpfrag.errors import InvalidOperand
+from warpfrag.errors import InvalidOperand, check_flag
 from warpfrag.formats.arrays import as_array, as_doubles
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.formats.number_formats import check_rounding
-from warpfrag.layout.coordinates import check_flag
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

@@ -27,12 +27,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.errors import InvalidOperand, quote
+from warpfrag.errors import InvalidOperand, check_flag, quote
 from warpfrag.formats.arrays import as_array, as_doubles
 from warpfrag.formats.codes import from_codes
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.formats.number_formats import FORMATS, Format
-from warpfrag.layout.coordinates import check_flag
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.errors import InvalidOperand, UnusableFile, WarpfragError, quote
+from warpfrag.errors import FileError, InvalidOperand, WarpfragError, quote
 from warpfrag.files import read_bytes
 from warpfrag.grading.expressions import dtype_of, evaluate
 from warpfrag.layout.frozen import frozen_dataclass
@@ -259,19 +259,19 @@ def _function(test: KernelTest, name: str) -> Any:  # noqa: ANN401 # a function 
     path = test.folder / file
     if not path.is_file() or not attribute:
         msg = f"expected FILE.py:FUNCTION, got {quote(name)}, and there is no such file or function"
-        raise UnusableFile(msg)
+        raise FileError(msg)
     module_name = f"warpfrag_graded_{path.stem}"
     if module_name not in sys.modules or getattr(sys.modules[module_name], "__file__", None) != str(path):
         spec = importlib.util.spec_from_file_location(module_name, path)
         if spec is None or spec.loader is None:
             msg = f"{quote(file)} cannot be read as Python"
-            raise UnusableFile(msg)
+            raise FileError(msg)
         module = importlib.util.module_from_spec(spec)
         sys.modules[module_name] = module
         spec.loader.exec_module(module)
     if not hasattr(sys.modules[module_name], attribute):
         msg = f"{file} has no {quote(attribute)}"
-        raise UnusableFile(msg)
+        raise FileError(msg)
     return getattr(sys.modules[module_name], attribute)
 
 
@@ -283,8 +283,8 @@ def read_array(path: Path) -> NDArray[Any]:
         array = np.load(io.BytesIO(read_bytes(path, MAX_ARRAY)), allow_pickle=False)
     except (ValueError, EOFError) as error:
         msg = f"{quote(path.name)} cannot be read as an array: {error}"
-        raise UnusableFile(msg) from None
+        raise FileError(msg) from None
     if not isinstance(array, np.ndarray):
         msg = f"{quote(path.name)} holds no single array"
-        raise UnusableFile(msg)
+        raise FileError(msg)
     return array

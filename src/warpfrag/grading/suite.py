@@ -30,7 +30,7 @@ from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from warpfrag.errors import UnusableFile, quote
+from warpfrag.errors import FileError, quote
 from warpfrag.files import read_bytes
 from warpfrag.layout.frozen import frozen_dataclass
 
@@ -108,17 +108,17 @@ class KernelTest:
 
 
 def read_suite(path: str | Path) -> list[KernelTest]:
-    """The tests of a file; UnusableFile says what in it cannot be used."""
+    """The tests of a file; FileError says what in it cannot be used."""
     try:
         table = tomllib.loads(read_bytes(path, MAX_BYTES).decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         msg = f"{quote(str(path))} is no TOML: {error}"
-        raise UnusableFile(msg) from None
+        raise FileError(msg) from None
     _check_keys(str(path), table, ("test", "defaults"))
     defaults, tests = table.get("defaults", {}), table.get("test", [])
     if not isinstance(tests, list) or not tests or not isinstance(defaults, dict) or len(tests) > MAX_TESTS:
         msg = f"{quote(str(path))}: expected tables [[test]], at most {MAX_TESTS}, and perhaps [defaults]"
-        raise UnusableFile(msg)
+        raise FileError(msg)
     folder = Path(path).resolve().parent
     return [_test(number, {**defaults, **test}, folder) for number, test in enumerate(tests, start=1)]
 
@@ -129,7 +129,7 @@ def _test(number: int, table: dict[str, Any], folder: Path) -> KernelTest:
     _check_keys(name, table, known)
     if not isinstance(table.get("kernel"), str):
         msg = f"{name}: expected kernel as the name of a file, got {quote(table.get('kernel'))}"
-        raise UnusableFile(msg)
+        raise FileError(msg)
     words = dict(table, name=name, folder=folder)
     for key in ("grid", "block"):
         if key in words:
@@ -139,18 +139,18 @@ def _test(number: int, table: dict[str, Any], folder: Path) -> KernelTest:
     expected = table.get("expect", {})
     if not isinstance(expected, dict) or not (expected or table.get("reference")):
         msg = f"{name}: expected expect = {{ array = EXPRESSION }}, or a reference: a test must test something"
-        raise UnusableFile(msg)
+        raise FileError(msg)
     for key in expected:
         if key not in names:
             msg = f"{name}: expect names {quote(key)}, which is none of the arguments: {', '.join(names)}"
-            raise UnusableFile(msg)
+            raise FileError(msg)
     words["expect"] = {key: _expectation(f"{name}, expect {key}", value) for key, value in expected.items()}
     test = KernelTest(**words)
     for key, kind in KINDS.items():
         value = getattr(test, key)
         if value is not None and (not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)):
             msg = f"{name}: {key} cannot be {quote(value)}"
-            raise UnusableFile(msg)
+            raise FileError(msg)
     return test
 
 
@@ -164,12 +164,12 @@ def _argument(what: str, table: object) -> TestArgument:
     if not isinstance(table, dict):
         example = "{ name = 'x', expr = 'arange(8)', dtype = 'float32' }"
         msg = f"{what}: expected a table such as {example}, got {quote(table)}"
-        raise UnusableFile(msg)
+        raise FileError(msg)
     _check_keys(what, table, ("name", "dtype", *SOURCES))
     sources = [key for key in SOURCES if key in table]
     if len(sources) != 1:
         msg = f"{what}: expected one of {', '.join(SOURCES)}, got {', '.join(sources) or 'none'}"
-        raise UnusableFile(msg)
+        raise FileError(msg)
     words = dict(table)
     words.setdefault("name", what.rsplit(" ", 1)[-1])
     if "out" in words:
@@ -178,7 +178,7 @@ def _argument(what: str, table: object) -> TestArgument:
         words["fields"] = [_argument(f"{what}.{at}", item) for at, item in enumerate(words["fields"])]
     if sources[0] in {"value", "out"} and not isinstance(words.get("dtype"), str):
         msg = f"{what}: expected a dtype such as 'float32' beside {sources[0]}"
-        raise UnusableFile(msg)
+        raise FileError(msg)
     return TestArgument(**words)
 
 
@@ -187,11 +187,11 @@ def _expectation(what: str, value: object) -> Expectation:
         return Expectation(expr=value)
     if not isinstance(value, dict) or len({"expr", "file"} & value.keys()) != 1:
         msg = f"{what}: expected an expression, or a table with expr or file, got {quote(value)}"
-        raise UnusableFile(msg)
+        raise FileError(msg)
     _check_keys(what, value, ("expr", "file", *TOLERANCES))
     if any(isinstance(value.get(key, 0), bool) or value.get(key, 0) < 0 for key in TOLERANCES):
         msg = f"{what}: expected {', '.join(TOLERANCES)} as numbers of at least 0"
-        raise UnusableFile(msg)
+        raise FileError(msg)
     return Expectation(**value)
 
 
@@ -201,4 +201,4 @@ def _check_keys(what: str, table: dict[str, Any], known: list[str] | tuple[str, 
             near = get_close_matches(key, known, n=1)
             hint = f"nearest {near[0]}" if near else f"keys are {', '.join(known)}"
             msg = f"{what}: there is no key {quote(key)}; {hint}"
-            raise UnusableFile(msg)
+            raise FileError(msg)

@@ -15,7 +15,7 @@ from warpfrag.blas.cublas.choices import MAX_M, Choice, ChoiceRun, Choices, Laye
 from warpfrag.blas.cublas.cublaslt import Question, library
 from warpfrag.blas.cublas.kernel_orders import NVJET, choice_of
 from warpfrag.blas.cublas.predict_order import product_kind
-from warpfrag.errors import InvalidOperand, NotModelled, UnusableFile, quote
+from warpfrag.errors import FileError, InvalidOperand, NotModelled, quote
 from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
@@ -46,10 +46,10 @@ class SurveyPlan:
             table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             msg = f"{path} cannot be read: {error}"
-            raise UnusableFile(msg) from None
+            raise FileError(msg) from None
         except tomllib.TOMLDecodeError as error:
             msg = f"{path} is no TOML: {error}"
-            raise UnusableFile(msg) from None
+            raise FileError(msg) from None
         known = {"layers", "types", "layouts", "biases", "fast_accumulation", "m"}
         if set(table) - known:
             msg = f"{path}: expected {', '.join(sorted(known))}; got {', '.join(sorted(set(table) - known))}"
@@ -110,7 +110,7 @@ def survey(plan: SurveyPlan, path: str | PathLike[str], *, report: Progress | No
         before = Choices.load(path)
         if (before.gpu, before.library) != (gpu, version):
             msg = f"{path} has choices of {before.source}, and this is {version} on an {gpu}: name another file"
-            raise UnusableFile(msg)
+            raise FileError(msg)
         runs = {layer: before.runs(*layer) or [] for layer in before.listed}
     wanted = [(kind, *pair) for kind in plan.kinds for pair in dict.fromkeys(plan.layers.values())]
     wanted = [layer for layer in wanted if _is_taken(*layer)]

@@ -9,8 +9,7 @@ from __future__ import annotations
 from itertools import product
 from typing import TYPE_CHECKING
 
-from warpfrag.errors import InvalidOperand, quote
-from warpfrag.layout.coordinates import check_index
+from warpfrag.errors import InvalidOperand, check_index, quote
 from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:

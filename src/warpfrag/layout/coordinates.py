@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections import namedtuple
 from functools import cache
 from keyword import iskeyword
@@ -72,28 +71,3 @@ def check_name(name: object) -> None:
     if not isinstance(name, str) or not name.isidentifier() or name.startswith("_") or iskeyword(name):
         msg = f"an index has a name such as lane or row, got {quote(name)}"
         raise InvalidOperand(msg)
-
-
-def check_flag(name: str, flag: object) -> bool:
-    """Yes or no, refused where it is neither."""
-    if type(flag).__name__ not in {"bool", "bool_"}:
-        msg = f"{name} is True or False, got {quote(flag)}"
-        raise InvalidOperand(msg)
-    return bool(flag)
-
-
-def check_index(name: str, index: int, extent: int) -> int:
-    """The index as an int, refused where it is no integer in 0..extent-1."""
-    if type(index) is int and 0 <= index < extent:  # nearly always: millions of times in a search
-        return index
-    try:
-        number = operator.index(index)
-    except TypeError:
-        number = None
-    if number is None or isinstance(index, bool):
-        msg = f"{name} is an integer 0..{extent - 1}, got {quote(index)}"
-        raise InvalidOperand(msg)
-    if not 0 <= number < extent:
-        msg = f"{name} is 0..{extent - 1}, got {quote(number)}"
-        raise InvalidOperand(msg)
-    return number

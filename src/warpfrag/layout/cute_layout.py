@@ -28,10 +28,10 @@ from itertools import chain
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from warpfrag.errors import InvalidOperand, quote
+from warpfrag.errors import InvalidOperand, check_flag, quote
 from warpfrag.layout import tensor_memory_notation as tensor_memory
 from warpfrag.layout.axes import MAX_SIZE, Axis
-from warpfrag.layout.coordinates import LANES, check_flag
+from warpfrag.layout.coordinates import LANES
 from warpfrag.layout.scanner import MAX_DEPTH, Scanner
 from warpfrag.layout.thread_layout import (
     MATRIX,

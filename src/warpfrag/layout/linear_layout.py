@@ -72,10 +72,10 @@ from itertools import chain, product
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, overload
 
-from warpfrag.errors import InvalidOperand, quote
+from warpfrag.errors import InvalidOperand, check_flag, check_index, quote
 from warpfrag.layout.axes import Axis, digits_of
 from warpfrag.layout.basis_text import read_bases, write_basis
-from warpfrag.layout.coordinates import REGISTERS, Coordinate, Place, check_flag, check_index, coordinate_type
+from warpfrag.layout.coordinates import REGISTERS, Coordinate, Place, coordinate_type
 from warpfrag.layout.deprecation import renamed_parameters
 from warpfrag.layout.digit_runs import diagonals
 from warpfrag.layout.frozen import frozen_dataclass

@@ -28,7 +28,7 @@ from itertools import chain
 from math import prod
 from typing import TYPE_CHECKING, Self
 
-from warpfrag.errors import InvalidOperand, quote
+from warpfrag.errors import InvalidOperand, check_index, quote
 from warpfrag.layout.axes import Axes, Axis, digits_of, mask_of
 from warpfrag.layout.axis_cuts import (
     UnmixedRun,
@@ -47,7 +47,7 @@ from warpfrag.layout.axis_cuts import (
     starts,
     with_pieces,
 )
-from warpfrag.layout.coordinates import check_index, check_name
+from warpfrag.layout.coordinates import check_name
 from warpfrag.layout.digit_runs import diagonals
 from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.layout.gf2 import Echelon

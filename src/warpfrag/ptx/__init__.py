@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING
 from warpfrag.layout.garbage import count_as_old, no_garbage_collection
 
 if TYPE_CHECKING:
-    from warpfrag.errors import CompilationFailed, Fault, PtxError
+    from warpfrag.errors import CompilationFailed, MemoryFault, PtxError
     from warpfrag.ptx.debugger.debug_views import InstructionView, OperandValues, SharedView
     from warpfrag.ptx.debugger.debugger import Debugger, WarpRegisters
     from warpfrag.ptx.debugger.stepping import Breakpoint, Stop, Watchpoint
@@ -66,13 +66,13 @@ __all__ = [
     "Debugger",
     "DeviceArray",
     "Exploration",
-    "Fault",
     "InexactLine",
     "InstructionView",
     "Kernel",
     "KernelAccess",
     "KernelFinding",
     "LineProfile",
+    "MemoryFault",
     "Module",
     "OperandValues",
     "OutputDifference",
@@ -98,7 +98,7 @@ __all__ = [
 
 
 HOMES = {
-    "warpfrag.errors": ("CompilationFailed", "Fault", "PtxError"),
+    "warpfrag.errors": ("CompilationFailed", "MemoryFault", "PtxError"),
     "warpfrag.ptx.interpreter.kernel_findings": ("KernelAccess", "KernelFinding"),
     "warpfrag.ptx.debugger.stepping": ("Breakpoint", "Stop", "Watchpoint"),
     "warpfrag.ptx.debugger.debugger": ("Debugger", "WarpRegisters"),

@@ -37,8 +37,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
-from warpfrag.errors import InvalidOperand, quote
-from warpfrag.layout.coordinates import check_flag
+from warpfrag.errors import InvalidOperand, check_flag, quote
 from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.smem.shared_memory import SWIZZLES, UNIT, Digit, Memory, Order, is_whole, repr_of_fields
 

@@ -36,8 +36,8 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
-from warpfrag.errors import InvalidOperand, quote
-from warpfrag.layout.coordinates import LANES, Coordinate, check_index, coordinate_type
+from warpfrag.errors import InvalidOperand, check_index, quote
+from warpfrag.layout.coordinates import LANES, Coordinate, coordinate_type
 from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from warpfrag.errors import MissingExtra, StoreWarning, UnusableScheduler
+from warpfrag.errors import MissingExtra, SchedulerError, StoreWarning
 from warpfrag.sweep.checksums import BlockDamage
 from warpfrag.sweep.sweep_plan import Case, Study
 from warpfrag.sweep.sweep_results import StudyResults
@@ -22,10 +22,10 @@ __all__ = [
     "Case",
     "MissingExtra",
     "Outcome",
+    "SchedulerError",
     "StoreWarning",
     "Study",
     "StudyResults",
-    "UnusableScheduler",
     "open",
     "sweep",
 ]

@@ -17,7 +17,7 @@ from hashlib import sha256
 from stat import S_ISREG
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from warpfrag.errors import UnusableFile, quote
+from warpfrag.errors import FileError, quote
 from warpfrag.files import read_bytes
 from warpfrag.sweep.extra import extra
 
@@ -78,9 +78,9 @@ def read_document(path: Path, owner: str | None) -> dict[str, Any]:
     return facts
 
 
-def damaged_document(path: Path) -> UnusableFile:
+def damaged_document(path: Path) -> FileError:
     """The refusal of a document: what it says cannot be computed again, or nobody can tell for what."""
-    return UnusableFile(f"{quote(str(path))} is damaged: it is not what a sweep has written")
+    return FileError(f"{quote(str(path))} is damaged: it is not what a sweep has written")
 
 
 def chunk_problem(path: Path, size: int, crc: str | None) -> str:

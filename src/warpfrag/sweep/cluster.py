@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from warpfrag.errors import UnusableScheduler, WarpfragError, quote
+from warpfrag.errors import SchedulerError, WarpfragError, quote
 from warpfrag.sweep.extra import extra
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def connected(scheduler: str | None, workers: int | None) -> Iterator[Any]:
             client = distributed.Client(scheduler, timeout=SECONDS)
         except (OSError, ValueError, TypeError, RuntimeError) as error:
             msg = f"no scheduler answers at {quote(scheduler)} ({type(error).__name__}: {error})"
-            raise UnusableScheduler(msg) from None
+            raise SchedulerError(msg) from None
         yield stack.enter_context(client)
 
 
@@ -101,9 +101,9 @@ def run_all(
         raise
     except distributed.CancelledError:
         msg = "the scheduler is not reachable any more"
-        raise UnusableScheduler(msg) from None
+        raise SchedulerError(msg) from None
     except Exception as error:  # noqa: BLE001 (whatever a worker raises, or a connection that breaks)
         msg = f"a worker failed ({type(error).__name__}: {error})"
-        raise UnusableScheduler(msg) from None
+        raise SchedulerError(msg) from None
     finally:
         client.cancel(list(pending))

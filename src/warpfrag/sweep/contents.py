@@ -9,7 +9,7 @@ from hashlib import sha256
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from warpfrag.errors import UnusableFile, quote
+from warpfrag.errors import FileError, quote
 from warpfrag.files import PART
 from warpfrag.formats.codes import natural_dtype
 from warpfrag.formats.number_formats import FORMATS
@@ -185,7 +185,7 @@ class StoreContents:
                 continue
             try:
                 facts = read_document(file, self.owner(self._inside(file)))
-            except UnusableFile:
+            except FileError:
                 damages.append(BlockDamage(name, place, self._inside(file), "is damaged"))
                 continue
             damaged = self._damage(number, place, facts["crc32c"] if verify else None)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from warpfrag import __version__
-from warpfrag.errors import UnusableFile, quote
+from warpfrag.errors import FileError, quote
 from warpfrag.files import PART, write_atomically
 from warpfrag.formats.codes import natural_dtype
 from warpfrag.formats.number_formats import FORMATS
@@ -55,7 +55,7 @@ class ResultStore:
         """Make a new store, or go on with one that is there; refused if it holds anything else."""
         if not isinstance(path, str | os.PathLike):
             msg = f"expected the name of a store to write, got {quote(path)}"
-            raise UnusableFile(msg)
+            raise FileError(msg)
         self.path, self.study = Path(path), study
         self._zarr = extra("zarr")
         self._arrays: dict[int, Any] = {}
@@ -101,12 +101,12 @@ class ResultStore:
         except (OSError, ValueError) as error:  # a ValueError: a NUL in the path
             reason = error.strerror if isinstance(error, OSError) else error
             msg = f"cannot write {quote(str(self.path))}: {reason}"
-            raise UnusableFile(msg) from None
+            raise FileError(msg) from None
         about = read_about(self.path) if METADATA in others else None
         if others and about is None:
             why = "" if METADATA in others else f", for {quote(str(self.path / METADATA))} is missing"
             msg = f"{quote(str(self.path))} exists and is not a study{why}: give another name with -o"
-            raise UnusableFile(msg)
+            raise FileError(msg)
         return about
 
     def _clean(self) -> None:
@@ -124,7 +124,7 @@ class ResultStore:
                     else (f"it was made with {name} {about.get(name)}, and this is {mine[name]}")
                 )
                 msg = f"{quote(str(self.path))} holds another study: {differing}; give another name with -o"
-                raise UnusableFile(msg)
+                raise FileError(msg)
 
     def _owner(self, key: str) -> str:
         """Whose a document of zarr is: that of the group is its own."""
@@ -233,7 +233,7 @@ def _refusals_of(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         msg = f"cannot write {quote(str(path))}: {error.strerror}"
-        raise UnusableFile(msg) from None
+        raise FileError(msg) from None
 
 
 def _whole_files(path: Path, owner: Callable[[str], str], crc32c: dict[str, str]) -> zarr.abc.store.Store:
@@ -271,5 +271,5 @@ def _lock(path: Path) -> int | None:
     except OSError:
         os.close(descriptor)
         msg = f"{quote(str(path))} is in use: another sweep writes to it"
-        raise UnusableFile(msg) from None
+        raise FileError(msg) from None
     return descriptor

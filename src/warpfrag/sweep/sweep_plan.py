@@ -29,7 +29,7 @@ import numpy as np
 from warpfrag.blas.gemm import gemm
 from warpfrag.blas.gemm_backend import BACKENDS
 from warpfrag.blas.order import Order
-from warpfrag.errors import UnusableFile, WarpfragError, quote
+from warpfrag.errors import FileError, WarpfragError, quote
 from warpfrag.files import read_bytes
 from warpfrag.isa.legality import form_of
 from warpfrag.isa.targets import read_target
@@ -163,12 +163,12 @@ class Study:
             table = tomllib.loads(content.decode("utf-8"))
         except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             msg = f"{quote(str(path))} is no TOML: {error}"
-            raise UnusableFile(msg) from None
+            raise FileError(msg) from None
         try:
             return cls.of_table(table)
         except WarpfragError as error:
             msg = f"{quote(str(path))}: {error}"
-            raise UnusableFile(msg) from None
+            raise FileError(msg) from None
 
     @classmethod
     def of_table(cls, table: dict[str, Any]) -> Study:
@@ -178,20 +178,20 @@ class Study:
                 near = get_close_matches(name, READERS, n=1)
                 hint = f"the nearest is {near[0]!r}" if near else f"the keys are {', '.join(READERS)}"
                 msg = f"there is no key {quote(name)}: {hint}"
-                raise UnusableFile(msg)
+                raise FileError(msg)
         missing = [name for name in ("instruction", "arch", "shape", "data") if name not in table]
         if missing:
             msg = f"the key {missing[0]!r} is missing: expected {READERS[missing[0]].expected}"
-            raise UnusableFile(msg)
+            raise FileError(msg)
         values: dict[str, Any] = {name: READERS[name].read(name, value) for name, value in table.items()}
         study = cls(**values)
         axes = [getattr(study, name) for name in READERS if name != "block"]
         if prod(map(len, axes)) > MAX_CASES:
             msg = f"these are {prod(map(len, axes))} cases: expected at most {MAX_CASES}"
-            raise UnusableFile(msg)
+            raise FileError(msg)
         if all(case.refusal for case in study.cases):
             msg = f"none of its cases can be computed; the first is {study.cases[0]}: {study.cases[0].refusal}"
-            raise UnusableFile(msg)
+            raise FileError(msg)
         return study
 
     @cached_property
@@ -224,7 +224,7 @@ class KeyReader(NamedTuple):
         listed = value if isinstance(value, list) and not (name == "shape" and _is_shape(value)) else [value]
         if not listed:
             msg = f"{name}: expected {self.expected}, or a list of them; got an empty list"
-            raise UnusableFile(msg)
+            raise FileError(msg)
         entries = tuple(
             self._read_entry(name if len(listed) == 1 else f"{name}[{place}]", entry)
             for place, entry in enumerate(listed)
@@ -233,7 +233,7 @@ class KeyReader(NamedTuple):
         for place, entry in enumerate(entries):
             if firsts.setdefault(entry, place) != place:
                 msg = f"{name}[{place}] is {name}[{firsts[entry]}] once more: {quote(_plain(entry))}"
-                raise UnusableFile(msg)
+                raise FileError(msg)
         return entries
 
     def _read_entry(self, name: str, value: object) -> object:
@@ -241,10 +241,10 @@ class KeyReader(NamedTuple):
             return self.read_value(value)
         except WarpfragError as error:
             msg = f"{name}: {error}"
-            raise UnusableFile(msg) from None
+            raise FileError(msg) from None
         except (TypeError, ValueError):
             msg = f"{name}: expected {self.expected}; got {quote(value)}"
-            raise UnusableFile(msg) from None
+            raise FileError(msg) from None
 
 
 def _is_count(value: object, minimum: int = 1, maximum: int = MAX_EXTENT) -> TypeGuard[int]:
@@ -277,7 +277,7 @@ def _word(known: tuple[str, ...]) -> Callable[[Any], str]:
             near = get_close_matches(word, known, n=1)
             hint = f"; the nearest is {near[0]!r}" if near else ""
             msg = f"expected one of {', '.join(known)}; got {quote(word)}{hint}"
-            raise UnusableFile(msg)
+            raise FileError(msg)
         return word
 
     return read

@@ -8,8 +8,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from warpfrag.errors import InvalidOperand, StoreWarning, UnusableFile, quote
-from warpfrag.layout.coordinates import check_flag
+from warpfrag.errors import FileError, InvalidOperand, StoreWarning, check_flag, quote
 from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.sweep.checksums import BlockDamage, list_damage
 from warpfrag.sweep.contents import (
@@ -59,10 +58,10 @@ class StudyResults:
         file = quote(str(self._contents.path / name))
         if stored.damage:
             msg = f"{file} is damaged: {list_damage(stored.damage)}; a sweep computes it again"
-            raise UnusableFile(msg)
+            raise FileError(msg)
         if stored.figures is None:
             msg = f"{file} is not finished: run the sweep again to resume it"
-            raise UnusableFile(msg)
+            raise FileError(msg)
         D: NDArray[Any] = extra("zarr").open_group(self._contents.path, mode="r")[name][:]
         return D
 
@@ -77,13 +76,13 @@ def open_results(path: str | PathLike[str], *, verify: bool = False) -> StudyRes
     check_flag("verify", verify)
     if not isinstance(path, str | os.PathLike):
         msg = f"expected the name of a store to read, got {quote(path)}"
-        raise UnusableFile(msg)
+        raise FileError(msg)
     folder = Path(path)
     about = read_about(folder)
     if about is None or about["schema"] not in {WITHOUT_CHECKSUMS, SCHEMA}:
         held = "is no study" if about is None else f"has schema {quote(about['schema'])}, not {SCHEMA}"
         msg = f"{quote(str(folder / METADATA))} {held}: attributes[{KEY!r}]"
-        raise UnusableFile(msg)
+        raise FileError(msg)
     contents = StoreContents(folder, Study.of_table(about["study"]), about)
     outcomes: list[Outcome] = []
     damage: list[BlockDamage] = []

@@ -9,12 +9,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from warpfrag.blas.gemm import gemm
-from warpfrag.errors import InvalidOperand, NotModelled, StoreWarning, UnusableFile, UnusableScheduler, quote
+from warpfrag.errors import (
+    FileError,
+    InvalidOperand,
+    NotModelled,
+    SchedulerError,
+    StoreWarning,
+    check_flag,
+    check_index,
+    quote,
+)
 from warpfrag.formats.codes import from_codes, values_of
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.isa.legality import arithmetic_arch
 from warpfrag.isa.operands import operands
-from warpfrag.layout.coordinates import check_flag, check_index
 from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.sweep.checksums import list_damage
 from warpfrag.sweep.cluster import connected, run_all
@@ -71,7 +79,7 @@ def run_task(task: BlockTask) -> tuple[NDArray[Any], ErrorTally] | str:
             ", ".join(f"{name} {number}" for name, number in stack.items()) for stack in (versions(), task.versions)
         )
         msg = "a worker has {}, and the sweep {}: results could differ".format(*texts)
-        raise UnusableScheduler(msg)
+        raise SchedulerError(msg)
     case, block = task.case, task.block
     matrices = case.operands(block)
     try:
@@ -184,7 +192,7 @@ class _Run:
                 what = listed or f"{self.left} of {self.total} blocks are missing"
                 made_by = f"version {self.store.about.get('version')}"
                 msg = f"{path} was made with {made_by}, and this version cannot go on with it: {what}"
-                raise UnusableFile(msg)
+                raise FileError(msg)
             warnings.warn(without_checksums(self.store.path, self.store.about), StoreWarning, stacklevel=3)
             return
         if self.damage:
@@ -243,7 +251,7 @@ class _Run:
         """Give up a case that this machine cannot compute; not one that is done but for a damaged block."""
         if task.number in self.lost:
             msg = f"{quote(str(self.store.contents.chunk(task.number, task.place)))} is lost: {reason}"
-            raise UnusableFile(msg)
+            raise FileError(msg)
         self.refusals[task.number] = reason
         self.done += self._count(task.case) - len(self.records.pop(task.number))
         self.store.drop(task.number)
@@ -254,7 +262,7 @@ class _Run:
         if self.store.write(task.number, task.place, D, None) != lost[task.place]:
             chunk.unlink()
             msg = f"{quote(str(chunk))} is lost: computed again, it is another; remove {quote(str(chunk.parents[2]))}"
-            raise UnusableFile(msg)
+            raise FileError(msg)
         del lost[task.place]
         if lost:
             return False

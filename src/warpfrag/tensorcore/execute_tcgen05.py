@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
-from warpfrag.errors import InvalidOperand, NotModelled, quote
+from warpfrag.errors import InvalidOperand, NotModelled, check_flag, quote
 from warpfrag.formats.arrays import as_array
 from warpfrag.formats.codes import code_dtype
 from warpfrag.isa.legality import arithmetic_arch
 from warpfrag.isa.patterns import pattern_of
 from warpfrag.isa.tmem_layouts import TENSOR_COLUMNS, TENSOR_LANES, access, copied, placement, split_of
-from warpfrag.layout.coordinates import check_flag
 from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.smem.descriptor import Descriptor
 from warpfrag.smem.instruction_descriptor import InstructionDescriptor

@@ -13,13 +13,13 @@ from dataclasses import replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
-from warpfrag.errors import InvalidOperand, InvalidSparsity, NotModelled
+from warpfrag.errors import InvalidOperand, InvalidSparsity, NotModelled, check_flag, check_index
 from warpfrag.isa.immediates import SELECTED_BY, immediate_coordinates, legal
 from warpfrag.isa.instruction_names import spell
 from warpfrag.isa.operands import REGISTER_BITS, OperandSpec, operands
 from warpfrag.isa.patterns import pattern_of
 from warpfrag.isa.tcgen05_forms import TensorForm
-from warpfrag.layout.coordinates import check_flag, check_index, coordinate_type
+from warpfrag.layout.coordinates import coordinate_type
 from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.layout.providers import card, tensor_operand
 from warpfrag.tensorcore.shared_operand import InShared

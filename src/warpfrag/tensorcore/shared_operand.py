@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, SupportsIndex
 
-from warpfrag.errors import InvalidOperand, quote
-from warpfrag.layout.coordinates import check_flag
+from warpfrag.errors import InvalidOperand, check_flag, quote
 from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:

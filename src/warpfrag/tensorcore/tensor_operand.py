@@ -9,11 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from warpfrag.errors import IllegalInstruction, InvalidOperand, ParseError, quote
+from warpfrag.errors import IllegalInstruction, InvalidOperand, ParseError, check_flag, quote
 from warpfrag.isa.operands import REGISTER_BITS
 from warpfrag.isa.tcgen05_forms import TensorForm, read_form
 from warpfrag.isa.tmem_layouts import access, scaled_lines
-from warpfrag.layout.coordinates import check_flag
 from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.tensorcore.operand import Metadata, Operand, Registers, SparseOperand
 from warpfrag.tensorcore.shared_operand import Shared, as_descriptor

@@ -21,13 +21,12 @@ from warpfrag.blas.cublas.predict_order import PredictedOrder, find_product_orde
 from warpfrag.blas.gemm import gemm
 from warpfrag.blas.gemm_backend import check_backend
 from warpfrag.blas.order import Order
-from warpfrag.errors import InvalidOperand, NoGpu, NotEmulated, NotModelled, quote
+from warpfrag.errors import InvalidOperand, NoGpu, NotEmulated, NotModelled, check_flag, quote
 from warpfrag.formats.codes import natural_dtype
 from warpfrag.formats.epilogue import Epilogue, finish
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.isa.instruction_names import spell
 from warpfrag.isa.legality import arithmetic_arch, form_of
-from warpfrag.layout.coordinates import check_flag
 from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.tensorcore.backends.device_kernel import cupy
 from warpfrag.torch.operations import OPERATIONS, PLAIN_PRODUCTS, TorchProduct, has_numbers

@@ -31,8 +31,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar, cast, get_args
 
-from warpfrag.errors import InvalidOperand, quote
-from warpfrag.layout.coordinates import check_flag, check_index
+from warpfrag.errors import InvalidOperand, check_flag, check_index, quote
 from warpfrag.plans.access_plan import AccessPlan
 from warpfrag.plans.relayout import Relayout
 from warpfrag.smem.tensor_map import TensorMapFields

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from warpfrag.errors import InvalidOperand
+from warpfrag.errors import InvalidOperand, check_index
 from warpfrag.isa.tcgen05_forms import TensorForm
 from warpfrag.isa.tmem_layouts import copies_in_words, placement
-from warpfrag.layout.coordinates import LANES, check_index
+from warpfrag.layout.coordinates import LANES
 from warpfrag.layout.linear_layout import Layout
 from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.tensor_operand import after_load, load_layout, missing_shape

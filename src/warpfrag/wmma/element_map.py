@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from warpfrag.layout.coordinates import check_index
+from warpfrag.errors import check_index
 from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.layout.index_expressions import element_formulas
 from warpfrag.tensorcore.evidence import Evidence

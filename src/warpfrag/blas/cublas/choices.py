@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from warpfrag.errors import InvalidOperand, NotModelled, UnusableFile, quote
+from warpfrag.errors import FileError, InvalidOperand, NotModelled, quote
 from warpfrag.files import write_atomically
 from warpfrag.layout.frozen import frozen_dataclass
 
@@ -206,7 +206,7 @@ class Choices:
             data = Path(path).read_bytes()
         except (OSError, ValueError, TypeError) as error:
             msg = f"choices: {quote(str(path))} cannot be read: {_reason(error)}"
-            raise UnusableFile(msg) from None
+            raise FileError(msg) from None
         return cls.from_bytes(data, Path(path).name)
 
     @classmethod
@@ -219,7 +219,7 @@ class Choices:
         except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
             what = f"{type(error).__name__}: {error}"
             msg = f"{name}: expected a file of choices, as `warpfrag survey` writes them; {what}"
-            raise UnusableFile(msg) from None
+            raise FileError(msg) from None
         _check(name, header, arrays)
         kernels = header["kernels"]
         rows = tuple(Choice._make([*row[:-1], kernels[row[-1]]]) for row in arrays["choices"].tolist())
@@ -255,7 +255,7 @@ def _check(name: str, header: object, arrays: dict[str, NDArray[Any]]) -> None:
 
     def refuse(reason: str) -> None:
         msg = f"{name}: {reason}"
-        raise UnusableFile(msg)
+        raise FileError(msg)
 
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         refuse("expected a file of choices, as `warpfrag survey` writes them")
@@ -321,5 +321,5 @@ def choices_of(source: object) -> Choices | None:
         changed = Path(source).stat().st_mtime_ns
     except (OSError, ValueError) as error:
         msg = f"choices: {quote(str(source))} cannot be read: {_reason(error)}"
-        raise UnusableFile(msg) from None
+        raise FileError(msg) from None
     return _opened(str(source), changed)

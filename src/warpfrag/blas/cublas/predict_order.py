@@ -24,8 +24,7 @@ from warpfrag.blas.cublas.choices import Choice, ProductKind, built_in, choices_
 from warpfrag.blas.cublas.cublaslt import Question, library
 from warpfrag.blas.cublas.kernel_orders import KernelOrder, choice_of, order_of
 from warpfrag.blas.order import Order, part_length
-from warpfrag.errors import InvalidOperand, NotModelled, quote
-from warpfrag.layout.coordinates import check_flag
+from warpfrag.errors import InvalidOperand, NotModelled, check_flag, quote
 from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.tables import read_table
 

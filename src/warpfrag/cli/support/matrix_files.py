@@ -17,7 +17,7 @@ from io import BytesIO, StringIO
 from typing import TYPE_CHECKING, Any
 
 from warpfrag.cli.support.output import shape_text, table_lines
-from warpfrag.errors import InvalidOperand, UnusableFile, quote
+from warpfrag.errors import FileError, InvalidOperand, quote
 from warpfrag.files import read_bytes
 from warpfrag.layout.frozen import frozen_dataclass
 
@@ -60,13 +60,13 @@ class InputSource:
         """Return the text, without a byte order mark."""
         if self.content.startswith(ZIP):
             msg = f"{self.name} is an archive (.npz): save each matrix as .npy"
-            raise UnusableFile(msg)
+            raise FileError(msg)
         try:
             return self.content.decode("utf-8-sig")
         except UnicodeDecodeError:
             held = "a .npy file, but text is expected" if self.is_array else "neither text in UTF-8 nor .npy"
             msg = f"{self.name} is {held}"
-            raise UnusableFile(msg) from None
+            raise FileError(msg) from None
 
     def array(self, *, opaque: bool = False) -> NDArray[Any]:
         """Return the array of a .npy: real numbers; if `opaque`, also elements without a type."""
@@ -79,15 +79,15 @@ class InputSource:
             shape, is_fortran, dtype = read_header[version](stream)
         except Exception as error:  # noqa: BLE001 (a header is Python text: what numpy raises for a broken one is open)
             msg = f"{self.name} is not an array of numbers: its header cannot be read ({type(error).__name__})"
-            raise UnusableFile(msg) from None
+            raise FileError(msg) from None
         if dtype.kind not in "biuf" and not (opaque and dtype.kind == "V" and dtype.names is None and dtype.itemsize):
             msg = f"{self.name} is not an array of numbers: its dtype is {quote(str(dtype))}"
-            raise UnusableFile(msg)
+            raise FileError(msg)
         data = self.content[stream.tell() :]
         if min(shape, default=1) < 1 or len(data) != math.prod(shape) * dtype.itemsize:
             size = f"says {dtype} of shape {quote(shape)}, but {len(data)} bytes follow"
             msg = f"{self.name}: its header {size}" if math.prod(shape) else f"{self.name} is an empty array"
-            raise UnusableFile(msg)
+            raise FileError(msg)
         return np.frombuffer(data, dtype).reshape(shape, order="F" if is_fortran else "C")
 
 
@@ -97,15 +97,15 @@ def read_source(file: str, max_bytes: int = MAX_BYTES) -> InputSource:
         return InputSource(quote(file), read_bytes(file, max_bytes))
     if sys.stdin is None or sys.stdin.isatty():
         msg = "expected a file, or input on stdin" + ("" if sys.stdin else ", which is closed")
-        raise UnusableFile(msg)
+        raise FileError(msg)
     try:
         content = sys.stdin.buffer.read(max_bytes + 1)
     except OSError as error:
         msg = f"cannot read stdin: {error.strerror or error}"
-        raise UnusableFile(msg) from None
+        raise FileError(msg) from None
     if len(content) > max_bytes:
         msg = f"cannot read stdin: it has more than {max_bytes} bytes"
-        raise UnusableFile(msg)
+        raise FileError(msg)
     return InputSource("stdin", content)
 
 
@@ -302,7 +302,7 @@ def read_array(file: str, codes: str | None, option: str = "--codes") -> NDArray
     source = read_source(file, MAX_ARRAY_BYTES)
     if not source.is_array:
         msg = f"{source.name} is not .npy: save the whole matrix with numpy.save"
-        raise UnusableFile(msg)
+        raise FileError(msg)
     array = source.array(opaque=True)
     if codes is None:
         if array.dtype.kind == "V":

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from warpfrag.cli.support.arguments import IN_TENSOR_MEMORY, ElementChoice, Load
 from warpfrag.cli.support.output import shape_text
-from warpfrag.errors import InvalidOperand, quote
+from warpfrag.errors import InvalidOperand, check_index, quote
 from warpfrag.isa.tcgen05_forms import TensorForm
 from warpfrag.isa.tmem_layouts import copies_in_words, scaled_lines
-from warpfrag.layout.coordinates import LANES, check_index
+from warpfrag.layout.coordinates import LANES
 from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.tensorcore.operand import Metadata, Operand, Scale, SparseOperand
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.errors import Fault
+from warpfrag.errors import MemoryFault
 from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.compiler.mbarrier_batches import BatchedMbarriers
 from warpfrag.ptx.interpreter.bulk_copies import LaneCopies, run_tensor_copy
@@ -165,7 +165,7 @@ class BoxCopies:
                 for address in dict.fromkeys(maps.tolist())
             ]
             targets = self.targets(action, group, copies, rest)
-        except Fault:
+        except MemoryFault:
             return False
         ready = [job for job in jobs if job is not None and self.can_tell(job, targets)]
         if len(ready) < len(jobs):
@@ -182,7 +182,7 @@ class BoxCopies:
     def job(
         self, address: int, lanes: Index, action: TensorCopy, starts: Index, boxes: Codes, owners: Owners
     ) -> BoxJob | None:
-        """What lanes with one map copy; None, or a Fault, where the interpreter has to."""
+        """What lanes with one map copy; None, or a MemoryFault, where the interpreter has to."""
         space, inner = self.memory.space_of(address)
         if address % MAP_ALIGN or space not in {"global", "const", "param"}:
             return None
@@ -209,10 +209,10 @@ class BoxCopies:
         return buffer[first : first + MAP_BYTES].tobytes()
 
     def reach(self, space: str, firsts: Codes, size: int, owners: Owners, *, writes: bool) -> tuple[Bytes, Index]:
-        """The buffer of so many bytes in a row for each lane, and where they begin; a Fault unless it is one buffer."""
+        """The buffer that holds each lane's bytes, and their offsets; a MemoryFault unless it is one buffer."""
         reached = self.memory.find(space, firsts, size, owners, writes=writes)
         if len(reached) > 1:
-            raise Fault(0, "boxes lie in several allocations")
+            raise MemoryFault(0, "boxes lie in several allocations")
         _, buffer, begins = reached[0]
         return buffer, begins
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.errors import Fault, PtxError, WarpfragError
+from warpfrag.errors import MemoryFault, PtxError, WarpfragError
 from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.compiler import context as ctx
 from warpfrag.ptx.compiler.box_copies import BoxCopies
@@ -495,6 +495,6 @@ class CompiledWarpBatch(WarpBatch):
             else:  # a row of ldmatrix or stmatrix
                 writes = is_matrix_store(action)
                 self.memory.reach("shared", addresses, MATRIX_ROW_BYTES, owners, writes=writes)
-        except Fault as fault:
+        except MemoryFault as fault:
             return self.fault(inst, group, fault)
         return PtxError(inst.line, f"{inst.name}: compiled code refused a valid address: please report it")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.errors import Fault
+from warpfrag.errors import MemoryFault
 from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.interpreter.lane_group import LaneGroup
 from warpfrag.ptx.interpreter.mbarriers import COUNT, COUNT_SHIFT, NOT_ASLEEP, PARITY_SHIFT, Mbarriers
@@ -45,7 +45,7 @@ class BatchedMbarriers(Mbarriers):
             arrivals, owed = nothing, amounts if action.name == "expect_tx" else -amounts
         before, done = self.advance(cells, arrivals, owed, drops=action.drops)
         if done < len(cells):
-            self.change(int(cells[done]), action, int(numbers[done]), done, line)  # which is a Fault
+            self.change(int(cells[done]), action, int(numbers[done]), done, line)  # which is a MemoryFault
         return before
 
     def can_initialise(self, cells: NDArray[np.int64], numbers: Codes) -> bool:
@@ -78,7 +78,7 @@ class BatchedMbarriers(Mbarriers):
             first[:, 0] = True
             try:
                 cells, done = super().ended_phases(inst, action, group.part(first))
-            except Fault:  # which names the lane, among all of them
+            except MemoryFault:  # which names the lane, among all of them
                 return super().ended_phases(inst, action, group)
             others = (LANES - 1) * len(cells) * OBJECT_BYTES
             self.state.memory.count_bytes("shared", others, writes=True)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.errors import Fault
+from warpfrag.errors import MemoryFault
 from warpfrag.ptx.interpreter.device_memory import MemoryAccess, Owners
 from warpfrag.ptx.interpreter.lane_group import LaneGroup, items_of
 from warpfrag.ptx.interpreter.mbarriers import Mbarriers
@@ -60,7 +60,7 @@ class LaneCopies:
         return Owners(self.owners.blocks[which], self.owners.threads[which], None)
 
     def span(self, space: str, address: int, size: int, lane: int, *, writes: bool) -> tuple[Bytes, int]:
-        """The buffer of some bytes in a row, and where they begin; a Fault where they are not all there."""
+        """The buffer of some bytes in a row, and where they begin; a MemoryFault where they are not all there."""
         if not size:
             return np.zeros(0, np.uint8), 0
         memory, owner = self.memory, self.owner(lane)
@@ -69,13 +69,13 @@ class LaneCopies:
                 memory.reach_space(space, np.array([place], np.uint64), 1, owner, writes=writes)[0]
                 for place in (address, address + size - 1)
             ]
-        except Fault as fault:
-            raise Fault(
+        except MemoryFault as fault:
+            raise MemoryFault(
                 lane, f"{fault.reason} ({size} bytes from {address:#x})", ends_launch=fault.ends_launch
             ) from None
         (_, buffer, first), (_, other, last) = pieces
         if buffer is not other or int(last[0]) - int(first[0]) != size - 1:
-            raise Fault(lane, f"{size} bytes at {address:#x} are not inside one allocation", ends_launch=True)
+            raise MemoryFault(lane, f"{size} bytes at {address:#x} are not inside one allocation", ends_launch=True)
         memory.count_bytes(space, size, writes=writes)
         if memory.accesses is not None:
             memory.accesses.append(MemoryAccess(buffer, first, size, owner.threads, writes))
@@ -123,7 +123,7 @@ class LaneCopies:
             return [own]
         size = self.state.launch.cluster_blocks
         if not mask or mask >> size:
-            raise Fault(lane, f"expected a mask of the {size} blocks of the cluster, got {mask:#x}")
+            raise MemoryFault(lane, f"expected a mask of the {size} blocks of the cluster, got {mask:#x}")
         return [own // size * size + rank for rank in range(size) if mask >> rank & 1]
 
     def barrier_cell(self, place: PtxOperand, lane: int) -> int:
@@ -131,7 +131,7 @@ class LaneCopies:
         address = self.group.addresses(place)[lane : lane + 1]
         try:
             (cell,) = self.mbarriers.cells_at("cluster", address, self.owner(lane)).tolist()
-        except Fault as fault:
+        except MemoryFault as fault:
             raise fault.of(lane) from None
         return int(cell)
 
@@ -149,7 +149,7 @@ class LaneCopies:
 
 def _check(lane: int, value: int, align: int, what: str) -> None:
     if value % align:
-        raise Fault(lane, f"expected {what} that is a multiple of {align}, got {value:#x}", kind="misaligned")
+        raise MemoryFault(lane, f"expected {what} that is a multiple of {align}, got {value:#x}", kind="misaligned")
 
 
 def run_bulk_copy(
@@ -236,33 +236,37 @@ def read_map(copies: LaneCopies, address: int, lane: int) -> TensorMapFields:
     try:
         buffer, first = copies.span_at("generic", address, lane, writes=False)
         data = buffer[first : first + MAP_BYTES].tobytes()
-    except Fault as fault:
-        raise Fault(lane, f"no tensor map lies at {address:#x}: {fault.reason}", kind="descriptor") from None
+    except MemoryFault as fault:
+        raise MemoryFault(lane, f"no tensor map lies at {address:#x}: {fault.reason}", kind="descriptor") from None
     fields = TensorMapFields.decode(data)
     if fields is None:
-        raise Fault(lane, f"the {MAP_BYTES} bytes at {address:#x} are not a tensor map", kind="descriptor")
+        raise MemoryFault(lane, f"the {MAP_BYTES} bytes at {address:#x} are not a tensor map", kind="descriptor")
     return fields
 
 
 def check_copy(
     fields: TensorMapFields, action: actions.TensorCopy, start: tuple[int, ...], box: int, lane: int
 ) -> None:
-    """Raise a Fault for a copy that ends a launch on a GPU too, as measured on an H200."""
+    """Raise a MemoryFault for a copy that ends a launch on a GPU too, as measured on an H200."""
     if fields.rank != action.rank:
-        raise Fault(lane, f"expected a tensor map of {action.rank} axes, got one of {fields.rank}", kind="descriptor")
+        raise MemoryFault(
+            lane, f"expected a tensor map of {action.rank} axes, got one of {fields.rank}", kind="descriptor"
+        )
     if (fields.im2col is not None) != (action.mode != "tile"):
         kind = "tile" if fields.im2col is None else "im2col"
-        raise Fault(lane, f"expected a tensor map for .{action.mode}, got one for .{kind}", kind="descriptor")
+        raise MemoryFault(lane, f"expected a tensor map for .{action.mode}, got one for .{kind}", kind="descriptor")
     problems = fields.problems()
     if problems:
-        raise Fault(lane, f"the tensor map is not valid: {problems[0]}", kind="descriptor")
+        raise MemoryFault(lane, f"the tensor map is not valid: {problems[0]}", kind="descriptor")
     _check(lane, box & 0xFFFFFF, SHARED_ALIGN, "an address in shared memory")
     if start[0] * fields.pitches[0] % GRANULE:
         text = f"expected an innermost coordinate at a multiple of {GRANULE} bytes, got {start[0]} elements of"
-        raise Fault(lane, f"{text} {fields.element.bytes}: an H200 ends with an illegal instruction", kind="descriptor")
+        raise MemoryFault(
+            lane, f"{text} {fields.element.bytes}: an H200 ends with an illegal instruction", kind="descriptor"
+        )
     if action.direction == "store" and min(start) < 0:
         text = f"expected coordinates of at least 0 for a store, got {start}"
-        raise Fault(lane, f"{text}: an H200 ends with an illegal instruction", kind="descriptor")
+        raise MemoryFault(lane, f"{text}: an H200 ends with an illegal instruction", kind="descriptor")
     if fields.im2col is not None:
         first = 0 if fields.interleave else 1  # of the axes that pixels have
         inside = [
@@ -273,10 +277,10 @@ def check_copy(
         ]
         if not all(inside):
             text = f"expected a first pixel in the bounding box, got {start}"
-            raise Fault(lane, f"{text}: an H200 ends with an illegal instruction", kind="descriptor")
+            raise MemoryFault(lane, f"{text}: an H200 ends with an illegal instruction", kind="descriptor")
     if action.reduction and fields.element.format not in REDUCED_TYPES[action.reduction]:
         types = ", ".join(sorted(REDUCED_TYPES[action.reduction]))
-        raise Fault(
+        raise MemoryFault(
             lane, f"expected elements of {types} for .{action.reduction}, got {fields.element.name}", kind="descriptor"
         )
 
@@ -418,7 +422,7 @@ def run_map_replace(
         try:
             data = replace_field(buffer[first : first + MAP_BYTES].tobytes(), action.field, values[lane], axes[lane])
         except ValueError as error:
-            raise Fault(lane, str(error)) from None
+            raise MemoryFault(lane, str(error)) from None
         buffer[first : first + MAP_BYTES] = np.frombuffer(data, np.uint8)
     state.progress += 1
 

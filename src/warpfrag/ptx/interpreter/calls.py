@@ -13,7 +13,7 @@ import struct
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.errors import Fault, PtxError, quote
+from warpfrag.errors import MemoryFault, PtxError, quote
 from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.interpreter.device_memory import Owners
 from warpfrag.ptx.interpreter.lane_group import LaneGroup
@@ -132,7 +132,7 @@ def _local_bytes(group: LaneGroup, place: MemoryOperand, size: int) -> NDArray[n
     offsets = group.addresses(place).astype(np.int64)
     wrong = (offsets < 0) | (offsets > stride - size)
     if wrong.any():
-        raise Fault(int(wrong.argmax()), f"the nested calls need more than {stride} bytes of local memory")
+        raise MemoryFault(int(wrong.argmax()), f"the nested calls need more than {stride} bytes of local memory")
     starts: NDArray[np.int64] = group.owners.threads * stride + offsets
     return starts[:, None] + np.arange(size)
 
@@ -178,7 +178,7 @@ def _print(state: WarpState, line: int, thread: ThreadReader, form: int, argumen
     try:
         text = thread.formatted(form, arguments)
     except ValueError as error:
-        reason = error.reason if isinstance(error, Fault) else str(error)
+        reason = error.reason if isinstance(error, MemoryFault) else str(error)
         raise PtxError(line, f"printf of {quote(thread.text(form))}: {reason}") from None
     state.tally.printed_characters += len(text)
     if state.tally.printed_characters > MAX_PRINTED:
@@ -201,7 +201,7 @@ class ThreadReader:
         """The characters up to a zero byte; "?" where there are none to read."""
         try:
             data = self.state.memory.peek(address, 1, self.owners)[:MAX_TEXT].tobytes()
-        except Fault:
+        except MemoryFault:
             return "?"
         return data.partition(b"\0")[0].decode("utf-8", "replace")
 

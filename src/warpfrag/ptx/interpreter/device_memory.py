@@ -1,7 +1,7 @@
 """The heap of a launch: malloc hands out one piece after the other, and free marks a piece as gone.
 
 A piece is never handed out again, so an address that was freed stays one. On a GPU an access to it goes unnoticed;
-where accesses are checked it is a Fault of kind "freed", and so is a free of what malloc did not give, or gave and took
+where accesses are checked it is a MemoryFault of kind "freed", and so is a free of what malloc did not give, or gave and took
 back.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.errors import Fault
+from warpfrag.errors import MemoryFault
 from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.interpreter.observer import Observer
 from warpfrag.ptx.interpreter.store_tags import StoreTags, elements
@@ -58,28 +58,28 @@ class Heap:
         return address
 
     def free(self, address: int, index: int) -> None:
-        """Give a piece back; a null pointer is none. `index` is the lane's, for the Fault."""
+        """Give a piece back; a null pointer is none. `index` is the lane's, for the MemoryFault."""
         if not address:
             return
         if address not in self.pieces:
             unit = (address - state_spaces.HEAP) // UNIT
             again = 0 <= unit < len(self.is_freed) and bool(self.is_freed[unit])
             why = "was freed before" if again else "is no address that malloc gave"
-            raise Fault(index, f"free of {address:#x}, which {why}", kind="freed")
+            raise MemoryFault(index, f"free of {address:#x}, which {why}", kind="freed")
         if not len(self.is_freed):
             self.is_freed = np.zeros(state_spaces.HEAP_BYTES // UNIT, np.bool_)
         first = (address - state_spaces.HEAP) // UNIT
         self.is_freed[first : first + self.pieces.pop(address) // UNIT] = True
 
     def check(self, offsets: NDArray[np.int64], lanes: NDArray[np.int64]) -> None:
-        """Raise a Fault for the first access, by its offset in the heap, to what was freed."""
+        """Raise a MemoryFault for the first access, by its offset in the heap, to what was freed."""
         if not len(self.is_freed):
             return
         wrong = self.is_freed[offsets // UNIT]
         if wrong.any():
             at = int(wrong.argmax())
             address = state_spaces.HEAP + int(offsets[at])
-            raise Fault(int(lanes[at]), f"{address:#x} lies in memory that was freed", kind="freed")
+            raise MemoryFault(int(lanes[at]), f"{address:#x} lies in memory that was freed", kind="freed")
 
 
 SECTOR = 32
@@ -226,7 +226,7 @@ class DeviceMemory:
     ) -> list[tuple[NDArray[Any], Bytes, NDArray[np.int64]]]:
         """The buffers that an access of `size` bytes touches: (which lanes, buffer, offsets in it).
 
-        Its bytes and wavefronts are counted. An access that is misaligned or outside its space is a Fault.
+        Its bytes and wavefronts are counted. An access that is misaligned or outside its space is a MemoryFault.
         """
         if space != "generic":
             whole = self.reach_space(space, addresses, size, owners, writes=writes)
@@ -244,7 +244,7 @@ class DeviceMemory:
             try:
                 for which, buffer, offsets in self.reach_space(name, inner, size, owners.at(at), writes=writes):
                     reached.append((at[which], buffer, offsets))
-            except Fault as fault:
+            except MemoryFault as fault:
                 raise fault.of(at[fault.index]) from None
         for name, inner, own in parts:
             self.count_bytes(name, size * len(inner), writes=writes)
@@ -319,14 +319,14 @@ class DeviceMemory:
             "param": (0, len(self.parameters), 0, self.parameters, owners.blocks),
         }[space]
         if writes and space == "param":
-            raise Fault(0, "parameters cannot be written", kind="readonly")
+            raise MemoryFault(0, "parameters cannot be written", kind="readonly")
         wrong = np.ones(len(addresses), np.bool_)
         if start + size <= end:  # an address below 0 is one near 2**64: nothing may be added to it
             wrong = (addresses < np.uint64(start)) | (addresses > np.uint64(end - size))
         if wrong.any():
             index = int(wrong.argmax())
             size_text = f"{size} bytes at {int(addresses[index]):#x}"
-            raise Fault(index, f"{size_text} are outside {space} memory, which is {start:#x} to {end:#x}")
+            raise MemoryFault(index, f"{size_text} are outside {space} memory, which is {start:#x} to {end:#x}")
         return [(everyone, buffer, addresses.astype(np.int64) + owner * stride)]
 
     def _in_cluster(self, addresses: Addresses, owners: Owners) -> tuple[Addresses, Owners]:
@@ -339,7 +339,7 @@ class DeviceMemory:
         if wrong.any():
             index = int(wrong.argmax())
             text = f"{int(addresses[index]):#x} names block {int(ranks[index])} of a cluster of"
-            raise Fault(index, f"{text} {self.cluster_blocks}")
+            raise MemoryFault(index, f"{text} {self.cluster_blocks}")
         blocks = owners.blocks // self.cluster_blocks * self.cluster_blocks + ranks
         return addresses & np.uint64((1 << state_spaces.RANK_SHIFT) - 1), Owners(blocks, owners.threads, None)
 
@@ -353,10 +353,10 @@ class DeviceMemory:
             at = bisect_right(self.starts, first) - 1
             home = self.allocations[at] if at >= 0 else None
             if home is None or first + size > home.end:
-                raise Fault(int(left[0]), self._nearest(first, size), ends_launch=True)
+                raise MemoryFault(int(left[0]), self._nearest(first, size), ends_launch=True)
             if writes and not home.writable:
                 text = f"a store to {home.name} at {first:#x}, which is read-only"
-                raise Fault(int(left[0]), text, kind="readonly")
+                raise MemoryFault(int(left[0]), text, kind="readonly")
             chosen = addresses[left]
             inside = (chosen >= np.uint64(home.start)) & (chosen <= np.uint64(home.end - size))
             which = left[inside]
@@ -384,11 +384,13 @@ class DeviceMemory:
 
     @staticmethod
     def check_alignment(addresses: Addresses, size: int) -> None:
-        """Raise a Fault for the first address that is not a multiple of a power of two."""
+        """Raise a MemoryFault for the first address that is not a multiple of a power of two."""
         wrong = addresses & np.uint64(size - 1)
         if size & (size - 1) == 0 and wrong.any():
             index = int((wrong != 0).argmax())
-            raise Fault(index, f"the address {int(addresses[index]):#x} is not a multiple of {size}", kind="misaligned")
+            raise MemoryFault(
+                index, f"the address {int(addresses[index]):#x} is not a multiple of {size}", kind="misaligned"
+            )
 
     # --- accesses
 

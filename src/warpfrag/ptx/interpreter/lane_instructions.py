@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from warpfrag.errors import Fault, PtxError
+from warpfrag.errors import MemoryFault, PtxError
 from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.interpreter.device_memory import Owners
 from warpfrag.ptx.interpreter.lane_group import LaneGroup, items_of
@@ -161,7 +161,7 @@ def run_allocate(state: WarpState, inst: DecodedInstruction, _action: actions.Al
         index = int(wrong[group.mask].argmax())
         asked, taken = int(size[group.mask][index]), int(used[group.mask][index])
         have = int(capacity[group.mask][index])
-        raise Fault(index, f"{asked} bytes do not fit on the stack: {taken} of {have} are in use")
+        raise MemoryFault(index, f"{asked} bytes do not fit on the stack: {taken} of {have} are in use")
     group.write(inst.results[0], start + offset)
     group.write(inst.results[1], offset + size)
 
@@ -224,7 +224,7 @@ def run_async_copy(state: WarpState, inst: DecodedInstruction, _action: actions.
                 codes[which, :count] = state.memory.load(
                     "global", addresses[which], np.dtype(np.uint8), int(count), owners.at(which)
                 )
-            except Fault as fault:
+            except MemoryFault as fault:
                 raise fault.of(which[fault.index]) from None
     words = codes.view(np.uint32)
     state.memory.store("shared", group.addresses(target), words, owners)

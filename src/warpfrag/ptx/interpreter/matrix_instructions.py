@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.errors import Fault, IllegalInstruction, PtxError
+from warpfrag.errors import IllegalInstruction, MemoryFault, PtxError
 from warpfrag.isa.instruction_names import spell
 from warpfrag.isa.legality import able_architectures, arithmetic_arch
 from warpfrag.isa.operands import OperandSpec, operands
@@ -248,11 +248,11 @@ def _places(state: WarpState, inst: DecodedInstruction, group: LaneGroup, form: 
         owners = needed.owners
         matrix = Owners(owners.blocks, owners.threads, owners.threads // 8)  # a row from each of eight lanes
         reached = state.memory.reach(space, flat, 16, matrix, writes=writes)
-    except Fault as fault:
+    except MemoryFault as fault:
         raise fault.of(np.nonzero(mask.reshape(-1))[0][fault.index]) from None
     for which, buffer, offsets in reached:
         if buffer is not state.memory.shared:
-            raise Fault(int(np.nonzero(mask.reshape(-1))[0][which[0]]), "the address is not in shared memory")
+            raise MemoryFault(int(np.nonzero(mask.reshape(-1))[0][which[0]]), "the address is not in shared memory")
         places[which] = offsets
         if state.memory.observer is not None and not writes:
             state.memory.observer.read(buffer, offsets, 16, needed.owners.threads[which])
@@ -325,7 +325,7 @@ def _load_fragment(state: WarpState, inst: DecodedInstruction, action: MatrixOp,
     dtype = np.dtype(f"u{max(8, operand.container) // 8}")
     try:
         codes = state.memory.load(inst.attributes.space, places.reshape(-1), dtype, 1, owners)
-    except Fault as fault:
+    except MemoryFault as fault:
         raise fault.of(fault.index // places[0].size * LANES) from None
     codes = codes.reshape(places.shape)
     if operand.container < 8:
@@ -344,7 +344,7 @@ def _store_fragment(state: WarpState, inst: DecodedInstruction, action: MatrixOp
     try:
         cause = InexactCause.OVERLAPPING_STORES
         state.memory.store(inst.attributes.space, places.reshape(-1), flat, owners, cause)
-    except Fault as fault:
+    except MemoryFault as fault:
         raise fault.of(fault.index // places[0].size * LANES) from None
     state.progress += 1
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.errors import Fault
+from warpfrag.errors import MemoryFault
 from warpfrag.ptx.interpreter.device_memory import Owners
 from warpfrag.ptx.interpreter.lane_group import LaneGroup
 from warpfrag.ptx.interpreter.warp_state import WarpState
@@ -120,7 +120,7 @@ class Mbarriers:
         return np.array([self.change(cell, action, number, lane, line) for lane, (cell, number) in pairs], np.uint64)
 
     def reach(self, inst: DecodedInstruction, action: MemoryBarrier, group: LaneGroup) -> NDArray[np.int64]:
-        """The places of the mbarriers that lanes name; a Fault where none was initialised."""
+        """The places of the mbarriers that lanes name; a MemoryFault where none was initialised."""
         addresses = group.addresses(inst.sources[0])
         cells = self.cells_at(action.space, addresses, group.owners)
         if action.name not in {"init", "inval"}:
@@ -133,14 +133,16 @@ class Mbarriers:
         cells = np.zeros(len(addresses), np.int64)
         for which, buffer, offsets in self.state.memory.reach(space, addresses, 8, owners, writes=True):
             if buffer is not self.state.memory.shared:
-                raise Fault(int(which[0]), f"an mbarrier lies in shared memory, got {int(addresses[which[0]]):#x}")
+                raise MemoryFault(
+                    int(which[0]), f"an mbarrier lies in shared memory, got {int(addresses[which[0]]):#x}"
+                )
             cells[which] = offsets // 8
         return cells
 
     def check_live(self, cell: int, address: int, lane: int) -> None:
-        """Raise a Fault where no mbarrier was initialised."""
+        """Raise a MemoryFault where no mbarrier was initialised."""
         if cell not in self.live:
-            raise Fault(lane, f"no mbarrier is initialised at {address:#x}", kind="barrier")
+            raise MemoryFault(lane, f"no mbarrier is initialised at {address:#x}", kind="barrier")
 
     @property
     def words(self) -> NDArray[np.uint64]:
@@ -158,12 +160,12 @@ class Mbarriers:
         barrier = MbarrierState.of(word)
         use = self.use_of(cell) if action.name == "init" else ""
         if use:
-            raise Fault(lane, use, kind="barrier")
+            raise MemoryFault(lane, use, kind="barrier")
         try:
             before = _advance(barrier, action, number)
         except ValueError as error:
             where = f", initialised at line {self.live[cell]}" if cell in self.live else ""
-            raise Fault(lane, f"{error} (mbarrier at {self.place_name(cell)}{where})", kind="barrier") from None
+            raise MemoryFault(lane, f"{error} (mbarrier at {self.place_name(cell)}{where})", kind="barrier") from None
         if action.name == "init":
             self.add(cell, line)
         elif action.name == "inval":
@@ -206,7 +208,7 @@ class Mbarriers:
         try:
             barrier.owe(-count)
         except ValueError as error:
-            raise Fault(lane, f"{error} (mbarrier at {self.place_name(cell)})", kind="barrier") from None
+            raise MemoryFault(lane, f"{error} (mbarrier at {self.place_name(cell)})", kind="barrier") from None
         barrier.complete()
         self._put(cell, barrier)
         self.state.progress += 1

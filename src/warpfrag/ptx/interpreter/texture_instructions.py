@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.errors import Fault, PtxError
+from warpfrag.errors import MemoryFault, PtxError
 from warpfrag.ptx.interpreter.lane_group import LaneGroup, items_of
 from warpfrag.ptx.interpreter.warp_state import WarpState
 from warpfrag.ptx.program.actions import SurfaceLoad, SurfaceReduction, SurfaceStore, TextureFetch
@@ -34,7 +34,7 @@ def _resources(
         if not isinstance(resource, kind):
             what = f"a {kind.__name__} among the arguments"
             got = f"that of {resource}" if resource is not None else f"{int(handle):#x}"
-            raise Fault(int(which[0]), f"expected the handle of {what}, got {got}", ends_launch=True)
+            raise MemoryFault(int(which[0]), f"expected the handle of {what}, got {got}", ends_launch=True)
         yield which, resource
 
 
@@ -51,7 +51,7 @@ def _coordinates(inst: DecodedInstruction, group: LaneGroup, geometry: Geometry)
 
 def _check_geometry(resource: Texture | Surface, geometry: Geometry, lane: int) -> None:
     if resource.geometry != geometry:
-        raise Fault(lane, f"expected a resource of geometry {geometry}, got {resource}", ends_launch=True)
+        raise MemoryFault(lane, f"expected a resource of geometry {geometry}, got {resource}", ends_launch=True)
 
 
 def _check_memory(state: WarpState, inst: DecodedInstruction, action: TextureFetch, handle: int) -> None:
@@ -109,12 +109,12 @@ def _places(
         misaligned = numbers[0] % size != 0
         if misaligned.any():
             at = int(misaligned.argmax())
-            raise Fault(int(which[at]), f"x is {int(numbers[0][at])} bytes, which is not a multiple of {size}")
+            raise MemoryFault(int(which[at]), f"x is {int(numbers[0][at])} bytes, which is not a multiple of {size}")
         places, inside = _byte_places(surface, layers[which].astype(np.int64), numbers, size)
         if action.boundary == "trap" and not inside.all():
             at = int((~inside).argmax())
             got = ", ".join(str(int(values[at])) for values in numbers)
-            raise Fault(int(which[at]), f"the coordinates ({got}) are outside of {surface}")
+            raise MemoryFault(int(which[at]), f"the coordinates ({got}) are outside of {surface}")
         yield which, surface, places, inside if action.boundary != "clamp" else np.ones_like(inside)
 
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.errors import Fault, IllegalInstruction, PtxError, WarpfragError
+from warpfrag.errors import IllegalInstruction, MemoryFault, PtxError, WarpfragError
 from warpfrag.formats.arrays import Array, Words
 from warpfrag.isa.tcgen05_forms import TensorForm, choose
 from warpfrag.isa.tcgen05_spelling import TensorSpelling, check_columns
@@ -82,7 +82,7 @@ class TensorMemories:
         size = self.state.launch.cluster_blocks
         if size % 2:
             text = f"cta_group::2 needs clusters of an even number of blocks, got {size}"
-            raise Fault(0, text)
+            raise MemoryFault(0, text)
         return block // 2 * 2, block // 2 * 2 + 1
 
     # --- allocation
@@ -93,12 +93,12 @@ class TensorMemories:
         live = self.live.setdefault(block, [])
         if block in self._relinquished:
             text = f"its permit was given up at line {self._relinquished[block]}"
-            raise Fault(0, f"the block may not allocate any more: {text}")
+            raise MemoryFault(0, f"the block may not allocate any more: {text}")
         if is_exclusive and live:
-            raise Fault(0, f"the block holds {live[0].columns} columns already")
+            raise MemoryFault(0, f"the block holds {live[0].columns} columns already")
         if columns > self._smallest.get(block, TENSOR_COLUMNS):
             text = f"{columns} columns are more than the {self._smallest[block]} of the allocation before"
-            raise Fault(0, f"{text}: they must not grow")
+            raise MemoryFault(0, f"{text}: they must not grow")
         used = np.zeros(TENSOR_COLUMNS, np.bool_)
         for item in live:
             used[item.column : item.column + item.columns] = True
@@ -109,7 +109,7 @@ class TensorMemories:
                 return first
         held = ", ".join(f"{item.columns} from line {item.line}" for item in live)
         text = f"{columns} columns are not free: the block holds {held}"
-        raise Fault(0, f"{text}; on a GPU it waits until they are freed")
+        raise MemoryFault(0, f"{text}; on a GPU it waits until they are freed")
 
     def free(self, block: int, address: int, columns: int) -> None:
         """Free an allocation of a block, all of it."""
@@ -119,7 +119,7 @@ class TensorMemories:
                 return
         held = ", ".join(f"{item.columns} at {item.column}" for item in self.live.get(block, [])) or "none"
         text = f"expected an allocation of the block ({held}), got {columns} columns at {address:#x}"
-        raise Fault(0, text)
+        raise MemoryFault(0, text)
 
     def relinquish(self, block: int, line: int) -> None:
         """Let a block allocate no more."""
@@ -141,7 +141,7 @@ class TensorMemories:
             held = ", ".join(f"{item.column}..{item.column + item.columns - 1}" for item in live) or "none"
             name = ", ".join(map(str, self.state.blocks[access.block]))
             text = f"columns {first}..{end - 1} ({access.operand}) are not allocated: block ({name}) has {held}"
-            raise Fault(0, text)
+            raise MemoryFault(0, text)
         if self.observer is not None:
             self.observer.tensor_access(access)
 
@@ -173,11 +173,11 @@ def run_tensor(memories: TensorMemories, inst: DecodedInstruction, action: Tenso
     for index, place in enumerate(_warps(group) if action.is_collective else _threads(group)):
         try:
             RUNNERS[spelling.op](memories, inst, spelling, place)
-        except Fault as fault:
+        except MemoryFault as fault:
             raise fault.of(index * LANES if action.is_collective else index) from None
         except WarpfragError as error:
             reason = error.reason if isinstance(error, IllegalInstruction) else str(error)
-            raise Fault(index * LANES if action.is_collective else index, reason) from error
+            raise MemoryFault(index * LANES if action.is_collective else index, reason) from error
     memories.state.progress += 1
 
 
@@ -220,7 +220,7 @@ def _uniform(group: LaneGroup, operand: PtxOperand) -> int:
     if (addresses != addresses[0]).any():
         lane = int((addresses != addresses[0]).argmax())
         text = f"expected the same in all threads of a warp, got {int(addresses[0]):#x} and {int(addresses[lane]):#x}"
-        raise Fault(lane, text)
+        raise MemoryFault(lane, text)
     return int(addresses[0])
 
 
@@ -290,11 +290,11 @@ def _reach(
     if lane // QUARTER not in (0, quarter):
         first = QUARTER * quarter
         text = f"a warp whose number is {quarter} modulo 4 reaches lanes {first}..{first + QUARTER - 1}"
-        raise Fault(0, f"{text}, got lane {lane}")
+        raise MemoryFault(0, f"{text}, got lane {lane}")
     base = lane % QUARTER
     if base not in ((0,) if spelling.word("lanes") == "32x32b" else (0, 16)):
         expected = "a multiple of 32" if spelling.word("lanes") == "32x32b" else "a multiple of 16"
-        raise Fault(0, f"the lane of its address is {expected}, got {lane}")
+        raise MemoryFault(0, f"the lane of its address is {expected}, got {lane}")
     lanes, columns = tcgen05.registers_reach(spelling, base, split)
     lanes, columns = lanes[quarter], columns[0] + column
     block = _block(group)
@@ -343,7 +343,7 @@ def _copy(memories: TensorMemories, inst: DecodedInstruction, spelling: TensorSp
 def _shift(memories: TensorMemories, inst: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
     lane, column = tcgen05.split_address(_number(group, inst.sources[0]), "the address")
     if lane % QUARTER:
-        raise Fault(0, f"the lane of its address is a multiple of {QUARTER}, got {lane}")
+        raise MemoryFault(0, f"the lane of its address is a multiple of {QUARTER}, got {lane}")
     thread = int(group.owners.threads[0])
     for block in memories.members(_block(group), spelling.blocks):
         access = TensorAccess(inst, thread, "cells", block, column, tcgen05.SHIFTED_COLUMNS, writes=True, reads=True)

@@ -15,7 +15,7 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.errors import Fault, PtxError, WarpfragError
+from warpfrag.errors import MemoryFault, PtxError, WarpfragError
 from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.interpreter.block_barriers import BlockBarriers, ClusterBarriers
 from warpfrag.ptx.interpreter.bulk_copies import COPIES
@@ -218,7 +218,7 @@ class WarpBatch(WarpState):
         while True:
             try:
                 HANDLERS[type(inst.action)](self, inst, inst.action, group)
-            except Fault as fault:
+            except MemoryFault as fault:
                 if not self.memory.is_checked or not is_lane_by_lane:
                     raise self.first_fault(inst, group, fault) from None
                 self.note(inst, group, fault)
@@ -227,7 +227,7 @@ class WarpBatch(WarpState):
                     continue
             return
 
-    def note(self, inst: DecodedInstruction, group: LaneGroup, fault: Fault) -> None:
+    def note(self, inst: DecodedInstruction, group: LaneGroup, fault: MemoryFault) -> None:
         """Collect an access that failed."""
         warps, lanes = np.nonzero(group.mask)
         row, lane = int(group.warp_rows[warps[fault.index]]), int(lanes[fault.index])
@@ -244,7 +244,7 @@ class WarpBatch(WarpState):
             group.part(faulty).write(item, np.zeros(group.mask.shape, container(getattr(item, "bits", 32))))
         return group.part(group.mask & ~faulty)
 
-    def first_fault(self, inst: DecodedInstruction, group: LaneGroup, fault: Fault) -> PtxError:
+    def first_fault(self, inst: DecodedInstruction, group: LaneGroup, fault: MemoryFault) -> PtxError:
         """The fault that ends a launch: that of the first warp, since compiled code runs warp after warp."""
         if group.warps > 1 and not self.memory.is_checked:
             for row, lanes in zip(group.warp_rows, group.mask, strict=True):
@@ -252,11 +252,11 @@ class WarpBatch(WarpState):
                 try:
                     if lanes.any():
                         HANDLERS[type(inst.action)](self, inst, inst.action, warp)
-                except Fault as first:
+                except MemoryFault as first:
                     return self.fault(inst, warp, first)
         return self.fault(inst, group, fault)
 
-    def fault(self, inst: DecodedInstruction, group: LaneGroup, fault: Fault) -> PtxError:
+    def fault(self, inst: DecodedInstruction, group: LaneGroup, fault: MemoryFault) -> PtxError:
         """An access that went wrong, with its line and thread."""
         warps, lanes = np.nonzero(group.mask)
         who = self.thread_name(int(group.warp_rows[warps[fault.index]]), int(lanes[fault.index]))
@@ -336,7 +336,7 @@ class WarpBatch(WarpState):
         """mma, wmma, wgmma, ldmatrix, stmatrix, movmatrix."""
         try:
             run_matrix(self, inst, action, group)
-        except (Fault, PtxError):
+        except (MemoryFault, PtxError):
             raise
         except WarpfragError as error:
             raise PtxError(inst.line, str(error)) from error
@@ -359,7 +359,7 @@ class WarpBatch(WarpState):
         """mbarrier.try_wait and test_wait: False where lanes sleep until a phase ends; the others have gone on."""
         try:
             is_over = self.mbarriers.wait(at, inst, action, active)
-        except Fault as fault:
+        except MemoryFault as fault:
             raise self.fault(inst, active, fault) from None
         if is_over:
             self.count(at, at + 1, group.warps)
@@ -400,7 +400,7 @@ class WarpBatch(WarpState):
             return
         try:
             self.calls.call(at, inst, active)
-        except Fault as fault:
+        except MemoryFault as fault:
             raise self.fault(inst, active, fault) from None
         active.put(self.pc, inst.targets[0])
 
@@ -417,7 +417,9 @@ class WarpBatch(WarpState):
             left = left & ~chosen
         if left.any():
             address = int(functions[left][0])
-            wrong = Fault(int(left[active.mask].argmax()), f"{address:#x} is not a function that matches this call")
+            wrong = MemoryFault(
+                int(left[active.mask].argmax()), f"{address:#x} is not a function that matches this call"
+            )
             raise self.fault(inst, active, wrong)
 
     def return_(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from warpfrag.errors import InvalidOperand, NotModelled, UnusableFile, quote
+from warpfrag.errors import FileError, InvalidOperand, NotModelled, quote
 from warpfrag.files import read_bytes
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.layout.coordinates import LANES
@@ -78,11 +78,9 @@ def load(source: str | Path, *, keep_state: bool = False) -> Module:
         raise InvalidOperand(msg)
     try:
         text = read_bytes(source, MAX_TEXT).decode("utf-8")
-    except (UnicodeDecodeError, ValueError) as error:
-        if isinstance(error, UnusableFile):
-            raise
+    except UnicodeDecodeError as error:
         msg = f"{quote(str(source))} cannot be read as PTX: {error}"
-        raise UnusableFile(msg) from None
+        raise FileError(msg) from None
     return module_of(text, keep_state=keep_state, file_name=Path(source).name)
 
 

@@ -21,7 +21,7 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from warpfrag.errors import CompilationFailed, InvalidOperand, MissingExtra, UnusableFile, quote
+from warpfrag.errors import CompilationFailed, FileError, InvalidOperand, MissingExtra, quote
 from warpfrag.files import read_bytes
 from warpfrag.isa.targets import targets
 from warpfrag.ptx.compiler.object_cache import folders
@@ -59,7 +59,7 @@ def compile_cuda(
         content = read_bytes(path, MAX_TEXT).decode("utf-8")
     except UnicodeDecodeError as error:
         msg = f"{quote(str(source))} cannot be read as CUDA C++: {error}"
-        raise UnusableFile(msg) from None
+        raise FileError(msg) from None
     return module_of(_compiled(path, content, arch, words), keep_state=keep_state, file_name=path.name)
 
 

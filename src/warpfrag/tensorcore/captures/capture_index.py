@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from warpfrag.errors import UnusableFile, quote
+from warpfrag.errors import FileError, WarpfragError, quote
 from warpfrag.files import read_bytes
 
 if TYPE_CHECKING:
@@ -43,12 +43,12 @@ def whole(path: str | Path, what: str) -> Iterator[None]:
     """Refuse a file that is not as warpfrag writes it: cut off, of another kind, or changed by hand."""
     try:
         yield
-    except UnusableFile:
+    except FileError:
         raise
     except Exception as error:  # noqa: BLE001 (a damaged file can fail in any part of its reader)
-        reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__} {error}"
+        reason = str(error) if isinstance(error, ValueError | WarpfragError) else f"{type(error).__name__} {error}"
         msg = f"{quote(str(path))} is not {what}: {quote(reason)}"
-        raise UnusableFile(msg) from None
+        raise FileError(msg) from None
 
 
 @lru_cache(maxsize=16)
@@ -57,7 +57,7 @@ def _rows(folder: str) -> dict[tuple[str, str], list[EvidenceRow]]:
     command = f"python -m tools.write_capture_index {folder}"
     if not os.path.exists(path):  # noqa: PTH110
         msg = f"there is no {INDEX} among the captures in {quote(folder)}; `{command}` writes it"
-        raise UnusableFile(msg)
+        raise FileError(msg)
     rows: dict[tuple[str, str], list[EvidenceRow]] = {}
     with whole(path, f"an index of captures, which `{command}` writes"):
         for capture in json.loads(read_bytes(path, MAX_BYTES))["captures"]:

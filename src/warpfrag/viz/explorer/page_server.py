@@ -7,7 +7,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, ClassVar
 
-from warpfrag.errors import CannotServe, quote
+from warpfrag.errors import ServerError, quote
 from warpfrag.viz.explorer.page_builder import build_page
 
 if TYPE_CHECKING:
@@ -59,16 +59,16 @@ class PageServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, port: int = 0) -> None:
-        """Take a port, any free one for 0; CannotServe where it cannot be had."""
+        """Take a port, any free one for 0; ServerError where it cannot be had."""
         if isinstance(port, bool) or not isinstance(port, int):
             msg = f"a port is an integer, got {quote(port)}"
-            raise CannotServe(msg)
+            raise ServerError(msg)
         self.page = build_page().encode()
         try:
             super().__init__((HOST, port), PageHandler)
         except (OSError, OverflowError) as error:
             msg = f"cannot serve on port {port} of {HOST} ({error}); 0 takes a free one"
-            raise CannotServe(msg) from None
+            raise ServerError(msg) from None
 
     @property
     def hosts(self) -> list[str]:
