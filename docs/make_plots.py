@@ -43,7 +43,7 @@ def plots() -> dict[str, str]:
     return {
         "orders.svg": draw_orders(ORDERS, depth=1000, k=16, bits=16),
         "errors.svg": errors.svg(),
-        "invariance.svg": wf.invariance(
+        "invariance.svg": wf.batch_invariance(
             {
                 f"{model}, {name}": pair
                 for model, pairs in MODELS.items()

@@ -23,6 +23,7 @@ import pytest
 import warpfrag as wf
 from warpfrag.errors import NoGpu
 from warpfrag.hardware import verify
+from warpfrag.smem.instruction_descriptor import ZeroColumnMask
 from warpfrag.smem.shared_memory import bank_conflicts, wavefronts
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
@@ -86,9 +87,9 @@ def surface() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
             wf.find,
             {"target": "sm_90a", "op": "mma", "shape": (16, 8, 16), "a": "f16", "kind": "", "sparse": False},
         ),
-        "rules": (wf.rules, {"arch": "sm_90"}),
-        "ArithmeticTable.of": (wf.rules("sm_90").of, {"instruction": F16}),
-        "ArithmeticTable.every": (wf.rules("sm_90").every, {"instruction": F16}),
+        "rules": (wf.arithmetic_table, {"arch": "sm_90"}),
+        "ArithmeticTable.of": (wf.arithmetic_table("sm_90").of, {"instruction": F16}),
+        "ArithmeticTable.every": (wf.arithmetic_table("sm_90").every, {"instruction": F16}),
         "execute": (wf.execute, {"instruction": F16, "a": a, "b": b, "c": None, "arch": "sm_90", "threads": 1}),
         "execute sparse": (
             wf.execute,
@@ -159,11 +160,11 @@ def surface() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
              "batch": 1, "gpu": "H200", "choices": None},
         ),
         "invariance": (
-            wf.invariance,
+            wf.batch_invariance,
             {"n": 4096, "k": 14336, "type": "bf16", "layout": "nt", "bias": False, "fast_accumulation": False,
              "m": (1, 64), "gpu": "H200", "choices": None},
         ),
-        "invariance svg": (wf.invariance(4096, 4096, m=(1, 4)).svg, {"theme": "light"}),
+        "invariance svg": (wf.batch_invariance(4096, 4096, m=(1, 4)).svg, {"theme": "light"}),
         "explain": (
             wf.explain,
             {"D1": (A @ B).astype(np.float16), "D2": (A @ B).astype(np.float16), "A": A, "B": B, "bias": None,
@@ -314,10 +315,10 @@ def surface() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "decode idesc": (wf.InstructionDescriptor.decode, {"word": 0x8400490, "kind": "f16"}),
         "idesc of": (wf.InstructionDescriptor.of, {"instruction": tensor}),
         "problems of idesc": (tensor.descriptor().problems, {"instruction": tensor}),
-        "ZeroColumnMask": (wf.ZeroColumnMask, {"zeros": 2, "used": 3, "starts": (0, 0, 0, 0), "shift": 8}),
-        "decode mask": (wf.ZeroColumnMask.decode, {"word": 1 << 39}),
-        "columns of a mask": (wf.ZeroColumnMask().columns, {"m": 64, "n": 64}),
-        "problems of a mask": (wf.ZeroColumnMask().problems, {"m": 64}),
+        "ZeroColumnMask": (ZeroColumnMask, {"zeros": 2, "used": 3, "starts": (0, 0, 0, 0), "shift": 8}),
+        "decode mask": (ZeroColumnMask.decode, {"word": 1 << 39}),
+        "columns of a mask": (ZeroColumnMask().columns, {"m": 64, "n": 64}),
+        "problems of a mask": (ZeroColumnMask().problems, {"m": 64}),
         "get tcgen05": (wf.get, {"name": TENSOR, "m": 128, "n": 64, "a": "f16", "b": "f16", "d": "f32", "k": 16}),
         "execute tcgen05": (
             tensor.execute,

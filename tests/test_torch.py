@@ -161,11 +161,11 @@ def test_tensors_of_a_gpu_stay_there_where_a_backend_is(monkeypatch: pytest.Monk
     assert [str(find()) for find in where.values()] == ["cpu", "cuda:0", "cuda:0", "cuda:0"]
 
     def absent() -> None:
-        raise wf.NoGpu
+        raise wf.errors.NoGpu
 
     monkeypatch.setattr(mode, "cupy", absent)
     assert [str(where[backend]()) for backend in ("cpu", "auto")] == ["cpu", "cpu"]
-    with pytest.raises(wf.NoGpu):
+    with pytest.raises(wf.errors.NoGpu):
         where["cuda"]()
 
 
@@ -260,15 +260,15 @@ def test_what_has_no_numbers_is_left_to_pytorch():
     ids=["sparse", "bfloat16", "negated"],
 )
 def test_tensors_that_numpy_cannot_read_are_refused(tensor, message: str):
-    with pytest.raises(wf.InvalidOperand, match=message):
+    with pytest.raises(wf.errors.InvalidOperand, match=message):
         wf.get(F16).a.pack(tensor())
-    with pytest.raises(wf.InvalidOperand, match="expected a dense tensor"):
+    with pytest.raises(wf.errors.InvalidOperand, match="expected a dense tensor"):
         wf.gemm(torch.ones(16, 16).to_sparse(), torch.ones(16, 8), instruction=F16)
 
 
 @pytest.mark.filterwarnings("ignore:.*nested tensors")
 def test_nested_tensors_are_refused():
-    with pytest.raises(wf.InvalidOperand, match="expected a dense tensor, got a nested one"):
+    with pytest.raises(wf.errors.InvalidOperand, match="expected a dense tensor, got a nested one"):
         wf.gemm(torch.nested.nested_tensor([torch.ones(16, 16)]), torch.ones(16, 8), instruction=F16)
 
 
@@ -276,7 +276,7 @@ def test_emulations_inside_each_other():
     A, B = torch.randn(3, 70), torch.randn(70, 4)
     before = state_of_torch()
     with wf.torch.emulate(instruction=F16) as outer:
-        with pytest.raises(wf.InvalidOperand, match="is entered already"):
+        with pytest.raises(wf.errors.InvalidOperand, match="is entered already"):
             outer.__enter__()
         with wf.torch.emulate(instruction=TF32) as inner:
             found = A @ B
@@ -428,7 +428,7 @@ def test_workers_of_a_loader_are_refused_or_told_of(monkeypatch):
         assert next(iter(torch.utils.data.DataLoader(Products())))[0, 0, 0] == 3
         assert len(run.records) == 1
         forked = torch.utils.data.DataLoader(Products(), num_workers=1, multiprocessing_context="fork")
-        with pytest.raises(wf.InvalidOperand, match="mm in a process that was forked inside an emulation"):
+        with pytest.raises(wf.errors.InvalidOperand, match="mm in a process that was forked inside an emulation"):
             next(iter(forked))
         spawned = torch.utils.data.DataLoader(Products(), num_workers=1, multiprocessing_context="spawn")
         monkeypatch.setattr(spawned, "_get_iterator", lambda: iter(()))
@@ -465,7 +465,7 @@ def test_threads_have_a_mode_of_their_own():
     start.wait()
     refusals = []
     for model in models:
-        with pytest.raises(wf.InvalidOperand) as refused:
+        with pytest.raises(wf.errors.InvalidOperand) as refused:
             model(x)
         refusals.append(str(refused.value))
     integers = torch.ones(2, 2, dtype=torch.int64) @ torch.ones(2, 2, dtype=torch.int64)
@@ -551,7 +551,7 @@ def test_whole_tensors_are_scaled_before_they_are_rounded():
     assert torch.equal(scaled, (sums.double() * np.float32(factor * 4)).float())
     assert (scaled - exact).abs().mean() < (plain - exact).abs().mean() / 4
     for scale in (0, -1.0, "max", True, float("inf")):
-        with pytest.raises(wf.InvalidOperand, match="scale_a: expected a positive number"):
+        with pytest.raises(wf.errors.InvalidOperand, match="scale_a: expected a positive number"):
             wf.torch.emulate(instruction=name, scale_a=scale)
 
 
@@ -572,9 +572,9 @@ def test_every_product_in_the_order_that_the_library_chooses():
         bias=model[0].bias.detach().float().numpy(), layout="nt",
     )  # fmt: skip
     assert np.array_equal(expected.D.view(np.int16), run.results[0].view(torch.int16).numpy().reshape(8, 256))
-    with pytest.raises(wf.InvalidOperand, match="expected an instruction, or library='cublas'; got neither"):
+    with pytest.raises(wf.errors.InvalidOperand, match="expected an instruction, or library='cublas'; got neither"):
         mode.emulate()
-    with pytest.raises(wf.InvalidOperand, match="library: expected 'cublas', got 'mkl'"):
+    with pytest.raises(wf.errors.InvalidOperand, match="library: expected 'cublas', got 'mkl'"):
         mode.emulate(library="mkl")
     with pytest.raises(wf.NotModelled, match="choices are tabulated for H200, not for 'T4'"):
         mode.emulate(library="cublas", gpu="T4")

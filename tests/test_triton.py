@@ -187,10 +187,10 @@ def test_any_target_is_compiled_for(target):
 def test_errors_name_the_line_and_the_argument():
     x = np.zeros(100, np.float32)
     line = triton_kernels.add_kernel.starting_line_number + 4
-    with pytest.raises(wf.PtxError, match=rf"^triton_kernels.py:{line} .*the nearest is x of 400 bytes") as info:
+    with pytest.raises(wf.errors.PtxError, match=rf"^triton_kernels.py:{line} .*the nearest is x of 400 bytes") as info:
         warpfrag.triton.run(triton_kernels.add_kernel)[(1,)](x, x.copy(), x.copy(), 200, BLOCK=256)
     assert info.value.source == f"triton_kernels.py:{line}"
-    with pytest.raises(wf.PtxError, match=r"read-only"):
+    with pytest.raises(wf.errors.PtxError, match=r"read-only"):
         warpfrag.triton.run(triton_kernels.add_kernel)[(1,)](x, x, np.broadcast_to(np.float32(1), 100), 100, BLOCK=128)
     run = warpfrag.triton.run(triton_kernels.add_kernel, checks=["memory"])[(1,)](x, x, x, 100, BLOCK=128)
     assert [source.line for source in run.source_counts][-1] == line
@@ -220,7 +220,7 @@ def test_autotuned_kernels_run_one_configuration(config, n, value):
 
 def test_configurations_that_do_not_exist_are_refused():
     for wanted in (7, {"BLOCK": 5}, "fast", True):
-        with pytest.raises(wf.InvalidOperand, match=r"config: expected one of the kernel's \(0: BLOCK: 64"):
+        with pytest.raises(wf.errors.InvalidOperand, match=r"config: expected one of the kernel's \(0: BLOCK: 64"):
             _choose(tuned_kernel.configs, tuned_kernel.configs, wanted)
     assert _choose([], [], tuned_kernel.configs[1]) is tuned_kernel.configs[1]
 
@@ -236,7 +236,7 @@ def test_arguments_of_every_kind_arrive():
 
     assert out.tolist() == [3 + 4 + 1000 - 2**40 + 1 + 1 + 0.5]
     assert warpfrag.triton.run(arguments_kernel)[(0,)](out, (3, 4), None, 1, True, 1, 0.5) is None  # an empty grid
-    with pytest.raises(wf.InvalidOperand, match="expected an array of numbers, got object"):
+    with pytest.raises(wf.errors.InvalidOperand, match="expected an array of numbers, got object"):
         warpfrag.triton.run(arguments_kernel)[(1,)](np.array([None]), (3, 4), None, 1, True, 1, 0.5)
 
 
@@ -302,14 +302,16 @@ def test_tables_of_pointers_are_device_arrays():
 
 
 def test_what_is_no_kernel_and_no_target_is_refused(monkeypatch):
-    with pytest.raises(wf.InvalidOperand, match="expected a kernel that @triton.jit made, got <function"):
+    with pytest.raises(wf.errors.InvalidOperand, match="expected a kernel that @triton.jit made, got <function"):
         warpfrag.triton.run(plain)
     for target in ("sm_70", "gfx942", 90, "sm_90b"):
-        with pytest.raises(wf.InvalidOperand, match=r"expected a target that Triton compiles for \(sm_75, sm_80"):
+        with pytest.raises(
+            wf.errors.InvalidOperand, match=r"expected a target that Triton compiles for \(sm_75, sm_80"
+        ):
             warpfrag.triton.emulate(target)
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     interpreted = triton.jit(triton_kernels.add_kernel.fn)
-    with pytest.raises(wf.InvalidOperand, match="unset TRITON_INTERPRET"):
+    with pytest.raises(wf.errors.InvalidOperand, match="unset TRITON_INTERPRET"):
         warpfrag.triton.run(interpreted)
 
 

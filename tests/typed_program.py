@@ -7,6 +7,19 @@ import warnings
 import numpy as np
 
 import warpfrag as wf
+from warpfrag.blas.cublas.batch_invariance import Invariance
+from warpfrag.blas.cublas.predict import Prediction
+from warpfrag.blas.cublas.predict_order import PredictedOrder
+from warpfrag.blas.error_report import ErrorReport, Errors
+from warpfrag.blas.explain import Explanation
+from warpfrag.diagnosis.diagnose import Agreement, Diagnosis, Finding
+from warpfrag.layout.coordinates import Coordinate, Place
+from warpfrag.plans.access_plan import AccessPlan
+from warpfrag.plans.relayout import Relayout
+from warpfrag.smem.instruction_descriptor import ZeroColumnMask
+from warpfrag.tensorcore.arithmetic_table import ArithmeticRow, ArithmeticTable, Reference, references
+from warpfrag.tensorcore.evidence import Evidence
+from warpfrag.viz.drawing import Drawing
 
 VARIABLE = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .global .u64 pointer;\n"
 KERNEL = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry nothing()\n{\nret;\n}\n"
@@ -44,7 +57,7 @@ def registers() -> None:
     print(mma.execute(a, b, None, arch="sm_90").shape)
     print(d.shape, mma.d.unpack(d).shape, mma(A, B, arch="sm_90").shape, mma.d.tiled(col=2).pack(A).shape)
     print(wf.gemm(A, B, instruction=mma, arch="sm_90").shape)
-    known: wf.Evidence = mma.evidence("sm_90")
+    known: Evidence = mma.evidence("sm_90")
     print(known.level, known.detail, known.cases, known.machine, known.native, known.authority, known.gpus[0])
     print(mma.c.threads, mma.arch, mma.form.op, mma.operands["a"].words, mma.pattern, mma.a.described)
     print(mma.a.codes(A).shape, mma.a.check_words(a).shape)
@@ -56,8 +69,8 @@ def maps() -> None:
     print(layout.joined("place", "reg", "slot").ins["place"], next(layout.places()).lane)
     steps = {name: layout.steps(name) for name in layout.ins}
     print(wf.Layout.of_steps(layout.outs, steps) == layout)
-    place: wf.Place = layout.where(row=9, col=3)[0]
-    element: wf.Coordinate = layout.at(lane=5, reg=2, slot=1)
+    place: Place = layout.where(row=9, col=3)[0]
+    element: Coordinate = layout.at(lane=5, reg=2, slot=1)
     print(place.lane + 1, element.row + 1, layout.is_bitwise, layout.is_trivial_over())
     thread: wf.Layout = layout.rename(lane="thread")
     warps: wf.Layout = wf.Layout.identity(warp=4) * thread
@@ -127,8 +140,8 @@ def tensor_memory() -> None:
         word.other,
     )
     print(word.wide_k, word.k_96, word.k_128, word.sparsity_version)
-    mask = wf.ZeroColumnMask(zeros=2, used=2)
-    print(hex(mask.word), wf.ZeroColumnMask.decode(mask.word).columns(64, 64)[:4], mask.problems(64), mask.starts)
+    mask = ZeroColumnMask(zeros=2, used=2)
+    print(hex(mask.word), ZeroColumnMask.decode(mask.word).columns(64, 64)[:4], mask.problems(64), mask.starts)
     print(mask.zeros, mask.used, mask.zero_first, mask.shift, mask.active, mask.other)
     desc = wf.Descriptor(stride=1024, swizzle=128, kind="tcgen05")
     print(
@@ -161,7 +174,7 @@ def warpgroups() -> None:
 
 def motion() -> None:
     mma = wf.get("mma.m16n8k16.f32.f16.f16.f32")
-    plan: wf.Relayout = wf.relayout(mma.d.tiled(col=2), mma.a)
+    plan: Relayout = wf.relayout(mma.d.tiled(col=2), mma.a)
     registers = np.zeros((32, 8), np.uint32)
     print(plan.is_free, plan.counts["shfl"], plan.operations, plan(registers).shape, plan.emit("ptx").splitlines()[0])
     order = wf.relayout(mma.d.tiled(col=2), mma.a, permute="col").permutation
@@ -169,7 +182,7 @@ def motion() -> None:
     print(plan.cost, plan.verdict, plan.source, plan.target, plan.permuted, plan.permutation_text)
     print(plan.through_memory, plan.cheaper_round_trip("sm_90"))
     memory = wf.Memory(order="row", pitch=128, swizzle=128)
-    load: wf.AccessPlan = wf.loads(mma.a, memory)[0]
+    load: AccessPlan = wf.loads(mma.a, memory)[0]
     shared = np.zeros(4096, np.uint8)
     first = load.accesses[0]
     print(load.name, load.passes, first.addresses[5], load.expression(first), load.load(shared).shape)
@@ -179,15 +192,15 @@ def motion() -> None:
 
 
 def arithmetic_rules() -> None:
-    table: wf.ArithmeticTable = wf.rules("sm_90")
-    row: wf.ArithmeticRow = table.of("mma.m16n8k16.f32.f16.f16.f32")
+    table: ArithmeticTable = wf.arithmetic_table("sm_90")
+    row: ArithmeticRow = table.of("mma.m16n8k16.f32.f16.f16.f32")
     print(row.arch, row.operation, row.operands, row.c, row.d, row.kind, row.machine, row.family)
     print(row.step, row.citation)
     print(row.products, row.fraction_bits, row.rounding, row.order, row.subnormals, row.nan)
     print(row.level, row.source, row.references, row.instructions, row.to_dict())
     print(table.rows, table.not_modelled, table.cells()[0], table.overview()[0], table.to_dict())
     print(table.every("mma.m16n8k16.f32.f16.f16.f32"), len(table), table[0])
-    paper: wf.Reference = wf.references()["Fasi2021"]
+    paper: Reference = references()["Fasi2021"]
     print(paper.key, paper.authors, paper.title, paper.year, paper.venue, paper.section)
     print(paper.doi, paper.arxiv, paper.url, paper.address, paper.to_dict())
 
@@ -197,10 +210,10 @@ def mistakes() -> None:
     A = np.zeros((16, 16), np.float16)
     B = np.zeros((16, 8), np.float16)
     observed = np.ones((16, 8), np.float32)
-    findings: wf.Diagnosis = wf.diagnose(mma, observed, A, B)
-    first: wf.Finding | None = findings[0] if findings else None
+    findings: Diagnosis = wf.diagnose(mma, observed, A, B)
+    first: Finding | None = findings[0] if findings else None
     print(findings.correct, findings.tried, findings.pairs, findings.summary)
-    right: wf.Agreement | None = findings.agreement
+    right: Agreement | None = findings.agreement
     if right is not None:
         print(right.correct, right.elements, right.rows, right.columns, right.blocks, right.block_shape)
         print(right.lanes, right.registers, right.equals, right.to_dict())
@@ -251,24 +264,24 @@ def whole_products() -> None:
     epilogue: wf.Epilogue = wf.Epilogue(alpha=1.0, beta=1.0, bias=None, result="bf16")
     print(epilogue.alpha, epilogue.beta, epilogue.bias, epilogue.result)
     print(wf.gemm(A, B, instruction=name, order=order, epilogue=epilogue).shape)
-    found: wf.Prediction = wf.predict(A, B, shape=(64, 64, 48))
+    found: Prediction = wf.predict(A, B, shape=(64, 64, 48))
     print(found.D.shape, found.order, found.instruction, found.is_guess, found.text, found.basis, found.accuracy)
     print(found.lost, None if found.row is None else found.row.kernel, found.product.kernel)
-    known: wf.PredictedOrder = wf.predict_order(4, 64, 4096, type="bf16", layout="nt", bias=False, batch=1, gpu="H200")
+    known: PredictedOrder = wf.predict_order(4, 64, 4096, type="bf16", layout="nt", bias=False, batch=1, gpu="H200")
     print(known.kind, known.shape, known.order, known.basis, known.accuracy, known.lost, known.is_guess, known.kernel)
     print(known.source, known.choice, known.row, known.text, known.to_dict()["basis"])
-    ranges: wf.Invariance = wf.invariance([(64, 4096)], type="bf16", layout="nt", m=(1, 64), choices=None, ask=False)
+    ranges: Invariance = wf.batch_invariance([(64, 4096)], type="bf16", layout="nt", m=(1, 64), choices=None, ask=False)
     print(ranges.layers, ranges.type, ranges.layout, ranges.m, ranges.source, ranges.changes, ranges.ranges)
     print(ranges.is_guess, ranges.text, len(ranges.svg(theme="light")), ranges.to_dict()["changes"])
-    why: wf.Explanation = wf.explain(found, found, A, B, arch="sm_90", names=("one", "other"))
+    why: Explanation = wf.explain(found, found, A, B, arch="sm_90", names=("one", "other"))
     print(why.first, why.second, why.outputs, why.differing, why.output, why.steps, why.parted, why.text)
-    print(why.rows, why.to_dict()["differing"], wf.LossyProduct)
+    print(why.rows, why.to_dict()["differing"], wf.errors.LossyProduct)
     codes, scales = wf.quantize(A, "e4m3", scale="ue8m0", block=32, scale_rounding="rceil", nonfinite="nan")
     stored, kept = wf.compress(wf.prune(A, "2:4"), "2:4")
     print(codes.shape, scales.shape, stored.shape, kept.shape)
-    report: wf.ErrorReport = wf.error_report(A, B, instruction=name, arch=["sm_80", "sm_90"], backend="cpu")
+    report: ErrorReport = wf.error_report(A, B, instruction=name, arch=["sm_80", "sm_90"], backend="cpu")
     print(report.instruction, report.shape, report.result, len(report.svg()), report.to_dict()["instruction"])
-    one: wf.Errors = report.errors[0]
+    one: Errors = report.errors[0]
     print(one.arch, one.order, one.outputs, one.nonfinite, one.summary, one.row, one.col, one.computed, one.exact)
     print(one.largest_ulps, one.rms_ulps, one.mean_ulps, one.largest_relative, one.rms_relative, one.mean_relative)
     print(one.largest_to_magnitude, one.rms_to_magnitude, one.largest_to_rms, one.rms_to_rms, report.is_unquantised)
@@ -300,7 +313,7 @@ def arrays_of_others(A: Tensor, B: Chunks) -> tuple[Tensor, Chunks]:
 def whole_kernels() -> None:
     module: wf.ptx.Module = wf.ptx.load(KERNEL)
     kernel: wf.ptx.Kernel = module["nothing"]
-    run: wf.Run = kernel.launch(grid=1, block=32)
+    run: wf.ptx.Run = kernel.launch(grid=1, block=32)
     print(module.version, module.target, list(module), kernel.name, kernel.shared_bytes, kernel.order_matters)
     print(
         run.exact,
@@ -313,7 +326,7 @@ def whole_kernels() -> None:
         run.printed,
     )
     print(run.engine, run.arch, run.inexact, run.inexact_lines, run.interpreted, run.texts, run.profile)
-    checked: wf.Run = kernel.launch(grid=1, block=32, checks="all", explore=1)
+    checked: wf.ptx.Run = kernel.launch(grid=1, block=32, checks="all", explore=1)
     print(checked.verdict, checked.checks, checked.unjudged)
     explored: wf.ptx.Exploration | None = checked.exploration
     if explored is not None:
@@ -361,10 +374,10 @@ def on_a_gpu() -> None:
 
 
 def the_rest() -> None:
-    warnings.simplefilter("error", wf.SlowArithmetic)
+    warnings.simplefilter("error", wf.errors.SlowArithmetic)
     f16: wf.Format = wf.FORMATS["f16"]
     print(f16.encode(1.5) + 1, f16.decode(0x3C00), f16.name, f16.max, f16.is_float)
-    figure: wf.Drawing = wf.draw("mma.m16n8k16.f32.f16.f16.f32", "a")
+    figure: Drawing = wf.draw("mma.m16n8k16.f32.f16.f16.f32", "a")
     print(figure.svg, figure.text, figure.to_text(80), figure.title, figure.instruction, figure.notes, figure.theme)
     print(figure.scenes[0], figure.save, figure.png)
     print(
@@ -386,20 +399,20 @@ def the_rest() -> None:
         wf.get("mma.m16n8k99")
     except wf.IllegalInstruction as error:
         print(error.name, error.reason, error.nearest[0])
-    except wf.MemoryFault as fault:
+    except wf.errors.MemoryFault as fault:
         print(fault.index, fault.of(0).reason)
     except (
-        wf.ServerError,
-        wf.InvalidOperand,
-        wf.InvalidSparsity,
-        wf.MissingExtra,
-        wf.NoGpu,
+        wf.errors.ServerError,
+        wf.errors.InvalidOperand,
+        wf.errors.InvalidSparsity,
+        wf.errors.MissingExtra,
+        wf.errors.NoGpu,
         wf.NotModelled,
-        wf.OutOfMemory,
-        wf.ParseError,
-        wf.PtxError,
-        wf.FileError,
-        wf.SchedulerError,
+        wf.errors.OutOfMemory,
+        wf.errors.ParseError,
+        wf.errors.PtxError,
+        wf.errors.FileError,
+        wf.errors.SchedulerError,
         wf.WarpfragError,
     ) as error:
         print(error)

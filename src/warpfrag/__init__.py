@@ -18,220 +18,92 @@ from typing import TYPE_CHECKING, Any
 
 from warpfrag.layout import providers
 
-if TYPE_CHECKING:
-    from warpfrag import ptx, wmma
-    from warpfrag.blas.cublas.batch_invariance import Invariance, invariance
-    from warpfrag.blas.cublas.predict import Prediction, predict
-    from warpfrag.blas.cublas.predict_order import PredictedOrder, predict_order
-    from warpfrag.blas.error_report import ErrorReport, Errors
-    from warpfrag.blas.explain import Explanation, explain
-    from warpfrag.blas.find_order import find_order
-    from warpfrag.blas.gemm import gemm
-    from warpfrag.blas.measure_errors import error_report
-    from warpfrag.blas.order import Order
-    from warpfrag.blas.prune import compress, prune
-    from warpfrag.codegen.emit import emit
-    from warpfrag.codegen.vectors import test_vectors
-    from warpfrag.diagnosis.diagnose import Agreement, Diagnosis, Finding, diagnose
-    from warpfrag.errors import (
-        IllegalInstruction,
-        InvalidOperand,
-        InvalidSparsity,
-        LossyProduct,
-        MemoryFault,
-        MissingExtra,
-        NoGpu,
-        NotModelled,
-        OutOfMemory,
-        ParseError,
-        PtxError,
-        SchedulerError,
-        ServerError,
-        SlowArithmetic,
-        WarpfragError,
-    )
-    from warpfrag.formats.epilogue import Epilogue
-    from warpfrag.formats.number_formats import FORMATS, Format
-    from warpfrag.formats.quantize import quantize
-    from warpfrag.hardware.verify import verify
-    from warpfrag.layout.coordinates import Coordinate, Place
-    from warpfrag.layout.linear_layout import Layout
-    from warpfrag.plans.access_plan import AccessPlan
-    from warpfrag.plans.loads import loads, stores
-    from warpfrag.plans.relayout import Relayout
-    from warpfrag.plans.tensor_relayout import relayout
-    from warpfrag.ptx.launch.run import Run
-    from warpfrag.smem.descriptor import Descriptor
-    from warpfrag.smem.instruction_descriptor import InstructionDescriptor, ZeroColumnMask
-    from warpfrag.smem.shared_memory import Memory
-    from warpfrag.tensorcore.arithmetic_table import ArithmeticRow, ArithmeticTable, Reference, references, rules
-    from warpfrag.tensorcore.evidence import Evidence
-    from warpfrag.tensorcore.execute import execute
-    from warpfrag.tensorcore.identify import identify
-    from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.operand import Operand
-    from warpfrag.tensorcore.registry import aliases, find, get
-    from warpfrag.tensorcore.shared_operand import Shared
-    from warpfrag.viz.draw import draw
-    from warpfrag.viz.drawing import Drawing
+if TYPE_CHECKING:  # for type checkers; at run time `_EXPORTS` says where a name is
+    from warpfrag import errors as errors
+    from warpfrag import ptx as ptx
+    from warpfrag import sweep as sweep
+    from warpfrag import torch as torch
+    from warpfrag import triton as triton
+    from warpfrag import wmma as wmma
+    from warpfrag.blas.cublas.batch_invariance import batch_invariance as batch_invariance
+    from warpfrag.blas.cublas.predict import predict as predict
+    from warpfrag.blas.cublas.predict_order import predict_order as predict_order
+    from warpfrag.blas.explain import explain as explain
+    from warpfrag.blas.find_order import find_order as find_order
+    from warpfrag.blas.gemm import gemm as gemm
+    from warpfrag.blas.measure_errors import error_report as error_report
+    from warpfrag.blas.order import Order as Order
+    from warpfrag.blas.prune import compress as compress
+    from warpfrag.blas.prune import prune as prune
+    from warpfrag.codegen.emit import emit as emit
+    from warpfrag.codegen.vectors import test_vectors as test_vectors
+    from warpfrag.diagnosis.diagnose import diagnose as diagnose
+    from warpfrag.errors import IllegalInstruction as IllegalInstruction
+    from warpfrag.errors import NotModelled as NotModelled
+    from warpfrag.errors import WarpfragError as WarpfragError
+    from warpfrag.formats.epilogue import Epilogue as Epilogue
+    from warpfrag.formats.number_formats import FORMATS as FORMATS
+    from warpfrag.formats.number_formats import Format as Format
+    from warpfrag.formats.quantize import quantize as quantize
+    from warpfrag.hardware.verify import verify as verify
+    from warpfrag.layout.linear_layout import Layout as Layout
+    from warpfrag.plans.loads import loads as loads
+    from warpfrag.plans.loads import stores as stores
+    from warpfrag.plans.tensor_relayout import relayout as relayout
+    from warpfrag.smem.descriptor import Descriptor as Descriptor
+    from warpfrag.smem.instruction_descriptor import InstructionDescriptor as InstructionDescriptor
+    from warpfrag.smem.shared_memory import Memory as Memory
+    from warpfrag.tensorcore.arithmetic_table import arithmetic_table as arithmetic_table
+    from warpfrag.tensorcore.execute import execute as execute
+    from warpfrag.tensorcore.identify import identify as identify
+    from warpfrag.tensorcore.instruction import Instruction as Instruction
+    from warpfrag.tensorcore.operand import Operand as Operand
+    from warpfrag.tensorcore.registry import aliases as aliases
+    from warpfrag.tensorcore.registry import find as find
+    from warpfrag.tensorcore.registry import get as get
+    from warpfrag.tensorcore.shared_operand import Shared as Shared
+    from warpfrag.viz.draw import draw as draw
 
 __version__ = "0.3.0.dev0"
 
-# Public names, and where each lives. They are imported when first used, so that a look-up imports no numpy.
+# The public names of each module. They are imported on first use, so that a look-up does not import numpy.
 _EXPORTS = {
-    "AccessPlan": "plans.access_plan",
-    "ArithmeticRow": "tensorcore.arithmetic_table",
-    "ArithmeticTable": "tensorcore.arithmetic_table",
-    "Agreement": "diagnosis.diagnose",
-    "ServerError": "errors",
-    "Coordinate": "layout.coordinates",
-    "Descriptor": "smem.descriptor",
-    "Diagnosis": "diagnosis.diagnose",
-    "Drawing": "viz.drawing",
-    "Epilogue": "formats.epilogue",
-    "ErrorReport": "blas.error_report",
-    "Errors": "blas.error_report",
-    "Evidence": "tensorcore.evidence",
-    "Explanation": "blas.explain",
-    "FORMATS": "formats.number_formats",
-    "MemoryFault": "errors",
-    "Finding": "diagnosis.diagnose",
-    "Format": "formats.number_formats",
-    "IllegalInstruction": "errors",
-    "Instruction": "tensorcore.instruction",
-    "InstructionDescriptor": "smem.instruction_descriptor",
-    "InvalidOperand": "errors",
-    "InvalidSparsity": "errors",
-    "Invariance": "blas.cublas.batch_invariance",
-    "Layout": "layout.linear_layout",
-    "LossyProduct": "errors",
-    "Memory": "smem.shared_memory",
-    "MissingExtra": "errors",
-    "NoGpu": "errors",
-    "NotModelled": "errors",
-    "Operand": "tensorcore.operand",
-    "Order": "blas.order",
-    "OutOfMemory": "errors",
-    "ParseError": "errors",
-    "Place": "layout.coordinates",
-    "PredictedOrder": "blas.cublas.predict_order",
-    "Prediction": "blas.cublas.predict",
-    "PtxError": "errors",
-    "Reference": "tensorcore.arithmetic_table",
-    "Relayout": "plans.relayout",
-    "Run": "ptx.launch.run",
-    "Shared": "tensorcore.shared_operand",
-    "SlowArithmetic": "errors",
-    "FileError": "errors",
-    "SchedulerError": "errors",
-    "WarpfragError": "errors",
-    "ZeroColumnMask": "smem.instruction_descriptor",
-    "aliases": "tensorcore.registry",
-    "compress": "blas.prune",
-    "diagnose": "diagnosis.diagnose",
-    "draw": "viz.draw",
-    "emit": "codegen.emit",
-    "error_report": "blas.measure_errors",
-    "execute": "tensorcore.execute",
-    "explain": "blas.explain",
-    "find": "tensorcore.registry",
-    "find_order": "blas.find_order",
-    "gemm": "blas.gemm",
-    "get": "tensorcore.registry",
-    "identify": "tensorcore.identify",
-    "invariance": "blas.cublas.batch_invariance",
-    "loads": "plans.loads",
-    "predict": "blas.cublas.predict",
-    "predict_order": "blas.cublas.predict_order",
-    "prune": "blas.prune",
-    "quantize": "formats.quantize",
-    "references": "tensorcore.arithmetic_table",
-    "relayout": "plans.tensor_relayout",
-    "rules": "tensorcore.arithmetic_table",
-    "stores": "plans.loads",
-    "test_vectors": "codegen.vectors",
-    "verify": "hardware.verify",
+    "blas.cublas.batch_invariance": ["batch_invariance"],
+    "blas.cublas.predict": ["predict"],
+    "blas.cublas.predict_order": ["predict_order"],
+    "blas.explain": ["explain"],
+    "blas.find_order": ["find_order"],
+    "blas.gemm": ["gemm"],
+    "blas.measure_errors": ["error_report"],
+    "blas.order": ["Order"],
+    "blas.prune": ["compress", "prune"],
+    "codegen.emit": ["emit"],
+    "codegen.vectors": ["test_vectors"],
+    "diagnosis.diagnose": ["diagnose"],
+    "errors": ["IllegalInstruction", "NotModelled", "WarpfragError"],
+    "formats.epilogue": ["Epilogue"],
+    "formats.number_formats": ["FORMATS", "Format"],
+    "formats.quantize": ["quantize"],
+    "hardware.verify": ["verify"],
+    "layout.linear_layout": ["Layout"],
+    "plans.loads": ["loads", "stores"],
+    "plans.tensor_relayout": ["relayout"],
+    "smem.descriptor": ["Descriptor"],
+    "smem.instruction_descriptor": ["InstructionDescriptor"],
+    "smem.shared_memory": ["Memory"],
+    "tensorcore.arithmetic_table": ["arithmetic_table"],
+    "tensorcore.execute": ["execute"],
+    "tensorcore.identify": ["identify"],
+    "tensorcore.instruction": ["Instruction"],
+    "tensorcore.operand": ["Operand"],
+    "tensorcore.registry": ["aliases", "find", "get"],
+    "tensorcore.shared_operand": ["Shared"],
+    "viz.draw": ["draw"],
 }
+_SUBMODULES = ["errors", "ptx", "sweep", "torch", "triton", "wmma"]
+_MODULE_OF = {name: module for module, names in _EXPORTS.items() for name in names}
 
-_MODULES = ("ptx", "torch", "wmma")  # public modules
-
-__all__ = [  # noqa: RUF022 (grouped)
-    "get",
-    "find",
-    "identify",
-    "aliases",
-    "execute",
-    "gemm",
-    "find_order",
-    "predict",
-    "predict_order",
-    "invariance",
-    "explain",
-    "error_report",
-    "rules",
-    "references",
-    "quantize",
-    "prune",
-    "compress",
-    "relayout",
-    "loads",
-    "stores",
-    "diagnose",
-    "draw",
-    "emit",
-    "test_vectors",
-    "verify",
-    "ptx",
-    "wmma",
-    "Instruction",
-    "Coordinate",
-    "Place",
-    "Evidence",
-    "ArithmeticTable",
-    "ArithmeticRow",
-    "Reference",
-    "ErrorReport",
-    "Errors",
-    "Diagnosis",
-    "Agreement",
-    "Finding",
-    "Drawing",
-    "Operand",
-    "Order",
-    "Prediction",
-    "PredictedOrder",
-    "Invariance",
-    "Explanation",
-    "Epilogue",
-    "Layout",
-    "Memory",
-    "Relayout",
-    "AccessPlan",
-    "Run",
-    "Descriptor",
-    "InstructionDescriptor",
-    "ZeroColumnMask",
-    "Shared",
-    "Format",
-    "FORMATS",
-    "WarpfragError",
-    "ServerError",
-    "MemoryFault",
-    "IllegalInstruction",
-    "InvalidOperand",
-    "InvalidSparsity",
-    "LossyProduct",
-    "MissingExtra",
-    "NoGpu",
-    "NotModelled",
-    "OutOfMemory",
-    "ParseError",
-    "PtxError",
-    "SlowArithmetic",
-    "FileError",
-    "SchedulerError",
-    "__version__",
-]
+__all__ = sorted([*_MODULE_OF, *_SUBMODULES])  # noqa: PLE0605 (each name is listed once, above)
 
 
 def _card_renderer() -> object:
@@ -259,23 +131,23 @@ def _plan_emitter() -> object:
 
 
 providers.register("card", _card_renderer)
-providers.register("converter", _converter_lookup)
 providers.register("emit_plan", _plan_emitter)
+providers.register("converter", _converter_lookup)
 providers.register("tensor_operand", _tensor_operands)
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 (any public name)
     """Import a public name on first use."""
-    if name in _MODULES:
+    if name in _SUBMODULES:
         return import_module(f"warpfrag.{name}")
-    if name not in _EXPORTS:
+    if name not in _MODULE_OF:
         msg = f"module 'warpfrag' has no attribute {name!r}"
         raise AttributeError(msg)
-    value = getattr(import_module(f"warpfrag.{_EXPORTS[name]}"), name)
+    value = getattr(import_module(f"warpfrag.{_MODULE_OF[name]}"), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    """The public names, imported or not."""
-    return sorted(__all__)
+    """Return the public names, imported or not."""
+    return list(__all__)

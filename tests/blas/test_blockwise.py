@@ -174,7 +174,9 @@ def test_what_is_wrong_is_refused_before_anything_runs(change: dict, message: st
 def test_chunks_of_unknown_sizes_are_refused():
     A = da.ones((ROWS, DEPTH), chunks=5)
     some = A[A[:, 0] > 0]
-    with pytest.raises(wf.InvalidOperand, match=r"A: expected chunks of known sizes.* A.compute_chunk_sizes\(\) first"):
+    with pytest.raises(
+        wf.errors.InvalidOperand, match=r"A: expected chunks of known sizes.* A.compute_chunk_sizes\(\) first"
+    ):
         wf.gemm(some, np.ones((DEPTH, 3)), instruction=F16)
 
 
@@ -201,7 +203,7 @@ def test_blocks_that_are_not_what_their_array_says_are_refused(lie: str):
     A, B = (da.ones(shape, dtype=dtype, chunks=(4, 5)) for shape in ((8, 10), (10, 10)))
     name = F16 if dtype is np.float16 else "mma.m16n8k16.f32.bf16.bf16.f32"
     lying = A.map_blocks(change, dtype=A.dtype, meta=A._meta)
-    with pytest.raises(wf.InvalidOperand, match=message):
+    with pytest.raises(wf.errors.InvalidOperand, match=message):
         wf.gemm(lying, B, instruction=name).compute(scheduler="synchronous")
 
 
@@ -209,7 +211,9 @@ def test_a_value_that_is_refused_is_found_again():
     A = np.ones((ROWS, DEPTH))
     A[7, 3] = 0.1
     D = wf.gemm(da.from_array(A, chunks=(5, 16)), np.ones((DEPTH, 4)), instruction=F16)
-    with pytest.raises(wf.InvalidOperand, match=r"A: element \(2, 3\) is 0.1.*block of D that starts at D\[5, 0\]"):
+    with pytest.raises(
+        wf.errors.InvalidOperand, match=r"A: element \(2, 3\) is 0.1.*block of D that starts at D\[5, 0\]"
+    ):
         D.compute(scheduler="sync")
 
 

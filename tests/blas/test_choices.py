@@ -96,7 +96,7 @@ def test_what_is_no_file_of_choices_is_refused_with_the_reason(tmp_path):
         Choices.load(tmp_path / "cut.npz")
     with pytest.raises(wf.WarpfragError, match="cannot be read"):
         wf.predict_order(1, 8, 8, choices=str(tmp_path / "none.npz"))
-    with pytest.raises(wf.InvalidOperand, match="choices: expected a file"):
+    with pytest.raises(wf.errors.InvalidOperand, match="choices: expected a file"):
         wf.predict_order(1, 8, 8, choices=7)
     assert zipfile.is_zipfile(BytesIO(data))
 
@@ -171,7 +171,7 @@ def test_a_lossy_product_gives_what_comes_out_and_warns(tmp_path):
     small_table().save(path)
     A, B = np.ones((2, 11528), ml_dtypes.bfloat16), np.zeros((11528, 8), ml_dtypes.bfloat16)
     B[-8:] = 1
-    with pytest.warns(wf.LossyProduct, match="leaves out the last 8 of 11528 products of K, and so does this"):
+    with pytest.warns(wf.errors.LossyProduct, match="leaves out the last 8 of 11528 products of K, and so does this"):
         found = wf.predict(A, B, layout="nt", choices=path)
     assert not found.D.any()
     assert found.lost == 8
@@ -246,7 +246,7 @@ def test_without_a_gpu_the_library_cannot_be_asked(monkeypatch):
 
     monkeypatch.setattr(cublaslt.ctypes, "CDLL", no_library)
     cublaslt.library.cache_clear()
-    with pytest.raises(wf.NoGpu, match=r"there is no NVIDIA driver on this machine \(libcuda.so.1\)"):
+    with pytest.raises(wf.errors.NoGpu, match=r"there is no NVIDIA driver on this machine \(libcuda.so.1\)"):
         wf.predict_order(4, 64, 64, ask=True)
 
 

@@ -234,5 +234,5 @@ def test_scale_factors_are_part_of_the_exact_result_and_of_the_unquantised_one()
     assert float(one.exact) == pytest.approx(exact[one.row, one.col], rel=1e-12)
     assert whole.rms_to_rms == pytest.approx(np.sqrt(((D - A @ B) ** 2).mean() / ((A @ B) ** 2).mean()), rel=1e-9)
     assert whole.rms_to_rms > 100 * one.rms_to_rms
-    with pytest.raises(wf.InvalidOperand, match="against: A is"):
+    with pytest.raises(wf.errors.InvalidOperand, match="against: A is"):
         wf.error_report(a, b.T, **scales, **names, against=(A.T, B))

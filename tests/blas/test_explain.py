@@ -82,7 +82,7 @@ def test_explain_refuses_what_is_no_product(operands):
         ({"arch": ()}, "expected an architecture or several"),
         ({"names": ("x",)}, "expected two names"),
     ):
-        with pytest.raises(wf.InvalidOperand, match=message):
+        with pytest.raises(wf.errors.InvalidOperand, match=message):
             wf.explain(**({"D1": D, "D2": D, "A": A, "B": B} | change))
 
 
@@ -109,7 +109,7 @@ def table(*runs: tuple[int, int]) -> Choices:
 
 
 def test_ranges_of_one_order():
-    found = wf.invariance(64, 4096, m=(3, 90), choices=table((10, 4), (20, 2), (30, 64), (100, 100)))
+    found = wf.batch_invariance(64, 4096, m=(3, 90), choices=table((10, 4), (20, 2), (30, 64), (100, 100)))
     spans = [(run.first, run.last, run.short) for run in found.layers[0].ranges]
     assert spans == [
         (3, 10, "4 parts"),
@@ -119,7 +119,7 @@ def test_ranges_of_one_order():
     assert found.changes == (11, 21)
     assert found.ranges == ((3, 10), (11, 20), (21, 90))
     assert not found.is_guess
-    several = wf.invariance({"up": (64, 4096)}, m=(1, 64), choices=[table((100, 1)), table((7, 3), (100, 1))])
+    several = wf.batch_invariance({"up": (64, 4096)}, m=(1, 64), choices=[table((100, 1)), table((7, 3), (100, 1))])
     assert several.changes == (8,)
     assert len(several.layers) == 2
     assert "no layer changes within m = 1..7, 8..64" in several.text
@@ -129,7 +129,7 @@ def test_ranges_of_one_order():
 
 
 def test_layers_that_never_change_on_an_h200():
-    assert wf.invariance(6144, 4096).ranges == ((1, 8192),)  # Llama 3 8B's queries, keys and values
+    assert wf.batch_invariance(6144, 4096).ranges == ((1, 8192),)  # Llama 3 8B's queries, keys and values
 
 
 @pytest.mark.parametrize(
@@ -146,5 +146,5 @@ def test_layers_that_never_change_on_an_h200():
     ],
 )
 def test_wrong_layers_are_refused(change: dict, message: str):
-    with pytest.raises(wf.InvalidOperand, match=message):
-        wf.invariance(**({"n": 64, "k": 4096} | change))
+    with pytest.raises(wf.errors.InvalidOperand, match=message):
+        wf.batch_invariance(**({"n": 64, "k": 4096} | change))

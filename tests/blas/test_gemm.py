@@ -91,9 +91,9 @@ def test_block_scaled_products_scale_each_block():
     A, B = np.ones((5, 64)), np.ones((64, 3))
     SA, SB = np.array([[1.0, 2.0]] * 5), np.ones((2, 3))
     assert np.array_equal(wf.gemm(A, B, instruction=name, scale_a=SA, scale_b=SB, arch="sm_120"), np.full((5, 3), 96))
-    with pytest.raises(wf.InvalidOperand, match=r"scale_a: expected shape \(5, 2\), got \(5, 1\)"):
+    with pytest.raises(wf.errors.InvalidOperand, match=r"scale_a: expected shape \(5, 2\), got \(5, 1\)"):
         wf.gemm(A, B, instruction=name, scale_a=SA[:, :1], scale_b=SB, arch="sm_120")
-    with pytest.raises(wf.InvalidOperand, match=r"scale_b: expected shape \(2, 3\), got \(3, 3\)"):
+    with pytest.raises(wf.errors.InvalidOperand, match=r"scale_b: expected shape \(2, 3\), got \(3, 3\)"):
         wf.gemm(A, B, instruction=name, scale_a=SA, scale_b=np.ones((3, 3)), arch="sm_120")
 
 
@@ -103,7 +103,7 @@ def test_blocks_that_only_padding_reaches_need_no_scale():
     A, B = np.ones((2, 32)), np.ones((32, 3))
     found = wf.gemm(A, B, instruction=name, scale_a=np.full((2, 1), 2.0), scale_b=np.ones((1, 3)), arch="sm_120")
     assert np.array_equal(found, np.full((2, 3), 64))
-    with pytest.raises(wf.InvalidOperand, match=r"scale_a: expected shape \(2, 2\), got \(2, 1\)"):
+    with pytest.raises(wf.errors.InvalidOperand, match=r"scale_a: expected shape \(2, 2\), got \(2, 1\)"):
         wf.gemm(
             np.ones((2, 33)), np.ones((33, 3)), instruction=name,
             scale_a=np.ones((2, 1)), scale_b=np.ones((2, 3)), arch="sm_120",
@@ -115,23 +115,23 @@ def test_blocks_that_only_padding_reaches_need_no_scale():
     [
         (
             {"A": np.ones((3, 4)), "B": np.ones((5, 6))},
-            wf.InvalidOperand,
+            wf.errors.InvalidOperand,
             "A is 3 x 4 and B is 5 x 6: the inner extents differ",
         ),
         (
             {"A": np.ones(4), "B": np.ones((4, 6))},
-            wf.InvalidOperand,
+            wf.errors.InvalidOperand,
             r"A: expected a matrix, got an array of shape \(4,\)",
         ),
         (
             {"A": np.ones((3, 4)), "B": np.ones((4, 6)), "C": np.ones((6, 3))},
-            wf.InvalidOperand,
+            wf.errors.InvalidOperand,
             "C is 6 x 3, expected 3 x 6",
         ),
-        ({"A": np.full((3, 4), 0.1), "B": np.ones((4, 6))}, wf.InvalidOperand, r"A: element \(0, 0\) is 0.1"),
+        ({"A": np.full((3, 4), 0.1), "B": np.ones((4, 6))}, wf.errors.InvalidOperand, r"A: element \(0, 0\) is 0.1"),
         (
             {"A": np.ones((3, 4)), "B": np.ones((4, 6)), "scale_a": np.ones((3, 1))},
-            wf.InvalidOperand,
+            wf.errors.InvalidOperand,
             "takes no scale_a",
         ),
         ({"A": np.ones((3, 4)), "B": np.ones((4, 6)), "arch": "sm_70"}, wf.IllegalInstruction, "cannot run it"),

@@ -71,9 +71,9 @@ def test_parts_are_added_in_place_to_c_or_a_bias():
         added(np.float32(0.5) * C + bias),
     )
     assert not np.array_equal(added(bias), wf.gemm(A, B, instruction=F16, order=order) + bias)
-    with pytest.raises(wf.InvalidOperand, match="measured with alpha 1, not with 2.0"):
+    with pytest.raises(wf.errors.InvalidOperand, match="measured with alpha 1, not with 2.0"):
         wf.gemm(A, B, instruction=F16, order=order, epilogue=wf.Epilogue(alpha=2.0))
-    with pytest.raises(wf.InvalidOperand, match="in_place is for the parts of split_k"):
+    with pytest.raises(wf.errors.InvalidOperand, match="in_place is for the parts of split_k"):
         wf.Order(in_place=True)
 
 
@@ -129,7 +129,7 @@ def test_units_may_be_shorter_than_an_instruction():
              (slice(40), slice(40, 80), slice(80, 100))]  # fmt: skip
     found = wf.gemm(A, B, instruction=F16, order=wf.Order(split_k=3, unit=8, residue=32))
     assert np.array_equal(found, (parts[0] + parts[1]) + parts[2])
-    with pytest.raises(wf.InvalidOperand, match="unit is a multiple of the instruction's k, 32, for a sparse A"):
+    with pytest.raises(wf.errors.InvalidOperand, match="unit is a multiple of the instruction's k, 32, for a sparse A"):
         wf.gemm(
             np.zeros((2, 64)), np.ones((64, 2)), instruction="mma.sp.m16n8k32.f32.f16.f16.f32", order=wf.Order(2, 8)
         )
@@ -256,21 +256,23 @@ def test_orders_in_words():
     ],
 )
 def test_what_is_no_order_is_refused(fields: dict, message: str):
-    with pytest.raises(wf.InvalidOperand, match=message):
+    with pytest.raises(wf.errors.InvalidOperand, match=message):
         wf.gemm(np.ones((2, 64)), np.ones((64, 2)), instruction=F16, order=wf.Order(**fields))
 
 
 def test_other_orders_and_odd_batches_are_refused():
-    with pytest.raises(wf.InvalidOperand, match="order: expected a wf.Order, got 3"):
+    with pytest.raises(wf.errors.InvalidOperand, match="order: expected a wf.Order, got 3"):
         wf.gemm(np.ones((2, 4)), np.ones((4, 2)), instruction=F16, order=3)
-    with pytest.raises(wf.InvalidOperand, match="residue and step are for dense products without scale factors"):
+    with pytest.raises(wf.errors.InvalidOperand, match="residue and step are for dense products without scale factors"):
         wf.gemm(
             np.zeros((2, 64)), np.ones((64, 2)), instruction="mma.sp.m16n8k32.f32.f16.f16.f32",
             order=wf.Order(residue=32),
         )  # fmt: skip
-    with pytest.raises(wf.InvalidOperand, match="A is 2 x 4 x 4 and B is 3 x 4 x 4: their batch axes do not broadcast"):
+    with pytest.raises(
+        wf.errors.InvalidOperand, match="A is 2 x 4 x 4 and B is 3 x 4 x 4: their batch axes do not broadcast"
+    ):
         wf.gemm(np.ones((2, 4, 4)), np.ones((3, 4, 4)), instruction=F16)
-    with pytest.raises(wf.InvalidOperand, match="C is 3 x 4 x 4, expected 2 x 4 x 4"):
+    with pytest.raises(wf.errors.InvalidOperand, match="C is 3 x 4 x 4, expected 2 x 4 x 4"):
         wf.gemm(np.ones((2, 4, 4)), np.ones((4, 4)), np.ones((3, 4, 4)), instruction=F16)
 
 

@@ -13,6 +13,7 @@ import pytest
 import warpfrag as wf
 from tools.choices.blind import computed, predicted_order
 from tools.libraries.cases import Case, cases, hashed, numpy_matrix, operands, sample, values
+from warpfrag.blas.cublas.predict import Prediction
 from warpfrag.blas.cublas.predict_order import measured, versions
 
 CAPTURED = np.load(Path(__file__).parents[1] / "data" / "libraries_h200.npz")
@@ -23,7 +24,7 @@ CALLS = ("matmul", "bmm", "linear", "int_mm", "scaled_mm fast", "scaled_mm slow"
 SOME = [name for name, case in CASES.items() if name in CAPTURED and case.call in CALLS and case.k <= MOST_K]
 
 
-def predicted(case: Case) -> wf.Prediction:
+def predicted(case: Case) -> Prediction:
     given = operands(case)
     A, B = given["A"][:3], given["B"][:, :5]
     bias = given["bias"][:5] if "bias" in given else None
@@ -111,15 +112,15 @@ def test_operands_are_the_same_in_torch():
 )
 def test_what_cannot_be_predicted_is_refused(change: dict, message: str):
     right = {"A": np.ones((3, 8), np.float16), "B": np.ones((8, 8), np.float16)}
-    with pytest.raises(wf.InvalidOperand, match=message):
+    with pytest.raises(wf.errors.InvalidOperand, match=message):
         wf.predict(**(right | change))
 
 
 def test_calls_that_take_no_bias_or_batch():
     bytes_ = np.ones((4, 4), np.int8)
-    with pytest.raises(wf.InvalidOperand, match="torch._int_mm takes no bias"):
+    with pytest.raises(wf.errors.InvalidOperand, match="torch._int_mm takes no bias"):
         wf.predict(bytes_, bytes_, bias=np.ones(4))
-    with pytest.raises(wf.InvalidOperand, match="a batch is measured for float16"):
+    with pytest.raises(wf.errors.InvalidOperand, match="a batch is measured for float16"):
         wf.predict(bytes_[None], bytes_[None])
 
 

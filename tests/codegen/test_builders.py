@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from warpfrag import InvalidOperand
 from warpfrag.codegen import ptx_builder as ptx
 from warpfrag.codegen.cuda_builder import AsmOperand, CudaBuilder, InlineAssembly, RegisterArray, guarded
 from warpfrag.codegen.languages import (

@@ -9,12 +9,13 @@ import sys
 import pytest
 
 from instructions import every
-from warpfrag import IllegalInstruction, InvalidOperand, WarpfragError, find, get
+from warpfrag import IllegalInstruction, WarpfragError, find, get
 from warpfrag.codegen.cuda_functions import register_array
 from warpfrag.codegen.emit import emit, raw_module
 from warpfrag.codegen.kernels import raw_kernel
 from warpfrag.codegen.ptx_kernels import PtxKernel
 from warpfrag.codegen.statement import choices, identifier, immediates, raw_name, registers, statement
+from warpfrag.errors import IllegalInstruction, InvalidOperand, WarpfragError
 from warpfrag.isa.immediates import Immediates
 
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"

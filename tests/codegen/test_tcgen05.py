@@ -38,7 +38,7 @@ def test_kernels_in_cuda_compile(tmp_path):
 
 def test_what_is_not_written_is_refused_with_the_reason():
     for name in ("tcgen05.mma.cta_group::1.kind::f16", "tcgen05.shift.cta_group::1.down"):
-        with pytest.raises(wf.InvalidOperand, match="with shape and types"):
+        with pytest.raises(wf.errors.InvalidOperand, match="with shape and types"):
             wf.emit(wf.get(name))
-    with pytest.raises(wf.InvalidOperand, match="in a file of its own"):
+    with pytest.raises(wf.errors.InvalidOperand, match="in a file of its own"):
         wf.emit([wf.get(PRODUCTS[0][0], **PRODUCTS[0][1]), "mma.m16n8k16.f32.f16.f16.f32"])

@@ -16,10 +16,11 @@ from warpfrag.cli.vectors import command
 import warpfrag as wf
 from instructions import of_a_warp
 from oracle.toolkit import absent
-from warpfrag import IllegalInstruction, InvalidOperand, NotModelled, WarpfragError
+from warpfrag import IllegalInstruction, NotModelled, WarpfragError
 from warpfrag.codegen.statement import choices, identifier
 from warpfrag.diagnosis.descriptor_mistakes import wrong_descriptors
 from warpfrag.diagnosis.mistakes import mistakes
+from warpfrag.errors import InvalidOperand
 from warpfrag.smem.instruction_descriptor import InstructionDescriptor
 from warpfrag.tensorcore.execute import execute, execute_registers
 from warpfrag.tensorcore.execute_wgmma import run_wgmma_cases

@@ -15,7 +15,7 @@ import pytest
 from instructions import every
 from oracle.ptx_machine import Machine, functions
 from oracle.toolkit import absent
-from warpfrag import Descriptor, InvalidOperand, get
+from warpfrag import Descriptor, get
 from warpfrag.codegen.cuda_functions import COMMON, stage_function, wgmma_common
 from warpfrag.codegen.emit import emit
 from warpfrag.codegen.kernels import wgmma_raw_kernel, wgmma_tile_kernel
@@ -23,6 +23,7 @@ from warpfrag.codegen.memory_indexing import stages
 from warpfrag.codegen.ptx_functions import stage_function as ptx_stage_function
 from warpfrag.codegen.ptx_kernels import PtxKernel
 from warpfrag.codegen.statement import check_variant, kernel_variants
+from warpfrag.errors import InvalidOperand
 from warpfrag.tensorcore.wgmma_call import Variant
 
 WGMMA = [one for one in every() if one.form.is_warpgroup]

@@ -10,6 +10,7 @@ import pytest
 
 import warpfrag as wf
 from warpfrag.diagnosis.arithmetic_mistakes import misreadings
+from warpfrag.diagnosis.diagnose import Finding
 from warpfrag.diagnosis.mistake_types import KINDS
 from warpfrag.diagnosis.mistakes import distinct, suspects
 from warpfrag.diagnosis.outcome import SuspectProduct
@@ -198,7 +199,7 @@ def test_registers_and_matrices_of_d_give_the_same():
     by_registers = wf.diagnose(F16, words, **product.given)
 
     assert by_registers == product.diagnose(codes)
-    assert by_registers[0] == wf.Finding("transposed", "a", "read with row-major and column-major order swapped")
+    assert by_registers[0] == Finding("transposed", "a", "read with row-major and column-major order swapped")
 
 
 def test_one_mistake_must_explain_every_product():
@@ -242,7 +243,7 @@ def test_one_operand_with_two_mistakes_and_with_none():
     found = wf.diagnose(a, second.change(first.change(a.pack(A))), A)
 
     assert wf.diagnose(a, a.pack(A), A).correct
-    assert wf.Finding("transposed", "a", first.text, wf.Finding("registers", "a", second.text)) in found
+    assert Finding("transposed", "a", first.text, Finding("registers", "a", second.text)) in found
     assert str(found[0]).startswith("a: ")
     assert "; then a: " in str(found[0])
     assert not wf.diagnose(a, np.zeros((32, 4), np.uint32), A).correct

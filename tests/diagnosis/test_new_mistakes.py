@@ -176,9 +176,9 @@ def test_wrong_tiles_are_refused():
     A, B = matrices(F16)
     D = np.zeros((64, 32), np.float32)
     for tile in ((16,), (16, 0), "16x8", (16, 8, 16, 1)):
-        with pytest.raises(wf.InvalidOperand, match="expected the rows and columns of D that a block computes"):
+        with pytest.raises(wf.errors.InvalidOperand, match="expected the rows and columns of D that a block computes"):
             wf.diagnose(F16, D, A, B, tile=tile)
-    with pytest.raises(wf.InvalidOperand, match="observed is"):
+    with pytest.raises(wf.errors.InvalidOperand, match="observed is"):
         wf.diagnose(F16, D[:16], A, B, tile=(16, 8))
-    with pytest.raises(wf.InvalidOperand, match="without metadata or scale factors"):
+    with pytest.raises(wf.errors.InvalidOperand, match="without metadata or scale factors"):
         wf.diagnose(F16, D, A, B, metadata=np.zeros(32, np.uint32), tile=(16, 8))

@@ -315,7 +315,7 @@ def test_selector_and_metadata():
 def legal(one, metadata):
     try:
         one.run(metadata=metadata)
-    except wf.InvalidSparsity:
+    except wf.errors.InvalidSparsity:
         return False
     return True
 

@@ -97,7 +97,7 @@ def test_a_batch_has_one_epilogue():
 )
 def test_what_is_no_epilogue_is_refused(epilogue: dict, message: str):
     A, B, *_ = operands()
-    with pytest.raises(wf.InvalidOperand, match=message):
+    with pytest.raises(wf.errors.InvalidOperand, match=message):
         wf.gemm(A, B, instruction=F16, epilogue=wf.Epilogue(**epilogue))
 
 
@@ -125,7 +125,7 @@ def test_every_number_of_float32_is_a_factor(alpha):
 
 def test_where_there_is_no_epilogue():
     A, B, *_ = operands()
-    with pytest.raises(wf.InvalidOperand, match="epilogue: expected a wf.Epilogue, got 2"):
+    with pytest.raises(wf.errors.InvalidOperand, match="epilogue: expected a wf.Epilogue, got 2"):
         wf.gemm(A, B, instruction=F16, epilogue=2)
-    with pytest.raises(wf.InvalidOperand, match="an epilogue takes sums in f32, and D is s32"):
+    with pytest.raises(wf.errors.InvalidOperand, match="an epilogue takes sums in f32, and D is s32"):
         wf.gemm(np.ones((2, 4)), np.ones((4, 2)), instruction="mma.m16n8k32.s32.s8.s8.s32", epilogue=wf.Epilogue())

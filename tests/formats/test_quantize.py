@@ -225,7 +225,7 @@ def test_a_quantized_product_runs():
     ],
 )
 def test_what_cannot_be_quantized_is_refused(arguments: dict, message: str):
-    with pytest.raises(wf.InvalidOperand, match=message):
+    with pytest.raises(wf.errors.InvalidOperand, match=message):
         wf.quantize(**({"A": np.ones((2, 4)), "number_format": "e4m3"} | arguments))
 
 
@@ -274,14 +274,14 @@ def test_a_whole_pruned_matrix_is_taken_and_compressed(pattern: str, name: str, 
     one, one_codes = sp.compress(pruned[:rows, :whole])
     assert np.array_equal(stored[:rows, : whole // 2], one)
     assert np.array_equal(codes[:rows, : one_codes.shape[1]], one_codes)
-    with pytest.raises(wf.InvalidSparsity, match="row 0 is not"):
+    with pytest.raises(wf.errors.InvalidSparsity, match="row 0 is not"):
         wf.gemm(np.ones((20, 70), dtype), B, instruction=name)
-    with pytest.raises(wf.InvalidSparsity, match="row 0 is not"):
+    with pytest.raises(wf.errors.InvalidSparsity, match="row 0 is not"):
         wf.compress(np.ones((20, 70), dtype), pattern)
 
 
 def test_what_cannot_be_pruned_is_refused():
-    with pytest.raises(wf.InvalidOperand, match="pattern: expected one of .*2:4.*; got '3:4'"):
+    with pytest.raises(wf.errors.InvalidOperand, match="pattern: expected one of .*2:4.*; got '3:4'"):
         wf.prune(np.ones((2, 4)), "3:4")
-    with pytest.raises(wf.InvalidOperand, match="A: expected a matrix of real numbers, got dtype complex128"):
+    with pytest.raises(wf.errors.InvalidOperand, match="A: expected a matrix of real numbers, got dtype complex128"):
         wf.prune(np.ones((2, 4), complex))

@@ -152,7 +152,7 @@ def test_all_instructions_are_those_the_target_can_run(gpu: type[Pretended], mon
     assert sum(line.instruction.startswith("wgmma") for line in report.lines) == 2468
     some = verify(only="m64n8k16.f32", cases=1).lines
     assert some == tuple(line for line in report.lines if "m64n8k16.f32" in line.instruction) != ()
-    with pytest.raises(wf.InvalidOperand, match="no instruction that sm_90a can run contains 'wgmna'"):
+    with pytest.raises(wf.errors.InvalidOperand, match="no instruction that sm_90a can run contains 'wgmna'"):
         verify(only="wgmna")
     with pytest.raises(wf.IllegalInstruction, match="not on target 'sm_90a'"):
         verify("mma.m16n8k32.kind::f8f6f4.f32.e2m1.e2m1.f32")
@@ -212,7 +212,7 @@ def test_what_cannot_be_compared_is_refused_before_the_gpu_is_opened(given, mess
 @pytest.mark.parametrize("name", ["ldmatrix.m8n8.x4.b16", "wmma.load.a.row.m16n16k16.f16"])
 def test_a_mover_is_refused(name: str):
     with pytest.raises(
-        wf.InvalidOperand, match="computes nothing: verify runs mma, mma.sp, wmma.mma, wgmma and tcgen05.mma$"
+        wf.errors.InvalidOperand, match="computes nothing: verify runs mma, mma.sp, wmma.mma, wgmma and tcgen05.mma$"
     ):
         verify([F16, name])
 

@@ -104,7 +104,7 @@ def test_a_sublayout_is_the_map_of_some_inputs_to_some_outputs(layout: Layout, d
     outs = data.draw(st.lists(st.sampled_from([*layout.outs]), unique=True))
     try:
         part = layout.sublayout(ins, outs)
-    except wf.InvalidOperand as error:
+    except wf.errors.InvalidOperand as error:
         assert "cannot be left out alone" in str(error)  # noqa: PT017 (it may also be fine)
         assert any(radix > 2 for name in ins for _, radix in layout.digits(name))
         return
@@ -140,7 +140,7 @@ def test_reshape_keeps_the_order_of_places_and_elements(layout: Layout, data: An
     is_binary = not (places & places - 1 or elements & elements - 1)
     try:
         reshaped = layout.reshape(ins=ins, outs=outs)
-    except wf.InvalidOperand as error:
+    except wf.errors.InvalidOperand as error:
         assert "digits would be cut that the map mixes" in str(error)  # noqa: PT017 (it may also be fine)
         assert not is_binary
         return
@@ -256,7 +256,7 @@ def test_warps_come_first():
     ],
 )
 def test_what_cannot_be_is_refused(ask: Any, message: str):
-    with pytest.raises(wf.InvalidOperand, match=message):
+    with pytest.raises(wf.errors.InvalidOperand, match=message):
         ask()
 
 

@@ -100,9 +100,9 @@ def test_steps_that_fit_no_digit_are_refused():
         ({"class": 2}, {"lane": [(2, [1])]}, "an index has a name such as lane or row, got 'class'"),
         ({"row": 2}, {"_lane": [(2, [1])]}, "got '_lane'"),
     ]:
-        with pytest.raises(wf.InvalidOperand, match=message):
+        with pytest.raises(wf.errors.InvalidOperand, match=message):
             Layout.of_steps(outs, steps)
-    with pytest.raises(wf.InvalidOperand, match="an index has a name such as lane or row, got 'class'"):
+    with pytest.raises(wf.errors.InvalidOperand, match="an index has a name such as lane or row, got 'class'"):
         Layout.parse({"class": 2}, lane="c1")
 
 
@@ -307,7 +307,7 @@ def test_copies_are_all_listed_lowest_first():
     ],
 )
 def test_a_wrong_row_is_refused_when_read(changes: dict[str, Any], word: str):
-    with pytest.raises(wf.InvalidOperand, match=word):
+    with pytest.raises(wf.errors.InvalidOperand, match=word):
         accumulator(**changes)
 
 
@@ -324,7 +324,7 @@ def test_a_wrong_row_is_refused_when_read(changes: dict[str, Any], word: str):
     ],
 )
 def test_sizes_that_cannot_be_read_are_refused(extents: dict[str, int], reg: str, message: str):
-    with pytest.raises(wf.InvalidOperand, match=message):
+    with pytest.raises(wf.errors.InvalidOperand, match=message):
         Layout.parse(extents, lane="", reg=reg)
 
 
@@ -344,7 +344,7 @@ def test_sizes_that_cannot_be_read_are_refused(extents: dict[str, int], reg: str
     ],
 )
 def test_a_place_outside_is_refused(place: dict[str, int], message: str):
-    with pytest.raises(wf.InvalidOperand, match=message):
+    with pytest.raises(wf.errors.InvalidOperand, match=message):
         accumulator().at(**place)
 
 
@@ -358,7 +358,7 @@ def test_a_place_outside_is_refused(place: dict[str, int], message: str):
     ],
 )
 def test_an_element_outside_is_refused(coordinates: dict[str, int], message: str):
-    with pytest.raises(wf.InvalidOperand, match=message):
+    with pytest.raises(wf.errors.InvalidOperand, match=message):
         accumulator().where(**coordinates)
 
 
@@ -387,12 +387,12 @@ CROPPED = Layout.parse({"col": 24}, lane="", reg="c1 c2 c4 c8 c16")
     ],
 )
 def test_what_the_algebra_cannot_do_is_refused(ask: Any, message: str):
-    with pytest.raises(wf.InvalidOperand, match=message):
+    with pytest.raises(wf.errors.InvalidOperand, match=message):
         ask()
 
 
 def test_only_layouts_compose():
-    with pytest.raises(wf.InvalidOperand, match="the inner layout is a Layout, got 5"):
+    with pytest.raises(wf.errors.InvalidOperand, match="the inner layout is a Layout, got 5"):
         accumulator() @ 5
 
 

@@ -32,7 +32,7 @@ def test_every_layout_that_is_written_is_read_back(notation):
     for layout, who in layouts().items():
         try:
             text = layout.to(notation)
-        except wf.InvalidOperand:
+        except wf.errors.InvalidOperand:
             continue  # oracle/test_notations.py lists those
         options = OPTIONS.get(notation, lambda _: {})(layout)
         if who not in READ_OTHERWISE.get(notation, []):
@@ -190,7 +190,7 @@ def test_a_fault_is_named_and_pointed_at(notation, text, options, message):
     if not message:
         assert wf.Layout.read(notation, text, **options).is_onto
         return
-    with pytest.raises(wf.InvalidOperand, match=message):
+    with pytest.raises(wf.errors.InvalidOperand, match=message):
         wf.Layout.read(notation, text, **options)
 
 
@@ -207,10 +207,12 @@ def test_what_a_notation_cannot_express_is_said():
         (A.tiled(col=3).tiled(col=2), "c", "a size that is no power of two is below another part"),
         (A, "tritonn", "no notation 'tritonn': expected one of cute, triton, mlir, c, numpy, json"),
     ]:
-        with pytest.raises(wf.InvalidOperand, match=re.escape(reason)):
+        with pytest.raises(wf.errors.InvalidOperand, match=re.escape(reason)):
             layout.to(notation)
     assert back.to("mlir").startswith("affine_map<(row, col) -> (")
-    with pytest.raises(wf.InvalidOperand, match="write mlir: transposed means nothing here; it takes no options"):
+    with pytest.raises(
+        wf.errors.InvalidOperand, match="write mlir: transposed means nothing here; it takes no options"
+    ):
         A.to("mlir", transposed=True)
 
 
@@ -227,7 +229,7 @@ def written(layout, notation):
     """The layout in a notation; None where that cannot express it."""
     try:
         return layout.to(notation)
-    except wf.InvalidOperand:
+    except wf.errors.InvalidOperand:
         return None
 
 

@@ -72,7 +72,7 @@ def cases(notation):
     for layout, who in layouts().items():
         try:
             found.append((layout, layout.to(notation)))
-        except wf.InvalidOperand:
+        except wf.errors.InvalidOperand:
             refused.append("24 columns" if ".m64n24" in who else who)
     assert list(dict.fromkeys(refused)) == REFUSED[notation]
     return found

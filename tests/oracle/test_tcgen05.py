@@ -222,9 +222,9 @@ def test_a_load_says_which_thread_holds_an_element():
     assert held.where(row=37, col=5) == []
     assert t.d.through(ld, base_lane=16).at(warp=0, lane=0, reg=0) == (16, 0)
     for wrong in ({"column": 200}, {"column": 3}, {"base_lane": 8}):
-        with pytest.raises(wf.InvalidOperand):
+        with pytest.raises(wf.errors.InvalidOperand):
             t.d.through(ld, **wrong)
-    with pytest.raises(wf.InvalidOperand, match="expected tcgen05.ld"):
+    with pytest.raises(wf.errors.InvalidOperand, match="expected tcgen05.ld"):
         t.d.through(t)
 
 

@@ -302,7 +302,7 @@ def test_a_search_finds_pitches_and_swizzles_without_conflicts():
     ],
 )  # fmt: skip
 def test_what_cannot_be_loaded_is_refused(ask: Any, message: str):
-    with pytest.raises(wf.InvalidOperand, match=message):
+    with pytest.raises(wf.errors.InvalidOperand, match=message):
         ask()
 
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import warpfrag as wf
 from oracle.toolkit import assemble, compile_cuda, find_nvcc, find_ptxas, virtual
 from tools.motion import relayout_unit, sample_plans, timed_ways, timing_unit
+from warpfrag.errors import InvalidOperand
 from warpfrag.formats.codes import code_dtype
 from warpfrag.layout.gf2 import Echelon
 from warpfrag.layout.linear_layout import Layout
@@ -278,7 +279,7 @@ def test_nothing_crosses_warps():
         layout = Layout.parse(a.layout.outs, **{**bases, "warp": warp, "lane": lane})
         other = replace(a, row=replace(a.row, layout=layout))
         for pair in ((a, other), (other, a)):
-            with pytest.raises(wf.InvalidOperand, match="elements would change warps.* in shared memory"):
+            with pytest.raises(InvalidOperand, match="elements would change warps.* in shared memory"):
                 relayout(*pair)
 
 
@@ -370,16 +371,16 @@ def test_conversions_round_to_nearest_and_saturate_as_cvt_does(source: str, targ
 @pytest.mark.parametrize(
     ("ask", "error", "message"),
     [
-        (lambda: relayout(F16.d, F16.a), wf.InvalidOperand, r"16 rows x 8 cols in a warp.*: source.tiled\(col=2\)$"),
-        (lambda: relayout(F8.a, F8.b), wf.InvalidOperand, r": source.tiled\(row=2\) and target.tiled\(col=4\)$"),
-        (lambda: relayout(F16.d.tiled(col=3), F16.a), wf.InvalidOperand, r"tiled\(\) puts tiles side by side$"),
-        (lambda: relayout(F16, F16.a), wf.InvalidOperand, "the source of a relayout is an operand such as mma.d"),
-        (lambda: relayout(F16.a, "a"), wf.InvalidOperand, "the target of a relayout is .* got 'a'"),
-        (lambda: relayout(F16.a, F16.a, permute="x"), wf.InvalidOperand, "permute is one of row, col, got 'x'"),
+        (lambda: relayout(F16.d, F16.a), InvalidOperand, r"16 rows x 8 cols in a warp.*: source.tiled\(col=2\)$"),
+        (lambda: relayout(F8.a, F8.b), InvalidOperand, r": source.tiled\(row=2\) and target.tiled\(col=4\)$"),
+        (lambda: relayout(F16.d.tiled(col=3), F16.a), InvalidOperand, r"tiled\(\) puts tiles side by side$"),
+        (lambda: relayout(F16, F16.a), InvalidOperand, "the source of a relayout is an operand such as mma.d"),
+        (lambda: relayout(F16.a, "a"), InvalidOperand, "the target of a relayout is .* got 'a'"),
+        (lambda: relayout(F16.a, F16.a, permute="x"), InvalidOperand, "permute is one of row, col, got 'x'"),
         (lambda: relayout(F16.d, F64.d), wf.NotModelled, "no conversion from f32 to f64"),
-        (lambda: relayout(F16.a, F16.b.tiled(col=2), permute="col"), wf.InvalidOperand, "no order of the cols keeps"),
-        (lambda: relayout(F16.d, F16.d).emit("c"), wf.InvalidOperand, "lang is one of cuda, ptx, got 'c'"),
-        (lambda: relayout(F16.d, F16.d)(np.zeros((32, 3), np.uint32)), wf.InvalidOperand, "expected registers"),
+        (lambda: relayout(F16.a, F16.b.tiled(col=2), permute="col"), InvalidOperand, "no order of the cols keeps"),
+        (lambda: relayout(F16.d, F16.d).emit("c"), InvalidOperand, "lang is one of cuda, ptx, got 'c'"),
+        (lambda: relayout(F16.d, F16.d)(np.zeros((32, 3), np.uint32)), InvalidOperand, "expected registers"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_moved_is_refused(ask: Any, error: type[Exception], message: str):

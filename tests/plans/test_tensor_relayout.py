@@ -113,17 +113,17 @@ def test_the_emitted_code_does_the_same(tmp_path, m, d, a):
 
 def test_what_no_warp_reaches_is_refused_with_the_reason():
     pair = wf.get(f"{MMA}2.kind::f16", m=128, n=64, a="f16", b="f16", d="f32")
-    with pytest.raises(wf.InvalidOperand, match="which no warp reaches alone"):
+    with pytest.raises(wf.errors.InvalidOperand, match="which no warp reaches alone"):
         wf.relayout(pair.d, pair.a)
-    with pytest.raises(wf.InvalidOperand, match="expected as many rows and blocks of A"):
+    with pytest.raises(wf.errors.InvalidOperand, match="expected as many rows and blocks of A"):
         wf.relayout(accumulator(128, 64), multiplicand(64, "f16"))
-    with pytest.raises(wf.InvalidOperand, match="whole steps of 32 columns"):
+    with pytest.raises(wf.errors.InvalidOperand, match="whole steps of 32 columns"):
         wf.relayout(accumulator(128, 48), multiplicand(128, "e4m3"))
-    with pytest.raises(wf.InvalidOperand, match="brings D to A, got a to d"):
+    with pytest.raises(wf.errors.InvalidOperand, match="brings D to A, got a to d"):
         wf.relayout(multiplicand(128, "f16"), accumulator(128, 64))
     with pytest.raises(wf.NotModelled, match="no conversion from f32 to tf32"):
         wf.relayout(accumulator(128, 64), wf.get(f"{MMA}1.kind::tf32", m=128, n=8).a)
-    with pytest.raises(wf.InvalidOperand, match="load it first"):
+    with pytest.raises(wf.errors.InvalidOperand, match="load it first"):
         wf.relayout(accumulator(128, 64), wf.get("mma.m16n8k16.f32.f16.f16.f32").a)
-    with pytest.raises(wf.InvalidOperand, match="emitted in cuda"):
+    with pytest.raises(wf.errors.InvalidOperand, match="emitted in cuda"):
         wf.relayout(accumulator(128, 64), multiplicand(128, "f16")).emit("ptx")

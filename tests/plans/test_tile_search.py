@@ -49,5 +49,5 @@ def test_known_tiles():
     assert {tile.tma for tile in search_tiles(88)} == {None}  # TMA copies whole units of 16 bytes
     refused = [{"width": 81}, {"width": 88, "pitch": 88}, {"width": 3648}, {"width": 0}, {"width": "80"}]
     for wrong in (*refused, {"width": 80, "pitch": 64}):
-        with pytest.raises(wf.InvalidOperand, match="width:|pitch:"):
+        with pytest.raises(wf.errors.InvalidOperand, match="width:|pitch:"):
             search_tiles(**wrong)

@@ -9,7 +9,7 @@ import warpfrag as wf
 WIDTHS = {"d": 64, "r": 32, "h": 16}
 
 
-def run_lines(code: str, values: dict[str, int], result: str) -> tuple[int, wf.Run]:
+def run_lines(code: str, values: dict[str, int], result: str) -> tuple[int, wf.ptx.Run]:
     """Return what PTX lines leave in a register, from values in others, and the run."""
     loads, data = [], np.zeros(len(values) + 1, np.uint64)
     for at, (name, value) in enumerate(values.items()):

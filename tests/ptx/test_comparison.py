@@ -170,7 +170,7 @@ def test_reports_can_be_read_and_written():
     ],
 )
 def test_what_is_not_two_runs_is_refused(kernels, arch, words):
-    with pytest.raises(wf.InvalidOperand, match=words):
+    with pytest.raises(wf.errors.InvalidOperand, match=words):
         wf.ptx.compare([versions("", "")[0]] * kernels, [np.zeros(32, np.uint32)], grid=1, block=32, arch=arch)
 
 

@@ -109,7 +109,7 @@ def test_barriers_by_hand_work_in_any_order_of_blocks():
 )
 def test_a_grid_that_does_not_fit_at_once_is_refused(grid, block, shared, message):
     arrays = np.zeros(1, np.int32)
-    with pytest.raises(wf.InvalidOperand, match=message):
+    with pytest.raises(wf.errors.InvalidOperand, match=message):
         MODULE["two_phases"].launch(grid, block, [arrays, arrays, 1], shared=shared, cooperative=True)
 
 
@@ -184,7 +184,7 @@ def test_lanes_that_wait_for_memory_which_nobody_changes_are_a_deadlock(text, na
         assert words in finding.text
     kernel.compiled.prepare()
     for engine in ("reference", "compiled"):
-        with pytest.raises(wf.PtxError, match="deadlock: ld") as raised:
+        with pytest.raises(wf.errors.PtxError, match="deadlock: ld") as raised:
             kernel.launch(grid, block, arguments, cooperative=True, engine=engine)
         assert all(words in str(raised.value) for words in said)
 
@@ -203,5 +203,5 @@ def test_a_flag_that_comes_late_is_no_deadlock():
 def test_blocks_that_have_not_begun_may_still_change_memory():
     """Here they never begin, and the launch ends at its limit: on a GPU they may run beside the others."""
     kernel = wf.ptx.load(BARRIER.replace("@%p bra done;", "@%p ret;"))["ring"]
-    with pytest.raises(wf.PtxError, match="its limit: it may never end"):
+    with pytest.raises(wf.errors.PtxError, match="its limit: it may never end"):
         kernel.launch(400, 1, [np.zeros(400, np.uint32)], engine="reference", limit=200_000)

@@ -187,7 +187,7 @@ def test_what_cannot_be_is_refused_with_what_is_there():
             (d.registers, "nothing has run yet"),
             (lambda: d.delete(wf.ptx.Breakpoint()), "a breakpoint or watchpoint of this debugger"),
         ):
-            with pytest.raises(wf.InvalidOperand, match=words):
+            with pytest.raises(wf.errors.InvalidOperand, match=words):
                 call()
         d.step()
         for call, words in (
@@ -204,9 +204,9 @@ def test_what_cannot_be_is_refused_with_what_is_there():
             (lambda: d.shared.as_matrix(wf.Memory(), (2, 2), "f15"), "a number format"),
             (lambda: d.shared.as_matrix(wf.Descriptor()), "needs operand="),
         ):
-            with pytest.raises(wf.InvalidOperand, match=words):
+            with pytest.raises(wf.errors.InvalidOperand, match=words):
                 call()
-    with pytest.raises(wf.InvalidOperand, match="has ended"):
+    with pytest.raises(wf.errors.InvalidOperand, match="has ended"):
         debugger.run()
 
 

@@ -101,7 +101,7 @@ def test_read_only_memory_is_not_written():
     ],
 )
 def test_what_has_no_memory_that_a_kernel_reads_is_refused(source, message):
-    with pytest.raises(wf.InvalidOperand, match=message):
+    with pytest.raises(wf.errors.InvalidOperand, match=message):
         DeviceArray(source)
 
 

@@ -144,7 +144,7 @@ def test_tensors_are_fields_of_structures_and_may_be_empty():
     ],
 )
 def test_what_a_gpu_would_not_read_so_is_refused(argument, message):
-    with pytest.raises(wf.InvalidOperand, match=message):
+    with pytest.raises(wf.errors.InvalidOperand, match=message):
         FILL.launch(1, 1, [argument, 1.0])
 
 
@@ -154,7 +154,7 @@ def test_byte_order_and_masks_are_refused_inside_of_structures_too():
     kernel = wf.ptx.load(text.replace("[_Z5countPj_param_0]", "[s]"))["count"]
     record = np.zeros(1, [("a", ">i8"), ("b", "<i8")])[0]
     for value in ([np.zeros(4, ">i4"), np.int32(1)], np.zeros(4, ">i4"), np.ma.zeros(4, np.int32), record, [record]):
-        with pytest.raises(wf.InvalidOperand, match="argument 0 .s.*(big-endian|masked)"):
+        with pytest.raises(wf.errors.InvalidOperand, match="argument 0 .s.*(big-endian|masked)"):
             kernel.launch(1, 1, [value])
 
 
@@ -173,7 +173,7 @@ def test_real_tensors():
         torch.zeros(4, device="meta"),
         torch.zeros(4, dtype=torch.complex64).conj(),
     ):
-        with pytest.raises(wf.InvalidOperand, match="expected a .*tensor"):
+        with pytest.raises(wf.errors.InvalidOperand, match="expected a .*tensor"):
             FILL.launch(1, 1, [tensor, 1.0])
 
 
@@ -210,7 +210,9 @@ def test_addresses_of_32_bits():
         module["k"].launch(1, 5, [out, [more, np.uint32(0)]])
     with pytest.raises(wf.ptx.PtxError, match="4 bytes at 0x0 are outside every allocation"):
         module["k"].launch(1, 4, [out, [None, np.uint32(0)]])
-    with pytest.raises(wf.InvalidOperand, match="a DeviceArray has an address of 64 bits, and this module those of 32"):
+    with pytest.raises(
+        wf.errors.InvalidOperand, match="a DeviceArray has an address of 64 bits, and this module those of 32"
+    ):
         module["k"].launch(1, 4, [wf.ptx.DeviceArray(out), bytes(8)])
     with pytest.raises(wf.ptx.PtxError, match="generic addresses of 32 bits are modelled for .global and .const only"):
         module["windows"].launch(1, 1)

@@ -359,5 +359,5 @@ def test_a_path_may_contain_what_begins_a_module(tmp_path, monkeypatch):
     assert [*wf.ptx.load("a.version.ptx")] == ["k"]
     assert [*wf.ptx.load(text)] == [*wf.ptx.load(text.replace("\n", " "))] == ["k"]
     assert [*wf.ptx.load("/* on one line */ " + text.replace("\n", " "))] == ["k"]
-    with pytest.raises(wf.FileError, match=r"b\.version\.ptx"):
+    with pytest.raises(wf.errors.FileError, match=r"b\.version\.ptx"):
         wf.ptx.load("b.version.ptx")

@@ -82,9 +82,11 @@ def test_a_struct_is_its_fields():
     kernel.launch(1, 1, [(np.int32(1), out, np.uint16(77)), 0.0, 3])
     assert out.tolist() == [77, 0, 3]
 
-    with pytest.raises(wf.InvalidOperand, match="expected at most 24 bytes, got 32"):
+    with pytest.raises(wf.errors.InvalidOperand, match="expected at most 24 bytes, got 32"):
         kernel.launch(1, 1, [[out, out, None, np.float64(1)], 0.0, 3])
-    with pytest.raises(wf.InvalidOperand, match="field 1.: expected an array, a numpy scalar, bytes or None, got 5"):
+    with pytest.raises(
+        wf.errors.InvalidOperand, match="field 1.: expected an array, a numpy scalar, bytes or None, got 5"
+    ):
         kernel.launch(1, 1, [[out, 5], 0.0, 3])
 
 
@@ -129,8 +131,10 @@ def test_what_cannot_be_launched_is_refused(entry, options, message):
 def test_missing_entries_and_files_are_named():
     with pytest.raises(wf.WarpfragError, match=r"expected one of the entries \(k, limited, recursive\), got 'no'"):
         MODULE["no"]
-    with pytest.raises(wf.FileError, match="nowhere.ptx"):
+    with pytest.raises(wf.errors.FileError, match="nowhere.ptx"):
         wf.ptx.load("nowhere.ptx")
     for nothing in (7, "", " "):
-        with pytest.raises(wf.InvalidOperand, match=f"expected a path or the text of a PTX module, got {nothing!r}"):
+        with pytest.raises(
+            wf.errors.InvalidOperand, match=f"expected a path or the text of a PTX module, got {nothing!r}"
+        ):
             wf.ptx.load(nothing)

@@ -139,7 +139,7 @@ def test_modules_of_several_kinds_are_refused():
         with pytest.raises(wf.ptx.PtxError, match=f"cannot link: expected one {what} of all modules, got"):
             wf.ptx.link(texts)
     for wrong in ([], HEAD, 7, None):
-        with pytest.raises(wf.InvalidOperand, match="expected a list of modules"):
+        with pytest.raises(wf.errors.InvalidOperand, match="expected a list of modules"):
             wf.ptx.link(wrong)
     with pytest.raises(wf.ptx.PtxError, match=r"undefined reference to 'counter' in link_a.ptx; .*'twice\(float\)'"):
         wf.ptx.link(FILES[:1])

@@ -83,5 +83,7 @@ def test_as_many_blocks_are_resident_as_the_driver_says(name):
     fits = MULTIPROCESSORS * H200[name]
 
     check_resident(LaunchConfig((fits, 1, 1), (threads, 1, 1), shared, "sm_90", 1), shared)
-    with pytest.raises(wf.InvalidOperand, match=f"holds {MULTIPROCESSORS} x {H200[name]}, got a grid of {fits + 1}"):
+    with pytest.raises(
+        wf.errors.InvalidOperand, match=f"holds {MULTIPROCESSORS} x {H200[name]}, got a grid of {fits + 1}"
+    ):
         check_resident(LaunchConfig((fits + 1, 1, 1), (threads, 1, 1), shared, "sm_90", 1), shared)

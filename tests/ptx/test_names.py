@@ -136,9 +136,11 @@ def test_messages_have_short_names():
     assert repr(kernel) == "<kernel void ns::gemm<float>(float*, int)>"
     assert (kernel.readable_name, MODULE["plain"].readable_name) == (repr(kernel)[8:-1], "plain_scale")
     assert repr(MODULE).endswith("scale(float*, int), plain_scale>")
-    with pytest.raises(wf.InvalidOperand, match=r"argument 1 \(param 1, .u32\): expected an integer of 32 bits, got"):
+    with pytest.raises(
+        wf.errors.InvalidOperand, match=r"argument 1 \(param 1, .u32\): expected an integer of 32 bits, got"
+    ):
         kernel.launch(1, 1, [None, 1 << 40])
     with pytest.raises(
-        wf.InvalidOperand, match=r"^void ns::gemm<float>\(float\*, int\) takes 2 arguments \(param 0 .u64"
+        wf.errors.InvalidOperand, match=r"^void ns::gemm<float>\(float\*, int\) takes 2 arguments \(param 0 .u64"
     ):
         kernel.launch(1, 1, [])

@@ -510,7 +510,7 @@ def test_rows_of_stmatrix_that_go_wrong_are_the_same_in_both(place, message):
     places = np.where(np.arange(64) == 41, place, 0).astype(np.uint32)
     errors = []
     for engine in ("reference", "compiled"):
-        with pytest.raises(wf.PtxError, match=message) as error:
+        with pytest.raises(wf.errors.PtxError, match=message) as error:
             wf.ptx.load(text)["k"].launch(1, 64, [words, places, out], engine=engine)
         errors.append(str(error.value))
     assert errors[0] == errors[1]

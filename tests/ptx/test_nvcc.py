@@ -55,7 +55,7 @@ def test_a_file_is_compiled_once_and_again_when_a_header_changes(folder, monkeyp
     (folder / "factor.h").write_text("#define FACTOR 4\n", encoding="utf-8")
     launch()
     assert out.tolist() == (4 * x[::-1] + 2.5).tolist()
-    with pytest.raises(wf.PtxError, match=r"^kernel.cu:7 \(line \d+ of the PTX\): ld.global"):
+    with pytest.raises(wf.errors.PtxError, match=r"^kernel.cu:7 \(line \d+ of the PTX\): ld.global"):
         module["reversed"].launch(1, 64, [np.array((41, 0, 0), PARAMS)[()], x, out], shared=256)
 
 
@@ -68,12 +68,12 @@ def test_what_nvcc_refuses_is_said_in_its_words(folder):
 @pytest.mark.parametrize(
     ("source", "options", "error", "message"),
     [
-        (7, {}, wf.InvalidOperand, "expected a path or the text of a CUDA C\\+\\+ file, got 7"),
-        ("missing.cu", {}, wf.FileError, "missing.cu"),
-        ("a\nb", {"arch": "sm_1"}, wf.InvalidOperand, "expected arch as a target such as sm_90a, got 'sm_1'"),
-        ("a\nb", {"options": "-DN=4"}, wf.InvalidOperand, "expected options as a list of words"),
-        ("a\nb", {"options": ["-arch=sm_80"]}, wf.InvalidOperand, "'-arch=sm_80' says what nvcc makes"),
-        ("a\nb", {"options": ["-o"]}, wf.InvalidOperand, "'-o' says what nvcc makes"),
+        (7, {}, wf.errors.InvalidOperand, "expected a path or the text of a CUDA C\\+\\+ file, got 7"),
+        ("missing.cu", {}, wf.errors.FileError, "missing.cu"),
+        ("a\nb", {"arch": "sm_1"}, wf.errors.InvalidOperand, "expected arch as a target such as sm_90a, got 'sm_1'"),
+        ("a\nb", {"options": "-DN=4"}, wf.errors.InvalidOperand, "expected options as a list of words"),
+        ("a\nb", {"options": ["-arch=sm_80"]}, wf.errors.InvalidOperand, "'-arch=sm_80' says what nvcc makes"),
+        ("a\nb", {"options": ["-o"]}, wf.errors.InvalidOperand, "'-o' says what nvcc makes"),
     ],
 )
 def test_what_cannot_be_compiled_is_refused_before(source, options, error, message):
@@ -86,7 +86,7 @@ def test_nvcc_is_looked_for_in_three_places(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     for name in ("CUDA_HOME", "CUDA_PATH"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(wf.MissingExtra, match=r"CUDA C\+\+ needs nvcc; .*pip install 'warpfrag\[assembler\]'"):
+    with pytest.raises(wf.errors.MissingExtra, match=r"CUDA C\+\+ needs nvcc; .*pip install 'warpfrag\[assembler\]'"):
         wf.ptx.compile("a\nb")
     for variable, place in (("CUDA_HOME", tmp_path / "home"), ("CUDA_PATH", tmp_path / "path")):
         (place / "bin").mkdir(parents=True)
@@ -95,7 +95,7 @@ def test_nvcc_is_looked_for_in_three_places(tmp_path, monkeypatch):
         assert nvcc.find_nvcc() == place / "bin" / nvcc.PROGRAM
         monkeypatch.delenv(variable)
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "home"))
-    with pytest.raises(wf.MissingExtra, match="nvcc cannot be run: Permission denied"):
+    with pytest.raises(wf.errors.MissingExtra, match="nvcc cannot be run: Permission denied"):
         wf.ptx.compile("a\nb")
 
 

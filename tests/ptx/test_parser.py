@@ -348,7 +348,7 @@ def outcome(text, read=parse):
     """All that was read, or what is wrong with it."""
     try:
         return repr(read(text))
-    except wf.PtxError as error:
+    except wf.errors.PtxError as error:
         return str(error)
 
 

@@ -29,7 +29,7 @@ def both(monkeypatch):
             monkeypatch.setattr(ProgramScreen, "is_enabled", is_enabled)
             try:
                 run, arrays = launch()
-            except wf.PtxError as error:  # what is no finding of the checks
+            except wf.errors.PtxError as error:  # what is no finding of the checks
                 run = error
                 seen.append(str(error))
                 continue

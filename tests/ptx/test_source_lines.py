@@ -65,7 +65,7 @@ def test_counts_and_errors_name_the_source():
     assert counts == {"copy.cu:3": 2, "copy.cu:4": 1, "copy.cu:5": 2}
     assert run.counts.instructions == 6  # the last is of no line
     with pytest.raises(
-        wf.PtxError, match=r"^copy.cu:5 \(line 17 of the PTX\): st.global.u32 by thread \(4, 0, 0\)"
+        wf.errors.PtxError, match=r"^copy.cu:5 \(line 17 of the PTX\): st.global.u32 by thread \(4, 0, 0\)"
     ) as info:
         kernel.launch(1, 8, [out])
     assert (info.value.source, info.value.line) == ("copy.cu:5", 17)
@@ -75,5 +75,5 @@ def test_counts_and_errors_name_the_source():
 def test_linked_modules_keep_their_lines():
     other = ".version 8.0\n.target sm_90\n.address_size 64\n.global .u32 counter;\n"
     kernel = wf.ptx.link([other, KERNEL])["copy"]
-    with pytest.raises(wf.PtxError, match=r"copy.cu:5 \(line 22 of the PTX\)"):
+    with pytest.raises(wf.errors.PtxError, match=r"copy.cu:5 \(line 22 of the PTX\)"):
         kernel.launch(1, 8, [np.zeros(4, np.uint32)])

@@ -7,6 +7,7 @@ import warpfrag as wf
 from ptx.tensor_kernels import kernel, run
 from warpfrag import ptx
 from warpfrag.codegen.tcgen05_code import vector
+from warpfrag.smem.instruction_descriptor import ZeroColumnMask
 from warpfrag.tensorcore.execute_tcgen05 import resized
 from warpfrag.tensorcore.tensor_images import image_columns, shared_parts
 
@@ -208,7 +209,7 @@ def test_each_part_of_d_has_its_own_copy_of_a_in_tensor_memory():
     t = wf.get(f"{MMA}.ws.cta_group::1.kind::i8", m=64, n=64, a="s8", b="s8")
     A, other, B = (RANDOM.integers(-5, 5, shape).astype(np.int8) for shape in ((64, 32), (64, 32), (32, 64)))
     image, lines = integer_tile(t, A, B)
-    mask = wf.ZeroColumnMask(zeros=1, used=3, starts=(1, 0, 0, 0))
+    mask = ZeroColumnMask(zeros=1, used=3, starts=(1, 0, 0, 0))
     before = np.zeros((128, 64), np.uint32)
     before[:64, 40:48], before[64:, 40:48] = t.a.pack(A)[:64], t.a.pack(other)[64:]
     lines += ["setp.ne.u32 %p5, %r1, 0;", f"{t.ptx} [%r8], [%r8+40], %rd7, %r9, %p5;"]
@@ -267,7 +268,7 @@ WRONG = [
 @pytest.mark.one_engine
 @pytest.mark.parametrize(("by_thread", "by_warps", "message"), WRONG)
 def test_mistakes_are_named(by_thread, by_warps, message):
-    with pytest.raises(wf.PtxError, match=message):
+    with pytest.raises(wf.errors.PtxError, match=message):
         run(kernel(by_thread, by_warps), np.zeros(2048, np.uint8), cells())
 
 
@@ -278,10 +279,10 @@ def test_statements_that_no_assembler_takes_are_refused():
         ("tcgen05.ld.sync.aligned.32x32b.x2.b32 {%v0, %v1}, %r8;", "takes {registers}, "),
         ("tcgen05.mma.cta_group::1.kind::i8 [%r8], %rd5, %rd5, %r9, %p4, 3;", "only kind::f16 and kind::tf32 take"),
     ]:
-        with pytest.raises(wf.PtxError, match=message):
+        with pytest.raises(wf.errors.PtxError, match=message):
             kernel("", text)
     statement = "tcgen05.mma.cta_group::1.kind::i8 [%r8], %rd5, %rd5, %r9, %p4;"
-    with pytest.raises(wf.PtxError, match="i8 is on sm_100a, sm_110a, not on sm_103a"):
+    with pytest.raises(wf.errors.PtxError, match="i8 is on sm_100a, sm_110a, not on sm_103a"):
         run(kernel(statement, target="sm_103a"), np.zeros(2048, np.uint8), cells())
 
 
@@ -302,12 +303,14 @@ def test_what_is_allocated_must_be_freed():
     body = "mov.u32 %r1, %ctaid.x; setp.eq.u32 %p1, %r1, 2; @%p1 bra END;"
     body += "tcgen05.dealloc.cta_group::1.sync.aligned.b32 0, 32; END:"
     text = UNFREED.replace(".shared .b32", ".reg .b32 %r<2>; .reg .pred %p<2>; .shared .b32")
-    with pytest.raises(wf.PtxError, match=r"^line 7: block \(2, 0, 0\) ends with 32 columns") as info:
+    with pytest.raises(wf.errors.PtxError, match=r"^line 7: block \(2, 0, 0\) ends with 32 columns") as info:
         ptx.load(text.replace("BODY", body))["k"].launch(4, 32, [])
     assert info.value.line == 7
     grown = "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [place], 64;"
-    with pytest.raises(wf.PtxError, match="64 columns are more than the 32 of the allocation before: they must not"):
+    with pytest.raises(
+        wf.errors.PtxError, match="64 columns are more than the 32 of the allocation before: they must not"
+    ):
         ptx.load(UNFREED.replace("BODY", grown))["k"].launch(1, 32, [])
     many = 17 * "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [place], 32;\n"
-    with pytest.raises(wf.PtxError, match="32 columns are not free: the block holds 32 from line 7"):
+    with pytest.raises(wf.errors.PtxError, match="32 columns are not free: the block holds 32 from line 7"):
         ptx.load(UNFREED.replace("BODY", many))["k"].launch(1, 32, [])

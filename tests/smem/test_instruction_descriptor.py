@@ -8,6 +8,7 @@ import pytest
 
 import warpfrag as wf
 from warpfrag.isa.tcgen05_forms import listed_forms
+from warpfrag.smem.instruction_descriptor import ZeroColumnMask
 
 KINDS = ("f16", "tf32", "f8f6f4", "i8", "ti16", "mxf8f6f4", "mxf4", "mxf4nvf4")
 
@@ -24,7 +25,7 @@ def test_any_word_comes_back():
         word = chance.getrandbits(64)
         for kind in ("wgmma", "tcgen05"):
             assert wf.Descriptor.decode(word, kind=kind).word == word
-        assert wf.ZeroColumnMask.decode(word).word == word
+        assert ZeroColumnMask.decode(word).word == word
 
 
 def test_every_product_has_a_word_without_problems():
@@ -68,21 +69,21 @@ def test_fields_that_cannot_be_written_are_refused():
         ("kind", "f17"): "kind is one of",
     }.items():
         fields = {"kind": "f16", "m": 128, "n": 64, "a": "f16", "b": "f16"} | dict([wrong])
-        with pytest.raises(wf.InvalidOperand, match=match):
+        with pytest.raises(wf.errors.InvalidOperand, match=match):
             wf.InstructionDescriptor(**fields)
-    with pytest.raises(wf.InvalidOperand, match="32 bits"):
+    with pytest.raises(wf.errors.InvalidOperand, match="32 bits"):
         wf.InstructionDescriptor.decode(1 << 32, kind="f16")
 
 
 def test_zero_columns():
-    mask = wf.ZeroColumnMask(zeros=2, used=3, starts=(1, 0, 0, 0), shift=8)
+    mask = ZeroColumnMask(zeros=2, used=3, starts=(1, 0, 0, 0), shift=8)
     assert mask.columns(128, 8) == [8, 9, None, None, 12, 13, 14, None]
-    first = wf.ZeroColumnMask(zeros=2, used=2, zero_first=(True, False, False, False))
+    first = ZeroColumnMask(zeros=2, used=2, zero_first=(True, False, False, False))
     assert first.columns(64, 8) == [None, None, 2, 3, 4, 5, None, None]
-    assert wf.ZeroColumnMask(active=False).columns(32, 4) == [0, 1, 2, 3]
-    assert [problem.field for problem in wf.ZeroColumnMask(shift=20, starts=(0, 0, 1, 0)).problems(32)] == ["shift"]
-    with pytest.raises(wf.InvalidOperand, match="zeros of a zero-column mask"):
-        wf.ZeroColumnMask(zeros=0)
+    assert ZeroColumnMask(active=False).columns(32, 4) == [0, 1, 2, 3]
+    assert [problem.field for problem in ZeroColumnMask(shift=20, starts=(0, 0, 1, 0)).problems(32)] == ["shift"]
+    with pytest.raises(wf.errors.InvalidOperand, match="zeros of a zero-column mask"):
+        ZeroColumnMask(zeros=0)
 
 
 def test_descriptors_of_tcgen05():
@@ -94,7 +95,7 @@ def test_descriptors_of_tcgen05():
     old = wf.Descriptor.decode(0x4000004000000000, kind="tcgen05")
     assert "bits 48:46 are 0" in old.problems(t.b)[0].text
     for wrong in ({"unit": 32}, {"absolute": True}, {"kind": "umma"}):
-        with pytest.raises(wf.InvalidOperand):
+        with pytest.raises(wf.errors.InvalidOperand):
             wf.Descriptor(swizzle=64, **wrong)
 
 

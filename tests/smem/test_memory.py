@@ -125,7 +125,7 @@ def test_a_bank_gives_one_word_in_a_pass(addresses: list[int], width: int, passe
     ],
 )
 def test_what_is_no_memory_is_refused(ask: Any, message: str):
-    with pytest.raises(wf.InvalidOperand, match=message):
+    with pytest.raises(wf.errors.InvalidOperand, match=message):
         ask()
 
 
@@ -213,7 +213,7 @@ ROWS, MEMORY, ONE = 16 * np.arange(32), np.zeros(512, np.uint8), np.arange(32, d
     ],
 )  # fmt: skip
 def test_what_a_mover_cannot_do_is_refused(ask: Any, message: str):
-    with pytest.raises(wf.InvalidOperand, match=message):
+    with pytest.raises(wf.errors.InvalidOperand, match=message):
         ask()
 
 

@@ -183,7 +183,7 @@ def try_damage(stores: Path, folder: Path, seed: int) -> str:
         warnings.simplefilter("always")
         try:
             outcomes = sweep(Study.of_table(TABLE), path, verify=True)
-        except wf.FileError as error:
+        except wf.errors.FileError as error:
             refusal = str(error)
         else:
             refusal = ""
@@ -252,7 +252,7 @@ def test_content_is_compared_when_that_is_asked_for(stores, tmp_path):
         ("1", (0, 1), "holds another block"),
     ]
     assert not results.is_complete
-    with pytest.raises(wf.FileError, match=r"0' is damaged: 0/c/0/0 does not fit its checksum"):
+    with pytest.raises(wf.errors.FileError, match=r"0' is damaged: 0/c/0/0 does not fit its checksum"):
         open_results(path).read("0")
 
     def stop(*_: object) -> None:
@@ -274,10 +274,13 @@ def test_a_block_that_comes_out_otherwise_is_refused(stores, tmp_path, monkeypat
     (path / "1/c/0/1").unlink()
     right = run.run_task
     monkeypatch.setattr(run, "run_task", lambda task: (right(task)[0] + 1, right(task)[1]))
-    with pytest.warns(StoreWarning), pytest.raises(wf.FileError, match=r"1/c/0/1' is lost: computed again, it is"):
+    with (
+        pytest.warns(StoreWarning),
+        pytest.raises(wf.errors.FileError, match=r"1/c/0/1' is lost: computed again, it is"),
+    ):
         sweep(Study.of_table(TABLE), path)
     monkeypatch.setattr(run, "run_task", lambda task: "the GPU of this machine is sm_75")
-    with pytest.warns(StoreWarning), pytest.raises(wf.FileError, match=r"1/c/0/1' is lost: the GPU of this"):
+    with pytest.warns(StoreWarning), pytest.raises(wf.errors.FileError, match=r"1/c/0/1' is lost: the GPU of this"):
         sweep(Study.of_table(TABLE), path)
     with pytest.warns(StoreWarning):
         assert not open_results(path).is_complete
@@ -295,7 +298,7 @@ def test_damaged_metadata_are_refused_by_name(stores, tmp_path, monkeypatch, cap
 
     assert main(["sweep", "study.toml"]) == 2
     assert capsys.readouterr().err.startswith(("warpfrag: 'study.zarr/", "warpfrag: cannot read 'study.zarr/"))
-    with pytest.raises(wf.FileError, match=r"study.zarr/.*zarr.json"):
+    with pytest.raises(wf.errors.FileError, match=r"study.zarr/.*zarr.json"):
         open_results("study.zarr")
     assert files(Path("study.zarr")) == before
 
@@ -307,7 +310,7 @@ def test_figures_that_were_changed_are_noticed(stores, tmp_path):
     document = json.loads((path / "0/zarr.json").read_text(encoding="utf-8"))
     document["attributes"]["figures"]["compared"] += 1
     (path / "0/zarr.json").write_text(json.dumps(document, indent=2), encoding="utf-8")
-    with pytest.raises(wf.FileError, match="0/zarr.json' is damaged: it is not what a sweep has written"):
+    with pytest.raises(wf.errors.FileError, match="0/zarr.json' is damaged: it is not what a sweep has written"):
         sweep(Study.of_table(TABLE), path)
 
 
@@ -360,7 +363,9 @@ def test_stores_of_0_2_are_read_with_a_warning(stores, tmp_path):
     with pytest.warns(StoreWarning, match=message):
         assert sweep(Study.of_table(TABLE), path) == [*new.outcomes] == [*results.outcomes]
     (path / "1/c/0/0").write_bytes(b"x")
-    with pytest.raises(wf.FileError, match=r"0\.2\.0, and this version cannot go on with it: 1/c/0/0 has 1 bytes"):
+    with pytest.raises(
+        wf.errors.FileError, match=r"0\.2\.0, and this version cannot go on with it: 1/c/0/0 has 1 bytes"
+    ):
         sweep(Study.of_table(TABLE), path)
     with pytest.warns(StoreWarning, match="1/c/0/0 has 1 bytes, not 48"):
         assert not open_results(path).is_complete
@@ -368,7 +373,7 @@ def test_stores_of_0_2_are_read_with_a_warning(stores, tmp_path):
     document = json.loads(before["zarr.json"])
     document["attributes"]["warpfrag"]["study"]["seed"] = [1]
     (path / "zarr.json").write_text(json.dumps(document), encoding="utf-8")
-    with pytest.raises(wf.FileError, match="zarr.json' is damaged"):
+    with pytest.raises(wf.errors.FileError, match="zarr.json' is damaged"):
         open_results(path)
 
 
@@ -383,15 +388,15 @@ def test_a_store_is_read_without_computing(stores, tmp_path, monkeypatch):
     results = open_results(stores / "stopped.zarr", verify=True)
     assert (results.done, results.blocks, results.is_complete) == (6, 8, False)
     assert [outcome.figures is None for outcome in results.outcomes] == [False, True]
-    with pytest.raises(wf.FileError, match="1' is not finished"):
+    with pytest.raises(wf.errors.FileError, match="1' is not finished"):
         results.read("1")
-    with pytest.raises(wf.InvalidOperand, match="expected one of the cases 0 to 1, got 'x'"):
+    with pytest.raises(wf.errors.InvalidOperand, match="expected one of the cases 0 to 1, got 'x'"):
         results.read("x")
     (tmp_path / "zarr.json").write_text('{"zarr_format": 3, "node_type": "group", "attributes": {}}', encoding="utf-8")
     for wrong, message in ((tmp_path, "is no study"), (tmp_path / "none", "No such file"), (3, "the name of a store")):
-        with pytest.raises(wf.FileError, match=message):
+        with pytest.raises(wf.errors.FileError, match=message):
             open_results(wrong)
-    with pytest.raises(wf.InvalidOperand, match="verify is True or False, got 1"):
+    with pytest.raises(wf.errors.InvalidOperand, match="verify is True or False, got 1"):
         open_results(stores / "complete.zarr", verify=1)
 
 
@@ -400,9 +405,9 @@ def test_another_schema_is_refused(tmp_path, monkeypatch):
         monkeypatch.setattr(module, "SCHEMA", 3)
     sweep(Study.of_table(TABLE), tmp_path / "study.zarr")
     monkeypatch.undo()
-    with pytest.raises(wf.FileError, match="it was made with schema 3, and this is 2"):
+    with pytest.raises(wf.errors.FileError, match="it was made with schema 3, and this is 2"):
         sweep(Study.of_table(TABLE), tmp_path / "study.zarr")
-    with pytest.raises(wf.FileError, match="zarr.json' has schema 3, not 2"):
+    with pytest.raises(wf.errors.FileError, match="zarr.json' has schema 3, not 2"):
         open_results(tmp_path / "study.zarr")
 
 

@@ -90,7 +90,7 @@ def test_the_hash_is_of_what_a_file_means():
 )
 def test_what_is_wrong_is_named_by_its_key(change: dict, message: str):
     table = {name: value for name, value in (LEAST | change).items() if value is not None}
-    with pytest.raises(wf.FileError) as refused:
+    with pytest.raises(wf.errors.FileError) as refused:
         Study.of_table(table)
     assert message in str(refused.value)
 
@@ -107,7 +107,7 @@ def test_what_is_wrong_is_named_by_its_key(change: dict, message: str):
 def test_files_that_are_no_study(tmp_path, content: bytes, message: str):
     path = tmp_path / "study.toml"
     path.write_bytes(content)
-    with pytest.raises(wf.FileError) as refused:
+    with pytest.raises(wf.errors.FileError) as refused:
         Study.read(path)
     assert message in str(refused.value)
 

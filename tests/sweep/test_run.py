@@ -275,7 +275,7 @@ def test_a_disk_that_is_full_is_said_and_nothing_is_lost(tmp_path, monkeypatch, 
 
     def full() -> None:
         msg = "cannot write 'x': No space left on device"
-        raise wf.FileError(msg)
+        raise wf.errors.FileError(msg)
 
     with monkeypatch.context() as patched:
         stopping(patched, 3, full)
@@ -322,16 +322,16 @@ def test_an_extra_that_is_missing(tmp_path, monkeypatch, missing: str):
 
 def test_stores_that_hold_something_else(tmp_path):
     study = Study.of_table(TABLE | {"block": [16, 9]})
-    with pytest.raises(wf.InvalidOperand, match=r"study: expected a Study.*got 'study.toml'"):
+    with pytest.raises(wf.errors.InvalidOperand, match=r"study: expected a Study.*got 'study.toml'"):
         sweep("study.toml", tmp_path / "a.zarr")
     (tmp_path / "file").touch()
-    with pytest.raises(wf.FileError, match=r"cannot write .*file': File exists"):
+    with pytest.raises(wf.errors.FileError, match=r"cannot write .*file': File exists"):
         sweep(study, tmp_path / "file")
-    with pytest.raises(wf.FileError, match=r"exists and is not a study, for .*zarr.json. is missing"):
+    with pytest.raises(wf.errors.FileError, match=r"exists and is not a study, for .*zarr.json. is missing"):
         sweep(study, tmp_path)
     sweep(study, tmp_path / "a.zarr")
     other = Study.of_table(TABLE | {"seed": 5, "data": "tiny"})
-    with pytest.raises(wf.FileError) as refused:
+    with pytest.raises(wf.errors.FileError) as refused:
         sweep(other, tmp_path / "a.zarr")
     assert str(refused.value).partition(" holds ")[2] == (
         "another study: data is ['normal', 'special'] there and ['tiny'] here; seed is [0] there and [5] here; "
@@ -339,7 +339,7 @@ def test_stores_that_hold_something_else(tmp_path):
     )
     with (
         store.ResultStore(tmp_path / "a.zarr", study),
-        pytest.raises(wf.FileError, match="another sweep writes to it"),
+        pytest.raises(wf.errors.FileError, match="another sweep writes to it"),
     ):
         sweep(study, tmp_path / "a.zarr")
 
@@ -353,7 +353,7 @@ def test_another_version_is_refused_in_a_store_and_in_a_worker(tmp_path, monkeyp
     with pytest.raises(SchedulerError, match=r"a worker has version .*, and the sweep version 9"):
         run_task(tasks[0]._replace(versions={"version": "9", "numpy": "9"}))
     monkeypatch.setattr(store, "versions", lambda: {"version": "9", "numpy": np.__version__})
-    with pytest.raises(wf.FileError, match=r"it was made with version \S+, and this is 9"):
+    with pytest.raises(wf.errors.FileError, match=r"it was made with version \S+, and this is 9"):
         sweep(study, tmp_path / "a.zarr")
 
 

@@ -108,7 +108,7 @@ def test_only_the_fields_that_the_selector_reads_are_checked():
     assert not metadata.reshape(8, 4)[:, 2:].any()  # lanes of selector 1 hold 0000, which is no legal code
     found = wf.execute(SP, **words, metadata=metadata, selector=0)
     assert found.shape == (32, 4)
-    with pytest.raises(wf.InvalidSparsity, match="metadata code 0000 repeats a position"):
+    with pytest.raises(wf.errors.InvalidSparsity, match="metadata code 0000 repeats a position"):
         wf.execute(SP, **words, metadata=metadata, selector=1)
 
 
@@ -117,7 +117,7 @@ def test_ordered_metadata_must_rise():
     metadata = legal_metadata(ORDERED)
     metadata[4] = metadata[4] & ~np.uint32(0xF) | np.uint32(0b0001)
     assert wf.execute(SP, **words, metadata=metadata, selector=0).shape == (32, 4)
-    with pytest.raises(wf.InvalidSparsity, match="row 1, columns 0..3: metadata code 0001 descends"):
+    with pytest.raises(wf.errors.InvalidSparsity, match="row 1, columns 0..3: metadata code 0001 descends"):
         wf.execute(ORDERED, **words, metadata=metadata, selector=0)
 
 
@@ -152,19 +152,23 @@ def test_scale_factors_scale():
     [
         (
             {"a": np.zeros((32, 3), np.uint32)},
-            wf.InvalidOperand,
+            wf.errors.InvalidOperand,
             r"operand a of .*uint32\[..., 32, 4\], got shape \(32, 3\)",
         ),
-        ({"b": np.zeros((32, 4), np.uint32)}, wf.InvalidOperand, r"operand b of .*uint32\[..., 32, 2\], got shape"),
-        ({"c": np.zeros((32, 4), np.float32)}, wf.InvalidOperand, "operand c of .*got dtype float32"),
+        (
+            {"b": np.zeros((32, 4), np.uint32)},
+            wf.errors.InvalidOperand,
+            r"operand b of .*uint32\[..., 32, 2\], got shape",
+        ),
+        ({"c": np.zeros((32, 4), np.float32)}, wf.errors.InvalidOperand, "operand c of .*got dtype float32"),
         (
             {"a": np.zeros((2, 32, 4), np.uint32), "b": np.zeros((3, 32, 2), np.uint32)},
-            wf.InvalidOperand,
+            wf.errors.InvalidOperand,
             "do not broadcast",
         ),
-        ({"selector": 0}, wf.InvalidOperand, "is dense: it takes no selector, got 0"),
-        ({"metadata": np.zeros(32, np.uint32)}, wf.InvalidOperand, "takes no metadata"),
-        ({"scale_a": np.zeros(32, np.uint32)}, wf.InvalidOperand, "takes no scale_a"),
+        ({"selector": 0}, wf.errors.InvalidOperand, "is dense: it takes no selector, got 0"),
+        ({"metadata": np.zeros(32, np.uint32)}, wf.errors.InvalidOperand, "takes no metadata"),
+        ({"scale_a": np.zeros(32, np.uint32)}, wf.errors.InvalidOperand, "takes no scale_a"),
         ({"arch": "sm_75"}, wf.IllegalInstruction, "arch 'sm_75' cannot run it; it runs on sm_80"),
         ({"arch": "sm_91"}, wf.IllegalInstruction, "unknown arch 'sm_91'; expected one of sm_70"),
         ({"arch": "cray"}, wf.IllegalInstruction, "unknown arch 'cray'"),
@@ -176,21 +180,21 @@ def test_bad_operands_are_refused(change: dict, error: type[Exception], message:
 
 
 def test_sparse_and_scaled_instructions_say_what_they_need():
-    with pytest.raises(wf.InvalidOperand, match="needs metadata"):
+    with pytest.raises(wf.errors.InvalidOperand, match="needs metadata"):
         wf.execute(SP, **random_words(SP))
     with pytest.raises(wf.IllegalInstruction, match="selector 2 assembles, but the hardware traps on it"):
         wf.execute(SP, **random_words(SP), metadata=legal_metadata(SP), selector=2)
-    with pytest.raises(wf.InvalidOperand, match=r"expected registers uint32\[..., 32\], got shape \(31,\)"):
+    with pytest.raises(wf.errors.InvalidOperand, match=r"expected registers uint32\[..., 32\], got shape \(31,\)"):
         wf.execute(SP, **random_words(SP), metadata=legal_metadata(SP)[1:], selector=0)
-    with pytest.raises(wf.InvalidOperand, match="needs scale_a"):
+    with pytest.raises(wf.errors.InvalidOperand, match="needs scale_a"):
         wf.execute(MX, **random_words(MX), arch="sm_120")
-    with pytest.raises(wf.InvalidOperand, match="needs scale_b"):
+    with pytest.raises(wf.errors.InvalidOperand, match="needs scale_b"):
         wf.get(MX)(np.ones((16, 64)), np.ones((64, 8)), scale_a=np.ones((16, 4)), arch="sm_120")
 
 
 def test_a_mover_computes_nothing():
     words = np.zeros((32, 1), np.uint32)
-    with pytest.raises(wf.InvalidOperand, match="takes no shared memory and no second operand"):
+    with pytest.raises(wf.errors.InvalidOperand, match="takes no shared memory and no second operand"):
         wf.execute("movmatrix.m8n8.trans.b16", words, words)
     with pytest.raises(wf.IllegalInstruction, match="it moves registers and computes nothing"):
         wf.execute("wmma.load.a.sync.aligned.row.m16n16k16.global.f16", words, words)
@@ -219,7 +223,7 @@ def test_what_nobody_modelled_is_refused():
 )
 def test_ids_that_mean_nothing_are_refused(ids: dict, message: str):
     a, b = np.zeros((32, 4), np.uint32), np.zeros((32, 2), np.uint32)
-    with pytest.raises(wf.InvalidOperand, match=message):
+    with pytest.raises(wf.errors.InvalidOperand, match=message):
         wf.execute("mma.m16n8k16.f32.f16.f16.f32", a, b, **ids)
 
 
@@ -293,7 +297,7 @@ def test_a_documented_default_is_never_refused(trans: tuple[bool, bool]):
 )
 def test_what_a_move_does_not_take_is_refused(name: str, change: dict, message: str):
     call = {"a": np.zeros(32, np.int64), "shared": np.zeros(512, np.uint8)} | change
-    with pytest.raises(wf.InvalidOperand, match=message):
+    with pytest.raises(wf.errors.InvalidOperand, match=message):
         wf.execute(name, **call)
 
 

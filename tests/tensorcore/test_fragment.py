@@ -82,7 +82,7 @@ def test_copies_that_differ_are_refused_when_strict(row: OperandSpec):
     if row.layout.copies == 1:
         assert fragment.unpack(row, words, strict=True).any()
         return
-    with pytest.raises(wf.InvalidOperand, match=f"copies of one element differ: in tile 0, lane {last.lane}"):
+    with pytest.raises(wf.errors.InvalidOperand, match=f"copies of one element differ: in tile 0, lane {last.lane}"):
         fragment.unpack(row, words, strict=True)
     assert not fragment.unpack(row, words).any()
 

@@ -89,23 +89,23 @@ def test_bits_tell_where_a_code_sits():
     ],
 )
 def test_pack_says_what_is_wrong_with_a_matrix(matrix: np.ndarray, message: str):
-    with pytest.raises(wf.InvalidOperand, match=message):
+    with pytest.raises(wf.errors.InvalidOperand, match=message):
         wf.get(F16).a.pack(matrix)
 
 
 def test_pack_refuses_a_nan_where_the_format_has_none():
-    with pytest.raises(wf.InvalidOperand, match=r"element \(0, 3\) is nan, but s8 holds the integers -128..127"):
+    with pytest.raises(wf.errors.InvalidOperand, match=r"element \(0, 3\) is nan, but s8 holds the integers -128..127"):
         wf.get(S8).a.pack(np.where(np.arange(512).reshape(16, 32) == 3, np.nan, 0))
 
 
 def test_pack_takes_raw_codes_and_refuses_others():
     mma = wf.get(S8)
     assert mma.a.pack(np.full((16, 32), 255), raw=True).max() == 0xFFFFFFFF
-    with pytest.raises(wf.InvalidOperand, match="a code of s8 is 0..0xff"):
+    with pytest.raises(wf.errors.InvalidOperand, match="a code of s8 is 0..0xff"):
         mma.a.pack(np.full((16, 32), 256), raw=True)
-    with pytest.raises(wf.InvalidOperand, match="a code of s8 is 0..0xff"):
+    with pytest.raises(wf.errors.InvalidOperand, match="a code of s8 is 0..0xff"):
         mma.a.pack(np.full((16, 32), -1), raw=True)
-    with pytest.raises(wf.InvalidOperand, match="raw codes of s8 are unsigned integers, got dtype float64"):
+    with pytest.raises(wf.errors.InvalidOperand, match="raw codes of s8 are unsigned integers, got dtype float64"):
         mma.a.pack(np.zeros((16, 32)), raw=True)
 
 
@@ -120,7 +120,7 @@ def test_pack_takes_raw_codes_and_refuses_others():
     ],
 )
 def test_unpack_says_what_is_wrong_with_registers(words: np.ndarray, message: str):
-    with pytest.raises(wf.InvalidOperand, match=message):
+    with pytest.raises(wf.errors.InvalidOperand, match=message):
         wf.get(F16).a.unpack(words)
 
 
@@ -140,7 +140,7 @@ def test_unequal_copies_are_refused_when_strict():
     assert np.array_equal(fragment.unpack(words, strict=True), fragment.unpack(words))
     words[3, 7] ^= 1
     assert fragment.unpack(words)[0, 0] == 0
-    with pytest.raises(wf.InvalidOperand, match="copies of one element differ: in tile 0, lane 3"):
+    with pytest.raises(wf.errors.InvalidOperand, match="copies of one element differ: in tile 0, lane 3"):
         fragment.unpack(words, strict=True)
 
 
@@ -163,7 +163,7 @@ def test_scale_words_hold_what_the_ids_choose():
     ],
 )
 def test_scale_ids_out_of_range_are_refused(ids: dict[str, int], message: str):
-    with pytest.raises(wf.InvalidOperand, match=message):
+    with pytest.raises(wf.errors.InvalidOperand, match=message):
         wf.get(MX).scale_a.pack(np.ones((16, 4)), **ids)
 
 
@@ -182,17 +182,19 @@ def test_a_truth_is_no_selector_and_no_id(mask: bool):
         ("byte_id", lambda chosen: mx.scale_a.pack(scales, **chosen)),
         ("byte_id", lambda chosen: mx.scale_a.unpack(words, **chosen)),
     ):
-        with pytest.raises(wf.InvalidOperand, match=f"{name} is .*, got .*{mask}"):
+        with pytest.raises(wf.errors.InvalidOperand, match=f"{name} is .*, got .*{mask}"):
             ask({name: mask})
     with pytest.raises(wf.WarpfragError, match=f"selector.* got .*{mask}|selector .*{mask}"):
         wf.execute(sp, np.zeros((32, 4), np.uint32), np.zeros((32, 4), np.uint32), metadata=words, selector=mask)
 
 
 def test_a_scale_has_no_sign():
-    with pytest.raises(wf.InvalidOperand, match=r"element \(0, 0\) is -1.0, but ue4m3 holds the values 0.0..448.0"):
+    with pytest.raises(
+        wf.errors.InvalidOperand, match=r"element \(0, 0\) is -1.0, but ue4m3 holds the values 0.0..448.0"
+    ):
         wf.get(MX).scale_a.pack(np.full((16, 4), -1, ml_dtypes.float8_e4m3fn))
     with pytest.raises(
-        wf.InvalidOperand,
+        wf.errors.InvalidOperand,
         match="bits 16 to 22 of lane 7 are read with thread_id 1, byte_id 0, not with thread_id 0, byte_id 0",
     ):
         wf.get(MX).scale_a.at(lane=7, byte=2, thread_id=0)
@@ -210,7 +212,7 @@ def test_an_operand_that_an_instruction_has_not_is_none():
 def test_only_lanes_that_give_an_address_have_one():
     addresses = wf.get("ldmatrix.m8n8.x1.b16").addresses
     assert addresses.at(lane=7) == (0, 7)
-    with pytest.raises(wf.InvalidOperand, match="lane is 0..7, got 8"):
+    with pytest.raises(wf.errors.InvalidOperand, match="lane is 0..7, got 8"):
         addresses.at(lane=8)
 
 

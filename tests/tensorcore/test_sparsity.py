@@ -103,7 +103,7 @@ def test_a_row_that_is_not_thin_is_refused(pattern: str, columns: list[int], mes
     instruction = wf.get(BY_PATTERN[pattern])
     full = np.zeros((2, instruction.shape.m, instruction.shape.k))
     full[1, 9, columns] = 1
-    with pytest.raises(wf.InvalidSparsity, match=message):
+    with pytest.raises(wf.errors.InvalidSparsity, match=message):
         instruction.compress(full)
 
 
@@ -123,7 +123,7 @@ def test_an_illegal_code_is_refused(name: str, code: int, message: str):
     instruction = wf.get(name)
     codes = np.full(instruction.metadata.shape, 0b0100, np.uint8)
     codes[2, 1] = code
-    with pytest.raises(wf.InvalidSparsity, match=message):
+    with pytest.raises(wf.errors.InvalidSparsity, match=message):
         instruction.expand(np.zeros(instruction.a.shape), codes)
 
 
@@ -154,25 +154,27 @@ def test_a_dense_instruction_has_nothing_to_compress():
     mma = wf.get("mma.m16n8k16.f32.f16.f16.f32")
     assert mma.metadata is None
     assert mma.selectors == ()
-    with pytest.raises(wf.InvalidSparsity, match="is dense: only mma.sp"):
+    with pytest.raises(wf.errors.InvalidSparsity, match="is dense: only mma.sp"):
         mma.compress(np.zeros((16, 16)))
 
 
 def test_wrong_shapes_are_refused():
     sp = wf.get("mma.sp.m16n8k32.f32.f16.f16.f32")
-    with pytest.raises(wf.InvalidSparsity, match=r"expected a full A of shape \(..., 16, 32\), got \(16, 16\)"):
+    with pytest.raises(wf.errors.InvalidSparsity, match=r"expected a full A of shape \(..., 16, 32\), got \(16, 16\)"):
         sp.compress(np.zeros((16, 16)))
-    with pytest.raises(wf.InvalidSparsity, match="expected metadata codes of shape"):
+    with pytest.raises(wf.errors.InvalidSparsity, match="expected metadata codes of shape"):
         sp.expand(np.zeros((16, 16)), np.zeros((16, 4), np.uint8))
-    with pytest.raises(wf.InvalidOperand, match=r"shape \(..., 16, 8\), got \(16, 4\)"):
+    with pytest.raises(wf.errors.InvalidOperand, match=r"shape \(..., 16, 8\), got \(16, 4\)"):
         sp.metadata.pack(np.zeros((16, 4), np.uint8))
-    with pytest.raises(wf.InvalidOperand, match="a code of b4 is 0..0xf"):
+    with pytest.raises(wf.errors.InvalidOperand, match="a code of b4 is 0..0xf"):
         sp.metadata.pack(np.full((16, 8), 16))
-    with pytest.raises(wf.InvalidOperand, match="selector is 0..1, got 2"):
+    with pytest.raises(wf.errors.InvalidOperand, match="selector is 0..1, got 2"):
         sp.metadata.pack(np.zeros((16, 8), np.uint8), selector=2)
-    with pytest.raises(wf.InvalidOperand, match="bits 0 to 3 of lane 2 are read with selector 1, not with selector 0"):
+    with pytest.raises(
+        wf.errors.InvalidOperand, match="bits 0 to 3 of lane 2 are read with selector 1, not with selector 0"
+    ):
         sp.metadata.at(lane=2, bit=0, selector=0)
-    with pytest.raises(wf.InvalidOperand, match="bit is 0..31, got 32"):
+    with pytest.raises(wf.errors.InvalidOperand, match="bit is 0..31, got 32"):
         sp.metadata.at(lane=2, bit=32, selector=0)
 
 
@@ -196,11 +198,11 @@ def test_natural_dtypes_survive():
     ],
 )
 def test_elements_and_codes_that_do_not_go_together_are_refused(stored, codes, message):
-    with pytest.raises(wf.InvalidSparsity, match=message):
+    with pytest.raises(wf.errors.InvalidSparsity, match=message):
         wf.get(BY_PATTERN["2:4"]).expand(np.zeros(stored), np.full(codes, 4, np.uint8))
 
 
 @pytest.mark.parametrize(("code", "came"), [(np.uint8(16), "got 16..16"), (4.0, "got dtype float64")])
 def test_codes_that_are_no_codes_are_refused_with_what_came(code, came):
-    with pytest.raises(wf.InvalidSparsity, match=f"metadata codes are integers 0..15, {came}"):
+    with pytest.raises(wf.errors.InvalidSparsity, match=f"metadata codes are integers 0..15, {came}"):
         wf.get(BY_PATTERN["2:4"]).expand(np.zeros((16, 16)), np.full((16, 8), code))

@@ -89,7 +89,7 @@ def test_a_pair_of_blocks_multiplies_integers_exactly(sparse, m):
     after = t.execute(memory, tile_a, tile_b, accumulate=False, at=at)
     assert (t.d.unpack(after[..., : t.d.columns]) == A.astype(np.int64) @ B.astype(np.int64)).all()
     if m == 128 and not sparse:
-        with pytest.raises(wf.InvalidOperand, match="two shared memories"):
+        with pytest.raises(wf.errors.InvalidOperand, match="two shared memories"):
             t.execute(memory, half(t.a, 0).store(stored[:64]), tile_b)
 
 
@@ -186,7 +186,7 @@ def test_errors_say_what_is_missing():
         "tensor memory is uint32": lambda: t.execute(memory.astype(np.int64), None, tile),
         "not that of": lambda: t.execute(memory, None, tile, idesc=0),
     }.items():
-        with pytest.raises(wf.InvalidOperand, match=match):
+        with pytest.raises(wf.errors.InvalidOperand, match=match):
             wrong()
     with pytest.raises(wf.IllegalInstruction, match="depends on shape and types"):
         _ = wf.get(F16).d

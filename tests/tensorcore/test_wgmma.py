@@ -124,10 +124,10 @@ def test_a_warpgroup_packs_four_warps():
 
 @pytest.mark.parametrize("what", ["layout", "regs", "slots", "threads", "words"])
 def test_b_has_no_registers(what):
-    with pytest.raises(wf.InvalidOperand, match="lies in shared memory and has no registers"):
+    with pytest.raises(wf.errors.InvalidOperand, match="lies in shared memory and has no registers"):
         getattr(F16.b, what)
     for call in (lambda: F16.b.pack(np.zeros((16, 64))), lambda: F16.b.unpack(np.zeros((4, 32, 4), np.uint32))):
-        with pytest.raises(wf.InvalidOperand, match="store"):
+        with pytest.raises(wf.errors.InvalidOperand, match="store"):
             call()
     assert F16.b.home == "shared"
     assert "shared memory" in repr(F16.b)
@@ -260,7 +260,7 @@ def test_a_pattern_may_start_late():
     ],
 )  # fmt: skip
 def test_what_is_no_descriptor_or_tile_is_refused(make, message):
-    with pytest.raises(wf.InvalidOperand, match=message):
+    with pytest.raises(wf.errors.InvalidOperand, match=message):
         make()
 
 
@@ -294,7 +294,7 @@ def test_a_tensor_map_leaves_the_tile_that_the_descriptor_reads():
     ],
 )
 def test_no_tensor_map_leaves_some_tiles(descriptor, reason):
-    with pytest.raises(wf.InvalidOperand, match=reason):
+    with pytest.raises(wf.errors.InvalidOperand, match=reason):
         descriptor.tensor_map(F16.b, k=64)
 
 
@@ -388,11 +388,11 @@ def test_only_wgmma_takes_what_wgmma_takes():
     mma = wf.get("mma.m16n8k16.f32.f16.f16.f32")
     a, b = np.zeros((32, 4), np.uint32), np.zeros((32, 2), np.uint32)
     for change in ({"negate": (True, False)}, {"scale_d": False}, {"trans": (False, True)}):
-        with pytest.raises(wf.InvalidOperand, match="which only wgmma has"):
+        with pytest.raises(wf.errors.InvalidOperand, match="which only wgmma has"):
             wf.execute(mma, a, b, **change)
-    with pytest.raises(wf.InvalidOperand, match="only wgmma reads tiles"):
+    with pytest.raises(wf.errors.InvalidOperand, match="only wgmma reads tiles"):
         wf.execute(mma, a, F16.b.store(np.zeros((16, 64), np.float16)))
-    with pytest.raises(wf.InvalidOperand, match="only products of floats can be negated"):
+    with pytest.raises(wf.errors.InvalidOperand, match="only products of floats can be negated"):
         wf.execute(S8, np.zeros((4, 32, 4), np.uint32), S8.b.store(np.zeros((32, 32), np.int8)), negate=(True, False))
     with pytest.raises(wf.IllegalInstruction, match="cannot run it; it runs on sm_90"):
         wf.execute(F16, np.zeros((4, 32, 4), np.uint32), F16.b.store(np.zeros((16, 64))), arch="sm_100")

@@ -63,7 +63,9 @@ def test_a_figure_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatc
 
 
 def test_another_suffix_is_refused(tmp_path):
-    with pytest.raises(wf.InvalidOperand, match=r"cannot save a figure as 'c\.pdf': expected .* \.svg, \.png or \.txt"):
+    with pytest.raises(
+        wf.errors.InvalidOperand, match=r"cannot save a figure as 'c\.pdf': expected .* \.svg, \.png or \.txt"
+    ):
         draw(MMA, "c").save(tmp_path / "c.pdf")
 
 
@@ -309,7 +311,7 @@ def test_products_and_matrices_are_parts():
     ],
 )
 def test_what_cannot_be_shown_is_refused(arguments, message):
-    with pytest.raises(wf.InvalidOperand, match=message):
+    with pytest.raises(wf.errors.InvalidOperand, match=message):
         draw(*arguments)
 
 
@@ -330,7 +332,7 @@ def test_what_cannot_be_shown_is_refused(arguments, message):
     ],
 )
 def test_options_that_do_not_fit_are_refused(options, message):
-    with pytest.raises(wf.InvalidOperand, match=message):
+    with pytest.raises(wf.errors.InvalidOperand, match=message):
         draw(SPARSE, **options)
 
 

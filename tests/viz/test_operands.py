@@ -244,7 +244,7 @@ def test_the_warp_view_of_a_warpgroup_has_its_threads():
 
 @pytest.mark.parametrize("view", ["matrix", "warp"])
 def test_what_lies_in_shared_memory_has_no_figure_of_registers(view):
-    with pytest.raises(wf.InvalidOperand, match="operand b of wgmma.* lies in shared memory"):
+    with pytest.raises(wf.errors.InvalidOperand, match="operand b of wgmma.* lies in shared memory"):
         draw(WGMMA.format(8), "b", view)
-    with pytest.raises(wf.InvalidOperand, match="B of wgmma.* lies in shared memory: use matrix"):
+    with pytest.raises(wf.errors.InvalidOperand, match="B of wgmma.* lies in shared memory: use matrix"):
         draw(WGMMA.format(8), view="whole")

@@ -225,16 +225,16 @@ def test_padded_types_have_sixteen_elements_in_sixteen_bytes():
     ],
 )
 def test_what_cannot_be_shown_is_refused(options, message):
-    with pytest.raises(wf.InvalidOperand, match=re.escape(message)):
+    with pytest.raises(wf.errors.InvalidOperand, match=re.escape(message)):
         draw(D128, "d", **options)
 
 
 def test_what_has_no_operands_is_refused():
     with pytest.raises(wf.WarpfragError, match="a figure depends on shape and types"):
         draw(ONE)
-    with pytest.raises(wf.InvalidOperand, match="no operands to draw"):
+    with pytest.raises(wf.errors.InvalidOperand, match="no operands to draw"):
         draw("tcgen05.cp.cta_group::1.128x256b")
-    with pytest.raises(wf.InvalidOperand, match="are for operands of tcgen05"):
+    with pytest.raises(wf.errors.InvalidOperand, match="are for operands of tcgen05"):
         draw("mma.m16n8k16.f32.f16.f16.f32", "d", through=LOAD)
 
 

@@ -56,7 +56,7 @@ def test_a_long_memory_is_cut_and_rows_show_the_rest():
     assert picture.notes[-1] == "Of 256 lines of memory the first 16 are shown: rows has others."
     last = draw(wide, "b", descriptor=desc.word, rows=(248, 255)).scenes[1][0]
     assert last.rows[0].marks[-1].words == str(255 * 128)
-    with pytest.raises(wf.InvalidOperand, match=r"rows is .* <= 255, got"):
+    with pytest.raises(wf.errors.InvalidOperand, match=r"rows is .* <= 255, got"):
         draw(wide, "b", descriptor=desc, rows=(0, 256))
 
 
@@ -111,14 +111,14 @@ def test_warps_stand_beside_their_rows():
     ],
 )
 def test_what_has_no_meaning_is_refused(options, message):
-    with pytest.raises(wf.InvalidOperand, match=message):
+    with pytest.raises(wf.errors.InvalidOperand, match=message):
         draw(W, **options)
 
 
 def test_what_cannot_be_turned_and_what_has_no_warps_is_refused():
-    with pytest.raises(wf.InvalidOperand, match="only 16-bit types can be MN-major"):
+    with pytest.raises(wf.errors.InvalidOperand, match="only 16-bit types can be MN-major"):
         draw(BYTES, "b", trans=True)
-    with pytest.raises(wf.InvalidOperand, match="warp chooses among the registers of a warpgroup"):
+    with pytest.raises(wf.errors.InvalidOperand, match="warp chooses among the registers of a warpgroup"):
         draw("mma.m16n8k16.f32.f16.f16.f32", "d", warp=0)
 
 

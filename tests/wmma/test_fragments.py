@@ -96,7 +96,7 @@ def test_only_the_fragments_of_the_table_exist():
         for arguments in [(use, *size, kind, *layout) for size in sizes for kind in kinds for layout in layouts]:
             try:
                 wmma.fragment(*arguments)
-            except wf.InvalidOperand as error:
+            except wf.errors.InvalidOperand as error:
                 assert "does not exist on sm_90; there are: half 16x16x16" in str(error)  # noqa: PT017
             else:
                 found.add(arguments)
@@ -123,12 +123,14 @@ def test_what_exists_depends_on_the_architecture(arch, kind, size, exists):
     if exists:
         assert wmma.fragment(wmma.matrix_a, *size, kind, wmma.row_major, arch=arch).arch == arch.rstrip("a")
     else:
-        with pytest.raises(wf.InvalidOperand, match=f"does not exist on {arch}; there are: half 16x16x16 8x32x16"):
+        with pytest.raises(
+            wf.errors.InvalidOperand, match=f"does not exist on {arch}; there are: half 16x16x16 8x32x16"
+        ):
             wmma.fragment(wmma.matrix_a, *size, kind, wmma.row_major, arch=arch)
 
 
 def refusal(*arguments, **options):
-    with pytest.raises(wf.InvalidOperand) as caught:
+    with pytest.raises(wf.errors.InvalidOperand) as caught:
         wmma.fragment(*arguments, **options)
     return str(caught.value)
 
@@ -214,7 +216,9 @@ def test_elementwise_code_is_that_of_the_guide():
     assert np.array_equal(fragment.x, np.arange(256).reshape(8, 32))
     fragment.words = np.zeros((32, 8), np.uint32)
     assert not fragment.x.any()
-    with pytest.raises(wf.InvalidOperand, match=re.escape("expected registers uint32[..., 32, 8], got shape (8, 32)")):
+    with pytest.raises(
+        wf.errors.InvalidOperand, match=re.escape("expected registers uint32[..., 32, 8], got shape (8, 32)")
+    ):
         fragment.words = np.zeros((8, 32), np.uint32)
 
 
@@ -262,9 +266,9 @@ def test_the_layout_comes_with_its_evidence():
     assert "each element has 2 copies (hardware: read off an H200" in str(found)
     bits = wmma.fragment(wmma.matrix_a, 8, 8, 128, b1, wmma.row_major).layout()
     assert str(bits).startswith("element i % 32 of x[i / 32, lane] on sm_90: row = lane >> 2, col = ")
-    with pytest.raises(wf.InvalidOperand, match=r"t is 0\.\.15, got 16"):
+    with pytest.raises(wf.errors.InvalidOperand, match=r"t is 0\.\.15, got 16"):
         found.at(t=16, lane=0)
-    with pytest.raises(wf.InvalidOperand, match=r"slot is 0\.\.0, got 1"):
+    with pytest.raises(wf.errors.InvalidOperand, match=r"slot is 0\.\.0, got 1"):
         found.at(t=0, lane=0, slot=1)
 
 

@@ -234,16 +234,18 @@ def test_other_multiplicands_are_filled():
 
 def test_values_that_do_not_fit_are_refused():
     fragment = wmma.fragment(wmma.matrix_a, 16, 16, 16, wmma.unsigned_char, wmma.row_major)
-    with pytest.raises(wf.InvalidOperand, match=r"fill_fragment: unsigned_char holds 0\.\.255, got 256"):
+    with pytest.raises(wf.errors.InvalidOperand, match=r"fill_fragment: unsigned_char holds 0\.\.255, got 256"):
         wmma.fill_fragment(fragment, 256)
-    with pytest.raises(wf.InvalidOperand, match=r"expected an integer for unsigned_char, got 1\.5"):
+    with pytest.raises(wf.errors.InvalidOperand, match=r"expected an integer for unsigned_char, got 1\.5"):
         wmma.fill_fragment(fragment, 1.5)
-    with pytest.raises(wf.InvalidOperand, match=r"expected one value for all elements, got an array of shape \(2,\)"):
+    with pytest.raises(
+        wf.errors.InvalidOperand, match=r"expected one value for all elements, got an array of shape \(2,\)"
+    ):
         wmma.fill_fragment(fragment, np.zeros(2))
     halves = wmma.fragment(wmma.accumulator, 16, 16, 16, wmma.half)
-    with pytest.raises(wf.InvalidOperand, match="fill_fragment: expected a number for half, got None"):
+    with pytest.raises(wf.errors.InvalidOperand, match="fill_fragment: expected a number for half, got None"):
         wmma.fill_fragment(halves, None)
-    with pytest.raises(wf.InvalidOperand, match="fill_fragment: expected a number for half, got 'one'"):
+    with pytest.raises(wf.errors.InvalidOperand, match="fill_fragment: expected a number for half, got 'one'"):
         wmma.fill_fragment(halves, "one")
-    with pytest.raises(wf.InvalidOperand, match="fill_fragment: expected a fragment as a, got ndarray"):
+    with pytest.raises(wf.errors.InvalidOperand, match="fill_fragment: expected a fragment as a, got ndarray"):
         wmma.fill_fragment(np.zeros(2), 0)

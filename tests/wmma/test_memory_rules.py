@@ -12,14 +12,14 @@ from warpfrag import wmma
 
 def refuse_load(fragment, pointer, ldm, *more):
     before = fragment.words.copy()
-    with pytest.raises(wf.InvalidOperand) as caught:
+    with pytest.raises(wf.errors.InvalidOperand) as caught:
         wmma.load_matrix_sync(fragment, pointer, ldm, *more)
     assert np.array_equal(fragment.words, before)
     return str(caught.value)
 
 
 def refuse_store(pointer, fragment, ldm, *more):
-    with pytest.raises(wf.InvalidOperand) as caught:
+    with pytest.raises(wf.errors.InvalidOperand) as caught:
         wmma.store_matrix_sync(pointer, fragment, ldm, *more)
     return str(caught.value)
 
@@ -154,7 +154,7 @@ def test_memory_must_be_memory(multiplicand):
         message = refuse_load(multiplicand, view, 32)
         assert "expected elements that are neighbours along one axis" in message
         assert message.endswith("a pointer has no strides")
-    with pytest.raises(wf.InvalidOperand, match="load_matrix_sync: expected a fragment as a, got ndarray"):
+    with pytest.raises(wf.errors.InvalidOperand, match="load_matrix_sync: expected a fragment as a, got ndarray"):
         wmma.load_matrix_sync(matrix, multiplicand, 16)
 
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from warpfrag.blas.cublas.predict_order import PredictedOrder
+
 ROWS, COLUMNS = 8, 16
 SEED = 20261118
 LARGEST, LARGEST_WEIGHT = 1 << 35, 1 << 26
@@ -87,7 +89,7 @@ def products(seed: int = SEED) -> Iterator[tuple[str, Case]]:
             yield group.shapes, Case(group.call, group.type, m, n, k, layout, seed=number)
 
 
-def predicted_order(case: Case) -> wf.PredictedOrder:
+def predicted_order(case: Case) -> PredictedOrder:
     """What `predict_order` says of a case."""
     return wf.predict_order(
         case.m, case.n, case.k, type=case.type, layout=case.layout, bias=case.call in {"linear", "scaled_mm bias"},

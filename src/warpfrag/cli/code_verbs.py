@@ -47,9 +47,10 @@ def arithmetic_table(arch: str | None = None, *, for_: InstructionName | None = 
     Options:
         for_: Only the row of this instruction.
     """
-    from warpfrag.tensorcore.arithmetic_table import ArithmeticTable, rules
+    from warpfrag.tensorcore.arithmetic_table import ArithmeticTable
+    from warpfrag.tensorcore.arithmetic_table import arithmetic_table as make_table
 
-    table = rules(arch)
+    table = make_table(arch)
     if for_ is not None:
         table = ArithmeticTable(tuple(table.every(for_)), ())
     facts = ArithmeticFacts(arch, **table.to_dict())  # type: ignore[arg-type] # its keys

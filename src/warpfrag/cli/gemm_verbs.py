@@ -294,7 +294,7 @@ def batch_invariance(
         fast_accumulation: e4m3 with use_fast_accum.
         svg: Write a picture of the ranges.
     """
-    from warpfrag.blas.cublas.batch_invariance import invariance as compute
+    from warpfrag.blas.cublas.batch_invariance import batch_invariance as compute
 
     named: object = n
     if layers is not None:

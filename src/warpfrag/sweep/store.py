@@ -18,12 +18,12 @@ import json
 import os
 import shutil
 from contextlib import contextmanager, suppress
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from warpfrag import __version__
 from warpfrag.errors import FileError, quote
 from warpfrag.files import PART, write_atomically
 from warpfrag.formats.codes import natural_dtype
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 def versions() -> dict[str, str]:
     """What the operands and the codes may depend on besides the study."""
-    return {"version": __version__, "numpy": np.__version__}
+    return {"version": version("warpfrag"), "numpy": np.__version__}
 
 
 class ResultStore:

@@ -1,7 +1,7 @@
 """What the tensor cores of an architecture compute, as a table: one row for each arithmetic that instructions share.
 
     >>> import warpfrag as wf
-    >>> row = wf.rules("sm_90").of("mma.m16n8k16.f32.f16.f16.f32")
+    >>> row = wf.arithmetic_table("sm_90").of("mma.m16n8k16.f32.f16.f16.f32")
     >>> row.products, row.fraction_bits, row.rounding
     (16, 25, 'toward zero, to f32')
 
@@ -133,7 +133,7 @@ class ArithmeticRow:
     def citation(self) -> str:
         """How to cite this row, beside the version: architecture, family, level of evidence and references."""
         known = f"{self.level}: {', '.join(self.references)}" if self.references else self.level
-        return f'warpfrag, rules("{self.arch}"), {self.family} ({known})'
+        return f'warpfrag, arithmetic_table("{self.arch}"), {self.family} ({known})'
 
     def __repr__(self) -> str:
         """Family, architecture and the numbers of a step."""
@@ -251,7 +251,7 @@ class ArithmeticTable:
 HEAD = ("arch", "instructions", "products per step", "fraction bits", "rounding", "order", "known", "references")
 
 
-def rules(arch: str | None = None) -> ArithmeticTable:
+def arithmetic_table(arch: str | None = None) -> ArithmeticTable:
     """What the tensor cores of an architecture compute, row by row; of every known architecture if none is named.
 
     A row has the products of one step, the bits that a term keeps, how a step is rounded, in which order terms are

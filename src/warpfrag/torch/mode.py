@@ -9,19 +9,20 @@ from dataclasses import replace
 from threading import Lock, current_thread, get_ident, local
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from warpfrag.errors import InvalidOperand, MissingExtra, NoGpu, NotEmulated, NotModelled, check_flag, quote
+
 try:
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 except ImportError as error:  # pragma: no cover (tests of this module need torch)
     msg = "warpfrag.torch needs PyTorch: pip install 'warpfrag[torch]'"
-    raise ImportError(msg) from error
+    raise MissingExtra(msg) from error
 
 from warpfrag.blas.cublas.libraries import instruction_for
 from warpfrag.blas.cublas.predict_order import PredictedOrder, find_product_order, product_kind
 from warpfrag.blas.gemm import gemm
 from warpfrag.blas.gemm_backend import check_backend
 from warpfrag.blas.order import Order
-from warpfrag.errors import InvalidOperand, NoGpu, NotEmulated, NotModelled, check_flag, quote
 from warpfrag.formats.codes import natural_dtype
 from warpfrag.formats.epilogue import Epilogue, finish
 from warpfrag.formats.number_formats import FORMATS

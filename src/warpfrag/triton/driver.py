@@ -11,15 +11,16 @@ import re
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from warpfrag.errors import InvalidOperand, MissingExtra, PtxError, quote
+
 try:
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.backends.driver import DriverBase
 except ImportError as error:  # pragma: no cover (tests of this package need triton)
     msg = "warpfrag.triton needs Triton: pip install 'warpfrag[triton]'"
-    raise ImportError(msg) from error
+    raise MissingExtra(msg) from error
 
-from warpfrag.errors import InvalidOperand, PtxError, quote
 from warpfrag.isa.targets import targets
 from warpfrag.ptx.launch.kernel import Kernel, load
 from warpfrag.ptx.launch.options import MULTIPROCESSORS

@@ -1,8 +1,8 @@
 """Where bits change: the ranges of m in which a layer keeps its order of additions.
 
 A row of D depends on its own row of A and on B alone, as long as the order stays: then a token has the same bits in
-every batch. The library chooses its kernel by m too, so the order changes at some m. `invariance` lists the ranges
-between these: of one layer, or of all layers of a model, with the m at which the first of them changes.
+every batch. The library chooses its kernel by m too, so the order changes at some m. `batch_invariance` lists the
+ranges between these: of one layer, or of all layers of a model, with the m at which the first of them changes.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ def _run_dict(run: OrderRun) -> dict[str, object]:
     }
 
 
-def invariance(
+def batch_invariance(
     n: Layers,
     k: int | None = None,
     *,
