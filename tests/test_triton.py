@@ -337,8 +337,20 @@ def test_sessions_nest_and_leave_nothing_behind():
 def test_tests_for_a_gpu_run_unchanged(tmp_path):
     pytest.importorskip("torch", reason="needs the extra torch")
     (tmp_path / "test_scale.py").write_text(PLUGIN_TEST, encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "warpfrag.triton.pytest_plugin", "--triton-target", "sm_80"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "warpfrag.pytest_plugin", "--triton-arch", "sm_80"]
     done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, check=False, cwd=tmp_path)
 
     assert "4 passed" in done.stdout, done.stdout + done.stderr
     assert "warpfrag: 4 launches of Triton kernels on sm_80, 4 exact, 0 findings" in done.stdout
+
+
+def test_a_finding_of_a_check_fails_the_test(tmp_path):
+    pytest.importorskip("torch", reason="needs the extra torch")
+    unmasked = PLUGIN_TEST.replace("tl.load(x + i, i < n)", "tl.load(x + i)")
+    (tmp_path / "test_scale.py").write_text(unmasked, encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "warpfrag.pytest_plugin", "--triton-check", "memory"]
+    command += ["--triton-arch", "sm_80", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    assert "3 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+    assert "scale: bounds, " in done.stdout

@@ -13,7 +13,7 @@ is Triton that binds the arguments and compiles: `emulate` only takes the place 
         test_softmax()  # unchanged: every launch inside runs here
     findings = [finding for launch in session.launches for finding in launch.run.findings]
 
-Tests of pytest get the same from `-p warpfrag.triton.pytest_plugin`. It needs the extra `triton`.
+Tests of pytest get the same from `-p warpfrag.pytest_plugin`. It needs the extra `triton`.
 """
 
 from __future__ import annotations
