@@ -33,10 +33,10 @@ BLOCK = re.compile(r"^(?P<fence>`{3,})(?P<language>[\w-]+)\n(?P<text>.*?)^(?P=fe
 FILE = re.compile(r"(?:#|//) (\w+\.(?:py|cu|toml|ptx))\n")
 INLINE = re.compile(r"`(warpfrag [a-z-]+ [a-z]\S*\.[^`\n]*)`")
 DOTS = "..."
-# what a command inside a sentence may read: registers of four words, matrices, a study
+# what a command inside a sentence may read: registers of four words, matrices, a sweep
 FILES = {"dump.txt": "0 0 0 0\n" * 32, "A.txt": "0 " * 15 + "0\n", "B.txt": "0 " * 7 + "0\n"}
 FILES |= {name: FILES[name] * 16 for name in ("A.txt", "B.txt")}
-FILES["study.toml"] = """
+FILES["sweep.toml"] = """
 instruction = "mma.m16n8k16.f32.f16.f16.f32"
 arch = "sm_90"
 shape = [16, 8, 16]

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import operator
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import ModuleType
 
 MAX_QUOTED = 200  # characters; the longest PTX names have 125
 MAX_REASON = 1000  # characters of a PtxError's reason
@@ -208,3 +210,12 @@ def check_index(name: str, index: int, extent: int) -> int:
         msg = f"{name} is 0..{extent - 1}, got {quote(number)}"
         raise InvalidOperand(msg)
     return number
+
+
+def import_extra(module: str, extra: str) -> ModuleType:
+    """Import a module of an optional extra; raise MissingExtra if it is not installed."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        msg = f"{error.name or module} is not installed: pip install 'warpfrag[{extra}]'"
+        raise MissingExtra(msg) from None

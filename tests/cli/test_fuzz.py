@@ -60,7 +60,7 @@ RIGHT = {  # what a verb seldom gets by chance
     "batch-invariance": ["--n", "64", "--k", "64"],
     "error-report": ["a16.npy", "a16.npy", "--instruction", NAMES[0]],
     "ptx": ["profile", "kernel.ptx"],
-    "sweep": ["study.toml"],
+    "sweep": ["sweep.toml"],
     "explain": ["a16.npy", "a16.npy", "a16.npy", "a16.npy"],
     "survey": ["layers.toml", "-o", "choices.npz"],
     "where": [NAMES[0], "A[9, 3]"],

@@ -1,4 +1,4 @@
-"""A study is what its file says: the cases, their operands, and what is wrong in a file, by its key."""
+"""Sweep plans: their cases and operands, and errors that name the wrong key."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from warpfrag.sweep import Case, Study
-from warpfrag.sweep.sweep_data import DISTRIBUTIONS
-from warpfrag.sweep.sweep_plan import StudyBlock
+from warpfrag.sweep import Case, SweepPlan
+from warpfrag.sweep.sweep_plan import DISTRIBUTIONS, SweepBlock
 
 F16 = "mma.m16n8k16.f32.f16.f16.f32"
 FP8 = "mma.m16n8k32.f32.e4m3.e4m3.f32"
@@ -20,22 +19,22 @@ LEAST = {"instruction": F16, "arch": "sm_90", "shape": [4, 5, 6], "data": "norma
 
 
 def test_every_combination_is_a_case(tmp_path):
-    path = tmp_path / "study.toml"
+    path = tmp_path / "sweep.toml"
     path.write_text(
         f'# a comment\ninstruction = ["{F16}", "{FP8}"]\narch = ["sm_80", "H100"]\nshape = [[4, 5, 6], [7, 8, 9]]\n'
         'data = "wide"\norder = [{}, { split_k = 2, unit = 16 }]\nseed = [3, 4]\nblock = [4, 5]\n',
         encoding="utf-8",
     )
-    study = Study.read(path)
+    plan = SweepPlan.read(path)
 
-    assert len(study.cases) == 32
-    assert study.cases[0].to_dict() == {
+    assert len(plan.cases) == 32
+    assert plan.cases[0].to_dict() == {
         "instruction": wf.get(F16).name, "arch": "sm_80", "shape": [4, 5, 6], "data": "wide", "order": {}, "seed": 3,
         "backend": "cpu",
     }  # fmt: skip
-    assert str(study.cases[-1]) == ("mma.m16n8k32.row.col.f32.e4m3.e4m3.f32 sm_90a 7x8x9 wide split_k=2,unit=16 4 cpu")
-    assert len([case for case in study.cases if "arch 'sm_80' cannot run it" in case.refusal]) == 8
-    blocks = dict(study.cases[-1].blocks(study.block))
+    assert str(plan.cases[-1]) == ("mma.m16n8k32.row.col.f32.e4m3.e4m3.f32 sm_90a 7x8x9 wide split_k=2,unit=16 4 cpu")
+    assert len([case for case in plan.cases if "arch 'sm_80' cannot run it" in case.refusal]) == 8
+    blocks = dict(plan.cases[-1].blocks(plan.block))
     assert blocks == {
         (0, 0): (range(4), range(5)), (0, 1): (range(4), range(5, 8)),
         (1, 0): (range(4, 7), range(5)), (1, 1): (range(4, 7), range(5, 8)),
@@ -43,22 +42,22 @@ def test_every_combination_is_a_case(tmp_path):
 
 
 def test_the_hash_is_of_what_a_file_means():
-    same = Study.of_table({"order": [{}], "seed": 0, **LEAST, "instruction": [wf.get(F16).name]})
-    assert Study.of_table(LEAST).digest == same.digest
-    assert Study.of_table(LEAST | {"seed": 1}).digest != same.digest
+    same = SweepPlan.of_table({"order": [{}], "seed": 0, **LEAST, "instruction": [wf.get(F16).name]})
+    assert SweepPlan.of_table(LEAST).digest == same.digest
+    assert SweepPlan.of_table(LEAST | {"seed": 1}).digest != same.digest
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"instructions": F16}, "there is no key 'instructions': the nearest is 'instruction'"),
-        ({"zzz": 1}, "there is no key 'zzz': the keys are instruction, arch, shape, data, order, seed, backend, block"),
+        ({"instructions": F16}, "unknown key 'instructions': the nearest is 'instruction'"),
+        ({"zzz": 1}, "unknown key 'zzz': the keys are instruction, arch, shape, data, order, seed, backend, block"),
         ({"arch": None}, "the key 'arch' is missing: expected the name of an architecture, such as 'sm_90'"),
         ({"instruction": 3}, "instruction: expected the name of an instruction; got 3"),
         ({"instruction": [F16, "mma.m16n8k16.f32.f16.f16.f64"]}, "instruction[1]: 'mma.m16n8k16.f32.f16.f16.f64': "),
         ({"arch": ["sm_90", "sm_9"]}, "arch[1]: "),
         ({"arch": []}, "arch: expected the name of an architecture, such as 'sm_90', or a list of them; got an empty"),
-        ({"arch": ["sm_90", "sm_90"]}, "arch[1] is arch[0] once more: 'sm_90'"),
+        ({"arch": ["sm_90", "sm_90"]}, "arch[1] repeats arch[0]: 'sm_90'"),
         (
             {"shape": [4, 5]},
             "shape: expected three integers M, N, K from 1 to 16777216, such as [64, 64, 256]; got [4, 5]",
@@ -82,7 +81,7 @@ def test_the_hash_is_of_what_a_file_means():
         ({"instruction": FP8, "arch": "sm_80"}, "none of its cases can be computed; the first is mma.m16n8k32.row.col"),
         (
             {"data": "extreme"},
-            "data 'extreme' is not for f16; what is: normal, uniform, positive, powers, bits, finite",
+            "data 'extreme' does not fit f16; expected one of normal, uniform, positive, powers, bits, finite",
         ),
         ({"order": {"promote": 24}}, "promote is a multiple of the instruction's k, 16; got 24"),
         ({"seed": [*range(100_001)]}, "these are 100001 cases: expected at most 100000"),
@@ -91,24 +90,24 @@ def test_the_hash_is_of_what_a_file_means():
 def test_what_is_wrong_is_named_by_its_key(change: dict, message: str):
     table = {name: value for name, value in (LEAST | change).items() if value is not None}
     with pytest.raises(wf.errors.FileError) as refused:
-        Study.of_table(table)
+        SweepPlan.of_table(table)
     assert message in str(refused.value)
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"arch = ", "is no TOML: Invalid value (at end of document)"),
-        (b"arch = 1\n\xff", "is no TOML: 'utf-8' codec"),
-        (b"arch = 1", "study.toml': the key 'instruction' is missing"),
+        (b"arch = ", "is not TOML: Invalid value (at end of document)"),
+        (b"arch = 1\n\xff", "is not TOML: 'utf-8' codec"),
+        (b"arch = 1", "sweep.toml': the key 'instruction' is missing"),
         (b" " * (1 << 20) + b"\n", "it has more than 1048576 bytes"),
     ],
 )
 def test_files_that_are_no_study(tmp_path, content: bytes, message: str):
-    path = tmp_path / "study.toml"
+    path = tmp_path / "sweep.toml"
     path.write_bytes(content)
     with pytest.raises(wf.errors.FileError) as refused:
-        Study.read(path)
+        SweepPlan.read(path)
     assert message in str(refused.value)
 
 
@@ -125,7 +124,7 @@ def test_operands_do_not_depend_on_how_d_is_cut(name: str):
         if one.refusal:
             continue
         tried += 1
-        whole, part = one.operands(), one.operands(StudyBlock(range(2, 5), range(3, 7)))
+        whole, part = one.operands(), one.operands(SweepBlock(range(2, 5), range(3, 7)))
         assert np.array_equal(part["A"], whole["A"][2:5])
         assert np.array_equal(part["B"], whole["B"][:, 3:7])
         if name == SCALED:

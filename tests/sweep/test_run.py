@@ -20,9 +20,9 @@ import pytest
 
 import warpfrag as wf
 from warpfrag.cli import main
-from warpfrag.errors import NoGpu
+from warpfrag.errors import MissingExtra, NoGpu, SchedulerError, StoreWarning
 from warpfrag.formats.codes import from_codes
-from warpfrag.sweep import MissingExtra, SchedulerError, StoreWarning, Study, cluster, store, sweep
+from warpfrag.sweep import SweepPlan, dask_workers, sweep, sweep_store
 from warpfrag.sweep import sweep_run as run
 from warpfrag.sweep.sweep_run import run_task
 
@@ -40,7 +40,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def toml(folder: Path, rest: str = '[16, 17, 40]\ndata = ["normal", "special"]\narch = ["sm_80", "sm_90"]') -> Path:
-    path = folder / "study.toml"
+    path = folder / "sweep.toml"
     path.write_text(f'instruction = "{F16}"\nblock = [8, 6]\nshape = {rest}\n', encoding="utf-8")
     return path
 
@@ -49,9 +49,9 @@ def toml(folder: Path, rest: str = '[16, 17, 40]\ndata = ["normal", "special"]\n
 def test_products_and_figures_do_not_depend_on_blocks(tmp_path, block):
     orders = [{}, {"split_k": 2, "unit": 16}]
     table = {"instruction": [F16, S8], "arch": ["sm_70", "sm_80"], "shape": [16, 17, 40], "data": "uniform"}
-    study = Study.of_table(table | {"order": orders, "block": block})
-    found = sweep(study, tmp_path / "study.zarr")
-    group = zarr.open_group(tmp_path / "study.zarr", mode="r")
+    plan = SweepPlan.of_table(table | {"order": orders, "block": block})
+    found = sweep(plan, tmp_path / "sweep.zarr")
+    group = zarr.open_group(tmp_path / "sweep.zarr", mode="r")
 
     assert [bool(outcome.refusal) for outcome in found] == [True, True, False, False] * 2
     assert sorted(group) == [outcome.name for outcome in found if not outcome.refusal] == ["2", "3", "6", "7"]
@@ -79,14 +79,14 @@ def test_products_and_figures_do_not_depend_on_blocks(tmp_path, block):
 
 def test_scale_factors_are_part_of_the_exact_product(tmp_path):
     table = {"instruction": SCALED, "arch": "sm_120", "shape": [5, 6, 70], "data": "wide", "block": [4, 4]}
-    (outcome,) = sweep(Study.of_table(table), tmp_path / "study.zarr")
+    (outcome,) = sweep(SweepPlan.of_table(table), tmp_path / "sweep.zarr")
     given = outcome.case.operands()
     mma = wf.get(SCALED)
     rows = {"A": mma.a.format, "B": mma.b.format, "scale_a": mma.scale_a.format, "scale_b": mma.scale_b.format}
     A, B, SA, SB = (
         [[Fraction(float(rows[role].decode(int(code)))) for code in line] for line in given[role]] for role in rows
     )
-    D = zarr.open_group(tmp_path / "study.zarr", mode="r")["0"][:].astype(float)
+    D = zarr.open_group(tmp_path / "sweep.zarr", mode="r")["0"][:].astype(float)
     worst = Fraction(0)
     for i, j in np.ndindex(5, 6):
         exact = sum(A[i][k] * SA[i][k // 32] * B[k][j] * SB[k // 32][j] for k in range(70))
@@ -99,33 +99,33 @@ def test_scale_factors_are_part_of_the_exact_product(tmp_path):
 
 def test_only_outputs_of_finite_numbers_are_compared(tmp_path):
     table = {"instruction": F16, "arch": "sm_90", "shape": [24, 17, 3], "data": ["special", "bits"], "block": [8, 6]}
-    for outcome in sweep(Study.of_table(table), tmp_path / "study.zarr"):
+    for outcome in sweep(SweepPlan.of_table(table), tmp_path / "sweep.zarr"):
         given = outcome.case.operands()
         a, b = (np.isfinite(given[role].astype(np.uint16).view(np.float16)) for role in "AB")
-        D = zarr.open_group(tmp_path / "study.zarr", mode="r")[outcome.name][:]
+        D = zarr.open_group(tmp_path / "sweep.zarr", mode="r")[outcome.name][:]
         compared = a.all(axis=1)[:, None] & b.all(axis=0) & np.isfinite(D)
         assert 0 < compared.sum() == outcome.figures["compared"] < D.size
         assert outcome.figures["nonfinite"] == (~np.isfinite(D)).sum() > 0
 
 
 def test_a_chunk_of_negative_zeros_comes_back(tmp_path):
-    study = Study.of_table(TABLE)
-    with store.ResultStore(tmp_path / "study.zarr", study) as kept:
+    plan = SweepPlan.of_table(TABLE)
+    with sweep_store.StoreWriter(tmp_path / "sweep.zarr", plan) as kept:
         kept.begin(0)
         kept.write(0, (0, 0), np.full((16, 17), -0.0, np.float32), run.ErrorTally())
-    assert np.signbit(zarr.open_group(tmp_path / "study.zarr", mode="r")["0"][:]).all()
+    assert np.signbit(zarr.open_group(tmp_path / "sweep.zarr", mode="r")["0"][:]).all()
 
 
 HOST = """
 import os, signal, sys
 from pathlib import Path
 import numpy.ma, numpy.random, zarr.storage
-import warpfrag.tensorcore.backends.portable, warpfrag.tensorcore.make_rule, warpfrag.cli.sweep_verbs
+import warpfrag.tensorcore.backends.portable, warpfrag.tensorcore.make_rule, warpfrag.cli.sweep
 from warpfrag.cli import main
-from warpfrag.sweep import Study
+from warpfrag.sweep import SweepPlan
 
 MMA = {"instruction": "mma.m16n8k16.f32.f16.f16.f32", "arch": "sm_90"}
-Study.of_table({**MMA, "shape": [1, 1, 1], "data": "normal"})  # reads tables, which every process below needs
+SweepPlan.of_table({**MMA, "shape": [1, 1, 1], "data": "normal"})  # reads tables, which every process below needs
 
 WRITES = os.O_WRONLY | os.O_RDWR
 EVENTS = {"os.rename", "os.mkdir", "os.remove", "os.rmdir", "shutil.rmtree"}
@@ -178,40 +178,37 @@ def run_until():
         host.stdin.close()
 
 
-@pytest.mark.slow
 def test_a_sweep_that_is_killed_ten_times_ends_like_one_that_was_not(tmp_path, run_until):
-    study, whole, killed = toml(tmp_path), tmp_path / "whole.zarr", tmp_path / "killed.zarr"
-    changes, status = run_until(0, study, "-o", whole)
+    plan, whole, killed = toml(tmp_path), tmp_path / "whole.zarr", tmp_path / "killed.zarr"
+    changes, status = run_until(0, plan, "-o", whole)
     assert status == 0
     chance, records = random.Random(17), []
     for _ in range(10):
-        assert run_until(chance.randrange(1, changes // 10), study, "-o", killed) == [-signal.SIGKILL]
+        assert run_until(chance.randrange(1, changes // 10), plan, "-o", killed) == [-signal.SIGKILL]
         records.append(len([path for path in files(killed) if path.startswith(".blocks")]))
     assert max(records) > 1  # work was under way
-    assert run_until(0, study, "-o", killed)[1:] == [0]
+    assert run_until(0, plan, "-o", killed)[1:] == [0]
     assert files(killed) == files(whole)
     assert not [path for path in files(whole) if "/." in f"/{path}"]
 
 
-@pytest.mark.slow
 def test_there_is_no_moment_at_which_it_must_not_be_killed(tmp_path, run_until):
-    """A study of one block, killed at each change in turn."""
-    study, whole = toml(tmp_path, '[8, 6, 16]\ndata = "normal"\narch = "sm_90"'), tmp_path / "whole.zarr"
-    changes, status = run_until(0, study, "-o", whole)
+    """A plan of one block, killed at each change in turn."""
+    plan, whole = toml(tmp_path, '[8, 6, 16]\ndata = "normal"\narch = "sm_90"'), tmp_path / "whole.zarr"
+    changes, status = run_until(0, plan, "-o", whole)
     assert status == 0
     assert changes > 30
     for moment in range(1, changes + 1):
         killed = tmp_path / f"{moment}.zarr"
-        assert run_until(moment, study, "-o", killed) == [-signal.SIGKILL]
-        sweep(Study.read(study), killed)
+        assert run_until(moment, plan, "-o", killed) == [-signal.SIGKILL]
+        sweep(SweepPlan.read(plan), killed)
         assert files(killed) == files(whole)
 
 
-@pytest.mark.slow
 def test_nor_is_there_one_while_it_mends(tmp_path, run_until):
     """A block with another bit, which only --verify notices: whatever comes after a kill need not be told to look."""
-    study, whole = toml(tmp_path, '[8, 6, 16]\ndata = "normal"\narch = "sm_90"'), tmp_path / "whole.zarr"
-    sweep(Study.read(study), whole)
+    plan, whole = toml(tmp_path, '[8, 6, 16]\ndata = "normal"\narch = "sm_90"'), tmp_path / "whole.zarr"
+    sweep(SweepPlan.read(plan), whole)
 
     def damaged(name: str) -> Path:
         path = tmp_path / name
@@ -220,27 +217,27 @@ def test_nor_is_there_one_while_it_mends(tmp_path, run_until):
         chunk.write_bytes(bytes([chunk.read_bytes()[0] ^ 1]) + chunk.read_bytes()[1:])
         return path
 
-    changes, status = run_until(0, study, "--verify", "-o", damaged("mended.zarr"))
+    changes, status = run_until(0, plan, "--verify", "-o", damaged("repaired.zarr"))
     assert status == 0
     assert changes > 3
     untouched = 0
     for moment in range(1, changes + 1):
         killed = damaged(f"{moment}.zarr")
         before = files(killed)
-        assert run_until(moment, study, "--verify", "-o", killed) == [-signal.SIGKILL]
+        assert run_until(moment, plan, "--verify", "-o", killed) == [-signal.SIGKILL]
         if files(killed) == before:
             untouched += 1  # nothing was done yet
             continue
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", StoreWarning)
-            sweep(Study.read(study), killed)
+            sweep(SweepPlan.read(plan), killed)
         assert files(killed) == files(whole)
     assert untouched < changes / 2
 
 
 def stopping(monkeypatch, after: int, stop) -> None:
     """Let something happen when so many blocks are written."""
-    write, number = store.ResultStore.write, count(1)
+    write, number = sweep_store.StoreWriter.write, count(1)
 
     def writing(*given):
         crc32c = write(*given)
@@ -248,7 +245,7 @@ def stopping(monkeypatch, after: int, stop) -> None:
             stop()
         return crc32c
 
-    monkeypatch.setattr(store.ResultStore, "write", writing)
+    monkeypatch.setattr(sweep_store.StoreWriter, "write", writing)
 
 
 @pytest.mark.usefixtures("ctrl_c")
@@ -257,16 +254,16 @@ def test_ctrl_c_ends_with_what_is_done_and_how_to_go_on(tmp_path, monkeypatch, c
     toml(tmp_path)
     with monkeypatch.context() as patched:
         stopping(patched, 7, lambda: os.kill(os.getpid(), signal.SIGINT))
-        assert main(["sweep", "study.toml"]) == 130
+        assert main(["sweep", "sweep.toml"]) == 130
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.split("\n\n")[0].splitlines()[-1] == (
-        "interrupted; 6 of 24 blocks are in study.zarr, and the same command resumes there"
+        "interrupted; 6 of 24 blocks are in sweep.zarr, and the same command resumes there"
     )
-    assert main(["sweep", "study.toml", "--json"]) == 0
+    assert main(["sweep", "sweep.toml", "--json"]) == 0
     assert '"computed": 17' in capsys.readouterr().out
-    assert main(["sweep", "study.toml"]) == 0
-    assert "nothing was left to compute; everything is in study.zarr" in capsys.readouterr().out
+    assert main(["sweep", "sweep.toml"]) == 0
+    assert "nothing was left to compute; everything is in sweep.zarr" in capsys.readouterr().out
 
 
 def test_a_disk_that_is_full_is_said_and_nothing_is_lost(tmp_path, monkeypatch, capsys):
@@ -279,9 +276,9 @@ def test_a_disk_that_is_full_is_said_and_nothing_is_lost(tmp_path, monkeypatch, 
 
     with monkeypatch.context() as patched:
         stopping(patched, 3, full)
-        assert main(["sweep", "study.toml"]) == 2
+        assert main(["sweep", "sweep.toml"]) == 2
     assert capsys.readouterr().err.splitlines()[-1] == (
-        "warpfrag: cannot write 'x': No space left on device; 2 of 24 blocks are in study.zarr, and the same command "
+        "warpfrag: cannot write 'x': No space left on device; 2 of 24 blocks are in sweep.zarr, and the same command "
         "resumes there"
     )
 
@@ -308,78 +305,77 @@ def test_backends_that_are_not_there(tmp_path, monkeypatch, capsys):
     assert main(["sweep", str(path)]) == 0
     said = capsys.readouterr().out
     assert "1 of 4 cases cannot be computed: the GPU of this machine is sm_90" in said
-    assert sorted(zarr.open_group(tmp_path / "study.zarr", mode="r")) == ["0", "2", "3"]
-    found = sweep(Study.read(path), tmp_path / "study.zarr")
+    assert sorted(zarr.open_group(tmp_path / "sweep.zarr", mode="r")) == ["0", "2", "3"]
+    found = sweep(SweepPlan.read(path), tmp_path / "sweep.zarr")
     assert [outcome.figures and outcome.figures["compared"] for outcome in found] == [96, None, 96, 96]
 
 
 @pytest.mark.parametrize("missing", ["zarr", "distributed"])
 def test_an_extra_that_is_missing(tmp_path, monkeypatch, missing: str):
     monkeypatch.setitem(sys.modules, missing, None)
-    with pytest.raises(MissingExtra, match=rf"a study needs {missing}, .*: pip install 'warpfrag\[dask\]'"):
-        sweep(Study.of_table(TABLE), tmp_path / "study.zarr", workers=1)
+    with pytest.raises(MissingExtra, match=rf"{missing} is not installed: pip install 'warpfrag\[dask\]'"):
+        sweep(SweepPlan.of_table(TABLE), tmp_path / "sweep.zarr", workers=1)
 
 
 def test_stores_that_hold_something_else(tmp_path):
-    study = Study.of_table(TABLE | {"block": [16, 9]})
-    with pytest.raises(wf.errors.InvalidOperand, match=r"study: expected a Study.*got 'study.toml'"):
-        sweep("study.toml", tmp_path / "a.zarr")
+    plan = SweepPlan.of_table(TABLE | {"block": [16, 9]})
+    with pytest.raises(wf.errors.InvalidOperand, match=r"plan: expected a SweepPlan.*got 'sweep.toml'"):
+        sweep("sweep.toml", tmp_path / "a.zarr")
     (tmp_path / "file").touch()
     with pytest.raises(wf.errors.FileError, match=r"cannot write .*file': File exists"):
-        sweep(study, tmp_path / "file")
-    with pytest.raises(wf.errors.FileError, match=r"exists and is not a study, for .*zarr.json. is missing"):
-        sweep(study, tmp_path)
-    sweep(study, tmp_path / "a.zarr")
-    other = Study.of_table(TABLE | {"seed": 5, "data": "tiny"})
+        sweep(plan, tmp_path / "file")
+    with pytest.raises(wf.errors.FileError, match="exists and is not a sweep; give another name"):
+        sweep(plan, tmp_path)
+    sweep(plan, tmp_path / "a.zarr")
+    other = SweepPlan.of_table(TABLE | {"seed": 5, "data": "tiny"})
     with pytest.raises(wf.errors.FileError) as refused:
         sweep(other, tmp_path / "a.zarr")
     assert str(refused.value).partition(" holds ")[2] == (
-        "another study: data is ['normal', 'special'] there and ['tiny'] here; seed is [0] there and [5] here; "
+        "another sweep: data is ['normal', 'special'] there and ['tiny'] here; seed is [0] there and [5] here; "
         "block is [16, 9] there and [256, 256] here; give another name with -o"
     )
     with (
-        store.ResultStore(tmp_path / "a.zarr", study),
+        sweep_store.StoreWriter(tmp_path / "a.zarr", plan),
         pytest.raises(wf.errors.FileError, match="another sweep writes to it"),
     ):
-        sweep(study, tmp_path / "a.zarr")
+        sweep(plan, tmp_path / "a.zarr")
 
 
 def test_another_version_is_refused_in_a_store_and_in_a_worker(tmp_path, monkeypatch):
-    study = Study.of_table(TABLE)
-    sweep(study, tmp_path / "a.zarr")
+    plan = SweepPlan.of_table(TABLE)
+    sweep(plan, tmp_path / "a.zarr")
     tasks = []
     monkeypatch.setattr(run, "run_task", lambda task: tasks.append(task) or run_task(task))
-    sweep(study, tmp_path / "b.zarr")
+    sweep(plan, tmp_path / "b.zarr")
     with pytest.raises(SchedulerError, match=r"a worker has version .*, and the sweep version 9"):
         run_task(tasks[0]._replace(versions={"version": "9", "numpy": "9"}))
-    monkeypatch.setattr(store, "versions", lambda: {"version": "9", "numpy": np.__version__})
+    monkeypatch.setattr(sweep_store, "versions", lambda: {"version": "9", "numpy": np.__version__})
     with pytest.raises(wf.errors.FileError, match=r"it was made with version \S+, and this is 9"):
-        sweep(study, tmp_path / "a.zarr")
+        sweep(plan, tmp_path / "a.zarr")
 
 
 def test_a_scheduler_that_never_answers(tmp_path, monkeypatch):
-    monkeypatch.setattr(cluster, "SECONDS", 0.05)
-    study = Study.of_table(TABLE)
+    monkeypatch.setattr(dask_workers, "SECONDS", 0.05)
+    plan = SweepPlan.of_table(TABLE)
     for address in ("tcp://127.0.0.1:9", "zzz://x"):
         with pytest.raises(SchedulerError, match=f"no scheduler answers at '{address}'"):
-            sweep(study, tmp_path / "study.zarr", scheduler=address)
-    sweep(study, tmp_path / "study.zarr")
-    found = sweep(study, tmp_path / "study.zarr", scheduler="zzz://x")  # there is nothing to do for it
+            sweep(plan, tmp_path / "sweep.zarr", scheduler=address)
+    sweep(plan, tmp_path / "sweep.zarr")
+    found = sweep(plan, tmp_path / "sweep.zarr", scheduler="zzz://x")  # there is nothing to do for it
     assert all(outcome.figures for outcome in found)
 
 
-@pytest.mark.slow
 def test_a_scheduler_that_goes_away(tmp_path, monkeypatch, capsys):
     """Or a worker that fails: what came before is kept.
 
-    The same study goes on with workers that are processes, one of which is killed.
+    The same plan goes on with workers that are processes, one of which is killed.
     """
     monkeypatch.chdir(tmp_path)
     toml(tmp_path)
     with distributed.LocalCluster(
         n_workers=1, threads_per_worker=1, processes=False, protocol="tcp://", dashboard_address="127.0.0.1:0"
     ) as there:
-        words = ["sweep", "study.toml", "--scheduler", there.scheduler_address]
+        words = ["sweep", "sweep.toml", "--scheduler", there.scheduler_address]
         with monkeypatch.context() as patched:
             patched.setattr(run, "run_task", lambda task: 1 // 0)
             assert main(words) == 2
@@ -388,8 +384,8 @@ def test_a_scheduler_that_goes_away(tmp_path, monkeypatch, capsys):
             stopping(patched, 5, there.close)
             assert main(words) == 2
     said = capsys.readouterr().err.splitlines()[-1]
-    assert said.startswith("warpfrag: the scheduler is not reachable any more")
-    assert said.endswith("blocks are in study.zarr, and the same command resumes there")
+    assert said.startswith("warpfrag: the scheduler is no longer reachable")
+    assert said.endswith("blocks are in sweep.zarr, and the same command resumes there")
 
     children = set()
 
@@ -405,7 +401,7 @@ def test_a_scheduler_that_goes_away(tmp_path, monkeypatch, capsys):
         with suppress(OSError):  # a cluster of somebody else has it already
             other.bind(("", 8787))
             other.listen()
-        assert main(["sweep", "study.toml", "--workers", "2"]) == 0
+        assert main(["sweep", "sweep.toml", "--workers", "2"]) == 0
     assert len(children) > 1
-    assert main(["sweep", "study.toml", "-o", "whole.zarr"]) == 0
-    assert files(tmp_path / "study.zarr") == files(tmp_path / "whole.zarr")
+    assert main(["sweep", "sweep.toml", "-o", "whole.zarr"]) == 0
+    assert files(tmp_path / "sweep.zarr") == files(tmp_path / "whole.zarr")

@@ -21,7 +21,7 @@ from warpfrag.files import check_writable, write_atomically
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from warpfrag.sweep import Case, Outcome, Study
+    from warpfrag.sweep import Case, Outcome, SweepPlan
 
 FIGURES = ("largest_ulps", "rms_ulps", "mean_ulps", "rms_relative", "rms_to_magnitude", "rms_to_rms")
 PLOTTED = "rms_to_rms"
@@ -72,10 +72,10 @@ def survey(layers: File, *, output: File) -> Answer[SurveyFacts]:
 
 
 class SweepFacts(NamedTuple):
-    """The cases of a study and their results.
+    """The cases of a plan and their results.
 
     store: the Zarr store
-    sha256: hash of the study file
+    sha256: hash of the plan file
     computed: blocks that this call computed; the others existed
     cases: every combination, the last key of the file changing first
     """
@@ -87,11 +87,11 @@ class SweepFacts(NamedTuple):
 
 
 @verb(
-    "warpfrag sweep study.toml                                   # writes study.zarr; the same command resumes",
-    "warpfrag sweep study.toml --workers 8 -o results.zarr       # on eight processes of this machine",
-    "warpfrag sweep study.toml --csv study.csv --plot study.svg  # tables and figures of its results",
-    "warpfrag sweep study.toml --verify                          # reads all blocks, and repairs damaged ones",
-    "warpfrag sweep study.toml --scheduler tcp://10.0.0.1:8786   # on the workers of a Dask scheduler",
+    "warpfrag sweep sweep.toml                                   # writes sweep.zarr; the same command resumes",
+    "warpfrag sweep sweep.toml --workers 8 -o results.zarr       # on eight processes of this machine",
+    "warpfrag sweep sweep.toml --csv sweep.csv --plot sweep.svg  # tables and figures of its results",
+    "warpfrag sweep sweep.toml --verify                          # reads all blocks, and repairs damaged ones",
+    "warpfrag sweep sweep.toml --scheduler tcp://10.0.0.1:8786   # on the workers of a Dask scheduler",
 )
 def sweep(
     file: File,
@@ -117,13 +117,13 @@ def sweep(
         csv_: Write every case and figure to this file, as CSV.
         plot: Write a figure of the errors of all cases to this file, as SVG.
     """
-    from warpfrag.sweep import Study
+    from warpfrag.sweep import SweepPlan
     from warpfrag.sweep import sweep as run_sweep
 
     if scheduler is not None and workers is not None:
         msg = "give --scheduler, whose workers already run, or --workers, which are started; not both"
         raise click.UsageError(msg)
-    study = Study.read(file)
+    plan = SweepPlan.read(file)
     for path in filter(None, (csv_, plot)):
         check_writable(path)
     store = str(Path(file).with_suffix(".zarr")) if output is None else output
@@ -132,7 +132,7 @@ def sweep(
         try:
             with _store_warnings(line):
                 outcomes = run_sweep(
-                    study, store, scheduler=scheduler, workers=workers, verify=verify, progress=progress
+                    plan, store, scheduler=scheduler, workers=workers, verify=verify, progress=progress
                 )
         except KeyboardInterrupt:
             line.clear()
@@ -144,22 +144,22 @@ def sweep(
     if csv_ is not None:
         write_atomically(csv_, _csv(outcomes).encode())
     if plot is not None:
-        write_atomically(plot, _plot(study, outcomes).encode())
+        write_atomically(plot, _plot(plan, outcomes).encode())
 
     def show() -> None:
-        _print_outcomes(study, outcomes)
+        _print_outcomes(plan, outcomes)
         summary = f"computed {progress.computed} blocks" if progress.computed else "nothing was left to compute"
         echo(f"{summary}; everything is in {store}")
         for written in filter(None, (csv_, plot)):
             echo(f"wrote {written}")
 
-    return Answer(SweepFacts(store, study.digest, progress.computed, outcomes), show)
+    return Answer(SweepFacts(store, plan.digest, progress.computed, outcomes), show)
 
 
-def _names(study: Study, outcomes: list[Outcome]) -> tuple[list[str], list[str]]:
-    """Return the keys of a case, and those that vary in this study."""
+def _names(plan: SweepPlan, outcomes: list[Outcome]) -> tuple[list[str], list[str]]:
+    """Return the keys of a case, and those that vary in this plan."""
     names = [field.name for field in fields(outcomes[0].case)]
-    return names, [name for name in names if len(getattr(study, name)) > 1]
+    return names, [name for name in names if len(getattr(plan, name)) > 1]
 
 
 def _csv(outcomes: list[Outcome]) -> str:
@@ -176,22 +176,22 @@ def _csv(outcomes: list[Outcome]) -> str:
         errors = facts.get("errors") or {}
         counts = [facts.get(name, "") for name in ("compared", "nonfinite")]
         cells = [repr(errors[name]) if errors.get(name) is not None else "" for name in figures]
-        writer.writerow([outcome.name, *outcome.case.words(*names), *cells, *counts, outcome.refusal or ""])
+        writer.writerow([outcome.name, *outcome.case.texts(*names), *cells, *counts, outcome.refusal or ""])
     return text.getvalue()
 
 
-def _plot(study: Study, outcomes: list[Outcome]) -> str:
+def _plot(plan: SweepPlan, outcomes: list[Outcome]) -> str:
     """Return a bar chart of the relative root mean square error of each case."""
     from warpfrag.viz.plots import bar_page
 
-    _, varying = _names(study, outcomes)
+    _, varying = _names(plan, outcomes)
     bars = [
-        (f"{outcome.name}: {', '.join(outcome.case.words(*varying))}".rstrip(": "), outcome.figures["errors"][PLOTTED])
+        (f"{outcome.name}: {', '.join(outcome.case.texts(*varying))}".rstrip(": "), outcome.figures["errors"][PLOTTED])
         for outcome in outcomes
         if outcome.figures is not None and outcome.figures["errors"] is not None
     ]
     if not bars:
-        msg = "no case of this study has errors to plot"
+        msg = "no case of this sweep has errors to plot"
         raise InvalidOperand(msg)
     return bar_page("Root mean square error / root mean square of the results", bars)
 
@@ -236,14 +236,14 @@ class CaseProgress:
         return f"; {self.done} of {self.total} blocks are in {store}, and the same command resumes there"
 
 
-def _print_outcomes(study: Study, outcomes: list[Outcome]) -> None:
+def _print_outcomes(plan: SweepPlan, outcomes: list[Outcome]) -> None:
     """Print the common keys, a line for each case, and why some could not be computed."""
-    names, varying = _names(study, outcomes)
+    names, varying = _names(plan, outcomes)
     common = [name for name in names if name not in varying and name not in {"seed", "backend"}]
-    echo(", ".join(outcomes[0].case.words(*common)))
+    echo(", ".join(outcomes[0].case.texts(*common)))
     header = [name.replace("_", " ") for name in FIGURES]
     rows = [
-        [outcome.name, *outcome.case.words(*varying), *_figures(outcome.figures)]
+        [outcome.name, *outcome.case.texts(*varying), *_figures(outcome.figures)]
         for outcome in outcomes
         if outcome.figures is not None
     ]

@@ -1,31 +1,18 @@
-"""Studies: products of many instructions, architectures, shapes and data, made in blocks and kept in a Zarr store.
+"""Sweeps: GEMMs over many instructions, architectures, shapes and data, computed in blocks and kept in a Zarr store.
 
-    study = Study.read("study.toml")        # which cases there are
-    sweep(study, "study.zarr")              # computes what is not there yet
-    study.cases[3].operands()               # the operands of one case: they follow from the seed
-    warpfrag.sweep.open("study.zarr")       # what a store has, without the file and without computing
+    plan = SweepPlan.read("sweep.toml")      # the cases
+    sweep(plan, "sweep.zarr")                # computes the blocks that are missing
+    plan.cases[3].operands()                 # operands of one case; they follow from the seed
+    warpfrag.sweep.open("sweep.zarr")        # reads a store, without the TOML file and without computing
 
-`warpfrag sweep` is the same from the command line. It needs the extra `dask`.
+`warpfrag sweep` does the same from the command line. It needs the extra `dask`.
 """
 
 from __future__ import annotations
 
-from warpfrag.errors import MissingExtra, SchedulerError, StoreWarning
-from warpfrag.sweep.checksums import BlockDamage
-from warpfrag.sweep.sweep_plan import Case, Study
-from warpfrag.sweep.sweep_results import StudyResults
-from warpfrag.sweep.sweep_results import open_results as open  # noqa: A004 (only as warpfrag.sweep.open)
-from warpfrag.sweep.sweep_run import Outcome, sweep
+from warpfrag.sweep.sweep_plan import Case, SweepPlan
+from warpfrag.sweep.sweep_run import sweep
+from warpfrag.sweep.sweep_store import BlockDamage, Outcome, SweepResults
+from warpfrag.sweep.sweep_store import open_results as open  # noqa: A004 (only as warpfrag.sweep.open)
 
-__all__ = [
-    "BlockDamage",
-    "Case",
-    "MissingExtra",
-    "Outcome",
-    "SchedulerError",
-    "StoreWarning",
-    "Study",
-    "StudyResults",
-    "open",
-    "sweep",
-]
+__all__ = ["BlockDamage", "Case", "Outcome", "SweepPlan", "SweepResults", "open", "sweep"]

@@ -1,22 +1,35 @@
-"""What a study is: a TOML file that names instructions, architectures, shapes, data, orders; and the cases they make.
+"""Sweep plans: a TOML file names instructions, architectures, shapes, data and orders; every combination is a case.
 
     instruction = ["mma.m16n8k16.f32.f16.f16.f32", "mma.m16n8k16.f32.bf16.bf16.f32"]
     arch = ["sm_80", "sm_90"]
     shape = [[64, 64, 256], [64, 64, 4096]]         # M, N, K
     data = ["normal", "wide"]
-    order = [{}, { split_k = 4, unit = 64 }]        # {} without it: k ascending
-    seed = [0, 1]                                   # 0 without it
-    backend = "cpu"                                 # that without it
-    block = [256, 256]                              # rows and columns of D that one task computes; that without it
+    order = [{}, { split_k = 4, unit = 64 }]        # default: {}, k ascending
+    seed = [0, 1]                                   # default: 0
+    backend = "cpu"                                 # the default
+    block = [256, 256]                              # rows and columns of D per task; the default
 
-The words are those of `wf.gemm`. Each but `block` is one or a list, and every combination is a case.
+The keys are arguments of `wf.gemm`. Each but `block` takes one value or a list.
+
+Operands are random codes. Each row of A and each column of B has its own generator, seeded with the seed, the operand,
+the index of the row or column, and the name of the distribution. So operands do not depend on blocks, architecture or
+order, and the format only rounds the values:
+
+    normal    a standard normal distribution
+    uniform   between -1 and 1; integers of every size
+    positive  between 0 and 1; integers that are not negative
+    powers    powers of two of both signs, from 2**-8 to 2**8
+
+These are rounded to nearest even and clipped to the range of the format; integers are a quarter of the largest integer
+times the normal distribution. `bits`, `finite`, `narrow`, `wide`, `special`, `tiny` and `extreme` are the classes of
+`warpfrag.formats.random_codes`.
 """
 
 from __future__ import annotations
 
 import json
 import tomllib
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from difflib import get_close_matches
 from functools import cache, cached_property
 from hashlib import sha256
@@ -31,33 +44,127 @@ from warpfrag.blas.gemm_backend import BACKENDS
 from warpfrag.blas.order import Order
 from warpfrag.errors import FileError, WarpfragError, quote
 from warpfrag.files import read_bytes
+from warpfrag.formats.codes import code_dtype, to_codes
+from warpfrag.formats.number_formats import FORMATS
+from warpfrag.formats.random_codes import FLOAT_CLASSES, INTEGER_CLASSES, random_codes
 from warpfrag.isa.legality import form_of
+from warpfrag.isa.operands import operands
+from warpfrag.isa.patterns import pattern_of
 from warpfrag.isa.targets import read_target
-from warpfrag.layout.frozen import frozen_dataclass
-from warpfrag.sweep.sweep_data import DISTRIBUTIONS, draw, refusal
 from warpfrag.tensorcore.registry import get
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from os import PathLike
 
+    from numpy.typing import NDArray
+
+    from warpfrag.formats.number_formats import Format
+    from warpfrag.isa.patterns import Pattern
     from warpfrag.isa.qualifiers import Form
 
 MAX_BYTES = 1 << 20
 MAX_CASES = 100_000
 MAX_EXTENT = 1 << 24
+MAX_POWER = 8
+SCALE_SPREAD = 6  # codes that a scale factor may be away from 1
+ROLES = ("A", "B")
 
 
-class StudyBlock(NamedTuple):
-    """Some rows and columns of D: one task, and one chunk of the store."""
+def _integers(row: Format, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.rint(values * (float(row.max) / 4))
+
+
+def _normal(row: Format, size: int, random: np.random.Generator) -> NDArray[np.float64]:
+    values = random.standard_normal(size)
+    return values if row.is_float else _integers(row, values)
+
+
+def _uniform(row: Format, size: int, random: np.random.Generator) -> NDArray[np.float64]:
+    if row.is_float:
+        return random.uniform(-1, 1, size)
+    return random.integers(int(row.min), int(row.max), size, endpoint=True).astype(np.float64)
+
+
+def _positive(row: Format, size: int, random: np.random.Generator) -> NDArray[np.float64]:
+    return random.random(size) if row.is_float else np.abs(_uniform(row, size, random))
+
+
+def _powers(row: Format, size: int, random: np.random.Generator) -> NDArray[np.float64]:
+    low = max(-MAX_POWER, row.emin) if row.is_float else 0
+    high = min(MAX_POWER, int(np.log2(float(row.max))))
+    signs = np.where(random.random(size) < 0.5, -1.0, 1.0)
+    return signs * np.exp2(random.integers(low, high, size, endpoint=True))
+
+
+VALUES: dict[str, Callable[[Format, int, np.random.Generator], NDArray[np.float64]]] = {
+    "normal": _normal,
+    "uniform": _uniform,
+    "positive": _positive,
+    "powers": _powers,
+}
+DISTRIBUTIONS = tuple(dict.fromkeys((*VALUES, *FLOAT_CLASSES, *INTEGER_CLASSES)))
+
+
+def data_refusal(form: Form, data: str) -> str:
+    """Return why a distribution does not fit an instruction's operands, or an empty string."""
+    fits = (*VALUES, *(FLOAT_CLASSES if FORMATS[form.a].is_float else INTEGER_CLASSES))
+    return "" if data in fits else f"data {data!r} does not fit {form.a}; expected one of {', '.join(fits)}"
+
+
+def draw(
+    form: Form, data: str, seed: int, role: str, lines: range, depth: int
+) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    """Return the codes of rows of A or columns of B, [line, k], and of their scale factors."""
+    row = FORMATS[form.a if role == "A" else form.b]
+    codes = np.empty((len(lines), depth), code_dtype(row))
+    scales = None
+    if form.block_scale:
+        scale = operands(form, "")[f"scale_{role.lower()}"]
+        each = form.shape.k // scale.layout.outs["scale"]  # numbers that share a scale factor
+        scales = np.empty((len(lines), -(-depth // each)), np.uint8)
+    pruned = pattern_of(form) if role == "A" else None
+    for index, line in enumerate(lines):
+        random = np.random.default_rng([seed, ROLES.index(role), line, *data.encode()])
+        codes[index] = _codes(row, data, depth, random)
+        if pruned is not None:
+            codes[index] *= _kept(pruned, depth, random)
+        if scales is not None:
+            scales[index] = _scales(scale.format, data, scales.shape[1], random)
+    return codes, scales
+
+
+def _codes(row: Format, data: str, size: int, random: np.random.Generator) -> NDArray[Any]:
+    if data in VALUES:
+        values = np.clip(VALUES[data](row, size, random), float(row.min), float(row.max))
+        return to_codes(row, values, rounding="rne")
+    if data == "bits":
+        return random.integers(0, row.codes - 1, size, dtype=np.uint64, endpoint=True)
+    return random_codes(row, data, (size,), random)
+
+
+def _kept(pruned: Pattern, size: int, random: np.random.Generator) -> NDArray[np.bool_]:
+    """Return a random mask of the elements that pruning keeps."""
+    choices = np.array([[column in kept for column in range(pruned.chunk)] for kept in pruned.rising.values()])
+    return choices[random.integers(0, len(choices), -(-size // pruned.chunk))].reshape(-1)[:size]
+
+
+def _scales(row: Format, data: str, size: int, random: np.random.Generator) -> NDArray[Any]:
+    if data == "bits":
+        return random.integers(0, row.codes, size)
+    return row.encode(1.0) + random.integers(-SCALE_SPREAD, SCALE_SPREAD, size, endpoint=True)
+
+
+class SweepBlock(NamedTuple):
+    """A range of rows and columns of D: one task, and one chunk of the store."""
 
     rows: range
     columns: range
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Case:
-    """One product of a study."""
+    """One GEMM of a sweep."""
 
     instruction: str
     arch: str
@@ -69,18 +176,18 @@ class Case:
 
     @cached_property
     def form(self) -> Form:
-        """What the instruction's name says."""
+        """The parsed instruction name."""
         return form_of(self.instruction)
 
     @property
     def refusal(self) -> str:
-        """Why this product cannot be made: not legal there, not modelled, data that the format has not; or nothing."""
-        any_such = replace(self, shape=(1, 1, self.shape[2]), data="normal", seed=0, backend="cpu")
-        return refusal(self.form, self.data) or _refusal(any_such)
+        """The reason why this GEMM cannot be computed (illegal, not modelled, wrong data), or an empty string."""
+        smallest = replace(self, shape=(1, 1, self.shape[2]), data="normal", seed=0, backend="cpu")
+        return data_refusal(self.form, self.data) or _refusal(smallest)
 
-    def operands(self, block: StudyBlock | None = None) -> dict[str, Any]:
-        """Codes, as `wf.gemm(raw=True)` takes them: A and B, and scale_a and scale_b where there are any."""
-        rows, columns = block or StudyBlock(range(self.shape[0]), range(self.shape[1]))
+    def operands(self, block: SweepBlock | None = None) -> dict[str, Any]:
+        """Return the codes A and B, and scale_a and scale_b if it is block-scaled, for `wf.gemm(raw=True)`."""
+        rows, columns = block or SweepBlock(range(self.shape[0]), range(self.shape[1]))
         a, scale_a = draw(self.form, self.data, self.seed, "A", rows, self.shape[2])
         b, scale_b = draw(self.form, self.data, self.seed, "B", columns, self.shape[2])
         operands = {"A": a, "B": np.ascontiguousarray(b.T)}
@@ -89,62 +196,62 @@ class Case:
         return operands
 
     def options(self) -> dict[str, Any]:
-        """What else `wf.gemm` takes."""
+        """Return the other arguments of `wf.gemm`."""
         options: dict[str, Any] = {"instruction": self.instruction, "arch": self.arch, "order": self.order}
         return options if self.backend == "cpu" else options | {"backend": self.backend}
 
-    def blocks(self, size: tuple[int, int]) -> Iterator[tuple[tuple[int, int], StudyBlock]]:
-        """The blocks of D, by their places in the grid of chunks."""
+    def blocks(self, size: tuple[int, int]) -> Iterator[tuple[tuple[int, int], SweepBlock]]:
+        """Yield the blocks of D, by their index in the grid of chunks."""
         rows, columns = (
             [range(first, min(first + step, extent)) for first in range(0, extent, step)]
             for extent, step in zip(self.shape[:2], size, strict=True)
         )
         for row, column in product(range(len(rows)), range(len(columns))):
-            yield (row, column), StudyBlock(rows[row], columns[column])
+            yield (row, column), SweepBlock(rows[row], columns[column])
 
     def to_dict(self) -> dict[str, Any]:
-        """As a store and JSON have it."""
+        """Return all fields, for JSON."""
         return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
 
-    def words(self, *names: str) -> list[str]:
-        """Some of its facts, each in a word or two."""
-        texts = {
+    def texts(self, *names: str) -> list[str]:
+        """Return a short text for each of these fields."""
+        special = {
             "instruction": self.instruction.replace(".sync.aligned", ""),
             "shape": "x".join(map(str, self.shape)),
             "order": ",".join(f"{name}={value}" for name, value in _parts(self.order).items()) or "ascending",
         }
-        return [texts.get(name, str(getattr(self, name))) for name in names]
+        return [special.get(name, str(getattr(self, name))) for name in names]
 
     def __str__(self) -> str:
-        """In one line."""
-        return " ".join(self.words(*(field.name for field in fields(self))))
+        """Return all fields in one line."""
+        return " ".join(self.texts(*(field.name for field in fields(self))))
 
 
 @cache
 def _refusal(case: Case) -> str:
-    """Why no product like this one can be made: that of no rows and no columns tells."""
+    """Return the error of a GEMM without rows and columns, or an empty string."""
     try:
-        gemm(**case.operands(StudyBlock(range(0), range(0))), **case.options(), raw=True)
+        gemm(**case.operands(SweepBlock(range(0), range(0))), **case.options(), raw=True)
     except WarpfragError as error:
         return str(error)
     return ""
 
 
 def _parts(order: Order) -> dict[str, int]:
-    """What an order says beyond the default."""
+    """Return the fields of an order that differ from the default."""
     return {name: number for name, number in asdict(order).items() if number != getattr(Order(), name)}
 
 
 def _plain(value: object) -> object:
-    """As JSON has it."""
+    """Convert a value for JSON."""
     if isinstance(value, Order):
         return _parts(value)
     return [_plain(entry) for entry in value] if isinstance(value, tuple) else value
 
 
-@frozen_dataclass
-class Study:
-    """What a file asks for: every combination of these is a case."""
+@dataclass(frozen=True)
+class SweepPlan:
+    """The content of a sweep's TOML file; every combination of its values is a case."""
 
     instruction: tuple[str, ...]
     arch: tuple[str, ...]
@@ -156,13 +263,13 @@ class Study:
     block: tuple[int, int] = (256, 256)
 
     @classmethod
-    def read(cls, path: str | PathLike[str]) -> Study:
-        """The study of a TOML file; whatever is wrong in it is named by its key."""
+    def read(cls, path: str | PathLike[str]) -> SweepPlan:
+        """Read a TOML file; errors name the wrong key."""
         content = read_bytes(path, MAX_BYTES)
         try:
             table = tomllib.loads(content.decode("utf-8"))
         except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            msg = f"{quote(str(path))} is no TOML: {error}"
+            msg = f"{quote(str(path))} is not TOML: {error}"
             raise FileError(msg) from None
         try:
             return cls.of_table(table)
@@ -171,54 +278,54 @@ class Study:
             raise FileError(msg) from None
 
     @classmethod
-    def of_table(cls, table: dict[str, Any]) -> Study:
-        """The study that a TOML table describes."""
+    def of_table(cls, table: dict[str, Any]) -> SweepPlan:
+        """Return the plan that a TOML table describes."""
         for name in table:
             if name not in READERS:
                 near = get_close_matches(name, READERS, n=1)
                 hint = f"the nearest is {near[0]!r}" if near else f"the keys are {', '.join(READERS)}"
-                msg = f"there is no key {quote(name)}: {hint}"
+                msg = f"unknown key {quote(name)}: {hint}"
                 raise FileError(msg)
         missing = [name for name in ("instruction", "arch", "shape", "data") if name not in table]
         if missing:
             msg = f"the key {missing[0]!r} is missing: expected {READERS[missing[0]].expected}"
             raise FileError(msg)
         values: dict[str, Any] = {name: READERS[name].read(name, value) for name, value in table.items()}
-        study = cls(**values)
-        axes = [getattr(study, name) for name in READERS if name != "block"]
+        plan = cls(**values)
+        axes = [getattr(plan, name) for name in READERS if name != "block"]
         if prod(map(len, axes)) > MAX_CASES:
             msg = f"these are {prod(map(len, axes))} cases: expected at most {MAX_CASES}"
             raise FileError(msg)
-        if all(case.refusal for case in study.cases):
-            msg = f"none of its cases can be computed; the first is {study.cases[0]}: {study.cases[0].refusal}"
+        if all(case.refusal for case in plan.cases):
+            msg = f"none of its cases can be computed; the first is {plan.cases[0]}: {plan.cases[0].refusal}"
             raise FileError(msg)
-        return study
+        return plan
 
     @cached_property
     def cases(self) -> tuple[Case, ...]:
-        """Every combination, the last key changing first."""
+        """All combinations; the last key varies fastest."""
         axes = [getattr(self, field.name) for field in fields(Case)]
         return tuple(Case(*chosen) for chosen in product(*axes))
 
     def to_dict(self) -> dict[str, Any]:
-        """As a store has it: with everything that the file left out."""
+        """Return all fields, defaults included, for JSON."""
         return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
 
     @property
     def digest(self) -> str:
-        """A hash of what the file means: comments, spaces and the order of its keys do not matter."""
+        """A hash of the values: comments, spaces and the order of keys do not matter."""
         return sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()
 
 
 class KeyReader(NamedTuple):
-    """How the value of a key is read: what one is, and how to read it."""
+    """Reads the value of a key: the expected value in words, and the function that checks one."""
 
     expected: str
     read_value: Callable[[Any], Any]
     is_list: bool = True
 
     def read(self, name: str, value: object) -> object:
-        """The value of a key; refused with what was expected."""
+        """Return the checked value; raise FileError with the expected one."""
         if not self.is_list:
             return self._read_entry(name, value)
         listed = value if isinstance(value, list) and not (name == "shape" and _is_shape(value)) else [value]
@@ -226,13 +333,13 @@ class KeyReader(NamedTuple):
             msg = f"{name}: expected {self.expected}, or a list of them; got an empty list"
             raise FileError(msg)
         entries = tuple(
-            self._read_entry(name if len(listed) == 1 else f"{name}[{place}]", entry)
-            for place, entry in enumerate(listed)
+            self._read_entry(name if len(listed) == 1 else f"{name}[{index}]", entry)
+            for index, entry in enumerate(listed)
         )
         firsts: dict[Any, int] = {}
-        for place, entry in enumerate(entries):
-            if firsts.setdefault(entry, place) != place:
-                msg = f"{name}[{place}] is {name}[{firsts[entry]}] once more: {quote(_plain(entry))}"
+        for index, entry in enumerate(entries):
+            if firsts.setdefault(entry, index) != index:
+                msg = f"{name}[{index}] repeats {name}[{firsts[entry]}]: {quote(_plain(entry))}"
                 raise FileError(msg)
         return entries
 
@@ -270,15 +377,15 @@ def _text(value: object) -> str:
     return value
 
 
-def _word(known: tuple[str, ...]) -> Callable[[Any], str]:
+def _choice(known: tuple[str, ...]) -> Callable[[Any], str]:
     def read(value: object) -> str:
-        word = _text(value)
-        if word not in known:
-            near = get_close_matches(word, known, n=1)
+        text = _text(value)
+        if text not in known:
+            near = get_close_matches(text, known, n=1)
             hint = f"; the nearest is {near[0]!r}" if near else ""
-            msg = f"expected one of {', '.join(known)}; got {quote(word)}{hint}"
+            msg = f"expected one of {', '.join(known)}; got {quote(text)}{hint}"
             raise FileError(msg)
-        return word
+        return text
 
     return read
 
@@ -288,7 +395,7 @@ def _order(value: object) -> Order:
         raise TypeError
     known = [field.name for field in fields(Order)]
     for name in value:
-        _word(tuple(known))(name)
+        _choice(tuple(known))(name)
     return Order(**value)
 
 
@@ -302,9 +409,9 @@ READERS = {
     "instruction": KeyReader("the name of an instruction", lambda value: get(_text(value)).name),
     "arch": KeyReader("the name of an architecture, such as 'sm_90'", lambda value: read_target(_text(value), "").name),
     "shape": KeyReader(f"three integers M, N, K from 1 to {MAX_EXTENT}, such as [64, 64, 256]", _counts(3)),
-    "data": KeyReader(f"one of {', '.join(DISTRIBUTIONS)}", _word(DISTRIBUTIONS)),
+    "data": KeyReader(f"one of {', '.join(DISTRIBUTIONS)}", _choice(DISTRIBUTIONS)),
     "order": KeyReader("a table of the fields of wf.Order, such as { split_k = 4, unit = 64 }", _order),
     "seed": KeyReader("an integer from 0 on", _seed),
-    "backend": KeyReader(f"one of {', '.join(BACKENDS)}", _word(BACKENDS)),
+    "backend": KeyReader(f"one of {', '.join(BACKENDS)}", _choice(BACKENDS)),
     "block": KeyReader(f"two integers from 1 to {MAX_EXTENT}, such as [256, 256]", _counts(2), is_list=False),
 }

@@ -1,4 +1,4 @@
-"""Workers of dask.distributed: some of this machine, or those of a scheduler's address."""
+"""Dask workers: processes on this machine, or those of a running scheduler."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from contextlib import ExitStack, contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from warpfrag.errors import SchedulerError, WarpfragError, quote
-from warpfrag.sweep.extra import extra
+from warpfrag.errors import SchedulerError, WarpfragError, import_extra, quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -20,16 +19,14 @@ if TYPE_CHECKING:
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
 
-SECONDS = 10
-"""How long a scheduler may take to answer."""
-AHEAD = 2
-"""Tasks that wait for each thread of a worker: no more, so that results do not pile up."""
+SECONDS = 10  # a scheduler must answer within
+AHEAD = 2  # queued tasks per worker thread: few, so that results do not pile up
 
 
 @contextmanager
 def connected(scheduler: str | None, workers: int | None) -> Iterator[Any]:
-    """A client of a scheduler, or of as many workers of our own; a worker of ours that dies is started again."""
-    distributed = extra("distributed")
+    """Yield a client of a scheduler, or of `workers` local processes; a local process that dies is restarted."""
+    distributed = import_extra("distributed", "dask")
     with ExitStack() as stack:
         stack.enter_context(_without_logs())
         if scheduler is None:
@@ -51,7 +48,7 @@ def connected(scheduler: str | None, workers: int | None) -> Iterator[Any]:
 
 @contextmanager
 def _without_logs() -> Iterator[None]:
-    """What distributed would log about a scheduler or worker that has gone: we say it in a sentence."""
+    """Silence distributed's log: the sweep reports a lost scheduler or worker itself."""
     logger = logging.getLogger("distributed")
     before = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -63,8 +60,8 @@ def _without_logs() -> Iterator[None]:
 
 @contextmanager
 def _ignored_interrupts() -> Iterator[None]:
-    """Processes that are started now ignore SIGINT: it is for the sweep, which ends them."""
-    if threading.current_thread() is not threading.main_thread():  # only that one may say what a signal does
+    """Start processes that ignore SIGINT: the sweep handles it and ends them."""
+    if threading.current_thread() is not threading.main_thread():  # other threads cannot set handlers
         yield
         return
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -77,14 +74,14 @@ def _ignored_interrupts() -> Iterator[None]:
 def run_all(
     client: distributed.Client, function: Callable[[Task], Answer], tasks: Iterator[Task]
 ) -> Generator[tuple[Task, Answer]]:
-    """What the function gives for each task, as they are done; a task whose worker dies goes to another."""
-    distributed = extra("distributed")
+    """Yield each task and its result, in order of completion; Dask reruns tasks of a worker that dies."""
+    distributed = import_extra("distributed", "dask")
     pending: dict[Any, Task] = {}
     done = distributed.as_completed()
     capacity = answers = 0
     try:
         while True:
-            if answers == capacity:  # workers come and go: count their threads now and then
+            if answers == capacity:  # the number of workers changes: count their threads again
                 capacity, answers = AHEAD * max(1, sum(client.nthreads().values())), 0
             for task in islice(tasks, max(0, capacity - len(pending))):
                 future = client.submit(function, task, pure=False)
@@ -100,9 +97,9 @@ def run_all(
     except WarpfragError:
         raise
     except distributed.CancelledError:
-        msg = "the scheduler is not reachable any more"
+        msg = "the scheduler is no longer reachable"
         raise SchedulerError(msg) from None
-    except Exception as error:  # noqa: BLE001 (whatever a worker raises, or a connection that breaks)
+    except Exception as error:  # noqa: BLE001 (a worker can raise anything, and a connection can break)
         msg = f"a worker failed ({type(error).__name__}: {error})"
         raise SchedulerError(msg) from None
     finally:

@@ -1,12 +1,12 @@
-"""Errors of a block of D, which add up to those of the whole in whatever order blocks come.
+"""Error statistics of a block of D, which add up to those of the whole D in any order.
 
-Sums are exact, and rounded once, when a summary is asked for: so the figures are those that `wf.error_report` has of
-the whole product. An output is compared where everything that goes into it is finite, and itself too.
+Sums are exact and rounded once, in the summary, so the figures are those of `wf.error_report` for the whole GEMM. An
+output is compared if it and all of its inputs are finite.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from math import sqrt
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,6 @@ import numpy as np
 from warpfrag.blas.error_figures import Figures, magnitude
 from warpfrag.blas.error_report import Summary
 from warpfrag.formats.exact_sums import exact_numbers, exact_product
-from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,9 +23,9 @@ if TYPE_CHECKING:
 NOTHING = Fraction(0)
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class ErrorTally:
-    """What is known of some outputs; ulps and relative errors are those of the ones that were compared."""
+    """Counts and exact sums over some outputs; ulps and relative errors cover the compared ones."""
 
     outputs: int = 0
     nonfinite: int = 0
@@ -34,23 +33,21 @@ class ErrorTally:
     ulps: Fraction = NOTHING
     squared_ulps: Fraction = NOTHING
     relatives: int = 0
-    """How many have a relative error: not those whose exact value is 0."""
+    """Outputs that have a relative error: their exact value is not 0."""
     relative: Fraction = NOTHING
     squared_relative: Fraction = NOTHING
     largest_relative: float = 0.0
     largest_ulps: Fraction = NOTHING
-    sized: int = 0
-    """How many have an error relative to |A||B|: all that are compared, but none in stores of 0.2."""
     squared_to_magnitude: Fraction = NOTHING
     largest_to_magnitude: float = 0.0
     squared_errors: Fraction = NOTHING
     squared_results: Fraction = NOTHING
     largest_error: Fraction = NOTHING
     worst: tuple[int, int] | None = None
-    """Where the largest error in ulps is: the first such row and column."""
+    """The first row and column with the largest error in ulps."""
 
     def __add__(self, other: ErrorTally) -> ErrorTally:
-        """The errors of two parts of one product, as if they had been counted at once."""
+        """Combine the errors of two parts of D."""
         worst = [part for part in (self, other) if part.worst is not None]
         first = min(worst, key=lambda part: (-part.largest_ulps, part.worst), default=self)
         largest = ("largest_relative", "largest_to_magnitude", "largest_error")
@@ -63,9 +60,10 @@ class ErrorTally:
         )
 
     def summary(self) -> Summary | None:
-        """Largest, root mean square and mean; None where nothing was compared."""
+        """Return the largest, root mean square and mean errors, or None if no output was compared."""
         if not self.compared:
             return None
+        rms = sqrt(self.squared_results / self.compared)
         return Summary(
             largest_ulps=float(self.largest_ulps),
             rms_ulps=sqrt(self.squared_ulps / self.compared),
@@ -73,23 +71,14 @@ class ErrorTally:
             largest_relative=self.largest_relative,
             rms_relative=sqrt(float(self.squared_relative) / max(1, self.relatives)),
             mean_relative=float(self.relative) / max(1, self.relatives),
-            **self._sizes(),
+            largest_to_magnitude=self.largest_to_magnitude,
+            rms_to_magnitude=sqrt(float(self.squared_to_magnitude) / self.compared),
+            largest_to_rms=float(self.largest_error) / rms if rms else 0.0,
+            rms_to_rms=sqrt(self.squared_errors / self.squared_results) if self.squared_results else 0.0,
         )
 
-    def _sizes(self) -> dict[str, float]:
-        """Errors relative to |A||B| and to the root mean square of the results, where all parts have them."""
-        if self.sized != self.compared:
-            return {}
-        rms = sqrt(self.squared_results / self.compared)
-        return {
-            "largest_to_magnitude": self.largest_to_magnitude,
-            "rms_to_magnitude": sqrt(float(self.squared_to_magnitude) / self.compared),
-            "largest_to_rms": float(self.largest_error) / rms if rms else 0.0,
-            "rms_to_rms": sqrt(self.squared_errors / self.squared_results) if self.squared_results else 0.0,
-        }
-
     def figures(self) -> dict[str, Any]:
-        """As a store and JSON have it."""
+        """Return the figures that a store and JSON contain."""
         summary = self.summary()
         return {
             "outputs": self.outputs,
@@ -100,7 +89,7 @@ class ErrorTally:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, exactly: a fraction is two integers in hex."""
+        """Return all fields exactly; a fraction becomes two hexadecimal integers."""
         return {
             name: f"{value.numerator:x}/{value.denominator:x}" if isinstance(value, Fraction) else value
             for name, value in asdict(self).items()
@@ -108,7 +97,7 @@ class ErrorTally:
 
     @classmethod
     def from_dict(cls, facts: dict[str, Any]) -> ErrorTally:
-        """What `to_dict` gave."""
+        """Return the tally that `to_dict` converted."""
         parts = dict(facts)
         for name, field in cls.__dataclass_fields__.items():
             if isinstance(field.default, Fraction) and name in parts:
@@ -122,7 +111,7 @@ class ErrorTally:
 def tally(
     D: NDArray[Any], a: NDArray[np.float64] | None, b: NDArray[np.float64] | None, result: str, start: tuple[int, int]
 ) -> ErrorTally:
-    """The errors of a block that starts at a row and column of D; without the values of A and B nothing is compared."""
+    """Return the errors of the block at `start`; without the values of A and B, no output is compared."""
     computed = D.astype(np.float64)
     nonfinite = int((~np.isfinite(computed)).sum())
     if a is None or b is None:
@@ -144,7 +133,6 @@ def tally(
         relative=_exact_sum(relative),
         squared_relative=_exact_sum(relative * relative),
         largest_relative=float(np.abs(relative).max(initial=0.0)),
-        sized=figures.count,
         squared_to_magnitude=_exact_sum(to_magnitude * to_magnitude),
         largest_to_magnitude=float(np.abs(to_magnitude).max(initial=0.0)),
         squared_errors=figures.error_squares,

@@ -1,0 +1,454 @@
+"""The results of a sweep as a Zarr store that survives a kill at any moment.
+
+    sweep.zarr/
+      zarr.json           a group; attributes["warpfrag"] has the plan and the versions that computed it
+      0, 1, ...           an array for each case: D, in chunks of one block; its attributes are the case and, once D is
+                          complete, the figures and the crc32c of every chunk
+      .blocks/0/1.2.json  the record of a finished block of an unfinished case: its tally and its chunk's crc32c
+
+Every file is replaced atomically. The record of a block is written after its chunk, and the figures of a case after all
+of its records, so a file that is mentioned exists. A chunk ends with its crc32c (Zarr's codec). A damaged chunk is
+deleted before it is computed again: if the process is killed in between, the next one sees that it is missing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import warnings
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from errno import ENOENT, ENOTDIR
+from importlib.metadata import version
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+
+from warpfrag.errors import FileError, InvalidOperand, StoreWarning, check_flag, import_extra, quote
+from warpfrag.files import PART, read_bytes, write_atomically
+from warpfrag.formats.codes import natural_dtype
+from warpfrag.formats.number_formats import FORMATS
+from warpfrag.sweep.error_tally import ErrorTally
+from warpfrag.sweep.sweep_plan import Case, SweepPlan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from os import PathLike
+
+    import zarr
+    from numpy.typing import NDArray
+
+SCHEMA = 3
+KEY = "warpfrag"
+RECORDS = ".blocks"
+METADATA = "zarr.json"
+PARTIAL = (f"{PART}*", "*.partial")  # files that warpfrag and Zarr were writing when they were killed
+MAX_BYTES = 1 << 28  # of a JSON file: the crc32c of 20 million chunks
+CRC_BYTES = 4
+MAX_LISTED = 5  # damaged files in a message
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that results may depend on."""
+    return {"version": version("warpfrag"), "numpy": np.__version__}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of one case: its figures, or the reason why it cannot be computed."""
+
+    name: str
+    case: Case
+    figures: dict[str, Any] | None
+    refusal: str
+    repaired: tuple[str, ...] = ()
+    """Damaged chunks that were computed again."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields, for JSON."""
+        facts = {"figures": self.figures, "refusal": self.refusal, "repaired": [*self.repaired]}
+        return {"name": self.name, **self.case.to_dict(), **facts}
+
+
+class BlockDamage(NamedTuple):
+    """A block whose chunk is missing or not what was written."""
+
+    case: str
+    """The array's name in the store."""
+    block: tuple[int, int]
+    """The index in the grid of chunks."""
+    file: str
+    """The path inside the store."""
+    reason: str
+
+    def __str__(self) -> str:
+        """Return the file and the reason."""
+        return f"{self.file} {self.reason}"
+
+
+def list_damage(damage: Sequence[BlockDamage]) -> str:
+    """Return the first damaged files, as a part of a sentence."""
+    more = f"; and {len(damage) - MAX_LISTED} more" if damage[MAX_LISTED:] else ""
+    return "; ".join(map(str, damage[:MAX_LISTED])) + more
+
+
+class BlockRecord(NamedTuple):
+    """A finished block of an unfinished case."""
+
+    crc32c: str
+    tally: ErrorTally
+
+
+class StoredCase(NamedTuple):
+    """The stored part of a case."""
+
+    figures: dict[str, Any] | None
+    """None if the case is not finished."""
+    records: dict[tuple[int, int], BlockRecord]
+    """The finished blocks of an unfinished case."""
+    damage: tuple[BlockDamage, ...]
+    crc32c: dict[tuple[int, int], str]
+    """The recorded crc32c of every chunk of a finished case."""
+
+
+class StoreReader:
+    """The files of a store, read according to its plan."""
+
+    def __init__(self, path: Path, plan: SweepPlan) -> None:
+        """Keep the folder and the plan; nothing is read yet."""
+        self.path, self.plan = path, plan
+
+    def name(self, number: int) -> str:
+        """Return the name of a case's array."""
+        return str(number).zfill(len(str(len(self.plan.cases) - 1)))
+
+    def blocks(self, case: Case) -> list[tuple[int, int]]:
+        """Return the index of every block of D."""
+        rows, columns = (-(-size // step) for size, step in zip(case.shape[:2], self.plan.block, strict=True))
+        return list(product(range(rows), range(columns)))
+
+    def chunk_shape(self, case: Case) -> tuple[int, int]:
+        """Return the shape of every chunk: those at the edges are padded."""
+        return min(case.shape[0], self.plan.block[0]), min(case.shape[1], self.plan.block[1])
+
+    def chunk_file(self, number: int, block: tuple[int, int]) -> Path:
+        """Return the file of a chunk."""
+        return self.path / self.name(number) / "c" / str(block[0]) / str(block[1])
+
+    def record_file(self, number: int, block: tuple[int, int]) -> Path:
+        """Return the file of a record."""
+        return self.path / RECORDS / self.name(number) / f"{block[0]}.{block[1]}.json"
+
+    def read_case(self, number: int, *, verify: bool) -> StoredCase:
+        """Return the stored part of a case; chunks are checked for their size, and with `verify` for their content."""
+        metadata = self.path / self.name(number) / METADATA
+        attributes = read_json(metadata).get("attributes", {}) if metadata.exists() else {}
+        blocks, damage = self.blocks(self.plan.cases[number]), []
+        if "figures" in attributes:
+            crc32c = attributes.get("crc32c", [])
+            if len(crc32c) != len(blocks):
+                raise _damaged(metadata)
+            sums = dict(zip(blocks, crc32c, strict=True))
+            damage = [entry for block in blocks for entry in self._damage(number, block, sums[block], verify=verify)]
+            return StoredCase(attributes["figures"], {}, tuple(damage), sums)
+        records = {}
+        for block in blocks:
+            record = self._record(number, block)
+            if record is None:
+                continue
+            problems = self._damage(number, block, record.crc32c, verify=verify)
+            if not problems:
+                records[block] = record
+            damage += problems
+        return StoredCase(None, records, tuple(damage), {})
+
+    def _record(self, number: int, block: tuple[int, int]) -> BlockRecord | None:
+        """Return the record of a block; None if it does not exist or was not written completely."""
+        file = self.record_file(number, block)
+        if not file.exists():
+            return None
+        try:
+            facts = json.loads(read_bytes(file, MAX_BYTES))
+            return BlockRecord(facts["crc32c"], ErrorTally.from_dict(facts["tally"]))
+        except (FileError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+    def _damage(self, number: int, block: tuple[int, int], crc32c: str, *, verify: bool) -> list[BlockDamage]:
+        """Return the damage of a block: none, or one entry."""
+        case, file = self.plan.cases[number], self.chunk_file(number, block)
+        rows, columns = self.chunk_shape(case)
+        size = rows * columns * natural_dtype(FORMATS[case.form.d]).itemsize + CRC_BYTES
+        problem = _chunk_problem(file, size, crc32c if verify else None)
+        return [BlockDamage(self.name(number), block, file.relative_to(self.path).as_posix(), problem)] * bool(problem)
+
+
+def _chunk_problem(path: Path, size: int, crc32c: str | None) -> str:
+    """Return the defect of a chunk, or nothing; its content is compared if a crc32c is given."""
+    try:
+        if not path.is_file():
+            return "is missing"
+        content = path.read_bytes() if crc32c is not None else None
+        found = path.stat().st_size
+    except OSError as error:
+        return "is missing" if error.errno in {ENOENT, ENOTDIR} else f"cannot be read: {error.strerror}"
+    if found != size:
+        return f"has {found} bytes, not {size}"
+    if content is None:
+        return ""
+    stored = content[-CRC_BYTES:]
+    if import_extra("google_crc32c", "dask").value(content[:-CRC_BYTES]) != int.from_bytes(stored, "little"):
+        return "does not match its checksum"
+    return "" if stored.hex() == crc32c else "holds another block"
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the content of a JSON file."""
+    try:
+        document = json.loads(read_bytes(path, MAX_BYTES))
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict) or not isinstance(document.get("attributes", {}), dict):
+        raise _damaged(path)
+    return document
+
+
+def _damaged(path: Path) -> FileError:
+    return FileError(f"{quote(str(path))} is damaged; delete {quote(str(path.parent))} to compute it again")
+
+
+def read_header(path: Path) -> dict[str, Any]:
+    """Return attributes["warpfrag"] of a store; raise FileError if the folder is not a store of this version."""
+    header = read_json(path / METADATA).get("attributes", {}).get(KEY)
+    if not isinstance(header, dict) or not isinstance(header.get("plan"), dict):
+        msg = f"{quote(str(path / METADATA))} is not a sweep: it has no attributes[{KEY!r}]"
+        raise FileError(msg)
+    if header.get("schema") != SCHEMA:
+        msg = f"{quote(str(path / METADATA))} has schema {quote(header.get('schema'))}, not {SCHEMA}"
+        raise FileError(msg)
+    return header
+
+
+@dataclass(frozen=True)
+class SweepResults:
+    """The content of a store: `done` of the `blocks` of all cases that can be computed are stored."""
+
+    plan: SweepPlan
+    outcomes: tuple[Outcome, ...]
+    """All cases; unfinished ones have no figures."""
+    damage: tuple[BlockDamage, ...]
+    """Chunks that `sweep` would compute again."""
+    done: int
+    blocks: int
+    _store: StoreReader
+
+    @property
+    def is_complete(self) -> bool:
+        """Return True if every block is stored and none is damaged."""
+        return self.done == self.blocks and not self.damage
+
+    def read(self, name: str) -> NDArray[Any]:
+        """Return D of a case, by its name; raise FileError if it is unfinished or does not match its checksums."""
+        names = [outcome.name for outcome in self.outcomes]
+        if name not in names:
+            msg = f"name: expected one of the cases {names[0]} to {names[-1]}, got {quote(name)}"
+            raise InvalidOperand(msg)
+        stored = self._store.read_case(names.index(name), verify=True)
+        file = quote(str(self._store.path / name))
+        if stored.damage:
+            msg = f"{file} is damaged: {list_damage(stored.damage)}; run the sweep again to repair it"
+            raise FileError(msg)
+        if stored.figures is None:
+            msg = f"{file} is not finished: run the sweep again to resume it"
+            raise FileError(msg)
+        D: NDArray[Any] = import_extra("zarr", "dask").open_group(self._store.path, mode="r")[name][:]
+        return D
+
+
+def open_results(path: str | PathLike[str], *, verify: bool = False) -> SweepResults:
+    """Open a store for reading; nothing is computed or written.
+
+    Missing and truncated chunks are listed in `damage`, with a `StoreWarning`; `verify=True` also reads every chunk and
+    compares it with its checksum. FileError if the folder is not a store.
+    """
+    check_flag("verify", verify)
+    if not isinstance(path, str | os.PathLike):
+        msg = f"expected the path of a store, got {quote(path)}"
+        raise FileError(msg)
+    folder = Path(path)
+    store = StoreReader(folder, SweepPlan.of_table(read_header(folder)["plan"]))
+    outcomes: list[Outcome] = []
+    damage: list[BlockDamage] = []
+    done = total = 0
+    for number, case in enumerate(store.plan.cases):
+        figures = None
+        if not case.refusal:
+            stored, blocks = store.read_case(number, verify=verify), len(store.blocks(case))
+            figures = stored.figures
+            total += blocks
+            done += len(stored.records) if figures is None else blocks - len(stored.damage)
+            damage += stored.damage
+        outcomes.append(Outcome(store.name(number), case, figures, case.refusal))
+    if damage:
+        msg = f"{quote(str(folder))} is damaged: {list_damage(damage)}; run the sweep again to repair it"
+        warnings.warn(msg, StoreWarning, stacklevel=2)
+    return SweepResults(store.plan, tuple(outcomes), tuple(damage), done, total, store)
+
+
+class StoreWriter(StoreReader):
+    """A store that this process writes; a lock keeps other processes out until it is closed."""
+
+    def __init__(self, path: str | PathLike[str], plan: SweepPlan) -> None:
+        """Create a store, or continue one with the same plan and versions."""
+        if not isinstance(path, str | os.PathLike):
+            msg = f"expected the path of a store, got {quote(path)}"
+            raise FileError(msg)
+        super().__init__(Path(path), plan)
+        self._zarr = import_extra("zarr", "dask")
+        self._arrays: dict[int, Any] = {}
+        with _write_errors(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+        self._lock = _lock(self.path)
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self) -> None:
+        for part in [path for pattern in PARTIAL for path in self.path.rglob(pattern)]:
+            _remove(part)
+        header = {"schema": SCHEMA, "sha256": self.plan.digest, **versions(), "plan": self.plan.to_dict()}
+        if not any(self.path.iterdir()):
+            self._group = self._zarr.create_group(self.path, attributes={KEY: header})
+            return
+        if not (self.path / METADATA).exists():
+            msg = f"{quote(str(self.path))} exists and is not a sweep; give another name with -o"
+            raise FileError(msg)
+        stored = read_header(self.path)
+        for name in ("plan", *versions()):
+            if stored.get(name) != header[name]:
+                difference = (
+                    _difference(stored[name], header[name])
+                    if name == "plan"
+                    else f"it was made with {name} {stored.get(name)}, and this is {header[name]}"
+                )
+                msg = f"{quote(str(self.path))} holds another sweep: {difference}; give another name with -o"
+                raise FileError(msg)
+        self._group = self._zarr.open_group(self.path, mode="r+")
+
+    def __enter__(self) -> Self:
+        """Return the store itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Release the lock."""
+        self.close()
+
+    def close(self) -> None:
+        """Release the lock."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _array(self, number: int) -> zarr.Array:
+        if number not in self._arrays:
+            self._arrays[number] = self._group[self.name(number)]
+        return self._arrays[number]
+
+    def begin(self, number: int) -> None:
+        """Create the array of a case, unless it exists."""
+        case, name = self.plan.cases[number], self.name(number)
+        if (self.path / name / METADATA).is_file():
+            return
+        rows, columns, _ = case.shape
+        with _write_errors(self.path / name):
+            self._group.create_array(
+                name,
+                shape=(rows, columns),
+                chunks=self.chunk_shape(case),
+                dtype=natural_dtype(FORMATS[case.form.d]),
+                compressors=[import_extra("zarr.codecs", "dask").Crc32cCodec()],
+                attributes=case.to_dict(),
+                config={"write_empty_chunks": True},  # else a chunk of negative zeros would come back positive
+            )
+
+    def write(self, number: int, block: tuple[int, int], D: NDArray[Any], tally: ErrorTally | None) -> str:
+        """Write a block's chunk and, if the case is unfinished, its record; return the chunk's crc32c."""
+        chunk, record = self.chunk_file(number, block), self.record_file(number, block)
+        rows, columns = (index * size for index, size in zip(block, self.plan.block, strict=True))
+        with _write_errors(chunk):
+            self._array(number)[rows : rows + D.shape[0], columns : columns + D.shape[1]] = D
+            crc32c = chunk.read_bytes()[-CRC_BYTES:].hex()
+            record.parent.mkdir(parents=True, exist_ok=True)
+        if tally is not None:
+            write_atomically(record, json.dumps({"crc32c": crc32c, "tally": tally.to_dict()}))
+        return crc32c
+
+    def finish(self, number: int, figures: dict[str, Any], crc32c: list[str]) -> None:
+        """Write the figures of a case and the crc32c of its chunks, then delete its records."""
+        with _write_errors(self.path / self.name(number)):
+            self._array(number).update_attributes({"figures": figures, "crc32c": crc32c})
+        self.delete_records(number)
+
+    def delete_case(self, number: int) -> None:
+        """Delete the files of a case that cannot be computed."""
+        self.delete_records(number)
+        _remove(self.path / self.name(number))
+
+    def delete_records(self, number: int) -> None:
+        """Delete the records of a case, and their folder if it was the last."""
+        self._arrays.pop(number, None)
+        folder = self.path / RECORDS
+        _remove(folder / self.name(number))
+        with suppress(OSError):  # other cases have records, or there is no folder
+            folder.rmdir()
+
+    def delete_block(self, number: int, block: tuple[int, int]) -> None:
+        """Delete the record and the chunk of a damaged block."""
+        _remove(self.record_file(number, block))
+        _remove(self.chunk_file(number, block))
+
+
+def _remove(path: Path) -> None:
+    """Delete a file or a folder, if it exists."""
+    with _write_errors(path):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif os.path.lexists(path):
+            path.unlink()
+
+
+def _difference(stored: dict[str, Any], given: dict[str, Any]) -> str:
+    """Return the keys in which two plans differ."""
+    names = [name for name in dict.fromkeys([*stored, *given]) if stored.get(name) != given.get(name)]
+    return "; ".join(f"{name} is {quote(stored.get(name))} there and {quote(given.get(name))} here" for name in names)
+
+
+@contextmanager
+def _write_errors(path: Path) -> Iterator[None]:
+    """Turn errors of the operating system into a FileError."""
+    try:
+        yield
+    except (OSError, ValueError) as error:  # a ValueError: a NUL in the path
+        reason = error.strerror if isinstance(error, OSError) else error
+        msg = f"cannot write {quote(str(path))}: {reason}"
+        raise FileError(msg) from None
+
+
+def _lock(path: Path) -> int | None:
+    """Lock a folder until the process ends; return None if the system has no locks."""
+    try:
+        import fcntl
+    except ImportError:  # pragma: no cover (not on Windows)
+        return None
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        msg = f"{quote(str(path))} is in use: another sweep writes to it"
+        raise FileError(msg) from None
+    return descriptor
