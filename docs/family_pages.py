@@ -69,7 +69,7 @@ def _operands(members: list[Instruction]) -> str:
     for member in members:
         for role, operand in member.operands.items():
             extents = " x ".join(map(str, operand.shape))
-            held = ("shared memory", "") if operand.home == "shared" else _held(operand)
+            held = ("shared memory", "") if operand.storage == "shared" else _held(operand)
             seen.setdefault((role, extents, *held), set()).add(str(operand.format))
     rows = [
         [f"`{role}`", code(sorted(formats)), extents, *held]
@@ -88,7 +88,7 @@ def _formulas(members: list[Instruction]) -> str:
     unknown = set()
     for member in members:
         for role, operand in member.operands.items():
-            if operand.home == "shared":
+            if operand.storage == "shared":
                 continue
             if operand.row.unknown:
                 unknown.add(f"`{role}` of `{member.name}`: {operand.row.unknown}")

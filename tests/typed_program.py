@@ -32,7 +32,7 @@ def registers() -> None:
     print(mma.name, names, m + n + k, mma.targets[0].upper(), mma.selectors, mma.op, mma.kind, mma.layouts, mma.sources)
     operand: wf.Operand = mma.a
     print(operand.role, operand.format.bits, operand.shape[0], operand.regs, operand.slots, operand.words)
-    print(operand.ptx_type, operand.source, operand.bits(1).high, operand.element(reg=1), operand.home)
+    print(operand.ptx_type, operand.source, operand.bits(1).high, operand.element(reg=1), operand.storage)
     layout: wf.Layout = operand.layout
     print(layout.ins["lane"], layout.outs["row"], layout.lanes, layout.copies, layout.rank, layout.bases["lane"])
     element = layout.at(lane=5, reg=2, slot=1)

@@ -26,7 +26,7 @@ def every_operand():
     for instruction in every():
         if instruction.form.is_product and not instruction.form.is_wmma and instruction.shape.n <= 24:
             for operand in registers(instruction).values():
-                if operand.home != "shared":
+                if operand.storage != "shared":
                     found.setdefault(operand.row, (instruction, operand))
     return list(found.values())
 

@@ -286,7 +286,7 @@ def test_words_in_a_later_piece_of_a_string_count():
 
 def test_source_with_a_macro_in_a_name_or_with_several_instructions_is_refused():
     macro = refusal('asm("mma.sync.aligned.m16n8k16.row.col." TYPE ".f16.f16.f32 {%0}" : )')
-    assert macro.reason == "unknown word '?'"
+    assert macro.reason == "unknown qualifier '?'"
     assert wf.get(NAME).name in macro.nearest
     several = refusal(f'asm("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{%0}}, [%1];\\n" "{NAME} {{%2}};\\n"')
     assert several.reason == "it has 2 instructions: give one of them"

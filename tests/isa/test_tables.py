@@ -14,7 +14,7 @@ from warpfrag.isa.instruction_names import spell
 from warpfrag.isa.operands import OperandSpec, operands
 from warpfrag.isa.ops import OPS
 from warpfrag.isa.patterns import pattern
-from warpfrag.isa.qualifiers import FIXED, WORDS, Form, Shape
+from warpfrag.isa.qualifiers import FIXED, QUALIFIERS, Form, Shape
 from warpfrag.isa.rows import Family, families, forms, forms_on
 from warpfrag.isa.targets import targets
 from warpfrag.layout.linear_layout import Layout
@@ -88,9 +88,9 @@ def test_every_family_gives_forms_and_names_its_source():
 
 
 def test_every_word_is_a_field_of_a_form_and_of_an_operation():
-    varying = WORDS.keys() - FIXED
+    varying = QUALIFIERS.keys() - FIXED
     assert varying - {"block_scale"} == {field.name for field in fields(Form)} - {"op"}
-    assert {name for row in OPS.values() for name in row.words} == WORDS.keys()
+    assert {name for row in OPS.values() for name in row.qualifiers} == QUALIFIERS.keys()
 
 
 def test_every_name_reads_back():

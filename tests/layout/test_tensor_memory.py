@@ -24,7 +24,7 @@ def test_texts_are_read_back(name, shape):
     t = wf.get(name, **shape)
     read = 0
     for role, operand in t.operands.items():
-        layout = operand.layout if operand.home != "shared" else None
+        layout = operand.layout if operand.storage != "shared" else None
         if layout is None or len(layout.dims) > 2:
             continue
         assert wf.Layout.read("json", layout.to("json")) == layout
@@ -82,7 +82,7 @@ def test_what_has_no_text_is_refused_with_the_reason():
 def test_operands_in_tensor_memory_are_identified(name, shape):
     t = wf.get(name, **shape)
     for role, operand in t.operands.items():
-        if operand.home == "shared":
+        if operand.storage == "shared":
             continue
         found = wf.identify(operand)
         assert (t, role) in found

@@ -109,7 +109,7 @@ def test_every_shape_of_the_manual_is_found():
         ("tcgen05.mma.cta_group::1.kind::f16", {"m": 64, "n": 8, "a": "e4m3", "d": "f32"}, "a is one of f16, bf16"),
         ("tcgen05.mma.ws.cta_group::1.kind::i8", {"m": 32, "n": 32, "a": "s8"}, "n is one of 64, 128, 256"),
         ("tcgen05.mma.cta_group::1.kind::f16", {"m": 64, "a": "f16", "d": "f32"}, "n is missing"),
-        ("mma.m16n8k16.f32.f16.f16.f32", {"m": 16}, "its words have shape and types"),
+        ("mma.m16n8k16.f32.f16.f16.f32", {"m": 16}, "its qualifiers have shape and types"),
     ],
 )
 def test_illegal_shapes_are_refused_with_a_reason(name, shape, reason):

@@ -61,8 +61,8 @@ def test_the_assembler_takes_exactly_these_forms():
         ("wgmma.mma_async.sync.aligned.m64n40k32.s32.s8.s8", "that goes with wgmma.mma_async m64n40k32: expected"),
         ("wgmma.mma_async.sync.aligned.m64n8k16.f16.bf16.bf16", "'bf16' is not a type of A"),
         ("wgmma.mma_async.sync.aligned.m64n8k256.s32.b1.b1.xor.popc", "'xor.popc' is not a bit operation"),
-        ("wgmma.mma_async.sp::ordered_metadata.sync.aligned.m64n8k32.f32.f16.f16", "unknown word"),
-        ("wgmma.mma_async.sync.aligned.m64n8k16.row.col.f32.f16.f16", "'row' is no word of wgmma.mma_async"),
+        ("wgmma.mma_async.sp::ordered_metadata.sync.aligned.m64n8k32.f32.f16.f16", "unknown qualifier"),
+        ("wgmma.mma_async.sync.aligned.m64n8k16.row.col.f32.f16.f16", "'row' is not a qualifier of wgmma.mma_async"),
         ("wgmma.fence.sync.aligned", "it is used around wgmma.mma_async"),
     ],
 )
@@ -116,7 +116,7 @@ def test_a_warpgroup_packs_four_warps():
     assert words.shape == (4, 32, 32)
     assert words[1, 5, 7] == C[25, 11].view(np.uint32)
     assert (F16.c.unpack(words) == C).all()
-    assert F16.a.home == "warpgroup"
+    assert F16.a.storage == "warpgroup"
     assert SPARSE.metadata.where(row=17, chunk=5, selector=1) == (1, 7, 4)
     assert SPARSE.metadata.at(warp=1, lane=7, bit=4, selector=1) == (17, 5)
     assert SPARSE.a.span(warp=1, lane=5, reg=2) == (17, 20, 23)
@@ -129,7 +129,7 @@ def test_b_has_no_registers(what):
     for call in (lambda: F16.b.pack(np.zeros((16, 64))), lambda: F16.b.unpack(np.zeros((4, 32, 4), np.uint32))):
         with pytest.raises(wf.errors.InvalidOperand, match="store"):
             call()
-    assert F16.b.home == "shared"
+    assert F16.b.storage == "shared"
     assert "shared memory" in repr(F16.b)
 
 

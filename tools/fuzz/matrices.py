@@ -38,7 +38,7 @@ def kind_of(operand: Operand) -> str:
 
 def fits(operand: Operand | None) -> bool:
     """Whether a kernel has registers enough for an operand."""
-    return operand is None or operand.home == "shared" or operand.regs <= REGISTERS[kind_of(operand)]
+    return operand is None or operand.storage == "shared" or operand.regs <= REGISTERS[kind_of(operand)]
 
 
 def registers(g: Generator, operand: Operand, *, distinct: bool = False) -> list[str]:

@@ -157,7 +157,7 @@ class TensorCores:
         why = (
             "is sparse" if form.operation.sparsity
             else "has scale factors" if form.block_scale
-            else "has operands in shared memory" if any(row.home != "warp" for row in rows.values())
+            else "has operands in shared memory" if any(row.storage != "warp" for row in rows.values())
             else "is four products of a warp" if any(len(row.shape) != 2 for row in rows.values())
             else ""
         )  # fmt: skip

@@ -168,7 +168,7 @@ def where(
     operand, row, col = _element(operand, row, col)
     resolved = get(instruction, arch)
     stored = resolved.operands.get(operand.lower())
-    if descriptor is not None or trans or (stored is not None and stored.home == "shared"):
+    if descriptor is not None or trans or (stored is not None and stored.storage == "shared"):
         load.refuse(f"{operand.lower()} of {resolved} in shared memory")
         return _address(resolved, operand, (row, col), descriptor, trans=trans)
     view = operand_view(resolved, operand, load)

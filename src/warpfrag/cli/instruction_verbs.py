@@ -327,7 +327,7 @@ def _views(instruction: Instruction) -> list[OperandView]:
     from warpfrag.cli.support.operand_view import ADDRESSES, operand_view  # an unknown name needs no operands
 
     operands = instruction.operands.items()
-    known = [role for role, operand in operands if not operand.row.unknown and operand.home != "shared"]
+    known = [role for role, operand in operands if not operand.row.unknown and operand.storage != "shared"]
     return [operand_view(instruction, name) for name in [*known, *([ADDRESSES] if instruction.addresses else [])]]
 
 
@@ -360,8 +360,8 @@ def _facts(instruction: Instruction, views: list[OperandView], notation: str | N
 
 
 def _operand_facts(operand: Registers, layout: LayoutFacts | None) -> OperandFacts:
-    facts = operand.format.name, operand.shape, operand.home, operand.source, operand.row.unknown or None
-    if operand.home == "shared":
+    facts = operand.format.name, operand.shape, operand.storage, operand.source, operand.row.unknown or None
+    if operand.storage == "shared":
         return OperandFacts(*facts)
     registers = operand.regs, operand.row.register_bits, operand.words, operand.slots, operand.ptx_type
     return OperandFacts(
@@ -415,10 +415,10 @@ def _print_operands(instruction: Instruction) -> None:
     lines = []
     for role, operand in instruction.operands.items():
         facts = [role, operand.format, shape_text(operand.shape)]
-        if operand.home == "shared":
+        if operand.storage == "shared":
             lines.append([*facts, "shared memory", "", "addressed by a descriptor"])
             continue
-        if operand.home == "tensor":
+        if operand.storage == "tensor":
             count = operand.layout.ins["column"]
             registers = f"tensor memory, {count} column{'s' if count > 1 else ''}"
         else:

@@ -90,7 +90,7 @@ def pack(
     view = operand_view(get(instruction, arch), operand)
     next(view.chosen(choice))  # rejects an option that is not for this operand
     packed = _pack(view, file, choice, raw=raw, rounding=rounding, full=full)
-    is_in_tensor_memory = view.matrix_registers.home in ("tensor", "either")
+    is_in_tensor_memory = view.matrix_registers.storage in ("tensor", "either")
     words = packed.tolist() if is_in_tensor_memory else packed.reshape(*view.matrix_registers.threads, -1).tolist()
 
     def show() -> None:
@@ -194,7 +194,7 @@ def unpack(
 def _rows(view: OperandView, file: str, by: str | None, warp: int | None) -> list[list[int]] | list[list[list[int]]]:
     """Return the words of a dump: by lane, for several warps one after the other, or of tensor memory."""
     registers, text = view.matrix_registers, read_source(file).text()
-    if registers.home in ("tensor", "either"):
+    if registers.storage in ("tensor", "either"):
         return cast("list[list[int]]", read_tensor_dump(text, registers.threads).tolist())
     warps = parse_warps(text, dump_of(registers, by))
     if "warp" in view.threads:

@@ -139,7 +139,7 @@ def products(
         for choice in (ElementChoice(**chosen) for chosen in d.chosen(ElementChoice(mma)))
     ]
     shared = [f"B is in shared memory: `warpfrag where {resolved} b ROW COL` shows addresses"]
-    in_memory = {role for role in "abcd" if resolved.operands[role].home == "shared"}
+    in_memory = {role for role in "abcd" if resolved.operands[role].storage == "shared"}
     by_role = (shared if role in in_memory else operand_view(resolved, role).notes for role in "abcd")
     notes = list(dict.fromkeys(note for role_notes in by_role for note in role_notes))
 
@@ -150,7 +150,7 @@ def products(
             which = f" of mma {result.mma}" if result.mma is not None else ""
             print_heading(f"D[{row}, {col}]{which} of {resolved}")
             _print_terms(result)
-            if resolved.pattern and columns is None and resolved.b.home != "shared":
+            if resolved.pattern and columns is None and resolved.b.storage != "shared":
                 _print_b(resolved, col)
         print_notes(notes)
 
@@ -192,7 +192,7 @@ def _terms(instruction: Instruction, row: int, col: int, choice: ElementChoice) 
 
 def _holders_of_b(instruction: Instruction, k: int, col: int, choice: ElementChoice) -> list[Record]:
     """Return the holders of an element of B; in shared memory, only its coordinates are known."""
-    if instruction.b.home == "shared":
+    if instruction.b.storage == "shared":
         return [{"row": k, "col": col}]
     return operand_view(instruction, "b").where([k, col], choice)
 

@@ -36,7 +36,7 @@ def dimensions(operand: Registers) -> tuple[str, ...]:
 
 def _layout(operand: Registers) -> Layout:
     """Return the layout; for an operand in shared memory only its coordinates have a meaning."""
-    return operand.row.layout if operand.home == "shared" else operand.layout
+    return operand.row.layout if operand.storage == "shared" else operand.layout
 
 
 def extents(operand: Registers) -> tuple[int, ...]:
@@ -46,12 +46,12 @@ def extents(operand: Registers) -> tuple[int, ...]:
 
 def thread_name(operand: Registers) -> str:
     """Return the name of the thread index in formulas: `lane` in a warp, `thread` in a warpgroup."""
-    return "thread" if operand.home == "warpgroup" else "lane"
+    return "thread" if operand.storage == "warpgroup" else "lane"
 
 
 def formulas(operand: Registers) -> dict[str, Expression]:
     """Each coordinate from `lane` or `thread` and the element number `i`."""
-    every = _of_a_warpgroup(operand.layout) if operand.home == "warpgroup" else element_expressions(operand.layout)
+    every = _of_a_warpgroup(operand.layout) if operand.storage == "warpgroup" else element_expressions(operand.layout)
     return {dim: every[dim] for dim in dimensions(operand)}
 
 

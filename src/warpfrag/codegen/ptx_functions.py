@@ -84,7 +84,7 @@ def declare_operand(code: PtxBuilder, name: str, operand: Registers) -> list[str
 
 def thread_index(code: PtxBuilder, operand: Registers) -> str:
     """Append the computation of this thread's index among the threads that hold an operand."""
-    if operand.home != "warpgroup":
+    if operand.storage != "warpgroup":
         return code.compute("lane", "mov.u32", "%laneid")
     place = code.compute("place", "mov.u32", "%tid.x")
     return code.compute("thread", "and.b32", place, math.prod(operand.threads) - 1)

@@ -81,7 +81,7 @@ def registers(instruction: Instruction) -> dict[str, Registers]:
 
 def threads(instruction: Instruction) -> int:
     """Return the number of threads that execute an instruction together."""
-    operand = next(operand for operand in instruction.operands.values() if operand.home != "shared")
+    operand = next(operand for operand in instruction.operands.values() if operand.storage != "shared")
     return math.prod(operand.row.threads)
 
 

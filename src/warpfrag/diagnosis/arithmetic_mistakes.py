@@ -38,7 +38,7 @@ BITOPS = {"and": "xor", "xor": "and"}
 
 def starts(operand: Operand) -> list[Mistake]:
     """C missing, and C doubled."""
-    missing = "missing: scale-d is 0 where it should be 1" if operand.home == "warpgroup" else "missing"
+    missing = "missing: scale-d is 0 where it should be 1" if operand.storage == "warpgroup" else "missing"
     return [
         Mistake("c", "c", missing, np.zeros_like),
         Mistake("c", "c", "added twice", partial(_doubled, operand=operand)),

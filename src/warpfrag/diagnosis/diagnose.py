@@ -125,7 +125,7 @@ def diagnose(
     check_warpgroup(product, A, B, negate, scale_d=scale_d)
     tiles: dict[str, Shared] = {}
     words: dict[str, Words] = {}
-    if product.b.home == "shared":
+    if product.b.storage == "shared":
         tiles["b"] = B if isinstance(B, Shared) else product.b.store(B, rounding=rounding)
     else:
         words["b"] = product.b.pack(B, rounding=rounding)  # type: ignore[arg-type] # no Shared

@@ -87,7 +87,7 @@ def check_warpgroup(instruction: Instruction, A: object, B: object, negate: obje
     if not isinstance(scale_d, bool):
         msg = f"{name}: scale_d is True or False, got {quote(scale_d)}"
         raise InvalidOperand(msg)
-    if instruction.b.home != "shared":
+    if instruction.b.storage != "shared":
         if isinstance(A, Shared) or isinstance(B, Shared) or any(negate) or not scale_d:  # type: ignore[arg-type]
             msg = f"{name} takes its operands from registers: Shared, negate and scale_d are for wgmma"
             raise InvalidOperand(msg)

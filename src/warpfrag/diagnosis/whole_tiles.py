@@ -163,7 +163,7 @@ class KernelSearch:
         if role == "c" and not codes.any():
             return
         shape: tuple[int, int] = codes.shape
-        if operand.home != "shared" and len(operand.shape) == 2 and self.instruction.pattern is None:
+        if operand.storage != "shared" and len(operand.shape) == 2 and self.instruction.pattern is None:
             for mistake in suspects(operand):
                 if mistake.kind not in {"index", "stride", "offset"}:
                     yield Suspicion(mistake, partial(_in_fragments, operand=operand, change=mistake.change))

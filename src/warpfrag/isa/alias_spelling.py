@@ -7,11 +7,11 @@ cannot drift apart.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from warpfrag.isa.rows import fits, forms
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.tables import read_table
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ PLACE = re.compile(r"\{([._]|)((?:c\+\+|->|::?|%|\*|)[A-Za-z0-9_.]+)\}")
 WIDTH = 32  # bits of a register that LLVM has no better type for than i32
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Named:
     """A name of something that is one instruction, or is made of it: then `how` says what it is."""
 
@@ -74,23 +74,23 @@ def _rows(notation: Notation, op: str) -> tuple[dict[str, Any], ...]:
 
 
 def fill(pattern: str, form: Form) -> str:
-    """A pattern with the words of an instruction in it.
+    """A pattern with the qualifiers of an instruction in it.
 
     >>> from warpfrag.isa.legality import resolve
     >>> fill("IMMA.{mnk}.{A}.{B}{.SAT}", resolve("mma.m16n8k32.satfinite.s32.s8.u8.s32"))
     'IMMA.16832.S8.U8.SAT'
     """
 
-    def word(match: re.Match[str]) -> str:
+    def qualifier(match: re.Match[str]) -> str:
         mark, name = match.groups()
-        text = _word(form, name.lower())
+        text = _field(form, name.lower())
         text = text.upper() if name.isupper() else text
         return mark + text if text else ""
 
-    return PLACE.sub(word, pattern)
+    return PLACE.sub(qualifier, pattern)
 
 
-def _word(form: Form, name: str) -> str:
+def _field(form: Form, name: str) -> str:
     if name.startswith("c++"):
         types: dict[str, str] = read_table("names")["cute"]["types"]
         return types[getattr(form, name[3:])]
@@ -105,8 +105,8 @@ def _word(form: Form, name: str) -> str:
         return _llvm_type(form, name[1:])
     if name.startswith("*"):
         return _vector_type(form, name[1:])
-    if name in _WORDS:
-        return _WORDS[name](form)
+    if name in _FIELDS:
+        return _FIELDS[name](form)
     return str(getattr(form, name) or "")
 
 
@@ -145,8 +145,8 @@ def _vector_type(form: Form, role: str) -> str:
     return f"vector<{elements // across}x{across}x{kind}>"
 
 
-# The words of patterns that are no fields of a form.
-_WORDS: dict[str, Callable[[Form], str]] = {
+# The qualifiers of patterns that are no fields of a form.
+_FIELDS: dict[str, Callable[[Form], str]] = {
     "m": lambda form: str(form.shape.m),
     "n": lambda form: str(form.shape.n),
     "k": lambda form: str(form.shape.k),
@@ -155,7 +155,9 @@ _WORDS: dict[str, Callable[[Form], str]] = {
     "layouts": lambda form: ".".join(form.layouts),
     "layout_a": lambda form: form.layouts[0],
     "layout_b": lambda form: form.layouts[-1],
-    "tn": lambda form: "".join("t" if word == "row" else "n" for word in form.layouts),  # BLAS: row-major A is T
+    "tn": lambda form: "".join(
+        "t" if qualifier == "row" else "n" for qualifier in form.layouts
+    ),  # BLAS: row-major A is T
     "inputs": lambda form: form.a if form.a == form.b else f"{form.a}.{form.b}",
     "satfinite": lambda form: "satfinite" if form.satfinite else "",
     "saturate": lambda form: "saturate" if form.satfinite else "",

@@ -14,9 +14,8 @@ patterns, so the facts are rows (`tables/names.toml`, `tables/machine_code.toml`
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
-
-from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from warpfrag.isa.alias_spelling import Notation
@@ -50,7 +49,7 @@ class Aliases(TypedDict):
     also: tuple[str, ...]
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Meaning:
     """What a text in another notation means.
 

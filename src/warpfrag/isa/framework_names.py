@@ -1,7 +1,7 @@
 """Names that stand for several instructions: functions of CUDA C++, CUTLASS's Mma, MLIR's warpgroup, Triton's layouts.
 
-Each says some words of an instruction, such as its shape or the type of A, and every instruction with these words fits.
-A pattern finds a name in a text, and a reader takes the words that stand in it or around it.
+Each gives some qualifiers, such as the shape or the type of A, and matches every instruction that has them. A pattern
+finds a name in a text, and a reader extracts the qualifiers in and around it.
 
     >>> [str(form.shape) for form in forms_of("__hmma_m16n16k16_mma_f32f32(d, a, b, c, 0, 0)")][0]
     'm16n16k16'
@@ -10,17 +10,17 @@ A pattern finds a name in a text, and a reader takes the words that stand in it 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from warpfrag.isa.rows import forms
-from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from warpfrag.isa.qualifiers import Form
 
-    Words = Mapping[str, object]
+    Qualifiers = Mapping[str, object]
 
 TYPES = {
     "half": "f16",
@@ -65,79 +65,79 @@ WORD_BITS = 32
 TRITON_OPS = {"1": ("mma", "m8n8k4"), "2": ("mma", ""), "3": ("wgmma.mma_async", "")}
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Framework:
-    """A kind of name: where it stands in a text, what it is called, and the words that it says."""
+    """A kind of name: where it stands in a text, what it is called, and the qualifiers that it says."""
 
     notation: str
     pattern: str
-    read: Callable[[str], Words]
+    read: Callable[[str], Qualifiers]
     how: str
 
 
-def _of_builtin(text: str) -> Words:
+def _of_builtin(text: str) -> Qualifiers:
     match = re.search(BUILTIN, text)
     if match is None:
         return {}
     family, shape, operation, types = match.groups()
     op = {"mma": "wmma.mma", "st_c": "wmma.store.d"}.get(operation, f"wmma.load.{operation[-1]}")
-    words: dict[str, object] = {"op": op, "shape": shape}
+    qualifiers: dict[str, object] = {"op": op, "shape": shape}
     if op != "wmma.mma":
-        return words
-    words["a"] = FAMILIES[family] or types
+        return qualifiers
+    qualifiers["a"] = FAMILIES[family] or types
     if family == "hmma" and len(types) == 6:
-        words |= {"d": types[:3], "c": types[3:]}
-    return {name: word for name, word in words.items() if word}
+        qualifiers |= {"d": types[:3], "c": types[3:]}
+    return {name: qualifier for name, qualifier in qualifiers.items() if qualifier}
 
 
-def _of_wmma(text: str) -> Words:
-    words: dict[str, object] = {"op": "wmma.mma"}
+def _of_wmma(text: str) -> Qualifiers:
+    qualifiers: dict[str, object] = {"op": "wmma.mma"}
     if match := re.search(ACCUMULATOR, text):
-        words |= {"shape": "m{}n{}k{}".format(*match.groups()), "d": TYPES.get(match[4], match[4])}
+        qualifiers |= {"shape": "m{}n{}k{}".format(*match.groups()), "d": TYPES.get(match[4], match[4])}
     for role, m, n, k, name in re.findall(FRAGMENT, text):
-        words |= {"shape": f"m{m}n{n}k{k}", role: TYPES.get(name, name)}
-    return words
+        qualifiers |= {"shape": f"m{m}n{n}k{k}", role: TYPES.get(name, name)}
+    return qualifiers
 
 
-def _of_cutlass(text: str) -> Words:
-    words: dict[str, object] = {"op": "mma"}
+def _of_cutlass(text: str) -> Qualifiers:
+    qualifiers: dict[str, object] = {"op": "mma"}
     match = re.search(CUTLASS_SHAPE, text)
     if match is None:
-        return words
-    words["shape"] = "m{}n{}k{}".format(*match.groups())
+        return qualifiers
+    qualifiers["shape"] = "m{}n{}k{}".format(*match.groups())
     names = [part.strip().split("::")[-1] for part in match[4].split(",")]
     types = [TYPES[name] for name in names if name in TYPES]
-    words |= dict(zip("abd", types, strict=False))
-    return words
+    qualifiers |= dict(zip("abd", types, strict=False))
+    return qualifiers
 
 
-def _of_warpgroup(text: str) -> Words:
-    words: dict[str, object] = {"op": "wgmma.mma_async"}
+def _of_warpgroup(text: str) -> Qualifiers:
+    qualifiers: dict[str, object] = {"op": "wgmma.mma_async"}
     if match := re.search(MLIR_SHAPE, text):
-        words["shape"] = "m{}n{}k{}".format(*match.groups())
-    words |= {side.lower(): TYPES.get(name, name) for side, name in re.findall(MLIR_SIDES, text)}
+        qualifiers["shape"] = "m{}n{}k{}".format(*match.groups())
+    qualifiers |= {side.lower(): TYPES.get(name, name) for side, name in re.findall(MLIR_SIDES, text)}
     types = [TYPES.get(name, name) for name in re.findall(MEMREF, text)]
-    if "a" not in words and types:
-        words |= dict(zip("ab", ["tf32" if name == "f32" else name for name in types[:2]], strict=False))
-    return words
+    if "a" not in qualifiers and types:
+        qualifiers |= dict(zip("ab", ["tf32" if name == "f32" else name for name in types[:2]], strict=False))
+    return qualifiers
 
 
-def _of_triton(text: str) -> Words:
+def _of_triton(text: str) -> Qualifiers:
     match = re.search(VERSION, text)
     version = "2" if match is None else match[1]
     if version not in TRITON_OPS:
         return {}
     op, shape = TRITON_OPS[version]
-    words: dict[str, object] = {"op": op, **({"shape": shape} if shape else {"m": 16 if version == "2" else 64})}
+    qualifiers: dict[str, object] = {"op": op, **({"shape": shape} if shape else {"m": 16 if version == "2" else 64})}
     if match := re.search(SHAPE, text):
         extents = [int(extent) for extent in match[1].replace(" ", "").split(",") if extent]
         if version == "2" and len(extents) >= 2:
-            words |= {"m": extents[-2], "n": extents[-1]}
+            qualifiers |= {"m": extents[-2], "n": extents[-1]}
         elif version == "3" and len(extents) == 3:
-            words |= {"n": extents[1], "k": extents[2]}
+            qualifiers |= {"n": extents[1], "k": extents[2]}
     if match := re.search(K_WIDTH, text):
-        words["bits"] = WORD_BITS // int(match[1]) if int(match[1]) else 0
-    return words
+        qualifiers["bits"] = WORD_BITS // int(match[1]) if int(match[1]) else 0
+    return qualifiers
 
 
 FRAMEWORKS = (
@@ -172,17 +172,19 @@ def find(text: str) -> tuple[Framework, str] | None:
 def forms_of(text: str) -> tuple[Form, ...]:
     """The instructions that fit everything a text says."""
     kind = find(text)
-    words = kind[0].read(text) if kind else {}
-    return tuple(form for form in forms() if words and all(_fits(form, *word) for word in words.items()))
+    qualifiers = kind[0].read(text) if kind else {}
+    return tuple(
+        form for form in forms() if qualifiers and all(_fits(form, *qualifier) for qualifier in qualifiers.items())
+    )
 
 
-def _fits(form: Form, name: str, word: object) -> bool:
-    """Whether an instruction has a word: a field of its form, an extent of its shape, or bits of an element."""
+def _fits(form: Form, name: str, qualifier: object) -> bool:
+    """Whether an instruction has a qualifier: a field of its form, an extent of its shape, or bits of an element."""
     if name in {"m", "n", "k"}:
-        return bool(getattr(form.shape, name) == word)
+        return bool(getattr(form.shape, name) == qualifier)
     if name == "bits":
         from warpfrag.formats.number_formats import FORMATS
 
-        return FORMATS[form.a].bits == word
+        return FORMATS[form.a].bits == qualifier
     field = getattr(form, name)
-    return str(field) == word if name == "shape" else field == word
+    return str(field) == qualifier if name == "shape" else field == qualifier

@@ -6,11 +6,11 @@ immediates are its leading coordinates; this is the one place that says which wo
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING
 
 from warpfrag.errors import InvalidOperand, check_index, quote
-from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping
@@ -23,7 +23,7 @@ SELECTED_BY: dict[str, tuple[str, ...]] = {"metadata": ("selector",), **dict.fro
 WORD_BYTES = 4
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Immediates:
     """The immediates of one instruction; the ids are those of A and of B."""
 

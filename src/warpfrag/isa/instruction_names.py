@@ -1,27 +1,27 @@
-"""Names: from PTX text to the words of an instruction, and back.
+"""Names: from PTX text to the qualifiers of an instruction, and back.
 
-A name is read and written by the rows of `words`, so the two cannot drift. Words may come in any order.
+A name is read and written by the rows of `qualifiers`, so the two cannot drift. Qualifiers may come in any order.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from warpfrag.errors import ParseError
 from warpfrag.isa.ops import OPS, Op
-from warpfrag.isa.qualifiers import FIXED, SHAPE, WORDS, Form
+from warpfrag.isa.qualifiers import FIXED, QUALIFIERS, SHAPE, Form
 from warpfrag.isa.rows import families, families_of
 from warpfrag.isa.tcgen05_forms import TensorForm
-from warpfrag.layout.frozen import frozen_dataclass
 
 LONGEST = 256  # characters; the longest legal name has about half of that
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class ParsedName:
-    """What a text says: its operation, and a choice for each word, in the order in which a wrong one is looked for.
+    """A parsed text: its operation, and a choice for each qualifier, in the order in which they are checked.
 
     A choice that the text leaves open is not there; `legality` decides whether it may be.
     """
@@ -32,17 +32,17 @@ class ParsedName:
 
 
 def spell(form: Form) -> str:
-    """The canonical PTX text of a form: words that only repeat a default are left out."""
+    """The canonical PTX text of a form: qualifiers that only repeat a default are left out."""
     if isinstance(form, TensorForm):
         return form.name
     row = OPS[form.op]
     unsaid = row.implied if all(getattr(form, name) == entry for name, entry in row.implied.items()) else {}
     written = [form.op]
-    for name in row.words:
+    for name in row.qualifiers:
         if name in FIXED:
             written.append(name)
         elif name not in unsaid and _is_written(form, name):
-            written += WORDS[name].write(getattr(form, name))
+            written += QUALIFIERS[name].write(getattr(form, name))
     return ".".join(written)
 
 
@@ -53,7 +53,7 @@ def _is_written(form: Form, name: str) -> bool:
 
 
 def tokens(text: str) -> list[str]:
-    """The dotted words of a text, without operands, quotes and the semicolon, in lower case."""
+    """The dotted qualifiers of a text, without operands, quotes and the semicolon, in lower case."""
     name = head(text)
     lowered = name.lower() if name.isascii() else name  # the Kelvin sign would become a k
     return lowered.split(".") if name else []
@@ -67,47 +67,49 @@ def head(text: str) -> str:
 
 @cache
 def _groups() -> dict[str, tuple[str, str]]:
-    """Every word in lower case: how it is spelled (scale_vec::1X has a capital), and the group it belongs to."""
-    words = {(name, name) for name in (*FIXED, "block_scale")}
-    words |= {("space", space) for row in OPS.values() for space in row.spaces}
-    words |= {(name, word) for name, row in WORDS.items() for word in row.extra}
+    """Every qualifier in lower case: how it is spelled (scale_vec::1X has a capital), and the group it belongs to."""
+    qualifiers = {(name, name) for name in (*FIXED, "block_scale")}
+    qualifiers |= {("space", space) for row in OPS.values() for space in row.spaces}
+    qualifiers |= {(name, qualifier) for name, row in QUALIFIERS.items() for qualifier in row.extra}
     for family in families():
-        for name, choices in family.words.items():
+        for name, choices in family.qualifiers.items():
             if name != "shape":
-                words |= {(name, word) for choice in choices if choice for word in WORDS[name].write(choice)}
-    return {word.lower(): (word, WORDS[name].group or name) for name, word in words}
+                qualifiers |= {
+                    (name, qualifier) for choice in choices if choice for qualifier in QUALIFIERS[name].write(choice)
+                }
+    return {qualifier.lower(): (qualifier, QUALIFIERS[name].group or name) for name, qualifier in qualifiers}
 
 
 def read(text: str) -> ParsedName:
-    """Read a text by the words of its operation; a text that is no name is ParseError."""
-    words = tokens(text)
-    if sum(map(len, words)) > LONGEST:
-        msg = f"{words[0][:20]!r} starts a text that is longer than any instruction"
+    """Read a text by the qualifiers of its operation; a text that is no name is ParseError."""
+    qualifiers = tokens(text)
+    if sum(map(len, qualifiers)) > LONGEST:
+        msg = f"{qualifiers[0][:20]!r} starts a text that is longer than any instruction"
         raise ParseError(msg)
-    op, rest = _split(words)
+    op, rest = _split(qualifiers)
     row = OPS[op]
     by_group: dict[str, list[str]] = {}
-    for word in rest:
-        spelled, group = (word, "shape") if SHAPE.fullmatch(word) else _groups().get(word, ("", ""))
+    for qualifier in rest:
+        spelled, group = (qualifier, "shape") if SHAPE.fullmatch(qualifier) else _groups().get(qualifier, ("", ""))
         if not group:
-            msg = f"unknown word {word[:60]!r}"
+            msg = f"unknown qualifier {qualifier[:60]!r}"
             raise ParseError(msg)
-        if not any(group in (name, WORDS[name].group) for name in row.words):
-            msg = f"{spelled!r} is no word of {op}, whose words are {_order(row)}"
+        if not any(group in (name, QUALIFIERS[name].group) for name in row.qualifiers):
+            msg = f"{spelled!r} is not a qualifier of {op}, whose qualifiers are {_order(row)}"
             raise ParseError(msg)
-        first = next((name for name, other in WORDS.items() if other.after == group and name in by_group), "")
+        first = next((name for name, other in QUALIFIERS.items() if other.after == group and name in by_group), "")
         if first:
-            msg = f"{by_group[first][0]!r} is out of place: the {WORDS[first].label} stands behind the {group}"
+            msg = f"{by_group[first][0]!r} is out of place: the {QUALIFIERS[first].label} stands behind the {group}"
             raise ParseError(msg)
         by_group.setdefault(group, []).append(spelled)
     types = _read_types(op, by_group.get("types", []))
     choices = {}
-    for name, entry in WORDS.items():
+    for name, entry in QUALIFIERS.items():
         if name in types:
             choices[name] = types[name]
         elif name in by_group:
-            choices[name] = _read_word(name, by_group[name])
-        elif name in row.words and entry.absent is not None:
+            choices[name] = _read_qualifier(name, by_group[name])
+        elif name in row.qualifiers and entry.absent is not None:
             choices[name] = entry.absent
     for name in FIXED:
         del choices[name]
@@ -117,42 +119,44 @@ def read(text: str) -> ParsedName:
     return ParsedName(op, choices, says_nearest=by_group.get("rounding") == ["rn"])
 
 
-def _split(words: list[str]) -> tuple[str, list[str]]:
-    """The operation, and the other words. To an assembler .sp is a word like any other, and wmma.load.a is one."""
+def _split(qualifiers: list[str]) -> tuple[str, list[str]]:
+    """Return the operation and the qualifiers; .sp may be among the qualifiers, and wmma.load.a is one operation."""
     for stem in OPS:
         length = stem.count(".") + 1
-        if words[:length] != stem.split("."):
+        if qualifiers[:length] != stem.split("."):
             continue
-        sparse = [word for word in words[length:] if word.split("::")[0] == "sp"]
+        sparse = [qualifier for qualifier in qualifiers[length:] if qualifier.split("::")[0] == "sp"]
         if len(sparse) > 1:
             msg = f"{sparse[1]!r} is said after {sparse[0]!r}: one of them is enough"
             raise ParseError(msg)
         op = ".".join([stem, *sparse])
         if op not in OPS:
-            msg = f"unknown word {sparse[0][:60]!r}"
+            msg = f"unknown qualifier {sparse[0][:60]!r}"
             raise ParseError(msg)
-        return op, [word for word in words[length:] if word not in sparse]
-    if words and SHAPE.fullmatch(words[0]):
-        msg = f"expected an operation before the shape {words[0]}: one of {', '.join(OPS)}"
+        return op, [qualifier for qualifier in qualifiers[length:] if qualifier not in sparse]
+    if qualifiers and SHAPE.fullmatch(qualifiers[0]):
+        msg = f"expected an operation before the shape {qualifiers[0]}: one of {', '.join(OPS)}"
         raise ParseError(msg)
-    near = ".".join(words[:3])[:60]
-    msg = f"no operation is called {near!r}; operations are {', '.join(OPS)}" if near else "there is no word to read"
+    near = ".".join(qualifiers[:3])[:60]
+    msg = (
+        f"no operation is called {near!r}; operations are {', '.join(OPS)}" if near else "the instruction name is empty"
+    )
     raise ParseError(msg)
 
 
 def _order(row: Op) -> str:
-    return " ".join(WORDS[name].label if name in ("d", "a", "b", "c") else name for name in row.words)
+    return " ".join(QUALIFIERS[name].label if name in ("d", "a", "b", "c") else name for name in row.qualifiers)
 
 
-def _read_word(name: str, words: list[str]) -> Any:  # noqa: ANN401 (a field of a form)
-    word = WORDS[name]
-    if len(words) > word.max_words:
-        msg = f"{words[word.max_words]!r} is said twice"
+def _read_qualifier(name: str, qualifiers: list[str]) -> Any:  # noqa: ANN401 (a field of a form)
+    qualifier = QUALIFIERS[name]
+    if len(qualifiers) > qualifier.max_qualifiers:
+        msg = f"{qualifiers[qualifier.max_qualifiers]!r} is given twice"
         raise ParseError(msg)
-    choice = word.read(tuple(words))
-    expected = word.write(choice) if choice else tuple(words)
-    if tuple(words) != expected:
-        msg = f"expected {'.'.join(expected)!r} as the {word.label}, got {'.'.join(words)!r}"
+    choice = qualifier.read(tuple(qualifiers))
+    expected = qualifier.write(choice) if choice else tuple(qualifiers)
+    if tuple(qualifiers) != expected:
+        msg = f"expected {'.'.join(expected)!r} as the {qualifier.label}, got {'.'.join(qualifiers)!r}"
         raise ParseError(msg)
     return choice
 
@@ -160,8 +164,8 @@ def _read_word(name: str, words: list[str]) -> Any:  # noqa: ANN401 (a field of 
 def _read_types(op: str, types: list[str]) -> dict[str, str]:
     """Which operand each type is for."""
     row = OPS[op]
-    names = [name for name in row.words if WORDS[name].group == "types"]
-    wanted = [name for name in names if WORDS[name].absent is None]
+    names = [name for name in row.qualifiers if QUALIFIERS[name].group == "types"]
+    wanted = [name for name in names if QUALIFIERS[name].absent is None]
     if row.implied:
         explicit = [name for name in wanted if name not in row.implied]
         if len(types) == len(explicit):
@@ -175,4 +179,4 @@ def _read_types(op: str, types: list[str]) -> dict[str, str]:
         of = f" ({', '.join(map(str.upper, wanted))})" if len(wanted) > 1 else ""
         msg = f"expected {expected} of {op}{of}, got {got}"
         raise ParseError(msg)
-    return {name: WORDS[name].absent for name in names[len(types) :]} | dict(zip(names, types, strict=False))
+    return {name: QUALIFIERS[name].absent for name in names[len(types) :]} | dict(zip(names, types, strict=False))

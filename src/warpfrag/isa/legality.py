@@ -1,4 +1,4 @@
-"""Legality: which form a text means, where it is legal, and if nowhere, which word is wrong and what is near."""
+"""Legality: which form a text means, where it is legal, and if nowhere, which qualifier is wrong and what is near."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from warpfrag.isa.alias_source import is_plain, names_in
 from warpfrag.isa.aliases import meaning, near
 from warpfrag.isa.instruction_names import LONGEST, ParsedName, head, read, spell, tokens
 from warpfrag.isa.ops import OPS
-from warpfrag.isa.qualifiers import FIXED, SHAPE, WORDS, Form, HasForm
+from warpfrag.isa.qualifiers import FIXED, QUALIFIERS, SHAPE, Form, HasForm
 from warpfrag.isa.rows import families_of, fits, forms, forms_of, is_legal, legal_targets
 from warpfrag.isa.targets import architectures, read_target, targets
 from warpfrag.isa.tcgen05_forms import TensorForm, read_form
@@ -49,7 +49,7 @@ def resolve(text: str, target: str | None = None, selector: int | None = None, *
     if is_tensor_text(text):
         return _tensor_form(text, target, selector, asked)
     if asked:
-        reason = f"its words have shape and types: {', '.join(asked)} are for products of {PREFIX}"
+        reason = f"its qualifiers have shape and types: {', '.join(asked)} are for products of {PREFIX}"
         raise IllegalInstruction(_short(text), reason)
     name = _statement(text)
     try:
@@ -145,7 +145,7 @@ def form_of(instruction: str | HasForm) -> Form:
 
 
 def _match(reading: ParsedName) -> Form:
-    """Narrow the forms of an operation down, word by word; the word that leaves none is the wrong one."""
+    """Narrow down the forms of an operation, qualifier by qualifier; the one that leaves none is wrong."""
     wanted = dict(reading.choices)
     space = wanted.pop("space", "")
     left = list(forms_of(reading.op))
@@ -160,7 +160,7 @@ def _match(reading: ParsedName) -> Form:
         sizes = ", ".join(dict.fromkeys(f"scale_vec::{form.scale_vec}" for form in left))
         msg = f"kind::{left[0].kind} needs one of {sizes}"
         raise ParseError(msg)
-    if reading.says_nearest and "rounding" not in family.words:
+    if reading.says_nearest and "rounding" not in family.qualifiers:
         raise ParseError(_blame(reading, "rounding", "rn", []))
     if len(left) > 1:
         layouts = ", ".join(dict.fromkeys(".".join(form.layouts) for form in left))
@@ -174,30 +174,30 @@ def _match(reading: ParsedName) -> Form:
 
 @cache
 def _moved_to(form: Form, space: str) -> Form:
-    """The form with another state space; one object, so that look-ups by it need not compare its words."""
+    """The form with another state space; one object, so that look-ups by it need not compare its qualifiers."""
     return replace(form, space=space)
 
 
 def _written(name: str, choice: object) -> str:
     """A choice as it stands in a name."""
-    return ".".join(WORDS[name].write(choice)) if choice else ""
+    return ".".join(QUALIFIERS[name].write(choice)) if choice else ""
 
 
 def _blame(reading: ParsedName, name: str, choice: object, allowed: Sequence[object]) -> str:
-    """One sentence on the wrong word: what it is, what it stands beside, what could stand there."""
+    """One sentence on the wrong qualifier: what it is, what it stands beside, what could stand there."""
     before = list(reading.choices)[: list(reading.choices).index(name)]
     beside = " ".join([reading.op, *filter(None, (_written(other, reading.choices[other]) for other in before))])
     if isinstance(choice, bool):
         return f"{name!r} must {'not be written' if choice else 'be written'} with {beside}"
     options = ", ".join(filter(None, (_written(name, entry) for entry in allowed))) or "none"
-    label = WORDS[name].label
+    label = QUALIFIERS[name].label
     if not choice:
         return f"the {label} is missing with {beside}: expected {options}"
     return f"{_written(name, choice)!r} is not a {label} that goes with {beside}: expected {options}"
 
 
 def left_out(text: str) -> tuple[str, ...]:
-    """The words that a legal text leaves out and an assembler wants: none if the text is PTX as it stands.
+    """The qualifiers that a legal text leaves out and an assembler wants: none if the text is PTX as it stands.
 
     >>> left_out("mma.m16n8k16.f32.f16.f16.f32")
     ('sync', 'aligned', 'row', 'col')
@@ -205,19 +205,19 @@ def left_out(text: str) -> tuple[str, ...]:
     if not is_plain(text) or is_tensor_text(text):
         return ()
     form = resolve(text)
-    missing = Counter(word.lower() for word in spell(form).split(".")) - Counter(tokens(text))
-    return tuple(word for word in missing.elements() if word not in form.operation.may_lack)
+    missing = Counter(qualifier.lower() for qualifier in spell(form).split(".")) - Counter(tokens(text))
+    return tuple(qualifier for qualifier in missing.elements() if qualifier not in form.operation.may_lack)
 
 
 def out_of_scope(text: str) -> str:
     """What an instruction is that people ask for and this package does not have; nothing where it may have it."""
-    words = tokens(text)
-    if words:
-        words[0] = words[0].removeprefix("cute::")
+    qualifiers = tokens(text)
+    if qualifiers:
+        qualifiers[0] = qualifiers[0].removeprefix("cute::")
     for row in read_table("scope")["out"]:
         for name in row["names"]:
             first, any_characters, last = name.partition("*")
-            asked = ".".join(words if any_characters else words[: name.count(".") + 1])
+            asked = ".".join(qualifiers if any_characters else qualifiers[: name.count(".") + 1])
             if asked == name or (any_characters and asked.startswith(first) and asked.endswith(last)):
                 return f"{asked} is {row['is']}"
     return ""
@@ -315,47 +315,47 @@ def check_selector(form: Form, selector: int) -> None:
 
 
 def check_immediates(form: Form, choice: Immediates, layouts: Mapping[str, Layout]) -> None:
-    """Refuse immediates that a form does not have; `layouts` are those of the words that they choose from."""
+    """Refuse immediates that a form does not have; `layouts` are those of the metadata and scale registers."""
     if form.is_sparse:
         check_selector(form, choice.selector)
     choice.check(layouts, lambda: spell(form))
 
 
 def nearest(text: str, target: str | None = None) -> tuple[str, ...]:
-    """The legal spellings that share most words with a text, on a target if one is given; none if no word is shared."""
-    words = tokens(text)
-    operation = _nearest_operation(words[0]) if words else ""
+    """Return the legal spellings that share the most qualifiers with a text, on a target if one is given."""
+    qualifiers = tokens(text)
+    operation = _nearest_operation(qualifiers[0]) if qualifiers else ""
     if not operation or out_of_scope(text):
         return ()
-    wanted = _pieces(words)
+    wanted = _pieces(qualifiers)
     scored = []
-    is_sparse = any(word == "sp" or word.startswith("sp::") for word in words)
+    is_sparse = any(qualifier == "sp" or qualifier.startswith("sp::") for qualifier in qualifiers)
     for order, (form, pieces) in enumerate(_form_pieces(operation).items()):
         shared = sum(min(count, pieces[piece]) for piece, count in wanted.items() if piece in pieces)
         if shared and (target is None or is_legal(form, target)):
-            # a dense kernel has no use for a sparse instruction, however many words they share
+            # a dense kernel has no use for a sparse instruction, however many qualifiers they share
             rest = pieces.total() - shared
             # among equals, most kernels accumulate in f32
             scored.append((form.is_sparse != is_sparse, -shared, rest, form.d == "f16", order, form))
     best = [form for *_, form in sorted(scored, key=lambda row: row[:-1])[:NEAREST]]
-    return tuple(spell(_in_space(form, words)) for form in best)
+    return tuple(spell(_in_space(form, qualifiers)) for form in best)
 
 
-def _nearest_operation(word: str) -> str:
-    """The operations that a first word is one of, or is mistyped for; nothing where it is neither."""
+def _nearest_operation(qualifier: str) -> str:
+    """The operations that a first qualifier is one of, or is mistyped for; nothing where it is neither."""
     known = list(dict.fromkeys(op.split(".")[0] for op in OPS))
-    if word in known:
-        return word
-    if SHAPE.fullmatch(word) or word in WORDS:
+    if qualifier in known:
+        return qualifier
+    if SHAPE.fullmatch(qualifier) or qualifier in QUALIFIERS:
         return "mma"  # a name without its operation
     from difflib import get_close_matches
 
-    return next(iter(get_close_matches(word[:20], known, n=1)), "")
+    return next(iter(get_close_matches(qualifier[:20], known, n=1)), "")
 
 
-def _in_space(form: Form, words: list[str]) -> Form:
+def _in_space(form: Form, qualifiers: list[str]) -> Form:
     """The form with the state space of a text, where it may have that."""
-    return next((_moved_to(form, space) for space in form.operation.spaces if space in words), form)
+    return next((_moved_to(form, space) for space in form.operation.spaces if space in qualifiers), form)
 
 
 @cache
@@ -363,17 +363,17 @@ def _form_pieces(operation: str) -> dict[Form, Counter[str]]:
     return {form: _pieces(spell(form).split(".")) for form in forms(operation)}
 
 
-def _pieces(words: list[str]) -> Counter[str]:
-    """Words to compare, with their weights: an operation weighs more than any one type, an mma is no ldmatrix."""
-    pieces = [piece for word in words for piece in _cut(word)]
-    operation = words[0].lower()
+def _pieces(qualifiers: list[str]) -> Counter[str]:
+    """Qualifiers to compare, with their weights: an operation weighs more than any one type, an mma is no ldmatrix."""
+    pieces = [piece for qualifier in qualifiers for piece in _cut(qualifier)]
+    operation = qualifiers[0].lower()
     return Counter(pieces + 2 * [operation] if operation in pieces else pieces)
 
 
 @lru_cache(MAX_FORMS)
-def _cut(word: str) -> tuple[str, ...]:
+def _cut(qualifier: str) -> tuple[str, ...]:
     """A shape as m, n and k, so that a near shape counts as near; nothing of what every name has."""
-    shape = SHAPE.fullmatch(word)
+    shape = SHAPE.fullmatch(qualifier)
     if shape:
         return tuple(f"{axis}{extent}" for axis, extent in zip("mnk", shape.groups(), strict=True) if extent)
-    return () if word in FIXED else (word.lower(),)
+    return () if qualifier in FIXED else (qualifier.lower(),)

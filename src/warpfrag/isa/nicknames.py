@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
 
 from warpfrag.isa.rows import fits
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.tables import read_table
 
 if TYPE_CHECKING:
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 ROLES = ("a", "b", "c", "d")
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Nickname:
     """A row of the table: the types a name may mean, and what else an instruction must have."""
 

@@ -5,6 +5,7 @@ The format comes from the name, the container from `tables/containers.toml`, the
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,7 +14,6 @@ from warpfrag.isa import tmem_layouts as tensor_layouts
 from warpfrag.isa.patterns import pattern_of
 from warpfrag.isa.rows import families_of
 from warpfrag.isa.tcgen05_forms import TensorForm
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.layout.linear_layout import MAY_BE_LEFT_OUT, Layout
 from warpfrag.tables import read_table
 
@@ -29,11 +29,11 @@ METADATA = ("selector", "row", "chunk")
 SCALES = {"a": ("thread_id", "byte_id", "row", "scale"), "b": ("thread_id", "byte_id", "scale", "col")}
 
 
-Home = Literal["warp", "warpgroup", "shared", "tensor", "immediate"]
+OperandStorage = Literal["warp", "warpgroup", "shared", "tensor", "immediate"]
 """Where an operand lives: registers of a warp or of a warpgroup, shared or tensor memory, the instruction itself."""
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class OperandSpec:
     """One operand. Where nobody knows the layout, `unknown` says so and `layout` only counts registers.
 
@@ -50,7 +50,7 @@ class OperandSpec:
 
     def __post_init__(self) -> None:
         """The slots of the layout fill a register exactly."""
-        if self.home != "shared" and self.container * self.layout.slots != self.register_bits:
+        if self.storage != "shared" and self.container * self.layout.slots != self.register_bits:
             msg = f"operand {self.role}: {self.layout.slots} slots of {self.container} bits do not fill a register"
             raise ValueError(msg)
 
@@ -65,8 +65,8 @@ class OperandSpec:
         return tuple(size for name, size in self.layout.ins.items() if name not in MAY_BE_LEFT_OUT)
 
     @property
-    def home(self) -> Home:
-        """Whose registers hold it, or which memory."""
+    def storage(self) -> OperandStorage:
+        """The registers (of a warp or warpgroup) or the memory that hold it."""
         if "tlane" in self.layout.ins:
             return "tensor"
         if "lane" not in self.layout.ins:
@@ -185,7 +185,7 @@ def _all_bits(letter: str, size: int) -> str:
 def _tensor(form: TensorForm) -> list[OperandSpec]:
     """The operands of tcgen05: in tensor memory, B in shared memory, registers of loads and stores."""
     table = read_table("tcgen05")
-    if form.spelling.word("lanes"):
+    if form.spelling.qualifier("lanes"):
         return _tensor_access(form)
     if not form.is_typed:
         return []

@@ -1,17 +1,15 @@
 """Operations: what `mma`, `wgmma.mma_async.sp` or `ldmatrix` is, as one row of `OPS` each.
 
-Code that treats operations differently asks their row for what differs, and tests no name: which threads run it
-(`scope`), where its operands live (`homes`), whether A is sparse (`sparsity`), what it may name (`words`, `spaces`).
+Code that treats operations differently reads their row and never compares names: the threads that run it (`scope`), the
+storage of its operands (`storage`), the sparsity of A (`sparsity`), its qualifiers (`qualifiers`, `spaces`).
 
 To add an operation: a row here, its families in `tables/instructions.toml`, and its layouts.
 """
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
-
-from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,28 +23,28 @@ Of tcgen05 `either` is shared or tensor memory.
 """
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Op:
     """An operation of the ISA, such as mma or ldmatrix, as data.
 
     name       what its PTX text begins with
     does       what it is for
     roles      its matrices, as a statement has them
-    words      its words, in the order of the canonical name
-    homes      where each matrix lives, and the metadata of a sparse A, by role
+    qualifiers      its qualifiers, in the order of the canonical name
+    storage      where each matrix lives, and the metadata of a sparse A, by role
     scope      the threads that run it together
     fragments  whether the ISA fixes where elements sit in registers, or somebody had to measure it
     sparsity   how the metadata of a sparse A may run: in any order, or rising
     spaces     the state spaces it may name; it may also name none, and then takes a generic address
     implied    types that are not written, because they can be no other
-    may_lack   words that an assembler does not ask for
+    may_lack   qualifiers that an assembler does not ask for
     """
 
     name: str
     does: Does
     roles: tuple[str, ...]
-    words: tuple[str, ...]
-    homes: Mapping[str, Storage]
+    qualifiers: tuple[str, ...]
+    storage: Mapping[str, Storage]
     scope: Scope = "warp"
     fragments: Literal["fixed", "measured"] = "fixed"
     sparsity: Literal["", "any", "ordered"] = ""
@@ -60,11 +58,11 @@ class Op:
         return self.spaces[0] if self.spaces else ""
 
 
-def _op(name: str, does: Does, roles: str, words: str, **rest: Any) -> Op:  # noqa: ANN401 (the other fields of an Op)
-    homes: dict[str, Storage] = dict.fromkeys(roles, "registers")
+def _op(name: str, does: Does, roles: str, qualifiers: str, **rest: Any) -> Op:  # noqa: ANN401 (the other fields of an Op)
+    storage: dict[str, Storage] = dict.fromkeys(roles, "registers")
     if rest.get("sparsity"):
-        homes["metadata"] = "registers"
-    return Op(name, does, tuple(roles), tuple(words.split()), homes | rest.pop("homes", {}), **rest)
+        storage["metadata"] = "registers"
+    return Op(name, does, tuple(roles), tuple(qualifiers.split()), storage | rest.pop("storage", {}), **rest)
 
 
 _MMA = "sync aligned shape layouts satfinite kind block_scale scale_vec d a b c scale_type bitop rounding"
@@ -77,7 +75,7 @@ _GLOBAL_OR_SHARED = ("global", "shared", "shared::cta")
 _SHARED = ("shared", "shared::cta")
 _WARPGROUP: dict[str, Any] = {
     "scope": "warpgroup",
-    "homes": {"a": "either", "b": "shared"},
+    "storage": {"a": "either", "b": "shared"},
     "may_lack": ("aligned",),
 }
 _MEASURED_MEMORY: dict[str, Any] = {"fragments": "measured", "spaces": _GLOBAL_OR_SHARED}

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
 
 from warpfrag.isa.rows import families_of
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.tables import read_table
 
 if TYPE_CHECKING:
     from warpfrag.isa.qualifiers import Form
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Pattern:
     """One row of the table of patterns. `rising` and `descending` map codes to the columns stored, in order.
 

@@ -1,25 +1,24 @@
-"""Words: what the name of an instruction is made of.
+"""The qualifiers of instruction names.
 
-`mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32` is an operation, `mma`, and words. This file is the one place that
-says which words there are: `WORDS` has a row for each; `ops.OPS` has a row for each operation, with its words in the
-order of the canonical name. A `Form` is one instruction as plain fields, one for each word that may vary.
+`mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32` is an operation, `mma`, with qualifiers. `QUALIFIERS` has a row for
+each qualifier; `ops.OPS` has a row for each operation, with its qualifiers in the order of the canonical name. A `Form`
+is one instruction as plain fields, one for each qualifier that may vary.
 
-To add a word: a field of Form, a row of WORDS, and its name in the rows of the operations that have it.
+To add a qualifier: a field of Form, a row of QUALIFIERS, and its name in the rows of the operations that have it.
 
-A text may have its words in any order, because an assembler takes them so. Only the words of one *group* keep their
-order among themselves: the types (of D, A, B, C, then of the scale factors), the layouts of A and B, `xor.popc`.
+A text may have its qualifiers in any order, as an assembler accepts them. Only the qualifiers of one *group* keep their
+order: the types (of D, A, B, C, then of the scale factors), the layouts of A and B, `xor.popc`.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from warpfrag.isa.ops import OPS
-from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,9 +49,9 @@ class Shape(NamedTuple):
         return f"m{self.m}n{self.n}" + (f"k{self.k}" if self.k else "")
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Form:
-    """One instruction, as plain words. Words that do not apply are empty."""
+    """One instruction, as plain qualifiers. Qualifiers that do not apply are empty."""
 
     op: str
     shape: Shape
@@ -73,7 +72,7 @@ class Form:
     space: str = ""
 
     def __hash__(self) -> int:
-        """Of all its words; computed once, because every cache of the package is keyed by forms."""
+        """Of all its qualifiers; computed once, because every cache of the package is keyed by forms."""
         return self._hash
 
     @cached_property
@@ -81,7 +80,7 @@ class Form:
         return hash(_words_of(self))
 
     def __getstate__(self) -> dict[str, object]:
-        """The words alone: the hash of a text is another in every process."""
+        """The qualifiers alone: the hash of a text is another in every process."""
         return dict(zip(_WORDS_OF_A_FORM, _words_of(self), strict=True))
 
     @property
@@ -131,7 +130,7 @@ class Form:
         return bool(self.scale_vec)
 
 
-_WORDS_OF_A_FORM = tuple(word.name for word in fields(Form))
+_WORDS_OF_A_FORM = tuple(qualifier.name for qualifier in fields(Form))
 _words_of = attrgetter(*_WORDS_OF_A_FORM)
 
 
@@ -150,53 +149,55 @@ def _as_is(entry: object) -> tuple[str, ...]:
     return (str(entry),)
 
 
-@frozen_dataclass
-class WordSpec:
-    """One kind of word.
+@dataclass(frozen=True)
+class QualifierSpec:
+    """One kind of qualifier.
 
     label    what messages call it
     absent   what a text without it means; None where that leaves the choice open
-    write    a choice as words of a name
-    read     such words as a choice
-    max_words  how many words it may take
+    write    a choice as qualifiers of a name
+    read     such qualifiers as a choice
+    max_qualifiers  how many qualifiers it may take
     choices  what a family has of it whose row says only `true`
-    group    the words among which it keeps its order
+    group    the qualifiers among which it keeps its order
     after    the group behind which it must stand
-    extra    words that texts may have and canonical names do not
+    extra    qualifiers that texts may have and canonical names do not
     """
 
     label: str
     absent: Any = ""
     write: Callable[[Any], tuple[str, ...]] = _as_is
-    read: Callable[[tuple[str, ...]], Any] = lambda words: words[0]
-    max_words: int = 1
+    read: Callable[[tuple[str, ...]], Any] = lambda qualifiers: qualifiers[0]
+    max_qualifiers: int = 1
     choices: tuple[Any, ...] = ()
     group: str = ""
     after: str = ""
     extra: tuple[str, ...] = ()
 
 
-def _flag(name: str) -> WordSpec:
-    return WordSpec(name, absent=False, write=lambda _on: (name,), read=lambda _words: True, choices=(False, True))
-
-
-def _behind(prefix: str, label: str, absent: object = "", kind: type = str) -> WordSpec:
-    """A choice behind a prefix: kind::mxf4, x4."""
-    return WordSpec(
-        label, absent, lambda entry: (f"{prefix}{entry}",), lambda words: kind(words[0].removeprefix(prefix))
+def _flag(name: str) -> QualifierSpec:
+    return QualifierSpec(
+        name, absent=False, write=lambda _on: (name,), read=lambda _qualifiers: True, choices=(False, True)
     )
 
 
-def _type(label: str, absent: str | None = None) -> WordSpec:
-    return WordSpec(label, absent, group="types")
+def _behind(prefix: str, label: str, absent: object = "", kind: type = str) -> QualifierSpec:
+    """A choice behind a prefix: kind::mxf4, x4."""
+    return QualifierSpec(
+        label, absent, lambda entry: (f"{prefix}{entry}",), lambda qualifiers: kind(qualifiers[0].removeprefix(prefix))
+    )
 
 
-# The rows stand in the order in which a wrong word is looked for. `sync` and `aligned` never vary, so they are no
+def _type(label: str, absent: str | None = None) -> QualifierSpec:
+    return QualifierSpec(label, absent, group="types")
+
+
+# The rows stand in the order in which a wrong qualifier is looked for. `sync` and `aligned` never vary, so they are no
 # field of a form, and a short name may leave them out.
-WORDS: dict[str, WordSpec] = {
-    "sync": WordSpec("sync"),
-    "aligned": WordSpec("aligned"),
-    "shape": WordSpec("shape", None, read=lambda words: Shape.parse(words[0])),
+QUALIFIERS: dict[str, QualifierSpec] = {
+    "sync": QualifierSpec("sync"),
+    "aligned": QualifierSpec("aligned"),
+    "shape": QualifierSpec("shape", None, read=lambda qualifiers: Shape.parse(qualifiers[0])),
     "kind": _behind("kind::", "kind"),
     "block_scale": _flag("block_scale"),
     "d": _type("type of D"),
@@ -204,17 +205,20 @@ WORDS: dict[str, WordSpec] = {
     "b": _type("type of B"),
     "c": _type("type of C"),
     "memory": _type("type in memory", ""),
-    "layouts": WordSpec("layout", None, tuple, tuple, max_words=2),
+    "layouts": QualifierSpec("layout", None, tuple, tuple, max_qualifiers=2),
     "satfinite": _flag("satfinite"),
     "scale_vec": _behind("scale_vec::", "scale_vec", None),
-    "scale_type": WordSpec("scale type", after="types"),
-    "bitop": WordSpec("bit operation", write=lambda name: (name, "popc"), max_words=2),
+    "scale_type": QualifierSpec("scale type", after="types"),
+    "bitop": QualifierSpec("bit operation", write=lambda name: (name, "popc"), max_qualifiers=2),
     # to nearest even is PTX's default: .rn says the same as nothing
-    "rounding": WordSpec(
-        "rounding", read=lambda words: words[0].replace("rn", ""), choices=("", "rz", "rm", "rp"), extra=("rn",)
+    "rounding": QualifierSpec(
+        "rounding",
+        read=lambda qualifiers: qualifiers[0].replace("rn", ""),
+        choices=("", "rz", "rm", "rp"),
+        extra=("rn",),
     ),
     "num": _behind("x", "number of matrices", 0, int),
     "trans": _flag("trans"),
-    "space": WordSpec("state space"),
+    "space": QualifierSpec("state space"),
 }
 FIXED = ("sync", "aligned")

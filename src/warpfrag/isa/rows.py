@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from warpfrag.isa.ops import OPS
-from warpfrag.isa.qualifiers import WORDS, Form
+from warpfrag.isa.qualifiers import QUALIFIERS, Form
 from warpfrag.isa.targets import Target, targets
 from warpfrag.isa.tcgen05_forms import TensorForm
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.tables import read_table
 
 if TYPE_CHECKING:
@@ -27,13 +26,13 @@ WIDTHS = re.compile(r"(m\d+n)(\d+)\.\.(\d+)(?:/(\d+))?(k\d+)")
 SAME_AS = {"b": "a", "c": "d"}  # a family that says nothing of B means A's type, and nothing of C means D's
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Family:
-    """One row of the table of instructions; the fields are explained at its top. `words` are its lists."""
+    """One row of the table of instructions; the fields are explained at its top. `qualifiers` are its lists."""
 
     source: str
     ops: tuple[str, ...]
-    words: dict[str, tuple[Any, ...]] = field(hash=False)
+    qualifiers: dict[str, tuple[Any, ...]] = field(hash=False)
     since: int = 0
     needs: str = ""
     holes: tuple[dict[str, list[str]], ...] = ()
@@ -47,7 +46,7 @@ class Family:
     def __post_init__(self) -> None:
         """A row says either since when it exists or which feature it needs."""
         if bool(self.since) == bool(self.needs):
-            shapes = " ".join(map(str, self.words["shape"]))
+            shapes = " ".join(map(str, self.qualifiers["shape"]))
             msg = f"family {self.ops[0]} {shapes}: give one of since and needs"
             raise ValueError(msg)
 
@@ -57,39 +56,41 @@ class Family:
             return self.needs in target.features
         return target.generation >= self.since
 
-    def choices(self, word: str) -> tuple[Any, ...]:
-        """What it may have of a word."""
-        if word in SAME_AS and word not in self.words:
-            return self.choices(SAME_AS[word])
-        return self.words.get(word, (WORDS[word].absent,))
+    def choices(self, qualifier: str) -> tuple[Any, ...]:
+        """What it may have of a qualifier."""
+        if qualifier in SAME_AS and qualifier not in self.qualifiers:
+            return self.choices(SAME_AS[qualifier])
+        return self.qualifiers.get(qualifier, (QUALIFIERS[qualifier].absent,))
 
     def forms(self, op: str) -> Iterator[Form]:
         """Every combination of the lists, less the holes, for one of its operations."""
         operation = OPS[op]
-        unsaid = [word for word in SAME_AS if word in operation.roles and word not in self.words]
-        for choice in product(*self.words.values()):
-            words = dict(zip(self.words, choice, strict=True))
-            for word in unsaid:
-                words[word] = words[SAME_AS[word]]
-            if not any(all(words[word] in types for word, types in hole.items()) for hole in self.holes):
-                yield Form(op=op, space=operation.usual_space, **words)
+        unsaid = [
+            qualifier for qualifier in SAME_AS if qualifier in operation.roles and qualifier not in self.qualifiers
+        ]
+        for choice in product(*self.qualifiers.values()):
+            qualifiers = dict(zip(self.qualifiers, choice, strict=True))
+            for qualifier in unsaid:
+                qualifiers[qualifier] = qualifiers[SAME_AS[qualifier]]
+            if not any(all(qualifiers[qualifier] in types for qualifier, types in hole.items()) for hole in self.holes):
+                yield Form(op=op, space=operation.usual_space, **qualifiers)
 
 
 def _family(source: str, op: str, row: dict[str, Any]) -> Family:
-    """Sort the entries of a row into words and facts; one that is neither is refused by Family."""
-    words = {name: _choices(name, row[name]) for name in Form.__dataclass_fields__ if name in row}
-    facts = {name: tuple(row[name]) if isinstance(row[name], list) else row[name] for name in row.keys() - words}
-    return Family(source=source, words=words, **({"ops": (op,)} | facts))
+    """Sort the entries of a row into qualifiers and facts; one that is neither is refused by Family."""
+    qualifiers = {name: _choices(name, row[name]) for name in Form.__dataclass_fields__ if name in row}
+    facts = {name: tuple(row[name]) if isinstance(row[name], list) else row[name] for name in row.keys() - qualifiers}
+    return Family(source=source, qualifiers=qualifiers, **({"ops": (op,)} | facts))
 
 
 def _choices(name: str, entry: Any) -> tuple[Any, ...]:  # noqa: ANN401 (an entry of a TOML table)
     """A list of choices: of one that is no list, and all of them where the row says only `true`."""
     if entry is True:
-        return WORDS[name].choices
+        return QUALIFIERS[name].choices
     listed = entry if isinstance(entry, list) else [entry]
-    if name in ("shape", "layouts"):  # a text stands for several numbers or words
+    if name in ("shape", "layouts"):  # a text stands for several numbers or qualifiers
         texts = [text for entry in listed for text in _widths(entry)] if name == "shape" else listed
-        return tuple(WORDS[name].read(tuple(text.split("."))) for text in texts)
+        return tuple(QUALIFIERS[name].read(tuple(text.split("."))) for text in texts)
     return tuple(listed)
 
 
@@ -107,12 +108,12 @@ def _memory_families(made: Family) -> Iterator[Family]:
 
     def family(op: str, layouts: set[str]) -> Family:
         role = op[-1]
-        words = {
+        qualifiers = {
             "shape": made.choices("shape"),
-            "layouts": tuple((word,) for word in ("row", "col") if word in layouts),
+            "layouts": tuple((qualifier,) for qualifier in ("row", "col") if qualifier in layouts),
             role: made.choices(role),
         }
-        return Family(made.source, (op,), words, since=made.since)
+        return Family(made.source, (op,), qualifiers, since=made.since)
 
     yield family("wmma.load.a", {pair[0] for pair in made.choices("layouts")})
     yield family("wmma.load.b", {pair[1] for pair in made.choices("layouts")})
@@ -150,7 +151,7 @@ def forms_of(op: str) -> dict[Form, tuple[Family, ...]]:
 
 @cache
 def forms(first: str = "") -> dict[Form, tuple[Family, ...]]:
-    """Every form, in the order of the table, with its families; or those whose names begin with this word."""
+    """Every form, in the order of the table, with its families; or those whose names begin with this qualifier."""
     pairs = [
         (number, op)
         for number, family in enumerate(families())
@@ -177,7 +178,7 @@ def families_of(form: Form) -> tuple[Family, ...]:
 
 @cache
 def _tensor_family(form: TensorForm) -> Family:
-    """What a form of tcgen05 has beyond its words: how its A is pruned."""
+    """What a form of tcgen05 has beyond its qualifiers: how its A is pruned."""
     source = read_table("tcgen05")["source"]
     if not (form.is_typed and form.is_sparse):
         return Family(source, (form.op,), {}, needs="tcgen05")
@@ -204,4 +205,6 @@ def is_legal(form: Form, target: str) -> bool:
 
 def fits(row: Mapping[str, Any], form: Form) -> bool:
     """Whether the fields of a form are in the lists of a row; what is no list is no condition."""
-    return all(str(getattr(form, name)) in words for name, words in row.items() if isinstance(words, list))
+    return all(
+        str(getattr(form, name)) in qualifiers for name, qualifiers in row.items() if isinstance(qualifiers, list)
+    )

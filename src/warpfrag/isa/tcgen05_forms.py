@@ -1,7 +1,7 @@
 """Products of tcgen05 with shape and types: what an instruction descriptor adds to a spelling.
 
-`TensorForm` is a `Form` of words.py, so that arithmetic and matrices treat it like any other product; its name has
-shape and types behind the words that PTX has:
+`TensorForm` is a `Form` of qualifiers.py, so that arithmetic and matrices treat it like any other product; its name has
+shape and types after the qualifiers of PTX:
 
     tcgen05.mma.cta_group::1.kind::f16.m128n256k16.f32.bf16.bf16
 
@@ -10,7 +10,7 @@ Shapes are rows of `tables/tcgen05.toml`: one block, a pair of blocks and .ws, e
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from warpfrag.errors import IllegalInstruction, ParseError, quote
 from warpfrag.isa.ops import Op
 from warpfrag.isa.qualifiers import SHAPE, Form, Shape
-from warpfrag.isa.tcgen05_spelling import PREFIX, TensorSpelling, in_full, read_spelling, read_words
-from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.isa.tcgen05_spelling import PREFIX, TensorSpelling, in_full, read_qualifiers, read_spelling
 from warpfrag.tables import read_table
 
 if TYPE_CHECKING:
@@ -61,10 +60,10 @@ class ShapeRow(NamedTuple):
 
 def block_of(spelling: TensorSpelling, k: int) -> int:
     """How many elements of k share a scale factor: what is written, or what the kind has if nothing is."""
-    size = spelling.word("scale_size")
+    size = spelling.qualifier("scale_size")
     if size.startswith("block"):
         return int(size.removeprefix("block"))
-    return {"scale_vec::4X": 16}.get(size, 32) if spelling.word("block_scale") else k
+    return {"scale_vec::4X": 16}.get(size, 32) if spelling.qualifier("block_scale") else k
 
 
 def _widths(text: str) -> tuple[int, ...]:
@@ -116,16 +115,16 @@ def _operation(op: str, *, is_sparse: bool) -> Op:
     """What an operation of tcgen05 is like, as the operations of other instructions are."""
     stem = op.partition(".")[0]
     if stem == "mma":
-        homes: dict[str, Any] = {"d": "tensor", "a": "either", "b": "shared", "c": "tensor"}
+        storage: dict[str, Any] = {"d": "tensor", "a": "either", "b": "shared", "c": "tensor"}
         name = f"{PREFIX}.{op}" + (".sp" if is_sparse else "")
-        homes |= {"metadata": "tensor"} if is_sparse else {}
-        return Op(name, "multiply", ("d", "a", "b", "c"), (), homes, "block", sparsity="ordered" if is_sparse else "")
+        storage |= {"metadata": "tensor"} if is_sparse else {}
+        return Op(name, "multiply", ("d", "a", "b", "c"), (), storage, "block", sparsity="ordered" if is_sparse else "")
     does = {"ld": "load", "st": "store"}.get(stem, "manage")
     roles = {"ld": ("d",), "st": ("a",)}.get(stem, ())
     return Op(f"{PREFIX}.{op}", does, roles, (), dict.fromkeys(roles, "registers"), "block")  # type: ignore[arg-type]
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class TensorForm(Form):
     """An instruction of tcgen05: its spelling, and of a product with shape and types those too."""
 
@@ -133,7 +132,7 @@ class TensorForm(Form):
     block: int = 0
 
     def __hash__(self) -> int:
-        """Of its words, shape and types; computed once."""
+        """Of its qualifiers, shape and types; computed once."""
         return self._hash
 
     @cached_property
@@ -171,7 +170,7 @@ class TensorForm(Form):
 
     @cached_property
     def name(self) -> str:
-        """PTX's words, and of a typed product shape and types behind them."""
+        """PTX's qualifiers, and of a typed product shape and types behind them."""
         if not self.is_typed:
             return self.spelling.name
         return ".".join(filter(None, (self.spelling.name, str(self.shape), self.d, self.a, self.b, self.scale_type)))
@@ -311,15 +310,15 @@ TYPES = ("f16", "f32", "s32", "bf16", "tf32", "e4m3", "e5m2", "e2m3", "e3m2", "e
 def read_form(text: str, **wanted: Any) -> TensorForm:  # noqa: ANN401 (m, n, k, types)
     """The form that a text means: PTX with or without operands, or a name with shape and types.
 
-    ParseError where a word is wrong, IllegalInstruction where words, shape or types do not go together.
+    ParseError where a qualifier is wrong, IllegalInstruction where qualifiers, shape or types do not go together.
     """
     name, _, operands = text.strip().rstrip(";").strip().partition(" ")
     rest, types = [], []
-    words = name.split(".")
-    for word in words[1:]:
-        lowered = word.lower()
+    qualifiers = name.split(".")
+    for qualifier in qualifiers[1:]:
+        lowered = qualifier.lower()
         shape = SHAPE.fullmatch(lowered)
-        is_product = words[1].lower() == "mma"
+        is_product = qualifiers[1].lower() == "mma"
         if shape:
             parsed = Shape.parse(lowered)
             wanted |= {"m": parsed.m, "n": parsed.n} | ({"k": parsed.k} if parsed.k else {})
@@ -328,12 +327,14 @@ def read_form(text: str, **wanted: Any) -> TensorForm:  # noqa: ANN401 (m, n, k,
         elif is_product and lowered in TYPES:
             types.append(lowered)
         else:
-            rest.append(word)
+            rest.append(qualifier)
     if len(types) not in (0, 3):
         msg = f"expected the types of D, A and B, got {'.'.join(types)!r}"
         raise ParseError(msg)
     wanted |= dict(zip("dab", types, strict=False))
-    spelling = read_spelling(f"{PREFIX}.{'.'.join(rest)} {operands}") if operands.strip() else read_words(in_full(rest))
+    spelling = (
+        read_spelling(f"{PREFIX}.{'.'.join(rest)} {operands}") if operands.strip() else read_qualifiers(in_full(rest))
+    )
     if spelling.problem:
         raise IllegalInstruction(text.strip()[:160], spelling.problem)
     return choose(spelling, text.strip()[:160], **wanted)
@@ -359,13 +360,13 @@ def unpublished(form: TensorForm, arch: str) -> str:
 
 def published_form(form: TensorForm) -> TensorForm:
     """The product nearest to one whose arithmetic is published: dense, of a single block, and of fp4 with k 64."""
-    words = tuple(
-        (group, "cta_group::1" if group == "cta_group" else word)
-        for group, word in form.spelling.words
+    qualifiers = tuple(
+        (group, "cta_group::1" if group == "cta_group" else qualifier)
+        for group, qualifier in form.spelling.qualifiers
         if group != "sp"
     )
     k = 64 if form.kind in ("mxf4", "mxf4nvf4") else form.shape.k
-    spelling = TensorSpelling("mma", words)
+    spelling = TensorSpelling("mma", qualifiers)
     return replace(form, op=f"{PREFIX}.mma", shape=form.shape._replace(k=k), spelling=spelling)
 
 
@@ -373,9 +374,9 @@ def published_form(form: TensorForm) -> TensorForm:
 
 
 def _listed_words(op: str) -> Iterator[TensorSpelling]:
-    """The spellings of an operation with the words that it must have, and those that change what it does."""
+    """The spellings of an operation with the qualifiers that it must have, and those that change what it does."""
     table = read_table("tcgen05")
-    groups = table["operations"][op]["words"].split()
+    groups = table["operations"][op]["qualifiers"].split()
     optional = {
         "sp",
         "block_scale",
@@ -392,21 +393,21 @@ def _listed_words(op: str) -> Iterator[TensorSpelling]:
     choices = []
     for entry in groups:
         group = entry.rstrip("*")
-        words = [*table["groups"][group]]
+        qualifiers = [*table["groups"][group]]
         if group == "scale_size":
-            words = ["block16", "block32"]
+            qualifiers = ["block16", "block32"]
         if not entry.endswith("*"):
-            words = ["", *words] if group in optional else [""]
-        choices.append([(group, word) for word in words])
+            qualifiers = ["", *qualifiers] if group in optional else [""]
+        choices.append([(group, qualifier) for qualifier in qualifiers])
     for chosen in product(*choices):
-        spelling = TensorSpelling(op, tuple((group, word) for group, word in chosen if word))
+        spelling = TensorSpelling(op, tuple((group, qualifier) for group, qualifier in chosen if qualifier))
         if not spelling.problem:
             yield spelling
 
 
 @cache
 def listed_spellings() -> tuple[TensorSpelling, ...]:
-    """Every spelling without the words that change nothing a reader of values would see: collectors, state spaces."""
+    """Return every spelling, without qualifiers that do not change values: collectors, state spaces."""
     return tuple(spelling for op in read_table("tcgen05")["operations"] for spelling in _listed_words(op))
 
 
@@ -420,7 +421,7 @@ def listed_forms() -> dict[TensorForm, None]:
             result[untyped(spelling)] = None
             continue
         for row in rows_of(spelling):
-            if row.block and (spelling.kind != "mxf4nvf4") and spelling.word("scale_size"):
+            if row.block and (spelling.kind != "mxf4nvf4") and spelling.qualifier("scale_size"):
                 continue  # the size is the kind's own, and need not be written
             if (row in seen) or not set(spelling.targets) & set(read_table("tcgen05")["targets"][row.on]):
                 continue

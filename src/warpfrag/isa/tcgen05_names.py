@@ -50,19 +50,19 @@ CUTE_LANES = {
 def cute_names(spelling: TensorSpelling) -> tuple[str, ...]:
     """CuTe's atoms of a spelling: of a product with A in shared memory (SS) and in tensor memory (TS)."""
     op = spelling.op
-    if op in ("ld", "st") and spelling.word("lanes"):
-        packed = "_16b" if spelling.word("pack") or spelling.word("unpack") else ""
+    if op in ("ld", "st") and spelling.qualifier("lanes"):
+        packed = "_16b" if spelling.qualifier("pack") or spelling.qualifier("unpack") else ""
         stem = "LOAD" if op == "ld" else "STORE"
-        return (f"SM100_TMEM_{stem}_{CUTE_LANES[spelling.word('lanes')]}{spelling.repeat}x{packed}",)
-    if op == "cp" and not spelling.word("narrow"):
-        rows = spelling.word("rows")
-        shape = f"{rows}.{spelling.word('copies')}" if rows == "64x128b" else rows
+        return (f"SM100_TMEM_{stem}_{CUTE_LANES[spelling.qualifier('lanes')]}{spelling.repeat}x{packed}",)
+    if op == "cp" and not spelling.qualifier("narrow"):
+        rows = spelling.qualifier("rows")
+        shape = f"{rows}.{spelling.qualifier('copies')}" if rows == "64x128b" else rows
         return (f"SM100_UTCCP_{CUTE_COPIES[shape]}_{spelling.blocks}cta",)
     if op in ("mma", "mma.ws") and spelling.kind in CUTE_KINDS:
-        words = [CUTE_KINDS[spelling.kind], *(["WS"] if op == "mma.ws" else [])]
-        words += ["2x1SM"] if spelling.blocks == 2 else []
+        qualifiers = [CUTE_KINDS[spelling.kind], *(["WS"] if op == "mma.ws" else [])]
+        qualifiers += ["2x1SM"] if spelling.blocks == 2 else []
         tail = ["SPARSE"] if spelling.is_sparse else []
-        return tuple("_".join(["SM100_MMA", *words, source, *tail]) for source in ("SS", "TS"))
+        return tuple("_".join(["SM100_MMA", *qualifiers, source, *tail]) for source in ("SS", "TS"))
     return ()
 
 
@@ -70,17 +70,17 @@ def nvvm_names(spelling: TensorSpelling) -> tuple[str, ...]:
     """LLVM's intrinsics of a spelling."""
     op, group = spelling.op, f"cg{spelling.blocks}"
     if op in ("ld", "st"):
-        return (f"llvm.nvvm.tcgen05.{op}.{spelling.word('lanes')}.x{spelling.repeat}",)
+        return (f"llvm.nvvm.tcgen05.{op}.{spelling.qualifier('lanes')}.x{spelling.repeat}",)
     if op == "cp":
-        copies = spelling.word("copies").replace("::", ".")
-        shape = ".".join(filter(None, (spelling.word("rows"), copies))).replace("warpx2.", "warpx2_")
-        narrow = spelling.word("narrow")
+        copies = spelling.qualifier("copies").replace("::", ".")
+        shape = ".".join(filter(None, (spelling.qualifier("rows"), copies))).replace("warpx2.", "warpx2_")
+        narrow = spelling.qualifier("narrow")
         return (".".join(filter(None, ("llvm.nvvm.tcgen05.cp", shape, narrow, group))),)
     if op == "mma":
         stem = "llvm.nvvm.tcgen05.mma" + (".sp" if spelling.is_sparse else "")
         scale = ""
-        if spelling.word("block_scale"):
-            size = spelling.word("scale_size")
+        if spelling.qualifier("block_scale"):
+            size = spelling.qualifier("scale_size")
             scale = f".{spelling.kind}.block_scale" + (f".{size}" if size else "")
         return tuple(f"{stem}.{home}{scale}" for home in ("shared", "tensor"))
     if op == "mma.ws":
@@ -98,7 +98,7 @@ def sass_name(spelling: TensorSpelling) -> str:
     if not spelling.kind:
         return SASS.get(spelling.op, "")
     name = SASS_KINDS[spelling.kind]
-    name += ".4X" if name == "UTCOMMA" and spelling.word("scale_size") in ("scale_vec::4X", "block16") else ""
+    name += ".4X" if name == "UTCOMMA" and spelling.qualifier("scale_size") in ("scale_vec::4X", "block16") else ""
     return name + (".2CTA" if spelling.blocks == 2 else "") + (".WS" if spelling.is_weight_stationary else "")
 
 

@@ -1,24 +1,24 @@
-"""Spellings of tcgen05: which words an operation has, which go together, and on which targets.
+"""Spellings of tcgen05: which qualifiers an operation has, which go together, and on which targets.
 
 A product of tcgen05 says its kind and little else: shape and types are in an instruction descriptor, which an assembler
-does not read. So a *spelling* is judged here as an assembler judges it, from its words and operands, and `products`
-adds shape and types.
+does not read. So this module judges a *spelling* as an assembler does, from its qualifiers and operands, and
+`tcgen05_forms` adds shape and types.
 
     >>> spelling = read_spelling("tcgen05.mma.kind::i8.cta_group::1 [d], a, b, i, p;")
     >>> spelling.name, spelling.targets
     ('tcgen05.mma.cta_group::1.kind::i8', ('sm_100a', 'sm_110a'))
 
-Words and rules are rows of `tables/tcgen05.toml`; a rule that refuses says why.
+Qualifiers and rules are rows of `tables/tcgen05.toml`; a rule that refuses says why.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 from warpfrag.errors import ParseError
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.tables import read_table
 
 if TYPE_CHECKING:
@@ -32,32 +32,32 @@ METADATA_COLUMNS = 32  # columns whose metadata, two bits for each, fill a regis
 OPERAND = r"\{[^{}]*\}|\[[^\[\]]*\]|[^,\s{}\[\]]+"
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class TensorSpelling:
-    """One spelling: its operation, its words by group, and what its operands say where the text has any."""
+    """One spelling: its operation, its qualifiers by group, and what its operands say where the text has any."""
 
     op: str
-    words: tuple[tuple[str, str], ...]
+    qualifiers: tuple[tuple[str, str], ...]
     facts: tuple[tuple[str, str], ...] = ()
 
     @cached_property
     def choices(self) -> dict[str, str]:
-        """The word of each group, and the facts of operands, by name."""
-        return dict(self.words) | dict(self.facts)
+        """The qualifier of each group, and the facts of operands, by name."""
+        return dict(self.qualifiers) | dict(self.facts)
 
-    def word(self, group: str) -> str:
-        """Its word of a group, or nothing."""
+    def qualifier(self, group: str) -> str:
+        """Its qualifier of a group, or nothing."""
         return self.choices.get(group, "")
 
     @cached_property
     def name(self) -> str:
-        """The words in their canonical order; `.sp` stands behind the operation."""
-        return ".".join((PREFIX, self.op, *(word for _, word in self.words)))
+        """The qualifiers in their canonical order; `.sp` stands behind the operation."""
+        return ".".join((PREFIX, self.op, *(qualifier for _, qualifier in self.qualifiers)))
 
     @property
     def is_sparse(self) -> bool:
         """Whether A is stored without its zeros."""
-        return bool(self.word("sp"))
+        return bool(self.qualifier("sp"))
 
     @property
     def is_weight_stationary(self) -> bool:
@@ -67,17 +67,17 @@ class TensorSpelling:
     @property
     def blocks(self) -> int:
         """How many blocks work together: 1, or a pair."""
-        return int(self.word("cta_group").removeprefix("cta_group::") or 1)
+        return int(self.qualifier("cta_group").removeprefix("cta_group::") or 1)
 
     @property
     def kind(self) -> str:
-        """The word after kind::, or nothing."""
-        return self.word("kind").removeprefix("kind::")
+        """The qualifier after kind::, or nothing."""
+        return self.qualifier("kind").removeprefix("kind::")
 
     @property
     def repeat(self) -> int:
         """How often the shape of a load or store is repeated."""
-        return int(self.word("repeat").removeprefix("x") or 1)
+        return int(self.qualifier("repeat").removeprefix("x") or 1)
 
     @cached_property
     def problem(self) -> str:
@@ -109,14 +109,14 @@ class TensorSpelling:
         return f"{demands}, not on {target}"
 
     def _demands(self, target: str = "") -> str:
-        """Which words are on which targets only; of one target, those that it lacks."""
+        """Which qualifiers are on which targets only; of one target, those that it lacks."""
         table = read_table("tcgen05")["targets"]
         stated = []
         for rule in self._rules:
             if "on" in rule and target not in table[rule["on"]]:
-                words = " with ".join(filter(None, map(self.word, rule.get("when", ())))) or self.op
-                words = "a factor of the old D" if words == "yes" else words
-                stated.append(f"{words} is on {', '.join(table[rule['on']])}")
+                qualifiers = " with ".join(filter(None, map(self.qualifier, rule.get("when", ())))) or self.op
+                qualifiers = "a factor of the old D" if qualifiers == "yes" else qualifiers
+                stated.append(f"{qualifiers} is on {', '.join(table[rule['on']])}")
         return "; ".join(stated)
 
     @property
@@ -132,48 +132,48 @@ class TensorSpelling:
             rule
             for rule in read_table("tcgen05")["rules"]
             if self.op in rule.get("op", (self.op,))
-            and all(self.word(group) in words for group, words in rule.get("when", {}).items())
+            and all(self.qualifier(group) in qualifiers for group, qualifiers in rule.get("when", {}).items())
         ]
 
 
 @cache
 def _groups(op: str) -> dict[str, bool]:
-    """The groups of words of an operation in their order, and whether each must be there."""
-    listed = read_table("tcgen05")["operations"][op]["words"].split()
+    """The groups of qualifiers of an operation in their order, and whether each must be there."""
+    listed = read_table("tcgen05")["operations"][op]["qualifiers"].split()
     return {name.rstrip("*"): name.endswith("*") for name in listed}
 
 
 @cache
 def _group_of(op: str) -> dict[str, str]:
-    """Every word of an operation, in lower case, with its group."""
+    """Every qualifier of an operation, in lower case, with its group."""
     table = read_table("tcgen05")["groups"]
-    return {word: group for group in _groups(op) for word in table[group]}
+    return {qualifier: group for group in _groups(op) for qualifier in table[group]}
 
 
-def _split(words: list[str]) -> tuple[str, list[str]]:
-    """The operation, the longest that the words begin with, and the others."""
+def _split(qualifiers: list[str]) -> tuple[str, list[str]]:
+    """The operation, the longest that the qualifiers begin with, and the others."""
     operations = read_table("tcgen05")["operations"]
     for length in (3, 2, 1):
-        if ".".join(words[:length]) in operations:
-            return ".".join(words[:length]), words[length:]
+        if ".".join(qualifiers[:length]) in operations:
+            return ".".join(qualifiers[:length]), qualifiers[length:]
     from difflib import get_close_matches
 
-    near = get_close_matches(words[0][:30] if words else "", operations, n=3)
+    near = get_close_matches(qualifiers[0][:30] if qualifiers else "", operations, n=3)
     hint = f"near it: {', '.join(near)}" if near else f"operations are {', '.join(operations)}"
-    msg = f"{PREFIX} has no operation {words[0][:60] if words else ''!r}; {hint}"
+    msg = f"{PREFIX} has no operation {qualifiers[0][:60] if qualifiers else ''!r}; {hint}"
     raise ParseError(msg)
 
 
-def read_words(words: list[str]) -> TensorSpelling:
-    """The spelling of dotted words behind tcgen05; ParseError where a word is wrong, missing or there twice."""
-    op, rest = _split(words)
+def read_qualifiers(qualifiers: list[str]) -> TensorSpelling:
+    """Read the qualifiers after `tcgen05.`; ParseError if one is wrong, missing or repeated."""
+    op, rest = _split(qualifiers)
     by_group: dict[str, str] = {}
     order: list[str] = []
-    known = {word.lower(): (word, group) for word, group in _group_of(op).items()}
-    for word in rest:
-        if word.lower() not in known:
-            raise ParseError(_unknown(op, word))
-        spelled, group = known[word.lower()]
+    known = {qualifier.lower(): (qualifier, group) for qualifier, group in _group_of(op).items()}
+    for qualifier in rest:
+        if qualifier.lower() not in known:
+            raise ParseError(_unknown(op, qualifier))
+        spelled, group = known[qualifier.lower()]
         if group in by_group:
             msg = f"{spelled!r} is out of place: {PREFIX}.{op} has {by_group[group]!r} already"
             raise ParseError(msg)
@@ -191,52 +191,52 @@ def read_words(words: list[str]) -> TensorSpelling:
     return TensorSpelling(op, tuple((group, by_group[group]) for group in _groups(op) if group in by_group))
 
 
-def in_full(words: list[str]) -> list[str]:
-    """The words of a short form, which drops sync and aligned where an operation needs both, with these in place."""
-    op, rest = _split(words)
+def in_full(qualifiers: list[str]) -> list[str]:
+    """Return the qualifiers with sync and aligned, which short forms omit."""
+    op, rest = _split(qualifiers)
     needed = [group for group in ("sync", "aligned") if _groups(op).get(group)]
-    if len(needed) < 2 or {word.lower() for word in rest} & set(needed):
-        return words
-    return [*words[: len(words) - len(rest)], *needed, *rest]
+    if len(needed) < 2 or {qualifier.lower() for qualifier in rest} & set(needed):
+        return qualifiers
+    return [*qualifiers[: len(qualifiers) - len(rest)], *needed, *rest]
 
 
-def _unknown(op: str, word: str) -> str:
-    """What is said of a word that an operation does not have: who has it, or what is near."""
+def _unknown(op: str, qualifier: str) -> str:
+    """What is said of a qualifier that an operation does not have: who has it, or what is near."""
     from difflib import get_close_matches
 
-    near = get_close_matches(word[:40], _group_of(op), n=3)
-    hint = f"; near it: {', '.join(near)}" if near else f"; its words are {', '.join(_groups(op)) or 'none'}"
-    return f"{word[:60]!r} is no word of {PREFIX}.{op}{hint}"
+    near = get_close_matches(qualifier[:40], _group_of(op), n=3)
+    hint = f"; near it: {', '.join(near)}" if near else f"; its qualifiers are {', '.join(_groups(op)) or 'none'}"
+    return f"{qualifier[:60]!r} is no qualifier of {PREFIX}.{op}{hint}"
 
 
 def read_spelling(text: str) -> TensorSpelling:
     """The spelling that a text means, with what its operands say; ParseError where it is none.
 
     Operands are judged where there are any: A in brackets lies in tensor memory, braces hold as many registers as the
-    words ask for, immediates are in their ranges.
+    qualifiers ask for, immediates are in their ranges.
     """
     name, _, operands = text.strip().rstrip(";").strip().partition(" ")
-    words = name.split(".")
-    if words[0].lower() != PREFIX:
+    qualifiers = name.split(".")
+    if qualifiers[0].lower() != PREFIX:
         msg = f"expected a text that begins with {PREFIX}, got {name[:60]!r}"
         raise ParseError(msg)
-    spelling = read_words(words[1:])
+    spelling = read_qualifiers(qualifiers[1:])
     if not operands.strip():
         return spelling
     facts = operand_facts(spelling, re.findall(OPERAND, operands))
-    return TensorSpelling(spelling.op, spelling.words, tuple(facts.items()))
+    return TensorSpelling(spelling.op, spelling.qualifiers, tuple(facts.items()))
 
 
 # ---- operands
 
 
 def operand_facts(spelling: TensorSpelling, operands: list[str]) -> dict[str, str]:
-    """What the operands of a statement say, such as where A lies; ParseError where they are not those of its words."""
+    """Return facts from the operands of a statement, such as where A is stored; ParseError if they do not fit."""
     return dict(_facts(spelling, operands))
 
 
 def _facts(spelling: TensorSpelling, operands: list[str]) -> Iterator[tuple[str, str]]:
-    """What the operands of a statement say; ParseError where they are not those of its words."""
+    """Return facts from the operands of a statement; ParseError if they do not fit its qualifiers."""
     expected = _pattern(spelling)
     kinds = "".join(map(_kind, operands))
     match = re.fullmatch(expected, kinds)
@@ -254,7 +254,7 @@ def _facts(spelling: TensorSpelling, operands: list[str]) -> Iterator[tuple[str,
         if spelling.op == "mma" and (match.group("scale") or ""):
             _check_range("the factor of the old D", operands[-1], 0, LARGEST_SCALE)
             yield "scale_d", "yes"
-    elif spelling.word("lanes"):
+    elif spelling.qualifier("lanes"):
         wanted = registers(spelling)
         if vectors != wanted:
             msg = (
@@ -262,12 +262,12 @@ def _facts(spelling: TensorSpelling, operands: list[str]) -> Iterator[tuple[str,
             )
             raise ParseError(msg)
     elif spelling.op in ("alloc", "dealloc") and kinds.endswith("i"):
-        check_columns(int(operands[-1], 0), is_exclusive=bool(spelling.word("exclusive")))
+        check_columns(int(operands[-1], 0), is_exclusive=bool(spelling.qualifier("exclusive")))
 
 
 def registers(spelling: TensorSpelling) -> list[int]:
     """How many registers each vector of a load or store has: of ld.spcompress metadata, then what is kept."""
-    count = REGISTERS_PER_REPEAT[spelling.word("lanes")] * spelling.repeat
+    count = REGISTERS_PER_REPEAT[spelling.qualifier("lanes")] * spelling.repeat
     if not spelling.op.endswith("spcompress"):
         return [count]
     return [-(-count // METADATA_COLUMNS), count // 2]
@@ -284,12 +284,12 @@ def _kind(operand: str) -> str:
 
 def _pattern(spelling: TensorSpelling) -> str:
     """The kinds of operands that a spelling takes, as a regular expression over `_kind`."""
-    op, split = spelling.op, "i" if spelling.word("lanes") == "16x32bx2" else ""
+    op, split = spelling.op, "i" if spelling.qualifier("lanes") == "16x32bx2" else ""
     if op in ("mma", "mma.ws"):
-        extra = "t" if spelling.is_sparse or spelling.word("decompress") else ""
+        extra = "t" if spelling.is_sparse or spelling.qualifier("decompress") else ""
         if op == "mma.ws":
             return f"t[tri][ri]{extra}[ri][ri][ri]?"
-        scales = "tt" if spelling.word("block_scale") else "v?"
+        scales = "tt" if spelling.qualifier("block_scale") else "v?"
         return f"t[tri][ri]{extra}[ri]{scales}[ri]" + ("(?P<scale>)" if scales == "tt" else "(?P<scale>i?)")
     return {
         "ld": f"vt{split}",
@@ -301,27 +301,27 @@ def _pattern(spelling: TensorSpelling) -> str:
         "shift": "t",
         "alloc": "t[ri]",
         "dealloc": "[ri][ri]",
-        "commit": "t[ri]" if spelling.word("multicast") else "t",
+        "commit": "t[ri]" if spelling.qualifier("multicast") else "t",
     }.get(op, "")
 
 
 def _described(spelling: TensorSpelling) -> str:
-    """The operands of a spelling in words."""
+    """The operands of a spelling in qualifiers."""
     if spelling.op in ("mma", "mma.ws"):
         parts = ["[d]", "a", "b", "idesc"]
-        if spelling.is_sparse or spelling.word("decompress"):
+        if spelling.is_sparse or spelling.qualifier("decompress"):
             parts.insert(3, "[metadata]" if spelling.is_sparse else "[table]")
-        if spelling.word("block_scale"):
+        if spelling.qualifier("block_scale"):
             parts += ["[scale-a]", "[scale-b]"]
         elif spelling.op == "mma":
             parts.append("an optional {lane masks}")
         parts.append("enable-input-d")
         if spelling.op == "mma.ws":
             parts.append("an optional zero-column mask")
-        elif not spelling.word("block_scale"):
+        elif not spelling.qualifier("block_scale"):
             parts.append("an optional factor of D")
         return ", ".join(parts)
-    split = ", immediate" if spelling.word("lanes") == "16x32bx2" else ""
+    split = ", immediate" if spelling.qualifier("lanes") == "16x32bx2" else ""
     return {
         "ld": f"{{registers}}, [address]{split}",
         "ld.red": f"{{registers}}, result, [address]{split}",
@@ -332,7 +332,7 @@ def _described(spelling: TensorSpelling) -> str:
         "shift": "[address]",
         "alloc": "[where the address goes], columns",
         "dealloc": "address, columns",
-        "commit": "[mbarrier], mask" if spelling.word("multicast") else "[mbarrier]",
+        "commit": "[mbarrier], mask" if spelling.qualifier("multicast") else "[mbarrier]",
     }.get(spelling.op, "no operands")
 
 

@@ -215,7 +215,7 @@ def copies_in_words(form: TensorForm, role: str, copies: int) -> str:
 
 def split_of(spelling: TensorSpelling) -> int:
     """The distance of the two halves of 16x32bx2 if nothing says another: the columns that a half reads."""
-    return spelling.repeat * (2 if spelling.word("pack") or spelling.word("unpack") else 1)
+    return spelling.repeat * (2 if spelling.qualifier("pack") or spelling.qualifier("unpack") else 1)
 
 
 @cache
@@ -232,10 +232,10 @@ def access(
     `column` and `base_lane` are of its address: a shape of 16 lanes reaches the lanes from base_lane, 0 or 16, of each
     warp's 32. With pack or unpack a register is two columns, of each the lower half. `columns` is how many there are.
     """
-    shape = spelling.word("lanes")
+    shape = spelling.qualifier("lanes")
     row = read_table("tcgen05")["access"][shape]
     count = registers(spelling)[-1] if not spelling.op.endswith("spcompress") else spelling.repeat
-    is_packed = bool(spelling.word("pack") or spelling.word("unpack"))
+    is_packed = bool(spelling.qualifier("pack") or spelling.qualifier("unpack"))
     factor = 2 if is_packed else 1
     distance = split_of(spelling) if split is None else split
     own = count * factor if shape == "16x32bx2" else 0
@@ -291,9 +291,9 @@ def columns_read(spelling: TensorSpelling) -> int:
 @cache
 def copied(spelling: TensorSpelling) -> Layout:
     """Where cp puts what it reads: from (tlane, column) to (row, word) of the source, words of 32 bits."""
-    name = ".".join(filter(None, (spelling.word("rows"), spelling.word("copies"))))
+    name = ".".join(filter(None, (spelling.qualifier("rows"), spelling.qualifier("copies"))))
     row = read_table("tcgen05")["copies"][name]
-    rows = int(spelling.word("rows").split("x")[0])
+    rows = int(spelling.qualifier("rows").split("x")[0])
     words = row["tlane"].split()
     steps: dict[str, list[Step]] = {
         "tlane": [(2, (0 if word in "0-" else int(word[1:]), 0)) for word in words],

@@ -207,7 +207,7 @@ def _check(source: Operand, target: Operand) -> None:
         if not isinstance(operand, Operand):
             msg = f"the {name} of a relayout is an operand such as mma.d or mma.a.tiled(col=2), got {quote(operand)}"
             raise InvalidOperand(msg)
-        if operand.home == "tensor":
+        if operand.storage == "tensor":
             msg = (
                 f"the {name} of a relayout lies in registers; {operand.described} lies in tensor memory: load it first"
             )
@@ -501,7 +501,7 @@ def _distinct(operands: Iterable[Operand | None]) -> tuple[Operand, ...]:
     """The first of each layout and format that registers hold."""
     by_fragment: dict[object, Operand] = {}
     for operand in operands:
-        if operand is not None and operand.home != "shared" and not operand.row.unknown:
+        if operand is not None and operand.storage != "shared" and not operand.row.unknown:
             by_fragment.setdefault((operand.layout, operand.format, operand.row.container, operand.row.low), operand)
     return tuple(by_fragment.values())
 

@@ -337,7 +337,7 @@ def registers_reach(
 def _places(spelling: TensorSpelling, address: int) -> tuple[NDArray[np.intp], NDArray[np.intp], int]:
     """The lane and column of every (warp, lane, reg, slot), and how many slots a register has."""
     lane, column = split_address(address, "the address")
-    lanes, columns = registers_reach(spelling, lane % 32 if spelling.word("lanes") != "32x32b" else 0)
+    lanes, columns = registers_reach(spelling, lane % 32 if spelling.qualifier("lanes") != "32x32b" else 0)
     return lanes, columns + column, lanes.shape[-1]
 
 
@@ -362,18 +362,18 @@ def joined(taken: NDArray[np.uint32]) -> Words:
 
 def reduced(spelling: TensorSpelling, words: Words) -> Words:
     """The smallest or largest of each lane's registers; a NaN counts only with .NaN."""
-    choose = np.minimum if spelling.word("reduction") == "min" else np.maximum
-    kind = spelling.word("number")
+    choose = np.minimum if spelling.qualifier("reduction") == "min" else np.maximum
+    kind = spelling.qualifier("number")
     if kind != "f32":
         numbers = words.view(np.int32) if kind == "s32" else words
         return cast("Words", np.ascontiguousarray(choose.reduce(numbers, axis=-1)).view(np.uint32))
-    bits = words & 0x7FFFFFFF if spelling.word("abs") else words
+    bits = words & 0x7FFFFFFF if spelling.qualifier("abs") else words
     is_nan = bits & 0x7FFFFFFF > 0x7F800000
     key = np.where(bits >> 31, ~bits, bits | 0x80000000)  # in this order floats, -0 before +0, count as integers
     key = np.where(is_nan, np.uint32(0xFFFFFFFF if choose is np.minimum else 0), key)
     best = choose.reduce(key, axis=-1)
     result = np.where(best >> 31, best & 0x7FFFFFFF, ~best)
-    no_number = is_nan.all(axis=-1) | (is_nan.any(axis=-1) if spelling.word("nan") else False)
+    no_number = is_nan.all(axis=-1) | (is_nan.any(axis=-1) if spelling.qualifier("nan") else False)
     return cast("Words", np.where(no_number, 0x7FFFFFFF, result).astype(np.uint32))
 
 
@@ -429,14 +429,14 @@ def put_copy(spelling: TensorSpelling, cells: Words, address: int, source: Descr
 def copied_rows(spelling: TensorSpelling) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """The lanes that cp writes, counted from its address, and the row of the source that each gets."""
     layout = copied(spelling)
-    step = 32 if spelling.word("rows") == "4x256b" else 1  # one lane of each 32 is written
+    step = 32 if spelling.qualifier("rows") == "4x256b" else 1  # one lane of each 32 is written
     lanes = np.arange(0, TENSOR_LANES, step)
     return lanes, np.array([layout.at(tlane=int(lane), column=0)[0] for lane in lanes])
 
 
 def _widened(spelling: TensorSpelling, rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """16 packed elements of 4 or 6 bits at the start of each 16 bytes, a byte each: e2m1 at bit 2, 6-bit types at 0."""
-    narrow = spelling.word("narrow")
+    narrow = spelling.qualifier("narrow")
     if not narrow:
         return rows
     bits, low = (4, 2) if narrow.startswith("b4") else (6, 0)

@@ -150,7 +150,7 @@ def _known() -> dict[Layout, list[Match]]:
     by_layout: dict[Layout, list[Match]] = {}
     for instruction in find():
         for role, operand in instruction.operands.items():
-            if operand.home != "shared" and not operand.row.unknown:
+            if operand.storage != "shared" and not operand.row.unknown:
                 by_layout.setdefault(operand.layout, []).append(Match(instruction, role))
         if instruction.addresses is not None:
             by_layout.setdefault(instruction.addresses, []).append(Match(instruction, "addresses"))
@@ -161,11 +161,13 @@ def tensor_layouts(layout: Layout) -> dict[Layout, list[Match]]:
     """The layouts of tensor memory with these coordinates, and those of the registers of loads and stores of it."""
     by_layout: dict[Layout, list[Match]] = {}
     for form in listed_forms():
-        if not (_may_have(form, layout) if form.shape.m else "tlane" in layout.outs and form.spelling.word("lanes")):
+        if not (
+            _may_have(form, layout) if form.shape.m else "tlane" in layout.outs and form.spelling.qualifier("lanes")
+        ):
             continue
         instruction = instruction_of(form, "")
         for role, operand in instruction.operands.items():
-            if operand.home != "shared" and not operand.row.unknown and operand.layout.dims == layout.dims:
+            if operand.storage != "shared" and not operand.row.unknown and operand.layout.dims == layout.dims:
                 by_layout.setdefault(operand.layout, []).append(Match(instruction, role))
     return by_layout
 

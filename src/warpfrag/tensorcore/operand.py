@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from warpfrag.formats.arrays import Array, Words
     from warpfrag.formats.number_formats import Format, Rounding
-    from warpfrag.isa.operands import Home
+    from warpfrag.isa.operands import OperandStorage
     from warpfrag.isa.patterns import Pattern
     from warpfrag.isa.qualifiers import Form
     from warpfrag.layout.coordinates import Coordinate, Place
@@ -83,7 +83,7 @@ def thread_of(warp: int | None, lane: int) -> dict[str, int]:
 
 @frozen_dataclass
 class Registers:
-    """What all operands have: a role, a format, a home and a layout."""
+    """What all operands have: a role, a format, a storage and a layout."""
 
     row: OperandSpec
     instruction: str
@@ -91,7 +91,7 @@ class Registers:
     def __repr__(self) -> str:
         """Role, format, shape and registers."""
         kind = type(self).__name__
-        where = "shared memory" if self.home == "shared" else f"{self.regs} x {self.ptx_type}"
+        where = "shared memory" if self.storage == "shared" else f"{self.regs} x {self.ptx_type}"
         return f"<{kind} {self.role}: {self.format} {self.shape} in {where}>"
 
     def _repr_html_(self) -> str:
@@ -109,9 +109,9 @@ class Registers:
         return self.row.format
 
     @property
-    def home(self) -> Home:
+    def storage(self) -> OperandStorage:
         """Where the operand lives: the registers of a warp or a warpgroup, or shared memory."""
-        return self.row.home
+        return self.row.storage
 
     @property
     def layout(self) -> Layout:
@@ -129,7 +129,7 @@ class Registers:
     @cached_property
     def _registers(self) -> Layout:
         """The layout, of which at least the sizes are known."""
-        if self.home == "shared":
+        if self.storage == "shared":
             msg = (
                 f"{self.described} lies in shared memory and has no registers: "
                 "its places are addresses(descriptor), and store(matrix) and load(tile) put it there and back"
@@ -518,7 +518,7 @@ def operands_of(form: Form, arch: str) -> Operands:
             return Metadata(row, name)
         if row.role in SELECTED_BY:
             return Scale(row, name)
-        staged = form.operation.homes[row.role] != "registers"
+        staged = form.operation.storage[row.role] != "registers"
         if row.role == "a" and rule is not None:
             return SparseOperand(row, name, rule, staged)
         return Operand(row, name, staged=staged)

@@ -29,7 +29,7 @@ def random_words(
     `kind` is one of the classes. Registers are drawn place by place, so copies of one element differ, and padding bits
     are random too. B of wgmma lies in shared memory: see `random_bytes`.
     """
-    roles = [role for role in "abc" if getattr(instruction, role).home != "shared"]
+    roles = [role for role in "abc" if getattr(instruction, role).storage != "shared"]
     words = {role: _words(getattr(instruction, role), kind, cases, random) for role in roles}
     if instruction.pattern is not None:
         # Rising codes are what the plain and the ordered form both take, so in most classes both get the same words.

@@ -149,7 +149,7 @@ def find(
         for form in everything
         if all(str(getattr(form, field)) == choice for field, choice in asked.items())
         and all(called.fits(form, role) for role, called in nicknamed.items())
-        and (sparse is None or ("metadata" in form.operation.homes) == sparse)
+        and (sparse is None or ("metadata" in form.operation.storage) == sparse)
         and (target is None or is_legal(form, target))
     ]
 

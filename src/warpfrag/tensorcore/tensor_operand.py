@@ -46,7 +46,7 @@ def load_layout(load: str | HasForm, column: int, base_lane: int = 0, columns: i
         form = read_form(load) if isinstance(load, str) else getattr(load, "form", None)
     except ParseError as error:
         raise IllegalInstruction(str(load)[:160], str(error)) from None
-    if not isinstance(form, TensorForm) or not form.spelling.word("lanes"):
+    if not isinstance(form, TensorForm) or not form.spelling.qualifier("lanes"):
         msg = f"expected tcgen05.ld or tcgen05.st, or its name; got {quote(load)}"
         raise InvalidOperand(msg)
     return access(form.spelling, column, base_lane, columns=columns)
@@ -337,14 +337,14 @@ def after_load(operand: Registers, load: str | HasForm, column: int = 0, base_la
 
 def build(row: OperandSpec, form: TensorForm, rule: Pattern | None) -> Registers:
     """The operand of a row."""
-    if form.spelling.word("lanes"):
+    if form.spelling.qualifier("lanes"):
         return TensorRegisters(row, form.name)
     if row.role == "metadata":
         return TensorMetadata(row, form.name)
     if row.role.startswith("scale"):
         return TensorScale(row, form.name, form)
     staged = row.role in "ab"
-    if row.home == "shared":
+    if row.storage == "shared":
         return SharedTensorOperand(row, form.name, staged=staged)
     if row.role == "a" and rule is not None:
         return SparseTensorOperand(row, form.name, rule, staged)

@@ -83,7 +83,7 @@ CARDS: dict[str, Callable[..., str]] = {
 
 def _operand_cells(operand: Registers) -> tuple[str, ...]:
     shape = " x ".join(map(str, operand.shape))
-    if operand.home == "shared":
+    if operand.storage == "shared":
         return operand.role, str(operand.format), shape, "shared memory", ""
     return operand.role, str(operand.format), shape, f"{operand.regs} x {operand.ptx_type}", str(operand.slots)
 
@@ -94,7 +94,7 @@ def _maps(figures: Iterable[str]) -> str:
 
 def _operand_maps(operand: Registers) -> Iterator[str]:
     """The maps of an operand; a sentence where its layout is unknown."""
-    if operand.home == "shared":
+    if operand.storage == "shared":
         return
     if operand.row.unknown:
         yield f"<p>{svg.escape(operand.role)}: {svg.escape(operand.row.unknown)}.</p>"

@@ -62,7 +62,7 @@ class TensorPicture(NamedTuple):
 
 def is_in_tensor_memory(instruction: Instruction, operand: Registers | None) -> bool:
     """Whether this module draws it: what tcgen05 has in tensor memory and in registers, not in shared memory."""
-    return isinstance(instruction.form, TensorForm) and (operand is None or operand.home != "shared")
+    return isinstance(instruction.form, TensorForm) and (operand is None or operand.storage != "shared")
 
 
 def tensor_picture(
@@ -78,7 +78,7 @@ def tensor_picture(
     if operand is None and request.through is None and form.shape.m:
         return _every_map(instruction, form, view, request)
     chosen = operand or next(iter(instruction.operands.values()))
-    if chosen.home == "tensor" and request.through is None:
+    if chosen.storage == "tensor" and request.through is None:
         return _operand_map(chosen, form, view, request)
     return _registers(instruction, chosen, view, request)
 
@@ -104,7 +104,7 @@ def _every_map(instruction: Instruction, form: TensorForm, view: View | None, re
     held = [
         TensorMemoryMap(operand, form)
         for role, operand in sorted(instruction.operands.items())
-        if operand.home == "tensor" and role != "c"
+        if operand.storage == "tensor" and role != "c"
     ]
     notes = [note for tensor in held for note in _map_notes(tensor)]
     notes.append("B lies in shared memory, where a descriptor says; A may. C is the old D.")

@@ -57,9 +57,9 @@ class FigureRequest(NamedTuple):
 def default_view(instruction: Instruction, operand: AnyOperand | None) -> View:
     """Products in registers are shown whole, a sparse A as the matrix it stands for, everything else as a matrix."""
     if operand is None:
-        roles_in_registers = {each.role for each in instruction.operands.values() if each.home != "shared"}
+        roles_in_registers = {each.role for each in instruction.operands.values() if each.storage != "shared"}
         return "whole" if roles_in_registers >= PRODUCT_ROLES else "matrix"
-    if operand.home == "shared":
+    if operand.storage == "shared":
         return "memory"
     return "logical" if isinstance(operand, SparseOperand) else "matrix"
 
@@ -116,7 +116,7 @@ def in_registers(instruction: Instruction) -> list[AnyOperand]:
     """The operands that lie in registers and are not hidden."""
     hidden = HIDDEN_ROLES[instruction.form.operation.scope]
     every = sorted(instruction.operands.values(), key=lambda operand: operand.role)  # inputs first, of movmatrix too
-    return [flatten_warps(operand) for operand in every if operand.home != "shared" and operand.role not in hidden]
+    return [flatten_warps(operand) for operand in every if operand.storage != "shared" and operand.role not in hidden]
 
 
 def _narrowed(operand: Operand, cut: Cut) -> Cut:
@@ -146,7 +146,7 @@ def _choice(operand: Metadata | Scale, request: FigureRequest) -> FieldChoice:
 
 def _whole(instruction: Instruction, operand: AnyOperand | None, request: FigureRequest) -> tuple[Scene, ...]:
     """A, B, D, metadata and scale factors, a scene for each product."""
-    if any(each.home == "shared" for each in instruction.operands.values()):
+    if any(each.storage == "shared" for each in instruction.operands.values()):
         msg = f"the whole view shows A, B and D in registers; B of {instruction.name} lies in shared memory: use matrix"
         raise InvalidOperand(msg)
     if operand is not None or not instruction.operands.keys() >= PRODUCT_ROLES:
@@ -229,7 +229,7 @@ def _warpgroup_notes(
             f"Of the {wide[0].shape[1]} columns of {names}, {MAX_COLUMNS} are shown at once: cols has others."
         )
     if len(operands) > 1:
-        shared = [operand for operand in instruction.operands.values() if operand.home == "shared"]
+        shared = [operand for operand in instruction.operands.values() if operand.storage == "shared"]
         held = " and ".join(operand.role.upper() for operand in shared)
         sentences.append(f"{held} lies in shared memory, where a descriptor says. C sits where D sits.")
     return sentences

@@ -25,7 +25,7 @@ Held = TypeVar("Held", bound="Registers")
 
 def flatten_warps(operand: Held) -> Held:
     """The same operand, its warps and lanes as one count of lanes; one of a single warp as it is."""
-    if operand.home == "shared" or "warp" not in operand.row.layout.ins:
+    if operand.storage == "shared" or "warp" not in operand.row.layout.ins:
         return operand
     return replace(operand, row=replace(operand.row, layout=flattened_layout(operand.row.layout)))
 

@@ -325,7 +325,7 @@ def _loaded(view: OperandView, registers: Registers, load: Load) -> OperandView:
     column, base_lane = load.column or 0, load.base_lane or 0
     if view.is_access and load.through is None:
         return replace(view, layout=load_layout(view.instruction, column, base_lane))
-    if registers.home != "tensor":
+    if registers.storage != "tensor":
         load.refuse(f"{view.name} of {view.instruction}")
     if load.through is None:
         msg = "--column and --base-lane belong to the address of a load: name it with --through"

@@ -231,9 +231,9 @@ def _allocate(memories: TensorMemories, inst: DecodedInstruction, spelling: Tens
     place, columns = inst.sources
     _uniform(group, place)
     taken = memories.allocate(
-        _block(group), _uniform(group, columns), inst.line, is_exclusive=bool(spelling.word("exclusive"))
+        _block(group), _uniform(group, columns), inst.line, is_exclusive=bool(spelling.qualifier("exclusive"))
     )
-    space = "shared" if spelling.word("shared_cta") else "generic"
+    space = "shared" if spelling.qualifier("shared_cta") else "generic"
     if memories.observer is not None:
         memories.observer.tensor_allocated(_block(group), taken, _uniform(group, columns))
     owner = group.owners.at(np.array([0]))
@@ -262,9 +262,9 @@ def _commit(memories: TensorMemories, inst: DecodedInstruction, spelling: Tensor
     """Tell an mbarrier, or those of several blocks at the same address, that all before is complete: it is."""
     copies = LaneCopies(memories.state, memories.mbarriers, group)
     address = group.addresses(inst.sources[0])
-    space = "cluster" if spelling.word("shared_cluster") else "generic"
+    space = "cluster" if spelling.qualifier("shared_cluster") else "generic"
     (cell,) = memories.mbarriers.cells_at(space, address, group.owners).tolist()
-    mask = _number(group, inst.sources[1]) & 0xFFFF if spelling.word("multicast") else None
+    mask = _number(group, inst.sources[1]) & 0xFFFF if spelling.qualifier("multicast") else None
     cells = [cell] if mask is None else [copies.moved(cell, block) for block in copies.blocks_of(0, mask)]
     if memories.observer is not None:
         memories.observer.tensor_committed(cells, int(group.owners.threads[0]))
@@ -282,7 +282,7 @@ def _reach(
     """The cells of a warp's load or store, and the lane and column of every (lane, reg, slot)."""
     at = 0
     address = _uniform(group, inst.sources[at])
-    halves = inst.sources[at + 1] if spelling.word("lanes") == "16x32bx2" else None
+    halves = inst.sources[at + 1] if spelling.qualifier("lanes") == "16x32bx2" else None
     split = halves.code(None) if isinstance(halves, Immediate) else None
     lane, column = tcgen05.split_address(address, "the address")
     row = int(group.warp_rows[0])
@@ -292,8 +292,8 @@ def _reach(
         text = f"a warp whose number is {quarter} modulo 4 reaches lanes {first}..{first + QUARTER - 1}"
         raise MemoryFault(0, f"{text}, got lane {lane}")
     base = lane % QUARTER
-    if base not in ((0,) if spelling.word("lanes") == "32x32b" else (0, 16)):
-        expected = "a multiple of 32" if spelling.word("lanes") == "32x32b" else "a multiple of 16"
+    if base not in ((0,) if spelling.qualifier("lanes") == "32x32b" else (0, 16)):
+        expected = "a multiple of 32" if spelling.qualifier("lanes") == "32x32b" else "a multiple of 16"
         raise MemoryFault(0, f"the lane of its address is {expected}, got {lane}")
     lanes, columns = tcgen05.registers_reach(spelling, base, split)
     lanes, columns = lanes[quarter], columns[0] + column
@@ -364,7 +364,7 @@ def _form_of(spelling: TensorSpelling, word: int, target: str) -> tuple[TensorFo
     if descriptor.wide_k or descriptor.k_128:
         raise IllegalInstruction(spelling.name, f"the instruction descriptor {word:#x} asks for a k of sm_107 alone")
     wanted = {name: getattr(descriptor, name) for name in ("m", "n", "a", "b", "d")}
-    if spelling.word("block_scale"):
+    if spelling.qualifier("block_scale"):
         wanted["scale_type"] = descriptor.scale_type or "ue8m0"
     if descriptor.k_96:
         wanted["k"] = 96
@@ -415,7 +415,7 @@ def mma_operands(spelling: TensorSpelling, sources: tuple[PtxOperand, ...]) -> M
     d, a, b = rest.pop(0), rest.pop(0), rest.pop(0)
     metadata = rest.pop(0) if spelling.is_sparse else None
     idesc = rest.pop(0)
-    is_scaled = bool(spelling.word("block_scale"))
+    is_scaled = bool(spelling.qualifier("block_scale"))
     scale_a, scale_b = (rest.pop(0), rest.pop(0)) if is_scaled else (None, None)
     masks = rest.pop(0) if isinstance(rest[0], VectorOperand) else None
     accumulates = rest.pop(0)
@@ -466,7 +466,7 @@ def _multiply(memories: TensorMemories, inst: DecodedInstruction, spelling: Tens
     else:
         result = _by_parts(product, plan.rule, taken)
     product.write(cells, result, _kept_lanes(group, operands.masks, spelling.blocks))
-    if spelling.word("ashift"):
+    if spelling.qualifier("ashift"):
         tcgen05.put_shift(cells, in_tensor_memory["a"] & 0xFFFF)
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from warpfrag.errors import ParseError
-from warpfrag.isa.tcgen05_spelling import read_words
+from warpfrag.isa.tcgen05_spelling import read_qualifiers
 from warpfrag.ptx.opcodes.moving import CACHE_HINT, update_of
 from warpfrag.ptx.opcodes.rows import optional, required, row
 from warpfrag.ptx.program.actions import (
@@ -235,17 +235,17 @@ UNMODELLED = {
 def _tensor_op(attributes: Attributes) -> Action:
     """The action of a spelling: of a thread, or of a warp where the words say .sync."""
     try:
-        spelling = read_words(attributes.name.split(".")[1:])
+        spelling = read_qualifiers(attributes.name.split(".")[1:])
     except ParseError as error:
         return Refused(str(error))
     if spelling.problem:
         return Refused(f"{attributes.name}: {spelling.problem}")
     for group, reason in UNMODELLED.items():
-        if spelling.word(group):
+        if spelling.qualifier(group):
             return Refused(f"{attributes.name} is not modelled: {reason}")
     if spelling.kind == "ti16":
         return Refused(f"{attributes.name} is not modelled: nobody has published what kind::ti16 multiplies")
-    return TensorWarpOp(spelling) if spelling.word("sync") else TensorThreadOp(spelling)
+    return TensorWarpOp(spelling) if spelling.qualifier("sync") else TensorThreadOp(spelling)
 
 
 WITHOUT_RESULT = (

@@ -104,7 +104,7 @@ class PageWriter:
             "operands": {
                 role: self._role(operand)
                 for role, operand in sorted(instruction.operands.items())  # inputs first, of movmatrix too
-                if operand.home != "shared"
+                if operand.storage != "shared"
             },
             "sources": [self.texts.place(source) for source in instruction.sources],
             "fragments_of": instruction.arch,

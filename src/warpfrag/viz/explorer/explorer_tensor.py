@@ -154,7 +154,7 @@ def tensor_moves(shared: SharedLists) -> list[dict[str, Any]]:
         _common(shared, instruction, spelling.repeat)
         | {
             "name": family,
-            "access": spelling.word("lanes"),
+            "access": spelling.qualifier("lanes"),
             "repeats": repeats[family],
             "operands": {
                 role: shared.operands.place(replace(operand.row, layout=of_warp(operand.row.layout)))
