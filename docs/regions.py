@@ -24,10 +24,9 @@ from warpfrag.errors import WarpfragError
 from warpfrag.formats.number_formats import FORMATS, Format
 from warpfrag.isa.nicknames import nicknames
 from warpfrag.isa.targets import targets
+from warpfrag.layout import NOTATIONS
 from warpfrag.layout.linear_layout import Layout
-from warpfrag.layout.notations import NOTATIONS
-from warpfrag.plans.relayout import fragments, tiled_alike, warpgroup_fragments
-from warpfrag.plans.relayout import relayout
+from warpfrag.plans.relayout import fragments, relayout, tiled_alike, warpgroup_fragments
 from warpfrag.tables import read_table
 from warpfrag.tensorcore.registry import find, get
 

@@ -112,12 +112,6 @@ def _card_renderer() -> object:
     return card
 
 
-def _converter_lookup() -> object:
-    from warpfrag.layout.notations import converter
-
-    return converter
-
-
 def _tensor_operands() -> object:
     from warpfrag.tensorcore.tensor_operand import build
 
@@ -132,7 +126,6 @@ def _plan_emitter() -> object:
 
 providers.register("card", _card_renderer)
 providers.register("emit_plan", _plan_emitter)
-providers.register("converter", _converter_lookup)
 providers.register("tensor_operand", _tensor_operands)
 
 

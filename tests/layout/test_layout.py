@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import warpfrag as wf
 from random_layouts import random_layouts
 from warpfrag.layout.axes import Axis
-from warpfrag.layout.gf2 import Echelon
+from warpfrag.layout.bit_matrix import Echelon
 from warpfrag.layout.linear_layout import DigitRun, Layout
 
 ACCUMULATOR = {"row": 16, "col": 8}

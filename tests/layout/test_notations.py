@@ -16,7 +16,7 @@ import warpfrag as wf
 from oracle import notations as oracle
 from oracle.test_notations import OFFSET, THREES, layouts
 from random_layouts import random_layouts
-from warpfrag.layout.notations import NOTATIONS
+from warpfrag.layout import NOTATIONS
 
 READ = [name for name, notation in NOTATIONS.items() if notation.is_read]
 A = wf.get("mma.m16n8k16.f32.f16.f16.f32").a.layout
@@ -177,7 +177,7 @@ FAULTS = [
     ("numpy", {"row": [0, 1], "col": [0]}, {}, r"have one shape; got row \(2,\), col \(1,\)"),
     ("numpy", {"row": [-1, 0]}, {}, "counts from 0 on"),
     ("numpy", 3, {}, "expected an index array for each coordinate"),
-    ("mlir", "affine_map<>", {}, "mlir is only written: expected one of cute, triton, numpy, json"),
+    ("mlir", "affine_map<>", {}, "mlir can only be written: expected one of cute, triton, numpy, json"),
     ("cutlass", CUTE, {}, "no notation 'cutlass': expected one of cute"),
     (None, CUTE, {}, "no notation None"),
 ]
@@ -204,7 +204,7 @@ def test_what_a_notation_cannot_express_is_said():
         (back, "cute", "cute starts from threads and values, not from row, col"),
         (A.tiled(col=3), "triton", "it has a size that is no power of two"),
         (A.fix(reg=0), "triton", "it has elements without a place"),
-        (A.tiled(col=3).tiled(col=2), "c", "a size that is no power of two is below another part"),
+        (A.tiled(col=3).tiled(col=2), "c", "a size that is not a power of two is below another part"),
         (A, "tritonn", "no notation 'tritonn': expected one of cute, triton, mlir, c, numpy, json"),
     ]:
         with pytest.raises(wf.errors.InvalidOperand, match=re.escape(reason)):

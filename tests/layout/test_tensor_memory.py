@@ -77,7 +77,6 @@ def test_what_has_no_text_is_refused_with_the_reason():
             wf.Layout.read("triton", f"_TensorMemoryLinearLayout({text})", slots=slots)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "shape"), PRODUCTS)
 def test_operands_in_tensor_memory_are_identified(name, shape):
     t = wf.get(name, **shape)

@@ -19,7 +19,7 @@ from oracle.toolkit import assemble, compile_cuda, find_nvcc, find_ptxas, virtua
 from tools.motion import relayout_unit, sample_plans, timed_ways, timing_unit
 from warpfrag.errors import InvalidOperand
 from warpfrag.formats.codes import code_dtype
-from warpfrag.layout.gf2 import Echelon
+from warpfrag.layout.bit_matrix import Echelon
 from warpfrag.layout.linear_layout import Layout
 from warpfrag.plans.relayout import Relayout, fragments, relayout, tiled_alike, warpgroup_fragments
 from warpfrag.plans.relayout_operations import conversions, convert_codes

@@ -5,12 +5,11 @@ The report that users see. `measure_errors` makes it.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from warpfrag import html
 from warpfrag.blas.order import Order
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.viz.plots import error_page
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from warpfrag.viz.palette import Theme
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Growth:
     """The errors of the product of the first k only.
 
@@ -35,7 +34,7 @@ class Growth:
     normwise: float
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Summary:
     """Largest, root mean square and mean error."""
 
@@ -53,7 +52,7 @@ class Summary:
     rms_to_rms: float | None = None
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Errors:
     """The errors of one architecture and order; computed minus exact, so that a negative mean is a bias downwards.
 
@@ -151,7 +150,7 @@ class Errors:
         }
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class ErrorReport:
     """The errors of one product, side by side."""
 

@@ -6,7 +6,7 @@ brings its own; for an array every architecture and order that is modelled is tr
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,6 @@ from warpfrag.formats.epilogue import Epilogue, float32_of
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.isa.instruction_names import spell
 from warpfrag.isa.legality import form_of
-from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +46,7 @@ CONTEXT = 3
 LISTED = 12
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class ResultOrigin:
     """What gives a result in every code: `order` and `arch` are None where nothing that is modelled does."""
 
@@ -67,7 +66,7 @@ class ResultOrigin:
         return f"{self.name}: {words}, on {self.arch}{lost}"
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Explanation:
     """Two results of one product: what gives each, how many codes differ, and the steps of the first that does."""
 
@@ -207,7 +206,7 @@ def explain(
     )  # fmt: skip
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class _Work:
     """The product of which there are two results."""
 

@@ -7,7 +7,7 @@ are padded with zeros, as a kernel pads its last tile.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Required, TypedDict, Unpack, cast, overload
 
 import numpy as np
@@ -34,7 +34,6 @@ from warpfrag.formats.epilogue import Epilogue, convert, finish, float32_of
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.isa.instruction_names import spell
 from warpfrag.isa.legality import arithmetic_arch, chained_arch, form_of
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.tensorcore.arithmetic import plan
 from warpfrag.tensorcore.operand import operands_of
 from warpfrag.tensorcore.schedule import check_threads
@@ -55,7 +54,7 @@ if TYPE_CHECKING:
 ASCENDING = Order()
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Product:
     """A product before it runs: the rule, the codes of A and B, and the extents that D has."""
 

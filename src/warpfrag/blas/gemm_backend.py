@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from warpfrag.errors import InvalidOperand, NoGpu, NotModelled, OutOfMemory, quote
-from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +44,7 @@ class Machine(Protocol):
         """The codes of D = A B + C."""
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Cpu:
     """The cores of this machine."""
 

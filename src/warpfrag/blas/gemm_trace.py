@@ -6,7 +6,7 @@ of two orders can be put side by side: as long as they add the same k in the sam
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +18,6 @@ from warpfrag.errors import InvalidOperand, check_index
 from warpfrag.formats.codes import code_dtype
 from warpfrag.formats.epilogue import Epilogue, convert, finish
 from warpfrag.formats.number_formats import FORMATS
-from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from warpfrag.tensorcore.rules import Rule
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class ProductStep:
     """One step of one output: what was done to which k, and the code that came out."""
 

@@ -7,6 +7,7 @@ product is compared some rows at a time, since exact numbers are large.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,6 @@ from warpfrag.formats.arrays import as_array, as_doubles
 from warpfrag.formats.codes import codes_of, from_codes, values_of
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.isa.instruction_names import spell
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.tensorcore.arithmetic import trace
 from warpfrag.tensorcore.rules import Popcount
 from warpfrag.tensorcore.sparsity import compress, logical_columns
@@ -116,7 +116,7 @@ def error_report(
     return ErrorReport(spell(first.form), shape, first.rule.d, tuple(errors), against is not None)
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class MeasuredTask:
     """What is computed: which product, where, in which order."""
 

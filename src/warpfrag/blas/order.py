@@ -17,12 +17,11 @@ parts are added in place.
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
 from warpfrag.errors import InvalidOperand, check_flag, quote
-from warpfrag.layout.frozen import frozen_dataclass
 
 LINE = 1024
 """Bits: a kernel's tile of K is usually a line of the cache, 128 bytes of A's row."""
@@ -63,7 +62,7 @@ def _in_steps(chain: Chain, step: int) -> Chain:
     )
 
 
-@frozen_dataclass(repr=False)
+@dataclass(frozen=True, repr=False)
 class Order:
     """The order of additions along k; every length is counted in k.
 

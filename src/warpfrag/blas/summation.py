@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,6 @@ from warpfrag.errors import InvalidOperand
 from warpfrag.formats.codes import code_dtype
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.formats.number_formats import FORMATS
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.tensorcore.backend_protocol import ProductOperands
 from warpfrag.tensorcore.reference import NAN_F16, NAN_F32
 from warpfrag.tensorcore.rules import Fused, IntegerSum
@@ -37,7 +36,7 @@ SUMS = {"f16": np.float32, "f32": np.float32, "f64": np.float64, "s32": np.int64
 """What partial sums of an accumulator are added in."""
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Multiplicands:
     """Codes of A [T, M, K] and B [T, K, N], K of any length, and what else a rule takes.
 

@@ -35,7 +35,6 @@ from warpfrag.cli.support.output import (
 )
 from warpfrag.cli.support.verbs import PipeSafeCommand, VerbCommand, print_and_exit
 from warpfrag.errors import IllegalInstruction, WarpfragError, quote
-from warpfrag.layout.garbage import no_garbage_collection
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,8 +108,7 @@ TRACEBACK = "WARPFRAG_TRACEBACK"
 
 def verb_command(verb: str) -> VerbCommand:
     """Return the command of a verb; this imports its module."""
-    with no_garbage_collection():
-        command: VerbCommand = getattr(import_module(f"warpfrag.cli.{VERBS[verb][0]}"), verb.replace("-", "_"))
+    command: VerbCommand = getattr(import_module(f"warpfrag.cli.{VERBS[verb][0]}"), verb.replace("-", "_"))
     return command
 
 

@@ -19,10 +19,10 @@ Statements are text; the builder indents them, closes what was opened, and numbe
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.codegen.ptx_builder import vector
-from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -43,7 +43,7 @@ class AsmOperand(NamedTuple):
     expression: str
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class RegisterArray:
     """The registers of one operand as a C++ array."""
 

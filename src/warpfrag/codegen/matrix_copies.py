@@ -11,12 +11,12 @@ of the lane.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
 from warpfrag.codegen.statement import ROLES
 from warpfrag.isa.operands import REGISTER_BITS
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.layout.index_expressions import linear
 from warpfrag.plans.matrix_accesses import LineStart, line_starts, moved
 from warpfrag.tensorcore.registry import find
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 ORDERS = ("row", "col")
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class SharedCopy:
     """The copy of one operand between registers and shared memory, in row or column major order, by one matrix move.
 

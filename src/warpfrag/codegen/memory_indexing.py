@@ -6,11 +6,11 @@ the metadata and the scale factors take a byte each, as `Instruction.compress` a
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING
 
 from warpfrag.codegen.statement import can_transpose
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.layout.index_expressions import IndexConstant, IndexOperation, IndexVariable, element_expressions, linear
 from warpfrag.smem.shared_memory import ROW_OF_UNITS, SWIZZLES, UNIT
 from warpfrag.tensorcore.operand import SparseOperand
@@ -112,7 +112,7 @@ def contiguous_strides(operand: Registers, order: str = "row") -> tuple[int, ...
 # ---- A and B of wgmma in shared memory
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Stage:
     """The copy of one wgmma operand to shared memory; `trans`: MN-major.
 

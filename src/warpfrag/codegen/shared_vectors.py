@@ -7,7 +7,7 @@ K-major and MN-major, of which the instruction reads a part in the middle, negat
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -17,7 +17,6 @@ from warpfrag.codegen.vector_groups import VectorGroup, VectorMaker, common_grou
 from warpfrag.diagnosis.descriptor_mistakes import swizzle_text
 from warpfrag.errors import InvalidOperand
 from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, Immediates
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.smem.shared_memory import SWIZZLES
 from warpfrag.tensorcore.execute_wgmma import run_wgmma_cases
 from warpfrag.tensorcore.tensor_call import TensorCall
@@ -42,7 +41,7 @@ MAX_TILES = 4  # instructions along k that read one swizzled tile, at most
 UNIT = 16  # bytes: shared memory is a multiple of this
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class TilePlacement:
     """The location and order of A and B, and flags of the instruction descriptor; `swizzle=None` is a tight tile."""
 

@@ -6,6 +6,7 @@ Metadata for other selectors and scales for other ids hold other legal values, s
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import cache, reduce
 from itertools import cycle, islice
 from operator import or_
@@ -15,7 +16,6 @@ import numpy as np
 
 from warpfrag.formats.codes import code_dtype, to_codes
 from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, SIDES, Immediates
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.tensorcore.execute import execute_registers
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ MISPLACED = {  # the mistakes that show in an operand, by role; one text describ
 }
 
 
-@frozen_dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class VectorGroup:
     """Test vectors of one category: operand registers in `words`, by role, and the expected registers `d`.
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 import io
 import json
 import operator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.isa.targets import read_target
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.tensorcore.registry import get
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def check_seed(seed: int) -> int:
     return number
 
 
-@frozen_dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class VectorSet:
     """The test vectors of one instruction, with the arithmetic of one architecture."""
 

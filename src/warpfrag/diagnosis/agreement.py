@@ -6,13 +6,13 @@ All of it is compared code by code, so it holds whether or not a mistake is foun
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from warpfrag.formats.arrays import as_doubles
 from warpfrag.formats.codes import code_dtype, from_codes
-from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -29,7 +29,7 @@ MIN_EQUAL = 2  # elements of which it is worth saying what they equal
 MAX_NAMED = 12  # ranges that are listed
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Agreement:
     """What is right of a wrong result: the places that are right throughout, and what the wrong elements equal.
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from warpfrag import html
 from warpfrag.diagnosis.mistake_types import KINDS, Misreading, Mistake, likelihood
-from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -24,7 +23,7 @@ Candidate: TypeAlias = tuple[Suspect, ...]
 MAX_LISTED = 3  # findings in a repr
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Finding:
     """A mistake that explains what was observed. `operand` is the one it is made with; `second` the other of a pair."""
 

@@ -13,13 +13,13 @@ takes them for one operand, `whole_tiles` for the matrices of a kernel.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from warpfrag.diagnosis.mistake_types import Mistake
-from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -37,7 +37,7 @@ PADDING = (1, 2, 4, 8, 16, 32)  # elements by which leading dimensions are padde
 FACTORS = (2, 4)
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class IndexRule:
     """One mistake with an index: the element that is taken for (row, col), arrays that broadcast."""
 

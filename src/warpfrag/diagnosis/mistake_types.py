@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
-
-from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -40,7 +38,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 """The likeliest first."""
 
 
-@frozen_dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Mistake:
     """One mistake. `change` takes and gives the registers of the operand, uint32[..., lanes, words].
 
@@ -60,7 +58,7 @@ class Mistake:
         return f"{self.operand}: {self.text}"
 
 
-@frozen_dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Misreading:
     """The right registers, but something else runs on them: other words of the name, another architecture.
 

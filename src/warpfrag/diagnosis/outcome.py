@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +20,6 @@ from warpfrag.formats.number_formats import FORMATS
 from warpfrag.isa.immediates import SELECTED_BY
 from warpfrag.isa.legality import arithmetic_arch
 from warpfrag.isa.rows import forms
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.tensorcore.arithmetic import matmul, plan
 from warpfrag.tensorcore.backend_protocol import ProductOperands
 from warpfrag.tensorcore.operand import Metadata, Scale
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     Words = NDArray[Any]  # registers, or of an operand in shared memory its bytes
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class SuspectProduct:
     """What should have run: the instruction, on an architecture, with these immediates.
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import combinations, product
 from typing import TYPE_CHECKING
 
 import numpy as np
-
-from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ SIDES = (("a", "metadata", "scale_a"), ("b", "scale_b"), ("c",))
 """The operands that give the rows of a product, those that give its columns, and what it starts from."""
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Variants:
     """Some mistakes with one side of a product, and what the hardware then reads: [variant, product, row, col]."""
 
@@ -37,7 +36,7 @@ class Variants:
 NOTHING = Variants([()], {})
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class ProductSide:
     """The operands of one side: their registers, what may have gone wrong with each, and what is read if nothing is."""
 

@@ -7,6 +7,7 @@ few wrong outputs are computed for all of them at once; what gives those is comp
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,7 +28,6 @@ from warpfrag.formats.arrays import as_array, as_doubles
 from warpfrag.formats.codes import code_dtype, codes_of, from_codes, natural_dtype
 from warpfrag.formats.epilogue import convert
 from warpfrag.formats.number_formats import FORMATS
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.tensorcore.arithmetic import plan
 from warpfrag.tensorcore.rules import IntegerSum, Popcount
 
@@ -56,7 +56,7 @@ class BlockTile(NamedTuple):
     k: int
 
 
-@frozen_dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Suspicion:
     """A mistake in a kernel: what it makes of some lines of a matrix: rows of A, C and D, columns of B."""
 

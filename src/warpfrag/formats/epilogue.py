@@ -10,6 +10,7 @@ in it changes alpha * sum. A kernel that has an epilogue starts its sums from ze
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
@@ -20,7 +21,6 @@ from warpfrag.formats.arrays import as_array
 from warpfrag.formats.codes import code_dtype, natural_dtype
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.formats.number_formats import CANONICAL_NANS, FORMATS
-from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -33,7 +33,7 @@ MAX_INTEGER = 2.0**53
 """Integers up to this one are exact in float64."""
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Epilogue:
     """alpha * (A B) + beta * C + bias, rounded to `result`: f32, f16 or bf16.
 

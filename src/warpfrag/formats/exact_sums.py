@@ -6,12 +6,12 @@ exactly, a product of matrices is a few products of float64 matrices, put togeth
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from warpfrag.formats.float_environment import exact_floats
-from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,7 +23,7 @@ MAX_WIDTH = 900
 """Bits from the highest to the lowest that limbs are cut from in float64, without overflow."""
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class ExactArray:
     """An array of exact numbers: units * 2**exponent, the units Python integers of any length."""
 

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import math
 import operator
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from warpfrag.errors import InvalidOperand, quote
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.tables import read_table
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def check_rounding(rounding: object) -> None:
         raise InvalidOperand(msg)
 
 
-@frozen_dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Format:
     """One row of the table of formats; the fields are explained at its top. A format equals its name."""
 

@@ -8,7 +8,7 @@ are as expected; the words themselves go into a file, from which another reading
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,7 +19,6 @@ from warpfrag.files import write_atomically
 from warpfrag.hardware.tensor_memory import TensorLaunch, random_images
 from warpfrag.hardware.worker import Worker
 from warpfrag.isa.immediates import Immediates
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.launch.kernel import load
 from warpfrag.smem.descriptor import Descriptor
 from warpfrag.tensorcore.registry import get
@@ -38,7 +37,7 @@ PROBED_COLUMNS = 64
 MMA = "tcgen05.mma"
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class OpenPoint:
     """A question, where it is discussed, the targets that can answer it, and the launch that does."""
 
@@ -49,7 +48,7 @@ class OpenPoint:
     make: Callable[[str], TensorLaunch]
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Settled:
     """What a GPU said to an open point: how many words are as expected, and the first that is not."""
 

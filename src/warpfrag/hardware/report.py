@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-
-from warpfrag.layout.frozen import frozen_dataclass
+from dataclasses import dataclass, field
 
 MAX_MISMATCHES = 5  # mismatches kept per kernel: the first few tell the story
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Mismatch:
     """One word that differs: where, and both values."""
 
@@ -30,7 +28,7 @@ class Mismatch:
         )
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class KernelResult:
     """One kernel: an instruction with a selector."""
 
@@ -54,7 +52,7 @@ class KernelResult:
         return not self.skip_reason and not self.differing
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Report:
     """A whole comparison."""
 

@@ -7,6 +7,7 @@ searched. The file is written after every layer, so a survey that is killed can 
 from __future__ import annotations
 
 import tomllib
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +17,6 @@ from warpfrag.blas.cublas.cublaslt import Question, library
 from warpfrag.blas.cublas.kernel_orders import NVJET, choice_of
 from warpfrag.blas.cublas.predict_order import product_kind
 from warpfrag.errors import FileError, InvalidOperand, NotModelled, quote
-from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -31,7 +31,7 @@ SAVED_EVERY = 1
 """Layers between two writes of the file."""
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class SurveyPlan:
     """What is asked: kinds of products, layers by name, and the largest m."""
 

@@ -6,6 +6,7 @@ of a pair, of the kernel that `emission.tcgen05` writes.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,6 @@ import numpy as np
 from warpfrag.codegen.tcgen05_code import identifier, module
 from warpfrag.formats.codes import code_dtype
 from warpfrag.formats.random_codes import random_codes
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.tensorcore.random_operands import classes
 from warpfrag.tensorcore.tensor_images import image_columns, shared_parts, tensor_operands
 
@@ -32,7 +32,7 @@ WIDTH = 64
 WARPS = 4
 
 
-@frozen_dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class TensorLaunch:
     """One launch: a module, its entry, how many blocks, and an array for each parameter; `result` is written."""
 

@@ -63,7 +63,7 @@ class Mode(NamedTuple):
     stride: int
 
 
-def write(layout: Layout, *, transposed: bool = False) -> str:
+def write_cute(layout: Layout, *, transposed: bool = False) -> str:
     """The thread-value layout in CuTe's words; of tensor memory, its addresses."""
     if tensor_memory.is_tensor_memory(layout):
         return tensor_memory.write_cute(layout)
@@ -88,7 +88,7 @@ def write(layout: Layout, *, transposed: bool = False) -> str:
     return f"{sizes}:({_text([mode.stride for mode in threads], 0)},{_text([mode.stride for mode in values], 0)})"
 
 
-def read(
+def read_cute(
     text: object,
     *,
     shape: Sequence[int] | None = None,

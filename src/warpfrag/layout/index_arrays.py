@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     Indices = NDArray[np.intp]
 
 
-def write(layout: Layout) -> dict[str, Indices]:
+def write_numpy(layout: Layout) -> dict[str, Indices]:
     """The coordinates of every place."""
     import numpy as np
 
@@ -51,7 +51,7 @@ def write(layout: Layout) -> dict[str, Indices]:
     return indices
 
 
-def read(source: object, *, shape: Sequence[int] | None = None) -> Layout:
+def read_numpy(source: object, *, shape: Sequence[int] | None = None) -> Layout:
     """The layout whose coordinates these are, axes (lane, reg, slot), or (warp, lane, reg, slot)."""
     import numpy as np
 
@@ -74,7 +74,7 @@ def read(source: object, *, shape: Sequence[int] | None = None) -> Layout:
             for radix, image in zip(axis.radices, images, strict=True)
         ]
     layout = Layout.of_steps(extents, steps, [int(index) for index in first])
-    wrong = np.argwhere((elements != np.stack([*write(layout).values()], axis=-1)).any(axis=-1))
+    wrong = np.argwhere((elements != np.stack([*write_numpy(layout).values()], axis=-1)).any(axis=-1))
     if wrong.size:
         place, came = dict(zip(inputs, wrong[0].tolist(), strict=True)), elements[tuple(wrong[0])].tolist()
         msg = f"numpy: these arrays are no linear map: {place} has {came}, and not {list(layout.at(**place))}"

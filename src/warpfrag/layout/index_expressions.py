@@ -19,11 +19,11 @@ the tree to write PTX, and `evaluate` computes it.
 from __future__ import annotations
 
 import operator
+from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple
 
-from warpfrag.layout.digit_runs import diagonals
-from warpfrag.layout.frozen import frozen_dataclass
+from warpfrag.layout.bit_matrix import diagonals
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 OPERATORS = {"*": operator.mul, "+": operator.add, ">>": operator.rshift, "&": operator.and_, "^": operator.xor}
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class IndexVariable:
     """An index, such as `lane`."""
 
@@ -45,7 +45,7 @@ class IndexVariable:
         return self.name
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class IndexConstant:
     """A number that does not depend on any index."""
 
@@ -56,7 +56,7 @@ class IndexConstant:
         return str(self.value)
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class IndexOperation:
     """Two formulas joined by one of OPERATORS."""
 

@@ -67,21 +67,20 @@ type, and only `core` reads its columns: others ask `at`, `where`, `steps`, `run
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, product
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, overload
 
 from warpfrag.errors import InvalidOperand, check_flag, check_index, quote
+from warpfrag.layout import converter
 from warpfrag.layout.axes import Axis, digits_of
 from warpfrag.layout.basis_text import read_bases, write_basis
+from warpfrag.layout.bit_matrix import Echelon, diagonals
 from warpfrag.layout.coordinates import REGISTERS, Coordinate, Place, coordinate_type
-from warpfrag.layout.deprecation import renamed_parameters
-from warpfrag.layout.digit_runs import diagonals
-from warpfrag.layout.frozen import frozen_dataclass
-from warpfrag.layout.gf2 import Echelon
 from warpfrag.layout.linear_map import LinearMap, check_axis
-from warpfrag.layout.providers import card, converter
+from warpfrag.layout.providers import card
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -113,7 +112,7 @@ class Basis(NamedTuple):
     moves: Coordinate
 
 
-@frozen_dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Layout(LinearMap):
     """A linear map from places to elements; see the top of this file. `linear_map` has its algebra."""
 
@@ -178,7 +177,6 @@ class Layout(LinearMap):
         return cls(ins, outs, columns, 0 if origin is None else column(origin))
 
     @classmethod
-    @renamed_parameters({"given": "source"})
     def read(
         cls,
         notation: str,

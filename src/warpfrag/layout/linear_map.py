@@ -23,18 +23,22 @@ only runs that pass through the map unmixed can be cut anew.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from math import prod
 from typing import TYPE_CHECKING, Self
 
 from warpfrag.errors import InvalidOperand, check_index, quote
-from warpfrag.layout.axes import Axes, Axis, digits_of, mask_of
-from warpfrag.layout.axis_cuts import (
+from warpfrag.layout.axes import (
+    Axes,
+    Axis,
     UnmixedRun,
     boundaries,
     cut_text,
+    digits_of,
     flattened,
+    mask_of,
     not_regrouped,
     numbered,
     ones,
@@ -47,10 +51,8 @@ from warpfrag.layout.axis_cuts import (
     starts,
     with_pieces,
 )
+from warpfrag.layout.bit_matrix import Echelon, diagonals
 from warpfrag.layout.coordinates import check_name
-from warpfrag.layout.digit_runs import diagonals
-from warpfrag.layout.frozen import frozen_dataclass
-from warpfrag.layout.gf2 import Echelon
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -58,7 +60,7 @@ if TYPE_CHECKING:
     Boundaries = Mapping[str, set[int]]  # of some axes: the weights at which a digit has to start
 
 
-@frozen_dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class LinearMap:
     """A linear map from input axes to output axes; see the top of this file.
 

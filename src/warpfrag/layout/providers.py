@@ -1,13 +1,12 @@
-"""What higher modules provide to the objects of lower ones: notebook cards, other notations, tensor memory.
+"""Services of higher modules for the objects of lower ones: notebook cards and operands in tensor memory.
 
-`Layout.to("cute")` is written by `layout.notations`, a card is drawn by `viz.draw`. Both are above
-the objects that have these methods, so the objects do not import them: `warpfrag/__init__.py` registers a loader for
-each service, and the loader imports what it needs on first use.
+`viz` draws the notebook card of a layout, but `layout` must not import `viz`. So `warpfrag/__init__.py` registers a
+loader for each service, which imports the provider on first use.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,13 +17,6 @@ class CardRenderer(Protocol):
 
     def __call__(self, kind: str, thing: object) -> str:
         """The card of a thing of this kind."""
-
-
-class ConverterLookup(Protocol):
-    """Finds the function that writes a layout in a notation or reads one: `direction` is write or read."""
-
-    def __call__(self, notation: str, direction: str) -> Callable[..., object]:
-        """The converter; InvalidOperand where a notation is unknown or only written."""
 
 
 class OperandBuilder(Protocol):
@@ -38,7 +30,7 @@ class PlanEmitter(Protocol):
     """Writes a relayout or access plan as CUDA C++ or PTX."""
 
     def __call__(self, plan: object, lang: str, name: str) -> str:
-        """The code of a plan."""
+        """Return the code of a plan."""
 
 
 _LOADERS: dict[str, Callable[[], object]] = {}
@@ -60,10 +52,5 @@ def tensor_operand(row: object, form: object, rule: object) -> object:
 
 
 def emit_plan(plan: object, lang: str, name: str) -> str:
-    """The code of a relayout or access plan: a function of this name, or of a default name if it is empty."""
+    """Return the code of a relayout or access plan: a function of this name, or of a default name if it is empty."""
     return cast("PlanEmitter", _LOADERS["emit_plan"]())(plan, lang, name)
-
-
-def converter(notation: str, direction: str) -> Callable[..., Any]:
-    """The function that writes a layout in a notation, or reads one."""
-    return cast("ConverterLookup", _LOADERS["converter"]())(notation, direction)

@@ -62,7 +62,7 @@ OPTION = re.compile(r"\b(slots|dims) = (\w+(?:, \w+)*)", re.ASCII)
 PRINTED = re.compile(r"\w+ ?= ?\d+ ?->|is a size \d+ dim", re.ASCII)
 
 
-def write(layout: Layout) -> str:
+def write_triton(layout: Layout) -> str:
     """The bases as Triton's attribute spells them; of tensor memory as Gluon prints them."""
     if tensor_memory.is_tensor_memory(layout):
         return tensor_memory.write_triton(layout)
@@ -103,7 +103,7 @@ def _as_printed(bases: dict[str, Bases], shape: Sequence[int]) -> str:
     return "\n".join([*lines, f"where out dims are: [{sizes}]"])
 
 
-def read(
+def read_triton(
     text: object, *, shape: Sequence[int] | None = None, slots: int | None = None, dims: Sequence[str] | None = None
 ) -> Layout:
     """The layout that a text of Triton says."""

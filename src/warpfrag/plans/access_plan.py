@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.layout import providers
 from warpfrag.layout.coordinates import LANES
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.plans.relayout_operations import price
 from warpfrag.smem.shared_memory import ROW_OF_UNITS, SWIZZLES, UNIT, bank_conflicts, swizzled, wavefronts
 
@@ -130,7 +130,7 @@ def swizzle_expression(memory: Memory, address: str) -> str:
 MAX_ROWS = 8  # accesses in a card
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class AccessPlan:
     """A plan to load or store an operand: its instructions, in order, and the operations after them.
 

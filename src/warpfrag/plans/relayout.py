@@ -14,7 +14,7 @@ An operation that does nothing is left out, so that a plan which only renames re
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Literal
@@ -23,8 +23,7 @@ from warpfrag.errors import InvalidOperand, quote
 from warpfrag.isa.targets import read_target
 from warpfrag.layout import providers
 from warpfrag.layout.axes import Axis
-from warpfrag.layout.frozen import frozen_dataclass
-from warpfrag.layout.gf2 import Echelon
+from warpfrag.layout.bit_matrix import Echelon
 from warpfrag.layout.linear_layout import Layout
 from warpfrag.plans.relayout_operations import (
     WORD_BITS,
@@ -61,7 +60,7 @@ MATRIX_BITS = 16  # of the elements that movmatrix transposes
 WARP = "warp"  # the axis of a fragment that four warps hold together
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Relayout:
     """A plan from the registers of one operand to those of another: operations, to run or to emit."""
 

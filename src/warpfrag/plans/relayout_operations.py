@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from warpfrag.errors import NotModelled
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.formats.number_formats import FORMATS
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.layout.index_expressions import linear
 from warpfrag.plans.shuffle_search import Select, Shuffle, Swap
 from warpfrag.tables import read_table
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from warpfrag.isa.operands import OperandSpec
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Conversion:
     """One row of the table of conversions; the fields are explained at its top."""
 
@@ -92,7 +92,7 @@ Assembly: TypeAlias = tuple[tuple[RegisterSlot | None, ...], ...]
 """For each word that is made, the cells that it is made of; None where nothing is needed."""
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Permute:
     """Words put together from cells of `bits` bits."""
 
@@ -105,7 +105,7 @@ class Permute:
         return all(whole_word(cells) is not None for cells in self.words)
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class LanePermute:
     """Words put together from bytes of two words each, as `words` says, or as `others` where `mask` selects the lane.
 
@@ -118,7 +118,7 @@ class LanePermute:
     others: Assembly
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Convert:
     """Words put together from converted elements."""
 
@@ -127,7 +127,7 @@ class Convert:
     words: Assembly
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Transpose:
     """movmatrix on these words, which are all that are kept: 8 x 8 elements of 16 bits."""
 

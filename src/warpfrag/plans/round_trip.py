@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Literal
 
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.layout.linear_layout import Layout
 from warpfrag.plans.loads import loads, stores
 from warpfrag.plans.matrix_accesses import LINE
@@ -54,7 +53,7 @@ def conversion_between(source: Operand, target: Operand) -> Convert:
 BARRIER = 1  # __syncwarp() between the store and the load
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class SharedMemoryRoundTrip:
     """A store and a load, and what is converted before the one or after the other."""
 

@@ -16,16 +16,16 @@ Everything is linear over bits, so lanes and cells are integers, directions are 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from warpfrag.layout.frozen import frozen_dataclass
-from warpfrag.layout.gf2 import Echelon
+from warpfrag.layout.bit_matrix import Echelon
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Select:
     """Words exchanged where a lane has an odd number of bits in `mask`, or everywhere: w comes from words[w]."""
 
@@ -33,7 +33,7 @@ class Select:
     words: tuple[int, ...]
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Swap:
     """Cells of each word exchanged where a lane has an odd number of bits in `mask`: slot s comes from s ^ flip."""
 
@@ -42,7 +42,7 @@ class Swap:
     words: int
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Shuffle:
     """Every word read from another lane: lane d reads from the xor of columns[i] over the bits i of d, and `flip`."""
 
@@ -64,7 +64,7 @@ LANE = 32  # in an integer that stands for a place: where the bits of the lane s
 CELL = (1 << LANE) - 1
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class ShufflePlan:
     """A plan of packets: made in the source lane, exchanged between lanes, and taken apart in the target lane.
 

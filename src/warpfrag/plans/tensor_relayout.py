@@ -12,7 +12,7 @@ elements would change warps: that is refused.
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, cast, overload
@@ -21,7 +21,6 @@ from warpfrag.errors import InvalidOperand, NotModelled
 from warpfrag.isa.qualifiers import Shape
 from warpfrag.isa.tcgen05_spelling import read_spelling
 from warpfrag.isa.tmem_layouts import access, accumulator, multiplicand, placement
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.layout.linear_layout import Layout
 from warpfrag.plans.relayout import Relayout
 from warpfrag.plans.relayout import relayout as register_relayout
@@ -47,7 +46,7 @@ REPEATS = 128
 HALF = 16  # bits of what a load packs
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class TensorRelayout(Relayout):
     """A plan from D of one tcgen05.mma to A of another: `load`, `registers` and `store`, for every `columns` of D.
 

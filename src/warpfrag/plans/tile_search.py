@@ -14,13 +14,12 @@ multiple of 16 fills its last chunk in part; lines still start at multiples of 1
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING
 
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.layout.coordinates import LANES
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.smem.shared_memory import is_whole
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ TMA_SWIZZLES = {(1, 2): 32, (3, 1): 64, (7, 0): 128}
 """The masks and shifts that the swizzles of TMA and wgmma are, and their bytes: the width that they need."""
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class TileMemory:
     """A tile in memory: lines `pitch` bytes apart, chunk c of row r at c ^ (r >> shift & mask).
 

@@ -38,8 +38,6 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from warpfrag.layout.garbage import count_as_old, no_garbage_collection
-
 if TYPE_CHECKING:
     from warpfrag.errors import CompilationFailed, MemoryFault, PtxError
     from warpfrag.ptx.debugger.debug_views import InstructionView, OperandValues, SharedView
@@ -125,11 +123,7 @@ def __getattr__(name: str) -> object:
     if home is None:
         msg = f"module 'warpfrag.ptx' has no attribute {name!r}"
         raise AttributeError(msg)
-    is_new = home not in sys.modules
-    with no_garbage_collection():
-        module = import_module(home)
-        if is_new:
-            count_as_old()
+    module = import_module(home)
     return getattr(module, "compile_cuda" if name == "compile" else name)
 
 

@@ -34,11 +34,10 @@ use. So does `decode`; `problems` says what is suspicious about a word.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from warpfrag.errors import InvalidOperand, check_flag, quote
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.smem.shared_memory import SWIZZLES, UNIT, Digit, Memory, Order, is_whole, repr_of_fields
 
 if TYPE_CHECKING:
@@ -136,7 +135,7 @@ class StagedOperand(Protocol):
         """Whether it may lie in shared memory."""
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Descriptor:
     """One descriptor; all in bytes, but for the base offset, which counts rows of 128 bytes. See the top of this file.
 

@@ -20,13 +20,12 @@ takes any word, and `problems` says what is suspicious about it.
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.isa.tcgen05_forms import TensorForm, shape_rows
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.smem.descriptor import Explained, Problem
 from warpfrag.smem.shared_memory import is_whole, repr_of_fields
 from warpfrag.tables import read_table
@@ -80,7 +79,7 @@ def _numbers(name: str, kind: str) -> dict[str, int]:
     return dict(table[kind if name in ("a", "b") else name])
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class InstructionDescriptor:
     """One instruction descriptor; see the top of this file.
 
@@ -279,7 +278,7 @@ def _differences(word: InstructionDescriptor, instruction: HasForm | None) -> It
                 yield Problem(name, f"the word says {name} {getattr(word, name)}, the instruction {entry}")
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class ZeroColumnMask:
     """Which columns of B mma.ws leaves out: runs of `zeros` columns that are zero and `used` columns that are read.
 

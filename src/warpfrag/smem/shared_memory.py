@@ -33,12 +33,11 @@ and two for each pass: docs/evidence.)
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from warpfrag.errors import InvalidOperand, check_index, quote
 from warpfrag.layout.coordinates import LANES, Coordinate, coordinate_type
-from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,7 +67,7 @@ class Digit(NamedTuple):
     stride: int
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Memory:
     """How a matrix lies in shared memory, in bytes; see the top of this file.
 

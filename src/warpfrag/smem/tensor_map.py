@@ -28,10 +28,10 @@ own. (PTX ISA, "Tensors" and "tensormap.replace"; CUDA Driver API, "Tensor Map O
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.smem.shared_memory import SWIZZLES, swizzled
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ SAME_BYTES = {
 SWIZZLE_NUMBERS = tuple(SWIZZLES)  # for tensormap.replace: 0 to 3
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Im2col:
     """What a map for convolutions has instead of a box: corners of the bounding box, and the size of a column.
 
@@ -115,7 +115,7 @@ class Im2col:
     pixels: int
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class TensorMapFields:
     """What a map says, innermost axis first; `strides` in bytes begin with the second axis."""
 

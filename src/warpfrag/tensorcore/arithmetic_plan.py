@@ -10,7 +10,7 @@ fp8 on sm_90:   A, B -> f16;  previous = fused(places 0 1 4 5 ...) onto 0;
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -19,7 +19,6 @@ from warpfrag.formats.number_formats import FORMATS
 from warpfrag.isa.rows import forms_of
 from warpfrag.isa.targets import architectures
 from warpfrag.isa.tcgen05_forms import PUBLISHED_ARCH, TensorForm, published_form, unpublished
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.tables import read_table
 from warpfrag.tensorcore.units import ArithmeticUnit, Level, find_unit
 
@@ -48,7 +47,7 @@ _CONDITIONS = ("op", "a", "shape", "k", "blocks", "kind", "bitop", "accumulators
 _ANSWERS = ("native", "machine", "unit", "piece", "steps", "source", "level")
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Plan:
     """How one instruction runs on one architecture: the machine code, how that is known, and the rule it follows."""
 

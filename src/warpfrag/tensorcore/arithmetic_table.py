@@ -10,7 +10,7 @@ The rows are read off `arithmetic.plan`, the same steps and numbers that `execut
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,6 @@ from warpfrag.isa.instruction_names import spell
 from warpfrag.isa.legality import able_architectures, form_of
 from warpfrag.isa.rows import forms
 from warpfrag.isa.targets import architectures, read_target
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.tables import read_table
 from warpfrag.tensorcore.arithmetic import plan
 
@@ -59,7 +58,7 @@ EXACT = "none: exact"
 CHAIN_ROUNDING = "to nearest even, to f32, after every operation"
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Reference:
     """A publication or document; `address` is a link to it."""
 
@@ -90,7 +89,7 @@ class Reference:
         return {**{name: text for name, text in asdict(self).items() if text}, "address": self.address}
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class ArithmeticRow:
     """The arithmetic that some instructions of an architecture share.
 
@@ -157,7 +156,7 @@ class ArithmeticRow:
         return {"family": self.family, **asdict(self)}
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class ArithmeticTable:
     """The rows of one architecture, or of all; it prints as a table, and as a card in notebooks."""
 

@@ -6,7 +6,7 @@ Two questions, two answers. Who says what it computes: the ISA, a published mode
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from warpfrag.errors import NotModelled
@@ -15,7 +15,6 @@ from warpfrag.isa.legality import able_architectures
 from warpfrag.isa.operands import operands
 from warpfrag.isa.rows import families_of
 from warpfrag.isa.targets import read_target
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.tensorcore.arithmetic import plan
 from warpfrag.tensorcore.captures.capture_index import evidence_rows
 
@@ -32,7 +31,7 @@ CAPTURED_WIDTHS = {"warpgroup": 8}
 AUTHORITIES: dict[Level, Authority] = {"specified": "specified", "published": "published", "hardware": "measured"}
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Evidence:
     """How an answer is known. It unpacks as `level, detail, cases = mma.evidence("sm_90")`.
 

@@ -12,7 +12,7 @@ read from one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -24,7 +24,6 @@ from warpfrag.formats.codes import code_dtype
 from warpfrag.isa.legality import arithmetic_arch
 from warpfrag.isa.patterns import pattern_of
 from warpfrag.isa.tmem_layouts import TENSOR_COLUMNS, TENSOR_LANES, access, copied, placement, split_of
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.smem.descriptor import Descriptor
 from warpfrag.smem.instruction_descriptor import InstructionDescriptor
 from warpfrag.smem.shared_memory import as_bytes
@@ -92,7 +91,7 @@ def _from_base(memory: Words, lane: int) -> Words:
     return memory if lane == 0 else memory[..., np.arange(TENSOR_LANES) ^ 16, :]
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class TensorProduct:
     """One product as a kernel calls it: where D is, where the others are in tensor memory, and its descriptor."""
 

@@ -7,6 +7,7 @@ Methods are one-line calls to the module that knows the subject.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, cast, overload
 
@@ -14,7 +15,6 @@ from warpfrag.errors import IllegalInstruction, InvalidSparsity
 from warpfrag.isa.instruction_names import spell
 from warpfrag.isa.patterns import Pattern, pattern_of
 from warpfrag.isa.rows import families_of, legal_targets
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.layout.providers import card
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from warpfrag.tensorcore.shared_operand import Shared
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Instruction:
     """One instruction. `arch` says whose wmma fragments it has, and is empty where the ISA fixes the fragments."""
 

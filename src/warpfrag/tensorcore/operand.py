@@ -9,7 +9,7 @@ Methods that need numpy import it when they are called, so that looking somethin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
@@ -20,7 +20,6 @@ from warpfrag.isa.operands import REGISTER_BITS, OperandSpec, operands
 from warpfrag.isa.patterns import pattern_of
 from warpfrag.isa.tcgen05_forms import TensorForm
 from warpfrag.layout.coordinates import coordinate_type
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.layout.providers import card, tensor_operand
 from warpfrag.tensorcore.shared_operand import InShared
 
@@ -81,7 +80,7 @@ def thread_of(warp: int | None, lane: int) -> dict[str, int]:
     return {"lane": lane} if warp is None else {"warp": warp, "lane": lane}
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Registers:
     """What all operands have: a role, a format, a storage and a layout."""
 
@@ -212,7 +211,7 @@ class Registers:
         return codes_of(self.format, array, raw=raw, rounding=rounding, what=self.described)
 
 
-@frozen_dataclass(repr=False)
+@dataclass(frozen=True, repr=False)
 class Operand(Registers, InShared):
     """A matrix spread over registers, or in shared memory, where a wgmma may find its A and finds its B.
 
@@ -313,7 +312,7 @@ class Operand(Registers, InShared):
         ]
 
 
-@frozen_dataclass(repr=False)
+@dataclass(frozen=True, repr=False)
 class SparseOperand(Operand):
     """A of a sparse instruction."""
 

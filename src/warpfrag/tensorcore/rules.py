@@ -15,9 +15,8 @@ a backend compiles a rule into a kernel for many. Neither depends on PTX names o
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
-
-from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from warpfrag.tensorcore.units import Rounding
@@ -26,7 +25,7 @@ Direction = Literal["rn", "rz", "rm", "rp"]
 BitOperation = Literal["xor", "and"]
 
 
-@frozen_dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Rule:
     """What every rule has: K of one instruction, the formats, and whether A is stored without its zeros."""
 
@@ -46,7 +45,7 @@ class Rule:
         return self.k // 2 if self.is_sparse else self.k
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class AlignedSum:
     """How one step adds its terms; the fields are those of `tables/arithmetic.toml`."""
 
@@ -57,7 +56,7 @@ class AlignedSum:
     nan: int
 
 
-@frozen_dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Fused(Rule):
     """Truncated fused dot-product-adds, one per step.
 
@@ -73,12 +72,12 @@ class Fused(Rule):
     adds_c_last: bool = False
 
 
-@frozen_dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Scaled(Fused):
     """Fused, and every product is multiplied by the powers of two of its block."""
 
 
-@frozen_dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Grouped(Rule):
     """Groups of products summed exactly, scaled, then truncated and added like the terms of a fused step."""
 
@@ -86,26 +85,26 @@ class Grouped(Rule):
     group: int
 
 
-@frozen_dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Chain(Rule):
     """m8n8k4 in software. D says which: `reference.chain_f32` or `reference.chain_f16`."""
 
 
-@frozen_dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Fma64(Rule):
     """c = fma(a, b, c), k ascending."""
 
     rounding: Direction
 
 
-@frozen_dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class IntegerSum(Rule):
     """The exact sum of C and all products, clamped once to 32 bits, or wrapped."""
 
     clamps: bool
 
 
-@frozen_dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Popcount(Rule):
     """C plus the count of ones of A `operation` B, wrapped."""
 

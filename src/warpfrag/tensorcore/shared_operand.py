@@ -5,10 +5,10 @@ B of wgmma always lies there, and A may; `Shared` is such a tile, with the descr
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, SupportsIndex
 
 from warpfrag.errors import InvalidOperand, check_flag, quote
-from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from warpfrag.smem.shared_memory import Memory
 
 
-@frozen_dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Shared:
     """A tile in shared memory: bytes, of which leading axes are a batch; its descriptor; whether it is MN-major."""
 

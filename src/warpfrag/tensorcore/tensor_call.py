@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TypedDict
-
-from warpfrag.layout.frozen import frozen_dataclass
 
 
 class TensorCallRow(TypedDict):
@@ -17,7 +16,7 @@ class TensorCallRow(TypedDict):
     idesc: str
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class TensorCall:
     """The descriptors of A and B, from the start of their own tiles, and the instruction descriptor, as words."""
 

@@ -6,14 +6,13 @@ of one operand, `unpack` reads them; `through` says what a load of them leaves i
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from warpfrag.errors import IllegalInstruction, InvalidOperand, ParseError, check_flag, quote
 from warpfrag.isa.operands import REGISTER_BITS
 from warpfrag.isa.tcgen05_forms import TensorForm, read_form
 from warpfrag.isa.tmem_layouts import access, scaled_lines
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.tensorcore.operand import Metadata, Operand, Registers, SparseOperand
 from warpfrag.tensorcore.shared_operand import Shared, as_descriptor
 
@@ -205,7 +204,7 @@ class InTensorShared(Operand):
         return codes
 
 
-@frozen_dataclass(repr=False)
+@dataclass(frozen=True, repr=False)
 class TensorOperand(_InTensorMemory, InTensorShared):
     """A matrix in tensor memory: D, and A where it is there. A may lie in shared memory instead, as A of wgmma does."""
 
@@ -232,19 +231,19 @@ class TensorOperand(_InTensorMemory, InTensorShared):
         return elements if raw else codes.from_codes(self.format, elements)
 
 
-@frozen_dataclass(repr=False)
+@dataclass(frozen=True, repr=False)
 class SharedTensorOperand(InTensorShared):
     """B, which lies in shared memory."""
 
 
-@frozen_dataclass(repr=False)
+@dataclass(frozen=True, repr=False)
 class SparseTensorOperand(TensorOperand, SparseOperand):
     """A of a sparse product in tensor memory: its stored half."""
 
     pattern: Pattern
 
 
-@frozen_dataclass(repr=False)
+@dataclass(frozen=True, repr=False)
 class TensorMetadata(_InTensorMemory, Metadata):
     """The metadata of a sparse A in tensor memory: four bits for each row and chunk.
 
@@ -263,7 +262,7 @@ class TensorMetadata(_InTensorMemory, Metadata):
         return self.layout.at(**pair, tlane=tlane, column=column, slot=slot)
 
 
-@frozen_dataclass(repr=False)
+@dataclass(frozen=True, repr=False)
 class TensorScale(_InTensorMemory):
     """Scale factors of A or B in tensor memory: a byte each. An instruction reads those from its byte id on.
 
@@ -319,7 +318,7 @@ class TensorScale(_InTensorMemory):
         return codes if check_flag("raw", raw) else from_codes(self.format, codes)
 
 
-@frozen_dataclass(repr=False)
+@dataclass(frozen=True, repr=False)
 class TensorRegisters(Registers):
     """The registers of a load or store of tensor memory: which column of which lane each holds."""
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 
 from warpfrag.formats.number_formats import FORMATS
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.tensorcore.numbers import round_code
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class TraceTerm:
     """One summand of a step: a product, a scaled group of products, or C.
 
@@ -24,7 +24,7 @@ class TraceTerm:
     lost: Fraction
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class TraceStep:
     """One step of one output.
 

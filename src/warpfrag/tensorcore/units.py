@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
 from warpfrag.formats.number_formats import FORMATS
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.tables import read_table
 
 RuleName = Literal["fused", "scaled", "grouped"]
@@ -14,7 +14,7 @@ Rounding = Literal["RZ-FP32", "RZ-E8M13", "RNE-FP16"]
 Level = Literal["specified", "published", "hardware"]
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class ArithmeticUnit:
     """How one machine instruction adds up; the fields are explained at the top of the table."""
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
-
-from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from warpfrag.formats.arrays import Bytes, Words
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Variant:
     """What is fixed when a kernel is assembled: where A lies, and the immediates. Pairs are for A and B."""
 
@@ -54,7 +53,7 @@ class WgmmaCallRow(TypedDict):
     scale_d: bool
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class WgmmaCall:
     """How a wgmma is called, besides its registers and the bytes of shared memory."""
 
@@ -94,7 +93,7 @@ class WgmmaCall:
         return WgmmaCases(self.variant, words, shared, self.descriptors, self.scale_d)
 
 
-@frozen_dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class WgmmaCases:
     """Cases of one wgmma that share a kernel, descriptors and scale-d.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from threading import Lock, current_thread, get_ident, local
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -28,7 +28,6 @@ from warpfrag.formats.epilogue import Epilogue, finish
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.isa.instruction_names import spell
 from warpfrag.isa.legality import arithmetic_arch, form_of
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.tensorcore.backends.device_kernel import cupy
 from warpfrag.torch.operations import OPERATIONS, PLAIN_PRODUCTS, TorchProduct, has_numbers
 from warpfrag.torch.process import ProcessSwitch, ProductHooks
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 ASCENDING = Order()
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Record:
     """One product that ran.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from triton import knobs
@@ -11,7 +12,6 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction, KernelInterface
 
 from warpfrag.errors import InvalidOperand, PtxError, quote
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.triton.arguments import as_tensor
 from warpfrag.triton.driver import EntryLauncher, LoadedKernel, MachineDriver, keep_ptx, name_arguments
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 DEFAULT_TARGET = "sm_90a"
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Launch:
     """A launch that ran: the kernel's name, its grid and block, its PTX, and what it left besides memory."""
 

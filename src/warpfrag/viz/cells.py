@@ -7,10 +7,10 @@ both written from grids, so they cannot disagree. A `Cut` says which part of a m
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.errors import InvalidOperand, quote
-from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from warpfrag.layout.coordinates import Place
@@ -104,7 +104,7 @@ class ColourKey(NamedTuple):
     names: tuple[str, ...]
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class FigureGrid:
     """One picture: cells, blocks, and headings from the outside in; strokes in every row mark each `ruled` columns.
 

@@ -10,11 +10,11 @@ there. There are no CSS variables, because not every SVG renderer supports them.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.layout.coordinates import LANES
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.viz import svg
 from warpfrag.viz.cells import ColourKey
 from warpfrag.viz.palette import DARK, GROUP, LIGHT, Palette, Theme
@@ -60,7 +60,7 @@ class PlacedPanel(NamedTuple):
     y: int
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class PlacedScene:
     """A scene with its panels in place, from (0, 0), and the size of the free corner at the top left."""
 

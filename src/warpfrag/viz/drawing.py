@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from warpfrag.errors import InvalidOperand, WarpfragError, quote
 from warpfrag.files import write_atomically
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.viz.composition import page
 from warpfrag.viz.terminal import grid_text, note_text
 
@@ -23,7 +22,7 @@ TEXT_WIDTH = 100  # letters in a line of text, unless asked otherwise
 PNG_ZOOM = 2  # pixels for each unit of the SVG: sharp on common screens and in print
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Drawing:
     """A figure: its title, the instruction, notes for the reader, and scenes of grids."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import difflib
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from warpfrag.errors import InvalidOperand, quote
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.tables import read_table
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from warpfrag.viz.cells import Range
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class FigureRow:
     """One row of the table of figures; the fields are explained at its top."""
 

@@ -7,10 +7,9 @@ equal lightness looks equally light; a test checks that text on it has a contras
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import cos, radians, sin
 from typing import Literal
-
-from warpfrag.layout.frozen import frozen_dataclass
 
 COLOURS = 32  # beyond so many threads, as in a warpgroup, the colours of the first warp come again
 GROUP = 4  # lanes that share a hue
@@ -20,7 +19,7 @@ FIRST_HUE = 250
 Theme = Literal["auto", "light", "dark"]
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Palette:
     """The colours of one theme. `lightness` and `chroma` are those of the four lanes of a group."""
 

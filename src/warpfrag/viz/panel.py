@@ -6,13 +6,13 @@ widths of DejaVu Sans, which is among the widest of the common ones.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from math import ceil
 from operator import attrgetter
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.viz import svg
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _block_size(grid: FigureGrid) -> CellSize:
     return CellSize("block", width, height)
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class GridPanel:
     """A grid with the size of its cells, measured and ready to be put somewhere."""
 

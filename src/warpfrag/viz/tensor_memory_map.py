@@ -8,12 +8,12 @@ their lanes and columns. `element_grid` shows single elements.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.isa.tmem_layouts import is_half, scaled_lines
 from warpfrag.layout.coordinates import LANES
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.viz.cells import (
     CellBlock,
     ColourKey,
@@ -55,7 +55,7 @@ class TensorRegion(NamedTuple):
     holds: Ranges
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class TensorMemoryMap:
     """An operand in tensor memory, in regions."""
 

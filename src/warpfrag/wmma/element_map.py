@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.errors import check_index
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.layout.index_expressions import element_formulas
 from warpfrag.tensorcore.evidence import Evidence
 
@@ -23,7 +23,7 @@ class ElementPlace(NamedTuple):
     slot: int
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class ElementMap:
     """The map of one fragment: from `x[t, lane]` to rows and columns, and back."""
 

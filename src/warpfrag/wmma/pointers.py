@@ -10,13 +10,12 @@ start of the memory that it is a view of.
 from __future__ import annotations
 
 import operator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from warpfrag.errors import InvalidOperand, quote
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.tensorcore.fragment import cut_slots as cut_elements
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ class ReachableMemory(NamedTuple):
     stop: int
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Pointer:
     """A place in memory; see `ptr`. Adding moves it by elements of its array, as in C."""
 
@@ -137,7 +136,7 @@ def _allocation(array: NDArray[Any]) -> NDArray[np.uint8]:
     return owner.ravel(order="K").view(np.uint8)
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Tile:
     """Some lines (rows or columns) of elements in memory, `ldm` elements from the start of one to the next."""
 

@@ -5,6 +5,7 @@ Names that Python has taken (`float`, `int`) are defined in capitals here; the p
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,6 @@ from warpfrag.errors import InvalidOperand, quote
 from warpfrag.formats.arrays import as_array
 from warpfrag.formats.codes import natural_dtype
 from warpfrag.formats.number_formats import FORMATS, Format
-from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -54,7 +54,7 @@ class MemoryLayout(Enum):
         return self.name
 
 
-@frozen_dataclass(repr=False)
+@dataclass(frozen=True, repr=False)
 class ElementType:
     """A type that C++ can give a fragment or its `x`.
 

@@ -8,7 +8,7 @@ ranges between these: of one layer, or of all layers of a model, with the m at w
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,6 @@ import numpy as np
 from warpfrag import html
 from warpfrag.blas.cublas.predict_order import OrderRun, order_runs, product_kind
 from warpfrag.errors import InvalidOperand, quote
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.viz import svg
 from warpfrag.viz.palette import DARK, LIGHT, oklch
 
@@ -37,7 +36,7 @@ MAX_LAYERS = 10_000
 HUES = (250, 25, 145, 80, 310, 195, 50, 280, 110, 340)
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class LayerRanges:
     """One layer: its name, n and k, and the ranges of m in which each output keeps its order of additions."""
 
@@ -47,7 +46,7 @@ class LayerRanges:
     ranges: tuple[OrderRun, ...]
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Invariance:
     """The ranges of m in which layers keep their order of additions."""
 

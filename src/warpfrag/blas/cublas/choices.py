@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import zipfile
 import zlib
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from io import BytesIO
@@ -29,7 +29,6 @@ import numpy as np
 
 from warpfrag.errors import FileError, InvalidOperand, NotModelled, quote
 from warpfrag.files import write_atomically
-from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -93,7 +92,7 @@ class ProductKind(NamedTuple):
         return LayerKind(self.call, self.type, f"tn{np.gcd(m, step)}")
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Choices:
     """A library's choices on one GPU: `runs` of a layer, `find` for one product."""
 

@@ -19,12 +19,12 @@ import re
 import struct
 import sys
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from warpfrag.errors import NoGpu
-from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -89,7 +89,7 @@ class _NodeParams(ctypes.Structure):
     ]  # fmt: skip
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Question:
     """A product as a library is asked for it: `call` is what of PyTorch computes it."""
 

@@ -7,6 +7,7 @@ library leaves products of K out, so does the prediction, with a warning.
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +21,6 @@ from warpfrag.formats.arrays import as_array
 from warpfrag.formats.codes import natural_dtype
 from warpfrag.formats.epilogue import Epilogue
 from warpfrag.formats.number_formats import FORMATS
-from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 ARCH = "sm_90"
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Prediction:
     """D as PyTorch gives it, and how that is known: `product` has the order and what it rests on."""
 

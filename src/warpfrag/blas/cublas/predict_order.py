@@ -12,7 +12,7 @@ proved, is a guess. A choice that no rule covers is `NotModelled`.
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,7 +25,6 @@ from warpfrag.blas.cublas.cublaslt import Question, library
 from warpfrag.blas.cublas.kernel_orders import KernelOrder, choice_of, order_of
 from warpfrag.blas.order import Order, part_length
 from warpfrag.errors import InvalidOperand, NotModelled, check_flag, quote
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.tables import read_table
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ ALIKE = {"linear": "matmul", "scaled_mm bias": "scaled_mm slow"}
 INTEGERS = "any library: integers have the same sum in every order"
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class MeasuredProduct:
     """A measured product: what was called with which operands, the kernel that ran, and the order that explains it."""
 
@@ -65,7 +64,7 @@ class MeasuredProduct:
         return self.m, self.n, self.k
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class PredictedOrder:
     """The order of additions of a product, and how it is known."""
 
@@ -125,7 +124,7 @@ class PredictedOrder:
         }
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class OrderRun:
     """A range of m in which a layer keeps its order; `order` is None where no rule covers what the library chooses."""
 

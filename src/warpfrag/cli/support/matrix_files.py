@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import re
 import sys
+from dataclasses import dataclass
 from fractions import Fraction
 from io import BytesIO, StringIO
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 from warpfrag.cli.support.output import shape_text, table_lines
 from warpfrag.errors import FileError, InvalidOperand, quote
 from warpfrag.files import read_bytes
-from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +44,7 @@ SPECIAL = re.compile(r"([+-]?)(inf|infinity|nan)", re.IGNORECASE)
 MAX_WHOLE = 1e15  # a whole number up to here is written without a point
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class InputSource:
     """The name of an input, as errors quote it, and its bytes."""
 

@@ -6,7 +6,7 @@ element are a record, a dict from column to number, which text and JSON print al
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from math import prod
@@ -18,7 +18,6 @@ from warpfrag.errors import InvalidOperand, check_index, quote
 from warpfrag.isa.tcgen05_forms import TensorForm
 from warpfrag.isa.tmem_layouts import copies_in_words, scaled_lines
 from warpfrag.layout.coordinates import LANES
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.tensorcore.operand import Metadata, Operand, Scale, SparseOperand
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ Record = dict[str, int]
 ADDRESSES = "addresses"
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class OperandView:
     """An operand, or the row addresses of ldmatrix and stmatrix, which have no registers."""
 

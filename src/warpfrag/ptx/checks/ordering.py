@@ -33,7 +33,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.layout.coordinates import LANES
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.interpreter.warp_state import WarpState
 
 Rows = NDArray[np.int64]
@@ -66,7 +65,7 @@ class Snapshot:
         )  # fmt: skip
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class ScFences:
     """What a thread knows of fence.sc: what was known at those before it, and what it learns at its next one.
 
@@ -78,7 +77,7 @@ class ScFences:
     promised: Snapshot | None = None
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class LaunchBlocks:
     """The blocks of a batch, by their numbers in the grid."""
 

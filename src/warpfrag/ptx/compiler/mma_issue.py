@@ -7,6 +7,7 @@ happens then is in `pending_mma`.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from typing import Any, TypeAlias
@@ -17,7 +18,6 @@ from numpy.typing import NDArray
 from warpfrag.isa.legality import form_of
 from warpfrag.isa.qualifiers import Form
 from warpfrag.layout.coordinates import LANES
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.compiler.pending_mma import (
     UNIT_WORDS,
     MmaInstructions,
@@ -50,7 +50,7 @@ Index = NDArray[np.int64]
 UNITS_OF_REGISTER = np.arange(0, LANES * 4 // 8, UNIT_WORDS)  # the words at which those of 32 bits begin
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class RegisterTile:
     """Where the codes of an operand of a warp's product lie in its registers, [rows, cols]."""
 
@@ -73,7 +73,7 @@ class RegisterTile:
         )
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Tiling:
     """Several mma as the tiles of one product."""
 
@@ -210,7 +210,7 @@ def is_joinable(inst: DecodedInstruction) -> bool:
     return all(isinstance(operand, Immediate) for operand in inst.sources[SCALE_D + 1 :])
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class GatherPlaces:
     """Where operands lie in shared memory, [descriptors, units]: the words of 64 bits at which units begin.
 
@@ -249,7 +249,7 @@ def gather_places(
     return GatherPlaces.of(np.stack(inside), which, bits // 8) if len(inside) == len(places) else None
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class WgmmaPlan:
     """A wgmma of a program on an architecture: what is the same whenever it runs.
 

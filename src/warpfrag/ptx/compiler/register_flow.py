@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 from warpfrag.layout.coordinates import LANES
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.interpreter.special_register_values import INEXACT
 from warpfrag.ptx.program.actions import Branch, DirectCall, IndirectCall, LaneOp, MatrixOp, MemoryLoad, Move, Return
 from warpfrag.ptx.program.program import (
@@ -261,7 +260,7 @@ def marked_registers(program: Program) -> set[int]:
     return marked
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class RegisterLayout:
     """Where the registers of a warp lie in its part of the buffer: the byte at which the lanes of each begin.
 

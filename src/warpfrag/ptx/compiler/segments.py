@@ -6,11 +6,11 @@ each other's stores as in the interpreter, step by step: so a store starts a seg
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from llvmlite import ir
 
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.compiler.memory_access import Helper
 from warpfrag.ptx.compiler.mma_issue import is_matrix_store
 from warpfrag.ptx.compiler.register_flow import RegisterLayout, live_after
@@ -19,7 +19,7 @@ from warpfrag.ptx.program.actions import Action, AsyncCopy, MemoryLoad, MemorySt
 from warpfrag.ptx.program.program import Program
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Segment:
     """Instructions that run as one function; `stores` counts them, `is_whole` asks for all lanes of each warp."""
 

@@ -7,7 +7,7 @@ so a matrix here is what the tensor core takes it for, whatever the kernel meant
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.formats.codes import code_dtype, from_codes
 from warpfrag.formats.number_formats import FORMATS, Format
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.debugger.stepping import SteppedBatch, Stop
 from warpfrag.ptx.interpreter.lane_group import LaneGroup, items_of
 from warpfrag.ptx.interpreter.matrix_instructions import architecture_of, words_of
@@ -250,7 +249,7 @@ B64 = TYPES["b64"]
 FLOATS = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class OperandValues:
     """An operand: as a matrix, with its role and format, or as the values of 32 lanes."""
 
@@ -266,7 +265,7 @@ class OperandValues:
         return self.values.ndim > 1
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class InstructionView:
     """An instruction in one warp: where it is, which lanes run it, and all its operands; `instruction` is its name."""
 

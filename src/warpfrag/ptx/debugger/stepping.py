@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.interpreter.lane_group import LaneGroup
 from warpfrag.ptx.interpreter.warp_batch import WarpBatch
 from warpfrag.ptx.program.program import DecodedInstruction
@@ -76,7 +75,7 @@ class ThreadAt(NamedTuple):
         return f"block {self.block}, warp {self.warp}, lane {self.lane}"
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Stop:
     """Where a kernel stands still: before the instruction of `line`, or, at a watchpoint, behind it.
 

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.errors import MemoryFault
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.interpreter.observer import Observer
 from warpfrag.ptx.interpreter.store_tags import StoreTags, elements
 from warpfrag.ptx.program import state_spaces
@@ -458,7 +457,7 @@ def count_wavefronts(
     return total, total - int((-(-by_slot.sum(axis=1) // slots)).sum())
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Owners:
     """Whose shared and local memory lanes mean: their block and their thread in the batch, and their request.
 

@@ -7,10 +7,9 @@ counted. A verdict says what all findings of a launch amount to.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple
 
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.reader.source_lines import SourceLine
 
 Verdict = Literal["clean", "findings", "incomplete"]
@@ -49,7 +48,7 @@ ORDER_CHECKS = {name for name, check in CHECK_TABLE.items() if check.follows_ord
 KINDS = {kind: name for name, check in CHECK_TABLE.items() for kind in check.kinds}
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class KernelAccess:
     """One side of a finding: what was done, at which line, by which thread; `stack` has the lines of the calls."""
 
@@ -67,7 +66,7 @@ class KernelAccess:
         return f"{self.what} at {where} by thread {self.thread} of block {self.block}"
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class KernelFinding:
     """A mistake of a kernel: its kind, where it shows, and the access that it does not fit with (`other`).
 

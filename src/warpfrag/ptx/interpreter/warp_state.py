@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.layout.coordinates import LANES
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.interpreter.device_memory import DeviceMemory
 from warpfrag.ptx.interpreter.special_register_values import INEXACT, special
 from warpfrag.ptx.interpreter.store_tags import first_tags, next_interval
@@ -39,7 +38,7 @@ class RegisterFile(Protocol):
         """Give a register new codes."""
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class LaunchConfig:
     """How a kernel is launched: its extents, dynamic shared memory, architecture and limit of warp instructions."""
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.errors import InvalidOperand, quote
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.interpreter.device_memory import Allocation
 from warpfrag.ptx.launch.device_array import ADDRESSES, DeviceArray
 from warpfrag.ptx.launch.host_arrays import as_bytes, as_host_array
@@ -25,7 +24,7 @@ from warpfrag.smem.tensor_map import MAP_ALIGN
 HANDLE_STEP = 64  # between the handles of two textures
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Unwritten:
     """An array argument whose contents mean nothing, as those of `np.empty`: the check "uninitialised" marks it.
 

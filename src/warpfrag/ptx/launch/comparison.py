@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from warpfrag.errors import InvalidOperand, PtxError, WarpfragError, quote
 from warpfrag.formats.float_environment import exact_floats
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.debugger.lockstep import MIN_LIKENESS, Divergence, Lockstep, NodeFacts, Pairing
 from warpfrag.ptx.debugger.stepping import SteppedBatch, ThreadAt
 from warpfrag.ptx.interpreter.device_memory import Allocation, DeviceMemory
@@ -35,7 +34,7 @@ from warpfrag.ptx.semantics.textures import Surface
 MAX_TRACE = 12  # instructions of a trace that are printed
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class OutputDifference:
     """An argument that the two runs leave different: how many elements, and the first with both values."""
 
@@ -52,7 +51,7 @@ class OutputDifference:
         return f"{text}: {self.values[0]} and {self.values[1]}"
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class TracedInstruction:
     """An instruction of the way from the origin of a difference to the output: who ran it, and what it left on both sides.
 
@@ -77,7 +76,7 @@ class TracedInstruction:
         return f"line {self.line}{where}: {self.text}{changed}; {self.thread}, visit {self.visit}: {values}"
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Comparison:
     """What two runs of a launch left: the outputs that differ, and the way back to where they first differ."""
 

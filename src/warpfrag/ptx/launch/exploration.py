@@ -8,16 +8,16 @@ agree proves nothing: the check "races" looks at what is ordered, not at what ha
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.interpreter.device_memory import DeviceMemory
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Exploration:
     """What other interleavings of a launch left: how many ran, and the seeds and arrays that differ."""
 

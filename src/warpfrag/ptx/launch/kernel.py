@@ -15,7 +15,6 @@ from warpfrag.errors import FileError, InvalidOperand, NotModelled, quote
 from warpfrag.files import read_bytes
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.layout.coordinates import LANES
-from warpfrag.layout.deprecation import renamed_attributes
 from warpfrag.ptx.compiler.engine import CompiledProgram
 from warpfrag.ptx.interpreter.device_memory import Allocation, DeviceMemory
 from warpfrag.ptx.interpreter.kernel_findings import BATCH_THREADS, ORDER_CHECKS
@@ -245,9 +244,6 @@ class Kernel:
     def opcodes(self) -> dict[str, Evidence]:
         """Every opcode of the program and how well it is known, on the architecture of the module's target."""
         return opcode_evidence(self.program, self.program.target)
-
-    if not TYPE_CHECKING:
-        __getattr__ = renamed_attributes({"native": "compiled"})
 
     @cached_property
     def compiled(self) -> CompiledProgram:

@@ -8,12 +8,11 @@ notebook, and a page (`warpfrag ptx profile -o page.html`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.program.actions import MatrixOp
 from warpfrag.ptx.program.program import DecodedInstruction
 from warpfrag.ptx.reader.source_lines import SourceLine
@@ -23,7 +22,7 @@ WARPGROUP = 4  # warps, each of which counts a wgmma
 QUAD_PAIRS = 4  # products of mma.m8n8k4 with f16
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class LineProfile:
     """What a line executed: warp instructions, bytes, wavefronts, bank conflicts, operations of tensor cores."""
 
@@ -49,7 +48,7 @@ HEADINGS = {
 }  # fmt: skip
 
 
-@frozen_dataclass(repr=False)
+@dataclass(frozen=True, repr=False)
 class Profile:
     """The counts of a launch: `lines` of the PTX that ran, in order; `by_source` the same by line of the source."""
 

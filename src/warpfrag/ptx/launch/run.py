@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Literal
 
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.interpreter.kernel_findings import KernelFinding, Verdict
 from warpfrag.ptx.launch.exploration import Exploration
 from warpfrag.ptx.launch.profile import Profile
@@ -19,7 +18,7 @@ BASIS: Literal["ptx"] = "ptx"
 PTX_REASON = "PTX was executed as its manual defines it; a GPU executes what ptxas makes of it, which can differ"
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Counts:
     """What a launch executed: warp instructions by opcode and by line, bytes and wavefronts by state space.
 
@@ -48,7 +47,7 @@ class Counts:
         return sum(self.opcodes.values())
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class InexactLine:
     """A line whose result may differ on a GPU, and why."""
 
@@ -57,7 +56,7 @@ class InexactLine:
     reason: str
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Run:
     """The result of a launch besides memory: what it executed, how well that is known, and what the checks found."""
 

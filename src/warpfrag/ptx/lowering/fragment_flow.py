@@ -17,12 +17,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 from warpfrag.isa.operands import operands
 from warpfrag.isa.qualifiers import Form
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.program.actions import (
     Action,
     Branch,
@@ -54,14 +53,14 @@ MET = "a register holds an element of a fragment or something else, as the path 
 VISIBLE = "it shows which lane and register has which element of a fragment"
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Uniform:
     """A value that is the same in all lanes of a warp."""
 
     number: int
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class FragmentElement:
     """What every lane computed of the element that it has in one register of a fragment; `slot` is a part of it."""
 
@@ -75,7 +74,7 @@ class Varying:
     """A value that differs between lanes, and does not come from a fragment."""
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Dependent:
     """A value that depends on the layout: since which instruction, and why. It may not be seen."""
 

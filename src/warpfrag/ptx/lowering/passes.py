@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import NamedTuple, cast
 
 from warpfrag.errors import PtxError, quote
-from warpfrag.layout.garbage import no_garbage_collection
 from warpfrag.ptx.lowering.contraction import contract
 from warpfrag.ptx.lowering.operand_checks import check
 from warpfrag.ptx.lowering.product_parts import split_product
@@ -44,9 +43,8 @@ def lower(source: ModuleSyntax, entry: str) -> Program:
         names = ", ".join(item.name for item in source.functions if item.is_entry) or "none"
         raise PtxError(0, f"expected one of the entries ({names}), got {quote(entry)}")
     kernel = KernelLowering(source, functions, function)
-    with no_garbage_collection():
-        for item in PASSES:
-            item.run(kernel)
+    for item in PASSES:
+        item.run(kernel)
     return _program(kernel)
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import gzip
 from collections import defaultdict
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.opcodes import (
     asynchronous,
     comparing,
@@ -77,7 +76,7 @@ def _find_in_space(name: str, operand_count: int, space: StateSpace) -> DecodedO
 TABLE = Path(__file__).parent / "compared.txt.gz"
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Compared:
     """Spellings that were compared, every result equal."""
 

@@ -7,12 +7,11 @@ operands in order; what a `LaneOp` computes is a function of arrays of codes, la
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.tcgen05_spelling import TensorSpelling
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.program.attributes import Boundary, Geometry, Lod
 from warpfrag.ptx.program.state_spaces import StateSpace
 from warpfrag.ptx.program.types import Codes, Type
@@ -23,7 +22,7 @@ LaneFunction: TypeAlias = "Callable[..., Codes | tuple[Codes, ...]]"
 """The same for several results: a CodeFunction is one."""
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Action:
     """The root of all actions."""
 
@@ -39,7 +38,7 @@ class FusedProduct(NamedTuple):
     negates_addend: bool
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class LaneOp(Action):
     """Registers to registers, each lane for itself. A source of None is an immediate, passed as an int.
 
@@ -54,21 +53,21 @@ class LaneOp(Action):
     nan_order: tuple[int, ...] = ()
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Move(Action):
     """mov: a copy, a pack of a vector into one register, or its parts into a vector."""
 
     type: Type
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class NoOp(Action):
     """What has no effect that the machine shows: hints, fences, pauses."""
 
     pauses: bool = False  # nanosleep: whoever waits lets others run
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class MemoryLoad(Action):
     """ld, ldu and ld.global.nc."""
 
@@ -78,7 +77,7 @@ class MemoryLoad(Action):
     polls: bool = False  # volatile, relaxed or acquire: somebody may wait for a change
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class MemoryStore(Action):
     """st: registers to memory."""
 
@@ -87,12 +86,12 @@ class MemoryStore(Action):
     count: int
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Allocate(Action):
     """alloca: a part of the thread's stack, from its size, its alignment, what is taken and where the stack starts."""
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Atomic(Action):
     """atom and red: `function(old, b, c)` is the new value; `returns` says whether the old one is wanted.
 
@@ -109,7 +108,7 @@ class Atomic(Action):
     in_window: LaneFunction | None = None
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class TextureFetch(Action):
     """tex and tld4: four elements of a texture; tld4 gathers one channel of the four texels around a place."""
 
@@ -119,7 +118,7 @@ class TextureFetch(Action):
     channel: Literal["r", "g", "b", "a"] | None = None
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class SurfaceLoad(Action):
     """suld.b: elements of a surface, x counted in bytes."""
 
@@ -129,7 +128,7 @@ class SurfaceLoad(Action):
     boundary: Boundary
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class SurfaceStore(Action):
     """sust.b: registers to a surface, x counted in bytes."""
 
@@ -139,7 +138,7 @@ class SurfaceStore(Action):
     boundary: Boundary
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class SurfaceReduction(Action):
     """sured.b: `function(old, b)` is the new element of a surface, x counted in bytes."""
 
@@ -149,7 +148,7 @@ class SurfaceReduction(Action):
     function: CodeFunction
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class AsyncCopy(Action):
     """cp.async: global to shared, zeros after the bytes of the source."""
 
@@ -157,7 +156,7 @@ class AsyncCopy(Action):
     operands: int
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class BulkCopy(Action):
     """cp.async.bulk and cp.reduce.async.bulk: bytes in a row, each lane for itself.
 
@@ -172,7 +171,7 @@ class BulkCopy(Action):
     function: CodeFunction | None = None
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class TensorCopy(Action):
     """cp.async.bulk.tensor and cp.reduce.async.bulk.tensor: a box of a tensor map, each lane for itself.
 
@@ -191,7 +190,7 @@ class TensorCopy(Action):
         return self.direction == "load"
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class AsyncStore(Action):
     """st.async and red.async: registers to the shared memory of a block of the cluster, reported to an mbarrier."""
 
@@ -201,7 +200,7 @@ class AsyncStore(Action):
     is_ordered: bool = False  # what stays depends on which comes first
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class TensorMapReplace(Action):
     """tensormap.replace: a field of a tensor map in memory."""
 
@@ -210,14 +209,14 @@ class TensorMapReplace(Action):
     has_axis: bool
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class TensorMapCopy(Action):
     """tensormap.cp_fenceproxy: a tensor map from shared to global memory, by a whole warp."""
 
     is_collective: ClassVar[bool] = True
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class ClusterBarrier(Action):
     """barrier.cluster: threads of all blocks of a cluster arrive, and wait for each other."""
 
@@ -225,7 +224,7 @@ class ClusterBarrier(Action):
     waits: bool
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Branch(Action):
     """bra and brx.idx."""
 
@@ -233,14 +232,14 @@ class Branch(Action):
     indexed: bool = False
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class DirectCall(Action):
     """call of a function by its name."""
 
     ends_block: ClassVar[bool] = True
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class IndirectCall(Action):
     """call by an address: those of the functions it may reach; the targets of the instruction are a call of each."""
 
@@ -263,14 +262,14 @@ SYSTEM_FUNCTIONS = {
 }
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class SystemCall(Action):
     """call of a function that the driver brings."""
 
     name: str
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Return(Action):
     """ret and exit."""
 
@@ -278,12 +277,12 @@ class Return(Action):
     whole_thread: bool = False
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Trap(Action):
     """trap and brkpt: the launch ends."""
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Barrier(Action):
     """bar and barrier: wait for the block, or for some of its threads."""
 
@@ -293,14 +292,14 @@ class Barrier(Action):
     aligned: bool = True
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class WarpWait(Action):
     """bar.warp.sync: wait for lanes of the warp."""
 
     is_collective: ClassVar[bool] = True
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class WarpCollective(Action):
     """Shuffles, votes, matches, reductions: `function(mask, *codes)` sees the 32 lanes of every warp.
 
@@ -316,7 +315,7 @@ class WarpCollective(Action):
     by_members: bool = True
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class MemoryBarrier(Action):
     """mbarrier: an object of 64 bits in shared memory."""
 
@@ -330,7 +329,7 @@ class MemoryBarrier(Action):
     completes: bool = True
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class MatrixOp(Action):
     """mma, wmma, ldmatrix, stmatrix, movmatrix: warpfrag's own instruction of this name."""
 
@@ -343,26 +342,26 @@ class MatrixOp(Action):
     reread: str = ""  # which of "abc" are read again before each part
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class TensorThreadOp(Action):
     """What a thread does with tensor memory: tcgen05's mma, cp, shift, commit, and the fences."""
 
     spelling: TensorSpelling
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class TensorWarpOp(TensorThreadOp):
     """What a whole warp does with tensor memory: tcgen05's ld, st, their waits, and what allocates."""
 
     is_collective: ClassVar[bool] = True
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Unbound(Action):
     """An instruction whose opcode is not bound yet: no engine sees one."""
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Refused(Action):
     """An instruction that cannot be run, and why; it is an error only when it would run."""
 

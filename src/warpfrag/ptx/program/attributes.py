@@ -7,9 +7,9 @@ field that the instruction does not mention has its default: None, False, or the
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.program.state_spaces import StateSpace
 from warpfrag.ptx.program.types import Type
 
@@ -28,7 +28,7 @@ Lod = Literal["base", "level", "grad"]
 MemoryOrder = Literal["weak", "relaxed", "acquire", "release", "acq_rel", "volatile"]
 
 
-@frozen_dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Attributes:
     """The attributes of one instruction; `name` is its whole opcode as it is written, for messages and counts."""
 

@@ -8,11 +8,10 @@ modifier is named after the field of `Attributes` that it sets; those in `HINTS`
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Literal, NamedTuple, TypeAlias
 
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.program.actions import Action, Refused
 from warpfrag.ptx.program.attributes import Attributes
 from warpfrag.ptx.program.types import Type
@@ -37,7 +36,7 @@ class Modifier(NamedTuple):
     is_required: bool
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class OpcodeRow:
     """One opcode, or one family of its types."""
 
@@ -62,7 +61,7 @@ class OpcodeRow:
             raise ValueError(msg)
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class DecodedOpcode:
     """An opcode with its words read; what it does is bound once its attributes are final."""
 

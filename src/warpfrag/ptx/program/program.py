@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.program.actions import Action, Atomic, MemoryBarrier, MemoryLoad, NoOp, Unbound
 from warpfrag.ptx.program.attributes import Attributes
 from warpfrag.ptx.program.opcode import DecodedOpcode, OpcodeRow
@@ -25,7 +24,7 @@ from warpfrag.ptx.program.types import Type
 from warpfrag.ptx.reader.syntax import FloatLiteral
 
 
-@frozen_dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Register:
     """A register: its place in the register file."""
 
@@ -35,7 +34,7 @@ class Register:
     negated: bool = False
 
 
-@frozen_dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Immediate:
     """A number; its code depends on the type it is read as."""
 
@@ -61,21 +60,21 @@ class Immediate:
         return self.value.code & ((1 << kind.bits) - 1)
 
 
-@frozen_dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class SpecialRegister:
     """A register that the machine fills: %tid.x."""
 
     name: str
 
 
-@frozen_dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class VectorOperand:
     """Several operands at once."""
 
     items: tuple[PtxOperand, ...]
 
 
-@frozen_dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class MemoryOperand:
     """An address: a register, or none, plus a constant; `space` where a variable gives it."""
 
@@ -85,7 +84,7 @@ class MemoryOperand:
     name: str = ""
 
 
-@frozen_dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Discard:
     """The result that nobody wants: _."""
 
@@ -151,7 +150,7 @@ class DecodedInstruction:
         return (*places, *arguments)
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Parameter:
     """A parameter of an entry: where it lies among the bytes of all."""
 
@@ -163,7 +162,7 @@ class Parameter:
     is_array: bool
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class ModuleVariable:
     """A variable in global or constant memory: its address, its declaration, and the bytes that it starts with."""
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.layout.frozen import frozen_dataclass
-
 Kind = Literal["u", "s", "b", "f", "pred"]
 Codes: TypeAlias = "NDArray[Any]"
 """An array of codes: unsigned integers as wide as their type, bools for predicates."""
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Type:
     """One type: `element` is the format of each of its `parts`, low bits first."""
 

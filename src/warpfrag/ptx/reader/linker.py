@@ -10,13 +10,12 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
 from math import prod
 from typing import TypeAlias
 
 from warpfrag.errors import PtxError
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.reader.syntax import (
     Address,
     ArgumentList,
@@ -36,7 +35,7 @@ from warpfrag.ptx.reader.syntax import (
 Declaration: TypeAlias = "VariableDecl | FunctionDecl"
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class LinkInput:
     """A module on its way into another: its name for messages, and how many lines it has."""
 

@@ -14,7 +14,6 @@ from functools import partial
 from math import prod
 
 from warpfrag.errors import PtxError, quote
-from warpfrag.layout.garbage import no_garbage_collection
 from warpfrag.ptx.reader import constants
 from warpfrag.ptx.reader.lexer import MAX_NESTED, Token, tokens
 from warpfrag.ptx.reader.syntax import (
@@ -49,16 +48,14 @@ MAX_DEPTH = 64
 
 def parse(text: str) -> ModuleSyntax:
     """The module that a text spells; statements of well-formed bodies are read when they are first asked for."""
-    with no_garbage_collection():
-        with suppress(PtxError):
-            return Parser(tokens(text, whole_bodies=True)).module()
-        return Parser(tokens(text)).module()  # token by token it is found what is wrong
+    with suppress(PtxError):
+        return Parser(tokens(text, whole_bodies=True)).module()
+    return Parser(tokens(text)).module()  # token by token it is found what is wrong
 
 
 def read_body(text: str, line: int) -> ScopeItems:
     """What the text of a body holds that begins in a line."""
-    with no_garbage_collection():
-        return Parser(tokens(text, line)).scope().items
+    return Parser(tokens(text, line)).scope().items
 
 
 def check_names(functions: list[FunctionDecl]) -> None:

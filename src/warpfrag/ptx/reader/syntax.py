@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from warpfrag.layout.frozen import frozen_dataclass
 
-
-@frozen_dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class SymbolRef:
     """A register, variable, label or function, with a constant added to it."""
 
@@ -22,7 +20,7 @@ class SymbolRef:
         return f"{self.text}{self.offset:+d}" if self.offset else self.text
 
 
-@frozen_dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class MaskedAddress:
     """Some bits of an address, as a value of a variable: 0xFF00(x)."""
 
@@ -38,7 +36,7 @@ class MaskedAddress:
         return (address & self.mask) // (self.mask & -self.mask) if self.mask else 0
 
 
-@frozen_dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class IntegerLiteral:
     """An integer constant; `is_unsigned` matters only to operators of a constant expression around it."""
 
@@ -50,7 +48,7 @@ class IntegerLiteral:
         return str(self.value)
 
 
-@frozen_dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class FloatLiteral:
     """A float constant: its bits as f64, or as f32 where it is written 0f..."""
 
@@ -68,7 +66,7 @@ class FloatLiteral:
         return f"0{'f' if self.bits == 32 else 'd'}{self.code:0{self.bits // 4}X}"
 
 
-@frozen_dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class NegatedPredicate:
     """A predicate that is negated: !%p."""
 
@@ -79,7 +77,7 @@ class NegatedPredicate:
         return f"!{self.name}"
 
 
-@frozen_dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class NegatedRegister:
     """A source of vmad with its sign changed: -%r1.h0."""
 
@@ -90,7 +88,7 @@ class NegatedRegister:
         return f"-{self.name}"
 
 
-@frozen_dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class BracedList:
     """A vector of operands: {%r1, %r2}."""
 
@@ -101,7 +99,7 @@ class BracedList:
         return f"{{{', '.join(map(str, self.items))}}}"
 
 
-@frozen_dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class ArgumentList:
     """Operands of a call in parentheses: (param0, param1)."""
 
@@ -112,7 +110,7 @@ class ArgumentList:
         return f"({', '.join(map(str, self.items))})"
 
 
-@frozen_dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class ResultPair:
     """Two results with a bar between: %p|%q."""
 
@@ -124,7 +122,7 @@ class ResultPair:
         return f"{self.first}|{self.second}"
 
 
-@frozen_dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Address:
     """A place in memory: [base + offset], with coordinates after it for a tensor."""
 
@@ -169,7 +167,7 @@ class Statement(NamedTuple):
         return f"{guard}{self.opcode} {', '.join(map(str, self.operands))}".rstrip()
 
 
-@frozen_dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Label:
     """A place in the code; a table of branch targets has some too."""
 
@@ -178,7 +176,7 @@ class Label:
     targets: tuple[str, ...] = ()
 
 
-@frozen_dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class VariableDecl:
     """A declaration: a register, a parameter or a piece of memory; with a `count` the registers name0, name1, ..."""
 
@@ -235,7 +233,7 @@ class Scope:
 ScopeItems: TypeAlias = "tuple[Statement | Label | VariableDecl | Scope, ...]"
 
 
-@frozen_dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class FunctionDecl:
     """An entry or a function; a declaration has no body."""
 
@@ -249,7 +247,7 @@ class FunctionDecl:
     body: Scope | None = None
 
 
-@frozen_dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class ModuleSyntax:
     """A module as it is written."""
 

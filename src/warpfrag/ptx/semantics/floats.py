@@ -8,12 +8,12 @@ integers of Python where float64 cannot hold the pieces.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from warpfrag.formats.number_formats import FORMATS
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.program.types import Codes
 from warpfrag.ptx.semantics.rounding import (
     ExactNumbers,
@@ -36,7 +36,7 @@ QUIET = np.uint64(1 << 51)
 SAFE = 2.0**-400, 2.0**400  # factors and sums within: nothing that fma64 splits can overflow or vanish
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class FloatModifiers:
     """The modifiers of an instruction that change its result, as PTX spells them."""
 

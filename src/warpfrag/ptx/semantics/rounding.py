@@ -7,12 +7,12 @@ A sum of two floats reaches that form as `high + low`, where `low` is what float
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import isqrt
 
 import numpy as np
 
 from warpfrag.formats.number_formats import FORMATS, Format
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.program.types import Codes, container
 
 U1, U63, U64 = np.uint64(1), np.uint64(63), np.uint64(64)
@@ -21,7 +21,7 @@ FRACTION = np.uint64((1 << 52) - 1)
 HIDDEN = np.uint64(1 << 52)
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class ExactNumbers:
     """Numbers that are not zero: (-1)**negative * significand * 2**(exponent - 63)."""
 

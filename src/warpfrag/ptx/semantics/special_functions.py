@@ -13,6 +13,7 @@ period. rcp and rsqrt of the upper encoding of a float64 are the same parabolas,
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -20,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.formats.number_formats import CANONICAL_NANS
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.ptx.program.types import Codes
 
 SIGN = np.int64(0x80000000)
@@ -34,7 +34,7 @@ TURNS = 0.15915493667125702  # 1 / (2 pi) as float32 has it
 TANH_DIGITS = {119: 0, 120: 0, 121: 0, 122: 1, 123: 1, 124: 2, 125: 2, 126: 2, 127: 3, 128: 4, 129: 3}  # of a segment
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class FloatEncoding:
     """How 32 bits encode a number: the bits of its fraction, and the bias of its exponent."""
 

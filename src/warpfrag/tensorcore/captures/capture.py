@@ -21,6 +21,7 @@ Those of tcgen05 are images (`execution.tensor_images`), with the cases in front
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
@@ -33,7 +34,6 @@ from warpfrag.isa.legality import resolve
 from warpfrag.isa.tcgen05_forms import TensorForm
 from warpfrag.isa.tmem_layouts import TENSOR_LANES
 from warpfrag.layout.coordinates import LANES
-from warpfrag.layout.frozen import frozen_dataclass
 from warpfrag.tensorcore.captures.capture_index import folders, whole
 from warpfrag.tensorcore.wgmma_call import WgmmaCall
 
@@ -70,7 +70,7 @@ class About(TypedDict):
     entries: list[CaptureEntry]
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class CapturedCase:
     """One entry and class of a capture: operand registers and what the GPU gave."""
 
@@ -95,7 +95,7 @@ class CapturedCase:
                 raise ValueError(msg)
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class WgmmaCase:
     """One entry and class of a wgmma: how it was called, and what the GPU gave."""
 
@@ -119,7 +119,7 @@ class WgmmaCase:
             raise ValueError(msg)
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class TensorCase:
     """One entry and class of a product of tcgen05: images of its memories, and the columns of D that the GPU gave."""
 
@@ -149,7 +149,7 @@ def _wgmma_case(entry: CaptureEntry, kind: str, arrays: dict[str, NDArray[np.uin
     return WgmmaCase(entry["instruction"], entry["selector"], kind, call.stage(arrays), d)
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class Capture:
     """An open capture file."""
 

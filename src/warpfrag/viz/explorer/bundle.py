@@ -8,10 +8,9 @@ a name may be declared at the top level of one module only; this is checked, and
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
-
-from warpfrag.layout.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +21,7 @@ EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|let|class)\b)", re
 LEFT_OVER = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 
 
-@frozen_dataclass
+@dataclass(frozen=True)
 class ScriptModule:
     """One file: what it takes from which other file, what it declares, what it gives away, and its own text."""
 

@@ -1,0 +1,86 @@
+"""Matrices of bits: elimination over GF(2), and the diagonals that a map keeps together.
+
+`Echelon` tells which masks can be made by xor from others. A mask is the set of output bits that one input moves.
+
+    >>> rows = Echelon()
+    >>> rows.add(0b011, inputs=0b001), rows.add(0b110, inputs=0b010)  # two inputs, both move something new
+    (0, 0)
+    >>> bin(rows.add(0b101, inputs=0b100))  # the third moves what both together move
+    '0b111'
+    >>> rows.rest(0b100), bin(rows.inputs(0b101))  # bit 2 alone cannot be made; bits 0 and 2 can
+    (1, '0b11')
+
+If a map sends digit `at` of an index to digit `to`, and the next digit to the next, one shift moves both: `diagonals`
+returns the longest runs. Formulas have a term for each run.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+
+class Echelon:
+    """Masks reduced against each other, each with the inputs that make it up."""
+
+    def __init__(self) -> None:
+        """Start without masks: only 0 can be made."""
+        self._rows: dict[int, tuple[int, int]] = {}  # by leading bit: a mask, and the inputs that make it
+
+    def add(self, mask: int, inputs: int = 0) -> int:
+        """Add a mask that some inputs make; return the inputs that cancel each other if it is not new, else 0."""
+        rest, used = self._reduce(mask, inputs)
+        if not rest:
+            return used
+        self._rows[rest.bit_length()] = (rest, used)
+        return 0
+
+    @property
+    def rank(self) -> int:
+        """The number of independent masks."""
+        return len(self._rows)
+
+    def rest(self, mask: int) -> int:
+        """Return the part of a mask that the rows cannot make: 0 if they make all of it."""
+        return self._reduce(mask, 0)[0]
+
+    def inputs(self, mask: int) -> int:
+        """Return the inputs that make a mask."""
+        return self._reduce(mask, 0)[1]
+
+    def _reduce(self, mask: int, inputs: int) -> tuple[int, int]:
+        rest = 0  # the bits that lead no row
+        while mask:
+            lead = mask.bit_length()
+            if lead in self._rows:
+                row, used = self._rows[lead]
+                mask, inputs = mask ^ row, inputs ^ used
+            else:
+                rest, mask = rest | 1 << (lead - 1), mask ^ 1 << (lead - 1)
+        return rest, inputs
+
+
+class Diagonal(NamedTuple):
+    """Digits `at` to `at + length - 1` of an index, which become the digits from `to` on."""
+
+    at: int
+    to: int
+    length: int
+
+
+def diagonals(pairs: Iterable[tuple[int, int]]) -> Iterator[Diagonal]:
+    """Yield the longest runs that make up pairs (at, to), lowest start first.
+
+    >>> list(diagonals([(0, 1), (1, 2), (2, 0), (3, 1)]))
+    [Diagonal(at=0, to=1, length=2), Diagonal(at=2, to=0, length=2)]
+    """
+    every = set(pairs)
+    for at, to in sorted(every):
+        if (at - 1, to - 1) in every:
+            continue
+        length = 1
+        while (at + length, to + length) in every:
+            length += 1
+        yield Diagonal(at, to, length)
