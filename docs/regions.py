@@ -22,7 +22,7 @@ from warpfrag.cli.support.output import STATUSES
 from warpfrag.diagnosis.diagnose import diagnose
 from warpfrag.errors import WarpfragError
 from warpfrag.formats.number_formats import FORMATS, Format
-from warpfrag.isa.nicknames import nicknames
+from warpfrag.isa.rows import nicknames
 from warpfrag.isa.targets import targets
 from warpfrag.layout import NOTATIONS
 from warpfrag.layout.linear_layout import Layout

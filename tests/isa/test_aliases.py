@@ -13,12 +13,11 @@ from pathlib import Path
 import pytest
 
 import warpfrag as wf
+from warpfrag.isa.alias_names import named
 from warpfrag.isa.alias_source import is_plain, statements
-from warpfrag.isa.alias_spelling import named
 from warpfrag.isa.aliases import aliases_of
 from warpfrag.isa.instruction_names import spell
-from warpfrag.isa.nicknames import nicknames
-from warpfrag.isa.rows import forms
+from warpfrag.isa.rows import forms, nicknames
 from warpfrag.isa.sass_names import forms_of, users
 from warpfrag.isa.targets import gpu_called, gpus, targets
 

@@ -20,7 +20,7 @@ from oracle.toolkit import absent, find_newest_ptxas, programs
 from warpfrag.codegen.emit import ptx_body, ptx_header
 from warpfrag.codegen.kernels import raw_kernel
 from warpfrag.codegen.ptx_kernels import PtxKernel
-from warpfrag.isa.alias_spelling import fill
+from warpfrag.isa.alias_names import fill
 from warpfrag.isa.instruction_names import spell
 from warpfrag.isa.ops import OPS
 from warpfrag.tensorcore.registry import find

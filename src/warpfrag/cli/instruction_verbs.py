@@ -142,7 +142,7 @@ def find(
 
 def _with_type(name: str, found: list[Instruction]) -> list[Instruction]:
     """Return the instructions with an operand of this type; reject a type that none has."""
-    from warpfrag.isa.nicknames import ROLES, nickname
+    from warpfrag.isa.rows import ROLES, nickname
 
     called = nickname(name)
     types = {id(each): {getattr(each.form, role) for role in (*ROLES, "memory")} for each in found}
@@ -564,7 +564,7 @@ def aliases(name: InstructionName) -> Answer[NameMeaning]:
     """
     from warpfrag.isa.framework_names import PLAIN_LAYOUT
     from warpfrag.isa.instruction_names import spell
-    from warpfrag.isa.nicknames import nickname
+    from warpfrag.isa.rows import nickname
     from warpfrag.isa.targets import gpu_called, gpus
 
     if gpu := gpu_called(name):

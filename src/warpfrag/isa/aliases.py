@@ -3,12 +3,10 @@
 `aliases_of` tells what an instruction is called, `meaning` what a text in another notation means. Names follow
 patterns, so the facts are rows (`tables/names.toml`, `tables/machine_code.toml`) and the code is generic:
 
-  spelling      rows that write names; a name is read by looking it up among all that are written
-  machine_code  SASS, on each target that was disassembled
-  atoms         CuTe atoms in C++
-  mlir          operations of the dialects nvvm and nvgpu
-  frameworks    functions of CUDA C++, CUTLASS's Mma, MLIR's warpgroup, Triton's layouts: names of many instructions
-  source        instructions in pasted source
+  alias_names      CuTe atoms, NVVM intrinsics and MLIR operations
+  sass_names       machine code, on each target that was disassembled
+  framework_names  functions of CUDA C++, CUTLASS's Mma, Triton's layouts: names of many instructions
+  alias_source     instructions in pasted source
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
-    from warpfrag.isa.alias_spelling import Notation
+    from warpfrag.isa.alias_names import Notation
     from warpfrag.isa.qualifiers import Form
 
 INTRINSIC = r"(?a)(?<![\w.])llvm\.nvvm\.\w+(?:\.\w+)*"
@@ -73,7 +71,7 @@ class Meaning:
 def aliases_of(form: Form) -> Aliases:
     """What an instruction is called elsewhere."""
     from warpfrag.isa import sass_names as sass
-    from warpfrag.isa.alias_spelling import all_names_of
+    from warpfrag.isa.alias_names import all_names_of
 
     names = {notation: all_names_of(form, notation) for notation in _NOTATIONS}
     first = {notation: next((entry.name for entry in rows if not entry.how), None) for notation, rows in names.items()}
@@ -96,10 +94,8 @@ def meaning(text: str) -> Meaning | None:
     A name of the right make that is nobody's has no forms.
     """
     from warpfrag.isa import framework_names as frameworks
-    from warpfrag.isa import mlir_names as mlir
     from warpfrag.isa import sass_names as sass
-    from warpfrag.isa.alias_spelling import named
-    from warpfrag.isa.cutlass_atoms import ATOM, atoms
+    from warpfrag.isa.alias_names import ATOM, MLIR_OPERATION, atoms, mlir_forms, named
 
     text = text[:LONGEST]
     if match := re.search(INTRINSIC, text):
@@ -108,8 +104,8 @@ def meaning(text: str) -> Meaning | None:
     if kind := frameworks.find(text):
         framework, name = kind
         return Meaning(framework.notation, name, frameworks.forms_of(text), how=framework.how)
-    if match := re.search(mlir.OPERATION, text):
-        return Meaning("mlir", match[0], mlir.forms_of(text))
+    if match := re.search(MLIR_OPERATION, text):
+        return Meaning("mlir", match[0], mlir_forms(text))
     if match := re.search(ATOM, text):
         entries = atoms(text)
         how = entries[0].how if entries else ""
@@ -125,7 +121,7 @@ def near(name: str, notation: str) -> tuple[Form, ...]:
     from difflib import get_close_matches
 
     from warpfrag.isa import sass_names as sass
-    from warpfrag.isa.alias_spelling import named
+    from warpfrag.isa.alias_names import named
 
     if notation == "sass":
         known = {opcode: alone or among for opcode, (alone, among) in sass.users().items()}

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 WIDTHS = re.compile(r"(m\d+n)(\d+)\.\.(\d+)(?:/(\d+))?(k\d+)")
 SAME_AS = {"b": "a", "c": "d"}  # a family that says nothing of B means A's type, and nothing of C means D's
+ROLES = ("a", "b", "c", "d")
 
 
 @dataclass(frozen=True)
@@ -208,3 +209,33 @@ def fits(row: Mapping[str, Any], form: Form) -> bool:
     return all(
         str(getattr(form, name)) in qualifiers for name, qualifiers in row.items() if isinstance(qualifiers, list)
     )
+
+
+@dataclass(frozen=True)
+class Nickname:
+    """A nickname of element types, such as half, fp8 or nvfp4: its types, and other fields that a form must have."""
+
+    name: str
+    types: tuple[str, ...]
+    lists: dict[str, list[str]] = field(hash=False)
+
+    def fits(self, form: Form, role: str) -> bool:
+        """Return True if an operand of a form has such elements."""
+        return getattr(form, role) in self.types and fits(self.lists, form)
+
+
+@cache
+def nicknames() -> dict[str, Nickname]:
+    """Return all nicknames, by their names in lower case."""
+    rows = read_table("nicknames")["nickname"]
+    return {
+        name: Nickname(name, tuple(row["types"]), {key: entry for key, entry in row.items() if key != "types"})
+        for name, row in rows.items()
+    }
+
+
+def nickname(text: object) -> Nickname | None:
+    """Return the nickname that a text names, in any case and with or without a namespace."""
+    if not isinstance(text, str):
+        return None
+    return nicknames().get(text.strip().lower().rpartition("::")[2].rpartition(".")[2])

@@ -6,7 +6,7 @@ import re
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from warpfrag.isa.alias_spelling import fill
+from warpfrag.isa.alias_names import fill
 from warpfrag.isa.rows import fits, forms
 from warpfrag.tables import read_table
 

@@ -34,7 +34,6 @@ run: instructions with typed attributes and their actions. `reader` parses the t
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 

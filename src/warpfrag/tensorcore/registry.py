@@ -124,7 +124,7 @@ def find(
     Element types may have their nicknames: `fp8` finds e4m3 and e5m2, `nvfp4` what has ue4m3 scales besides e2m1.
     tcgen05 has fifteen thousand products: they are listed where something is asked, and `op="tcgen05"` asks for all.
     """
-    from warpfrag.isa.nicknames import ROLES, nickname
+    from warpfrag.isa.rows import ROLES, nickname
 
     wanted = {"op": op, "shape": _shape_text(shape), "a": a, "b": b, "c": c, "d": d, "kind": kind}
     asked = {field: choice for field, choice in wanted.items() if choice is not None}

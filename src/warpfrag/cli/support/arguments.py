@@ -78,7 +78,7 @@ def complete_arch(_context: click.Context, _parameter: click.Parameter, start: s
 
 def complete_type(_context: click.Context, _parameter: click.Parameter, start: str) -> list[str]:
     """Complete element types and their nicknames."""
-    from warpfrag.isa.nicknames import nicknames
+    from warpfrag.isa.rows import nicknames
 
     return _beginning((*(name for row in nicknames().values() for name in row.types), *nicknames()), start)
 

@@ -12,9 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from warpfrag import __version__
-from warpfrag.isa.nicknames import nicknames
 from warpfrag.isa.patterns import pattern
-from warpfrag.isa.rows import families_of
+from warpfrag.isa.rows import families_of, nicknames
 from warpfrag.isa.targets import architectures, gpus, targets
 from warpfrag.layout.index_expressions import element_formulas, place_formulas
 from warpfrag.plans.relayout import WIDTH

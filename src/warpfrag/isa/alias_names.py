@@ -1,7 +1,12 @@
-"""Names as patterns: a row of `tables/names.toml` writes the name of every instruction that fits its lists.
+"""The names of instructions in CuTe, LLVM and MLIR.
 
-Names are only ever written. A name is read by looking it up among those that the rows write, so the two directions
-cannot drift apart.
+A row of `tables/names.toml` is a pattern that writes the name of every instruction that fits its lists. A name is read
+by looking it up among those that the rows write, so the two directions cannot drift apart.
+
+A CuTe atom is a CUTLASS struct that wraps one instruction; namespaces and arguments are optional. An operation of the
+MLIR dialects `nvvm` and `nvgpu` is read by its attributes, in any order and in either of MLIR's two spellings
+(`multiplicandAPtxType = #nvvm.mma_type<s8>`, `multiplicand_a_ptx_type = s8`). If some are missing, several instructions
+may fit.
 """
 
 from __future__ import annotations
@@ -22,6 +27,19 @@ if TYPE_CHECKING:
 
 Notation = Literal["cute", "nvvm", "mlir"]
 PLACE = re.compile(r"\{([._]|)((?:c\+\+|->|::?|%|\*|)[A-Za-z0-9_.]+)\}")
+ATOM_SHAPE = r"\d+x\d+x\d+"
+ATOM = r"(?ia)(?<![\w.])(?:\w+::)*(?:SM\d+_\w+|G?MMA_\d+x\d+x\d+_\w+)(?:\s*<[^<>]*>)?"
+MLIR_OPERATION = (
+    r"(?<![\w.])(?:nvgpu\.mma\.sync"
+    r"|nvvm\.(?:mma\.(?:sp\.)?(?:sync|block_scale)|wmma\.(?:mma|load|store)|ldmatrix|stmatrix))(?![\w.])"
+)
+MLIR_ATTRIBUTE = r"(\w+)\s*=\s*(?:(?:#[\w.]+)?<([^>]*)>|(\[[^\]]*\]|[^<>{},]+))"
+MLIR_TYPES = r"\}\s*:|\s:\s*(?=\()"
+MLIR_REGISTERS = r"\b[A-Za-z]*\[[^\]]*\]"
+
+MLIR_FLAGS = ("ordered", "kind", "tf32")  # absent means false
+
+MlirFacts = dict[str, str]
 WIDTH = 32  # bits of a register that LLVM has no better type for than i32
 
 
@@ -174,3 +192,89 @@ _FIELDS: dict[str, Callable[[Form], str]] = {
     "num4": lambda form: str(4 * form.num),
     "num8": lambda form: str(8 * form.num),
 }
+
+
+# ---- CuTe atoms
+
+
+def atoms(text: str) -> tuple[Named, ...]:
+    """Return the instructions that the first atom in a text wraps: several if it leaves an argument open."""
+    match = re.search(ATOM, text)
+    if match is None:
+        return ()
+    name, arguments = _atom_parts(match[0])
+    shape = re.search(ATOM_SHAPE, name)
+    known = _atoms_of_shape(shape[0] if shape else "").get(name, ())
+    types = {_bare(entry) for entry in read_table("names")["cute"]["types"].values()}
+    wanted = [entry if entry in types or entry.isdigit() else "" for entry in arguments]
+    return tuple(
+        entry
+        for own, entry in known
+        if not own or all(not asked or asked == has for asked, has in zip(wanted, own, strict=False))
+    )
+
+
+@cache
+def _atoms_of_shape(shape: str) -> dict[str, tuple[tuple[tuple[str, ...], Named], ...]]:
+    """Return the atoms of a shape, or of matrix moves, which have none; all atoms would be thousands."""
+    by_name: dict[str, list[tuple[tuple[str, ...], Named]]] = {}
+    for form in forms():
+        if ("x".join(map(str, form.shape)) if form.is_product else "") == shape:
+            for entry in all_names_of(form, "cute"):
+                name, arguments = _atom_parts(entry.name)
+                by_name.setdefault(name, []).append((arguments, entry))
+    return {name: tuple(rows) for name, rows in by_name.items()}
+
+
+def _atom_parts(text: str) -> tuple[str, tuple[str, ...]]:
+    """Return the name and the arguments of an atom, without namespaces."""
+    name, _, arguments = _bare(text).partition("<")
+    return name, tuple(filter(None, arguments.rstrip(">").split(",")))
+
+
+def _bare(text: str) -> str:
+    return re.sub(r"\w+::|\s", "", text).lower()
+
+
+# ---- MLIR operations
+
+
+def mlir_facts(text: str) -> MlirFacts:
+    """Return the name, the attributes and the operand types of an operation."""
+    operation = re.search(MLIR_OPERATION, text)
+    if operation is None:
+        return {}
+    rest = re.sub(MLIR_REGISTERS, " ", text[operation.end() :])
+    stated = {"operation": operation[0]}
+    attributes, types = (*re.split(MLIR_TYPES, rest, maxsplit=1), "")[:2]
+    for name, bracketed, bare in re.findall(MLIR_ATTRIBUTE, attributes):
+        stated[name.replace("_", "").lower()] = re.sub(r"\s+|:\s*i32", "", bracketed or bare)
+    if "ordered" in attributes.lower():
+        stated["ordered"] = "yes"
+    if "tf32enabled" in attributes.lower():
+        stated["tf32"] = "yes"
+    if types:
+        stated["types"] = re.sub(r"\s+|!llvm\.ptr(?:<\d>)?", "", types.split("\n")[0])
+    return stated
+
+
+@cache
+def _known_mlir() -> dict[str, tuple[tuple[Form, MlirFacts], ...]]:
+    """Return the facts of every form in MLIR, by operation."""
+    by_operation: dict[str, list[tuple[Form, MlirFacts]]] = {}
+    for form in forms():
+        for text in names_of(form, "mlir"):
+            stated = mlir_facts(text)
+            by_operation.setdefault(stated["operation"], []).append((form, stated))
+    return {operation: tuple(rows) for operation, rows in by_operation.items()}
+
+
+def mlir_forms(text: str) -> tuple[Form, ...]:
+    """Return the forms that agree with all facts of a text, and have no flag that it lacks."""
+    stated = mlir_facts(text)
+    return tuple(
+        form
+        for form, known in _known_mlir().get(stated.get("operation", ""), ())
+        if all(known.get(name) == entry for name, entry in stated.items())
+        and all(name in stated for name in MLIR_FLAGS if name in known)
+    )
