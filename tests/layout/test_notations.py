@@ -115,7 +115,7 @@ FAULTS = [
         "cute",
         "((_4,_8),(_2 _2)):((_32,_1),(_16,_8))",
         {},
-        r"expected ',' or '\)' at character 14 behind '\(\(_4,_8\),\(_2 '",
+        r"expected ',' or '\)' at character 14 after '\(\(_4,_8\),\(_2 '",
     ),
     ("cute", "((4,8),2", {}, r"expected ',' or '\)' at character 9 .*; got the end"),
     ("cute", "((4,8),x):((32,1),8)", {}, "expected a number at character 8 .*got 'x'"),

@@ -37,7 +37,7 @@ def as_array(array: ArrayLike, what: str) -> NDArray[Any]:
 
 
 def is_masked_array(value: object) -> bool:
-    """Whether something is a masked array; numpy imports their module on first use, and without it there is none."""
+    """Return True for a masked array; numpy imports their module on first use, so without it there is none."""
     return "numpy.ma" in sys.modules and isinstance(value, np.ma.MaskedArray)
 
 

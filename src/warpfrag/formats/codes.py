@@ -95,7 +95,7 @@ def as_read(number_format: Format, codes: NDArray[Any]) -> NDArray[Any]:
 
 
 def values_of(number_format: Format, codes: NDArray[Any]) -> NDArray[np.float64]:
-    """What a tensor core reads, as float64."""
+    """Return the values that a tensor core reads, as float64."""
     return as_doubles(from_codes(number_format, as_read(number_format, codes)))
 
 

@@ -1,4 +1,4 @@
-"""What a kernel does with its accumulators before it stores them.
+"""Epilogues: the operations of a kernel on its accumulators before it stores them.
 
     x = fma(alpha, sum, beta * C)       float32: beta * C is rounded, then the rest once more
     x = x + bias                        float32, a number for each column

@@ -102,7 +102,7 @@ def _highest_exponent(matrix: Doubles) -> int:
 
 
 def _limbs(whole: Doubles, width: int, length: int) -> list[Doubles]:
-    """Whole numbers cut into limbs of so many bits, the lowest first; each has the sign of its number."""
+    """Return integers split into limbs of `bits` bits, lowest first; each limb has the sign of its integer."""
     count = max(1, -(-width // length))
     limbs = []
     for place in reversed(range(count)):

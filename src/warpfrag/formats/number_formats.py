@@ -1,6 +1,6 @@
 """Number formats: what the bits of one element mean.
 
-An element is an unsigned integer *code*; a `Format` says which *value* the code stands for. The formats are
+An element is an unsigned integer *code*; a `Format` defines the *value* of each code. The formats are
 rows of `tables/formats.toml`; everything else (largest value, NaN code, the dtype that numpy uses) follows from
 the row.
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 FormatKind = Literal["float", "integer", "bits"]
 NanRule = Literal["ieee", "ones", "none"]
 Rounding = Literal["rne"] | None
-"""What becomes of a value that no code holds: the nearest, ties to even, or a refusal."""
+"""The handling of a value that no code represents: the nearest, ties to even, or an error."""
 
 
 def check_rounding(rounding: object) -> None:
@@ -72,7 +72,7 @@ class Format:
         return self.name
 
     def __eq__(self, other: object) -> bool:
-        """Whether this is the same format, or its name: `mma.a.format == "f16"`."""
+        """Return True for the same format or its name: `mma.a.format == "f16"`."""
         return str(other) == self.name if isinstance(other, Format | str) else NotImplemented
 
     def __hash__(self) -> int:
@@ -86,7 +86,7 @@ class Format:
 
     @property
     def codes(self) -> int:
-        """How many codes there are: every code is below this number."""
+        """The number of codes: every code is below it."""
         return 1 << self.bits
 
     @cached_property
@@ -128,11 +128,11 @@ class Format:
         return -self.max if self.signed else self.decode(0)
 
     def is_nan(self, code: int) -> bool:
-        """Whether this code is a NaN."""
+        """Return True if a code is a NaN."""
         return self.is_float and math.isnan(self.decode(code))
 
     def decode(self, code: int) -> float | int:
-        """The value a code stands for: an int for integers, else a float, which is always exact."""
+        """Return the value of a code: an int for integers, else a float, which is always exact."""
         argument = code
         try:
             code = operator.index(code)  # a numpy scalar wraps around where an int does not

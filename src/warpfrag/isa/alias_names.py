@@ -53,7 +53,7 @@ class Named:
 
 
 def names_of(form: Form, notation: Notation) -> tuple[str, ...]:
-    """What a notation calls an instruction, the usual name first."""
+    """Return the names of an instruction in a notation, the usual name first."""
     return tuple(named.name for named in _written(form.listed, notation) if not named.how)
 
 

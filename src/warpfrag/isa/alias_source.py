@@ -4,7 +4,7 @@ r"""Pasted source: the instructions in a piece of CUDA C++ or PTX.
     ('mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32',)
 
 Comments go; the pieces of a string are joined as a compiler joins them. Where something other than space stands between
-two pieces, a macro most likely, nobody knows what it will be: `?` is put there, and the name is refused.
+two pieces, most likely a macro, its text is unknown: `?` replaces it, and the name is rejected.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OPERANDS = r"[:(){}\[\]]"
 
 
 def is_plain(text: str) -> bool:
-    """Whether a text is the name of an instruction itself, and perhaps its operands, rather than source around it."""
+    """Return True if a text is an instruction name, perhaps with operands, rather than source code."""
     start = text[:LONGEST_WORD].lstrip().lstrip('"').lstrip()
     return text.count('"') <= 2 and start.split(".", 1)[0].rstrip().lower() in _operations()
 

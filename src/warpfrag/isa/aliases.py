@@ -34,7 +34,7 @@ CALLED = {
 
 
 class Aliases(TypedDict):
-    """What one instruction is called elsewhere; None where it has no such name.
+    """The names of one instruction in other notations; None if it has no such name.
 
     `cute` is the struct of CUTLASS that wraps it, `sass` what an assembler makes of it, by target, `nvvm` the intrinsic
     of LLVM, `mlir` the operation of the dialect nvvm, as text, and `also` has synonyms and atoms built from it.
@@ -49,7 +49,7 @@ class Aliases(TypedDict):
 
 @dataclass(frozen=True)
 class Meaning:
-    """What a text in another notation means.
+    """The meaning of a text in another notation.
 
     forms  the instructions it is a name of
     among  instructions that are made of it and others
@@ -64,12 +64,12 @@ class Meaning:
 
     @property
     def called(self) -> str:
-        """What its kind is called."""
+        """The name of its notation."""
         return CALLED[self.notation]
 
 
 def aliases_of(form: Form) -> Aliases:
-    """What an instruction is called elsewhere."""
+    """Return the names of an instruction in other notations."""
     from warpfrag.isa import sass_names as sass
     from warpfrag.isa.alias_names import all_names_of
 
@@ -89,9 +89,9 @@ _NOTATIONS: tuple[Notation, ...] = ("cute", "nvvm", "mlir")
 
 
 def meaning(text: str) -> Meaning | None:
-    """What a text means that has a name of another notation in it; None if it has none.
+    """Return the meaning of a text that contains a name of another notation, or None.
 
-    A name of the right make that is nobody's has no forms.
+    A name that fits a notation but is unknown has no forms.
     """
     from warpfrag.isa import framework_names as frameworks
     from warpfrag.isa import sass_names as sass
@@ -117,7 +117,7 @@ def meaning(text: str) -> Meaning | None:
 
 
 def near(name: str, notation: str) -> tuple[Form, ...]:
-    """The instructions whose names in a notation are nearest to one that is nobody's."""
+    """Return the instructions whose names in a notation are nearest to an unknown name."""
     from difflib import get_close_matches
 
     from warpfrag.isa import sass_names as sass

@@ -67,7 +67,7 @@ TRITON_OPS = {"1": ("mma", "m8n8k4"), "2": ("mma", ""), "3": ("wgmma.mma_async",
 
 @dataclass(frozen=True)
 class Framework:
-    """A kind of name: where it stands in a text, what it is called, and the qualifiers that it says."""
+    """A category of names: its pattern, its notation, and the function that reads its qualifiers."""
 
     notation: str
     pattern: str
@@ -179,7 +179,7 @@ def forms_of(text: str) -> tuple[Form, ...]:
 
 
 def _fits(form: Form, name: str, qualifier: object) -> bool:
-    """Whether an instruction has a qualifier: a field of its form, an extent of its shape, or bits of an element."""
+    """Return True if a form has a qualifier: a field, an extent of its shape, or the bits of an element."""
     if name in {"m", "n", "k"}:
         return bool(getattr(form.shape, name) == qualifier)
     if name == "bits":

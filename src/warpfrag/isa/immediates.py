@@ -1,4 +1,4 @@
-"""What a programmer chooses besides registers: the sparsity selector, and the ids of the scale factors.
+"""Immediate operands: the sparsity selector, and the ids of the scale factors.
 
 An instruction reads a part of a metadata or scale word, and an immediate says which. In the layout of such a word the
 immediates are its leading coordinates; this is the one place that says which words have which.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SIDES = ("scale_a", "scale_b")
 SELECTED_BY: dict[str, tuple[str, ...]] = {"metadata": ("selector",), **dict.fromkeys(SIDES, ("thread_id", "byte_id"))}
-"""The words of which a part is read, and the coordinates that choose it."""
+"""Registers that are read in part, and the coordinates that select the part."""
 WORD_BYTES = 4
 
 
@@ -37,7 +37,7 @@ class Immediates:
         return (self.selector, *self.byte_id, *self.thread_id)
 
     def suffix(self, roles: Container[str]) -> str:
-        """What a kernel's name says about them: nothing where no operand has any, or where all ids are 0."""
+        """Return a suffix for a kernel's name: empty if no operand has immediates or all ids are 0."""
         text = f"_selector{self.selector}" if "metadata" in roles else ""
         return text + ("_bytes{}{}_threads{}{}".format(*self.numbers[1:]) if any(self.numbers[1:]) else "")
 
@@ -51,7 +51,7 @@ class Immediates:
         return {"thread_id": self.thread_id[side], "byte_id": self.byte_id[side]}
 
     def immediates(self, role: str) -> tuple[int, ...]:
-        """What stands behind one word in a statement: the selector; of a scale the byte id, then the thread id."""
+        """Return the immediates that follow a register: the selector, or a scale's byte id and thread id."""
         return tuple(reversed(self.of(role).values()))
 
     def check(self, layouts: Mapping[str, Layout], name: Callable[[], str]) -> None:

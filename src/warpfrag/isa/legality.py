@@ -64,7 +64,7 @@ def resolve(text: str, target: str | None = None, selector: int | None = None, *
 
 
 def is_tensor_text(text: str) -> bool:
-    """Whether a text is one instruction of tcgen05, perhaps with operands, or source with one in it."""
+    """Return True if a text is a tcgen05 instruction, perhaps with operands, or source that contains one."""
     start = text.strip().strip('"').lower()
     if start.startswith(f"{PREFIX}."):
         return start.rstrip(";").count(";") == 0
@@ -179,12 +179,12 @@ def _moved_to(form: Form, space: str) -> Form:
 
 
 def _written(name: str, choice: object) -> str:
-    """A choice as it stands in a name."""
+    """Return a choice as it is written in a name."""
     return ".".join(QUALIFIERS[name].write(choice)) if choice else ""
 
 
 def _blame(reading: ParsedName, name: str, choice: object, allowed: Sequence[object]) -> str:
-    """One sentence on the wrong qualifier: what it is, what it stands beside, what could stand there."""
+    """Return a sentence about the wrong qualifier: its value, its context and the legal choices."""
     before = list(reading.choices)[: list(reading.choices).index(name)]
     beside = " ".join([reading.op, *filter(None, (_written(other, reading.choices[other]) for other in before))])
     if isinstance(choice, bool):
@@ -210,7 +210,7 @@ def left_out(text: str) -> tuple[str, ...]:
 
 
 def out_of_scope(text: str) -> str:
-    """What an instruction is that people ask for and this package does not have; nothing where it may have it."""
+    """Return the description of an instruction that is out of scope, or an empty string."""
     qualifiers = tokens(text)
     if qualifiers:
         qualifiers[0] = qualifiers[0].removeprefix("cute::")
@@ -232,7 +232,7 @@ def _check_target(text: str, form: Form, target: str) -> None:
 
 
 def arithmetic_arch(form: Form, arch: str) -> str:
-    """The architecture whose arithmetic a target name stands for; refused where the form cannot run."""
+    """Return the architecture whose arithmetic a target uses; raise IllegalInstruction if the form cannot run there."""
     return _arithmetic_arch(form, arch) if isinstance(arch, str) else _arithmetic_arch.__wrapped__(form, arch)
 
 
@@ -284,7 +284,7 @@ def _version(text: str) -> Version:
 
 
 def advice(form: Form) -> str:
-    """What an assembler says about a form that it takes; mostly nothing."""
+    """Return the warnings of an assembler about a form that it accepts."""
     rows = [row for row in read_table("advice")["advice"] if fits(row, form)]
     return "; ".join(row["text"].format(since=row["since"]) for row in rows)
 

@@ -35,7 +35,7 @@ OperandStorage = Literal["warp", "warpgroup", "shared", "tensor", "immediate"]
 
 @dataclass(frozen=True)
 class OperandSpec:
-    """One operand. Where nobody knows the layout, `unknown` says so and `layout` only counts registers.
+    """One operand. If its layout is not known, `unknown` says why and `layout` only counts registers.
 
     Of an operand in shared memory the layout is that of the matrix itself: a descriptor says where its elements lie.
     """
@@ -233,7 +233,7 @@ def _quad(form: Form, role: str) -> OperandSpec:
 
 
 def measured_architectures() -> tuple[str, ...]:
-    """Architectures whose wmma fragments somebody measured."""
+    """Return the architectures whose wmma fragments were measured."""
     return tuple(read_table("layouts")["wmma"])
 
 
@@ -298,7 +298,7 @@ def _matrix_move(form: Form) -> list[OperandSpec]:
     unknown = ""
     if families_of(form)[0].layout == "unknown":
         unknown = (
-            f"the ISA does not say how {form.op} .{form.d}.{form.memory} fills its registers, and nobody measured it"
+            f"the ISA does not say how {form.op} .{form.d}.{form.memory} fills its registers, and it was not measured"
         )
     (role,) = form.operation.roles
     return [OperandSpec(role, number_format, layout, container, 0, table["source"], unknown)]
@@ -306,7 +306,7 @@ def _matrix_move(form: Form) -> list[OperandSpec]:
 
 @lru_cache(256)
 def addresses(form: Form) -> Layout | None:
-    """Which lane gives the address of which row (or column, stmatrix m16n8) of which matrix; None for other forms."""
+    """Return the lane that gives the address of each row (stmatrix m16n8: column) of each matrix, or None."""
     if form.op not in {"ldmatrix", "stmatrix"}:
         return None
     row = read_table("layouts")["movers"][f"{form.op}.{form.shape}" + (".trans" if form.trans else "")]

@@ -33,7 +33,7 @@ class Op:
     qualifiers      its qualifiers, in the order of the canonical name
     storage      where each matrix lives, and the metadata of a sparse A, by role
     scope      the threads that run it together
-    fragments  whether the ISA fixes where elements sit in registers, or somebody had to measure it
+    fragments  fixed by the ISA, or measured, because the ISA does not say which register has which element
     sparsity   how the metadata of a sparse A may run: in any order, or rising
     spaces     the state spaces it may name; it may also name none, and then takes a generic address
     implied    types that are not written, because they can be no other

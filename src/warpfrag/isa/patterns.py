@@ -60,6 +60,6 @@ def pattern(name: str, *, ordered: bool = False) -> Pattern:
 
 
 def pattern_of(form: Form) -> Pattern | None:
-    """How a form prunes its A, and which metadata codes it takes; None when dense."""
+    """Return the sparsity pattern of a form's A, or None if A is dense."""
     name = families_of(form)[0].sparsity
     return pattern(name, ordered=form.is_ordered) if name else None

@@ -85,48 +85,48 @@ class Form:
 
     @property
     def operation(self) -> Op:
-        """What its operation is like: the row of OPS."""
+        """The operation's row of OPS."""
         return OPS[self.op]
 
     @property
     def listed(self) -> Form:
-        """The form that stands for its family in lists: the state space is the usual one."""
+        """The form with the usual state space, which represents it in lists."""
         usual = self.operation.usual_space
         return self if self.space == usual else replace(self, space=usual)
 
     @property
     def is_sparse(self) -> bool:
-        """Whether A is stored without its zeros."""
+        """True if A is sparse."""
         return self.operation.sparsity != ""
 
     @property
     def is_ordered(self) -> bool:
-        """Whether the metadata positions must rise."""
+        """True if metadata positions must be in ascending order."""
         return self.operation.sparsity == "ordered"
 
     @property
     def is_wmma(self) -> bool:
-        """Whether the ISA leaves the fragments of this instruction open."""
+        """True for wmma, whose fragments the ISA leaves open."""
         return self.operation.fragments == "measured"
 
     @property
     def is_warpgroup(self) -> bool:
-        """Whether four warps run it together, with B in shared memory."""
+        """True for wgmma: four warps run it together, with B in shared memory."""
         return self.operation.scope == "warpgroup"
 
     @property
     def is_product(self) -> bool:
-        """Whether it multiplies, rather than moves."""
+        """True if it multiplies matrices."""
         return self.operation.does == "multiply"
 
     @property
     def is_quad(self) -> bool:
-        """Whether it computes four products at once: m8n8k4 with f16."""
+        """True for m8n8k4 with f16, which computes four products at once."""
         return self.op == "mma" and self.shape == (8, 8, 4) and self.a == "f16"
 
     @property
     def block_scale(self) -> bool:
-        """Whether A and B come with scale factors."""
+        """True if A and B have scale factors."""
         return bool(self.scale_vec)
 
 
@@ -160,7 +160,7 @@ class QualifierSpec:
     max_qualifiers  how many qualifiers it may take
     choices  what a family has of it whose row says only `true`
     group    the qualifiers among which it keeps its order
-    after    the group behind which it must stand
+    after    the group that it must follow
     extra    qualifiers that texts may have and canonical names do not
     """
 
@@ -181,8 +181,8 @@ def _flag(name: str) -> QualifierSpec:
     )
 
 
-def _behind(prefix: str, label: str, absent: object = "", kind: type = str) -> QualifierSpec:
-    """A choice behind a prefix: kind::mxf4, x4."""
+def _prefixed(prefix: str, label: str, absent: object = "", kind: type = str) -> QualifierSpec:
+    """Return the row of a qualifier with a prefix: kind::mxf4, x4."""
     return QualifierSpec(
         label, absent, lambda entry: (f"{prefix}{entry}",), lambda qualifiers: kind(qualifiers[0].removeprefix(prefix))
     )
@@ -198,7 +198,7 @@ QUALIFIERS: dict[str, QualifierSpec] = {
     "sync": QualifierSpec("sync"),
     "aligned": QualifierSpec("aligned"),
     "shape": QualifierSpec("shape", None, read=lambda qualifiers: Shape.parse(qualifiers[0])),
-    "kind": _behind("kind::", "kind"),
+    "kind": _prefixed("kind::", "kind"),
     "block_scale": _flag("block_scale"),
     "d": _type("type of D"),
     "a": _type("type of A"),
@@ -207,7 +207,7 @@ QUALIFIERS: dict[str, QualifierSpec] = {
     "memory": _type("type in memory", ""),
     "layouts": QualifierSpec("layout", None, tuple, tuple, max_qualifiers=2),
     "satfinite": _flag("satfinite"),
-    "scale_vec": _behind("scale_vec::", "scale_vec", None),
+    "scale_vec": _prefixed("scale_vec::", "scale_vec", None),
     "scale_type": QualifierSpec("scale type", after="types"),
     "bitop": QualifierSpec("bit operation", write=lambda name: (name, "popc"), max_qualifiers=2),
     # to nearest even is PTX's default: .rn says the same as nothing
@@ -217,7 +217,7 @@ QUALIFIERS: dict[str, QualifierSpec] = {
         choices=("", "rz", "rm", "rp"),
         extra=("rn",),
     ),
-    "num": _behind("x", "number of matrices", 0, int),
+    "num": _prefixed("x", "number of matrices", 0, int),
     "trans": _flag("trans"),
     "space": QualifierSpec("state space"),
 }

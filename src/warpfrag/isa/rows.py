@@ -52,13 +52,13 @@ class Family:
             raise ValueError(msg)
 
     def accepted_by(self, target: Target) -> bool:
-        """Whether an assembler takes this family for a target."""
+        """Return True if an assembler accepts this family for a target."""
         if self.needs:
             return self.needs in target.features
         return target.generation >= self.since
 
     def choices(self, qualifier: str) -> tuple[Any, ...]:
-        """What it may have of a qualifier."""
+        """Return the choices of a qualifier."""
         if qualifier in SAME_AS and qualifier not in self.qualifiers:
             return self.choices(SAME_AS[qualifier])
         return self.qualifiers.get(qualifier, (QUALIFIERS[qualifier].absent,))
@@ -96,7 +96,7 @@ def _choices(name: str, entry: Any) -> tuple[Any, ...]:  # noqa: ANN401 (an entr
 
 
 def _widths(text: str) -> list[str]:
-    """The shapes that a text of the table stands for: m64n8..24k32 has an n of 8, 16 and 24."""
+    """Return the shapes of a text in the table: m64n8..24k32 has an n of 8, 16 and 24."""
     match = WIDTHS.fullmatch(text)
     if match is None:
         return [text]
@@ -179,7 +179,7 @@ def families_of(form: Form) -> tuple[Family, ...]:
 
 @cache
 def _tensor_family(form: TensorForm) -> Family:
-    """What a form of tcgen05 has beyond its qualifiers: how its A is pruned."""
+    """Return the family of a tcgen05 form, which has its sparsity pattern."""
     source = read_table("tcgen05")["source"]
     if not (form.is_typed and form.is_sparse):
         return Family(source, (form.op,), {}, needs="tcgen05")
@@ -198,14 +198,14 @@ def legal_targets(form: Form) -> tuple[str, ...]:
 
 
 def is_legal(form: Form, target: str) -> bool:
-    """Whether the assembler of a target accepts a form."""
+    """Return True if the assembler accepts a form for a target."""
     if isinstance(form, TensorForm):
         return target in form.targets
     return form.listed in forms_on(target)
 
 
 def fits(row: Mapping[str, Any], form: Form) -> bool:
-    """Whether the fields of a form are in the lists of a row; what is no list is no condition."""
+    """Return True if the fields of a form are in the lists of a row; other entries are ignored."""
     return all(
         str(getattr(form, name)) in qualifiers for name, qualifiers in row.items() if isinstance(qualifiers, list)
     )

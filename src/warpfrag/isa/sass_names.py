@@ -1,4 +1,4 @@
-"""Machine code (SASS): what an assembler makes of an instruction, on each target that somebody disassembled."""
+"""Machine code (SASS): the instructions that ptxas generates, on each target that was disassembled."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OPCODE = r"(?ia)(?<![\w.])(?:[HIBDQO]MMA|[HIBQ]GMMA|LDSM|STSM|MOVM)(?:\.\w+)*(?!
 
 
 def machine_code(form: Form) -> dict[str, str]:
-    """What a form becomes on each target: one instruction, a sequence such as `2 x HMMA.16816.F32`, or `emulated`."""
+    """Return the machine code by target: one instruction, a sequence such as `2 x HMMA.16816.F32`, or `emulated`."""
     listed = form.listed
     codes = {
         target: fill(pattern, listed)
@@ -63,7 +63,7 @@ def forms_of(opcode: str) -> Users:
 
 
 def _fits_pattern(opcode: str, pattern: str) -> bool:
-    """Whether an opcode may be one of those that a pattern writes: which forms it is for is asked next."""
+    """Return True if a pattern can write an opcode, for any form."""
     return any(re.fullmatch(expression, opcode) for expression in _expressions(pattern))
 
 

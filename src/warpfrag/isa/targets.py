@@ -18,7 +18,7 @@ WRITTEN = re.compile(r"(?:(?:sm|compute)_?)?([1-9][0-9]{1,2}[af]?)", re.IGNORECA
 
 
 class Target(NamedTuple):
-    """What the assembler calls a GPU; the fields are explained at the top of the table."""
+    """A GPU as the assembler names it; the fields are explained at the top of the table."""
 
     name: str
     generation: int

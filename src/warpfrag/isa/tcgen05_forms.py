@@ -49,7 +49,7 @@ class ShapeRow(NamedTuple):
     block: int = 0
 
     def fits(self, spelling: TensorSpelling) -> bool:
-        """Whether a spelling is one of its products."""
+        """Return True if a spelling is one of its products."""
         return (self.kind, self.is_ws, self.blocks, self.is_sparse) == (
             spelling.kind,
             spelling.is_weight_stationary,
@@ -59,7 +59,7 @@ class ShapeRow(NamedTuple):
 
 
 def block_of(spelling: TensorSpelling, k: int) -> int:
-    """How many elements of k share a scale factor: what is written, or what the kind has if nothing is."""
+    """Return the number of elements along k that share a scale factor: written, or the default of the kind."""
     size = spelling.qualifier("scale_size")
     if size.startswith("block"):
         return int(size.removeprefix("block"))
@@ -112,7 +112,7 @@ def shape_rows() -> tuple[ShapeRow, ...]:
 
 @cache
 def _operation(op: str, *, is_sparse: bool) -> Op:
-    """What an operation of tcgen05 is like, as the operations of other instructions are."""
+    """Return the row of a tcgen05 operation, like the rows of `OPS`."""
     stem = op.partition(".")[0]
     if stem == "mma":
         storage: dict[str, Any] = {"d": "tensor", "a": "either", "b": "shared", "c": "tensor"}
@@ -145,7 +145,7 @@ class TensorForm(Form):
 
     @property
     def operation(self) -> Op:
-        """What its operation is like."""
+        """The row of its operation."""
         return _operation(self.spelling.op, is_sparse=self.spelling.is_sparse)
 
     @property
@@ -155,22 +155,22 @@ class TensorForm(Form):
 
     @property
     def is_typed(self) -> bool:
-        """Whether shape and types are there; only a product has them."""
+        """True if it has a shape and types; only a product has them."""
         return self.shape != NO_SHAPE
 
     @property
     def scales(self) -> int:
-        """How many scale factors a row of A, and a column of B, has in one product."""
+        """The number of scale factors per row of A and column of B in one product."""
         return int(self.scale_vec.removesuffix("X") or 0)
 
     @property
     def blocks(self) -> int:
-        """How many blocks work together."""
+        """The number of blocks that work together."""
         return self.spelling.blocks
 
     @cached_property
     def name(self) -> str:
-        """PTX's qualifiers, and of a typed product shape and types behind them."""
+        """PTX's qualifiers, followed by the shape and types of a typed product."""
         if not self.is_typed:
             return self.spelling.name
         return ".".join(filter(None, (self.spelling.name, str(self.shape), self.d, self.a, self.b, self.scale_type)))
@@ -344,7 +344,7 @@ PUBLISHED_ARCH = "sm_100"
 
 
 def unpublished(form: TensorForm, arch: str) -> str:
-    """Why a product of tcgen05 is not modelled: what of it nobody has published."""
+    """Return the reason why a tcgen05 product is not modelled: the part that is unpublished."""
     if not form.is_typed:
         return "a spelling has neither shape nor types: get it with m, n, a, b and d"
     if form.is_sparse:
@@ -413,7 +413,7 @@ def listed_spellings() -> tuple[TensorSpelling, ...]:
 
 @cache
 def listed_forms() -> dict[TensorForm, None]:
-    """What lists have: every product with shape and types, in its shortest spelling, and every other spelling."""
+    """Return the listed forms: every product with shape and types, in its shortest spelling, and the rest."""
     result: dict[TensorForm, None] = {}
     seen = set()
     for spelling in listed_spellings():

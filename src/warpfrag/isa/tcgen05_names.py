@@ -1,4 +1,4 @@
-"""What tcgen05 is called elsewhere: CuTe's atoms, LLVM's intrinsics, MLIR's operations and the machine code.
+"""Names of tcgen05 in other notations: CuTe's atoms, LLVM's intrinsics, MLIR's operations and the machine code.
 
 A name says less than a spelling more often than not (an intrinsic of mma takes its kind as a number), so a name leads
 to all spellings that it fits.

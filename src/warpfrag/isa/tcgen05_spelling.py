@@ -51,22 +51,22 @@ class TensorSpelling:
 
     @cached_property
     def name(self) -> str:
-        """The qualifiers in their canonical order; `.sp` stands behind the operation."""
+        """The qualifiers in canonical order; `.sp` follows the operation."""
         return ".".join((PREFIX, self.op, *(qualifier for _, qualifier in self.qualifiers)))
 
     @property
     def is_sparse(self) -> bool:
-        """Whether A is stored without its zeros."""
+        """True if A is sparse."""
         return bool(self.qualifier("sp"))
 
     @property
     def is_weight_stationary(self) -> bool:
-        """Whether it is mma.ws."""
+        """True for mma.ws."""
         return self.op == "mma.ws"
 
     @property
     def blocks(self) -> int:
-        """How many blocks work together: 1, or a pair."""
+        """The number of blocks that work together: 1 or 2."""
         return int(self.qualifier("cta_group").removeprefix("cta_group::") or 1)
 
     @property
@@ -76,7 +76,7 @@ class TensorSpelling:
 
     @property
     def repeat(self) -> int:
-        """How often the shape of a load or store is repeated."""
+        """The number of repetitions of a load's or store's shape."""
         return int(self.qualifier("repeat").removeprefix("x") or 1)
 
     @cached_property
@@ -201,7 +201,7 @@ def in_full(qualifiers: list[str]) -> list[str]:
 
 
 def _unknown(op: str, qualifier: str) -> str:
-    """What is said of a qualifier that an operation does not have: who has it, or what is near."""
+    """Return a hint for a qualifier that an operation does not have: the operations that have it, or near ones."""
     from difflib import get_close_matches
 
     near = get_close_matches(qualifier[:40], _group_of(op), n=3)
@@ -212,7 +212,7 @@ def _unknown(op: str, qualifier: str) -> str:
 def read_spelling(text: str) -> TensorSpelling:
     """The spelling that a text means, with what its operands say; ParseError where it is none.
 
-    Operands are judged where there are any: A in brackets lies in tensor memory, braces hold as many registers as the
+    Operands are judged where there are any: A in brackets is in tensor memory, braces hold as many registers as the
     qualifiers ask for, immediates are in their ranges.
     """
     name, _, operands = text.strip().rstrip(";").strip().partition(" ")
@@ -266,7 +266,7 @@ def _facts(spelling: TensorSpelling, operands: list[str]) -> Iterator[tuple[str,
 
 
 def registers(spelling: TensorSpelling) -> list[int]:
-    """How many registers each vector of a load or store has: of ld.spcompress metadata, then what is kept."""
+    """Return the number of registers of each vector of a load or store; ld.spcompress has metadata first."""
     count = REGISTERS_PER_REPEAT[spelling.qualifier("lanes")] * spelling.repeat
     if not spelling.op.endswith("spcompress"):
         return [count]

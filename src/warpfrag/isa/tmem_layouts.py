@@ -31,7 +31,7 @@ Step = tuple[int, tuple[int, ...]]
 
 
 def digits(size: int) -> list[tuple[int, int]]:
-    """How a size counts: (weight, radix) of its bits, and of what is left of it, low first."""
+    """Return (weight, radix) of the bits of a size and of its odd factor, low first."""
     result, weight = [], 1
     while size % 2 == 0:
         result.append((weight, 2))
@@ -72,7 +72,7 @@ def placement(form: TensorForm) -> tuple[str, Mapping[str, Any]]:
 
 
 def is_half(form: TensorForm) -> bool:
-    """Whether its operands use 16 of each 32 lanes: those from base lane 0, or those from base lane 16."""
+    """Return True if operands use 16 of each 32 lanes: those from base lane 0, or those from base lane 16."""
     return "0" in placement(form)[1]["tlane"].split()
 
 
@@ -84,7 +84,7 @@ def _in_order(steps: dict[str, list[Step]], *, is_pair: bool) -> dict[str, list[
 
 @cache
 def accumulator(form: TensorForm) -> Layout:
-    """Where D lies: one element in each column of 32 bits."""
+    """Return the layout of D: one element in each column of 32 bits."""
     _, row = placement(form)
     m, n, _ = form.shape
     named = {"n2": (0, n // 2), "n4": (0, n // 4)}
@@ -100,7 +100,7 @@ def accumulator(form: TensorForm) -> Layout:
 
 @cache
 def multiplicand(form: TensorForm, container: int) -> Layout:
-    """Where A lies when it is in tensor memory: elements along k fill the columns, `container` bits for each."""
+    """Return the layout of A in tensor memory: elements along k fill the columns, `container` bits each."""
     _, row = placement(form)
     stored = form.shape.k // (2 if form.is_sparse else 1)
     copies = {"n2": (0, 0), "n4": (0, 0)}
@@ -115,7 +115,7 @@ def multiplicand(form: TensorForm, container: int) -> Layout:
 
 
 def metadata_row(form: TensorForm) -> Mapping[str, Any]:
-    """The row of the table that says how the metadata of a sparse product lies."""
+    """Return the table row with the metadata layout of a sparse product."""
     rows = (row for name, row in read_table("tcgen05")["metadata"].items() if name != "source")
     return next(row for row in rows if form.kind in row["kinds"])
 
@@ -203,7 +203,7 @@ def scaled_lines(form: TensorForm, side: str) -> tuple[int, ...]:
 
 
 def copies_in_words(form: TensorForm, role: str, copies: int) -> str:
-    """What the copies of an operand in tensor memory are for."""
+    """Return the purpose of the copies of an operand in tensor memory."""
     if role == "scale_b" and form.shape.m == SCALE_ROWS and form.blocks == 2:
         return "lanes from 0 have the scale factors of the first half of B twice, lanes from 64 those of the second"
     if role.startswith("scale"):
@@ -227,7 +227,7 @@ def access(
     split: int | None = None,
     columns: int | None = None,
 ) -> Layout:
-    """What the registers of a load or store hold: from (warp, lane, reg, slot) to (tlane, column, slot).
+    """Return the layout of a load's or store's registers, from (warp, lane, reg, slot) to (tlane, column, slot).
 
     `column` and `base_lane` are of its address: a shape of 16 lanes reaches the lanes from base_lane, 0 or 16, of each
     warp's 32. With pack or unpack a register is two columns, of each the lower half. `columns` is how many there are.
@@ -284,7 +284,7 @@ def _check_address(column: int, base_lane: int, reach: int, columns: int, is_hal
 
 
 def columns_read(spelling: TensorSpelling) -> int:
-    """How many columns a load or store reaches, from its first to its last."""
+    """Return the number of columns that a load or store reaches, from its first to its last."""
     return access(spelling).outs["column"]
 
 

@@ -48,17 +48,17 @@ class Axis(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How far the index runs."""
+        """The extent of the index."""
         return prod(self.radices)
 
     @property
     def weights(self) -> tuple[int, ...]:
-        """What a one in each digit adds to the index."""
+        """The weight of each digit in the index."""
         return tuple(prod(self.radices[:digit]) for digit in range(len(self.radices)))
 
     @property
     def is_plain(self) -> bool:
-        """Whether the bits of the index are those of its digits: only the highest digit may be larger than a bit."""
+        """True if the bits of the index are its digits: only the highest digit may be larger than a bit."""
         return set(self.radices[:-1]) <= {2}
 
     def mask(self, index: int) -> int:
@@ -172,7 +172,7 @@ def split(size: int, points: set[int]) -> tuple[int, ...] | None:
 
 
 def with_pieces(axes: Axes, pieces: Mapping[int, UnmixedRun]) -> tuple[Axes, dict[int, list[int]]]:
-    """The axes with runs cut anew, and for each old digit or first digit of a run the numbers of the new ones."""
+    """Return the axes with runs cut again, and the new numbers of each old digit or first digit of a run."""
     made, numbers, count = [], {}, 0
     for axis, digits in digits_of(axes):
         radices: tuple[int, ...] = ()
@@ -223,7 +223,7 @@ def stacked(low: Axes, high: Axes) -> tuple[Axes, dict[int, int], dict[int, int]
 
 
 def part(axes: Axes, cuts: Mapping[str, int], *, is_high: bool) -> tuple[Axes, list[int]]:
-    """What is above or below the cut in each axis, and the numbers of its digits."""
+    """Return the part of each axis above or below its cut, and the numbers of its digits."""
     parts: list[Axis] = []
     numbers: list[int] = []
     for axis, digits in digits_of(axes):
@@ -242,7 +242,7 @@ def flattened(axes: Axes) -> tuple[Axis, list[int]]:
 
 
 def regrouped_weights(extents: Mapping[str, int], present: Mapping[str, int]) -> dict[str, int]:
-    """What a step of each of the new axes is in the index that counts through all of them, the last fastest."""
+    """Return the weight of each new axis in the index through all of them, the last fastest."""
     if not isinstance(extents, Mapping) or not all(isinstance(name, str) for name in extents):
         msg = f"reshape: expected names with their extents, such as {{'thread': 128, 'value': 4}}; got {quote(extents)}"
         raise InvalidOperand(msg)

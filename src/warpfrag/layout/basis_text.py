@@ -36,7 +36,7 @@ def write_basis(radix: int, moves: Iterable[tuple[str, int]]) -> list[str]:
 
 
 def _read_word(word: str, outs: tuple[Axis, ...]) -> dict[str, int]:
-    """What a word moves: each coordinate and how far."""
+    """Return the distance that a basis moves each coordinate."""
     by_letter = {axis.name[0]: axis for axis in outs}
     if word == "0":
         return {}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 LANES = 32
 """Lanes of a warp."""
 REGISTERS = ("warp", "lane", "reg", "slot")
-"""What a place is made of, in the order in which places are sorted."""
+"""The coordinates of a place, in the order in which places are sorted."""
 
 
 class Coordinate(tuple[int, ...]):
@@ -67,7 +67,7 @@ def _coordinate(names: tuple[str, ...], indices: tuple[int, ...]) -> Coordinate:
 
 
 def check_name(name: object) -> None:
-    """Refuse a name that no field of a named tuple can have."""
+    """Raise InvalidOperand if a name cannot be the field of a named tuple."""
     if not isinstance(name, str) or not name.isidentifier() or name.startswith("_") or iskeyword(name):
         msg = f"an index has a name such as lane or row, got {quote(name)}"
         raise InvalidOperand(msg)

@@ -2,7 +2,7 @@
 
     ((_4,_8),(_2,_2,_2)):((_32,_1),(_16,_8,_128))
 
-In front of the colon are sizes, behind it strides, both in two parts: threads, then values. A thread is cut into digits
+Before the colon are sizes, after it strides, both in two parts: threads, then values. A thread is cut into digits
 by the sizes, the lowest first: thread 5 is 1 and 1, because 5 = 1 + 4 * 1. Each digit times its stride, and everything
 added, is the number of an element, counted down the columns: row + rows * col. So thread 5 starts at element
 32 + 1 = 33: row 1, col 2 of 16 rows.
@@ -179,7 +179,7 @@ def _cut(modes: list[Mode], size: int) -> list[Mode]:
 
 
 def _text(numbers: list[int], none: int) -> str:
-    """Numbers as a tuple; one stands alone."""
+    """Return numbers as a tuple, or a single number alone."""
     words = [f"_{number}" for number in numbers or [none]]
     return words[0] if len(words) == 1 else f"({','.join(words)})"
 

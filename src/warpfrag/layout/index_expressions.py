@@ -74,7 +74,7 @@ class IndexOperation:
         if not isinstance(part, IndexOperation) or part.operator == self.operator:
             return str(part)
         rank = list(OPERATORS).index
-        # nobody remembers how xor binds, and compilers warn about it
+        # the precedence of xor surprises readers, and compilers warn about it
         looser = rank(part.operator) > rank(self.operator) or self.operator == "^"
         return f"({part})" if looser else str(part)
 

@@ -106,7 +106,7 @@ class DigitRun(NamedTuple):
 
 
 class Basis(NamedTuple):
-    """What a one in a digit of an input moves: the radix of the digit, and how far each coordinate goes."""
+    """A digit of an input: its radix, and the distance that a one in it moves each coordinate."""
 
     radix: int
     moves: Coordinate
@@ -282,12 +282,12 @@ class Layout(LinearMap):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """How far the coordinates run."""
+        """The extents of the coordinates."""
         return tuple(self.outs.values())
 
     @property
     def lanes(self) -> int:
-        """How many lanes of a warp take part: 32, or fewer for the addresses of a small ldmatrix."""
+        """The number of lanes that take part: 32, or fewer for the addresses of a small ldmatrix."""
         return self.ins.get("lane", 1)
 
     @property
@@ -394,7 +394,7 @@ class Layout(LinearMap):
 
     @cached_property
     def _packed_copies(self) -> list[int]:
-        """What the packed places of two holders of one element differ by."""
+        """The differences between the packed places of two holders of one element."""
         return [self._first_place._packed(mask) for mask in self._kernel_span]  # noqa: SLF001 (of this type)
 
     @cached_property
@@ -412,7 +412,7 @@ class Layout(LinearMap):
     # ---- what others derive from it
 
     def runs(self, out: str) -> list[DigitRun]:
-        """What makes up one coordinate, the highest part first: the fewest runs of digits."""
+        """Return the fewest runs of digits that make up a coordinate, the highest first."""
         check_axis(out, self.outs)
         axis, targets = next(pair for pair in digits_of(self.out_axes) if pair[0].name == out)
         runs = []
@@ -429,13 +429,13 @@ class Layout(LinearMap):
         return sorted(runs, key=lambda run: (-run.multiply, -run.divide))
 
     def digits(self, source: str) -> list[tuple[int, int]]:
-        """How an input is cut: the weight and the radix of each of its digits, low first."""
+        """Return the weight and the radix of each digit of an input, low first."""
         check_axis(source, self.ins)
         axis = next(axis for axis in self.in_axes if axis.name == source)
         return list(zip(axis.weights, axis.radices, strict=True))
 
     def steps(self, source: str) -> list[Basis]:
-        """What a one in each digit of an input moves, low digit first; `of_steps` goes back."""
+        """Return the moves of each digit of an input, low digit first; `of_steps` is the inverse."""
         check_axis(source, self.ins)
         digits = next(digits for axis, digits in digits_of(self.in_axes) if axis.name == source)
         return [Basis(self._in_radices[digit], self._element(self.columns[digit])) for digit in digits]

@@ -13,7 +13,7 @@ bits are linear over GF(2) and everything else passes through.
 
 **One map, several cuts.** 6 is a bit and a digit of radix 3, or the other way round. The identity of 6 indices is the
 same map in both. Where an operation needs a digit to start at some place, `_recut` finds the cut that has one, if any:
-only runs that pass through the map unmixed can be cut anew.
+only runs that pass through the map unmixed can be cut again.
 
 `Layout` adds what is about fragments: text, look-ups, other notations.
 """
@@ -105,7 +105,7 @@ class LinearMap:
 
     @cached_property
     def rank(self) -> int:
-        """How many digits of the outputs the inputs can move independently."""
+        """The number of output digits that the inputs can move independently."""
         rows = Echelon()
         for column in self.columns:
             rows.add(column)
@@ -113,12 +113,12 @@ class LinearMap:
 
     @property
     def is_onto(self) -> bool:
-        """Whether every element has a place."""
+        """True if every element has a place."""
         return self.rank == len(self._out_radices)
 
     @property
     def is_additive(self) -> bool:
-        """Whether what the digits move may be added: no two move the same digit of the result."""
+        """True if moves may be added: no two digits move the same digit of the result."""
         together = 0
         for column in (*self.columns, self.origin):
             if together & column:
@@ -128,18 +128,18 @@ class LinearMap:
 
     @property
     def is_bitwise(self) -> bool:
-        """Whether xor of coordinates is what joins inputs: only the highest digit of each may be larger than a bit."""
+        """True if inputs are joined by xor of coordinates: only the highest digit of each may be larger than a bit."""
         return all(axis.is_plain for axis in self.out_axes)
 
     @cached_property
     def copies(self) -> int:
-        """How many places hold each element that has one."""
+        """The number of places that hold each element."""
         return len(self._kernel_span)
 
     # ---- algebra
 
     def __eq__(self, other: object) -> bool:
-        """Whether the two have the same axes, in the same order, and take every place to the same element."""
+        """Return True if both have the same axes, in the same order, and map every place to the same element."""
         if not isinstance(other, LinearMap):
             return NotImplemented
         if self is other:
@@ -320,7 +320,7 @@ class LinearMap:
         return type(self)(tuple(ins), self.out_axes, tuple(columns), origin)
 
     def sublayout(self, ins: Sequence[str], outs: Sequence[str]) -> Self:
-        """What some inputs do to some outputs: the other inputs are 0, the other outputs are left out.
+        """Return the map from some inputs to some outputs; the other inputs are 0, the other outputs are dropped.
 
         >>> from warpfrag.layout.linear_layout import Layout
         >>> accumulator = Layout.parse(dict(row=16, col=8), lane="c2 c4 r1 r2 r4", reg="c1 r8")
@@ -423,7 +423,7 @@ class LinearMap:
         return type(self)((*kept, joint), self.out_axes, columns, self.origin)
 
     def is_trivial_over(self, *names: str) -> bool:
-        """Whether these inputs become the outputs of the same names unchanged, and have nothing to do with the rest.
+        """Return True if these inputs become the outputs of the same names unchanged, and do not affect the rest.
 
         A map from places to places that is trivial over `warp` moves nothing from warp to warp, and the same in each.
 

@@ -47,7 +47,7 @@ class AddressMode(NamedTuple):
 
 
 def is_tensor_memory(layout: Layout) -> bool:
-    """Whether a layout starts from places of tensor memory."""
+    """Return True if a layout's inputs are addresses of tensor memory."""
     return "tlane" in layout.ins
 
 
@@ -107,7 +107,7 @@ def _tuple(numbers: Iterable[int]) -> str:
 
 
 def read_cute(text: str, modes: Sequence[Sequence[tuple[int, int]]], bits: int, dims: Sequence[str]) -> Layout:
-    """The layout whose addresses these modes (size, stride) of each coordinate are, for elements of so many bits."""
+    """The layout whose addresses these modes (size, stride) of each coordinate are, for elements of `bits` bits."""
     slots = BITS // bits
     images: dict[tuple[str, int], Step] = {}
     extents = {}

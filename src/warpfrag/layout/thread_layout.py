@@ -1,4 +1,4 @@
-"""What CuTe and Triton share: a thread counts through lanes, then warps; a value through slots, then registers.
+"""Shared by CuTe and Triton: a thread counts through lanes, then warps; a value through slots, then registers.
 
 Both know threads and values. A layout here knows a warp, a lane, a register and a slot in it. So values are cut where
 a register is full, which only the reader of a text can say: `slots`.
@@ -42,7 +42,7 @@ def threads_and_values(notation: str, layout: Layout) -> tuple[list[Basis], list
 
 
 def shape_of(notation: str, shape: object, count: int | None = None) -> tuple[int, ...]:
-    """How far the coordinates run, as many as there are if that is known."""
+    """Return the checked extents; `count` is their number, if it is known."""
     sizes = tuple(shape) if isinstance(shape, Sequence) and not isinstance(shape, str) else ()
     if not sizes or (count is not None and len(sizes) != count):
         wanted = "the extents of the matrix, such as (16, 8)" if count is None else f"{count} extents"
@@ -52,7 +52,7 @@ def shape_of(notation: str, shape: object, count: int | None = None) -> tuple[in
 
 
 def check_slots(notation: str, slots: object) -> int:
-    """How many values share a register, refused where it is no count."""
+    """Return the number of values per register; raise InvalidOperand if it is not a positive integer."""
     if isinstance(slots, bool) or not isinstance(slots, int) or slots < 1:
         msg = f"{notation}: slots is how many values share a register, an integer from 1 on; got {quote(slots)}"
         raise InvalidOperand(msg)
@@ -60,7 +60,7 @@ def check_slots(notation: str, slots: object) -> int:
 
 
 def dims_of(notation: str, count: int, dims: Sequence[str] | None) -> tuple[str, ...]:
-    """The names of so many coordinates: row and col of a matrix, else dim0, dim1, ... unless `dims` names them."""
+    """Return the names of `count` coordinates: `dims`, or row and col for a matrix, else dim0, dim1, ..."""
     if dims is None:
         return MATRIX if count == len(MATRIX) else tuple(f"dim{at}" for at in range(count))
     names = tuple(dims) if isinstance(dims, Sequence) and not isinstance(dims, str) else ()

@@ -4,7 +4,7 @@
 
 Each list has the images of the bits of an input, low bit first: bit 0 of the lane moves 2 columns, bit 2 one row. What
 the bits of a place move is joined by xor. `register` counts elements of a thread, not 32-bit registers: the two halves
-of a word are two of them. Where values share a register, the text that is written says so behind `//`, where an MLIR
+of a word are two of them. Where values share a register, the text that is written says so after `//`, where an MLIR
 parser reads nothing, and what the coordinates are called if not row and col; `slots` and `dims` say it too.
 
 Three forms are read: this one, what Triton prints for a LinearLayout (lines such as `lane=4 -> (1, 0)`), and Gluon's
@@ -153,7 +153,7 @@ def read_triton(
 
 
 def _extents(names: Sequence[str], bases: dict[str, Bases], sizes: Sequence[int]) -> dict[str, int]:
-    """How far each coordinate runs: the sizes of the text, or else as far as the bases reach."""
+    """Return the extent of each coordinate: from the text, or as far as the bases reach."""
     images = [image for part in bases.values() for image in part]
     reach = [1 << max((image[at].bit_length() for image in images), default=0) for at in range(len(names))]
     sizes = sizes or reach

@@ -1,4 +1,4 @@
-"""Shared-memory matrix descriptors: 64 bits that tell wgmma and tcgen05 where an operand lies.
+"""Shared-memory matrix descriptors: 64 bits that tell wgmma and tcgen05 where an operand is stored.
 
 **In a sentence.** A descriptor has a start, two strides and a swizzle, and from these the hardware makes the byte
 address of every element.
@@ -58,7 +58,7 @@ TMA_TYPES = {
     "bf16": "CU_TENSOR_MAP_DATA_TYPE_BFLOAT16",
     "tf32": "CU_TENSOR_MAP_DATA_TYPE_FLOAT32",
 }
-"""What the driver calls an element; the others are bytes."""
+"""The driver's names of element types; the others are bytes."""
 CODES = {0: 0, 128: 1, 64: 2, 32: 3}
 """The two bits that stand for a swizzle."""
 KINDS = ("wgmma", "tcgen05")
@@ -68,14 +68,14 @@ WIDE_CODE = 1  # of the three bits of its swizzle
 
 
 class Field(NamedTuple):
-    """Where a field of the word lies: its lowest bit, how many bits it has, and how many bytes one of it stands for."""
+    """A field of the word: its lowest bit, its number of bits, and its unit in bytes."""
 
     low: int
     bits: int
     unit: int
 
     def read(self, word: int) -> int:
-        """What it says, in bytes or as a number."""
+        """Return its value, in bytes or as a number."""
         return (word >> self.low & ((1 << self.bits) - 1)) * self.unit
 
     @property
@@ -85,7 +85,7 @@ class Field(NamedTuple):
 
 
 class Explained(NamedTuple):
-    """One field of a word, for people: name, bits (highest and lowest), raw number, what it stands for."""
+    """One decoded field of a word: name, bits (highest and lowest), raw number, meaning."""
 
     name: str
     high: int
@@ -102,7 +102,7 @@ class Problem(NamedTuple):
 
 
 class TensorMapArguments(NamedTuple):
-    """What `cuTensorMapEncodeTiled` is to be told, innermost first, and the copies that fill the tile.
+    """The arguments of `cuTensorMapEncodeTiled`, innermost first, and the copies that fill the tile.
 
     A copy is the element at which its box starts along the contiguous axis, and the byte of shared memory it goes to.
     """
@@ -116,7 +116,7 @@ class TensorMapArguments(NamedTuple):
 
 
 class StagedOperand(Protocol):
-    """What an operand in shared memory is, to a descriptor."""
+    """The interface of an operand in shared memory."""
 
     @property
     def role(self) -> str:
@@ -124,7 +124,7 @@ class StagedOperand(Protocol):
 
     @property
     def format(self) -> Format:
-        """What one element is."""
+        """The format of an element."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -132,7 +132,7 @@ class StagedOperand(Protocol):
 
     @property
     def staged(self) -> bool:
-        """Whether it may lie in shared memory."""
+        """True if it may be in shared memory."""
 
 
 @dataclass(frozen=True)
@@ -292,7 +292,7 @@ class Descriptor:
         return self.swizzle or UNIT
 
     def memory(self, role: str, *, trans: bool = False) -> Memory:
-        """How operand a or b lies in shared memory."""
+        """Return the shared-memory layout of operand a or b."""
         if not (isinstance(role, str) and role in {"a", "b"}):
             msg = f"a descriptor is for operand a or b, got {quote(role)}"
             raise InvalidOperand(msg)
@@ -324,11 +324,11 @@ class Descriptor:
         return f"Swizzle<{bits},4,3> o {layout}" if bits else layout
 
     def moved(self, by: int) -> Descriptor:
-        """The same descriptor so many bytes further on."""
+        """Return the same descriptor, `by` bytes further."""
         return replace(self, start=self.start + by if is_whole(by) else by)
 
     def used(self, operand: StagedOperand, *, trans: bool = False) -> dict[str, bool]:
-        """Whether `leading` and `stride` matter: not where all of a line, or all lines, lie in one atom."""
+        """Return whether `leading` and `stride` are used: not if a whole line, or all lines, are in one atom."""
         inner, outer = lines(operand, trans=trans)
         along, across = ("stride", "leading") if trans and not self.swizzle else ("leading", "stride")
         return {along: inner > self.width, across: outer > LINES}
@@ -342,7 +342,7 @@ class Descriptor:
         return _tensor_map(self, operand, trans=trans, k=k)
 
     def problems(self, operand: StagedOperand, *, trans: bool = False) -> list[Problem]:
-        """What is suspicious about this descriptor for an operand. None of it stops the hardware."""
+        """Return suspicious fields of this descriptor for an operand; the hardware accepts all of them."""
         return list(_problems(self, operand, trans=trans))
 
 
@@ -381,7 +381,7 @@ def stored_bits(operand: StagedOperand) -> int:
 
 
 def _steps(operand: StagedOperand, k: int | None) -> tuple[int, int]:
-    """How much k one instruction reads, and how many of them a tile has."""
+    """Return the k that one instruction reads, and the number of instructions per tile."""
     mine = operand.shape[1 if operand.role == "a" else 0]
     total = mine if k is None else k
     if not (is_whole(total) and mine <= total <= MAX_K and total % mine == 0):
@@ -393,7 +393,7 @@ def _steps(operand: StagedOperand, k: int | None) -> tuple[int, int]:
 def compact(
     operand: StagedOperand, *, trans: bool = False, swizzle: int | None = None, k: int | None = None, start: int = 0
 ) -> list[Descriptor]:
-    """The descriptors of a tile that lies without gaps, atom after atom, one for each instruction along its k.
+    """Return the descriptors of a tile without gaps, atom after atom, one for each instruction along its k.
 
     The tile has `k` columns of A or rows of B, by default those of one instruction. Without a swizzle, the widest is
     taken that a line fills.
@@ -420,7 +420,7 @@ def compact(
 
 
 def _problems_of_bits(descriptor: Descriptor) -> Iterator[Problem]:
-    """What is suspicious about the word itself."""
+    """Return suspicious fields of the word itself."""
     if descriptor.kind == "tcgen05" and descriptor.version != TENSOR_VERSION:
         yield Problem("version", f"bits 48:46 are {descriptor.version}, and {TENSOR_VERSION} on Blackwell")
     if descriptor.other:
@@ -428,7 +428,7 @@ def _problems_of_bits(descriptor: Descriptor) -> Iterator[Problem]:
 
 
 def contradictions(descriptor: Descriptor, operand: StagedOperand, *, trans: bool) -> Iterator[Problem]:
-    """What no kernel can mean: bits of no field, and distances that break the pattern of a swizzle."""
+    """Yield values that no kernel can intend: bits of no field, and distances that break the swizzle pattern."""
     yield from _problems_of_bits(descriptor)
     yield from _problems_of_distances(descriptor, operand, trans=trans)
 

@@ -74,7 +74,7 @@ def _fields_of(kind: str) -> tuple[WordField, ...]:
 
 
 def _numbers(name: str, kind: str) -> dict[str, int]:
-    """What each choice of a field is as a number."""
+    """The number of each choice of a field."""
     table = read_table("tcgen05")["descriptor"]["numbers"]
     return dict(table[kind if name in ("a", "b") else name])
 
@@ -223,7 +223,7 @@ class InstructionDescriptor:
         return f"scale factors are {entry or 'ue8m0'}" if name == "scale_type" else str(entry)
 
     def problems(self, instruction: HasForm | None = None) -> list[Problem]:
-        """What is suspicious about the word, and where it says another shape or type than `instruction`."""
+        """Return suspicious fields of the word, and fields that contradict the shape or types of `instruction`."""
         if not (instruction is None or isinstance(getattr(instruction, "form", None), TensorForm)):
             msg = f"expected an instruction of tcgen05, got {quote(instruction)}"
             raise InvalidOperand(msg)
@@ -354,7 +354,7 @@ class ZeroColumnMask:
         return result
 
     def problems(self, m: int) -> list[Problem]:
-        """What is suspicious about the mask for a product of m rows."""
+        """Return suspicious fields of the mask for a product of m rows."""
         _check_rows(m)
         largest = 16 if m == 32 else 32
         result = []

@@ -1,4 +1,4 @@
-"""Shared memory: at which byte each element of a matrix lies, and what it costs a warp to get there.
+"""Shared memory: the byte of each element of a matrix, and the cost of a warp's accesses.
 
 **In a sentence.** The address of an element is a sum of digits times strides, and then perhaps a swizzle.
 
@@ -69,7 +69,7 @@ class Digit(NamedTuple):
 
 @dataclass(frozen=True)
 class Memory:
-    """How a matrix lies in shared memory, in bytes; see the top of this file.
+    """The layout of a matrix in shared memory, in bytes; see the top of this file.
 
     `pitch` is the distance from one row (in column order: from one column) to the next; None leaves no gap. Instead of
     it, `along` and `across` may say the digits along the contiguous axis, counted in bytes, and across it. `unit` is
@@ -115,7 +115,7 @@ class Memory:
         return repr_of_fields(self)
 
     def _repr_html_(self) -> str:
-        """A card for notebooks: what says where an element lies."""
+        """Return a notebook card with the layout of elements."""
         from warpfrag.html import card, escape, table
 
         facts = [
@@ -152,7 +152,7 @@ class Memory:
         return ", ".join(parts)
 
     def address(self, *, row: int, col: int, bits: int, shape: tuple[int, int] | None = None) -> int:
-        """The byte in which an element of so many bits starts. A matrix without gaps needs its `shape`."""
+        """Return the byte in which an element of `bits` bits starts. A matrix without gaps needs its `shape`."""
         row, col = check_index("row", row, MAX_BYTES), check_index("col", col, MAX_BYTES)
         return self._address(row, col, bits, None if shape is None else _checked(shape))
 
@@ -164,7 +164,7 @@ class Memory:
         return self._address(rows, cols, bits, shape)
 
     def elements(self, address: int, shape: tuple[int, int], bits: int) -> list[Coordinate]:
-        """The elements of a matrix that have bits in a byte; none where nothing lies there."""
+        """Return the elements of a matrix that have bits in a byte."""
         import numpy as np
 
         distance = check_index("address", address, MAX_BYTES) - self.addresses(shape, bits)
@@ -172,7 +172,7 @@ class Memory:
         return [coordinate_type(("row", "col"))._make(map(int, pair)) for pair in here]
 
     def size(self, shape: tuple[int, int], bits: int) -> int:
-        """How many bytes of memory a matrix reaches."""
+        """Return the number of bytes that a matrix spans."""
         return int(self.addresses(shape, bits).max(initial=-1)) + max(1, bits // 8)
 
     def write(self, shared: ArrayLike, codes: ArrayLike, bits: int) -> NDArray[np.uint8]:
@@ -287,7 +287,7 @@ def repr_of_fields(instance: DataclassInstance) -> str:
 
 
 def is_whole(number: object) -> bool:
-    """Whether this is an integer, and no truth value."""
+    """Return True for an integer that is not a bool."""
     return isinstance(number, int) and not isinstance(number, bool)
 
 
@@ -323,18 +323,18 @@ def _by_digits(index: Index, digits: tuple[Digit, ...]) -> Index:
 
 
 def swizzled(address: Index, swizzle: int, base_offset: int = 0, unit: int = UNIT) -> Index:
-    """The address after a swizzle of so many bytes: bits of its row are xored into its unit of 16 bytes, or 32."""
+    """Return the swizzled address: bits of its row are xored into its unit of 16 or 32 bytes."""
     mask = ((1 << SWIZZLES[swizzle]) - 1) // (unit // UNIT)
     return address ^ ((address // ROW_OF_UNITS - base_offset & mask) * unit)
 
 
 def wavefronts(addresses: Sequence[int | None], width: int) -> int:
-    """How many passes shared memory needs to serve the lanes of a warp, each at its address; None is an idle lane."""
+    """Return the number of passes in which shared memory serves a warp's addresses; None is an idle lane."""
     return max(bank_loads(addresses, width))
 
 
 def bank_loads(addresses: Sequence[int | None], width: int) -> list[int]:
-    """How many words each bank has to give."""
+    """Return the number of words that each bank has to deliver."""
     if not (is_whole(width) and width in {1, 2, 4, 8, 16}):
         msg = f"a lane reads 1, 2, 4, 8 or 16 bytes, got {quote(width)}"
         raise InvalidOperand(msg)
@@ -345,7 +345,7 @@ def bank_loads(addresses: Sequence[int | None], width: int) -> list[int]:
 
 
 def bank_conflicts(addresses: Sequence[int | None], width: int) -> int:
-    """How many passes are there only because lanes want different words of one bank."""
+    """Return the number of passes that are due to different words in one bank."""
     passes = wavefronts(addresses, width)
     return passes - -(-len(_words(_checked_addresses(addresses), width)) // BANKS)
 

@@ -1,4 +1,4 @@
-"""Tensor maps: the 128 bytes that tell the copy engine of Hopper (TMA) how a tensor lies in global memory.
+"""Tensor maps: the 128 bytes that tell the copy engine of Hopper (TMA) how a tensor is stored in global memory.
 
 **In a sentence.** A map has the tensor's address, extents and strides, and a *box*: the part that one instruction moves
 between global memory, where it is strided, and shared memory, where it is dense, perhaps swizzled.
@@ -17,7 +17,7 @@ innermost axis whole units of 16 bytes are stored, so what lies behind the tenso
 pixels begins at the pixel of the coordinates and goes on along the width, the height and the batch, inside the bounding
 box that two corners leave of every image; offsets, the same for all pixels, then move each of them: a tap of a filter.
 
-**Interleaved.** With `interleave` 16 or 32 channels lie in slices of so many bytes (NC/8HWC8 of f16 is 16): what is
+**Interleaved.** With `interleave` 16 or 32 channels are in slices of that many bytes (NC/8HWC8 of f16 is 16): what is
 addressed is the slice of a pixel. Axes are then the width, perhaps height and depth, the slices, and the image last;
 the innermost index counts units of 16 or 32 bytes, whatever the type, and a box has one slice, whatever it says. im2col
 walks over the axes before the slices. (Measured on an H200.)
@@ -103,7 +103,7 @@ SWIZZLE_NUMBERS = tuple(SWIZZLES)  # for tensormap.replace: 0 to 3
 
 @dataclass(frozen=True)
 class Im2col:
-    """What a map for convolutions has instead of a box: corners of the bounding box, and the size of a column.
+    """The im2col part of a map, in place of a box: corners of the bounding box, and the size of a column.
 
     `lower` and `upper` have a number for each axis between the channels and the batch, innermost first: where the
     bounding box begins, and how far from the end of the image it ends.
@@ -117,7 +117,7 @@ class Im2col:
 
 @dataclass(frozen=True)
 class TensorMapFields:
-    """What a map says, innermost axis first; `strides` in bytes begin with the second axis."""
+    """The fields of a tensor map, innermost axis first; `strides` in bytes begin with the second axis."""
 
     element: TensorElement
     address: int
@@ -132,7 +132,7 @@ class TensorMapFields:
 
     @property
     def rank(self) -> int:
-        """How many axes there are."""
+        """The number of axes."""
         return len(self.dims)
 
     @property
@@ -142,7 +142,7 @@ class TensorMapFields:
 
     @property
     def elements_per_index(self) -> int:
-        """How many elements an index of the innermost axis stands for: one, or those of a slice of a pixel."""
+        """The number of elements per index of the innermost axis: one, or the elements of a pixel's slice."""
         return self.pitches[0] // self.element.bytes
 
     @property
@@ -195,7 +195,7 @@ class TensorMapFields:
         return total
 
     def problems(self) -> list[str]:
-        """What the driver refuses, each with what it expects."""
+        """Return the fields that the driver rejects, each with the expected value."""
         return list(_problems(self))
 
     # --- the bytes
@@ -374,7 +374,7 @@ REPLACED = {
     "swizzle_mode": Replaced("swizzle", 32, choices=len(SWIZZLE_NUMBERS)),
     "fill_mode": Replaced("fill", 32, choices=len(FILLS)),
 }
-"""What tensormap.replace may change; the rank is one less than the number of axes."""
+"""The fields that tensormap.replace may change; the rank is one less than the number of axes."""
 
 
 def replace_field(data: bytes, name: str, number: int, axis: int = 0) -> bytes:
@@ -393,14 +393,14 @@ def replace_field(data: bytes, name: str, number: int, axis: int = 0) -> bytes:
 
 
 class DriverCheck(NamedTuple):
-    """What the driver checks of a map: whether it holds, and what it expects."""
+    """A check of the driver: its result, and the expected value."""
 
     holds: bool
     text: str
 
 
 def _problems(fields: TensorMapFields) -> Iterator[str]:
-    """What the driver refuses, in the order of its parameters."""
+    """Yield the checks of the driver, in the order of its parameters."""
     checks = (*_tensor_checks(fields), *_box_checks(fields))
     return (check.text for check in checks if not check.holds)
 
