@@ -228,7 +228,7 @@ def test_what_cannot_be_packed_is_refused(refused):
     assert "--full is for A and metadata" in refused("pack", SPARSE, "b", "--full")
     assert "only mma.sp has stored elements" in refused("pack", NAME, "a", "--full", stdin=text(A))
     assert "--selector is not for a of" in refused("pack", SPARSE, "a", "--selector", 0)
-    assert "nobody measured it" in refused("unpack", "ldmatrix.m8n16.x4.s8.s4", "d")
+    assert "it was not measured" in refused("unpack", "ldmatrix.m8n16.x4.s8.s4", "d")
 
 
 def test_unequal_copies_are_refused_if_asked(run, refused):

@@ -17,7 +17,7 @@ MAX_DEPTH = 20
 QUOTED_BEFORE = 24  # characters before a fault that an error repeats
 
 
-class Token(NamedTuple):
+class LayoutToken(NamedTuple):
     """A token and its position; the last token is empty."""
 
     text: str
@@ -37,8 +37,8 @@ class Scanner:
         if len(text) > MAX_TEXT:
             msg = f"{notation}: a layout is a text of at most {MAX_TEXT} characters, got {len(text)}"
             raise InvalidOperand(msg)
-        self._tokens = [Token(match[0], match.start()) for match in TOKEN.finditer(text) if not match["space"]]
-        self._tokens.append(Token("", len(text)))
+        self._tokens = [LayoutToken(match[0], match.start()) for match in TOKEN.finditer(text) if not match["space"]]
+        self._tokens.append(LayoutToken("", len(text)))
         self._next = 0
 
     @property

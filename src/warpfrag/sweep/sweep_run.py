@@ -43,7 +43,7 @@ class BlockTask(NamedTuple):
     """A block to compute, and the versions that must compute it."""
 
     number: int
-    index: tuple[int, int]
+    grid_index: tuple[int, int]
     case: Case
     block: SweepBlock
     versions: dict[str, str]
@@ -203,8 +203,8 @@ class _Run:
         if number in self.corrupt:
             is_done = self._replace(task, D)
         else:
-            crc32c = self.store.write(number, task.index, D, errors)
-            self.cases[number].records[task.index] = BlockRecord(crc32c, errors)
+            crc32c = self.store.write(number, task.grid_index, D, errors)
+            self.cases[number].records[task.grid_index] = BlockRecord(crc32c, errors)
             is_done = self._finish(number)
         self.done += 1
         if self.progress is not None:
@@ -213,7 +213,7 @@ class _Run:
     def _refuse(self, task: BlockTask, reason: str) -> None:
         """Give up a case that this machine cannot compute, unless it was finished before."""
         if task.number in self.corrupt:
-            msg = f"{quote(str(self.store.chunk_file(task.number, task.index)))} is corrupt, and {reason}"
+            msg = f"{quote(str(self.store.chunk_file(task.number, task.grid_index)))} is corrupt, and {reason}"
             raise FileError(msg)
         self.done += len(self._missing(task.number))
         self.refusals[task.number] = reason
@@ -222,14 +222,14 @@ class _Run:
     def _replace(self, task: BlockTask, D: NDArray[Any]) -> bool:
         """Write a corrupt block of a finished case, if it has the recorded crc32c; return True if it was the last."""
         number = task.number
-        if self.store.write(number, task.index, D, None) != self.cases[number].crc32c[task.index]:
-            chunk, folder = self.store.chunk_file(number, task.index), self.store.path / self.store.name(number)
+        if self.store.write(number, task.grid_index, D, None) != self.cases[number].crc32c[task.grid_index]:
+            chunk, folder = self.store.chunk_file(number, task.grid_index), self.store.path / self.store.name(number)
             chunk.unlink()
             msg = (
                 f"{quote(str(chunk))} is corrupt, and recomputing it gives different bytes; delete {quote(str(folder))}"
             )
             raise FileError(msg)
-        self.corrupt[number].remove(task.index)
+        self.corrupt[number].remove(task.grid_index)
         return not self.corrupt[number]
 
     def _finish(self, number: int) -> bool:

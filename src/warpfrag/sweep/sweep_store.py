@@ -320,7 +320,12 @@ class StoreWriter(StoreReader):
     def _open(self) -> None:
         for part in [path for pattern in PARTIAL for path in self.path.rglob(pattern)]:
             _remove(part)
-        header = {"schema": SCHEMA, "sha256": self.plan.digest, **versions(), "plan": self.plan.to_dict()}
+        header: dict[str, Any] = {
+            "schema": SCHEMA,
+            "sha256": self.plan.digest,
+            **versions(),
+            "plan": self.plan.to_dict(),
+        }
         if not any(self.path.iterdir()):
             self._group = self._zarr.create_group(self.path, attributes={KEY: header})
             return
@@ -421,10 +426,10 @@ def _remove(path: Path) -> None:
             path.unlink()
 
 
-def _difference(stored: dict[str, Any], given: dict[str, Any]) -> str:
+def _difference(stored: dict[str, Any], asked: dict[str, Any]) -> str:
     """Return the keys in which two plans differ."""
-    names = [name for name in dict.fromkeys([*stored, *given]) if stored.get(name) != given.get(name)]
-    return "; ".join(f"{name} is {quote(stored.get(name))} there and {quote(given.get(name))} here" for name in names)
+    names = [name for name in dict.fromkeys([*stored, *asked]) if stored.get(name) != asked.get(name)]
+    return "; ".join(f"{name} is {quote(stored.get(name))} there and {quote(asked.get(name))} here" for name in names)
 
 
 @contextmanager
