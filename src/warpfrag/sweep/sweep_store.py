@@ -191,11 +191,11 @@ def _chunk_problem(path: Path, size: int, crc32c: str | None) -> str:
         if not path.is_file():
             return "is missing"
         content = path.read_bytes() if crc32c is not None else None
-        found = path.stat().st_size
+        size_on_disk = path.stat().st_size
     except OSError as error:
         return "is missing" if error.errno in {ENOENT, ENOTDIR} else f"cannot be read: {error.strerror}"
-    if found != size:
-        return f"has {found} bytes, not {size}"
+    if size_on_disk != size:
+        return f"has {size_on_disk} bytes, not {size}"
     if content is None:
         return ""
     stored = content[-CRC_BYTES:]
