@@ -34,6 +34,7 @@ import numpy as np
 from run import HERE, Side, best, compile_kernels, say
 
 import warpfrag as wf
+from warpfrag.blas.gemm_backend import Cpu
 from warpfrag.ptx.interpreter.kernel_findings import CHECKS
 
 if TYPE_CHECKING:
@@ -216,7 +217,7 @@ def tensor_copies() -> None:
     args += [np.int32(k), None, None]
     grid, columns = (m // 128, n // 64), np.ascontiguousarray(b.T)
     whole = best_of(partial(kernel.launch, grid, 256, args, shared=73752, engine="compiled", threads=1))
-    gemm = best_of(partial(wf.gemm, a, columns, instruction=WGMMA, threads=1))
+    gemm = best_of(partial(wf.gemm, a, columns, instruction=WGMMA, backend=Cpu(threads=1)))
     figures = f"kernel {whole * 1e3:.0f} ms, gemm {gemm * 1e3:.0f} ms: {whole / gemm:.1f} times"
     say(f"  tensor maps and wgmma, {m} x {n} x {k}: {figures}")
 

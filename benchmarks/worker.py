@@ -34,6 +34,15 @@ def codes_module() -> ModuleType:
         return import_module("warpfrag.codes")
 
 
+def thread_limit() -> dict[str, Any]:
+    """The option of `gemm` that limits threads, in this version and in 0.3."""
+    try:
+        from warpfrag.blas.gemm_backend import Cpu
+    except ImportError:
+        return {"threads": THREADS}
+    return {"backend": Cpu(THREADS)}
+
+
 def warpfrag_gemm(name: str, n: int, arch: str = "sm_90", k: int | None = None) -> Job:
     """A whole emulated product, n x n x n unless k is another."""
     import numpy as np
@@ -44,7 +53,8 @@ def warpfrag_gemm(name: str, n: int, arch: str = "sm_90", k: int | None = None) 
     A, B = np.ascontiguousarray(operands(mma.a.format.name, n, 0)[:, :k]), operands(mma.b.format.name, n, 1)[:k]
     if mma.pattern is not None:
         A = np.where(np.arange(n) % mma.pattern.chunk < mma.pattern.kept, A, A.dtype.type(0))
-    return lambda: wf.gemm(A, B, instruction=mma, arch=arch, threads=THREADS)
+    limit = thread_limit()
+    return lambda: wf.gemm(A, B, instruction=mma, arch=arch, **limit)
 
 
 def warpfrag_stored(name: str, n: int) -> Job:

@@ -198,7 +198,7 @@ def results():
     rules = wf.arithmetic_table("sm_90")
     known = [rules, rules[0], references()["Fasi2021"], Agreement(1, 2, (), (), (), (), (), ())]
     predicted = [
-        wf.predict_order(4, 64, 4096),
+        wf.predict_order(4, 64, 4096, layout="nt"),
         wf.batch_invariance(64, 4096, m=(1, 64)),
         wf.explain(A @ B, A @ B + 1, A, B),
     ]

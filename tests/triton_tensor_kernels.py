@@ -15,6 +15,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 import warpfrag as wf
 from triton_kernels import BFLOAT16, CASES, E4M3, E5M2, Case, floats
+from warpfrag.tensorcore.array_types import Scaled
 
 TENSOR_CASES: dict[str, Callable[[np.random.Generator], Case]] = {}
 MXFP8 = "tcgen05.mma.cta_group::1.kind::mxf8f6f4.block_scale"
@@ -118,7 +119,7 @@ def scaled(rng, name, code_a, code_b, *, scale="ue8m0", vector=32, size=(128, 64
     )
     k = 32 if name == MXFP8 else 64
     t = wf.get(name, m=128, n=64, a=code_a, b=code_b, scale_type=scale, k=k)
-    expected = wf.gemm(codes_a, codes_b.T, instruction=t, scale_a=sa, scale_b=sb.T, arch="sm_100", raw=True)
+    expected = wf.gemm(Scaled(codes_a, sa), Scaled(codes_b.T, sb.T), instruction=t, arch="sm_100", raw=True)
     stored = sa.view(E4M3) if scale == "ue4m3" else sa, sb.view(E4M3) if scale == "ue4m3" else sb
     C = np.zeros((M, N), np.float32)
     pack = 2 if code_a == "e2m1" else 1

@@ -13,6 +13,7 @@ from warpfrag.blas.cublas.predict_order import PredictedOrder
 from warpfrag.blas.error_report import ErrorReport, Errors
 from warpfrag.blas.explain import Explanation
 from warpfrag.diagnosis.diagnose import Agreement, Diagnosis, Finding
+from warpfrag.isa.immediates import Immediates
 from warpfrag.layout.coordinates import Coordinate, Place
 from warpfrag.plans.access_plan import AccessPlan
 from warpfrag.plans.relayout import Relayout
@@ -166,9 +167,10 @@ def warpgroups() -> None:
     print(tile.memory.shape, tile.descriptor.word, tile.trans, w.b.load(tile).shape, w.b.addresses(desc, trans=True))
     print(w.b.descriptors(k=64, swizzle=128)[1].start, w.b.read(tile).shape)
     a, c = w.a.pack(A), w.c.pack(C)
-    d = wf.execute(w, a, tile, c, negate=(True, False), scale_d=False, arch="sm_90")
-    again = wf.execute(w, a, desc, c, shared=tile.memory, trans=(False, False), arch="sm_90")
-    print(w.execute(a, tile, c, trans=(False, False), negate=(True, False), scale_d=False).shape)
+    signs = Immediates(negate=(True, False), scale_d=False)
+    d = wf.execute(w, a, tile, c, immediates=signs, arch="sm_90")
+    again = wf.execute(w, a, desc, c, shared=tile.memory, arch="sm_90")
+    print(w.execute(a, tile, c, immediates=signs).shape)
     print(d.shape, again.shape, w.d.layout.at(warp=1, lane=5, reg=3).row, wf.aliases(w)["cute"])
 
 
@@ -267,10 +269,14 @@ def whole_products() -> None:
     found: Prediction = wf.predict(A, B, shape=(64, 64, 48))
     print(found.D.shape, found.order, found.instruction, found.is_guess, found.text, found.basis, found.accuracy)
     print(found.lost, None if found.row is None else found.row.kernel, found.product.kernel)
-    known: PredictedOrder = wf.predict_order(4, 64, 4096, type="bf16", layout="nt", bias=False, batch=1, gpu="H200")
+    known: PredictedOrder = wf.predict_order(
+        4, 64, 4096, dtype="bf16", layout="nt", bias=False, batch=1, choices="H200"
+    )
     print(known.kind, known.shape, known.order, known.basis, known.accuracy, known.lost, known.is_guess, known.kernel)
     print(known.source, known.choice, known.row, known.text, known.to_dict()["basis"])
-    ranges: Invariance = wf.batch_invariance([(64, 4096)], type="bf16", layout="nt", m=(1, 64), choices=None, ask=False)
+    ranges: Invariance = wf.batch_invariance(
+        [(64, 4096)], dtype="bf16", layout="nt", m=(1, 64), choices="H200", query_cublas=False
+    )
     print(ranges.layers, ranges.type, ranges.layout, ranges.m, ranges.source, ranges.changes, ranges.ranges)
     print(ranges.is_guess, ranges.text, len(ranges.svg(theme="light")), ranges.to_dict()["changes"])
     why: Explanation = wf.explain(found, found, A, B, arch="sm_90", names=("one", "other"))

@@ -31,6 +31,7 @@ from warpfrag.files import write_atomically
 from warpfrag.formats.random_codes import random_codes
 from warpfrag.hardware.device import WARPGROUP, open_gpu
 from warpfrag.hardware.warpgroups import launches
+from warpfrag.tensorcore.array_types import Scaled
 from warpfrag.tensorcore.execute import execute_registers
 from warpfrag.tensorcore.execute_wgmma import run_wgmma_cases
 from warpfrag.tensorcore.random_operands import random_words
@@ -132,10 +133,10 @@ def run_tile(gpu: Gpu, module: LoadedModule, instruction: Instruction, tile: Til
     if instruction.pattern is not None:
         codes["metadata"] = random.choice([*instruction.pattern.rising], instruction.metadata.shape).astype(np.uint64)
         full = np.asarray(instruction.expand(codes["a"], codes["metadata"].astype(np.uint8), raw=True))
-    scales = codes.get("scale_a"), codes.get("scale_b")
-    expected = instruction(
-        full, codes["b"], codes["c"], scale_a=scales[0], scale_b=scales[1], arch=gpu.target, raw=True
-    )
+    a, b = full, codes["b"]
+    if "scale_a" in codes:
+        a, b = Scaled(a, codes["scale_a"]), Scaled(b, codes["scale_b"])
+    expected = instruction(a, b, codes["c"], arch=gpu.target, raw=True)
     memory = {role: to_memory(codes[role], tile.strides[role], element_bits(operands[role])) for role in codes}
     bits = element_bits(operands["d"])
     blank = to_memory(np.zeros(instruction.d.shape, np.uint64), tile.strides["d"], bits)

@@ -14,10 +14,12 @@ import pytest
 import warpfrag as wf
 from warpfrag.blas import gemm_backend as backend
 from warpfrag.blas import native_gemm as tensor_core
-from warpfrag.blas.array_types import HOST, ArrayKind, common_kind, kind_of
 from warpfrag.errors import InvalidOperand, NoGpu, NotModelled, OutOfMemory
+from warpfrag.tensorcore import array_types
+from warpfrag.tensorcore.array_types import HOST, ArrayKind, Matrix, common_kind, kind_of
 from warpfrag.tensorcore.backends import cuda_backend as cuda
 from warpfrag.tensorcore.backends import device_kernel
+from warpfrag.tensorcore.resolved import resolve_instruction
 
 F16 = "mma.m16n8k16.f32.f16.f16.f32"
 A, B = np.ones((3, 5), np.float16), np.ones((5, 4), np.float16)
@@ -99,11 +101,10 @@ def test_auto_takes_the_fastest_that_is_there(fails, takes, monkeypatch):
 
     monkeypatch.setattr(backend, "native", choice("native"))
     monkeypatch.setattr(backend, "cuda", choice("cuda"))
-    form = wf.get(F16).form
-    ask = {"threads": None, "on_gpu": False}
-    assert backend.machine_of("auto", form, "sm_90", work=backend.PAYS, **ask).name == takes
-    assert backend.machine_of("auto", form, "sm_90", work=backend.PAYS - 1, **ask).name == "cpu"
-    assert backend.machine_of("auto", form, "sm_90", work=1, threads=None, on_gpu=True).name == takes
+    resolved = resolve_instruction(F16, "sm_90")
+    assert backend.machine_of("auto", resolved, work=backend.PAYS, on_gpu=False).name == takes
+    assert backend.machine_of("auto", resolved, work=backend.PAYS - 1, on_gpu=False).name == "cpu"
+    assert backend.machine_of("auto", resolved, work=1, on_gpu=True).name == takes
 
 
 def test_memory_that_does_not_suffice_is_said(monkeypatch):
@@ -141,13 +142,13 @@ def test_an_architecture_that_is_not_the_gpus_own_is_refused(monkeypatch):
 )
 def test_what_the_native_kernel_does_not_run_is_refused_and_auto_says_why(own, instruction, why, monkeypatch, caplog):
     monkeypatch.setattr("warpfrag.blas.native_gemm._own_target", lambda: own)
-    form, arch = wf.get(instruction).form, own.removesuffix("a")
+    resolved = resolve_instruction(instruction, own.removesuffix("a"))
     said = f"backend 'native' runs one dense product of a warp from registers: \\S+ {why}; use 'cuda'"
     with pytest.raises(NotModelled, match=said):
-        backend.machine_of("native", form, arch, work=1, threads=None, on_gpu=True)
+        backend.machine_of("native", resolved, work=1, on_gpu=True)
     monkeypatch.setattr(backend, "cuda", lambda: SimpleNamespace(name="cuda"))
     with caplog.at_level(logging.INFO, "warpfrag"):
-        backend.machine_of("auto", form, arch, work=1, threads=None, on_gpu=True)
+        backend.machine_of("auto", resolved, work=1, on_gpu=True)
     assert re.search(rf"backend 'cuda' \({said}\)", caplog.text)
 
 
@@ -171,14 +172,16 @@ def test_an_array_of_another_accelerator_is_refused():
         device = "mps:0"
 
     Elsewhere.__module__ = "torch"
-    with pytest.raises(InvalidOperand, match="of the host or of an NVIDIA GPU, got a torch tensor on mps:0"):
+    with pytest.raises(InvalidOperand, match="in host memory or on an NVIDIA GPU, got a torch tensor on mps:0"):
         wf.gemm(Elsewhere(), Elsewhere(), instruction=F16, backend="cuda")
 
 
 def test_arrays_of_several_kinds_are_refused():
-    with pytest.raises(InvalidOperand, match="A is a torch tensor on cuda:0, B is a numpy array on cpu; expected one"):
+    with pytest.raises(
+        InvalidOperand, match="A is a torch tensor on cuda:0, B is a numpy array on cpu; expected one library"
+    ):
         wf.gemm(Tensor(), B, instruction=F16, backend="cuda")
-    assert common_kind({"A": [[1.0]], "B": B, "C": None}) == HOST
+    assert common_kind((Matrix.read([[1.0]], "A"), Matrix.read(B, "B"), None)) == HOST
 
 
 @pytest.mark.parametrize(
@@ -192,14 +195,13 @@ def test_arrays_of_several_kinds_are_refused():
 )
 def test_codes_that_are_in_a_gpu_stay_there(name, codes, raw, monkeypatch):
     """Those of fewer bits than a byte after one look at the largest."""
-    gemm = sys.modules["warpfrag.blas.gemm"]
-    monkeypatch.setattr(gemm, "device_bits", lambda array, _: array.view(f"uint{8 * array.itemsize}"))
+    monkeypatch.setattr(array_types, "device_bits", lambda array, _: array.view(f"uint{8 * array.itemsize}"))
     ask = {"kind": ArrayKind("cupy", "cuda:0"), "raw": raw, "rounding": None}
-    found = gemm._codes_on_gpu(wf.FORMATS[name], codes, **ask)
+    found = array_types.codes_on_gpu(wf.FORMATS[name], codes, **ask)
     assert np.array_equal(found, codes.view(found.dtype))
-    assert gemm._codes_on_gpu(wf.FORMATS[name], codes[:0], **ask).size == 0
+    assert array_types.codes_on_gpu(wf.FORMATS[name], codes[:0], **ask).size == 0
     if wf.FORMATS[name].bits < 8:  # the host says which is wrong
-        assert gemm._codes_on_gpu(wf.FORMATS[name], codes.view(np.uint8) << 4, **ask | {"raw": True}) is None
+        assert array_types.codes_on_gpu(wf.FORMATS[name], codes.view(np.uint8) << 4, **ask | {"raw": True}) is None
 
 
 @pytest.mark.parametrize(

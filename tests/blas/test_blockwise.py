@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
+from warpfrag.tensorcore.array_types import Scaled
 
 da = pytest.importorskip("dask.array", reason="needs the extra dask")
 import dask  # noqa: E402 (only where it is there)
@@ -41,7 +42,7 @@ def scaled() -> dict:
     (A, scale_a), (B, scale_b) = (
         wf.quantize(found[role], "e2m1", scale="ue4m3", block=16, axis=axis) for role, axis in (("A", -1), ("B", -2))
     )
-    return {"A": A, "B": B, "scale_a": scale_a, "scale_b": scale_b, "arch": "sm_120"}
+    return {"A": Scaled(A, scale_a), "B": Scaled(B, scale_b), "arch": "sm_120"}
 
 
 def integers(dtype: object, **more: object) -> dict:
@@ -77,12 +78,15 @@ CHUNKS |= {
 
 def in_chunks(given: dict, way: int) -> dict:
     """Operands as Dask arrays, in one of three ways to cut them."""
-    return {
-        name: da.from_array(one, chunks=(*(1 + way for _ in one.shape[:-2]), *CHUNKS[name][way]))
-        if name in CHUNKS
-        else one
-        for name, one in given.items()
-    }
+
+    def cut(name: str, one: object) -> object:
+        if isinstance(one, Scaled):
+            return Scaled(cut(name, one.elements), cut(f"scale_{name.lower()}", one.scales))
+        if name not in CHUNKS:
+            return one
+        return da.from_array(one, chunks=(*(1 + way for _ in one.shape[:-2]), *CHUNKS[name][way]))
+
+    return {name: cut(name, one) for name, one in given.items()}
 
 
 def bits(array: np.ndarray) -> np.ndarray:
@@ -145,19 +149,23 @@ class Tensor:
         ({"order": wf.Order(promote=24)}, "promote is a multiple of the instruction's k, 16; got 24"),
         ({"epilogue": wf.Epilogue(bias=np.ones(5))}, "bias: expected 13 numbers, one for each column, got 5"),
         ({"epilogue": 3}, "epilogue: expected a wf.Epilogue, got 3"),
-        ({"threads": 0}, "threads is an integer from 1 on"),
-        ({"scale_a": da.ones((ROWS, 5))}, "takes no scale_a and no scale_b"),
-        ({"instruction": SCALED, "arch": "sm_120"}, "needs scale_a and scale_b"),
+        ({"A": Scaled(da.ones((ROWS, DEPTH)), da.ones((ROWS, 5)))}, "takes no scale_a"),
+        ({"instruction": SCALED, "arch": "sm_120"}, "needs scale_a"),
         (
-            {"instruction": SCALED, "arch": "sm_120", "scale_a": da.ones((ROWS, 4)), "scale_b": da.ones((5, COLUMNS))},
+            {
+                "instruction": SCALED,
+                "arch": "sm_120",
+                "A": Scaled(da.ones((ROWS, DEPTH)), da.ones((ROWS, 4))),
+                "B": Scaled(da.ones((DEPTH, COLUMNS)), da.ones((5, COLUMNS))),
+            },
             "scale_a: expected shape (22, 5), got (22, 4)",
         ),
         (
             {
                 "instruction": SCALED,
                 "arch": "sm_120",
-                "scale_a": da.ones((ROWS, 5)),
-                "scale_b": da.ones((2, 5, COLUMNS)),
+                "A": Scaled(da.ones((ROWS, DEPTH)), da.ones((ROWS, 5))),
+                "B": Scaled(da.ones((DEPTH, COLUMNS)), da.ones((2, 5, COLUMNS))),
             },
             "scale_b: its batch axes (2,) do not broadcast to ()",
         ),

@@ -53,14 +53,14 @@ def test_a_table_is_written_and_read(tmp_path):
 def test_a_file_of_another_machine_is_used_and_its_limits_are_told(tmp_path):
     path = str(tmp_path / "choices.npz")
     small_table().save(path)
-    found = wf.predict_order(9, 64, 4096, choices=path)
+    found = wf.predict_order(9, 64, 4096, choices=path, layout="nt")
     assert (found.order, found.basis, found.is_guess) == (wf.Order(split_k=2, unit=64), "library", False)
     assert "cuBLASLt 99.1 on an H999" in found.text
-    assert wf.predict_order(5, 8, 11528, choices=path).lost == 8
+    assert wf.predict_order(5, 8, 11528, choices=path, layout="nt").omitted_k == 8
     with pytest.raises(wf.NotModelled, match="is not in <Choices of cuBLASLt 99.1 on H999: 2 layers, 3 runs>"):
-        wf.predict_order(9, 64, 4104, choices=path)
-    with pytest.raises(wf.NotModelled, match="choices are tabulated for H200, not for 'H999'"):
-        wf.predict_order(9, 64, 4096, gpu="H999")
+        wf.predict_order(9, 64, 4104, choices=path, layout="nt")
+    with pytest.raises(wf.NotModelled, match="there are tables for H200, not for 'H999'"):
+        wf.predict_order(9, 64, 4096, choices="H999", layout="nt")
 
 
 def changed(data: bytes, **arrays: np.ndarray) -> bytes:
@@ -96,8 +96,8 @@ def test_what_is_no_file_of_choices_is_refused_with_the_reason(tmp_path):
         Choices.load(tmp_path / "cut.npz")
     with pytest.raises(wf.WarpfragError, match="cannot be read"):
         wf.predict_order(1, 8, 8, choices=str(tmp_path / "none.npz"))
-    with pytest.raises(wf.errors.InvalidOperand, match="choices: expected a file"):
-        wf.predict_order(1, 8, 8, choices=7)
+    with pytest.raises(wf.errors.InvalidOperand, match="choices: expected a GPU, a file"):
+        wf.predict_order(1, 8, 8, choices=7, layout="nt")
     assert zipfile.is_zipfile(BytesIO(data))
 
 
@@ -120,12 +120,12 @@ def test_look_ups_are_quick():
     start = time.perf_counter()
     built_in("H200")
     loaded = time.perf_counter() - start
-    wf.predict_order(9, 4096, 14336)
-    wf.predict_order(9, 4008, 4104)
+    wf.predict_order(9, 4096, 14336, layout="nt")
+    wf.predict_order(9, 4008, 4104, layout="nt")
     start = time.perf_counter()
     for m in range(1, 201):
-        wf.predict_order(m, 4096, 14336)
-        wf.predict_order(m, 4008, 4104)
+        wf.predict_order(m, 4096, 14336, layout="nt")
+        wf.predict_order(m, 4008, 4104, layout="nt")
     each = (time.perf_counter() - start) / 400
     assert loaded < 0.2, loaded  # 20 ms on a machine that has nothing else to do
     assert each < 0.005, each  # 1 ms likewise
@@ -163,7 +163,7 @@ LOST = [
 
 @pytest.mark.parametrize(("m", "n", "k", "parts", "lost"), LOST)
 def test_products_that_the_library_loses(m: int, n: int, k: int, parts: int, lost: int):
-    assert order_of(kind("f16"), nvjet(parts), (m, n, k)).lost == lost
+    assert order_of(kind("f16"), nvjet(parts), (m, n, k)).omitted_k == lost
 
 
 def test_a_lossy_product_gives_what_comes_out_and_warns(tmp_path):
@@ -174,9 +174,9 @@ def test_a_lossy_product_gives_what_comes_out_and_warns(tmp_path):
     with pytest.warns(wf.errors.LossyProduct, match="leaves out the last 8 of 11528 products of K, and so does this"):
         found = wf.predict(A, B, layout="nt", choices=path)
     assert not found.D.any()
-    assert found.lost == 8
+    assert found.omitted_k == 8
     assert "the library leaves out the last 8 products of K" in found.text
-    assert found.product.to_dict()["lost"] == 8
+    assert found.product.to_dict()["omitted_k"] == 8
 
 
 def test_kernels_name_what_a_configuration_does_not():
@@ -199,15 +199,15 @@ def test_the_model_says_how_often_it_is_right_and_where_it_ends():
     for name, tree in choice_model.trees().items():
         assert (0.6 if "other" in name else 0.88) < tree.accuracy < 1, name
         assert tree.samples > 5_000, name
-    found = wf.predict_order(100, 4008, 8200, type="f16", layout="nn")
+    found = wf.predict_order(100, 4008, 8200, dtype="f16", layout="nn")
     assert (found.basis, found.is_guess) == ("modelled", True)
     assert f"{100 * found.accuracy:.1f} % of unseen shapes" in found.text
-    assert "cutlass" in wf.predict_order(300, 777, 4099).kernel
-    assert wf.predict_order(300, 776, 4096, type="tf32").is_guess
+    assert "cutlass" in wf.predict_order(300, 777, 4099, layout="nt").kernel
+    assert wf.predict_order(300, 776, 4096, dtype="tf32", layout="nt").is_guess
     with pytest.raises(wf.NotModelled, match="a kernel whose order of additions is not modelled, gemv"):
-        wf.predict_order(1, 4001, 4096, type="tf32")
+        wf.predict_order(1, 4001, 4096, dtype="tf32", layout="nt")
     with pytest.raises(wf.NotModelled, match="fp8 is in whole vectors of 16 bytes"):
-        wf.predict_order(3, 7, 4096, type="e4m3")
+        wf.predict_order(3, 7, 4096, dtype="e4m3", layout="nt")
 
 
 def test_runs_of_m_are_found_to_the_last():
@@ -247,7 +247,7 @@ def test_without_a_gpu_the_library_cannot_be_asked(monkeypatch):
     monkeypatch.setattr(cublaslt.ctypes, "CDLL", no_library)
     cublaslt.library.cache_clear()
     with pytest.raises(wf.errors.NoGpu, match=r"there is no NVIDIA driver on this machine \(libcuda.so.1\)"):
-        wf.predict_order(4, 64, 64, ask=True)
+        wf.predict_order(4, 64, 64, query_cublas=True, layout="nt")
 
 
 def test_the_table_has_the_layers_of_the_models():

@@ -14,6 +14,7 @@ import pytest
 import warpfrag as wf
 from warpfrag.blas import measure_errors
 from warpfrag.formats.exact_sums import exact_numbers, exact_product
+from warpfrag.tensorcore.array_types import Scaled
 
 F16 = "mma.m16n8k16.f32.f16.f16.f32"
 TF32 = "mma.m16n8k8.f32.tf32.tf32.f32"
@@ -122,7 +123,7 @@ def test_rows_are_compared_some_at_a_time(monkeypatch):
     whole = wf.error_report(A, B, C, **names)
     monkeypatch.setattr(measure_errors, "MAX_OUTPUTS", 12)
     told = []
-    parts = wf.error_report(A, B, C, **names, report=lambda *step: told.append(step), backend="auto")
+    parts = wf.error_report(A, B, C, **names, progress=lambda *step: told.append(step), backend="auto")
 
     assert parts == whole
     assert whole.errors[0].nonfinite == 6
@@ -136,7 +137,7 @@ def test_rows_are_compared_some_at_a_time(monkeypatch):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        wf.error_report(A, B, C, **names, report=interrupt)
+        wf.error_report(A, B, C, **names, progress=interrupt)
 
 
 def test_overflow_is_counted_and_left_out():
@@ -222,17 +223,17 @@ def test_scale_factors_are_part_of_the_exact_result_and_of_the_unquantised_one()
     random = np.random.default_rng(4)
     A, B = random.standard_normal((6, 100)), random.standard_normal((100, 5))
     (a, sa), (b, sb) = (wf.quantize(matrix, "e2m1", scale="ue8m0", block=32) for matrix in (A, B.T))
-    scales = {"scale_a": sa, "scale_b": sb.T}
+    scaled = Scaled(a, sa), Scaled(b.T, sb.T)
     names = {"instruction": name, "arch": "sm_120"}
-    (one,) = wf.error_report(a, b.T, **scales, **names)
-    D = wf.gemm(a, b.T, **scales, **names)
+    (one,) = wf.error_report(*scaled, **names)
+    D = wf.gemm(*scaled, **names)
     wide = [np.repeat(np.asarray(s, float), 32, axis=1)[:, :100] for s in (sa, sb)]
     exact = (np.asarray(a, float) * wide[0]) @ (np.asarray(b, float) * wide[1]).T
-    (whole,) = wf.error_report(a, b.T, **scales, **names, against=(A, B))
+    (whole,) = wf.error_report(*scaled, **names, against=(A, B))
 
     assert abs(one.exact - D[one.row, one.col].astype(float)) <= one.largest_ulps * np.spacing(np.float32(one.exact))
     assert float(one.exact) == pytest.approx(exact[one.row, one.col], rel=1e-12)
     assert whole.rms_to_rms == pytest.approx(np.sqrt(((D - A @ B) ** 2).mean() / ((A @ B) ** 2).mean()), rel=1e-9)
     assert whole.rms_to_rms > 100 * one.rms_to_rms
     with pytest.raises(wf.errors.InvalidOperand, match="against: A is"):
-        wf.error_report(a, b.T, **scales, **names, against=(A.T, B))
+        wf.error_report(*scaled, **names, against=(A.T, B))

@@ -10,6 +10,7 @@ import pytest
 
 import warpfrag as wf
 from warpfrag.blas.cublas.choices import Choice, ChoiceRun, Choices, LayerKind
+from warpfrag.blas.gemm import read_gemm
 from warpfrag.blas.gemm_trace import trace_output
 from warpfrag.cli import main
 
@@ -32,7 +33,7 @@ def test_the_last_step_of_a_trace_is_the_output(operands, order: wf.Order):
     bias = np.arange(6)
     for epilogue in (None, wf.Epilogue(bias=bias, result="bf16"), wf.Epilogue(result="f16")):
         D = wf.gemm(A, B, instruction=MMA, order=order, epilogue=epilogue)
-        steps = trace_output(A, B, 2, 3, instruction=MMA, order=order, epilogue=epilogue)
+        steps = trace_output(read_gemm(A, B, instruction=MMA), 2, 3, order=order, epilogue=epilogue)
         assert steps[-1].value == float(D[2, 3])
     multiplied = [step for step in steps if step.what == "multiply"]
     assert sum(step.last - step.first for step in multiplied) == 1000
@@ -65,7 +66,7 @@ def test_two_architectures_a_bias_and_lost_products(operands):
     assert (found.first.arch, found.second.arch) == ("sm_80", "sm_90")
     lossy = wf.gemm(A[:, :960], B[:960], instruction=MMA)
     found = wf.explain(lossy, wf.gemm(A, B, instruction=MMA), A, B, arch="sm_90", names=("library", "gemm"))
-    assert found.first.lost == 40
+    assert found.first.omitted_k == 40
     assert "library: k ascending, on sm_90, without the last 40 products of K" in found.text
     nothing = wf.explain(lossy + 1, lossy, A, B, arch="sm_90")
     assert nothing.first.order is None
@@ -140,7 +141,7 @@ def test_layers_that_never_change_on_an_h200():
         ({"n": {"x": 7}, "k": None}, "a layer is n and k"),
         ({"m": (0, 5)}, "m: expected 1 <= first <= last"),
         ({"m": 5}, r"m: expected the first and the last m, such as \(1, 8192\)"),
-        ({"type": "f32"}, "type: expected one of f16, bf16, tf32, e4m3, s8; got 'f32'"),
+        ({"dtype": "f32"}, "dtype: expected one of f16, bf16, tf32, e4m3, s8, or its dtype; got 'f32'"),
         ({"layout": "tt"}, "layout: expected one of"),
         ({"choices": []}, "choices: expected a file of choices or several, got none"),
     ],

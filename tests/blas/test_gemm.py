@@ -7,6 +7,8 @@ import pytest
 
 import warpfrag as wf
 from instructions import WIDTHS, every
+from warpfrag.blas.gemm_backend import Cpu
+from warpfrag.tensorcore.array_types import Scaled
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 SAMPLE = [
@@ -75,8 +77,8 @@ def test_threads_do_not_matter(name: str):
     rng = np.random.default_rng(5)
     a = thin(mma, random_codes(mma, "a", (150, 4 * mma.shape.k), rng))
     b = random_codes(mma, "b", (4 * mma.shape.k, 300), rng)
-    one = wf.gemm(a, b, instruction=mma, raw=True, threads=1)
-    assert np.array_equal(one, wf.gemm(a, b, instruction=mma, raw=True, threads=3))
+    one = wf.gemm(a, b, instruction=mma, raw=True, backend=Cpu(1))
+    assert np.array_equal(one, wf.gemm(a, b, instruction=mma, raw=True, backend=Cpu(3)))
     part = wf.gemm(a[40:77], b[:, 100:133], instruction=mma, raw=True)
     assert np.array_equal(one[40:77, 100:133], part)
 
@@ -90,24 +92,22 @@ def test_block_scaled_products_scale_each_block():
     name = "mma.m16n8k32.kind::mxf8f6f4.block_scale.f32.e4m3.e4m3.f32.ue8m0"
     A, B = np.ones((5, 64)), np.ones((64, 3))
     SA, SB = np.array([[1.0, 2.0]] * 5), np.ones((2, 3))
-    assert np.array_equal(wf.gemm(A, B, instruction=name, scale_a=SA, scale_b=SB, arch="sm_120"), np.full((5, 3), 96))
+    assert np.array_equal(wf.gemm(Scaled(A, SA), Scaled(B, SB), instruction=name, arch="sm_120"), np.full((5, 3), 96))
     with pytest.raises(wf.errors.InvalidOperand, match=r"scale_a: expected shape \(5, 2\), got \(5, 1\)"):
-        wf.gemm(A, B, instruction=name, scale_a=SA[:, :1], scale_b=SB, arch="sm_120")
+        wf.gemm(Scaled(A, SA[:, :1]), Scaled(B, SB), instruction=name, arch="sm_120")
     with pytest.raises(wf.errors.InvalidOperand, match=r"scale_b: expected shape \(2, 3\), got \(3, 3\)"):
-        wf.gemm(A, B, instruction=name, scale_a=SA, scale_b=np.ones((3, 3)), arch="sm_120")
+        wf.gemm(Scaled(A, SA), Scaled(B, np.ones((3, 3))), instruction=name, arch="sm_120")
 
 
 def test_blocks_that_only_padding_reaches_need_no_scale():
     """An instruction of K = 64 with two blocks of 32: a K of 32 reaches one of them, a K of 33 both."""
     name = "mma.m16n8k64.kind::mxf4.block_scale.scale_vec::2X.f32.e2m1.e2m1.f32.ue8m0"
     A, B = np.ones((2, 32)), np.ones((32, 3))
-    found = wf.gemm(A, B, instruction=name, scale_a=np.full((2, 1), 2.0), scale_b=np.ones((1, 3)), arch="sm_120")
+    found = wf.gemm(Scaled(A, np.full((2, 1), 2.0)), Scaled(B, np.ones((1, 3))), instruction=name, arch="sm_120")
     assert np.array_equal(found, np.full((2, 3), 64))
     with pytest.raises(wf.errors.InvalidOperand, match=r"scale_a: expected shape \(2, 2\), got \(2, 1\)"):
-        wf.gemm(
-            np.ones((2, 33)), np.ones((33, 3)), instruction=name,
-            scale_a=np.ones((2, 1)), scale_b=np.ones((2, 3)), arch="sm_120",
-        )  # fmt: skip
+        a, b = Scaled(np.ones((2, 33)), np.ones((2, 1))), Scaled(np.ones((33, 3)), np.ones((2, 3)))
+        wf.gemm(a, b, instruction=name, arch="sm_120")
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_blocks_that_only_padding_reaches_need_no_scale():
         ),
         ({"A": np.full((3, 4), 0.1), "B": np.ones((4, 6))}, wf.errors.InvalidOperand, r"A: element \(0, 0\) is 0.1"),
         (
-            {"A": np.ones((3, 4)), "B": np.ones((4, 6)), "scale_a": np.ones((3, 1))},
+            {"A": Scaled(np.ones((3, 4)), np.ones((3, 1))), "B": np.ones((4, 6))},
             wf.errors.InvalidOperand,
             "takes no scale_a",
         ),

@@ -16,6 +16,7 @@ from warpfrag.blas.summation import Multiplicands, may_be_filled_up, sum_chain, 
 from warpfrag.formats.codes import code_dtype
 from warpfrag.formats.epilogue import convert
 from warpfrag.tensorcore.arithmetic import plan
+from warpfrag.tensorcore.array_types import Scaled
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 CAPTURED = np.load(Path(__file__).parents[1] / "data" / "cublas_sm90.npz")
@@ -210,7 +211,7 @@ def test_block_scales_follow_their_parts():
     name = "mma.m16n8k32.kind::mxf8f6f4.block_scale.f32.e4m3.e4m3.f32.ue8m0"
     SA, SB = 2.0 ** np.arange(4)[None], np.ones((4, 2))
     found = wf.gemm(
-        np.ones((1, 128)), np.ones((128, 2)), instruction=name, arch="sm_120", scale_a=SA, scale_b=SB,
+        Scaled(np.ones((1, 128)), SA), Scaled(np.ones((128, 2)), SB), instruction=name, arch="sm_120",
         order=wf.Order(split_k=2, unit=32),
     )  # fmt: skip
     assert np.array_equal(found, np.full((1, 2), 32 * 15))
@@ -310,7 +311,7 @@ def test_no_order_explains_another_product():
     observed[3, 4] = np.nextafter(observed[3, 4], np.float32(9))
     tried = []
 
-    assert wf.find_order(A, B, observed, report=lambda *told: tried.append(told)) is None
+    assert wf.find_order(A, B, observed, progress=lambda *told: tried.append(told)) is None
     assert tried[0] == (0, len(tried), "k ascending")
     assert [done for done, _, _ in tried] == list(range(len(tried)))
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
+from warpfrag.isa.immediates import Immediates
 
 NAME = "mma.m16n8k16.f32.f16.f16.f32"
 
@@ -110,7 +111,9 @@ def test_a_sparse_product_with_its_metadata_and_selector(run, tmp_path, monkeypa
     e = sp.metadata.pack(codes, selector=1) | other
     (tmp_path / "e.txt").write_text(hexadecimal(e), encoding="utf-8")
     (tmp_path / "codes.txt").write_text("\n".join(" ".join(map(str, row)) for row in codes), encoding="utf-8")
-    wrong, right = (wf.execute(sp, sp.a.pack(stored), sp.b.pack(B), None, metadata=e, selector=one) for one in (0, 1))
+    wrong, right = (
+        wf.execute(sp, sp.a.pack(stored), sp.b.pack(B), metadata=e, immediates=Immediates(one)) for one in (0, 1)
+    )
     words = ["diagnose", SPARSE, "--a", "a.npy", "--b", "b.npy", "--metadata", "e.txt", "--selector", 1]
     expect = ["diagnose", SPARSE, "--expect-metadata", "codes.txt", "--selector", 1]
 
@@ -130,8 +133,8 @@ def test_scale_factors_with_their_ids(run, tmp_path, monkeypatch):
     for name, array in {"a": A, "b": B, "sa": SA, "sb": SB, "words": sa}.items():
         np.save(name, array)
     packed = [mx.a.pack(A), mx.b.pack(B), None]
-    more = {"scale_a": sa, "scale_b": mx.scale_b.pack(SB, thread_id=1), "arch": "sm_120"}
-    wrong, right = (wf.execute(mx, *packed, **more, byte_id=(at, 0), thread_id=(1, 1)) for at in (0, 2))
+    more = {"scales": (sa, mx.scale_b.pack(SB, thread_id=1)), "arch": "sm_120"}
+    wrong, right = (wf.execute(mx, *packed, **more, immediates=Immediates(0, (at, 0), (1, 1))) for at in (0, 2))
     words = ["diagnose", SCALED, "--arch", "sm_120", "--a", "a.npy", "--b", "b.npy", "--scale-b", "sb.npy"]
     words += ["--scale-a", "words.npy", "--byte-id", 2, 0, "--thread-id", 1, 1]
     expect = ["diagnose", SCALED, "--expect-scale-a", "sa.npy", "--byte-id", 2, 0]
@@ -178,7 +181,10 @@ def test_wgmma_is_asked_about_with_its_descriptors(run, tmp_path, monkeypatch):
 
     answer = ask("--descriptor-b", f"{right.word:#x}", stdin=dump)
     assert answer.lines[1] == "  descriptor: b: read with swizzle 64 instead of swizzle 32"
-    np.save("d.npy", wf.execute(w, w.a.store(A), tile, w.c.pack(C), scale_d=False, negate=(True, False)))
+    np.save(
+        "d.npy",
+        wf.execute(w, w.a.store(A), tile, w.c.pack(C), immediates=Immediates(scale_d=False, negate=(True, False))),
+    )
     word = f"{w.a.descriptors()[0].word:#x}"
     assert ask("--descriptor-a", word, "--negate", "a", "--scale-d", "0", "d.npy").out.startswith("correct")
     assert "  c: c: missing: scale-d is 0 where it should be 1" in ask("--negate", "a", "d.npy").lines[1:4]

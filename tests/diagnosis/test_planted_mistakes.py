@@ -13,6 +13,8 @@ import pytest
 import warpfrag as wf
 from sampling import sampled
 from warpfrag.formats.codes import from_codes
+from warpfrag.isa.immediates import Immediates
+from warpfrag.tensorcore.execute import execute_registers
 from warpfrag.tensorcore.instruction_types import instruction_of
 from warpfrag.tensorcore.random_operands import random_matrix
 
@@ -103,10 +105,10 @@ class Product:
     def run(self, mma=None, arch=None, c=None, **changed):
         """D's registers, with some registers changed, or another instruction run."""
         words = {**self.words, **self.more, **changed}
-        d = [words.pop(role) for role in "abc"]
         if c is not None:
-            d[2] = c
-        return wf.execute(mma or self.mma, *d, **words, arch=arch or self.arch)
+            words["c"] = c
+        chosen = {name: words.pop(name) for name in ("selector", "byte_id", "thread_id") if name in words}
+        return execute_registers(mma or self.mma, words, Immediates(**chosen), arch=arch or self.arch)
 
     def findings(self, d, *, as_matrix):
         observed = self.mma.d.unpack(d) if as_matrix else d

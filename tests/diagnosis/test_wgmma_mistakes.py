@@ -10,6 +10,7 @@ import pytest
 
 import warpfrag as wf
 from warpfrag.formats.codes import from_codes
+from warpfrag.isa.immediates import Immediates
 from warpfrag.tensorcore.random_operands import random_matrix
 
 WG = "wgmma.mma_async.sync.aligned."
@@ -57,9 +58,16 @@ class Product:
         shared = memory.write(random.integers(0, 256, size, np.uint8), codes, operand.format.bits)
         return wf.Shared(shared, descriptor)
 
-    def run(self, *, a=None, b=None, c=None, **more):
+    def run(self, *, a=None, b=None, c=None, metadata=None, **immediates):
         a = self.a if a is None else a
-        return wf.execute(self.mma, a, b or self.tiles["b"], self.c if c is None else c, **{**self.more, **more})
+        return wf.execute(
+            self.mma,
+            a,
+            b or self.tiles["b"],
+            self.c if c is None else c,
+            metadata=self.more.get("metadata") if metadata is None else metadata,
+            immediates=Immediates(**immediates),
+        )
 
     def check(self, kind, operand, d, *, text="", staged=False, **more):
         """One of the first three findings is of this kind; and where the mistake has but one text, it says so."""

@@ -217,7 +217,7 @@ def test_a_survey_is_as_the_schema_says(capsys, monkeypatch, tmp_path):
         answer = json.loads(capsys.readouterr().out)
         assert schema_errors(answer, "survey") == []
         assert (answer["layers"], answer["runs"], answer["gpu"]) == (1, 2, "H999")
-    assert wf.predict_order(19, 64, 4096, choices="choices.npz").order == wf.Order(split_k=2, unit=64)
+    assert wf.predict_order(19, 64, 4096, choices="choices.npz", layout="nt").order == wf.Order(split_k=2, unit=64)
     monkeypatch.setattr(FakeLibrary, "version", "1.2.4")
     assert main(["survey", "layers.toml", "-o", "choices.npz"]) == 2
     assert "has choices of cuBLASLt 1.2.3 on an H999" in capsys.readouterr().err

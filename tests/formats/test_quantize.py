@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
+from warpfrag.tensorcore.array_types import Scaled
 
 FLOATS = ["e4m3", "e5m2", "e3m2", "e2m3", "e2m1"]
 
@@ -201,7 +202,7 @@ def test_a_quantized_product_runs():
     name = "mma.m16n8k64.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3"
     a, scale_a = wf.quantize(A, "e2m1", scale="ue4m3", block=16)
     b, scale_b = wf.quantize(B, "e2m1", scale="ue4m3", block=16, axis=0)
-    found = wf.gemm(a, b, scale_a=scale_a, scale_b=scale_b, instruction=name, arch="sm_120")
+    found = wf.gemm(Scaled(a, scale_a), Scaled(b, scale_b), instruction=name, arch="sm_120")
     exact = (a.astype(float) * np.repeat(scale_a.astype(float), 16, axis=1)) @ (
         b.astype(float) * np.repeat(scale_b.astype(float), 16, axis=0)
     )

@@ -25,6 +25,7 @@ from warpfrag.hardware import worker as worker_module
 from warpfrag.hardware.verify import verify
 from warpfrag.hardware.worker import Worker
 from warpfrag.tensorcore.captures.capture import open_capture
+from warpfrag.tensorcore.execute import execute_registers
 from warpfrag.tensorcore.execute_wgmma import run_wgmma_cases
 from warpfrag.tensorcore.random_operands import classes, random_words
 from warpfrag.tensorcore.wgmma_call import WgmmaCases
@@ -57,8 +58,7 @@ class Pretended:
             assert choice is words.variant
             found = run_wgmma_cases(name, words, "sm_90a")
         else:
-            selector = choice.selector if "metadata" in words else None
-            found = wf.execute(name, **words, selector=selector)
+            found = execute_registers(name, words, choice, arch="sm_90")
         if name == self.wrong_on:
             found[0, ..., 5, 1] ^= 1
         return found

@@ -13,6 +13,7 @@ from warpfrag.codegen.emit import raw_module
 from warpfrag.codegen.statement import raw_name, wgmma_variants
 from warpfrag.hardware.device import POISON, Gpu
 from warpfrag.hardware.warpgroups import MAX_BYTES, chosen_variants, launches
+from warpfrag.isa.immediates import Immediates
 from warpfrag.tensorcore.execute_wgmma import run_wgmma_cases
 from warpfrag.tensorcore.wgmma_call import Variant
 
@@ -101,7 +102,6 @@ def test_a_in_shared_memory_and_in_registers_are_the_same_product():
         a, b = map(wf.Descriptor.decode, cases.descriptors)
         tile = wf.Shared(cases.shared, a, trans=True)
         words = F16.a.pack(F16.a.load(tile, raw=True), raw=True)
-        expected = wf.execute(
-            F16, words, wf.Shared(cases.shared, b), cases.words["c"], negate=(False, True), scale_d=cases.scale_d
-        )
+        signs = Immediates(negate=(False, True), scale_d=cases.scale_d)
+        expected = wf.execute(F16, words, wf.Shared(cases.shared, b), cases.words["c"], immediates=signs)
         assert np.array_equal(run_wgmma_cases(F16, cases, "sm_90"), expected)

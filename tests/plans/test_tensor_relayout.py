@@ -61,7 +61,7 @@ def test_the_next_product_gives_what_matrices_give():
     memory = wf.relayout(first.d, second.a)(memory, source=0, target=64)
     for step in range(4):
         tile = second.b.store(V[16 * step : 16 * step + 16])
-        memory = second.execute(memory, None, tile, address=128, at={"a": 64 + 8 * step}, accumulate=step > 0)
+        memory = second.execute(memory, None, tile, at={"d": 128, "a": 64 + 8 * step}, accumulate=step > 0)
     scores = first(Q, K, arch="sm_100").astype(ml_dtypes.bfloat16)
     expected = wf.gemm(scores, V, instruction=second, arch="sm_100")
     assert np.array_equal(second.d.unpack(memory[:, 128:160]), expected)

@@ -23,7 +23,7 @@ from warpfrag.tensorcore.backends import KernelSelector, canary, kernel_key
 from warpfrag.tensorcore.backends.compiled import KERNELS, Compiled, FusedKernel
 from warpfrag.tensorcore.kernels import fused, jit
 from warpfrag.tensorcore.kernels.__main__ import rules_by_loops
-from warpfrag.tensorcore.prepared import _prepared, _prepared_as_spelled, prepare
+from warpfrag.tensorcore.resolved import _resolved, _resolved_as_spelled, resolve_form
 
 TF32 = rule_of(instruction("mma", "m16n8k8", "f32.tf32.tf32.f32"), "sm_90")
 C_LAST = rule_of(instruction("mma", "m16n8k16", "f32.e4m3.e4m3.f32"), "sm_90")
@@ -141,8 +141,8 @@ def spellings(count):
 
 
 def test_a_hundred_spellings_are_prepared_once():
-    _prepared.cache_clear()
-    _prepared_as_spelled.cache_clear()
+    _resolved.cache_clear()
+    _resolved_as_spelled.cache_clear()
     names = spellings(100)
     assert not any(left_out(name) for name in names)
     blank = [NAME + " " * n for n in range(100)]
@@ -150,8 +150,8 @@ def test_a_hundred_spellings_are_prepared_once():
     for name in (*names, *blank, wf.get(NAME), "mma.m16n8k16.f32.f16.f16.f32"):
         for arch in ("sm_90", "sm_90a", "90"):
             wf.execute(name, a, b, arch=arch)
-    assert _prepared.cache_info().currsize == 1
-    assert len({id(prepare(form_of(name), arch)) for name in (*names, *blank) for arch in ("sm_90", "SM90A")}) == 1
+    assert _resolved.cache_info().currsize == 1
+    assert len({id(resolve_form(form_of(name), arch)) for name in (*names, *blank) for arch in ("sm_90", "SM90A")}) == 1
 
 
 def unbounded_caches():

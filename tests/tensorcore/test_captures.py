@@ -15,6 +15,7 @@ from instructions import each_of, every
 from tools.write_capture_index import count, write
 from warpfrag.cli import main
 from warpfrag.errors import FileError
+from warpfrag.isa.immediates import Immediates
 from warpfrag.tensorcore.captures import CapturedCase, WgmmaCase, captures, load_cases
 from warpfrag.tensorcore.captures import capture as capture_module
 from warpfrag.tensorcore.captures.address_captures import MEMORY, address_maps
@@ -49,9 +50,9 @@ def test_every_code_equals_the_hardware(name: str):
             assert np.array_equal(found, case.d), f"{case.operands} #{case.selector}"
             assert np.array_equal(staged(case), case.d), f"{case.operands} #{case.selector}: A in shared memory"
             continue
-        options = {} if case.metadata is None else {"metadata": case.metadata, "selector": case.selector}
+        options = {} if case.metadata is None else {"metadata": case.metadata, "immediates": Immediates(case.selector)}
         found = wf.execute(name, case.a, case.b, case.c, arch=arch, **options)
-        alone = {} if case.metadata is None else {"metadata": case.metadata[0], "selector": case.selector}
+        alone = {} if case.metadata is None else {"metadata": case.metadata[0], "immediates": Immediates(case.selector)}
         assert np.array_equal(wf.execute(name, case.a[0], case.b[0], case.c[0], arch=arch, **alone), case.d[0])
         wrong = np.argwhere(found != case.d)
         assert wrong.size == 0, f"{case.operands} #{case.selector}: first of {len(wrong)} at {wrong[0]}"
@@ -62,7 +63,7 @@ def staged(case: WgmmaCase) -> np.ndarray:
     w, words = wf.get(case.instruction), case.call.words
     tile = w.a.store(w.a.unpack(words["a"], raw=True), raw=True)
     b = wf.Shared(case.call.shared, wf.Descriptor.decode(case.call.descriptors[1]))
-    return wf.execute(w, tile, b, words["c"], metadata=words.get("metadata"), selector=case.selector)
+    return wf.execute(w, tile, b, words["c"], metadata=words.get("metadata"), immediates=Immediates(case.selector or 0))
 
 
 def test_every_address_map_equals_the_hardware():

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
+from warpfrag.isa.immediates import Immediates
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 S8 = "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32"
@@ -185,7 +186,9 @@ def test_a_truth_is_no_selector_and_no_id(mask: bool):
         with pytest.raises(wf.errors.InvalidOperand, match=f"{name} is .*, got .*{mask}"):
             ask({name: mask})
     with pytest.raises(wf.WarpfragError, match=f"selector.* got .*{mask}|selector .*{mask}"):
-        wf.execute(sp, np.zeros((32, 4), np.uint32), np.zeros((32, 4), np.uint32), metadata=words, selector=mask)
+        wf.execute(
+            sp, np.zeros((32, 4), np.uint32), np.zeros((32, 4), np.uint32), metadata=words, immediates=Immediates(mask)
+        )
 
 
 def test_a_scale_has_no_sign():

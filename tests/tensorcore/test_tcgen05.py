@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
+from warpfrag.tensorcore.array_types import Scaled
 from warpfrag.tensorcore.execute_tcgen05 import half
 
 RANDOM = np.random.default_rng(33)
@@ -25,15 +26,15 @@ def test_a_product_changes_the_columns_of_d_and_nothing_else():
     A, B, C = normal((128, 16), ml_dtypes.bfloat16), normal((16, 64), ml_dtypes.bfloat16), normal((128, 64), np.float32)
     before = tensor_memory()
     before[:, 100:164] = t.d.pack(C)
-    after = t.execute(before, t.a.store(A), t.b.store(B), address=100)
+    after = t.execute(before, t.a.store(A), t.b.store(B), at={"d": 100})
     assert (t.d.unpack(after[:, 100:164], raw=True) == t(A, B, C, arch="sm_100").view(np.uint32)).all()
     others = np.r_[0:100, 164:512]
     assert (after[:, others] == before[:, others]).all()
     before[:, :8] = t.a.pack(A)
-    from_tensor_memory = t.execute(before, None, t.b.store(B), address=100, at={"a": 0})
+    from_tensor_memory = t.execute(before, None, t.b.store(B), at={"d": 100, "a": 0})
     assert (from_tensor_memory[:, 100:164] == after[:, 100:164]).all()
     word = t.descriptor(transpose_b=True, negate_a=True)
-    turned = t.execute(before, t.a.store(A), t.b.store(B, trans=True), address=100, accumulate=False, idesc=word.word)
+    turned = t.execute(before, t.a.store(A), t.b.store(B, trans=True), at={"d": 100}, accumulate=False, idesc=word.word)
     assert (t.d.unpack(turned[:, 100:164]) == t(-A, B, arch="sm_100")).all()
 
 
@@ -42,7 +43,7 @@ def test_64_rows_take_the_lanes_of_their_base(base):
     t = wf.get(F16, m=64, n=24, a="f16", d="f16")
     A, B = normal((64, 16), np.float16), normal((16, 24), np.float16)
     before = tensor_memory()
-    after = t.execute(before, t.a.store(A), t.b.store(B), address=base << 16, accumulate=False)
+    after = t.execute(before, t.a.store(A), t.b.store(B), at={"d": base << 16}, accumulate=False)
     used = np.arange(128) // 16 % 2 == base // 16
     assert (after[~used] == before[~used]).all()
     assert (after[used][:, :24] == t(A, B, arch="sm_100").view(np.uint16)).all()  # and the upper halves are zero
@@ -68,7 +69,7 @@ def test_scale_factors_are_read_from_their_bytes(name, scale, k):
         tiles = t.a.store(A, raw=True), t.b.store(B, raw=True)
         at = {"scale_a": 300, "scale_b": 310}
         after = t.execute(memory, *tiles, accumulate=False, at=at, idesc=word)
-        expected = t(A, B, scale_a=SA, scale_b=SB, arch="sm_100", raw=True)
+        expected = t(Scaled(A, SA), Scaled(B, SB), arch="sm_100", raw=True)
         assert (t.d.unpack(after[:, : t.d.columns], raw=True) == expected).all()
 
 
@@ -169,9 +170,9 @@ def test_what_nobody_published_is_refused(name, shape):
     t = wf.get(name, **shape)
     with pytest.raises(wf.NotModelled, match="nobody has published"):
         t.execute(tensor_memory(pair=t.blocks == 2), 0, 0, shared=np.zeros(1 << 16, np.uint8), arch=t.targets[0])
-    scales = {side: np.ones((1, 1)) for side in ("scale_a", "scale_b") if t.form.block_scale}
+    one = Scaled(np.ones((1, 1)), np.ones((1, 1))) if t.form.block_scale else np.ones((1, 1))
     with pytest.raises(wf.NotModelled):
-        wf.gemm(np.ones((1, 1)), np.ones((1, 1)), instruction=t, arch=t.targets[0], **scales)
+        wf.gemm(one, one, instruction=t, arch=t.targets[0])
 
 
 def test_errors_say_what_is_missing():
@@ -181,8 +182,8 @@ def test_errors_say_what_is_missing():
     for match, wrong in {
         "at=.'a': column": lambda: t.execute(memory, None, tile),
         "needs shared=": lambda: t.execute(memory, 0, tile),
-        "takes columns 500": lambda: t.execute(memory, None, tile, address=500, at={"a": 0}),
-        "base lane of D is 0": lambda: t.execute(memory, None, tile, address=16 << 16, at={"a": 0}),
+        "takes columns 500": lambda: t.execute(memory, None, tile, at={"d": 500, "a": 0}),
+        "base lane of D is 0": lambda: t.execute(memory, None, tile, at={"d": 16 << 16, "a": 0}),
         "tensor memory is uint32": lambda: t.execute(memory.astype(np.int64), None, tile),
         "not that of": lambda: t.execute(memory, None, tile, idesc=0),
     }.items():

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import warpfrag as wf
 from instructions import every
 from oracle import wgmma_formulas as formulas
+from warpfrag.isa.immediates import Immediates
 from warpfrag.smem.descriptor import Problem
 
 ACCEPTED = [
@@ -309,7 +310,10 @@ def test_registers_shared_memory_and_matrices_agree(w):
     if w.form.is_sparse:
         rising = sorted(w.pattern.rising)
         fields = np.array(rising, np.uint8)[np.random.default_rng(4).integers(0, len(rising), w.metadata.shape)]
-        extra = {"metadata": w.metadata.pack(fields, selector=w.selectors[-1]), "selector": w.selectors[-1]}
+        extra = {
+            "metadata": w.metadata.pack(fields, selector=w.selectors[-1]),
+            "immediates": Immediates(w.selectors[-1]),
+        }
         a_full = w.expand(a, np.broadcast_to(fields, (2, *fields.shape)), raw=True)
     else:
         a_full = a
@@ -332,12 +336,19 @@ def test_descriptors_read_one_memory():
         b = F16.b.store(B, desc_b, trans=trans)
         memory = b.memory.copy()
         memory[: a.memory.size] = a.memory
-        both = wf.execute(F16, a.descriptor.word, desc_b, shared=memory, trans=(trans, trans))
+        both = wf.execute(F16, a.descriptor.word, desc_b, shared=memory, immediates=Immediates(trans=(trans, trans)))
         assert (both == wf.execute(F16, F16.a.pack(A), F16.b.store(B))).all()
-        assert (wf.execute(F16, F16.a.pack(A), desc_b.word, shared=memory, trans=(False, trans)) == both).all()
-        assert (wf.execute(F16, a, desc_b, shared=memory, trans=(trans, trans)) == both).all()
+        assert (
+            wf.execute(F16, F16.a.pack(A), desc_b.word, shared=memory, immediates=Immediates(trans=(False, trans)))
+            == both
+        ).all()
+        assert (wf.execute(F16, a, desc_b, shared=memory, immediates=Immediates(trans=(trans, trans))) == both).all()
         batch = wf.execute(
-            F16, F16.a.pack(A), desc_b, shared=np.stack([memory, np.zeros_like(memory)]), trans=(False, trans)
+            F16,
+            F16.a.pack(A),
+            desc_b,
+            shared=np.stack([memory, np.zeros_like(memory)]),
+            immediates=Immediates(trans=(False, trans)),
         )
         assert (batch[0] == both).all()
         assert not batch[1].any()
@@ -348,31 +359,33 @@ def test_signs_and_the_old_d():
     A, B, C = (chance.standard_normal(shape).astype(np.float16) for shape in ((64, 16), (16, 64), (64, 64)))
     a, b, c = F16.a.pack(A), F16.b.store(B), F16.c.pack(C.astype(np.float32))
     plain = wf.execute(F16, a, b, c)
-    assert (wf.execute(F16, a, b, c, negate=(True, True)) == plain).all()
+    assert (wf.execute(F16, a, b, c, immediates=Immediates(negate=(True, True))) == plain).all()
     for negate in ((True, False), (False, True)):
-        assert (wf.execute(F16, a, b, c, negate=negate) == wf.execute(F16, F16.a.pack(-A), b, c)).all()
-    assert (wf.execute(F16, a, b, c, scale_d=False) == wf.execute(F16, a, b)).all()
-    assert (wf.execute(F16, a, b, c, scale_d=False) != plain).any()
+        assert (
+            wf.execute(F16, a, b, c, immediates=Immediates(negate=negate)) == wf.execute(F16, F16.a.pack(-A), b, c)
+        ).all()
+    assert (wf.execute(F16, a, b, c, immediates=Immediates(scale_d=False)) == wf.execute(F16, a, b)).all()
+    assert (wf.execute(F16, a, b, c, immediates=Immediates(scale_d=False)) != plain).any()
 
 
 REFUSED = [
-    ({"b": np.zeros((4, 32, 4), np.uint32)}, "lies in shared memory: expected a Shared"),
+    ({"b": np.zeros((4, 32, 4), np.uint32)}, "is in shared memory: expected a Shared"),
     ({"b": 0}, "is a descriptor: it needs shared="),
-    ({"b": None}, "needs b"),
+    ({"b": None}, "is in shared memory: expected a Shared"),
     ({"a": np.zeros((32, 4), np.uint32)}, "expected registers uint32"),
     ({"c": np.zeros((4, 32, 4), np.uint32)}, "expected registers uint32"),
-    ({"trans": (True, False)}, "is given in registers, which cannot be transposed"),
-    ({"trans": (False, True)}, "the tile says itself that it is K-major"),
-    ({"trans": True}, "trans is a pair of True and False"),
-    ({"negate": (1, 0)}, "negate is a pair of True and False"),
-    ({"scale_d": 2}, "scale_d is True or False, got 2"),
+    ({"immediates": Immediates(trans=(True, False))}, "is given in registers, which cannot be transposed"),
+    ({"immediates": Immediates(trans=(False, True))}, "the tile says itself that it is K-major"),
+    ({"immediates": Immediates(trans=True)}, "trans is a pair of True and False"),
+    ({"immediates": Immediates(negate=(1, 0))}, "negate is a pair of True and False"),
+    ({"immediates": Immediates(scale_d=2)}, "scale_d is True or False, got 2"),
     ({"shared": np.zeros(64, np.uint8)}, "neither A nor B is one"),
     ({"b": wf.Descriptor(stride=1024, swizzle=128), "shared": np.zeros(64, np.uint8)}, "reaches byte"),
     ({"b": 0, "shared": np.zeros(64, np.uint16)}, "shared is uint8"),
-    ({"selector": 1}, "is dense: it takes no selector"),
+    ({"immediates": Immediates(selector=1)}, "is dense: it takes no selector"),
     ({"metadata": np.zeros((4, 32), np.uint32)}, "takes no metadata"),
-    ({"scale_a": np.zeros((4, 32), np.uint32)}, "takes no scale_a"),
-    ({"byte_id": (1, 0)}, "takes no byte_id"),
+    ({"scales": (np.zeros((4, 32), np.uint32),) * 2}, "takes no scales"),
+    ({"immediates": Immediates(byte_id=(1, 0))}, "takes no byte_id"),
 ]  # fmt: skip
 
 
@@ -387,13 +400,14 @@ def test_what_cannot_be_run_is_refused(change, message):
 def test_only_wgmma_takes_what_wgmma_takes():
     mma = wf.get("mma.m16n8k16.f32.f16.f16.f32")
     a, b = np.zeros((32, 4), np.uint32), np.zeros((32, 2), np.uint32)
-    for change in ({"negate": (True, False)}, {"scale_d": False}, {"trans": (False, True)}):
+    for change in (Immediates(negate=(True, False)), Immediates(scale_d=False), Immediates(trans=(False, True))):
         with pytest.raises(wf.errors.InvalidOperand, match="which only wgmma has"):
-            wf.execute(mma, a, b, **change)
+            wf.execute(mma, a, b, immediates=change)
     with pytest.raises(wf.errors.InvalidOperand, match="only wgmma reads tiles"):
         wf.execute(mma, a, F16.b.store(np.zeros((16, 64), np.float16)))
     with pytest.raises(wf.errors.InvalidOperand, match="only products of floats can be negated"):
-        wf.execute(S8, np.zeros((4, 32, 4), np.uint32), S8.b.store(np.zeros((32, 32), np.int8)), negate=(True, False))
+        tile = S8.b.store(np.zeros((32, 32), np.int8))
+        wf.execute(S8, np.zeros((4, 32, 4), np.uint32), tile, immediates=Immediates(negate=(True, False)))
     with pytest.raises(wf.IllegalInstruction, match="cannot run it; it runs on sm_90"):
         wf.execute(F16, np.zeros((4, 32, 4), np.uint32), F16.b.store(np.zeros((16, 64))), arch="sm_100")
 

@@ -100,4 +100,4 @@ def test_unseen_products_are_predicted_and_compared(tmp_path, monkeypatch):
 
 def test_predictions_are_those_of_the_package():
     found = blind.predicted_order(Case("linear", "bf16", 64, 4096, 14336, "nt"))
-    assert found.order == wf.predict_order(64, 4096, 14336, bias=True).order
+    assert found.order == wf.predict_order(64, 4096, 14336, bias=True, layout="nt").order

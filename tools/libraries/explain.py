@@ -15,7 +15,7 @@ from tools.libraries.cases import DTYPES, Case, operands
 from tools.libraries.measure import say
 from warpfrag.blas.cublas.libraries import instruction_for
 from warpfrag.blas.find_order import Begin, Finish, Observed, search
-from warpfrag.blas.gemm import prepare
+from warpfrag.blas.gemm import read_gemm
 from warpfrag.formats.epilogue import fma
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def explain_case(case: Case, observed: NDArray[Any], kernels: list[str]) -> dict
     A, B = given["A"], given["B"]
     instruction = instruction_for(A.dtype, B.dtype, "sm_90")
     for rounding in ("rne", None) if case.type == "tf32" else (None,):
-        taken = prepare(A, B, instruction=instruction, arch="sm_90", rounding=rounding)
+        taken = read_gemm(A, B, instruction=instruction, arch="sm_90", rounding=rounding)
         for name, finish in finishes(case, given).items():
             begin = _beginning(given["bias"]) if name == BIAS_FIRST else None
             order = search(

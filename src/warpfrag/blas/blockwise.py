@@ -1,4 +1,4 @@
-"""Products of Dask arrays: one task for each block of D, which gets the whole strips of A and B that the block needs.
+"""gemm of Dask arrays: one task for each block of D, which gets the whole strips of A and B that the block needs.
 
 Chunks only say where D is cut: its rows as A's, its columns as B's. A task adds along the whole K by itself, in the
 order asked for, so the codes are those of one product, however K or anything else is cut.
@@ -11,24 +11,25 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 import ml_dtypes
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
+from warpfrag.blas.gemm_backend import Cpu
 from warpfrag.blas.shapes import ProductShape
 from warpfrag.errors import InvalidOperand, InvalidSparsity
 from warpfrag.formats.arrays import as_array
 from warpfrag.formats.epilogue import Epilogue, float32_of
 from warpfrag.isa.legality import form_of
+from warpfrag.tensorcore.array_types import Scaled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import dask.array as da
-    from numpy.typing import ArrayLike, NDArray
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -43,12 +44,27 @@ def blockwise(gemm: Callable[Parameters, Result]) -> Callable[Parameters, Result
 
     @wraps(gemm)
     def product(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        if not any(_package(argument) == "dask" for argument in (*args, *kwargs.values())):
+        arguments = [part for argument in (*args, *kwargs.values()) for part in _parts(argument)]
+        if not any(_package(argument) == "dask" for argument in arguments):
             return gemm(*args, **kwargs)
         result: Result = _graph(product, inspect.signature(gemm).bind(*args, **kwargs).arguments)
         return result
 
     return product
+
+
+def _parts(argument: object) -> tuple[object, ...]:
+    return tuple(argument) if isinstance(argument, Scaled) else (argument,)
+
+
+def _joined(arrays: dict[str, Any]) -> dict[str, Any]:
+    """The matrices of a gemm by name, those with scale factors as `Scaled`."""
+    joined = {role: array for role, array in arrays.items() if role in "ABC"}
+    for role in "AB":
+        scales = arrays.get(f"scale_{role.lower()}")
+        if scales is not None:
+            joined[role] = Scaled(joined[role], scales)
+    return joined
 
 
 def _package(argument: object) -> str:
@@ -59,10 +75,14 @@ def _graph(gemm: Callable[..., Any], arguments: dict[str, Any]) -> da.Array:
     """D as a Dask array."""
     import dask.array as da
 
-    arrays = {
-        role: _taken(role, arguments.get(role)) for role in ROLES if role in "AB" or arguments.get(role) is not None
-    }
     options = {name: value for name, value in arguments.items() if name not in ROLES}
+    arrays = {}
+    for role in "ABC":
+        if role in "AB" or arguments.get(role) is not None:
+            array, *scales = _parts(arguments.get(role))
+            arrays[role] = _taken(role, array)
+            if scales:
+                arrays[f"scale_{role.lower()}"] = _taken(f"scale_{role.lower()}", scales[0])
     extents = _check_extents(arrays, options)
     empty = _probe(gemm, arrays, options)
     bias = _bias(options)
@@ -117,7 +137,7 @@ class _Block:
     def __init__(self, gemm: Callable[..., Any], dtypes: dict[str, np.dtype[Any]], options: dict[str, Any]) -> None:
         """Keep what all tasks share. A worker runs as many tasks as it has threads, so each takes one unless asked."""
         self.gemm, self.dtypes = gemm, dtypes
-        self.options = options | {"threads": options.get("threads") or 1}
+        self.options = options | {"backend": Cpu(1) if options.get("backend", "cpu") == "cpu" else options["backend"]}
 
     def __call__(self, *parts: NDArray[Any]) -> NDArray[Any]:
         """D's block from its indices along each axis, its part of a bias, and its strips of the operands."""
@@ -128,7 +148,7 @@ class _Block:
             options = options | {"epilogue": replace(options["epilogue"], bias=bias)}
         try:
             strips = {role: strip if strip is None else self._declared(role, strip) for role, strip in strips.items()}
-            product: NDArray[Any] = self.gemm(**strips, **options)
+            product: NDArray[Any] = self.gemm(**_joined(strips), **options)
             extents = tuple(index.size for index in indices)
             if product.shape != extents:
                 msg = f"expected strips that make a block of shape {extents}, got {product.shape}"
@@ -218,7 +238,7 @@ def _probe(gemm: Callable[..., Any], arrays: dict[str, Any], options: dict[str, 
         options = options | {"epilogue": replace(options["epilogue"], bias=np.empty(0, np.float32))}
     if options.get("backend") in OF_WORKERS and all(isinstance(array, np.ndarray) for array in empty.values()):
         options = options | {"backend": "cpu"}
-    probe: NDArray[Any] = gemm(**empty, **options)
+    probe: NDArray[Any] = gemm(**_joined(empty), **options)
     return probe
 
 

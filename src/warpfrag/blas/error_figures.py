@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.blas.error_report import Summary
 from warpfrag.formats.exact_sums import ExactArray, exact_numbers, exact_product
 from warpfrag.formats.number_formats import FORMATS
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 BINS = 32
 

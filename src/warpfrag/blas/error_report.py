@@ -5,19 +5,18 @@ The report that users see. `measure_errors` makes it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from warpfrag import html
 from warpfrag.blas.order import Order
+from warpfrag.tensorcore.tracing import TraceStep
+from warpfrag.viz.palette import Theme
 from warpfrag.viz.plots import error_page
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from fractions import Fraction
-
-    from warpfrag.tensorcore.tracing import TraceStep
-    from warpfrag.viz.palette import Theme
 
 
 @dataclass(frozen=True)

@@ -1,41 +1,34 @@
-"""Why two results of the same product differ: what gives each, the first output that differs, where its sums diverge.
+"""Explain why two results of one gemm differ: what gives each, the first output that differs, where its sums diverge.
 
-A result is explained by an architecture, an order of additions and the products of K that took part. A prediction
-brings its own; for an array every architecture and order that is modelled is tried (`find_order`).
+A result is explained by an architecture, an order of additions, and how much of K is omitted. A prediction brings its
+own; for an array every modelled architecture and order is tried (`find_order`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from warpfrag import html
 from warpfrag.blas.cublas.libraries import instruction_for
 from warpfrag.blas.cublas.predict import Prediction
-from warpfrag.blas.find_order import RESULTS, Observed, search
-from warpfrag.blas.gemm import prepare
-from warpfrag.blas.gemm_trace import trace_output
+from warpfrag.blas.find_order import RESULTS, Finish, Observed, Progress, search
+from warpfrag.blas.gemm import PreparedGemm, prepare_gemm
+from warpfrag.blas.gemm_trace import ProductStep, trace_output
+from warpfrag.blas.order import Order
 from warpfrag.errors import InvalidOperand, NotModelled, WarpfragError, quote
 from warpfrag.formats.arrays import as_array
 from warpfrag.formats.codes import code_dtype, natural_dtype
 from warpfrag.formats.epilogue import Epilogue, float32_of
-from warpfrag.formats.number_formats import FORMATS
-from warpfrag.isa.instruction_names import spell
+from warpfrag.formats.number_formats import FORMATS, Rounding
 from warpfrag.isa.legality import form_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import ArrayLike, NDArray
-
-    from warpfrag.blas.find_order import Finish
-    from warpfrag.blas.gemm_trace import ProductStep
-    from warpfrag.blas.order import Order
-    from warpfrag.blas.progress import Progress
-    from warpfrag.isa.qualifiers import HasForm
+from warpfrag.isa.qualifiers import Form, HasForm
+from warpfrag.tensorcore.array_types import Matrix
+from warpfrag.tensorcore.resolved import resolve_form
 
 ARCHS = ("sm_90", "sm_80", "sm_100", "sm_120")
 """Whose arithmetic is tried for an array, unless the caller names others."""
@@ -53,7 +46,7 @@ class ResultOrigin:
     name: str
     arch: str | None
     order: Order | None
-    lost: int
+    omitted_k: int
     depth: int
 
     @property
@@ -61,9 +54,9 @@ class ResultOrigin:
         """The origin in words."""
         if self.order is None:
             return f"{self.name}: no order of additions on an architecture that was tried gives it"
-        words = self.order.describe(self.depth - self.lost)
-        lost = f", without the last {self.lost} products of K" if self.lost else ""
-        return f"{self.name}: {words}, on {self.arch}{lost}"
+        words = self.order.describe(self.depth - self.omitted_k)
+        omitted = f", without the last {self.omitted_k} products of K" if self.omitted_k else ""
+        return f"{self.name}: {words}, on {self.arch}{omitted}"
 
 
 @dataclass(frozen=True)
@@ -145,7 +138,7 @@ class Explanation:
 
         def origin(result: ResultOrigin) -> dict[str, object]:
             order = None if result.order is None else asdict(result.order)
-            facts = {"name": result.name, "arch": result.arch, "order": order, "omitted_k": result.lost}
+            facts = {"name": result.name, "arch": result.arch, "order": order, "omitted_k": result.omitted_k}
             return {**facts, "text": result.text}
 
         return {
@@ -169,15 +162,15 @@ def explain(
     instruction: str | HasForm | None = None,
     arch: str | Sequence[str] = ARCHS,
     names: tuple[str, str] = ("D1", "D2"),
-    report: Progress | None = None,
+    progress: Progress | None = None,
 ) -> Explanation:
-    """What gives each of two results of A B, the first output in which they differ, and where its sums diverge.
+    """Explain two results of A B: what gives each, the first output that differs, and where its sums diverge.
 
-    A result is an array, observed or computed, or a `wf.predict`'s answer. A, B and the results may be some rows and
-    columns of a product with the whole K. Without an instruction it is the one that libraries use for these operands;
+    A result is an array, observed or computed, or a prediction of `wf.predict`. A, B and the results may be some rows
+    and columns of a product with the whole K. The default instruction is the one that libraries use for these operands;
     `arch` names the architectures that may have computed an array. float32 operands are rounded to tf32 first.
     """
-    a, b = as_array(A, "A"), as_array(B, "B")
+    a, b = Matrix.read(A, "A"), Matrix.read(B, "B")
     archs = (arch,) if isinstance(arch, str) else tuple(arch) if isinstance(arch, tuple | list) else ()
     if not archs or not all(isinstance(entry, str) for entry in archs):
         msg = f"arch: expected an architecture or several, such as 'sm_90'; got {quote(arch)}"
@@ -188,8 +181,8 @@ def explain(
     if bias is not None and float32_of(bias, "bias").shape != b.shape[-1:]:
         msg = f"bias: expected one number for each column of B, {b.shape}; got shape {float32_of(bias, 'bias').shape}"
         raise InvalidOperand(msg)
-    spelled = spell(form_of(instruction_for(a.dtype, b.dtype, "sm_90") if instruction is None else instruction))
-    work = _Work(a, b, bias, spelled, archs, report)
+    form = form_of(instruction or instruction_for(a.dtype, b.dtype, "sm_90"))
+    work = _Work(a, b, bias, form, archs, progress)
     results = [work.codes(D, name) for D, name in zip((D1, D2), names, strict=True)]
     if results[0].format != results[1].format:
         msg = f"{names[0]} is {results[0].format} and {names[1]} is {results[1].format}: expected two of one format"
@@ -200,37 +193,37 @@ def explain(
     steps: tuple[tuple[ProductStep, ...], ...] = ((), ())
     if output is not None:
         steps = tuple(work.steps(origin, output, results[0].format) for origin in origins)
-    return Explanation(
-        origins[0], origins[1], unlike.size, int(unlike.sum()),
-        None if output is None else (output[0], output[1]), (steps[0], steps[1]),
-    )  # fmt: skip
+    place = None if output is None else (output[0], output[1])
+    return Explanation(origins[0], origins[1], unlike.size, int(unlike.sum()), place, (steps[0], steps[1]))
 
 
 @dataclass(frozen=True)
 class _Work:
     """The product of which there are two results."""
 
-    a: NDArray[Any]
-    b: NDArray[Any]
+    a: Matrix
+    b: Matrix
     bias: ArrayLike | None
-    instruction: str
+    form: Form
     archs: tuple[str, ...]
-    report: Progress | None
+    progress: Progress | None
 
-    @property
-    def rounding(self) -> Any:  # noqa: ANN401 (a Literal)
-        """How operands are taken: float32 is rounded to tf32."""
-        return "rne" if form_of(self.instruction).a == "tf32" else None
+    def prepare(self, arch: str, omitted_k: int) -> PreparedGemm:
+        """The gemm without the last k, on an architecture; float32 is rounded to tf32."""
+        end = self.a.shape[-1] - omitted_k
+        rounding: Rounding = "rne" if self.form.a == "tf32" else None
+        return prepare_gemm(resolve_form(self.form, arch), self.a[:, :end], self.b[:end], rounding=rounding)
 
     def codes(self, D: ArrayLike | Prediction, name: str) -> Observed:
         """A result as codes of a format."""
         seen = as_array(D.D if isinstance(D, Prediction) else D, name)
-        shape = (*self.a.shape[:-1], self.b.shape[-1]) if self.a.ndim == self.b.ndim == 2 else None
+        is_plain = len(self.a.shape) == len(self.b.shape) == 2
+        shape = (self.a.shape[0], self.b.shape[1]) if is_plain else None
         if seen.shape != shape:
             shapes = f"{name} has shape {seen.shape}, A {self.a.shape} and B {self.b.shape}"
             msg = f"{shapes}: expected two matrices and their product"
             raise InvalidOperand(msg)
-        formats = {natural_dtype(FORMATS[text]): text for text in RESULTS[form_of(self.instruction).d]}
+        formats = {natural_dtype(FORMATS[text]): text for text in RESULTS[self.form.d]}
         if seen.dtype not in formats:
             msg = f"{name}: expected one of {', '.join(map(str, formats))}; got {seen.dtype}"
             raise InvalidOperand(msg)
@@ -241,28 +234,25 @@ class _Work:
         """What gives a result: its own, if it is a prediction, else what is found."""
         depth = self.a.shape[-1]
         if isinstance(D, Prediction):
-            return ResultOrigin(name, "sm_90", D.order, D.lost, depth)
+            return ResultOrigin(name, "sm_90", D.order, D.omitted_k, depth)
         tails = [0, *([depth % TAIL] if depth % TAIL and depth > TAIL else [])]
-        for lost in tails:
+        for omitted_k in tails:
             for arch in self.archs:
-                order = self._search(seen, arch, lost)
+                order = self._search(seen, arch, omitted_k)
                 if order is not None:
-                    return ResultOrigin(name, arch, order, lost, depth)
+                    return ResultOrigin(name, arch, order, omitted_k, depth)
         return ResultOrigin(name, None, None, 0, depth)
 
-    def _search(self, seen: Observed, arch: str, lost: int) -> Order | None:
-        end = self.a.shape[-1] - lost
+    def _search(self, seen: Observed, arch: str, omitted_k: int) -> Order | None:
         try:
-            taken = prepare(
-                self.a[:, :end], self.b[:end], instruction=self.instruction, arch=arch, rounding=self.rounding
-            )
+            taken = self.prepare(arch, omitted_k)
         except NotModelled:
             return None
         except WarpfragError:
             if len(self.archs) == 1:
                 raise
             return None
-        return search(taken.rule, taken.operands, seen, self.report, finish=self._finish())
+        return search(taken.rule, taken.operands, seen, self.progress, finish=self._finish())
 
     def _finish(self) -> Finish | None:
         if self.bias is None:
@@ -274,13 +264,6 @@ class _Work:
         """Every step of one output."""
         if origin.order is None or origin.arch is None:
             return ()
-        end = origin.depth - origin.lost
-        epilogue = Epilogue(bias=self.bias, result=result) if result in {"f32", "f16", "bf16"} else None
-        if form_of(self.instruction).d != "f32":
-            epilogue = None
-        return tuple(
-            trace_output(
-                self.a[:, :end], self.b[:end], output[0], output[1], instruction=self.instruction, arch=origin.arch,
-                order=origin.order, epilogue=epilogue, rounding=self.rounding,
-            )
-        )  # fmt: skip
+        epilogue = Epilogue(bias=self.bias, result=result) if self.form.d == "f32" else None
+        taken = self.prepare(origin.arch, origin.omitted_k)
+        return tuple(trace_output(taken, output[0], output[1], order=origin.order, epilogue=epilogue))

@@ -6,17 +6,20 @@ the orders tried so far were refuted are tried first: they hold the outputs near
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from itertools import chain, product
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from warpfrag.blas.cublas.libraries import instruction_for
-from warpfrag.blas.gemm import prepare
-from warpfrag.blas.gemm_backend import check_backend, machine_of
-from warpfrag.blas.order import LINE, Order, part_length
+from warpfrag.blas.gemm import prepare_gemm
+from warpfrag.blas.gemm_backend import Machine, check_backend, machine_of
+from warpfrag.blas.order import LINE, Chain, Order, part_length
 from warpfrag.blas.summation import (
     CPU,
+    Multiplicands,
     add_parts,
     add_up,
     instructions,
@@ -30,22 +33,11 @@ from warpfrag.formats.arrays import as_array
 from warpfrag.formats.codes import code_dtype, natural_dtype
 from warpfrag.formats.epilogue import convert
 from warpfrag.formats.number_formats import FORMATS
-from warpfrag.isa.instruction_names import spell
-from warpfrag.tensorcore.rules import IntegerSum, Popcount
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from numpy.typing import ArrayLike, NDArray
-
-    from warpfrag.blas.gemm_backend import Machine
-    from warpfrag.blas.order import Chain
-    from warpfrag.blas.progress import Progress
-    from warpfrag.blas.summation import Multiplicands
-    from warpfrag.isa.qualifiers import HasForm
-    from warpfrag.tensorcore.rules import Rule
-
-    Codes = NDArray[Any]
+from warpfrag.isa.qualifiers import HasForm
+from warpfrag.tensorcore.array_types import Matrix
+from warpfrag.tensorcore.backend_protocol import Codes
+from warpfrag.tensorcore.resolved import resolve_instruction
+from warpfrag.tensorcore.rules import IntegerSum, Popcount, Rule
 
 RESULTS = {"f32": ("f32", "f16", "bf16"), "f16": ("f16",), "f64": ("f64",), "s32": ("s32",)}
 """The formats that a kernel rounds an accumulator to."""
@@ -69,6 +61,13 @@ Some: TypeAlias = "list[int] | slice"
 """Rows or columns: these, or all."""
 
 
+class Progress(Protocol):
+    """A callback for long searches and comparisons, called before each step."""
+
+    def __call__(self, done: int, total: int, text: str) -> None:
+        """`done` of `total` steps are finished; `text` describes the next one."""
+
+
 class Begin(Protocol):
     """What a kernel's sums begin with, if not with the first of them."""
 
@@ -90,20 +89,20 @@ def find_order(
     *,
     instruction: str | HasForm | None = None,
     arch: str = "sm_90",
-    report: Progress | None = None,
-    backend: str = "cpu",
+    progress: Progress | None = None,
+    backend: str | Machine = "cpu",
 ) -> Order | None:
-    """The simplest order of additions whose product, rounded to observed's dtype, equals it in every code; or None.
+    """Return the simplest order of additions that gives `observed` in every code, after rounding to its dtype, or None.
 
-    A, B and `observed` may be some rows and columns of a product with the whole K. Without an instruction it is the one
+    A, B and `observed` may be some rows and columns of a product with the whole K. The default instruction is the one
     that libraries use for operands of these dtypes. float32 operands are rounded to tf32 first, to nearest even, as
-    cuBLAS does. `report(done, total, text)` is called before each order is tried. `backend` says what computes the
-    products, as for `wf.gemm`.
+    cuBLAS does. `progress(done, total, text)` is called before each order is tried. `backend` says what computes, as
+    for `wf.gemm`.
     """
     check_backend(backend)
-    if instruction is None:
-        instruction = instruction_for(as_array(A, "A").dtype, as_array(B, "B").dtype, arch)
-    taken = prepare(A, B, instruction=instruction, arch=arch, rounding="rne" if _is_tf32(instruction) else None)
+    a, b = Matrix.read(A, "A"), Matrix.read(B, "B")
+    resolved = resolve_instruction(instruction or instruction_for(a.dtype, b.dtype, arch), arch)
+    taken = prepare_gemm(resolved, a, b, rounding="rne" if resolved.form.a == "tf32" else None)
     seen = as_array(observed, "observed")
     if seen.shape != taken.shape:
         expected, got = (" x ".join(map(str, shape)) or "a single number" for shape in (taken.shape, seen.shape))
@@ -113,19 +112,12 @@ def find_order(
     formats = {natural_dtype(FORMATS[name]): name for name in RESULTS[rule.d]}
     if seen.dtype not in formats:
         known = ", ".join(map(str, formats))
-        msg = f"observed: a kernel of {spell(taken.form)} leaves {known}; got dtype {seen.dtype}"
+        msg = f"observed: a kernel of {resolved.name} leaves {known}; got dtype {seen.dtype}"
         raise InvalidOperand(msg)
     result = formats[seen.dtype]
     codes = np.ascontiguousarray(seen).view(code_dtype(FORMATS[result])).reshape(-1, *taken.shape[-2:])
-    work = seen.size * taken.operands.depth
-    machine = machine_of(backend, taken.form, arch, work=work, threads=None, on_gpu=False)
-    return search(rule, taken.operands, Observed(codes, result), report, machine=machine)
-
-
-def _is_tf32(instruction: str | HasForm) -> bool:
-    from warpfrag.isa.legality import form_of
-
-    return form_of(instruction).a == "tf32"
+    machine = machine_of(backend, resolved, work=taken.work, on_gpu=False)
+    return search(rule, taken.operands, Observed(codes, result), progress, machine=machine)
 
 
 class Observed(NamedTuple):
@@ -139,7 +131,7 @@ def search(
     rule: Rule,
     operands: Multiplicands,
     observed: Observed,
-    report: Progress | None = None,
+    progress: Progress | None = None,
     *,
     begin: Begin | None = None,
     finish: Finish | None = None,
@@ -160,8 +152,8 @@ def search(
     rows: list[int] = []
     columns: list[int] = []
     for done, order in enumerate(tried):
-        if report is not None:
-            report(done, len(tried), order.describe(operands.depth))
+        if progress is not None:
+            progress(done, len(tried), order.describe(operands.depth))
         if hard is not None:
             if order not in hard.learnt:
                 hard.learn(tried[done : done + min(done + 4, MAX_AHEAD)])

@@ -1,4 +1,4 @@
-"""Whole products: the codes that a kernel built from one instruction gives for any M, N and K.
+"""Whole matrix products: the codes that a kernel built from one instruction gives for any M, N and K.
 
 Each output is its own chain: the D of one instruction is the C of the next, k ascending, or as an `Order` says. Edges
 are padded with zeros, as a kernel pads its last tile.
@@ -8,80 +8,97 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Required, TypedDict, Unpack, cast, overload
+from typing import Any, Required, TypedDict, Unpack, overload
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from warpfrag.blas.array_types import (
-    common_kind,
-    device_bits,
-    device_of,
-    dtype_of,
-    kind_of,
-    on_gpu,
-    to_caller_kind,
-    to_host,
-)
 from warpfrag.blas.blockwise import blockwise
-from warpfrag.blas.gemm_backend import check_backend, machine_of, memory_of_gpu
+from warpfrag.blas.gemm_backend import Machine, check_backend, machine_of, memory_of_gpu
 from warpfrag.blas.order import Order
 from warpfrag.blas.shapes import ProductShape
 from warpfrag.blas.summation import Multiplicands, multiply, read_sums, write_sums
-from warpfrag.errors import InvalidOperand, quote
-from warpfrag.formats.arrays import as_array
-from warpfrag.formats.codes import code_dtype, codes_of, from_codes, natural_dtype
+from warpfrag.errors import InvalidOperand, check_flag, quote
+from warpfrag.formats.arrays import Array
+from warpfrag.formats.codes import from_codes
 from warpfrag.formats.epilogue import Epilogue, convert, finish, float32_of
-from warpfrag.formats.number_formats import FORMATS
-from warpfrag.isa.instruction_names import spell
-from warpfrag.isa.legality import arithmetic_arch, chained_arch, form_of
-from warpfrag.tensorcore.arithmetic import plan
-from warpfrag.tensorcore.operand import operands_of
-from warpfrag.tensorcore.schedule import check_threads
-
-if TYPE_CHECKING:
-    import cupy
-    import torch
-    from numpy.typing import ArrayLike, NDArray
-
-    from warpfrag.blas.array_types import ArrayKind, Foreign, ForeignArray, Lazy, MatrixLike
-    from warpfrag.blas.gemm_backend import Machine
-    from warpfrag.formats.arrays import Array
-    from warpfrag.formats.number_formats import Format, Rounding
-    from warpfrag.isa.qualifiers import Form, HasForm
-    from warpfrag.tensorcore.operand import Operands, Registers
-    from warpfrag.tensorcore.rules import Rule
+from warpfrag.formats.number_formats import FORMATS, Rounding
+from warpfrag.isa.legality import illegal
+from warpfrag.isa.qualifiers import HasForm
+from warpfrag.tensorcore.array_types import (
+    Foreign,
+    ForeignArray,
+    Lazy,
+    Matrix,
+    MatrixLike,
+    Scaled,
+    common_kind,
+    device_of,
+    to_caller_kind,
+    to_host,
+)
+from warpfrag.tensorcore.resolved import ResolvedInstruction, resolve_instruction
+from warpfrag.tensorcore.rules import Rule
 
 ASCENDING = Order()
 
 
 @dataclass(frozen=True)
-class Product:
-    """A product before it runs: the rule, the codes of A and B, and the extents that D has."""
+class GemmOptions:
+    """The options of a gemm, checked once: how the kernel adds and finishes, how numbers are read, what computes."""
 
-    form: Form
-    rule: Rule
+    order: Order = ASCENDING
+    epilogue: Epilogue | None = None
+    raw: bool = False
+    rounding: Rounding = None
+    backend: str | Machine = "cpu"
+
+    def __post_init__(self) -> None:
+        """Reject what is no order, epilogue or backend."""
+        if not isinstance(self.order, Order):
+            msg = f"order: expected a wf.Order, got {quote(self.order)}"
+            raise InvalidOperand(msg)
+        if self.epilogue is not None and not isinstance(self.epilogue, Epilogue):
+            msg = f"epilogue: expected a wf.Epilogue, got {quote(self.epilogue)}"
+            raise InvalidOperand(msg)
+        check_flag("raw", self.raw)
+        check_backend(self.backend)
+
+
+@dataclass(frozen=True)
+class PreparedGemm:
+    """A gemm before it runs: the instruction, the codes of A and B, and the extents of D."""
+
+    resolved: ResolvedInstruction
     operands: Multiplicands
     extents: ProductShape
+
+    @property
+    def rule(self) -> Rule:
+        """What the instruction computes."""
+        return self.resolved.rule
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Of D, with its batch axes; the operands have one."""
         return self.extents.shape
 
+    @property
+    def work(self) -> int:
+        """The multiply-adds."""
+        return math.prod(self.shape) * self.operands.depth
 
-class GemmOptions(TypedDict, total=False):
-    """The keywords of `gemm`, which says what each means."""
+
+class GemmKeywords(TypedDict, total=False):
+    """The keywords of `gemm`, for its overloads."""
 
     instruction: Required[str | HasForm]
     arch: str
     order: Order
     epilogue: Epilogue | None
-    scale_a: MatrixLike | None
-    scale_b: MatrixLike | None
     raw: bool
     rounding: Rounding
-    threads: int | None
-    backend: str
+    backend: str | Machine
 
 
 @overload
@@ -89,218 +106,187 @@ def gemm(
     A: ForeignArray,
     B: ForeignArray | ArrayLike,
     C: ForeignArray | ArrayLike | None = None,
-    **options: Unpack[GemmOptions],
+    **options: Unpack[GemmKeywords],
 ) -> ForeignArray: ...
 
 
 @overload
-def gemm(A: ArrayLike, B: Lazy, C: ArrayLike | Lazy | None = None, **options: Unpack[GemmOptions]) -> Lazy: ...
+def gemm(A: ArrayLike, B: Lazy, C: ArrayLike | Lazy | None = None, **options: Unpack[GemmKeywords]) -> Lazy: ...
 
 
 @overload
-def gemm(A: ArrayLike, B: ArrayLike, C: ArrayLike | None = None, **options: Unpack[GemmOptions]) -> Array: ...
+def gemm(
+    A: ArrayLike | Scaled, B: ArrayLike | Scaled, C: ArrayLike | None = None, **options: Unpack[GemmKeywords]
+) -> Array: ...
 
 
 @blockwise
 def gemm(
-    A: MatrixLike,
-    B: MatrixLike,
+    A: MatrixLike | Scaled,
+    B: MatrixLike | Scaled,
     C: MatrixLike | None = None,
     *,
     instruction: str | HasForm,
     arch: str = "sm_90",
     order: Order = ASCENDING,
     epilogue: Epilogue | None = None,
-    scale_a: MatrixLike | None = None,
-    scale_b: MatrixLike | None = None,
     raw: bool = False,
     rounding: Rounding = None,
-    threads: int | None = None,
-    backend: str = "cpu",
+    backend: str | Machine = "cpu",
 ) -> Array | Foreign:
-    """D = A B + C for A of M x K and B of K x N, as a kernel of that instruction computes it.
+    """Return D = A B + C for A of M x K and B of K x N, as a kernel of that instruction computes it.
 
     Arrays are taken as `Operand.pack` takes them; C=None is zero; leading axes are a batch and broadcast. A sparse
-    instruction takes the full, pruned A. A block-scaled one takes scale factors (M, blocks) and (blocks, N), one block
-    for each run of K that shares a scale. `order` says how the kernel adds along k: without one, in a chain from C on.
+    instruction takes the full, pruned A. A block-scaled one takes A and B as `Scaled` matrices, with scale factors
+    (M, blocks) and (blocks, N). `order` says how the kernel adds along k: by default in a chain that starts from C.
     `epilogue` says what the kernel does with its sums, which then start from zero; C may be any numbers that are exact
-    in float32. Refused where C and D have different formats: such an instruction cannot be chained.
+    in float32. An instruction whose C and D have different formats is rejected: it cannot be chained.
 
-    `backend` says what computes it: "cpu", all cores or `threads` of them; "cuda", a GPU that emulates; "native", that
-    GPU's own tensor cores, where `arch` is its own; "auto", the fastest of these. Every code is the same. Arrays are
-    numpy's, PyTorch's or CuPy's, and D is of their kind; those in a GPU's memory need a backend that runs there.
-    `threads` does not limit products of large integer matrices: numpy's BLAS computes them, on as many threads as its
-    own settings say (OPENBLAS_NUM_THREADS and the like).
+    `backend` says what computes: "cpu", all cores, or `Cpu(threads=n)`; "cuda", a GPU that emulates; "native", that
+    GPU's own tensor cores, if `arch` is its own; "auto", the fastest of these. Every code is the same. Arrays come from
+    numpy, PyTorch or CuPy, and so does D; those in GPU memory need a backend that runs there. `Cpu(threads=n)` does not
+    limit products of large integer matrices: numpy's BLAS computes them, on as many threads as its own settings say
+    (OPENBLAS_NUM_THREADS and the like).
     """
-    if not isinstance(order, Order):
-        msg = f"order: expected a wf.Order, got {quote(order)}"
-        raise InvalidOperand(msg)
-    check_threads(threads)
-    check_backend(backend)
-    kind = common_kind({"A": A, "B": B, "C": C, "scale_a": scale_a, "scale_b": scale_b})
-    if kind.on_gpu and backend == "cpu":
+    options = GemmOptions(order, epilogue, raw, rounding, backend)
+    a, b = Matrix.read(A, "A"), Matrix.read(B, "B")
+    return run_gemm(instruction, arch, a, b, None if C is None else Matrix.read(C, "C"), options)
+
+
+def run_gemm(
+    instruction: str | HasForm, arch: str, a: Matrix, b: Matrix, c: Matrix | None, options: GemmOptions
+) -> Array | Foreign:
+    """Compute a gemm whose arguments have been read."""
+    kind = common_kind((a, b, c))
+    if kind.on_gpu and options.backend == "cpu":
         msg = f"A is a {kind}, and backend is 'cpu': backend='cuda' computes there, or move the arrays to the host"
         raise InvalidOperand(msg)
     with memory_of_gpu(), device_of(kind):
-        product = prepare(
-            A, B, instruction=instruction, arch=arch, scales=(scale_a, scale_b), raw=raw, rounding=rounding
-        )
-        form, work = product.form, math.prod(product.shape) * product.operands.depth
-        if epilogue is not None:
-            _check_epilogue(epilogue, product, order)
-        machine = machine_of(backend, form, arch, work=work, threads=threads, on_gpu=kind.on_gpu)
-        if epilogue is not None:
-            c = None if C is None else _c_of(product, float32_of(to_host(C, kind), "C"))
-            result = _finished(product, c, order, epilogue, machine, raw=raw)
+        resolved = resolve_instruction(instruction, arch)
+        gemm = prepare_gemm(resolved, a, b, raw=options.raw, rounding=options.rounding)
+        if options.epilogue is not None:
+            _check_epilogue(options.epilogue, gemm, options.order)
+        machine = machine_of(options.backend, resolved, work=gemm.work, on_gpu=kind.on_gpu)
+        if options.epilogue is not None:
+            addend = None if c is None else _c_of(gemm, float32_of(to_host(c.array, kind), "C"))
+            result = _finished(gemm, addend, options.order, options.epilogue, machine, raw=options.raw)
         else:
-            operands = operands_of(form, arithmetic_arch(form, arch))
-            c = None if C is None else _c_of(product, _codes(operands["c"], C, "C", raw=raw, rounding=rounding))
-            codes = multiply(product.rule, product.operands, c, order, machine).reshape(product.shape)
-            result = codes if raw else from_codes(operands["d"].format, codes)
+            start = None
+            if c is not None:
+                in_format = FORMATS[resolved.rule.c]
+                start = _c_of(gemm, c.codes(in_format, raw=options.raw, rounding=options.rounding))
+            codes = multiply(resolved.rule, gemm.operands, start, options.order, machine).reshape(gemm.shape)
+            result = codes if options.raw else from_codes(FORMATS[resolved.rule.d], codes)
         returned: Array | Foreign = to_caller_kind(result, kind)
         return returned
 
 
-def _check_epilogue(epilogue: object, product: Product, order: Order) -> None:
-    """Refuse an epilogue that does not fit the product."""
-    if not isinstance(epilogue, Epilogue):
-        msg = f"epilogue: expected a wf.Epilogue, got {quote(epilogue)}"
-        raise InvalidOperand(msg)
-    if product.rule.d != "f32":
-        msg = f"{spell(product.form)}: an epilogue takes sums in f32, and D is {product.rule.d}"
+def _check_epilogue(epilogue: Epilogue, gemm: PreparedGemm, order: Order) -> None:
+    """Reject an epilogue that does not fit the gemm."""
+    if gemm.rule.d != "f32":
+        msg = f"{gemm.resolved.name}: an epilogue takes sums in f32, and D is {gemm.rule.d}"
         raise InvalidOperand(msg)
     if order.in_place and epilogue.alpha != 1:
         msg = f"order: parts that are added in place are measured with alpha 1, not with {epilogue.alpha}"
         raise InvalidOperand(msg)
     if epilogue.bias is not None:
-        product.extents.check_bias(len(float32_of(epilogue.bias, "bias")))
+        gemm.extents.check_bias(len(float32_of(epilogue.bias, "bias")))
 
 
 def _finished(
-    product: Product, c: NDArray[Any] | None, order: Order, epilogue: Epilogue, machine: Machine, *, raw: bool
+    gemm: PreparedGemm, c: NDArray[Any] | None, order: Order, epilogue: Epilogue, machine: Machine, *, raw: bool
 ) -> Array:
-    """The product of a kernel that has an epilogue, which runs on the host."""
+    """The result of a kernel that has an epilogue, which runs on the host."""
     start = None
     if order.in_place:
-        start, c, epilogue = _addend(product, c, epilogue), None, replace(epilogue, bias=None)
-    codes = multiply(product.rule, product.operands, start, order, machine)
-    sums = read_sums(product.rule, codes if isinstance(codes, np.ndarray) else codes.get())
-    codes = convert("f32", write_sums(product.rule, finish(epilogue, sums, c)), epilogue.result).reshape(product.shape)
+        start, c, epilogue = _addend(gemm, c, epilogue), None, replace(epilogue, bias=None)
+    codes = multiply(gemm.rule, gemm.operands, start, order, machine)
+    sums = read_sums(gemm.rule, codes if isinstance(codes, np.ndarray) else codes.get())
+    codes = convert("f32", write_sums(gemm.rule, finish(epilogue, sums, c)), epilogue.result).reshape(gemm.shape)
     return codes if raw else from_codes(FORMATS[epilogue.result], codes)
 
 
-def _addend(product: Product, c: NDArray[Any] | None, epilogue: Epilogue) -> NDArray[Any] | None:
-    """What parts that are added in place are added to, beta * C + bias, as codes of f32."""
+def _addend(gemm: PreparedGemm, c: NDArray[Any] | None, epilogue: Epilogue) -> NDArray[Any] | None:
+    """The start of parts that are added in place, beta * C + bias, as f32 codes."""
     bias = None if epilogue.bias is None else float32_of(epilogue.bias, "bias")
     start = bias if c is None or epilogue.beta == 0 else finish(replace(epilogue, bias=None), np.zeros_like(c), c)
     if start is None:
         return None
     if start is not bias and bias is not None:
         start = start + bias
-    shape = (math.prod(product.extents.batch), *product.shape[-2:])
+    shape = (math.prod(gemm.extents.batch), *gemm.shape[-2:])
     codes: NDArray[Any] = np.asarray(
-        write_sums(product.rule, np.ascontiguousarray(np.broadcast_to(start, shape))), like=product.operands.a
+        write_sums(gemm.rule, np.ascontiguousarray(np.broadcast_to(start, shape))), like=gemm.operands.a
     )
     return codes
 
 
-def _c_of(product: Product, c: NDArray[Any]) -> NDArray[Any]:
-    """C with the batch axis of the product."""
-    product.extents.check_c(c.shape)
-    return _flat(c, product.extents.batch)
+def _c_of(gemm: PreparedGemm, c: NDArray[Any]) -> NDArray[Any]:
+    """C with the batch axis of the gemm."""
+    gemm.extents.check_c(c.shape)
+    return _flat(c, gemm.extents.batch)
 
 
-def prepare(
+def read_gemm(
     A: MatrixLike,
     B: MatrixLike,
     *,
     instruction: str | HasForm,
-    arch: str,
-    scales: tuple[MatrixLike | None, MatrixLike | None] = (None, None),
+    arch: str = "sm_90",
     raw: bool = False,
     rounding: Rounding = None,
-) -> Product:
-    """Take the operands of a product: legal, of fitting extents, as codes."""
-    form = form_of(instruction)
-    wanted = chained_arch(form, arch)
-    operands = operands_of(form, wanted)
-    a = _codes(operands["a"], A, "A", raw=raw, rounding=rounding)
-    b = _codes(operands["b"], B, "B", raw=raw, rounding=rounding)
-    extents = ProductShape.of(a.shape, b.shape)
-    scale_codes: tuple[NDArray[Any] | None, NDArray[Any] | None] = (None, None)
-    if form.block_scale or scales[0] is not None or scales[1] is not None:
-        scale_codes = _scales(form, operands, scales, extents, raw=raw, rounding=rounding)
-    multiplicands = Multiplicands(_flat(a, extents.batch), _flat(b, extents.batch), operands.a.pattern, *scale_codes)
-    return Product(form, plan(form, wanted).rule, multiplicands, extents)
+) -> PreparedGemm:
+    """Read the arguments of a gemm that is not run as a whole, but searched or traced."""
+    resolved = resolve_instruction(instruction, arch)
+    return prepare_gemm(resolved, Matrix.read(A, "A"), Matrix.read(B, "B"), raw=raw, rounding=rounding)
+
+
+def prepare_gemm(
+    resolved: ResolvedInstruction, a: Matrix, b: Matrix, *, raw: bool = False, rounding: Rounding = None
+) -> PreparedGemm:
+    """Convert A and B to codes; reject extents that do not fit and instructions that cannot be chained along k."""
+    form, operands = resolved.form, resolved.operands
+    if form.c != form.d:
+        raise illegal(form, f"it cannot be chained along k: D is {form.d} but C is {form.c}")
+    codes_a = a.codes(operands["a"].format, raw=raw, rounding=rounding)
+    codes_b = b.codes(operands["b"].format, raw=raw, rounding=rounding)
+    extents = ProductShape.of(codes_a.shape, codes_b.shape)
+    scales = _scales(resolved, (a.scales, b.scales), extents, raw=raw, rounding=rounding)
+    flat_a, flat_b = _flat(codes_a, extents.batch), _flat(codes_b, extents.batch)
+    return PreparedGemm(resolved, Multiplicands(flat_a, flat_b, operands.a.pattern, *scales), extents)
 
 
 def _flat(codes: NDArray[Any], batch: tuple[int, ...]) -> NDArray[Any]:
     """Codes with one batch axis."""
-    if codes.shape[:-2] != batch:  # what is broadcast cannot be written, and kernels copy that
+    if codes.shape[:-2] != batch:  # a broadcast array is read-only, and kernels copy it
         codes = np.broadcast_to(codes, (*batch, *codes.shape[-2:]))
     return codes.reshape(math.prod(batch), *codes.shape[-2:])
 
 
-def _codes(operand: Registers, array: MatrixLike, what: str, *, raw: bool, rounding: Rounding) -> NDArray[Any]:
-    """Codes of a matrix of any extents, or of a batch of them: where it is, if its bits are the codes."""
-    kind = kind_of(array)
-    codes: NDArray[Any] | None = None
-    if kind.on_gpu:
-        codes = _codes_on_gpu(
-            operand.format, cast("torch.Tensor | cupy.ndarray", array), kind, raw=raw, rounding=rounding
-        )
-    matrix = as_array(to_host(array, kind), what) if codes is None else codes
-    if matrix.ndim < 2:
-        msg = f"{what}: expected a matrix, got an array of shape {matrix.shape}"
-        raise InvalidOperand(msg)
-    if codes is not None:
-        return codes
-    codes = codes_of(operand.format, matrix, raw=raw, rounding=rounding, what=what)
-    return on_gpu(codes) if kind.on_gpu else codes
-
-
-def _codes_on_gpu(
-    number_format: Format,
-    array: torch.Tensor | cupy.ndarray,
-    kind: ArrayKind,
-    *,
-    raw: bool,
-    rounding: Rounding,
-) -> cupy.ndarray | None:
-    """An array of a GPU as codes, where its bits are; None where its values must be looked at one by one."""
-    dtype, wanted = dtype_of(array), code_dtype(number_format)
-    is_natural = dtype == natural_dtype(number_format) and not (number_format.unused and rounding)
-    if not (dtype == wanted if raw else is_natural):
-        return None
-    codes = device_bits(array, kind)
-    fills = number_format.bits == 8 * wanted.itemsize
-    return codes if fills or not codes.size or int(codes.max()) < number_format.codes else None
-
-
 def _scales(
-    form: Form,
-    operands: Operands,
-    scales: tuple[MatrixLike | None, MatrixLike | None],
+    resolved: ResolvedInstruction,
+    scales: tuple[Matrix | None, Matrix | None],
     extents: ProductShape,
     *,
     raw: bool,
     rounding: Rounding,
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Scale codes for every step; blocks that only padding reaches get the scale 1."""
+) -> list[NDArray[Any]]:
+    """Scale codes for every instruction along k; blocks that only padding reaches get the scale 1."""
+    form, operands = resolved.form, resolved.operands
+    for role, scale in zip(("scale_a", "scale_b"), scales, strict=True):
+        if (scale is not None) != bool(form.block_scale):
+            msg = f"{resolved.name} {'needs' if scale is None else 'takes no'} {role}: pass Scaled(matrix, scales)"
+            raise InvalidOperand(msg)
     if not form.block_scale:
-        msg = f"{spell(form)} takes no scale_a and no scale_b"
-        raise InvalidOperand(msg)
-    factors = [scale for scale in scales if scale is not None]
-    if len(factors) < len(scales):
-        msg = f"{spell(form)} needs scale_a and scale_b"
-        raise InvalidOperand(msg)
+        return []
     unity = operands["scale_a"].format.encode(1.0)
     counts = extents.scale_counts(form)
     padded = []
-    for what, scale, along in zip(("scale_a", "scale_b"), factors, (-1, -2), strict=True):
-        codes = _codes(operands[what], scale, what, raw=raw, rounding=rounding)
-        extents.check_scales(counts, what, codes.shape)
-        padding = [(0, 0)] * codes.ndim
-        padding[along] = (0, counts.allowed - codes.shape[along])
-        padded.append(_flat(np.pad(codes, padding, constant_values=unity), extents.batch))
-    return padded[0], padded[1]
+    for scale, along in zip(scales, (-1, -2), strict=True):
+        if scale is not None:
+            codes = scale.codes(operands[scale.name].format, raw=raw, rounding=rounding)
+            extents.check_scales(counts, scale.name, codes.shape)
+            padding = [(0, 0)] * codes.ndim
+            padding[along] = (0, counts.allowed - codes.shape[along])
+            padded.append(_flat(np.pad(codes, padding, constant_values=unity), extents.batch))
+    return padded

@@ -11,20 +11,20 @@ Those that need a GPU are imported when they are asked for.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
 
 from warpfrag.errors import InvalidOperand, NoGpu, NotModelled, OutOfMemory, quote
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from warpfrag.isa.qualifiers import Form
-    from warpfrag.tensorcore.backend_protocol import ProductOperands
-    from warpfrag.tensorcore.rules import Rule
+from warpfrag.tensorcore.backend_protocol import ProductOperands
+from warpfrag.tensorcore.backends import kernel_selector
+from warpfrag.tensorcore.matmul import multiply
+from warpfrag.tensorcore.resolved import ResolvedInstruction
+from warpfrag.tensorcore.rules import Rule
+from warpfrag.tensorcore.schedule import check_threads
 
 BACKENDS = ("cpu", "cuda", "native", "auto")
 PAYS = 1 << 26
@@ -46,18 +46,19 @@ class Machine(Protocol):
 
 @dataclass(frozen=True)
 class Cpu:
-    """The cores of this machine."""
+    """The cores of this machine, all of them or `threads`."""
 
     threads: int | None = None
     name = "cpu"
     on_gpu = False
 
+    def __post_init__(self) -> None:
+        """Reject what is no number of threads."""
+        check_threads(self.threads)
+
     def matmul(self, rule: Rule, operands: ProductOperands) -> NDArray[Any]:
         """The codes of D = A B + C."""
-        from warpfrag.tensorcore.arithmetic import matmul
-
-        a, b, c, columns, scale_a, scale_b = operands
-        return matmul(rule, a, b, c, columns=columns, scale_a=scale_a, scale_b=scale_b, threads=self.threads)
+        return multiply(kernel_selector(rule), operands, self.threads)
 
 
 @contextmanager
@@ -75,23 +76,25 @@ def memory_of_gpu() -> Iterator[None]:
 
 
 def check_backend(backend: object) -> None:
-    """Refuse what is no backend."""
-    if not isinstance(backend, str) or backend not in BACKENDS:
+    """Reject what is no backend."""
+    if not (isinstance(backend, str) and backend in BACKENDS) and not isinstance(backend, Cpu):
         msg = f"backend: expected one of {', '.join(BACKENDS)}; got {quote(backend)}"
         raise InvalidOperand(msg)
 
 
-def machine_of(backend: str, form: Form, arch: str, *, work: int, threads: int | None, on_gpu: bool) -> Machine:
-    """The machine that a caller asks for; `on_gpu` says that the operands are arrays of a GPU."""
+def machine_of(backend: str | Machine, resolved: ResolvedInstruction, *, work: int, on_gpu: bool) -> Machine:
+    """The machine that a caller asks for; `on_gpu` says that the operands are in GPU memory."""
     check_backend(backend)
+    if not isinstance(backend, str):
+        return backend
     if backend == "cpu":
-        return Cpu(threads)
+        return Cpu()
     if backend == "cuda":
         return cuda()
     if backend == "native":
-        return native(form, arch)
-    machine, why = _fastest(form, arch, work=work, threads=threads, on_gpu=on_gpu)
-    log.info("%d multiply-adds on %s: backend %r%s", work, arch, machine.name, why and f" ({why})")
+        return native(resolved)
+    machine, why = _fastest(resolved, work=work, on_gpu=on_gpu)
+    log.info("%d multiply-adds on %s: backend %r%s", work, resolved.arch, machine.name, why and f" ({why})")
     return machine
 
 
@@ -104,20 +107,20 @@ def cuda() -> Machine:
     return Cuda()
 
 
-def native(form: Form, arch: str) -> Machine:
-    """A GPU's own tensor cores; NoGpu or NotModelled where they cannot be had."""
+def native(resolved: ResolvedInstruction) -> Machine:
+    """The GPU's own tensor cores; NoGpu or NotModelled if they cannot run the instruction."""
     from warpfrag.blas.native_gemm import TensorCores
 
-    return TensorCores(form, arch)
+    return TensorCores(resolved)
 
 
-def _fastest(form: Form, arch: str, *, work: int, threads: int | None, on_gpu: bool) -> tuple[Machine, str]:
+def _fastest(resolved: ResolvedInstruction, *, work: int, on_gpu: bool) -> tuple[Machine, str]:
     """The machine, and why it is not the fastest of all."""
     if work < PAYS and not on_gpu:
-        return Cpu(threads), f"a GPU pays from {PAYS} on"
+        return Cpu(), f"a GPU pays from {PAYS} on"
     try:
-        return native(form, arch), ""
+        return native(resolved), ""
     except NotModelled as error:
         return cuda(), str(error)
     except NoGpu as error:
-        return Cpu(threads), str(error)
+        return Cpu(), str(error)

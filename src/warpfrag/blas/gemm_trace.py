@@ -1,34 +1,25 @@
-"""How one output of a whole product came about: the accumulator after every instruction, and every sum of parts.
+"""The trace of one gemm output: the accumulator after every instruction, and every sum of parts.
 
-A product is long, so a step is one instruction here, not one term of it; `arithmetic.tracing` has the terms. The steps
-of two orders can be put side by side: as long as they add the same k in the same chains, they have the same numbers.
+A step here is one whole instruction; `tensorcore.tracing` has the terms of one. The steps of two orders can be compared
+side by side: while they add the same k in the same chains, they have the same numbers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.blas.gemm import ASCENDING, prepare
-from warpfrag.blas.order import KSpan
-from warpfrag.blas.summation import add, add_up, read_sums, sum_chain, write_sums
+from warpfrag.blas.gemm import ASCENDING, PreparedGemm
+from warpfrag.blas.order import Chain, KSpan, Order
+from warpfrag.blas.summation import Multiplicands, Sums, add, add_up, read_sums, sum_chain, write_sums
 from warpfrag.errors import InvalidOperand, check_index
 from warpfrag.formats.codes import code_dtype
 from warpfrag.formats.epilogue import Epilogue, convert, finish
 from warpfrag.formats.number_formats import FORMATS
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
-
-    from numpy.typing import ArrayLike
-
-    from warpfrag.blas.order import Chain, Order
-    from warpfrag.blas.summation import Codes, Multiplicands, Sums
-    from warpfrag.formats.number_formats import Rounding
-    from warpfrag.isa.qualifiers import HasForm
-    from warpfrag.tensorcore.rules import Rule
+from warpfrag.tensorcore.backend_protocol import Codes
+from warpfrag.tensorcore.rules import Rule
 
 
 @dataclass(frozen=True)
@@ -66,19 +57,9 @@ class ProductStep:
 
 
 def trace_output(
-    A: ArrayLike,
-    B: ArrayLike,
-    row: int,
-    col: int,
-    *,
-    instruction: str | HasForm,
-    arch: str = "sm_90",
-    order: Order = ASCENDING,
-    epilogue: Epilogue | None = None,
-    rounding: Rounding = None,
+    taken: PreparedGemm, row: int, col: int, *, order: Order = ASCENDING, epilogue: Epilogue | None = None
 ) -> list[ProductStep]:
-    """Every step of D[row, col] of a product of two matrices, as `gemm` computes it."""
-    taken = prepare(A, B, instruction=instruction, arch=arch, rounding=rounding)
+    """Return every step of D[row, col] of a gemm of two matrices."""
     if len(taken.shape) != 2 or taken.operands.pattern is not None or taken.rule.scales:
         msg = "a trace is of one product of two matrices, dense and without scale factors"
         raise InvalidOperand(msg)

@@ -1,42 +1,39 @@
-"""How an error report is made: products are computed, and compared with the exact ones.
+"""Measure errors: compute a gemm, and compare it with the exact result.
 
-Operands are taken twice: as codes, which warpfrag multiplies on each architecture and in each order, and as the float64
-that a tensor core reads, from which the exact result comes. So they must be finite, and C exact in its format. A large
-product is compared some rows at a time, since exact numbers are large.
+Operands are used twice: as codes, which are multiplied on each architecture and in each order, and as the float64 that
+a tensor core reads, from which the exact result comes. So they must be finite, and C exact in its format. A large gemm
+is compared some rows at a time, since exact numbers are large.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from warpfrag.blas.error_figures import Figures, exact_result, magnitude
 from warpfrag.blas.error_report import ErrorReport, Errors, Growth
-from warpfrag.blas.gemm import gemm, prepare
-from warpfrag.blas.gemm_backend import check_backend
+from warpfrag.blas.find_order import Progress
+from warpfrag.blas.gemm import PreparedGemm, prepare_gemm
+from warpfrag.blas.gemm_backend import Machine, check_backend, machine_of, memory_of_gpu
 from warpfrag.blas.order import Order
+from warpfrag.blas.summation import Multiplicands, multiply
 from warpfrag.errors import InvalidOperand, NotModelled, quote
 from warpfrag.formats.arrays import as_array, as_doubles
 from warpfrag.formats.codes import codes_of, from_codes, values_of
-from warpfrag.formats.number_formats import FORMATS
-from warpfrag.isa.instruction_names import spell
-from warpfrag.tensorcore.arithmetic import trace
+from warpfrag.formats.number_formats import FORMATS, Rounding
+from warpfrag.isa.legality import form_of
+from warpfrag.isa.qualifiers import HasForm
+from warpfrag.tensorcore.array_types import Matrix, Scaled
+from warpfrag.tensorcore.reference import trace
+from warpfrag.tensorcore.resolved import resolve_form
 from warpfrag.tensorcore.rules import Popcount
 from warpfrag.tensorcore.sparsity import compress, logical_columns
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import ArrayLike, NDArray
-
-    from warpfrag.blas.gemm import Product
-    from warpfrag.blas.progress import Progress
-    from warpfrag.formats.number_formats import Rounding
-    from warpfrag.isa.qualifiers import HasForm
-    from warpfrag.tensorcore.tracing import TraceStep
+from warpfrag.tensorcore.tracing import TraceStep
 
 MAX_OUTPUTS = 1 << 17
 """That are compared at once: exact numbers take some hundred bytes each."""
@@ -45,48 +42,46 @@ MAX_GROWTH = 48
 
 
 def error_report(
-    A: ArrayLike,
-    B: ArrayLike,
+    A: ArrayLike | Scaled,
+    B: ArrayLike | Scaled,
     C: ArrayLike | None = None,
     *,
     instruction: str | HasForm,
     arch: str | Sequence[str] = "sm_90",
     order: Order | Sequence[Order] = Order(),  # noqa: B008 (it is frozen)
     rounding: Rounding = None,
-    threads: int | None = None,
-    report: Progress | None = None,
-    backend: str = "cpu",
-    scale_a: ArrayLike | None = None,
-    scale_b: ArrayLike | None = None,
+    progress: Progress | None = None,
+    backend: str | Machine = "cpu",
     against: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> ErrorReport:
-    """How far D = A B + C is from the exact result, for each architecture and each order of additions.
+    """Report how far D = A B + C is from the exact result, for each architecture and each order of additions.
 
-    Operands are taken as `wf.gemm` takes them; where `rounding` rounds them, the exact result is that of the rounded
-    ones. They must be finite. A large product is compared some rows at a time; `report(done, total, text)` is called
-    before each of these steps. `backend` says what computes the products, as for `wf.gemm`.
+    Operands are taken as `wf.gemm` takes them, and must be finite; if `rounding` rounds them, or they are `Scaled`, so
+    is the exact result. A large gemm is compared some rows at a time; `progress(done, total, text)` is called before
+    each of these steps. `backend` says what computes, as for `wf.gemm`.
 
-    `scale_a` and `scale_b` are the scale factors of a block-scaled instruction; the exact result has them. `against` is
-    A and B before they were quantised: the exact product of those is what is compared with, so that errors are those of
-    quantisation and arithmetic together.
+    `against` is A and B before they were quantized: D is compared with the exact product of those, so that errors are
+    those of quantization and arithmetic together.
     """
     check_backend(backend)
     archs = [arch] if isinstance(arch, str) else _listed("arch", arch)
     orders = [order] if isinstance(order, Order) else _listed("order", order)
-    scales = (scale_a, scale_b)
-    taken = {
-        str(name): prepare(A, B, instruction=instruction, arch=name, scales=scales, rounding=rounding) for name in archs
-    }
+    matrices = Matrix.read(A, "A"), Matrix.read(B, "B")
+    form = form_of(instruction)
+    taken = {str(name): prepare_gemm(resolve_form(form, name), *matrices, rounding=rounding) for name in archs}
     first = next(iter(taken.values()))
     if len(first.shape) != 2 or 0 in first.shape:
         msg = f"A and B: expected matrices with at least one output, got a product of shape {first.shape}"
         raise InvalidOperand(msg)
     if isinstance(first.rule, Popcount):
-        msg = f"{spell(first.form)} counts bits: it has no errors"
+        msg = f"{first.resolved.name} counts bits: it has no errors"
         raise InvalidOperand(msg)
     a, b = (_values(first, "a"), _values(first, "b")) if against is None else _unquantised(against, first)
     added = None if C is None else _added(C, first)
-    tasks = [MeasuredTask(taken[name], name, which, threads, backend) for name, which in product(taken, orders)]
+    tasks = [
+        MeasuredTask(gemm, name, which, machine_of(backend, gemm.resolved, work=gemm.work, on_gpu=False))
+        for (name, gemm), which in product(taken.items(), orders)
+    ]
     for task in tasks:
         task.check()
     (height, depth), width = a.shape, b.shape[1]
@@ -100,8 +95,8 @@ def error_report(
         exact = exact_result(a[rows], b, c)
         size = magnitude(a[rows], b, c)
         for place, (task, figures) in enumerate(zip(tasks, totals, strict=True)):
-            if report is not None:
-                report(number * len(tasks) + place, total, f"{task.arch}, rows {rows.start} to {rows.stop - 1}")
+            if progress is not None:
+                progress(number * len(tasks) + place, total, f"{task.arch}, rows {rows.start} to {rows.stop - 1}")
             outputs = task.run(rows, slice(None), depth, c)
             if not place:
                 baseline = outputs.view(np.uint64)
@@ -109,22 +104,21 @@ def error_report(
             figures.take(outputs, exact, start, size)
     errors = []
     for place, (task, figures) in enumerate(zip(tasks, totals, strict=True)):
-        if report is not None:
-            report(total - len(tasks) + place, total, f"{task.arch}, growth with k")
+        if progress is not None:
+            progress(total - len(tasks) + place, total, f"{task.arch}, growth with k")
         errors.append(_errors(task, figures, a, b, added))
     shape = (height, width, depth)
-    return ErrorReport(spell(first.form), shape, first.rule.d, tuple(errors), against is not None)
+    return ErrorReport(first.resolved.name, shape, first.rule.d, tuple(errors), against is not None)
 
 
 @dataclass(frozen=True)
 class MeasuredTask:
     """What is computed: which product, where, in which order."""
 
-    taken: Product
+    taken: PreparedGemm
     arch: str
     order: Order
-    threads: int | None
-    backend: str
+    machine: Machine
 
     def check(self) -> None:
         """Refuse an order that this product cannot have, before anything is computed."""
@@ -136,28 +130,21 @@ class MeasuredTask:
 
     def run(self, rows: slice, columns: slice, depth: int, c: NDArray[np.float64] | None) -> NDArray[np.float64]:
         """Some rows and columns of the product of the first `depth` of k, by warpfrag."""
-        rule, operands = self.taken.rule, self.taken.operands
-        codes = gemm(
-            operands.a[0, rows, :depth],
-            operands.b[0, :depth, columns],
-            None if c is None else codes_of(FORMATS[rule.c], c, raw=False, rounding=None, what="C"),
-            instruction=spell(self.taken.form),
-            arch=self.arch,
-            order=self.order,
-            raw=True,
-            **self._scales(rows, columns, depth),
-            threads=self.threads,
-            backend=self.backend,
-        )
+        rule = self.taken.rule
+        start = None if c is None else codes_of(FORMATS[rule.c], c, raw=False, rounding=None, what="C")[None]
+        with memory_of_gpu():
+            codes = multiply(rule, self._part(rows, columns, depth), start, self.order, self.machine)[0]
         return from_codes(FORMATS[rule.d], codes).astype(np.float64)
 
-    def _scales(self, rows: slice, columns: slice, depth: int) -> dict[str, Any]:
-        """The scale factors of some rows and columns, as far as the first `depth` of k has them."""
-        operands = self.taken.operands
+    def _part(self, rows: slice, columns: slice, depth: int) -> Multiplicands:
+        """The operands of some rows and columns, as far as the first `depth` of k; instructions have whole scales."""
+        operands, form = self.taken.operands, self.taken.resolved.form
+        a, b = operands.a[:, rows, :depth], operands.b[:, :depth, columns]
         if operands.scale_a is None or operands.scale_b is None:
-            return {}
-        count = -(-depth // _block(self.taken))
-        return {"scale_a": operands.scale_a[0, rows, :count], "scale_b": operands.scale_b[0, :count, columns]}
+            return Multiplicands(a, b, operands.pattern)
+        count = -(-depth // form.shape.k) * (form.shape.k // _block(self.taken))
+        scale_a, scale_b = operands.scale_a[:, rows, :count], operands.scale_b[:, :count, columns]
+        return Multiplicands(a, b, operands.pattern, scale_a, scale_b)
 
     def growth(
         self, a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64] | None
@@ -200,7 +187,7 @@ def _errors(
     task: MeasuredTask, figures: Figures, a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64] | None
 ) -> Errors:
     if not figures.count:
-        msg = f"{spell(task.taken.form)} on {task.arch}: no output is finite"
+        msg = f"{task.taken.resolved.name} on {task.arch}: no output is finite"
         raise NotModelled(msg)
     worst = figures.worst
     edges, counts = figures.histogram()
@@ -222,15 +209,15 @@ def _errors(
     )
 
 
-def _block(taken: Product) -> int:
+def _block(taken: PreparedGemm) -> int:
     """How much of k shares a scale factor."""
     scales = taken.operands.scale_a
-    steps = max(1, -(-taken.operands.depth // taken.form.shape.k))
+    steps = max(1, -(-taken.operands.depth // taken.resolved.form.shape.k))
     each = 1 if scales is None else scales.shape[-1] // steps
-    return taken.form.shape.k // each
+    return taken.resolved.form.shape.k // each
 
 
-def _unquantised(against: object, taken: Product) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _unquantised(against: object, taken: PreparedGemm) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The matrices to compare with: of the extents of A and B."""
     if not isinstance(against, tuple | list) or len(against) != 2:
         msg = f"against: expected A and B before they were quantised, got {quote(against)}"
@@ -252,12 +239,12 @@ def _listed(what: str, argument: object) -> list[Any]:
     return list(argument)
 
 
-def _values(taken: Product, role: str) -> NDArray[np.float64]:
+def _values(taken: PreparedGemm, role: str) -> NDArray[np.float64]:
     """What the tensor core reads of an operand, as float64."""
     values = values_of(FORMATS[getattr(taken.rule, role)], getattr(taken.operands, role)[0])
     scales = getattr(taken.operands, f"scale_{role}")
     if scales is not None:
-        factors = values_of(FORMATS[taken.form.scale_type], scales[0])
+        factors = values_of(FORMATS[taken.resolved.form.scale_type], scales[0])
         axis = 1 if role == "a" else 0
         values = values * np.repeat(factors, _block(taken), axis=axis).take(range(taken.operands.depth), axis=axis)
     return _finite(values, role.upper())
@@ -271,7 +258,7 @@ def _finite(values: NDArray[np.float64], what: str) -> NDArray[np.float64]:
     return values
 
 
-def _added(C: ArrayLike, taken: Product) -> NDArray[np.float64]:
+def _added(C: ArrayLike, taken: PreparedGemm) -> NDArray[np.float64]:
     """C as float64; it must be exact in its format."""
     values = as_array(C, "C")
     if values.shape != taken.shape or values.dtype.kind not in "biuf":

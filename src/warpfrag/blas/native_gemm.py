@@ -7,7 +7,7 @@ along K, the D of one being the C of the next. It is exact by construction, on t
 from __future__ import annotations
 
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,8 +15,9 @@ from warpfrag.errors import NotModelled
 from warpfrag.formats.codes import code_dtype
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.isa.instruction_names import spell
-from warpfrag.isa.legality import arithmetic_arch
+from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.targets import targets
+from warpfrag.tensorcore.backend_protocol import Codes, ProductOperands
 from warpfrag.tensorcore.backends.device_kernel import (
     INT,
     THREADS,
@@ -29,15 +30,11 @@ from warpfrag.tensorcore.backends.device_kernel import (
     struct,
 )
 from warpfrag.tensorcore.fragment import elements
-from warpfrag.tensorcore.operand import operands_of
+from warpfrag.tensorcore.operand import Registers
+from warpfrag.tensorcore.resolved import ResolvedInstruction
+from warpfrag.tensorcore.rules import Rule
 
-if TYPE_CHECKING:
-    from warpfrag.isa.qualifiers import Form
-    from warpfrag.tensorcore.backend_protocol import Codes, ProductOperands
-    from warpfrag.tensorcore.operand import Registers
-    from warpfrag.tensorcore.rules import Rule
-
-    Device = Any
+Device = Any
 
 WARPS = 4
 DOWN, ACROSS = 2, 4
@@ -147,13 +144,13 @@ class TensorCores:
     name = "native"
     on_gpu = True
 
-    def __init__(self, form: Form, arch: str) -> None:
-        """Refuse what this GPU does not run, or this kernel does not."""
-        wanted, own = arithmetic_arch(form, arch), _own_target()
+    def __init__(self, resolved: ResolvedInstruction) -> None:
+        """Reject what this GPU does not run, or this kernel does not."""
+        form, wanted, own = resolved.form, resolved.arch, _own_target()
         if targets()[own].arch != wanted:
             msg = f"backend 'native': this GPU is {own}, and {wanted} is asked for; backend 'cuda' emulates it"
             raise NotModelled(msg)
-        rows = {role: operands_of(form, wanted)[role] for role in "abcd"}
+        rows = {role: resolved.operands[role] for role in "abcd"}
         why = (
             "is sparse" if form.operation.sparsity
             else "has scale factors" if form.block_scale
@@ -162,7 +159,7 @@ class TensorCores:
             else ""
         )  # fmt: skip
         if why:
-            msg = f"backend 'native' runs one dense product of a warp from registers: {spell(form)} {why}; use 'cuda'"
+            msg = f"backend 'native' runs one dense product of a warp from registers: {resolved.name} {why}; use 'cuda'"
             raise NotModelled(msg)
         self.form, self.rows = form, rows
 

@@ -5,21 +5,17 @@ The patterns are those of `mma.sp`: 2:4 keeps two of four neighbours, 1:2 one of
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ml_dtypes
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from warpfrag.errors import InvalidOperand, quote
-from warpfrag.formats.arrays import as_array, as_doubles
+from warpfrag.formats.arrays import Array, Bytes, as_array, as_doubles
 from warpfrag.isa.patterns import Pattern, pattern
 from warpfrag.tables import read_table
 from warpfrag.tensorcore.sparsity import compress as compress_codes
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    from warpfrag.formats.arrays import Array, Bytes
 
 
 def prune(A: ArrayLike, pattern: str = "2:4") -> Array:

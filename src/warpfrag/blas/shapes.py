@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from numpy import broadcast_shapes
 
 from warpfrag.errors import InvalidOperand
+from warpfrag.isa.qualifiers import Form
 
-if TYPE_CHECKING:
-    from warpfrag.isa.qualifiers import Form
-
-    Shape = tuple[int, ...]
+Shape = tuple[int, ...]
 
 
 class ScaleCounts(NamedTuple):

@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from warpfrag.blas.gemm_backend import Cpu
+from warpfrag.blas.gemm_backend import Cpu, Machine
+from warpfrag.blas.order import Chain, Order
 from warpfrag.errors import InvalidOperand
 from warpfrag.formats.codes import code_dtype
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.formats.number_formats import FORMATS
-from warpfrag.tensorcore.backend_protocol import ProductOperands
+from warpfrag.isa.patterns import Pattern
+from warpfrag.tensorcore.backend_protocol import Codes, ProductOperands
 from warpfrag.tensorcore.reference import NAN_F16, NAN_F32
-from warpfrag.tensorcore.rules import Fused, IntegerSum
+from warpfrag.tensorcore.rules import Fused, IntegerSum, Rule
 from warpfrag.tensorcore.sparsity import compress_to_columns
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from numpy.typing import NDArray
-
-    from warpfrag.blas.gemm_backend import Machine
-    from warpfrag.blas.order import Chain, Order
-    from warpfrag.isa.patterns import Pattern
-    from warpfrag.tensorcore.rules import Rule
-
-    Codes = NDArray[Any]
-    Sums = NDArray[Any]
-
+Sums: TypeAlias = NDArray[Any]
 CPU = Cpu()
 SUMS = {"f16": np.float32, "f32": np.float32, "f64": np.float64, "s32": np.int64}
 """What partial sums of an accumulator are added in."""

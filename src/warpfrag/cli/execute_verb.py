@@ -162,6 +162,7 @@ def execute(
         trace (ROW COL): Show each step of one output.
         mma: Which of the four multiplications of m8n8k4 with f16.
     """
+    from warpfrag.tensorcore.array_types import Scaled
     from warpfrag.tensorcore.instruction_types import instruction_of
 
     archs = tuple(dict.fromkeys((*arch, *more) or ("sm_90",)))
@@ -175,8 +176,8 @@ def execute(
         arithmetic_arch(resolved.form, each)  # rejects what cannot run there, before operands are made
     operands = _operands(resolved, files._asdict(), seed, rounding=rounding)
     codes = operands.codes
-    scales: dict[str, Any] = {name: codes.get(name) for name in ("scale_a", "scale_b")}
-    results = {each: resolved(codes["a"], codes["b"], codes["c"], **scales, arch=each, raw=True) for each in archs}
+    a, b = (Scaled(codes[role], codes[f"scale_{role}"]) if f"scale_{role}" in codes else codes[role] for role in "ab")
+    results = {each: resolved(a, b, codes["c"], arch=each, raw=True) for each in archs}
     words = _words(resolved, codes, results[archs[0]]) if registers else {}
     of_lanes = {role: {lane: array[lane].tolist() for lane in registers or ()} for role, array in words.items()}
     steps = {each: _trace(resolved, each, codes, trace, mma or 0) if trace else [] for each in archs}

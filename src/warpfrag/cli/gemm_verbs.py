@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from warpfrag.blas.error_report import ErrorReport  # noqa: TC004 (not evaluated)
     from warpfrag.blas.explain import Explanation  # noqa: TC004 (not evaluated)
     from warpfrag.blas.gemm_trace import ProductStep
+    from warpfrag.tensorcore.array_types import Scaled
 
 LAYER_TYPES = ("bf16", "f16", "tf32", "e4m3", "s8")
 
@@ -98,6 +99,7 @@ def gemm(
         output: Write D to this .npy: numbers, or codes of bf16 as uint16.
     """
     from warpfrag.blas.gemm import gemm as compute
+    from warpfrag.blas.gemm import read_gemm
     from warpfrag.blas.gemm_trace import trace_output
 
     name, order = get(instruction).name, order or Order()
@@ -105,7 +107,8 @@ def gemm(
     D = compute(A, B, instruction=name, arch=arch, order=order, rounding=rounding, backend=backend)
     steps: list[ProductStep] = []
     if trace is not None:
-        steps = trace_output(A, B, *trace, instruction=name, arch=arch, order=order, rounding=rounding)
+        prepared = read_gemm(A, B, instruction=name, arch=arch, rounding=rounding)
+        steps = trace_output(prepared, *trace, order=order)
     _save(D, output)
     shape = A.shape[-2], B.shape[-1], A.shape[-1]
 
@@ -121,6 +124,13 @@ def gemm(
         _print_written(output)
 
     return Answer(GemmResult(name, arch, shape, order, D.tolist(), steps), show)
+
+
+def _scaled(matrix: NDArray[Any], scales: File | None) -> NDArray[Any] | Scaled:
+    """Return a matrix with the scale factors of a file, if one is given."""
+    from warpfrag.tensorcore.array_types import Scaled
+
+    return matrix if scales is None else Scaled(matrix, read_array(scales, None))
 
 
 def _save(D: NDArray[Any], output: str | None) -> None:
@@ -213,9 +223,8 @@ def predict(
             layout=layout,
             fast_accumulation=fast_accumulation,
             shape=shape,
-            gpu=library.gpu,
-            ask=library.query_cublas,
-            choices=library.choices[0] if library.choices else None,
+            query_cublas=library.query_cublas,
+            choices=library.choices[0] if library.choices else library.gpu,
         )
     _save(prediction.D, output)
 
@@ -307,22 +316,21 @@ def batch_invariance(
     ranges = compute(
         named,  # type: ignore[arg-type] # it checks
         None if layers else k,
-        type=type_,
+        dtype=type_,
         layout=layout,
         bias=bias,
         fast_accumulation=fast_accumulation,
         m=m,
-        gpu=library.gpu,
-        ask=library.query_cublas,
-        choices=library.choices or None,
+        query_cublas=library.query_cublas,
+        choices=library.choices or library.gpu,
     )
     if svg is not None:
         write_atomically(svg, ranges.svg().encode())
     omitted = [
-        LossyRange(layer.name, layer.n, layer.k, run.first, run.last, run.lost, run.is_guess)
+        LossyRange(layer.name, layer.n, layer.k, run.first, run.last, run.omitted_k, run.is_guess)
         for layer in ranges.layers
         for run in layer.ranges
-        if run.lost
+        if run.omitted_k
     ]
 
     def show() -> None:
@@ -395,7 +403,7 @@ def find_order(
             tried = done + 1
             line.show(done, total, text)
 
-        order = search(A, B, D, instruction=name, arch=arch, report=progress, backend=backend)
+        order = search(A, B, D, instruction=name, arch=arch, progress=progress, backend=backend)
     depth = int(A.shape[-1])
     text, seen_in = ("", "") if order is None else (order.describe(depth), order.seen_in)
 
@@ -447,7 +455,7 @@ def explain(
             bias=read_optional(bias),
             instruction=instruction,
             arch=arch or ARCHS,
-            report=line.show,
+            progress=line.show,
         )
 
     def show() -> None:
@@ -506,17 +514,15 @@ def error_report(
     archs = [*arch, *more] or ["sm_90"]
     with ProgressLine() as line:
         report = measure(
-            read_array(a, codes),
-            read_array(b, codes),
+            _scaled(read_array(a, codes), scale_a),
+            _scaled(read_array(b, codes), scale_b),
             read_optional(c),
             instruction=get(instruction).name,
             arch=archs,
             order=list(order) or Order(),
             rounding=rounding,
-            report=line.show,
+            progress=line.show,
             backend=backend,
-            scale_a=read_optional(scale_a),
-            scale_b=read_optional(scale_b),
             against=None if against is None else (read_array(against[0], None), read_array(against[1], None)),
         )
     if output is not None:

@@ -187,6 +187,7 @@ def _address_maps(only: str) -> list[FamilyCheck]:
 
 
 def _differing_tiles(case: CapturedCase | WgmmaCase | TensorCase, arch: str) -> int:
+    from warpfrag.isa.immediates import Immediates
     from warpfrag.tensorcore.captures import TensorCase, WgmmaCase
     from warpfrag.tensorcore.execute import execute
 
@@ -196,8 +197,11 @@ def _differing_tiles(case: CapturedCase | WgmmaCase | TensorCase, arch: str) -> 
         return int((run_wgmma_cases(case.instruction, case.call, arch) != case.d).any(axis=(-1, -2, -3)).sum())
     if isinstance(case, TensorCase):
         return _differing_images(case, arch)
-    operands = {name: getattr(case, name) for name in ("metadata", "selector", "scale_a", "scale_b")}
-    result = execute(case.instruction, case.a, case.b, case.c, **operands, arch=arch)
+    scales = None if case.scale_a is None or case.scale_b is None else (case.scale_a, case.scale_b)
+    chosen = Immediates(case.selector or 0)
+    result = execute(
+        case.instruction, case.a, case.b, case.c, metadata=case.metadata, scales=scales, immediates=chosen, arch=arch
+    )
     return int((result != case.d).any(axis=(-1, -2)).sum())
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from warpfrag.blas.find_order import RESULTS, Observed, search
-from warpfrag.blas.gemm import gemm, prepare
+from warpfrag.blas.gemm import gemm, read_gemm
 from warpfrag.blas.order import Order
 from warpfrag.diagnosis.agreement import agreement
 from warpfrag.diagnosis.arithmetic_mistakes import added, k_orders, other_arithmetic
@@ -89,7 +89,7 @@ class KernelSearch:
         """Take the matrices as codes, and compute what is right."""
         self.instruction, self.arch, self.tile = instruction, arch, tile
         A, B, C = matrices
-        taken = prepare(A, B, instruction=instruction, arch=arch, rounding=rounding)
+        taken = read_gemm(A, B, instruction=instruction, arch=arch, rounding=rounding)
         if taken.extents.batch or 0 in taken.shape:
             msg = f"{instruction.name}: tile= takes one product of matrices, got A and B of a product of {taken.shape}"
             raise InvalidOperand(msg)
@@ -323,7 +323,7 @@ class KernelSearch:
         """The order of additions of a library or of split k, where it explains D."""
         if isinstance(self.rule, IntegerSum | Popcount) or self.c.any() or self.instruction.form.block_scale:
             return []
-        taken = prepare(self.a, self.b, instruction=self.instruction, arch=self.arch, raw=True)
+        taken = read_gemm(self.a, self.b, instruction=self.instruction, arch=self.arch, raw=True)
         order = search(self.rule, taken.operands, Observed(self.seen[None], self.result), None)
         return [] if order is None else [Misreading("order", "d", f"k in another order: {order}")]
 

@@ -25,6 +25,7 @@ from warpfrag.errors import InvalidOperand, quote
 from warpfrag.tables import read_table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from fractions import Fraction  # not at run time: a look-up needs no numbers, and this imports decimal
 
 FormatKind = Literal["float", "integer", "bits"]
@@ -265,3 +266,20 @@ CANONICAL_NANS: dict[str, int] = {
     name: fmt.canonical_nan for name, fmt in FORMATS.items() if fmt.canonical_nan is not None
 }
 """The code of every NaN that the hardware's arithmetic gives, and that conversions make of any other."""
+
+
+def format_name(dtype: object, known: Sequence[str], what: str = "dtype") -> str:
+    """Return the format, among those known, that a dtype means: "f16", "float16", np.float16 or torch.float16.
+
+    >>> format_name("float16", ["f16", "bf16"])
+    'f16'
+    """
+    name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", None) or str(dtype)
+    name = name.removeprefix("torch.")
+    if name in known:
+        return name
+    for entry in known:
+        if FORMATS[entry].dtype == name:
+            return entry
+    msg = f"{what}: expected one of {', '.join(known)}, or its dtype; got {quote(dtype)}"
+    raise InvalidOperand(msg)

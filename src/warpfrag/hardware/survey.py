@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from os import PathLike
 
-    from warpfrag.blas.progress import Progress
+    from warpfrag.blas.find_order import Progress
 
 DENSE, STEP = 1024, 16
 TYPES = ("bf16", "f16", "tf32", "e4m3")

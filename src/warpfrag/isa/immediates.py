@@ -25,11 +25,18 @@ WORD_BYTES = 4
 
 @dataclass(frozen=True)
 class Immediates:
-    """The immediates of one instruction; the ids are those of A and of B."""
+    """The immediates of one instruction; pairs are for A and for B.
+
+    `selector` is for a sparse A, the ids are for scale factors. The others are for wgmma: `trans` says which descriptor
+    is MN-major, `negate` which operand changes its sign, and without `scale_d` C is not read.
+    """
 
     selector: int = 0
     byte_id: tuple[int, int] = (0, 0)
     thread_id: tuple[int, int] = (0, 0)
+    trans: tuple[bool, bool] = (False, False)
+    negate: tuple[bool, bool] = (False, False)
+    scale_d: bool = True
 
     @property
     def numbers(self) -> tuple[int, int, int, int, int]:
@@ -55,7 +62,10 @@ class Immediates:
         return tuple(reversed(self.of(role).values()))
 
     def check(self, layouts: Mapping[str, Layout], name: Callable[[], str]) -> None:
-        """Refuse a selector or an id that the instruction called `name()` does not have; `layouts` are its words'."""
+        """Reject a selector or an id that the instruction called `name()` does not have; `layouts` are its words'."""
+        if (self.trans, self.negate, self.scale_d) != ((False, False), (False, False), True):
+            msg = f"{name()} takes no trans, negate or scale_d, which only wgmma has"
+            raise InvalidOperand(msg)
         if self.selector and "metadata" not in layouts:
             msg = f"{name()} is dense: it takes no selector, got {quote(self.selector)}"
             raise InvalidOperand(msg)

@@ -51,6 +51,7 @@ from warpfrag.isa.legality import form_of
 from warpfrag.isa.operands import operands
 from warpfrag.isa.patterns import pattern_of
 from warpfrag.isa.targets import read_target
+from warpfrag.tensorcore.array_types import Scaled
 from warpfrag.tensorcore.registry import get
 
 if TYPE_CHECKING:
@@ -227,11 +228,18 @@ class Case:
         return " ".join(self.texts(*(field.name for field in fields(self))))
 
 
+def matrices_of(operands: dict[str, Any]) -> list[Any]:
+    """A and B as `wf.gemm` takes them: with their scale factors, if there are any."""
+    if "scale_a" not in operands:
+        return [operands["A"], operands["B"]]
+    return [Scaled(operands[role], operands[f"scale_{role.lower()}"]) for role in "AB"]
+
+
 @cache
 def _refusal(case: Case) -> str:
     """Return the error of a GEMM without rows and columns, or an empty string."""
     try:
-        gemm(**case.operands(SweepBlock(range(0), range(0))), **case.options(), raw=True)
+        gemm(*matrices_of(case.operands(SweepBlock(range(0), range(0)))), **case.options(), raw=True)
     except WarpfragError as error:
         return str(error)
     return ""

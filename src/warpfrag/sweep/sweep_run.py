@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from warpfrag.blas.gemm import gemm
+from warpfrag.blas.gemm_backend import Cpu
 from warpfrag.errors import (
     FileError,
     InvalidOperand,
@@ -25,7 +26,7 @@ from warpfrag.isa.legality import arithmetic_arch
 from warpfrag.isa.operands import operands
 from warpfrag.sweep.dask_workers import connected, run_all
 from warpfrag.sweep.error_tally import ErrorTally, tally
-from warpfrag.sweep.sweep_plan import Case, SweepBlock, SweepPlan
+from warpfrag.sweep.sweep_plan import Case, SweepBlock, SweepPlan, matrices_of
 from warpfrag.sweep.sweep_store import BlockRecord, Outcome, StoredCase, StoreWriter, list_damage, versions
 from warpfrag.tensorcore.arithmetic import plan as arithmetic_plan
 from warpfrag.tensorcore.rules import Popcount
@@ -61,7 +62,8 @@ def run_task(task: BlockTask) -> tuple[NDArray[Any], ErrorTally] | str:
     case, block = task.case, task.block
     matrices = case.operands(block)
     try:
-        codes = gemm(**matrices, **case.options(), raw=True, threads=task.threads)
+        backend = Cpu(task.threads) if case.backend == "cpu" else case.backend
+        codes = gemm(*matrices_of(matrices), **case.options() | {"backend": backend}, raw=True)
     except NotModelled as error:
         return str(error)
     D = from_codes(FORMATS[case.form.d], codes)

@@ -12,19 +12,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from warpfrag.errors import IllegalInstruction, NotModelled
 from warpfrag.formats.number_formats import FORMATS
+from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.rows import forms_of
 from warpfrag.isa.targets import architectures
 from warpfrag.isa.tcgen05_forms import PUBLISHED_ARCH, TensorForm, published_form, unpublished
 from warpfrag.tables import read_table
+from warpfrag.tensorcore.rules import Rule
 from warpfrag.tensorcore.units import ArithmeticUnit, Level, find_unit
-
-if TYPE_CHECKING:
-    from warpfrag.isa.qualifiers import Form
-    from warpfrag.tensorcore.rules import Rule
 
 Do = Literal[
     "read_c",

@@ -10,26 +10,22 @@ The rows are read off `arithmetic.plan`, the same steps and numbers that `execut
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
-from typing import TYPE_CHECKING
 
 from warpfrag import html
 from warpfrag.errors import InvalidOperand, NotModelled, quote
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.isa.instruction_names import spell
 from warpfrag.isa.legality import able_architectures, form_of
+from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.rows import forms
 from warpfrag.isa.targets import architectures, read_target
 from warpfrag.tables import read_table
 from warpfrag.tensorcore.arithmetic import plan
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from warpfrag.isa.qualifiers import Form
-    from warpfrag.tensorcore.arithmetic_plan import Plan
-    from warpfrag.tensorcore.instruction import Instruction
+from warpfrag.tensorcore.arithmetic_plan import Plan
+from warpfrag.tensorcore.instruction import Instruction
 
 ROUNDINGS = {
     "RZ-FP32": "toward zero, to f32",

@@ -10,16 +10,14 @@ An output depends on its row, its column and its C alone, so any split of the ou
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
-    from warpfrag.tensorcore.rules import Rule
+from warpfrag.tensorcore.rules import Rule
 
-    Codes = NDArray[Any]
-
-Task = Callable[[], None]
+Codes: TypeAlias = NDArray[Any]
+Task: TypeAlias = Callable[[], None]
 
 
 class ProductOperands(NamedTuple):

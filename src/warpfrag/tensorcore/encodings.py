@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from warpfrag.formats.number_formats import FORMATS
+from warpfrag.formats.number_formats import FORMATS, Format
 from warpfrag.tensorcore import reference
 from warpfrag.tensorcore.numbers import unpack
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from warpfrag.formats.number_formats import Format
-    from warpfrag.tensorcore.rules import Fused
+from warpfrag.tensorcore.rules import Fused
 
 # How a step is rounded.
 TO_F32_RZ: Final = 0

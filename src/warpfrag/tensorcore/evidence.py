@@ -6,23 +6,20 @@ Two questions, two answers. Who says what it computes: the ISA, a published mode
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from warpfrag.errors import NotModelled
 from warpfrag.isa.instruction_names import spell
 from warpfrag.isa.legality import able_architectures
 from warpfrag.isa.operands import operands
+from warpfrag.isa.ops import Does
+from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.rows import families_of
 from warpfrag.isa.targets import read_target
 from warpfrag.tensorcore.arithmetic import plan
 from warpfrag.tensorcore.captures.capture_index import evidence_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from warpfrag.isa.ops import Does
-    from warpfrag.isa.qualifiers import Form
 
 Level = Literal["specified", "hardware", "published", "approximate", "not modelled"]
 Authority = Literal["specified", "published", "measured", "not modelled"]

@@ -14,15 +14,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from warpfrag.errors import InvalidOperand, NotModelled, check_flag, quote
-from warpfrag.formats.arrays import as_array
+from warpfrag.formats.arrays import Array, Bytes, Words, as_array
 from warpfrag.formats.codes import code_dtype
 from warpfrag.isa.legality import arithmetic_arch
 from warpfrag.isa.patterns import pattern_of
+from warpfrag.isa.tcgen05_forms import TensorForm
+from warpfrag.isa.tcgen05_spelling import TensorSpelling
 from warpfrag.isa.tmem_layouts import TENSOR_COLUMNS, TENSOR_LANES, access, copied, placement, split_of
 from warpfrag.smem.descriptor import Descriptor
 from warpfrag.smem.instruction_descriptor import InstructionDescriptor
@@ -30,19 +33,17 @@ from warpfrag.smem.shared_memory import as_bytes
 from warpfrag.tensorcore.arithmetic import matmul, plan
 from warpfrag.tensorcore.fragment import elements
 from warpfrag.tensorcore.operand import operands_of
-from warpfrag.tensorcore.prepared import batch_of, tiles_of
+from warpfrag.tensorcore.resolved import batch_of, tiles_of
+from warpfrag.tensorcore.rules import Rule
 from warpfrag.tensorcore.shared_operand import Shared, as_descriptor
 from warpfrag.tensorcore.sparsity import logical_columns
-from warpfrag.tensorcore.tensor_operand import InTensorShared, SharedTensorOperand
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    from warpfrag.formats.arrays import Array, Bytes, Words
-    from warpfrag.isa.tcgen05_forms import TensorForm
-    from warpfrag.isa.tcgen05_spelling import TensorSpelling
-    from warpfrag.tensorcore.rules import Rule
-    from warpfrag.tensorcore.tensor_operand import TensorMetadata, TensorOperand, TensorScale
+from warpfrag.tensorcore.tensor_operand import (
+    InTensorShared,
+    SharedTensorOperand,
+    TensorMetadata,
+    TensorOperand,
+    TensorScale,
+)
 
 Tile: TypeAlias = Shared | Descriptor | int
 """An operand in shared memory: a tile with its descriptor, or the descriptor alone."""

@@ -1,40 +1,35 @@
-"""Run wgmma: the product of a warpgroup, with B in shared memory, and A there or in registers.
+"""Execute wgmma: D = A B + C of a warpgroup, with B in shared memory, and A there or in registers.
 
     D = scale_d * C + (+-A) (+-B)
 
 The registers are those of four warps of 32 lanes. An operand in shared memory is a `Shared` tile, or a descriptor
-over the bytes of `shared`. What is computed is the rule of the instruction, as for every other product: here is only
-how its operands are found.
+over the bytes of `shared`. This module only finds the operands; the instruction's rule says what is computed.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from warpfrag.errors import InvalidOperand, quote
+from warpfrag.formats.arrays import Array, Bytes, Words
 from warpfrag.formats.codes import code_dtype
+from warpfrag.formats.number_formats import Format
 from warpfrag.isa.immediates import Immediates
 from warpfrag.isa.legality import form_of
+from warpfrag.isa.qualifiers import Form, HasForm
 from warpfrag.smem.descriptor import Descriptor
 from warpfrag.smem.shared_memory import as_bytes
 from warpfrag.tensorcore.backend_protocol import ProductOperands
 from warpfrag.tensorcore.matmul import multiply as multiply_codes
-from warpfrag.tensorcore.prepared import batch_of, prepare, tiles_of
+from warpfrag.tensorcore.resolved import ResolvedInstruction, batch_of, resolve_form, tiles_of
 from warpfrag.tensorcore.shared_operand import InShared, Shared, as_descriptor
+from warpfrag.tensorcore.wgmma_call import WgmmaCases
 
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    from warpfrag.formats.arrays import Array, Bytes, Words
-    from warpfrag.formats.number_formats import Format
-    from warpfrag.isa.qualifiers import Form, HasForm
-    from warpfrag.tensorcore.prepared import PreparedInstruction
-    from warpfrag.tensorcore.wgmma_call import WgmmaCases
-
-    Descriptors = NDArray[np.uint64]
+Descriptors = NDArray[np.uint64]
 
 NEITHER = (False, False)
 
@@ -47,50 +42,49 @@ def multiply(
     arch: str,
     a: Location,
     b: Location,
-    c: ArrayLike | None = None,
-    *,
-    metadata: ArrayLike | None = None,
-    selector: int = 0,
-    shared: ArrayLike | None = None,
-    trans: tuple[bool, bool] = NEITHER,
-    negate: tuple[bool, bool] = NEITHER,
-    scale_d: bool = True,
-    threads: int | None = None,
+    c: ArrayLike | None,
+    metadata: ArrayLike | None,
+    immediates: Immediates,
+    shared: ArrayLike | None,
+    threads: int | None,
 ) -> Words:
-    """D's registers, uint32[..., 4, 32, words]; pairs are for A and B."""
-    prepared = prepare(form, arch)
-    trans, negate = _pair(prepared, "trans", trans), _pair(prepared, "negate", negate)
-    _check_modifiers(prepared, negate, scale_d=scale_d)
+    """Return D's registers, uint32[..., 4, 32, words], as `Wgmma.execute` describes them."""
+    resolved = resolve_form(form, arch)
+    trans = _pair(resolved, "trans", immediates.trans)
+    negate = _pair(resolved, "negate", immediates.negate)
+    scale_d = immediates.scale_d
+    _check_modifiers(resolved, negate, scale_d=scale_d)
     if shared is not None and not (_is_descriptor(a) or _is_descriptor(b)):
-        msg = f"{prepared.name}: shared is the memory of descriptors, and neither A nor B is one"
+        msg = f"{resolved.name}: shared is the memory of descriptors, and neither A nor B is one"
         raise InvalidOperand(msg)
-    words = {role: prepared.check_words(role, metadata) for role in prepared.selected}
-    operands = prepared.operands
+    words = resolved.check_words({"metadata": metadata})
+    operands = resolved.operands
     tile_a = _read_shared(operands.a, a, shared, is_transposed=trans[0])
     tile_b = _read_shared(operands.b, b, shared, is_transposed=trans[1])
     if tile_b is None:
         msg = (
-            f"{operands.b.described} lies in shared memory: expected a Shared, which `b.store` gives, or a descriptor "
+            f"{operands.b.described} is in shared memory: expected a Shared, which `b.store` returns, or a descriptor "
             f"with shared=; got {quote(b)}"
         )
         raise InvalidOperand(msg)
-    words_a = None if tile_a is not None else prepared.a.check(cast("ArrayLike", a))
-    words_c = None if c is None else prepared.c.check(c)
+    words_a = None if tile_a is not None else resolved.a.check(cast("ArrayLike", a))
+    words_c = None if c is None else resolved.c.check(c)
     registers = [array.shape[:-3] for array in (words_a, words_c) if array is not None]
     batch = batch_of(
         [*registers, *(array.shape[:-2] for array in (tile_a, tile_b, *words.values()) if array is not None)]
     )
-    codes_a = prepared.a.read(words_a, batch) if words_a is not None else tiles_of(cast("Array", tile_a), batch, 2)
+    codes_a = resolved.a.read(words_a, batch) if words_a is not None else tiles_of(cast("Array", tile_a), batch, 2)
     codes_b = tiles_of(tile_b, batch, 2)
     is_c_read = words_c is not None and scale_d
-    codes_c = prepared.c.read(cast("Words", words_c), batch) if is_c_read else prepared.c.zeros(codes_a, codes_b)
+    codes_c = resolved.c.read(cast("Words", words_c), batch) if is_c_read else resolved.c.zeros(codes_a, codes_b)
+    selecting = Immediates(immediates.selector, immediates.byte_id, immediates.thread_id)
     codes = ProductOperands(
         _negated(operands.a.format, codes_a) if negate[0] else codes_a,
         _negated(operands.b.format, codes_b) if negate[1] else codes_b,
         codes_c,
-        **prepared.read_fields(words, batch, Immediates(selector)),
+        **resolved.read_fields(words, batch, selecting),
     )
-    return prepared.d.write(multiply_codes(prepared.kernels, codes, threads), batch)
+    return resolved.d.write(multiply_codes(resolved.kernels, codes, threads), batch)
 
 
 @lru_cache(2048)
@@ -99,7 +93,7 @@ def element_places(form: Form, arch: str, role: str, word: int, is_transposed: b
 
     Kernels use few descriptors and use them often.
     """
-    operand = getattr(prepare(form, arch).operands, role)
+    operand = getattr(resolve_form(form, arch).operands, role)
     if operand.format.bits % 8:
         return None
     places = operand.addresses(as_descriptor(word), is_transposed) // (operand.format.bits // 8)
@@ -124,20 +118,20 @@ def multiply_groups(
     A and B are descriptors, one for each warpgroup; A may be registers. What cannot be is left to `multiply`, which
     says why: sparse forms, codes that are no whole bytes, and descriptors that lead beyond the memory.
     """
-    prepared = prepare(form, arch)
-    if prepared.selected or (any(negate) and not prepared.operands.a.format.is_float):
+    resolved = resolve_form(form, arch)
+    if resolved.selected or (any(negate) and not resolved.operands.a.format.is_float):
         return None
-    codes_b = _gather(prepared, arch, "b", b, shared, blocks, is_transposed=trans[1])
+    codes_b = _gather(resolved, arch, "b", b, shared, blocks, is_transposed=trans[1])
     in_registers = a.ndim > 1
     codes_a = (
-        prepared.a.read(prepared.a.check(cast("Words", a)), (len(b),))
+        resolved.a.read(resolved.a.check(cast("Words", a)), (len(b),))
         if in_registers
-        else _gather(prepared, arch, "a", cast("Descriptors", a), shared, blocks, is_transposed=trans[0])
+        else _gather(resolved, arch, "a", cast("Descriptors", a), shared, blocks, is_transposed=trans[0])
     )
     if codes_a is None or codes_b is None:
         return None
-    operands = prepared.operands
-    codes_c = prepared.c.read(prepared.c.check(c), (len(b),))
+    operands = resolved.operands
+    codes_c = resolved.c.read(resolved.c.check(c), (len(b),))
     if not scale_d.all():
         codes_c = np.where(scale_d[:, None, None], codes_c, codes_c.dtype.type(0))
     codes = ProductOperands(
@@ -145,11 +139,11 @@ def multiply_groups(
         _negated(operands.b.format, codes_b) if negate[1] else codes_b,
         codes_c,
     )
-    return prepared.d.write(multiply_codes(prepared.kernels, codes, 1), (len(b),))
+    return resolved.d.write(multiply_codes(resolved.kernels, codes, 1), (len(b),))
 
 
 def _gather(
-    prepared: PreparedInstruction,
+    resolved: ResolvedInstruction,
     arch: str,
     role: str,
     descriptors: Descriptors,
@@ -159,11 +153,11 @@ def _gather(
     is_transposed: bool,
 ) -> NDArray[Any] | None:
     """The codes [warpgroups, rows, cols] that descriptors read, each of the shared memory of its block."""
-    number_format = getattr(prepared.operands, role).format
+    number_format = getattr(resolved.operands, role).format
     cells = shared.view(f"u{max(1, number_format.bits // 8)}")
     index = []
     for word in descriptors.tolist():
-        places = element_places(prepared.form, arch, role, word, is_transposed)
+        places = element_places(resolved.form, arch, role, word, is_transposed)
         if places is None or int(places.max()) >= cells.shape[1]:
             return None
         index.append(places)
@@ -171,30 +165,22 @@ def _gather(
 
 
 def run_wgmma_cases(instruction: str | HasForm, cases: WgmmaCases, arch: str) -> Words:
-    """D's registers of a wgmma as a kernel calls it."""
+    """Return D's registers for a wgmma as a kernel calls it."""
     variant, (a, b) = cases.variant, cases.descriptors
-    return multiply(
-        form_of(instruction),
-        arch,
-        a if variant.staged else cases.words["a"],
-        b,
-        cases.words["c"],
-        metadata=cases.words.get("metadata"),
-        selector=variant.selector if "metadata" in cases.words else 0,
-        shared=cases.shared,
-        trans=variant.trans,
-        negate=variant.negate,
-        scale_d=cases.scale_d,
-    )
+    selector = variant.selector if "metadata" in cases.words else 0
+    immediates = Immediates(selector, trans=variant.trans, negate=variant.negate, scale_d=cases.scale_d)
+    source = a if variant.staged else cases.words["a"]
+    metadata = cases.words.get("metadata")
+    return multiply(form_of(instruction), arch, source, b, cases.words["c"], metadata, immediates, cases.shared, None)
 
 
-def _check_modifiers(prepared: PreparedInstruction, negate: tuple[bool, bool], *, scale_d: object) -> None:
+def _check_modifiers(resolved: ResolvedInstruction, negate: tuple[bool, bool], *, scale_d: object) -> None:
     """Refuse a scale_d that is no truth value, and the negation of what has no sign."""
     if not isinstance(scale_d, bool | np.bool_):
-        msg = f"{prepared.name}: scale_d is True or False, got {quote(scale_d)}"
+        msg = f"{resolved.name}: scale_d is True or False, got {quote(scale_d)}"
         raise InvalidOperand(msg)
-    if any(negate) and not prepared.operands.a.format.is_float:
-        msg = f"{prepared.name}: only products of floats can be negated, got negate={quote(negate)}"
+    if any(negate) and not resolved.operands.a.format.is_float:
+        msg = f"{resolved.name}: only products of floats can be negated, got negate={quote(negate)}"
         raise InvalidOperand(msg)
 
 
@@ -229,9 +215,9 @@ def _negated(number_format: Format, codes: NDArray[Any]) -> NDArray[Any]:
     return changed
 
 
-def _pair(prepared: PreparedInstruction, what: str, pair: object) -> tuple[bool, bool]:
+def _pair(resolved: ResolvedInstruction, what: str, pair: object) -> tuple[bool, bool]:
     """Two truth values, for A and for B."""
     if not (isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(flag, bool) for flag in pair)):
-        msg = f"{prepared.name}: {what} is a pair of True and False, that of A and that of B; got {quote(pair)}"
+        msg = f"{resolved.name}: {what} is a pair of True and False, that of A and that of B; got {quote(pair)}"
         raise InvalidOperand(msg)
     return pair[0], pair[1]

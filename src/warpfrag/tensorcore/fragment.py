@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.errors import InvalidOperand
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from warpfrag.isa.operands import OperandSpec
-    from warpfrag.layout.linear_layout import Layout
+from warpfrag.isa.operands import OperandSpec
+from warpfrag.layout.linear_layout import Layout
 
 WORD_BITS = 32
 MAX_LAYOUTS = 1024  # of the ISA there are fewer; users make their own

@@ -15,27 +15,22 @@ says why: the matrix is transposed, lanes or registers come in another order, or
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cache, cached_property
 from itertools import permutations
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple, cast
 
 from warpfrag.errors import InvalidOperand, quote
-from warpfrag.isa.tcgen05_forms import listed_forms
+from warpfrag.isa.tcgen05_forms import TensorForm, listed_forms
 from warpfrag.isa.tmem_layouts import WARPS
-from warpfrag.layout.linear_layout import Layout
+from warpfrag.layout.linear_layout import Basis, Layout
+from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.instruction_types import instruction_of
 from warpfrag.tensorcore.operand import Registers
 from warpfrag.tensorcore.registry import find
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from warpfrag.isa.tcgen05_forms import TensorForm
-    from warpfrag.layout.linear_layout import Basis
-    from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.tensor_operand import TensorOperand
+from warpfrag.tensorcore.tensor_operand import TensorOperand
 
 MAX_LISTED = 8
 MATRIX = {"row", "col"}

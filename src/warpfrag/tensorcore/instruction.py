@@ -1,35 +1,35 @@
 """An Instruction: one matrix instruction, its words, its operands, where it is legal.
 
-Frozen, hashed by its name, and one object however often it is asked for or pickled. What is the same for every
-instruction is here; `kinds` has a class for each kind, with an `execute` that takes what that kind takes.
-Methods are one-line calls to the module that knows the subject.
+An instruction is frozen, hashed by its name, and a single object however often it is looked up or unpickled. This
+module has what all instructions share; `instruction_types` has a subclass for each way to execute one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, cast, overload
+from typing import TYPE_CHECKING, cast
 
-from warpfrag.errors import IllegalInstruction, InvalidSparsity
+from warpfrag.errors import IllegalInstruction, InvalidOperand, InvalidSparsity, quote
+from warpfrag.formats.number_formats import Rounding
+from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, Immediates
 from warpfrag.isa.instruction_names import spell
 from warpfrag.isa.patterns import Pattern, pattern_of
+from warpfrag.isa.qualifiers import Form, Shape
 from warpfrag.isa.rows import families_of, legal_targets
+from warpfrag.layout.linear_layout import Layout
 from warpfrag.layout.providers import card
+from warpfrag.tensorcore.evidence import Evidence
+from warpfrag.tensorcore.operand import Metadata, Operand, Operands, Scale
+from warpfrag.tensorcore.shared_operand import Shared
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import ArrayLike
 
-    from warpfrag.formats.arrays import Array, Bytes, Words
-    from warpfrag.formats.number_formats import Rounding
-    from warpfrag.isa.qualifiers import Form, Shape
-    from warpfrag.layout.linear_layout import Layout
+    from warpfrag.formats.arrays import Array, Words
     from warpfrag.smem.descriptor import Descriptor
-    from warpfrag.tensorcore.evidence import Evidence
-    from warpfrag.tensorcore.operand import Metadata, Operand, Operands, Scale
-    from warpfrag.tensorcore.shared_operand import Shared
+    from warpfrag.tensorcore.array_types import Scaled
 
 
 @dataclass(frozen=True)
@@ -178,87 +178,52 @@ class Instruction:
             raise InvalidSparsity(msg)
         return self.pattern
 
-    @overload
     def execute(
         self,
-        a: ArrayLike,
-        b: ArrayLike,
+        a: ArrayLike | Shared | Descriptor | int,
+        b: ArrayLike | Shared | Descriptor | int | None = None,
         c: ArrayLike | None = None,
         *,
-        metadata: ArrayLike = ...,
-        selector: int = 0,
-        scale_a: ArrayLike = ...,
-        scale_b: ArrayLike = ...,
-        byte_id: tuple[int, int] = (0, 0),
-        thread_id: tuple[int, int] = (0, 0),
-        arch: str = "sm_90",
-        threads: int | None = None,
-    ) -> Words: ...
-
-    @overload
-    def execute(self, addresses: ArrayLike, *, shared: ArrayLike = ...) -> Words: ...
-
-    @overload
-    def execute(self, addresses: ArrayLike, words: ArrayLike, *, shared: ArrayLike) -> Bytes: ...
-
-    @overload
-    def execute(
-        self,
-        a: ArrayLike | Shared | Descriptor,
-        b: Shared | Descriptor | int,
-        c: ArrayLike | None = None,
-        *,
-        metadata: ArrayLike = ...,
-        selector: int = 0,
+        metadata: ArrayLike | None = None,
+        scales: tuple[ArrayLike, ArrayLike] | None = None,
+        immediates: Immediates = DEFAULT_IMMEDIATES,
         shared: ArrayLike | None = None,
-        trans: tuple[bool, bool] = (False, False),
-        negate: tuple[bool, bool] = (False, False),
-        scale_d: bool = True,
         arch: str = "sm_90",
         threads: int | None = None,
-    ) -> Words: ...
+    ) -> Words:
+        """Execute it on registers or memory. Each class of `instruction_types` says which of these it takes.
 
-    def execute(self, *operands: object, **options: object) -> Words | Bytes:
-        """Execute it on registers or memory. Each kind of instruction takes what is its own: see `kinds`.
-
-        What moves fragments between memory and registers in an order that the ISA leaves open is refused: `wf.wmma`
-        does that.
+        wmma.load and wmma.store are rejected, since the ISA leaves their order open: `wf.wmma` runs them.
         """
-        del operands, options
+        del a, b, c, metadata, scales, immediates, shared, arch, threads
         raise IllegalInstruction(self.name, "it moves registers and computes nothing")
+
+    def _reject(self, **arguments: object) -> None:
+        """Reject the first of these arguments that is not its default: the instruction has no such operand."""
+        for name, value in arguments.items():
+            if value is not None and not (isinstance(value, Immediates) and value == DEFAULT_IMMEDIATES):
+                msg = f"{self.name} takes no {name}, got {quote(value)}"
+                raise InvalidOperand(msg)
 
     def __call__(
         self,
-        A: ArrayLike,
-        B: ArrayLike,
+        A: ArrayLike | Scaled,
+        B: ArrayLike | Scaled,
         C: ArrayLike | None = None,
         *,
-        scale_a: ArrayLike | None = None,
-        scale_b: ArrayLike | None = None,
         arch: str = "sm_90",
         raw: bool = False,
         rounding: Rounding = None,
         threads: int | None = None,
     ) -> Array:
-        """D = A B + C of matrices, bit for bit.
+        """Return D = A B + C for matrices, bit for bit.
 
-        A sparse instruction takes the full, pruned A; a block-scaled one the matrices of its scale factors. Leading
+        A sparse instruction takes the full, pruned A; a block-scaled one takes A and B as `Scaled` matrices. Leading
         axes are a batch and broadcast; C=None is zero.
         """
-        from warpfrag.tensorcore.matrices import multiply_matrices
+        from warpfrag.tensorcore.matmul import multiply_matrices
 
-        return multiply_matrices(
-            self.form,
-            A,
-            B,
-            C,
-            scale_a=scale_a,
-            scale_b=scale_b,
-            arch=arch,
-            raw=raw,
-            rounding=rounding,
-            threads=threads,
-        )
+        return multiply_matrices(self.form, A, B, C, arch=arch, raw=raw, rounding=rounding, threads=threads)
 
     def evidence(self, arch: str) -> Evidence:
         """How well it is known what this computes on an architecture."""

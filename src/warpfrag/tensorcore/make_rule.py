@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from warpfrag.tensorcore.rules import AlignedSum, Chain, Fma64, Fused, Grouped, IntegerSum, Popcount, Rule, Scaled
+from warpfrag.isa.qualifiers import Form
+from warpfrag.tensorcore.rules import (
+    AlignedSum,
+    BitOperation,
+    Chain,
+    Direction,
+    Fma64,
+    Fused,
+    Grouped,
+    IntegerSum,
+    Popcount,
+    Rule,
+    Scaled,
+)
+from warpfrag.tensorcore.units import ArithmeticUnit
 
 if TYPE_CHECKING:
-    from warpfrag.isa.qualifiers import Form
-    from warpfrag.tensorcore.rules import BitOperation, Direction
-    from warpfrag.tensorcore.units import ArithmeticUnit
-
     Steps = tuple[dict[str, Any], ...]
 
 BIT_OPERATIONS: dict[str, BitOperation] = {"xor": "xor", "and": "and"}

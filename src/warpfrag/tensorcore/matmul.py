@@ -8,23 +8,23 @@ function runs a batch of instructions (K equal to the instruction's) and a whole
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from warpfrag.errors import InvalidOperand
-from warpfrag.formats.codes import code_dtype
-from warpfrag.formats.number_formats import FORMATS
-from warpfrag.tensorcore.backend_protocol import ProductOperands
+from warpfrag.formats.arrays import Array
+from warpfrag.formats.codes import code_dtype, from_codes
+from warpfrag.formats.number_formats import FORMATS, Rounding
+from warpfrag.isa.qualifiers import Form
+from warpfrag.tensorcore.array_types import MatrixLike, Scaled
+from warpfrag.tensorcore.backend_protocol import Codes, ProductOperands
 from warpfrag.tensorcore.backends import KernelSelector, kernel_selector
+from warpfrag.tensorcore.resolved import batch_of, resolve_form, tiles_of
+from warpfrag.tensorcore.rules import Rule
 from warpfrag.tensorcore.schedule import check_threads, run
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from warpfrag.tensorcore.rules import Rule
-
-    Codes = NDArray[Any]
+from warpfrag.tensorcore.sparsity import compress_to_columns
 
 
 def matmul(
@@ -110,3 +110,50 @@ def _check_columns(columns: Codes) -> None:
             f"{first + 7}; got {columns[tile, row, place]}"
         )
         raise InvalidOperand(msg)
+
+
+def multiply_matrices(
+    form: Form,
+    A: MatrixLike | Scaled,
+    B: MatrixLike | Scaled,
+    C: ArrayLike | None = None,
+    *,
+    arch: str = "sm_90",
+    raw: bool = False,
+    rounding: Rounding = None,
+    threads: int | None = None,
+) -> Array:
+    """Return D of matrices of the instruction's shape. No registers are read, so wmma works on every architecture.
+
+    A sparse instruction takes the full, pruned A; a block-scaled one takes A and B as `Scaled` matrices.
+    """
+    resolved = resolve_form(form, arch)
+    operands = resolved.operands
+    matrices: dict[str, Any] = {"a": A, "b": B, "c": C}
+    extra: dict[str, NDArray[Any]] = {}
+    for role in "ab":
+        matrix, name = matrices[role], f"scale_{role}"
+        if isinstance(matrix, Scaled) != (name in operands):
+            msg = f"{resolved.name} {'needs' if name in operands else 'takes no'} {name}: pass Scaled(matrix, scales)"
+            raise InvalidOperand(msg)
+        if isinstance(matrix, Scaled):
+            matrices[role], scales = matrix
+            extra[name] = operands[name].codes(scales, raw=raw, rounding=rounding)
+    codes: dict[str, NDArray[Any]] = {
+        role: operands[role].codes(matrix, raw=raw, rounding=rounding)
+        for role, matrix in matrices.items()
+        if matrix is not None and not (role == "a" and operands.a.pattern)
+    }
+    if operands.a.pattern is not None:
+        full = operands.a.full_codes(matrices["a"], raw=raw, rounding=rounding)
+        codes["a"], extra["columns"] = compress_to_columns(operands.a.pattern, full)
+    axes = len(operands.d.shape)
+    batch = batch_of([o.shape[:-axes] for o in codes.values()] + [e.shape[:-2] for e in extra.values()])
+    # the four tiles of m8n8k4 become a batch
+    tiled = {role: tiles_of(o, batch, axes).reshape(-1, *o.shape[-2:]) for role, o in codes.items()}
+    if C is None:
+        shape = (len(tiled["a"]), tiled["a"].shape[1], tiled["b"].shape[2])
+        tiled["c"] = np.zeros(shape, code_dtype(operands.c.format))
+    extra = {role: tiles_of(array, batch, 2) for role, array in extra.items()}
+    d = multiply(resolved.kernels, ProductOperands(**tiled, **extra), threads).reshape(*batch, *operands.d.shape)
+    return d if raw else from_codes(operands.d.format, d)

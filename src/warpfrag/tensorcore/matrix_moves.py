@@ -6,25 +6,21 @@ The layout of the addresses says whose line it is, the layout of the registers w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from warpfrag.errors import InvalidOperand, NotModelled
 from warpfrag.formats.arrays import as_array
 from warpfrag.isa.instruction_names import spell
 from warpfrag.isa.legality import resolve
+from warpfrag.isa.operands import OperandSpec, operands
 from warpfrag.isa.operands import addresses as addresses_of
-from warpfrag.isa.operands import operands
+from warpfrag.isa.qualifiers import Form
 from warpfrag.layout.coordinates import LANES
+from warpfrag.layout.linear_layout import Layout
 from warpfrag.tensorcore import fragment
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    from warpfrag.isa.operands import OperandSpec
-    from warpfrag.isa.qualifiers import Form
-    from warpfrag.layout.linear_layout import Layout
 
 LINE = 16  # bytes that one address stands for, and what it must be a multiple of
 

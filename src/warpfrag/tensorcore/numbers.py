@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from warpfrag.formats.number_formats import FORMATS
-
-if TYPE_CHECKING:
-    from warpfrag.tensorcore.rules import Direction
+from warpfrag.tensorcore.rules import Direction
 
 
 class Number(NamedTuple):

@@ -8,34 +8,29 @@ Methods that need numpy import it when they are called, so that looking somethin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 from warpfrag.errors import InvalidOperand, InvalidSparsity, NotModelled, check_flag, check_index
+from warpfrag.formats.number_formats import Format, Rounding
 from warpfrag.isa.immediates import SELECTED_BY, immediate_coordinates, legal
 from warpfrag.isa.instruction_names import spell
 from warpfrag.isa.operands import REGISTER_BITS, OperandSpec, operands
-from warpfrag.isa.patterns import pattern_of
+from warpfrag.isa.patterns import Pattern, pattern_of
+from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.tcgen05_forms import TensorForm
-from warpfrag.layout.coordinates import coordinate_type
+from warpfrag.layout.coordinates import Coordinate, Place, coordinate_type
+from warpfrag.layout.linear_layout import Layout
 from warpfrag.layout.providers import card, tensor_operand
 from warpfrag.tensorcore.shared_operand import InShared
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
     from warpfrag.formats.arrays import Array, Words
-    from warpfrag.formats.number_formats import Format, Rounding
-    from warpfrag.isa.operands import OperandStorage
-    from warpfrag.isa.patterns import Pattern
-    from warpfrag.isa.qualifiers import Form
-    from warpfrag.layout.coordinates import Coordinate, Place
-    from warpfrag.layout.linear_layout import Layout
 
 
 class Bits(NamedTuple):

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.formats.codes import code_dtype
 from warpfrag.formats.random_codes import FLOAT_CLASSES, INTEGER_CLASSES, random_codes
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.operand import Registers
+from warpfrag.tensorcore.instruction import Instruction
+from warpfrag.tensorcore.operand import Registers
 
 
 def classes(instruction: Instruction) -> tuple[str, ...]:

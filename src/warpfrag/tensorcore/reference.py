@@ -8,23 +8,19 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
 
 from warpfrag.formats.number_formats import CANONICAL_NANS, FORMATS
+from warpfrag.tensorcore.backend_protocol import ProductOperands
 from warpfrag.tensorcore.numbers import MINUS_ZERO, PLUS_ZERO, UNITY, Number, round_code, unpack
-from warpfrag.tensorcore.rules import AlignedSum, Chain, Fma64, Fused, Grouped, IntegerSum, Popcount, Rule
+from warpfrag.tensorcore.rules import AlignedSum, Chain, Direction, Fma64, Fused, Grouped, IntegerSum, Popcount, Rule
 from warpfrag.tensorcore.tracing import TraceStep, TraceTerm
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from warpfrag.tensorcore.backend_protocol import ProductOperands
-    from warpfrag.tensorcore.rules import Direction
-    from warpfrag.tensorcore.units import Rounding
+from warpfrag.tensorcore.units import Rounding
 
 NAN_F32, NAN_F16, NAN_F64 = (CANONICAL_NANS[name] for name in ("f32", "f16", "f64"))
 QUIET_F64 = 1 << 51

@@ -16,10 +16,9 @@ a backend compiles a rule into a kernel for many. Neither depends on PTX names o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from warpfrag.tensorcore.units import Rounding
+from warpfrag.tensorcore.units import Rounding
 
 Direction = Literal["rn", "rz", "rm", "rp"]
 BitOperation = Literal["xor", "and"]

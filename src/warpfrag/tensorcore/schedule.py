@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from collections.abc import Iterable
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from numpy.typing import NDArray
 
 from warpfrag.errors import InvalidOperand, quote
-from warpfrag.tensorcore.backend_protocol import Grain, OutputBlock, ProductOperands
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from numpy.typing import NDArray
-
-    from warpfrag.tensorcore.backend_protocol import ProductKernel, Task
+from warpfrag.tensorcore.backend_protocol import Grain, OutputBlock, ProductKernel, ProductOperands, Task
 
 SMALL = 1 << 19
 """Multiply-adds below which a thread costs more than it saves."""

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, SupportsIndex
 
 from warpfrag.errors import InvalidOperand, check_flag, quote
+from warpfrag.formats.number_formats import Format, Rounding
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
     from warpfrag.formats.arrays import Array, Bytes
-    from warpfrag.formats.number_formats import Format, Rounding
     from warpfrag.smem.descriptor import Descriptor
     from warpfrag.smem.shared_memory import Memory
 

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.errors import InvalidSparsity
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from warpfrag.isa.patterns import Pattern
+from warpfrag.isa.patterns import Pattern
 
 CODES = 16  # a metadata code has four bits
 

@@ -1,29 +1,27 @@
-"""The kinds of tcgen05: products of tensor memory, loads and stores, copies, shifts, and what manages them."""
+"""The tcgen05 instruction classes: mma, loads, stores, copies and shifts of tensor memory, and its management."""
 
 # mypy: disable-error-code="override"
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from warpfrag.errors import IllegalInstruction
+from warpfrag.isa.tcgen05_forms import TensorForm
 from warpfrag.isa.tmem_layouts import copied
+from warpfrag.layout.linear_layout import Layout
 from warpfrag.tensorcore.instruction import Instruction
-from warpfrag.tensorcore.tensor_operand import missing_shape
+from warpfrag.tensorcore.operand import Operand
+from warpfrag.tensorcore.shared_operand import Shared
+from warpfrag.tensorcore.tensor_operand import TensorMetadata, TensorOperand, TensorScale, missing_shape
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from numpy.typing import ArrayLike
 
     from warpfrag.formats.arrays import Words
-    from warpfrag.isa.tcgen05_forms import TensorForm
-    from warpfrag.layout.linear_layout import Layout
     from warpfrag.smem.descriptor import Descriptor
     from warpfrag.smem.instruction_descriptor import InstructionDescriptor
-    from warpfrag.tensorcore.operand import Operand
-    from warpfrag.tensorcore.shared_operand import Shared
-    from warpfrag.tensorcore.tensor_operand import TensorMetadata, TensorOperand, TensorScale
 
 
 class TensorInstruction(Instruction):
@@ -99,7 +97,6 @@ class TensorMma(TensorInstruction):
         *,
         shared: ArrayLike | None = None,
         accumulate: bool = True,
-        address: int = 0,
         at: Mapping[str, int] | None = None,
         idesc: InstructionDescriptor | int | None = None,
         arch: str = "sm_100",
@@ -108,9 +105,9 @@ class TensorMma(TensorInstruction):
         """Tensor memory after it, uint32[..., 128, columns], of a pair uint32[..., 2, 128, columns].
 
         `a` and `b` are `Shared` tiles, or descriptors over the bytes of `shared`, of a pair uint8[..., 2, bytes]. With
-        a=None A lies in tensor memory. `address` is where D begins; `at` the columns at which a, scale_a, scale_b and
-        metadata begin there. `idesc` has what is transposed, negated and saturated, the selector and the scale ids.
-        NotModelled where nobody knows what it computes.
+        a=None A is in tensor memory. `at` has the columns at which d (0 by default), a, scale_a, scale_b and metadata
+        begin there. `idesc` says what is transposed, negated and saturated, and has the selector and the scale ids.
+        NotModelled if its result is unknown.
         """
         from warpfrag.smem.instruction_descriptor import InstructionDescriptor
         from warpfrag.tensorcore.execute_tcgen05 import TensorProduct, check_tensor_memory
@@ -118,7 +115,9 @@ class TensorMma(TensorInstruction):
         if not self.shape.m:
             raise missing_shape(self.form, "what it computes")
         word = InstructionDescriptor.decode(idesc, kind=self.form.kind) if isinstance(idesc, int) else idesc
-        product = TensorProduct(self.form, arch, address, {} if at is None else at, word)
+        others = {role: column for role, column in at.items() if role != "d"} if isinstance(at, Mapping) else at or {}
+        address = at.get("d", 0) if isinstance(at, Mapping) else 0
+        product = TensorProduct(self.form, arch, address, others, word)
         memory = check_tensor_memory(tensor_memory, self.blocks)
         return product.run(memory, a, b, shared, accumulate=accumulate, threads=threads)
 
@@ -177,9 +176,9 @@ class TensorControl(TensorInstruction):
         raise IllegalInstruction(self.name, "it allocates or orders, and computes nothing")
 
 
-KINDS_OF_TENSOR = {"mma": TensorMma, "ld": TensorLoad, "st": TensorStore, "cp": TensorMemoryCopy, "shift": TensorShift}
+CLASSES = {"mma": TensorMma, "ld": TensorLoad, "st": TensorStore, "cp": TensorMemoryCopy, "shift": TensorShift}
 
 
-def tensor_kind(form: TensorForm) -> type[TensorInstruction]:
+def tensor_class(form: TensorForm) -> type[TensorInstruction]:
     """The class of a form."""
-    return KINDS_OF_TENSOR.get(form.spelling.op.split(".")[0], TensorControl)
+    return CLASSES.get(form.spelling.op.split(".")[0], TensorControl)

@@ -10,24 +10,21 @@ the kernel.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Mapping
+from typing import Any, cast
 
 import numpy as np
 
+from warpfrag.formats.arrays import Words
 from warpfrag.isa.legality import able_architectures
+from warpfrag.isa.tcgen05_forms import TensorForm
 from warpfrag.smem.descriptor import Descriptor
 from warpfrag.smem.instruction_descriptor import InstructionDescriptor
 from warpfrag.tensorcore.execute_tcgen05 import TensorProduct, half
 from warpfrag.tensorcore.operand import operands_of
 from warpfrag.tensorcore.shared_operand import Shared
 from warpfrag.tensorcore.tensor_call import TensorCall
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from warpfrag.formats.arrays import Words
-    from warpfrag.isa.tcgen05_forms import TensorForm
-    from warpfrag.tensorcore.tensor_operand import InTensorShared
+from warpfrag.tensorcore.tensor_operand import InTensorShared
 
 IN_TENSOR_MEMORY = ("metadata", "scale_a", "scale_b")
 

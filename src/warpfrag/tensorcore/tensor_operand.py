@@ -10,9 +10,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from warpfrag.errors import IllegalInstruction, InvalidOperand, ParseError, check_flag, quote
-from warpfrag.isa.operands import REGISTER_BITS
+from warpfrag.formats.number_formats import Rounding
+from warpfrag.isa.operands import REGISTER_BITS, OperandSpec
+from warpfrag.isa.patterns import Pattern
+from warpfrag.isa.qualifiers import HasForm
 from warpfrag.isa.tcgen05_forms import TensorForm, read_form
 from warpfrag.isa.tmem_layouts import access, scaled_lines
+from warpfrag.layout.coordinates import Coordinate
+from warpfrag.layout.linear_layout import Layout
 from warpfrag.tensorcore.operand import Metadata, Operand, Registers, SparseOperand
 from warpfrag.tensorcore.shared_operand import Shared, as_descriptor
 
@@ -21,12 +26,6 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from warpfrag.formats.arrays import Array, Words
-    from warpfrag.formats.number_formats import Rounding
-    from warpfrag.isa.operands import OperandSpec
-    from warpfrag.isa.patterns import Pattern
-    from warpfrag.isa.qualifiers import HasForm
-    from warpfrag.layout.coordinates import Coordinate
-    from warpfrag.layout.linear_layout import Layout
     from warpfrag.smem.descriptor import Descriptor
     from warpfrag.smem.shared_memory import Memory
 

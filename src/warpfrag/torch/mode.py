@@ -18,6 +18,7 @@ except ImportError as error:  # pragma: no cover (tests of this module need torc
     msg = "warpfrag.torch needs PyTorch: pip install 'warpfrag[torch]'"
     raise MissingExtra(msg) from error
 
+from warpfrag.blas.cublas.choices import choices_of
 from warpfrag.blas.cublas.libraries import instruction_for
 from warpfrag.blas.cublas.predict_order import PredictedOrder, find_product_order, product_kind
 from warpfrag.blas.gemm import gemm
@@ -68,7 +69,7 @@ class ProductChoice(NamedTuple):
 
     instruction: str
     order: Order
-    lost: int = 0
+    omitted_k: int = 0
     prediction: PredictedOrder | None = None
 
 
@@ -297,16 +298,16 @@ class Emulation(TorchDispatchMode):
             kind = kind._replace(call="bmm", batch=max(1, a.shape[0]))
         rows = a.shape[-2] if is_batch else a[..., 0].numel()  # a linear layer takes all its rows as one matrix
         shape = (int(rows), int(b.shape[-1]), int(a.shape[-1]))
-        known = find_product_order(kind, shape, gpu=self.gpu, ask=False, choices=None)
+        known = find_product_order(kind, shape, query_cublas=False, choices=self.gpu)
         dtype = natural_dtype(FORMATS[name])
-        return ProductChoice(instruction_for(dtype, dtype, self.arch), known.order, known.lost, known)
+        return ProductChoice(instruction_for(dtype, dtype, self.arch), known.order, known.omitted_k, known)
 
     def _product(
         self, A: torch.Tensor, B: torch.Tensor, operation: TorchProduct, arch: str, choice: ProductChoice
     ) -> torch.Tensor:
         """The product in float32, before it is rounded to the dtype of the operation."""
-        if choice.lost:
-            A, B = A[..., : -choice.lost], B[..., : -choice.lost, :]
+        if choice.omitted_k:
+            A, B = A[..., : -choice.omitted_k], B[..., : -choice.omitted_k, :]
         sums = gemm(A, B, instruction=choice.instruction, arch=arch, order=choice.order, backend=self.backend).float()
         c = operation.C
         if c is None and operation.alpha == 1:
@@ -416,7 +417,7 @@ def emulate(
         if not isinstance(library, str) or library != "cublas":
             msg = f"library: expected 'cublas', got {quote(library)}"
             raise InvalidOperand(msg)
-        find_product_order(product_kind("bf16", "nt"), (64, 64, 64), gpu=gpu, ask=False, choices=None)  # a GPU it knows
+        choices_of(gpu)  # rejects a GPU without a table
         instruction = instruction_for(natural_dtype(FORMATS["bf16"]), natural_dtype(FORMATS["bf16"]), arch)
     form = form_of(instruction)
     for name in (arch, *([compare] if compare is not None else [])):

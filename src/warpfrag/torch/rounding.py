@@ -10,10 +10,10 @@ from typing import Literal, TypeAlias
 import numpy as np
 import torch
 
-from warpfrag.blas.array_types import ArrayKind, to_caller_kind
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.formats.codes import as_read, from_codes, to_codes
 from warpfrag.formats.number_formats import FORMATS
+from warpfrag.tensorcore.array_types import ArrayKind, to_caller_kind
 
 TensorScale: TypeAlias = float | Literal["amax"]
 """The scale of a whole tensor."""

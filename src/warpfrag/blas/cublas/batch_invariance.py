@@ -8,26 +8,21 @@ ranges between these: of one layer, or of all layers of a model, with the m at w
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from os import PathLike
 
 import numpy as np
 
 from warpfrag import html
-from warpfrag.blas.cublas.predict_order import OrderRun, order_runs, product_kind
+from warpfrag.blas.cublas.choices import Choices
+from warpfrag.blas.cublas.predict_order import GPU, OrderRun, order_runs, product_kind
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.viz import svg
-from warpfrag.viz.palette import DARK, LIGHT, oklch
+from warpfrag.viz.palette import DARK, LIGHT, Palette, Theme, oklch
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from os import PathLike
-
-    from warpfrag.blas.cublas.choices import Choices
-    from warpfrag.viz.palette import Palette, Theme
-
-    Layers = int | Sequence[tuple[int, int]] | Mapping[str, tuple[int, int]]
+Layers = int | Sequence[tuple[int, int]] | Mapping[str, tuple[int, int]]
 
 WIDTH, LEFT, ROW, BAR, MARGIN = 900, 230, 24, 16, 20
 MAX_DRAWN = 400
@@ -157,7 +152,9 @@ class Invariance:
 
 def _colour_key(run: OrderRun) -> object:
     order = run.order
-    return None if order is None else (order.split_k, order.segment_k, order.residue, order.in_place, bool(run.lost))
+    return (
+        None if order is None else (order.split_k, order.segment_k, order.residue, order.in_place, bool(run.omitted_k))
+    )
 
 
 def _colour_keys(layers: Iterable[LayerRanges]) -> list[object]:
@@ -191,7 +188,7 @@ def _run_dict(run: OrderRun) -> dict[str, object]:
         "first": run.first,
         "last": run.last,
         "order": None if run.order is None else asdict(run.order),
-        "omitted_k": run.lost,
+        "omitted_k": run.omitted_k,
         "basis": run.basis,
         "guess": run.is_guess,
         "kernel": run.kernel,
@@ -203,22 +200,21 @@ def batch_invariance(
     n: Layers,
     k: int | None = None,
     *,
-    type: str = "bf16",  # noqa: A002 (what the operands are called everywhere)
+    dtype: object = "bf16",
     layout: str = "nt",
     bias: bool = False,
     fast_accumulation: bool = False,
     m: tuple[int, int] = (1, 8192),
-    gpu: str = "H200",
-    ask: bool = False,
-    choices: str | PathLike[str] | Choices | Sequence[str | Choices] | None = None,
+    query_cublas: bool = False,
+    choices: str | PathLike[str] | Choices | Sequence[str | Choices] = GPU,
 ) -> Invariance:
     """The ranges of m in which every output of a layer keeps its order of additions, so that a row keeps its bits.
 
     `n` and `k` are those of a layer's weight; or `n` is a list of layers, pairs (n, k), or a mapping of names to them.
-    `type`, `layout`, `bias`, `fast_accumulation`, `gpu`, `ask` and `choices` are those of `wf.predict`; several files
-    of choices list every layer for each of them, side by side.
+    The other keywords are those of `wf.predict_order`; several tables of choices list every layer for each of them,
+    side by side.
     """
-    kind = product_kind(type, layout, bias=bias, fast_accumulation=fast_accumulation)
+    kind = product_kind(dtype, layout, bias=bias, fast_accumulation=fast_accumulation)
     span = _span(m)
     layers = _layers(n, k)
     tables = list(choices) if isinstance(choices, tuple | list) else [choices]
@@ -227,11 +223,11 @@ def batch_invariance(
         raise InvalidOperand(msg)
     listed, sources = [], []
     for (name, (rows, depth)), table in ((layer, table) for layer in layers.items() for table in tables):
-        runs, source = order_runs(kind, rows, depth, span, gpu=gpu, ask=ask, choices=table)
+        runs, source = order_runs(kind, rows, depth, span, query_cublas=query_cublas, choices=table)
         label = name if len(tables) == 1 else f"{name}, {source}"
         listed.append(LayerRanges(label, rows, depth, tuple(runs)))
         sources.append(source)
-    return Invariance(tuple(listed), type, kind.layout, span, "; ".join(dict.fromkeys(sources)))
+    return Invariance(tuple(listed), kind.type, kind.layout, span, "; ".join(dict.fromkeys(sources)))
 
 
 def _span(m: object) -> tuple[int, int]:

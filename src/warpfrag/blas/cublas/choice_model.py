@@ -15,16 +15,14 @@ from functools import cache
 from importlib.resources import files
 from io import BytesIO
 from math import ceil
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.blas.cublas.choices import Choice, ProductKind
 from warpfrag.blas.cublas.kernel_orders import LINE, NVJET, VECTOR
 from warpfrag.errors import NotModelled
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 FILE = "choice_model_h200.npz"
 MULTIPROCESSORS = 132

@@ -18,23 +18,20 @@ from __future__ import annotations
 import json
 import zipfile
 import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from io import BytesIO
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.errors import FileError, InvalidOperand, NotModelled, quote
 from warpfrag.files import write_atomically
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from os import PathLike
-
-    from numpy.typing import NDArray
 
 SCHEMA = 1
 FORMAT = "warpfrag choices"
@@ -111,6 +108,11 @@ class Choices:
     def __repr__(self) -> str:
         """Whose choices these are, and how many."""
         return f"<Choices of {self.library} on {self.gpu}: {len(self.layers)} layers, {len(self.ends)} runs>"
+
+    @property
+    def is_built_in(self) -> bool:
+        """True for a table of the wheel."""
+        return self.name in BUILT_IN.values()
 
     @property
     def source(self) -> str:
@@ -296,10 +298,6 @@ def _reason(error: Exception) -> str:
 @cache
 def built_in(gpu: str) -> Choices:
     """The table of the wheel for a GPU."""
-    if gpu not in BUILT_IN:
-        hint = "`warpfrag survey` writes a file on such a machine, which choices= reads"
-        msg = f"gpu: choices are tabulated for {', '.join(BUILT_IN)}, not for {quote(gpu)}: {hint}"
-        raise NotModelled(msg)
     data = files("warpfrag.blas.cublas").joinpath(BUILT_IN[gpu]).read_bytes()
     return Choices.from_bytes(data, BUILT_IN[gpu])
 
@@ -309,16 +307,23 @@ def _opened(path: str, _changed: int) -> Choices:
     return Choices.load(path)
 
 
-def choices_of(source: object) -> Choices | None:
-    """The table that a caller names: a path, a table, or none."""
-    if source is None or isinstance(source, Choices):
+def choices_of(source: object) -> Choices:
+    """The table that a caller names: a GPU whose table is built in, a file, or the table itself."""
+    if isinstance(source, Choices):
         return source
     if not isinstance(source, str | Path):
-        msg = f"choices: expected a file that `warpfrag survey` has written, or a table; got {quote(source)}"
+        msg = f"choices: expected a GPU, a file that `warpfrag survey` has written, or a table; got {quote(source)}"
         raise InvalidOperand(msg)
+    name = str(source).removeprefix("NVIDIA ")
+    if name in BUILT_IN:
+        return built_in(name)
     try:
         changed = Path(source).stat().st_mtime_ns
     except (OSError, ValueError) as error:
+        if not Path(source).suffix:
+            hint = "`warpfrag survey` writes a file on such a machine, which choices= reads"
+            msg = f"choices: there are tables for {', '.join(BUILT_IN)}, not for {quote(source)}: {hint}"
+            raise NotModelled(msg) from None
         msg = f"choices: {quote(str(source))} cannot be read: {_reason(error)}"
         raise FileError(msg) from None
     return _opened(str(source), changed)

@@ -18,16 +18,14 @@ import ctypes
 import re
 import struct
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from warpfrag.errors import NoGpu
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 WORKSPACE, LT_WORKSPACE = 32 << 20, 1 << 20
 """Bytes: what PyTorch gives cuBLAS on Hopper, and cuBLASLt."""

@@ -10,22 +10,19 @@ What is chosen is a configuration of cuBLASLt and the kernels that it launches. 
     others      gemv, gemmSN, dot, magma and kernels of plain float32: without tensor cores, not modelled
 
 nvjet's parts have round_up(K // split_k, unit) k: the division truncates, so that where K // split_k is whole units and
-split_k does not divide K, the parts do not reach the end of K. The rest is lost (`KernelOrder.lost`).
+split_k does not divide K, the parts do not reach the end of K. The rest is omitted (`KernelOrder.omitted_k`).
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from warpfrag.blas.cublas.choices import Choice, ProductKind
+from warpfrag.blas.cublas.cublaslt import Configuration, KernelLaunch
 from warpfrag.blas.order import Order
 from warpfrag.errors import NotModelled
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from warpfrag.blas.cublas.cublaslt import Configuration, KernelLaunch
 
 NVJET = 66
 """The number of nvjet among cuBLASLt's algorithms."""
@@ -45,7 +42,7 @@ class KernelOrder(NamedTuple):
     """What a rule says of a product."""
 
     order: Order
-    lost: int = 0
+    omitted_k: int = 0
     is_proved: bool = True
 
 
@@ -134,10 +131,10 @@ def _nvjet(kind: ProductKind, choice: Choice, shape: tuple[int, int, int]) -> Ke
     if parts == 1:
         return KernelOrder(Order(promote=promote))
     length = -(-(depth // parts) // unit) * unit
-    lost = max(0, depth - parts * length)
+    omitted = max(0, depth - parts * length)
     needed = _rounded_up(m, 64) * _rounded_up(n, 64) * 4 * parts
     is_proved = kind.call in {"matmul", "bmm", "linear"} or needed <= LT_WORKSPACE
-    return KernelOrder(Order(split_k=parts, unit=unit, promote=promote), lost, is_proved)
+    return KernelOrder(Order(split_k=parts, unit=unit, promote=promote), omitted, is_proved)
 
 
 def _cutlass(kind: ProductKind, choice: Choice, depth: int) -> KernelOrder:

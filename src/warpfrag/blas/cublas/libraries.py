@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from warpfrag.errors import InvalidOperand, NotModelled
 from warpfrag.formats.codes import natural_dtype
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.isa.targets import read_target
 from warpfrag.tables import read_table
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 @cache

@@ -1,36 +1,39 @@
-"""What PyTorch gives on a GPU, to the last bit: the product in the order of additions that the library chooses.
+"""Predict what PyTorch returns on a GPU, to the last bit: the gemm in the order of additions that cuBLAS chooses.
 
-`predict_order` says which order that is and how it is known; this module computes the product in that order. Where the
-library leaves products of K out, so does the prediction, with a warning.
+`predict_order` says which order that is and how it is known; this module computes the gemm in that order. If the
+library omits products of K, so does the prediction, with a warning.
 """
 
 from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from os import PathLike
+from typing import cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from warpfrag import html
+from warpfrag.blas.cublas.choices import Choices
 from warpfrag.blas.cublas.libraries import instruction_for
-from warpfrag.blas.cublas.predict_order import GPU, RESULTS, TYPES, PredictedOrder, find_product_order, product_kind
-from warpfrag.blas.gemm import gemm
+from warpfrag.blas.cublas.predict_order import (
+    DTYPES,
+    GPU,
+    RESULTS,
+    MeasuredProduct,
+    PredictedOrder,
+    find_product_order,
+    product_kind,
+)
+from warpfrag.blas.gemm import GemmOptions, run_gemm
+from warpfrag.blas.order import Order
 from warpfrag.errors import InvalidOperand, LossyProduct, quote
-from warpfrag.formats.arrays import as_array
+from warpfrag.formats.arrays import Array
 from warpfrag.formats.codes import natural_dtype
 from warpfrag.formats.epilogue import Epilogue
 from warpfrag.formats.number_formats import FORMATS
-
-if TYPE_CHECKING:
-    from os import PathLike
-
-    from numpy.typing import ArrayLike
-
-    from warpfrag.blas.cublas.choices import Choices
-    from warpfrag.blas.cublas.predict_order import MeasuredProduct
-    from warpfrag.blas.order import Order
-    from warpfrag.formats.arrays import Array
+from warpfrag.tensorcore.array_types import Matrix
 
 ARCH = "sm_90"
 
@@ -64,9 +67,9 @@ class Prediction:
         return self.product.is_guess
 
     @property
-    def lost(self) -> int:
-        """How many of the last products of K the library leaves out, and D with it."""
-        return self.product.lost
+    def omitted_k(self) -> int:
+        """How many of the last products of K the library omits, and D with it."""
+        return self.product.omitted_k
 
     @property
     def row(self) -> MeasuredProduct | None:
@@ -107,51 +110,49 @@ def predict(
     layout: str = "nn",
     fast_accumulation: bool = False,
     shape: tuple[int, int, int] | None = None,
-    gpu: str = GPU,
-    ask: bool = False,
-    choices: str | PathLike[str] | Choices | None = None,
+    query_cublas: bool = False,
+    choices: str | PathLike[str] | Choices = GPU,
 ) -> Prediction:
-    """What torch.matmul gives on a GPU for A (M x K) and B (K x N), and how well that is known.
+    """Predict what torch.matmul returns on a GPU for A (M x K) and B (K x N), and how well that is known.
 
     float16 and bfloat16 as they are, float32 with TF32 allowed, float8_e4m3fn as `torch._scaled_mm` with scales of 1
     and a bfloat16 result, with or without `fast_accumulation`; int8 as `torch._int_mm`. With a bias it is a linear
-    layer. `layout` says which operand is transposed in memory: "nt" where B is the transpose of a row-major matrix, as
+    layer. `layout` says which operand is transposed in memory: "nt" if B is the transpose of a row-major matrix, as
     the weight of a linear layer is. Three axes are a batch, as for torch.bmm. A and B may be some rows and columns of
-    a larger product: then `shape` is its (m, n, k).
+    a larger product, whose (m, n, k) is `shape`.
 
-    The order of additions is the library's own choice where it is tabulated for the GPU, or in a file that `warpfrag
-    survey` wrote (`choices`); `ask` asks the cuBLAS of this machine. Else it is modelled, and a guess. A `LossyProduct`
-    warning says where the library leaves products of K out.
+    The order of additions is the library's own choice if `choices` has it: the table of a GPU, by its name, or a file
+    that `warpfrag survey` wrote; `query_cublas` queries the cuBLAS of this machine. Otherwise it is modelled, and a
+    guess. A `LossyProduct` warning says that the library omits products of K.
     """
-    a, b = as_array(A, "A"), as_array(B, "B")
+    a, b = Matrix.read(A, "A"), Matrix.read(B, "B")
     instruction = instruction_for(a.dtype, b.dtype, ARCH)
-    if a.ndim not in {2, 3} or b.ndim != a.ndim:
+    axes = len(a.shape)
+    if axes not in {2, 3} or len(b.shape) != axes:
         msg = f"A and B: expected two matrices, or two batches of them; got shapes {a.shape} and {b.shape}"
         raise InvalidOperand(msg)
-    name = {natural_dtype(FORMATS[name]): name for name in TYPES}[a.dtype]
-    if a.ndim == 3 and (name in {"e4m3", "s8"} or bias is not None):
+    name = {natural_dtype(FORMATS[name]): name for name in DTYPES}[a.dtype]
+    if axes == 3 and (name in {"e4m3", "s8"} or bias is not None):
         msg = "a batch is measured for float16, bfloat16 and float32 without a bias"
         raise InvalidOperand(msg)
     kind = product_kind(name, layout, bias=bias is not None, fast_accumulation=fast_accumulation)
-    if a.ndim == 3:
+    if axes == 3:
         kind = kind._replace(call="bmm", batch=max(1, a.shape[0]))
     wanted = _shape(shape, (a.shape[-2], b.shape[-1], a.shape[-1]))
-    known = find_product_order(kind, wanted, gpu=gpu, ask=ask, choices=choices)
-    if known.lost:
+    known = find_product_order(kind, wanted, query_cublas=query_cublas, choices=choices)
+    if known.omitted_k:
+        kept = wanted[2] - known.omitted_k
         warnings.warn(
-            f"{known.kind.call} {name} {' x '.join(map(str, wanted))}: {known.source} leaves out the last {known.lost} "
-            f"of {wanted[2]} products of K, and so does this prediction",
+            f"{known.kind.call} {name} {' x '.join(map(str, wanted))}: {known.source} leaves out the last "
+            f"{known.omitted_k} of {wanted[2]} products of K, and so does this prediction",
             LossyProduct,
             stacklevel=2,
         )
-        a, b = a[..., : wanted[2] - known.lost], b[..., : wanted[2] - known.lost, :]
-    if name == "s8":
-        return Prediction(gemm(a, b, instruction=instruction, arch=ARCH, order=known.order), instruction, known)
-    D = gemm(
-        a, b, instruction=instruction, arch=ARCH, order=known.order, epilogue=Epilogue(bias=bias, result=RESULTS[name]),
-        rounding="rne" if name == "tf32" else None,
-    )  # fmt: skip
-    return Prediction(D, instruction, known)
+        a, b = a[..., :kept], b[..., :kept, :]
+    epilogue = None if name == "s8" else Epilogue(bias=bias, result=RESULTS[name])
+    options = GemmOptions(known.order, epilogue, rounding="rne" if name == "tf32" else None)
+    D = run_gemm(instruction, ARCH, a, b, None, options)
+    return Prediction(cast("Array", D), instruction, known)
 
 
 def _shape(shape: object, own: tuple[int, int, int]) -> tuple[int, int, int]:

@@ -12,30 +12,27 @@ proved, is a guess. A choice that no rule covers is `NotModelled`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from os import PathLike
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from warpfrag import html
 from warpfrag.blas.cublas import choice_model
-from warpfrag.blas.cublas.choices import Choice, ProductKind, built_in, choices_of
+from warpfrag.blas.cublas.choices import Choice, Choices, ProductKind, built_in, choices_of
 from warpfrag.blas.cublas.cublaslt import Question, library
 from warpfrag.blas.cublas.kernel_orders import KernelOrder, choice_of, order_of
 from warpfrag.blas.order import Order, part_length
 from warpfrag.errors import InvalidOperand, NotModelled, check_flag, quote
+from warpfrag.formats.number_formats import format_name
 from warpfrag.tables import read_table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from os import PathLike
-
-    from warpfrag.blas.cublas.choices import Choices
 
 RESULTS = {"f16": "f16", "bf16": "bf16", "tf32": "f32", "e4m3": "bf16"}
 """What the product of each format is rounded to; integers stay s32."""
-TYPES = (*RESULTS, "s8")
+DTYPES = (*RESULTS, "s8")
 LAYOUTS = ("nn", "nt", "tn")
 GPU = "H200"
 MAX_EXTENT = (1 << 24) - 1
@@ -76,8 +73,8 @@ class PredictedOrder:
     accuracy: float | None
     """Of a modelled choice: the share of unseen shapes of this kind for which the order was the library's."""
     is_guess: bool
-    lost: int
-    """How many of the last products of K the library leaves out: a defect of some of its kernels."""
+    omitted_k: int
+    """How many of the last products of K the library omits: a defect of some of its kernels."""
     kernel: str
     source: str
     choice: Choice | None = None
@@ -86,14 +83,14 @@ class PredictedOrder:
     @property
     def text(self) -> str:
         """The order in words, what it rests on, and what the library leaves out."""
-        words = self.order.describe(self.shape[2] - self.lost)
+        words = self.order.describe(self.shape[2] - self.omitted_k)
         known = {
             "measured": f"measured with {self.source}",
             "library": f"the choice of {self.source}",
             "modelled": f"a modelled choice of {self.source}"
             + (f", right for {100 * self.accuracy:.1f} % of unseen shapes" if self.accuracy is not None else ""),
         }[self.basis]
-        lost = f"; the library leaves out the last {self.lost} products of K" if self.lost else ""
+        lost = f"; the library leaves out the last {self.omitted_k} products of K" if self.omitted_k else ""
         return f"{'a guess: ' if self.is_guess else ''}{words}; {known}: {self.kernel}{lost}"
 
     def __repr__(self) -> str:
@@ -116,7 +113,7 @@ class PredictedOrder:
             "basis": self.basis,
             "accuracy": self.accuracy,
             "guess": self.is_guess,
-            "omitted_k": self.lost,
+            "omitted_k": self.omitted_k,
             "kernel": self.kernel,
             "source": self.source,
             "configuration": None if self.choice is None else self.choice._asdict(),
@@ -132,7 +129,7 @@ class OrderRun:
     last: int
     k: int
     order: Order | None
-    lost: int
+    omitted_k: int
     basis: str
     is_guess: bool
     kernel: str
@@ -143,9 +140,9 @@ class OrderRun:
         span = f"m = {self.first}" + (f"..{self.last}" if self.last > self.first else "")
         if self.order is None:
             return f"{span}: not modelled ({self.kernel})"
-        lost = f", without the last {self.lost} products of K" if self.lost else ""
+        lost = f", without the last {self.omitted_k} products of K" if self.omitted_k else ""
         guess = ", a guess" if self.is_guess else ""
-        return f"{span}: {self.order.describe(self.k - self.lost)}{lost}{guess}"
+        return f"{span}: {self.order.describe(self.k - self.omitted_k)}{lost}{guess}"
 
     @property
     def short(self) -> str:
@@ -180,38 +177,31 @@ def versions() -> str:
 
 
 def product_kind(
-    type: object,  # noqa: A002 (as everywhere)
-    layout: object,
-    *,
-    bias: object = False,
-    fast_accumulation: object = False,
-    batch: object = 1,
+    dtype: object, layout: object, *, bias: object = False, fast_accumulation: object = False, batch: object = 1
 ) -> ProductKind:
-    """What of PyTorch computes a product of such operands; refuses what it does not take."""
-    if not isinstance(type, str) or type not in TYPES:
-        msg = f"type: expected one of {', '.join(TYPES)}; got {quote(type)}"
-        raise InvalidOperand(msg)
+    """Return the PyTorch call that computes a gemm of such operands; reject operands that it does not take."""
+    name = format_name(dtype, DTYPES)
     if not isinstance(layout, str) or layout not in LAYOUTS:
         msg = f"layout: expected one of {', '.join(LAYOUTS)}; got {quote(layout)}"
         raise InvalidOperand(msg)
     count = _extent("batch", batch)
     has_bias, fast = check_flag("bias", bias), check_flag("fast_accumulation", fast_accumulation)
-    if count > 1 and (type in {"e4m3", "s8"} or has_bias):
+    if count > 1 and (name in {"e4m3", "s8"} or has_bias):
         msg = "a batch is measured for float16, bfloat16 and float32 without a bias"
         raise InvalidOperand(msg)
-    if type == "s8" and has_bias:
+    if name == "s8" and has_bias:
         msg = "torch._int_mm takes no bias"
         raise InvalidOperand(msg)
-    if fast and type != "e4m3":
+    if fast and name != "e4m3":
         msg = "fast_accumulation is a choice for float8_e4m3fn only"
         raise InvalidOperand(msg)
-    if type == "s8":
-        return ProductKind("int_mm", type, "nt")
-    if type == "e4m3":
-        return ProductKind("scaled_mm bias" if has_bias else f"scaled_mm {'fast' if fast else 'slow'}", type, "nt")
+    if name == "s8":
+        return ProductKind("int_mm", name, "nt")
+    if name == "e4m3":
+        return ProductKind("scaled_mm bias" if has_bias else f"scaled_mm {'fast' if fast else 'slow'}", name, "nt")
     if has_bias:
-        return ProductKind("linear", type, "nt")
-    return ProductKind("bmm" if count > 1 else "matmul", type, layout, count)
+        return ProductKind("linear", name, "nt")
+    return ProductKind("bmm" if count > 1 else "matmul", name, layout, count)
 
 
 def _extent(name: str, value: object) -> int:
@@ -226,57 +216,47 @@ def predict_order(
     n: int,
     k: int,
     *,
-    type: str = "bf16",  # noqa: A002 (as everywhere)
-    layout: str = "nt",
+    dtype: object = "bf16",
+    layout: str = "nn",
     bias: bool = False,
     fast_accumulation: bool = False,
     batch: int = 1,
-    gpu: str = GPU,
-    ask: bool = False,
-    choices: str | PathLike[str] | Choices | None = None,
+    query_cublas: bool = False,
+    choices: str | PathLike[str] | Choices = GPU,
 ) -> PredictedOrder:
-    """The order of additions that PyTorch's library uses for a product of M x K and K x N, and how that is known.
+    """Predict the order of additions that PyTorch's library uses for M x K times K x N, and how that is known.
 
-    `type` is f16, bf16, tf32 (float32 with TF32 allowed), e4m3 or s8; the other keywords are those of `wf.predict`.
+    `dtype` is f16, bf16, tf32 (float32 with TF32 allowed), e4m3 or s8; the other keywords are those of `wf.predict`.
     Assumed are PyTorch's workspace of 32 MiB, reduced-precision reductions switched off, and TF32 allowed.
     """
-    kind = product_kind(type, layout, bias=bias, fast_accumulation=fast_accumulation, batch=batch)
+    kind = product_kind(dtype, layout, bias=bias, fast_accumulation=fast_accumulation, batch=batch)
     shape = _extent("m", m), _extent("n", n), _extent("k", k)
-    return find_product_order(kind, shape, gpu=gpu, ask=ask, choices=choices)
+    return find_product_order(kind, shape, query_cublas=query_cublas, choices=choices)
 
 
 def find_product_order(
-    kind: ProductKind, shape: tuple[int, int, int], *, gpu: object, ask: object, choices: object
+    kind: ProductKind, shape: tuple[int, int, int], *, query_cublas: object, choices: object
 ) -> PredictedOrder:
-    """The same, for a product of a kind."""
-    is_asked = check_flag("ask", ask)
-    table = choices_of(choices)
-    if table is None and not is_asked:
-        built_in(_gpu(gpu))  # raises NotModelled for a GPU without a table
+    """Predict the order of additions of a PyTorch call."""
+    is_queried, table = check_flag("query_cublas", query_cublas), choices_of(choices)
+    if table.is_built_in and not is_queried:
         row = _measured_by_shape().get((*kind, *shape))
         if row is not None:
             return PredictedOrder(
-                kind, shape, row.order, "measured", None, is_guess=False, lost=0, kernel=row.kernel, source=versions(),
-                row=row,
+                kind, shape, row.order, "measured", None, is_guess=False, omitted_k=0, kernel=row.kernel,
+                source=versions(), row=row,
             )  # fmt: skip
     if kind.type == "s8":
         return PredictedOrder(
-            kind, shape, Order(), "library", None, is_guess=False, lost=0, kernel="any", source=INTEGERS
+            kind, shape, Order(), "library", None, is_guess=False, omitted_k=0, kernel="any", source=INTEGERS
         )
-    chosen = _chosen(kind, shape, _gpu(gpu), table, is_asked=is_asked)
+    chosen = _chosen(kind, shape, table, is_queried=is_queried)
     known = order_of(kind, chosen.choice, shape)
     return PredictedOrder(
         kind, shape, known.order, chosen.basis, chosen.accuracy,
-        is_guess=chosen.basis == "modelled" or not known.is_proved, lost=known.lost, kernel=chosen.choice.kernel,
-        source=chosen.source, choice=chosen.choice,
+        is_guess=chosen.basis == "modelled" or not known.is_proved, omitted_k=known.omitted_k,
+        kernel=chosen.choice.kernel, source=chosen.source, choice=chosen.choice,
     )  # fmt: skip
-
-
-def _gpu(gpu: object) -> str:
-    if not isinstance(gpu, str):
-        msg = f"gpu: expected the name of a GPU, such as {GPU!r}; got {quote(gpu)}"
-        raise InvalidOperand(msg)
-    return gpu.removeprefix("NVIDIA ")
 
 
 class _Chosen(NamedTuple):
@@ -288,78 +268,65 @@ class _Chosen(NamedTuple):
     source: str
 
 
-def _chosen(
-    kind: ProductKind, shape: tuple[int, int, int], gpu: str, table: Choices | None, *, is_asked: bool
-) -> _Chosen:
+def _chosen(kind: ProductKind, shape: tuple[int, int, int], table: Choices, *, is_queried: bool) -> _Chosen:
     m, n, k = shape
-    if is_asked:
-        asked = library()
+    if is_queried:
+        queried = library()
         question = Question(kind.call, kind.type, kind.layout, m, n, k, kind.batch)
-        choice = choice_of(asked.configuration(question), asked.kernels(question), shape, kind.batch)
-        return _Chosen(choice, "library", None, f"cuBLASLt {asked.version} on an {asked.gpu}")
-    tables = [table] if table is not None else [built_in(gpu)]
+        choice = choice_of(queried.configuration(question), queried.kernels(question), shape, kind.batch)
+        return _Chosen(choice, "library", None, f"cuBLASLt {queried.version} on an {queried.gpu}")
     if kind.batch == 1:
-        for some in tables:
-            tabulated = some.find(kind.layer(m), m, n, k)
-            if tabulated is not None:
-                return _Chosen(tabulated, "library", None, some.source)
-            alike = some.find(kind._replace(call=ALIKE.get(kind.call, kind.call)).layer(m), m, n, k)
-            if alike is not None:
-                return _Chosen(alike, "modelled", None, some.source)
-    if table is not None and not _is_like_built_in(table, gpu):
+        tabulated = table.find(kind.layer(m), m, n, k)
+        if tabulated is not None:
+            return _Chosen(tabulated, "library", None, table.source)
+        alike = table.find(kind._replace(call=ALIKE.get(kind.call, kind.call)).layer(m), m, n, k)
+        if alike is not None:
+            return _Chosen(alike, "modelled", None, table.source)
+    own = built_in(GPU)  # the model was fitted on its library
+    if (table.gpu, table.library) != (own.gpu, own.library):
         msg = f"{kind.call} {kind.type} {kind.layout} {m} x {n} x {k} is not in {table!r}: survey this layer too"
         raise NotModelled(msg)
     choice, accuracy = choice_model.choose(kind, m, n, k)
-    return _Chosen(choice, "modelled", accuracy, built_in(gpu).source)
-
-
-def _is_like_built_in(table: Choices, gpu: str) -> bool:
-    """Whether the model of the wheel, fitted on the library of the built-in table, holds for a table too."""
-    try:
-        own = built_in(gpu)
-    except NotModelled:
-        return False
-    return (table.gpu, table.library) == (own.gpu, own.library)
+    return _Chosen(choice, "modelled", accuracy, own.source)
 
 
 def order_runs(
-    kind: ProductKind, n: int, k: int, span: tuple[int, int], *, gpu: object, ask: object, choices: object
+    kind: ProductKind, n: int, k: int, span: tuple[int, int], *, query_cublas: object, choices: object
 ) -> tuple[list[OrderRun], str]:
     """The ranges of m in which a layer keeps its order of additions, and whose choices these are."""
-    is_asked, table = check_flag("ask", ask), choices_of(choices)
+    is_queried, table = check_flag("query_cublas", query_cublas), choices_of(choices)
     pieces: list[OrderRun] = []
     source = ""
-    for first, last, chosen in _choice_runs(kind, n, k, span, _gpu(gpu), table, is_asked=is_asked):
+    for first, last, chosen in _choice_runs(kind, n, k, span, table, is_queried=is_queried):
         source = source or chosen.source
         run = _order_run(kind, first, last, n, k, chosen)
         if pieces and _alike(pieces[-1], run):
             before = pieces.pop()
             basis = run.basis if before.basis == "library" else before.basis
             is_guess = before.is_guess or run.is_guess
-            run = OrderRun(before.first, last, k, before.order, run.lost, basis, is_guess, before.kernel)
+            run = OrderRun(before.first, last, k, before.order, run.omitted_k, basis, is_guess, before.kernel)
         pieces.append(run)
     return pieces, source
 
 
 def _choice_runs(
-    kind: ProductKind, n: int, k: int, span: tuple[int, int], gpu: str, table: Choices | None, *, is_asked: bool
+    kind: ProductKind, n: int, k: int, span: tuple[int, int], table: Choices, *, is_queried: bool
 ) -> Iterator[tuple[int, int, _Chosen]]:
-    """Ranges of m and what is chosen in each: from a table by its runs, else m by m."""
+    """Ranges of m and the choice in each: from a table by its runs, else m by m."""
     first, last = span
-    own = table if table is not None else None if is_asked else built_in(gpu)
     runs, basis = None, "library"
-    if own is not None and not is_asked and kind.layout != "tn":
-        runs = own.runs(kind.layer(first), n, k)
+    if not is_queried and kind.layout != "tn":
+        runs = table.runs(kind.layer(first), n, k)
         if runs is None and kind.call in ALIKE:
-            runs, basis = own.runs(kind._replace(call=ALIKE[kind.call]).layer(first), n, k), "modelled"
+            runs, basis = table.runs(kind._replace(call=ALIKE[kind.call]).layer(first), n, k), "modelled"
     for end, choice in runs or []:
         if first > last:
             return
         if end >= first:
-            yield first, min(end, last), _Chosen(choice, basis, None, own.source if own else "")
+            yield first, min(end, last), _Chosen(choice, basis, None, table.source)
             first = min(end, last) + 1
     while first <= last:
-        yield first, first, _chosen(kind, (first, n, k), gpu, table, is_asked=is_asked)
+        yield first, first, _chosen(kind, (first, n, k), table, is_queried=is_queried)
         first += 1
 
 
@@ -369,13 +336,13 @@ def _order_run(kind: ProductKind, first: int, last: int, n: int, k: int, chosen:
     except NotModelled:
         known = None
     is_guess = chosen.basis == "modelled" or known is None or not known.is_proved
-    order, lost = (None, 0) if known is None else (known.order, known.lost)
-    return OrderRun(first, last, k, order, lost, chosen.basis, is_guess, chosen.choice.kernel)
+    order, omitted = (None, 0) if known is None else (known.order, known.omitted_k)
+    return OrderRun(first, last, k, order, omitted, chosen.basis, is_guess, chosen.choice.kernel)
 
 
 def _alike(run: OrderRun, other: OrderRun) -> bool:
     """Whether two runs add the same k in the same parts: split counts that give the same parts are the same order."""
-    if run.lost != other.lost or (run.order is None) != (other.order is None):
+    if run.omitted_k != other.omitted_k or (run.order is None) != (other.order is None):
         return False
     if run.order is None or other.order is None:
         return run.kernel == other.kernel

@@ -29,7 +29,7 @@ from warpfrag.ptx.program.program import (
     registers_of,
 )
 from warpfrag.smem.descriptor import Descriptor, contradictions
-from warpfrag.tensorcore.prepared import prepare
+from warpfrag.tensorcore.resolved import resolve_form
 
 
 class WarpProducts:
@@ -221,7 +221,7 @@ class DescriptorCheck(InstructionObserver):
         """A wgmma takes a descriptor for A or B."""
         key = form, role, word & ~START, is_transposed
         if key not in self.judged:
-            operand = getattr(prepare(form, self.state.launch.arch).operands, role)
+            operand = getattr(resolve_form(form, self.state.launch.arch).operands, role)
             problems = contradictions(Descriptor.decode(word), operand, trans=is_transposed)
             self.judged[key] = next((problem.text for problem in problems), "")
         if not self.judged[key]:

@@ -43,7 +43,7 @@ from warpfrag.ptx.program.program import (
 )
 from warpfrag.ptx.program.types import TYPES
 from warpfrag.tensorcore.execute_wgmma import element_places
-from warpfrag.tensorcore.prepared import OperandCodec, PreparedInstruction, prepare
+from warpfrag.tensorcore.resolved import OperandCodec, ResolvedInstruction, resolve_form
 
 Index = NDArray[np.int64]
 
@@ -77,7 +77,7 @@ class RegisterTile:
 class Tiling:
     """Several mma as the tiles of one product."""
 
-    runner: PreparedInstruction
+    runner: ResolvedInstruction
     a: RegisterTile
     b: RegisterTile
     c: TilePlaces
@@ -86,7 +86,7 @@ class Tiling:
     @staticmethod
     def of(parts: list[list[DecodedInstruction]], layout: RegisterLayout, arch: str) -> Tiling | None:
         """The product of some instructions, part after part along K; None where they are not its tiles."""
-        runner = prepare(form_of(matrix_name(parts[0][0])), arch)
+        runner = resolve_form(form_of(matrix_name(parts[0][0])), arch)
         grids = [grid_of(instructions) for instructions in parts]
         along_a, along_b = [], []
         for number, grid in enumerate(grids):
@@ -242,7 +242,7 @@ def gather_places(
     form: Form, arch: str, role: str, descriptors: bytes, size: int, *, is_transposed: bool
 ) -> GatherPlaces | None:
     """The places that the descriptors of warpgroups lead to; None where one is not below `size` bytes."""
-    bits = getattr(prepare(form, arch).operands, role).format.bits
+    bits = getattr(resolve_form(form, arch).operands, role).format.bits
     unique, which = np.unique(np.frombuffer(descriptors, np.uint64), return_inverse=True)
     places = [element_places(form, arch, role, word, is_transposed) for word in unique.tolist()]
     inside = [item for item in places if item is not None and int(item.max()) < size * 8 // bits]
@@ -256,7 +256,7 @@ class WgmmaPlan:
     `d` are the places of D's codes behind the registers of a warpgroup's first warp.
     """
 
-    prepared: PreparedInstruction
+    prepared: ResolvedInstruction
     negate: tuple[bool, bool]
     trans: tuple[bool, bool]
     d: TilePlaces
@@ -267,7 +267,7 @@ class WgmmaPlan:
         action = inst.action
         if not isinstance(action, MatrixOp):
             return None
-        prepared = prepare(action.form, arch)
+        prepared = resolve_form(action.form, arch)
         numbers = [item.code(None) for item in inst.sources[SCALE_D + 1 :] if isinstance(item, Immediate)]
         negate = [number != 1 for number in numbers[:2]] or [False, False]
         trans = [False, False, *map(bool, numbers[2:])][-2:]  # A in registers: that of B alone

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.errors import IllegalInstruction, MemoryFault, PtxError
+from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, Immediates
 from warpfrag.isa.instruction_names import spell
 from warpfrag.isa.legality import able_architectures, arithmetic_arch
 from warpfrag.isa.operands import OperandSpec, operands
@@ -37,7 +39,7 @@ from warpfrag.ptx.program.types import TYPES, Codes
 from warpfrag.tensorcore import fragment, matrix_moves
 from warpfrag.tensorcore.execute import execute
 from warpfrag.tensorcore.execute_wgmma import element_places, multiply_groups
-from warpfrag.tensorcore.matrices import multiply_matrices
+from warpfrag.tensorcore.matmul import multiply_matrices
 
 U32, B32, B64, PRED = TYPES["u32"], TYPES["b32"], TYPES["b64"], TYPES["pred"]
 
@@ -103,9 +105,12 @@ def _multiply(state: WarpState, inst: DecodedInstruction, action: MatrixOp, grou
     options = _sparsity_options(inst, group, form, rest)
     if form.block_scale:
         scale_a, ids_a, scale_b, ids_b = rest
-        options["scale_a"], options["scale_b"] = group.read(scale_a, U32), group.read(scale_b, U32)
-        pairs = [[_immediate(inst, item) for item in items_of(ids)] for ids in (ids_a, ids_b)]
-        options["byte_id"], options["thread_id"] = zip(*pairs, strict=True)
+        options["scales"] = group.read(scale_a, U32), group.read(scale_b, U32)
+        (byte_a, thread_a), (byte_b, thread_b) = (
+            [_immediate(inst, item) for item in items_of(ids)] for ids in (ids_a, ids_b)
+        )
+        chosen = {"byte_id": (byte_a, byte_b), "thread_id": (thread_a, thread_b)}
+        options["immediates"] = replace(options.get("immediates", DEFAULT_IMMEDIATES), **chosen)
     d = inst.results[0]
     words = [words_of(group, operand) for operand in (a, b, c)]
     for number, part in enumerate(action.parts or (range(len(items_of(d))),)):
@@ -132,7 +137,7 @@ def _sparsity_options(
     """The options of `execute` that a sparse A needs, from the front of the operands after A, B and C."""
     if not form.operation.sparsity:
         return {}
-    return {"metadata": group.read(operands.pop(0), U32), "selector": _immediate(inst, operands.pop(0))}
+    return {"metadata": group.read(operands.pop(0), U32), "immediates": Immediates(_immediate(inst, operands.pop(0)))}
 
 
 def multiply_many(state: WarpState, instructions: list[DecodedInstruction], group: LaneGroup) -> None:
@@ -156,21 +161,21 @@ def _multiply_warpgroups(state: WarpState, inst: DecodedInstruction, action: Mat
     metadata = options.pop("metadata", None)
     scale_d = group.read(rest.pop(0), PRED)
     numbers = [_immediate(inst, operand) for operand in rest]
+    immediates = options.get("immediates", DEFAULT_IMMEDIATES)
     if len(numbers) >= 2:  # 1 or -1
-        options["negate"] = tuple(number != 1 for number in numbers[:2])
+        immediates = replace(immediates, negate=(numbers[0] != 1, numbers[1] != 1))
     if len(numbers) > 2:
-        trans = [bool(number) for number in numbers[2:]]
-        options["trans"] = (trans[0], trans[1]) if len(trans) == 2 else (False, trans[0])  # A in registers: B's alone
+        *turned_a, turned_b = (bool(number) for number in numbers[2:])  # A in registers: B's alone
+        immediates = replace(immediates, trans=(any(turned_a), turned_b))
     c_words = words_of(group, inst.results[0])
     result = np.empty_like(c_words)
     in_registers = isinstance(a, VectorOperand)
     a_values = words_of(group, a) if in_registers else group.read(a, B64)[:, 0]  # words, or a descriptor per warp
     b_descriptors = group.read(b, B64)[:, 0]
     if state.memory.observer is not None:
-        trans_of = options.get("trans", (False, False))
         if not in_registers:
-            _tell_reads(state, group, form, "a", a_values, is_transposed=trans_of[0])
-        _tell_reads(state, group, form, "b", b_descriptors, is_transposed=trans_of[1])
+            _tell_reads(state, group, form, "a", a_values, is_transposed=immediates.trans[0])
+        _tell_reads(state, group, form, "b", b_descriptors, is_transposed=immediates.trans[1])
     stride = state.memory.shared_stride
     firsts = slice(None, None, 4)
     if metadata is None:
@@ -182,8 +187,9 @@ def _multiply_warpgroups(state: WarpState, inst: DecodedInstruction, action: Mat
             c_words.reshape(-1, 4, *c_words.shape[1:]),
             shared=state.memory.shared.reshape(-1, stride),
             blocks=state.warp_block[group.warp_rows[firsts]],
+            trans=immediates.trans,
+            negate=immediates.negate,
             scale_d=scale_d[firsts, 0],
-            **options,
         )
         if joined is not None:
             put_words(group, inst.results[0], joined.reshape(c_words.shape))
@@ -192,17 +198,15 @@ def _multiply_warpgroups(state: WarpState, inst: DecodedInstruction, action: Mat
         four = slice(first, first + 4)
         block = int(state.warp_block[group.warp_rows[first]])
         memory = state.memory.shared[block * stride : block * stride + stride]
-        if metadata is not None:
-            options["metadata"] = metadata[four]
         result[four] = execute(
             spell(form),
             a_values[four] if in_registers else int(a_values[first]),
             int(b_descriptors[first]),
             c_words[four],
+            metadata=None if metadata is None else metadata[four],
+            immediates=replace(immediates, scale_d=bool(scale_d[first, 0])),
             shared=memory,
-            scale_d=bool(scale_d[first, 0]),
             arch=state.launch.arch,
-            **options,
         )
     put_words(group, inst.results[0], result)
 

@@ -12,9 +12,9 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.blas.array_types import kind_of
 from warpfrag.errors import InvalidOperand
 from warpfrag.formats.arrays import is_masked_array
+from warpfrag.tensorcore.array_types import kind_of
 
 HOST_DEVICES = {1, 3}  # of DLPack: the memory of the host, pinned or not
 

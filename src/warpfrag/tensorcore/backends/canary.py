@@ -7,22 +7,18 @@ computes these tiles first, and is used only if it passes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.formats.codes import code_dtype
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.formats.random_codes import random_codes
 from warpfrag.tensorcore import reference
-from warpfrag.tensorcore.backend_protocol import ProductOperands
+from warpfrag.tensorcore.backend_protocol import ProductKernel, ProductOperands
+from warpfrag.tensorcore.rules import Rule
 from warpfrag.tensorcore.schedule import run_split
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from warpfrag.tensorcore.backend_protocol import ProductKernel
-    from warpfrag.tensorcore.rules import Rule
 
 TILES, ROWS, COLUMNS = 2, 5, 21
 """More rows than a strip, and columns for vector code and for what it leaves over."""

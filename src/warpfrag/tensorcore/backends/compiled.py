@@ -7,14 +7,16 @@ threads, `schedule` decides.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import cached_property, lru_cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.tensorcore.allocation import allocate
-from warpfrag.tensorcore.backend_protocol import Grain, OutputBlock
+from warpfrag.tensorcore.backend_protocol import Codes, Grain, Job, OutputBlock, ProductOperands, Task
 from warpfrag.tensorcore.encodings import ROUNDINGS, conversion, encoding_of, order_of, powers_of_two, split_scales
 from warpfrag.tensorcore.kernels import fma64, fused
 from warpfrag.tensorcore.kernels.chain import chain_block
@@ -22,20 +24,13 @@ from warpfrag.tensorcore.kernels.constants import IS_F16, IS_F32, Constants, Enc
 from warpfrag.tensorcore.kernels.control_word import CONTROL_WORDS
 from warpfrag.tensorcore.kernels.four_rows import STRIP
 from warpfrag.tensorcore.kernels.grouped import GroupedNumbers, grouped_block
+from warpfrag.tensorcore.kernels.jit import KernelEntry
 from warpfrag.tensorcore.kernels.loop_variants import loop_variant_of
 from warpfrag.tensorcore.kernels.popcount import popcount_block
 from warpfrag.tensorcore.kernels.prepare import BLOCK, WORD, PreparedA, PreparedB, SourceOperands
 from warpfrag.tensorcore.kernels.vector import COLUMNS
 from warpfrag.tensorcore.rules import Chain, Fma64, Fused, Grouped, Popcount, Rule, Scaled
 from warpfrag.tensorcore.schedule import split
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    from warpfrag.tensorcore.backend_protocol import Codes, Job, ProductOperands, Task
-    from warpfrag.tensorcore.kernels.jit import KernelEntry
 
 MAX_FRACTION_BITS = 25
 """Fraction bits for which `kernels.strip` is proved."""

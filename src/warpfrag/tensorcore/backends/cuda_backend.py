@@ -6,8 +6,9 @@ launched. The codes are the reference's, and a canary compares before a rule is 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,12 +16,15 @@ from warpfrag.errors import NoGpu
 from warpfrag.formats.codes import code_dtype
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.tensorcore import reference
+from warpfrag.tensorcore.backend_protocol import Codes, ProductOperands
 from warpfrag.tensorcore.backends.canary import operands_of
 from warpfrag.tensorcore.backends.device_kernel import (
     INT,
     LONG,
     THREADS,
+    DeviceArray,
     DeviceKernel,
+    Struct,
     aligned,
     cupy,
     current_gpu,
@@ -30,12 +34,6 @@ from warpfrag.tensorcore.backends.device_kernel import (
 )
 from warpfrag.tensorcore.encodings import ROUNDINGS, conversion, encoding_of, order_of, powers_of_two, split_scales
 from warpfrag.tensorcore.rules import Chain, Fma64, Fused, Grouped, IntegerSum, Popcount, Rule, Scaled
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from warpfrag.tensorcore.backend_protocol import Codes, ProductOperands
-    from warpfrag.tensorcore.backends.device_kernel import DeviceArray, Struct
 
 NULL = LONG(0)
 STRIDES = aligned(tile=LONG, line=LONG, k=LONG)

@@ -10,33 +10,28 @@ from __future__ import annotations
 import os
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from functools import cache, cached_property
 from importlib.resources import files
 from itertools import product
-from typing import TYPE_CHECKING, Any, Protocol
+from types import ModuleType
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.errors import NoGpu
 from warpfrag.formats.codes import code_dtype
 from warpfrag.formats.number_formats import CANONICAL_NANS, FORMATS
-from warpfrag.tensorcore.backend_protocol import ProductOperands
+from warpfrag.tensorcore.backend_protocol import Codes, ProductOperands
 from warpfrag.tensorcore.encodings import NAN_SCALE, SCALE_BITS, SCALE_FRACTION, TO_E8M13_RZ, TO_F16_RN, TO_F32_RZ
+from warpfrag.tensorcore.rules import Rule
 from warpfrag.tensorcore.schedule import part_of_k
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import ModuleType
-
-    from numpy.typing import NDArray
-
-    from warpfrag.tensorcore.backend_protocol import Codes
-    from warpfrag.tensorcore.rules import Rule
-
-    DeviceArray = NDArray[Any]
-    """An array of CuPy's, in the memory of a GPU: it has the interface of numpy's, and no type information."""
-    Struct = np.ndarray[tuple[()], np.dtype[np.void]]
-    """A structure that a kernel takes by value."""
+DeviceArray = NDArray[Any]
+"""An array of CuPy's, in the memory of a GPU: it has the interface of numpy's, and no type information."""
+Struct = np.ndarray[tuple[()], np.dtype[np.void]]
+"""A structure that a kernel takes by value."""
 
 LONG, INT = np.int64, np.int32
 SCRATCH_BYTES = 1 << 30

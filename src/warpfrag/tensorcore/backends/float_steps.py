@@ -16,25 +16,21 @@ computes the block again by integers.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import EllipsisType
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.formats.number_formats import FORMATS
+from warpfrag.tensorcore.backend_protocol import Codes, ProductOperands
 from warpfrag.tensorcore.encodings import order_of
+from warpfrag.tensorcore.rules import AlignedSum, Fused
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import EllipsisType
-
-    from numpy.typing import NDArray
-
-    from warpfrag.tensorcore.backend_protocol import Codes, ProductOperands
-    from warpfrag.tensorcore.rules import AlignedSum, Fused
-
-    Values = NDArray[np.float64]
-    Exponents = NDArray[np.int16]
+Values = NDArray[np.float64]
+Exponents = NDArray[np.int16]
 
 PRODUCTS_AT_ONCE = 1 << 17
 """Of a step: their float32 and int16 about fit a second cache of 1 MB."""

@@ -15,21 +15,17 @@ How many threads BLAS takes is its own matter (OPENBLAS_NUM_THREADS, OMP_NUM_THR
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from warpfrag.formats.number_formats import FORMATS
+from warpfrag.formats.number_formats import FORMATS, Format
 from warpfrag.tensorcore.allocation import allocate
+from warpfrag.tensorcore.backend_protocol import Codes, ProductOperands
+from warpfrag.tensorcore.rules import IntegerSum
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from warpfrag.formats.number_formats import Format
-    from warpfrag.tensorcore.backend_protocol import Codes, ProductOperands
-    from warpfrag.tensorcore.rules import IntegerSum
-
-    Floats = np.dtype[np.floating[Any]]
+Floats = np.dtype[np.floating[Any]]
 
 EXACT_BITS = {np.dtype(np.float32): 24, np.dtype(np.float64): 30}
 """Sums up to 2**bits are exact, and int32 holds them."""

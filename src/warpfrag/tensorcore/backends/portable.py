@@ -11,30 +11,25 @@ environment.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import EllipsisType
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.formats.number_formats import CANONICAL_NANS, FORMATS
-from warpfrag.tensorcore.backend_protocol import Grain, OutputBlock, ProductOperands
+from warpfrag.tensorcore.backend_protocol import Codes, Grain, Job, OutputBlock, ProductOperands, Task
 from warpfrag.tensorcore.backends import float_steps
 from warpfrag.tensorcore.backends.integer_sums import integer_sums
 from warpfrag.tensorcore.encodings import conversion
 from warpfrag.tensorcore.rules import AlignedSum, Chain, Fma64, Fused, Grouped, IntegerSum, Popcount, Rule
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import EllipsisType
-
-    from numpy.typing import NDArray
-
-    from warpfrag.tensorcore.backend_protocol import Codes, Job, Task
-
-    Integers = NDArray[np.int64]
-    Flags = NDArray[np.bool_]
-    Index = slice | EllipsisType | Integers | None
+Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+Index = slice | EllipsisType | Integers | None
 
 AT_ONCE = 1 << 20
 """Products of a step held at once: 8 MB each of their significands and exponents."""

@@ -11,15 +11,13 @@ from __future__ import annotations
 import json
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.files import read_bytes
 from warpfrag.tensorcore.captures.capture_index import HERE, whole
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 FILE = Path(HERE) / "addresses" / "h200.npz"
 MAX_BYTES = 1 << 24

@@ -21,30 +21,25 @@ Those of tcgen05 are images (`execution.tensor_images`), with the cases in front
 from __future__ import annotations
 
 import json
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.files import read_bytes, write_atomically
 from warpfrag.isa.legality import resolve
+from warpfrag.isa.qualifiers import Form, HasForm
 from warpfrag.isa.tcgen05_forms import TensorForm
 from warpfrag.isa.tmem_layouts import TENSOR_LANES
 from warpfrag.layout.coordinates import LANES
 from warpfrag.tensorcore.captures.capture_index import folders, whole
-from warpfrag.tensorcore.wgmma_call import WgmmaCall
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Mapping
-    from os import PathLike
-
-    from numpy.typing import NDArray
-
-    from warpfrag.isa.qualifiers import Form, HasForm
-    from warpfrag.tensorcore.wgmma_call import WgmmaCallRow, WgmmaCases
+from warpfrag.tensorcore.wgmma_call import WgmmaCall, WgmmaCallRow, WgmmaCases
 
 WARPGROUP = (4, LANES)  # warps and lanes
 MAX_BYTES = 1 << 30

@@ -6,7 +6,6 @@ Where there is no folder to keep them in, a warning says so, and nothing is cach
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
 from warpfrag.errors import NotModelled
 from warpfrag.isa.legality import able_architectures
@@ -15,9 +14,7 @@ from warpfrag.tensorcore.arithmetic import plan
 from warpfrag.tensorcore.backends import KernelKey, kernel_key
 from warpfrag.tensorcore.backends.canary import passes
 from warpfrag.tensorcore.backends.compiled import Compiled
-
-if TYPE_CHECKING:
-    from warpfrag.tensorcore.rules import Rule
+from warpfrag.tensorcore.rules import Rule
 
 
 def rules_by_loops() -> dict[str, dict[KernelKey, Rule]]:

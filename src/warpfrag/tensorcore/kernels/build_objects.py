@@ -17,9 +17,10 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from llvmlite import binding as llvm
 from llvmlite import ir
@@ -33,9 +34,6 @@ from warpfrag.tensorcore.kernels import jit, objects
 from warpfrag.tensorcore.kernels.__main__ import rules_by_loops
 from warpfrag.tensorcore.kernels.processor import MACHINES, TARGETS, VARIABLE, ObjectTarget, named_target
 from warpfrag.tensorcore.schedule import run_split
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 OF_NUMBAS_TARGET = re.compile(r'^target (?:triple|datalayout) = .*$|"target-(?:cpu|features)"="[^"]*"', re.MULTILINE)
 """What names the processor in LLVM's text."""

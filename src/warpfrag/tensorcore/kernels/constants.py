@@ -6,17 +6,15 @@ pass. And a new architecture is other numbers, not other code.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.tensorcore.backend_protocol import OutputBlock
 from warpfrag.tensorcore.encodings import NAN_SCALE
 from warpfrag.tensorcore.kernels.jit import Array, Int, inlined
 from warpfrag.tensorcore.kernels.llvm_helpers import first_elements
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 # Values of c_format and d_format.
 IS_F32: Final = 0

@@ -13,25 +13,20 @@ compared its codes with the reference's.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core.base import BaseContext
 from numba.core.cgutils import alloca_once
+from numba.core.typing.context import BaseContext as TypingContext
+from numba.core.typing.templates import Signature
 
 from warpfrag.tensorcore.kernels import processor as target
 from warpfrag.tensorcore.kernels.jit import Int, inlined
-from warpfrag.tensorcore.kernels.llvm_helpers import typed_intrinsic
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numba.core.base import BaseContext
-    from numba.core.typing.context import BaseContext as TypingContext
-    from numba.core.typing.templates import Signature
-
-    from warpfrag.tensorcore.kernels.llvm_helpers import Lowering
+from warpfrag.tensorcore.kernels.llvm_helpers import Lowering, typed_intrinsic
 
 MACHINE: Final = target.machine()
 

@@ -6,10 +6,11 @@ a common exponent near the ends of f32's range.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from warpfrag.tensorcore.kernels.constants import Constants
 from warpfrag.tensorcore.kernels.four_rows import STRIP
 from warpfrag.tensorcore.kernels.jit import Flag, Float, Int, inner
 from warpfrag.tensorcore.kernels.llvm_helpers import bits_of_f32, f32_of_bits
@@ -27,10 +28,7 @@ from warpfrag.tensorcore.kernels.strip import (
     group_of,
     group_size,
 )
-
-if TYPE_CHECKING:
-    from warpfrag.tensorcore.kernels.constants import Constants
-    from warpfrag.tensorcore.kernels.vector import ElementPointer
+from warpfrag.tensorcore.kernels.vector import ElementPointer
 
 
 @inner

@@ -11,22 +11,19 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
 
 import numba
+import numpy as np
 from llvmlite.binding import get_host_cpu_features, get_host_cpu_name
 from numba import njit
 
 from warpfrag.tensorcore.kernels import objects
 from warpfrag.tensorcore.kernels import processor as target
 from warpfrag.tensorcore.kernels.objects import say_uncached
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import numpy as np
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 """An array of a dtype that the kernel is compiled for."""

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias, cast
+from collections.abc import Callable, Sequence
+from typing import TypeAlias, cast
 
 from llvmlite import ir
 from numba import types
+from numba.core.base import BaseContext
+from numba.core.typing.context import BaseContext as TypingContext
+from numba.core.typing.templates import Signature
 from numba.extending import intrinsic
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numba.core.base import BaseContext
-    from numba.core.typing.context import BaseContext as TypingContext
-    from numba.core.typing.templates import Signature
-
-    from warpfrag.tensorcore.kernels.jit import Array, Float, Int
+from warpfrag.tensorcore.kernels.jit import Array, Float, Int
 
 EmitCode: TypeAlias = "Callable[[BaseContext, ir.IRBuilder, Signature, Sequence[ir.Value]], ir.Value]"
 """What numba calls to emit the code of an intrinsic."""

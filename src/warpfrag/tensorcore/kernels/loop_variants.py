@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from warpfrag.formats.number_formats import FORMATS
-from warpfrag.tensorcore.rules import Fused, Scaled
-
-if TYPE_CHECKING:
-    from warpfrag.tensorcore.rules import Rule
+from warpfrag.tensorcore.rules import Fused, Rule, Scaled
 
 MIN_COMMON_EXPONENT: Final = -100
 """Of the vector loops: from this common exponent on every sum is 0 or a normal f32."""

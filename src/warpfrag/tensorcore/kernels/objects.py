@@ -18,20 +18,16 @@ import hashlib
 import json
 import struct
 import warnings
+from collections.abc import Callable, Iterable
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from llvmlite import binding as llvm
 
 from warpfrag.errors import SlowArithmetic
-from warpfrag.tensorcore.kernels.processor import targets_for_host
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from warpfrag.tensorcore.kernels.processor import ObjectTarget
+from warpfrag.tensorcore.kernels.processor import ObjectTarget, targets_for_host
 
 FOLDER = Path(__file__).parent / "objects"
 SUFFIX = ".wfo"

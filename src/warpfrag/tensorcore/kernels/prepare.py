@@ -10,11 +10,12 @@ a line of int8 is one vector.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from warpfrag.tensorcore.encodings import NAN_SCALE
+from warpfrag.tensorcore.kernels.constants import Constants, Encoding
 from warpfrag.tensorcore.kernels.jit import Array, Int, inlined, inner
 from warpfrag.tensorcore.kernels.llvm_helpers import f32_of_bits
 from warpfrag.tensorcore.kernels.scalar import power_of_two
@@ -34,9 +35,6 @@ from warpfrag.tensorcore.kernels.vector import (
     swap_lanes,
     vmax,
 )
-
-if TYPE_CHECKING:
-    from warpfrag.tensorcore.kernels.constants import Constants, Encoding
 
 BLOCK = 64
 # Exponents of elements and of scale factors are between -127 and 127. Sums of two exponents, relative or not, biased as

@@ -10,25 +10,21 @@ Kernels call it with vectors, addresses and numbers, and see it as its decorator
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from llvmlite import ir
 from numba import types
+from numba.core.base import BaseContext
 from numba.core.cgutils import get_or_insert_function
+from numba.core.datamodel.manager import DataModelManager
+from numba.core.typing.context import BaseContext as TypingContext
+from numba.core.typing.templates import Signature
 from numba.extending import intrinsic, lower_builtin, models, register_model, type_callable
 
 from warpfrag.tensorcore.kernels import processor as target
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numba.core.base import BaseContext
-    from numba.core.datamodel.manager import DataModelManager
-    from numba.core.typing.context import BaseContext as TypingContext
-    from numba.core.typing.templates import Signature
-
-    from warpfrag.tensorcore.kernels.jit import Int
-    from warpfrag.tensorcore.kernels.llvm_helpers import EmitCode, Lowering
+from warpfrag.tensorcore.kernels.jit import Int
+from warpfrag.tensorcore.kernels.llvm_helpers import EmitCode, Lowering
 
 
 class Element(Protocol):

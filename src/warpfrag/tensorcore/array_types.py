@@ -1,29 +1,29 @@
-"""Kinds of arrays: numpy's, PyTorch's and CuPy's, in the memory of the host or of a GPU.
+"""Arrays of numpy, PyTorch and CuPy, in host or GPU memory.
 
-A product is given back as the kind its operands came as. Nothing is imported to find out: whoever gives a tensor has
-PyTorch. Arrays of a GPU are handled by CuPy, as unsigned integers beside the dtype that their bits have.
+A `Matrix` is an argument read once, at the door of a public function. A result goes back to the library that its
+operands came from. No library is imported to find out: a caller that passes a tensor has imported PyTorch. CuPy handles
+GPU arrays, as unsigned integers beside the dtype of their bits.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 import ml_dtypes
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from warpfrag.errors import InvalidOperand, quote
+from warpfrag.formats.arrays import Array, as_array
+from warpfrag.formats.codes import code_dtype, codes_of, natural_dtype
+from warpfrag.formats.number_formats import Format, Rounding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     import cupy
     import torch
-    from numpy.typing import ArrayLike, NDArray
-
-    from warpfrag.formats.arrays import Array
-
-    MatrixLike: TypeAlias = "ArrayLike | Foreign"
 
 
 class HasDtype(Protocol):
@@ -65,6 +65,7 @@ class DaskArray(Protocol):
 
 Foreign: TypeAlias = TorchTensor | CupyArray | DaskArray
 """Arrays of other libraries than numpy: a product of theirs is one of theirs."""
+MatrixLike: TypeAlias = ArrayLike | Foreign
 ForeignArray = TypeVar("ForeignArray", bound=Foreign)
 Lazy = TypeVar("Lazy", bound=DaskArray)
 
@@ -103,17 +104,76 @@ def kind_of(array: object) -> ArrayKind:
     return HOST
 
 
-def common_kind(arrays: Mapping[str, Any]) -> ArrayKind:
-    """The kind of all arrays that are given; a mixture is refused."""
-    kinds = {name: kind_of(array) for name, array in arrays.items() if array is not None}
-    distinct = set(kinds.values())
-    if len(distinct) > 1:
+class Scaled(NamedTuple):
+    """A matrix with its scale factors, as `wf.quantize` returns them: one factor for each block along k."""
+
+    elements: MatrixLike
+    scales: MatrixLike
+
+
+@dataclass(frozen=True, eq=False)
+class Matrix:
+    """A matrix argument, or a batch of them: a numpy array, or a GPU array that stays where it is."""
+
+    name: str
+    array: Any
+    kind: ArrayKind = HOST
+    scales: Matrix | None = None
+
+    @classmethod
+    def read(cls, argument: MatrixLike | Scaled, name: str) -> Matrix:
+        """Read an argument; reject what is no array of at least two axes."""
+        scales = None
+        if isinstance(argument, Scaled):
+            argument, scales = argument.elements, cls.read(argument.scales, f"scale_{name.lower()}")
+        kind = kind_of(argument)
+        if kind.on_gpu:
+            return cls(name, argument, kind, scales)
+        array = as_array(to_host(argument, kind), name)
+        if array.ndim < 2:
+            msg = f"{name}: expected a matrix, got an array of shape {array.shape}"
+            raise InvalidOperand(msg)
+        return cls(name, array, kind, scales)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents."""
+        return tuple(self.array.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype, as numpy and ml_dtypes call it."""
+        return dtype_of(self.array)
+
+    def __getitem__(self, index: Any) -> Matrix:  # noqa: ANN401 (slices)
+        """The part that slices select; scale factors are not cut."""
+        return replace(self, array=self.array[index])
+
+    def codes(self, number_format: Format, *, raw: bool = False, rounding: Rounding = None) -> NDArray[Any]:
+        """The unsigned codes, in the same memory; with `raw` the array holds codes already."""
+        if not self.kind.on_gpu:
+            return codes_of(number_format, self.array, raw=raw, rounding=rounding, what=self.name)
+        codes = codes_on_gpu(number_format, self.array, self.kind, raw=raw, rounding=rounding)
+        if codes is not None:
+            return codes
+        on_host = as_array(to_host(self.array, self.kind), self.name)
+        return on_gpu(codes_of(number_format, on_host, raw=raw, rounding=rounding, what=self.name))
+
+
+def common_kind(matrices: Iterable[Matrix | None]) -> ArrayKind:
+    """The library and device that all matrices share; reject a mixture."""
+    kinds: dict[str, ArrayKind] = {}
+    for matrix in matrices:
+        for part in (matrix, matrix and matrix.scales):
+            if part is not None:
+                kinds[part.name] = part.kind
+    if len(set(kinds.values())) > 1:
         listed = ", ".join(f"{name} is a {kind}" for name, kind in kinds.items())
-        msg = f"arrays of several kinds: {listed}; expected one kind, on one device"
+        msg = f"arrays of several libraries or devices: {listed}; expected one library and one device"
         raise InvalidOperand(msg)
-    kind = distinct.pop() if distinct else HOST
+    kind = next(iter(kinds.values()), HOST)
     if kind.on_gpu and not kind.device.startswith("cuda:"):
-        msg = f"expected arrays of the host or of an NVIDIA GPU, got a {kind}"
+        msg = f"expected arrays in host memory or on an NVIDIA GPU, got a {kind}"
         raise InvalidOperand(msg)
     return kind
 
@@ -178,6 +238,19 @@ def device_bits(array: torch.Tensor | cupy.ndarray, kind: ArrayKind) -> cupy.nda
         signed = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[size]
         array = cp.from_dlpack(_dense(array).contiguous().view(signed))
     return cp.ascontiguousarray(array).view(f"uint{8 * size}")
+
+
+def codes_on_gpu(
+    number_format: Format, array: torch.Tensor | cupy.ndarray, kind: ArrayKind, *, raw: bool, rounding: Rounding
+) -> cupy.ndarray | None:
+    """The codes of a GPU array whose bits are the codes; None if its values must be converted one by one."""
+    dtype, wanted = dtype_of(array), code_dtype(number_format)
+    is_natural = dtype == natural_dtype(number_format) and not (number_format.unused and rounding)
+    if not (dtype == wanted if raw else is_natural):
+        return None
+    codes = device_bits(array, kind)
+    fills = number_format.bits == 8 * wanted.itemsize
+    return codes if fills or not codes.size or int(codes.max()) < number_format.codes else None
 
 
 def on_gpu(array: NDArray[Any]) -> cupy.ndarray:

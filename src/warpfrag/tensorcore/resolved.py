@@ -1,44 +1,39 @@
-"""Prepared instructions: what depends only on a form and an architecture, looked up once.
+"""Resolved instructions: everything that depends only on a form and an architecture, looked up once.
 
     registers --decode--> matrices of codes --arithmetic--> matrix of codes --encode--> registers
 
-An `OperandCodec` converts between the registers of one operand and its matrix; a `PreparedInstruction` has one for each
-operand, and the kernel that multiplies.
+An `OperandCodec` converts between the registers of one operand and its matrix; a `ResolvedInstruction` has one for each
+operand, and the kernels that multiply.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property, lru_cache
 from math import prod
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from warpfrag.errors import InvalidOperand
 from warpfrag.formats.arrays import as_array
 from warpfrag.formats.codes import code_dtype
-from warpfrag.isa.immediates import immediate_coordinates
+from warpfrag.isa.immediates import Immediates, immediate_coordinates
 from warpfrag.isa.instruction_names import spell
-from warpfrag.isa.legality import arithmetic_arch, check_immediates
+from warpfrag.isa.legality import arithmetic_arch, check_immediates, form_of
+from warpfrag.isa.patterns import Pattern
+from warpfrag.isa.qualifiers import Form, HasForm
+from warpfrag.layout.linear_layout import Layout
 from warpfrag.tensorcore import fragment
 from warpfrag.tensorcore.arithmetic import plan
 from warpfrag.tensorcore.backends import kernel_selector
-from warpfrag.tensorcore.operand import operands_of
+from warpfrag.tensorcore.operand import Operand, SelectedWord, operands_of
 from warpfrag.tensorcore.sparsity import logical_columns
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import ArrayLike, NDArray
-
-    from warpfrag.isa.immediates import Immediates
-    from warpfrag.isa.patterns import Pattern
-    from warpfrag.isa.qualifiers import Form
-    from warpfrag.tensorcore.operand import Operand, SelectedWord
 
 FEW_TILES = 32  # up to this many tiles it is quicker to move elements than to join them to registers first
 MAX_SPELLINGS = 1024  # forms on architectures as callers write them
-MAX_PREPARED = 512
+MAX_RESOLVED = 512
 WORD = np.dtype(np.uint32)
 CODES = 16  # a metadata code has four bits
 
@@ -152,23 +147,17 @@ class MetadataDecoder:
         return columns.reshape(*fields.shape[:-1], fields.shape[-1] * columns.shape[-1])
 
 
-class PreparedInstruction:
-    """A form on an architecture, ready to run: a codec for each operand, and the kernel of its arithmetic."""
+class ResolvedInstruction:
+    """A form on an architecture: its operands, its arithmetic plan, a codec for each operand, and the kernels."""
 
     def __init__(self, form: Form, arch: str) -> None:
-        """Look everything up that does not depend on the operands."""
-        self.form = form
-        # wmma registers are those of the architecture that runs it; where nobody knows them, that is NotModelled
+        """Look up what does not depend on the arguments of a call; `arch` is an architecture, such as sm_90."""
+        self.form, self.arch = form, arch
         self.operands = operands_of(form, arch)
-        self.a = OperandCodec(self.operands.a)
-        self.c, self.d = OperandCodec(self.operands.c), OperandCodec(self.operands.d)
-        self.selected = self.operands.selected_layouts
-        pattern = self.operands.a.pattern
-        self.metadata = None if pattern is None else MetadataDecoder(pattern, self.operands.metadata.shape[-1])
-        self.metadata_shape = () if pattern is None else self.operands.metadata.threads
+        self.plan = plan(form, arch)
+        self.rule = self.plan.rule
+        self.kernels = kernel_selector(self.rule)
         self.readers: dict[Immediates, dict[str, FieldReader]] = {}
-        self.kernels = kernel_selector(plan(form, arch).rule)
-        self.no_c = np.zeros((self.d.tiles, *self.c.shape), self.c.container)
 
     @cached_property
     def name(self) -> str:
@@ -176,16 +165,56 @@ class PreparedInstruction:
         return spell(self.form)
 
     @cached_property
+    def a(self) -> OperandCodec:
+        """The codec of A; NotModelled if its wmma fragments on this architecture are unknown."""
+        return OperandCodec(self.operands.a)
+
+    @cached_property
     def b(self) -> OperandCodec:
-        """The codec of B, where B is in registers."""
+        """The codec of B, if B is in registers."""
         return OperandCodec(self.operands.b)
 
-    def check_words(self, role: str, words: ArrayLike | None) -> NDArray[np.uint32]:
-        """Metadata or scale words, refused where they are missing or of another shape."""
-        if words is None:
-            msg = f"{self.name} needs {role}"
-            raise InvalidOperand(msg)
-        return self.operands[role].check_words(words)
+    @cached_property
+    def c(self) -> OperandCodec:
+        """The codec of C."""
+        return OperandCodec(self.operands.c)
+
+    @cached_property
+    def d(self) -> OperandCodec:
+        """The codec of D."""
+        return OperandCodec(self.operands.d)
+
+    @cached_property
+    def no_c(self) -> NDArray[Any]:
+        """The codes of a C that is zero, for one tile."""
+        return np.zeros((self.d.tiles, *self.c.shape), self.c.container)
+
+    @cached_property
+    def selected(self) -> Mapping[str, Layout]:
+        """The layouts of the words that immediates select from: metadata and scales."""
+        return self.operands.selected_layouts
+
+    @cached_property
+    def metadata(self) -> MetadataDecoder | None:
+        """The decoder of the metadata of a sparse A."""
+        pattern = self.operands.a.pattern
+        return None if pattern is None else MetadataDecoder(pattern, self.operands.metadata.shape[-1])
+
+    @cached_property
+    def metadata_shape(self) -> tuple[int, ...]:
+        """The shape of one warp's metadata words."""
+        return () if self.metadata is None else self.operands.metadata.threads
+
+    def check_words(self, words: Mapping[str, ArrayLike | None]) -> dict[str, NDArray[np.uint32]]:
+        """Return metadata and scale words as arrays; reject words that are missing, unexpected or of another shape."""
+        checked = {}
+        for role, given in words.items():
+            if (given is not None) != (role in self.selected):
+                msg = f"{self.name} {'needs' if given is None else 'takes no'} {role}"
+                raise InvalidOperand(msg)
+            if given is not None:
+                checked[role] = self.operands[role].check_words(given)
+        return checked
 
     def read_fields(
         self, words: Mapping[str, NDArray[np.uint32]], batch: tuple[int, ...], immediates: Immediates
@@ -216,17 +245,22 @@ class PreparedInstruction:
         return readers
 
 
-def prepare(form: Form, arch: str) -> PreparedInstruction:
-    """A form made ready for an architecture, however that is spelled; refused where it cannot run or is no product."""
-    return _prepared_as_spelled(form, arch) if isinstance(arch, str) else _prepared(form, arithmetic_arch(form, arch))
+def resolve_instruction(instruction: str | HasForm, arch: str) -> ResolvedInstruction:
+    """Resolve an instruction, or its name, on a target; reject one that the target cannot run."""
+    return resolve_form(form_of(instruction), arch)
+
+
+def resolve_form(form: Form, arch: str) -> ResolvedInstruction:
+    """Resolve a form on a target, however the target is spelled."""
+    return _resolved_as_spelled(form, arch) if isinstance(arch, str) else _resolved(form, arithmetic_arch(form, arch))
 
 
 @lru_cache(MAX_SPELLINGS)
-def _prepared_as_spelled(form: Form, arch: str) -> PreparedInstruction:
-    return _prepared(form, arithmetic_arch(form, arch))
+def _resolved_as_spelled(form: Form, arch: str) -> ResolvedInstruction:
+    return _resolved(form, arithmetic_arch(form, arch))
 
 
-_prepared = lru_cache(MAX_PREPARED)(PreparedInstruction)
+_resolved = lru_cache(MAX_RESOLVED)(ResolvedInstruction)
 
 
 def batch_of(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
