@@ -23,7 +23,6 @@ from numba.core.compiler_lock import global_compiler_lock
 from warpfrag.tensorcore.kernels import build_objects, fma64
 from warpfrag.tensorcore.kernels.constants import Constants, unflatten
 from warpfrag.tensorcore.kernels.exact_steps import run_exact_steps
-from warpfrag.tensorcore.kernels.four_rows import STRIP
 from warpfrag.tensorcore.kernels.jit import Array, KernelEntry, entry, inlined
 from warpfrag.tensorcore.kernels.prepare import BLOCK, PreparedA, PreparedB
 from warpfrag.tensorcore.kernels.processor import TARGETS, VARIABLE, ObjectTarget, named_target
@@ -40,7 +39,7 @@ from warpfrag.tensorcore.kernels.strip import (
     start_of,
     strip_of,
 )
-from warpfrag.tensorcore.kernels.vector import ElementPointer, address
+from warpfrag.tensorcore.kernels.vector import STRIP, ElementPointer, address
 
 K_AT_ONCE = 2
 """`four_rows.add_lines` and `sparse_steps.add_lines_sparse` pass two k in an iteration."""

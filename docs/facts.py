@@ -15,7 +15,7 @@ from warpfrag.formats.number_formats import FORMATS
 from warpfrag.isa.legality import able_architectures
 from warpfrag.isa.targets import architectures, targets
 from warpfrag.tables import read_table
-from warpfrag.tensorcore.captures import captures
+from warpfrag.tensorcore.captures.capture import captures
 from warpfrag.tensorcore.captures.capture_index import INDEX, evidence_rows
 
 

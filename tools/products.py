@@ -22,10 +22,11 @@ from warpfrag.files import write_atomically
 from warpfrag.formats.codes import code_dtype
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.isa.targets import targets
-from warpfrag.tensorcore.arithmetic import matmul, plan
+from warpfrag.tensorcore.arithmetic_plan import plan
 from warpfrag.tensorcore.backend_protocol import ProductOperands
 from warpfrag.tensorcore.backends.cuda_backend import Cuda
 from warpfrag.tensorcore.backends.device_kernel import cupy
+from warpfrag.tensorcore.matmul import matmul
 from warpfrag.tensorcore.registry import find, get
 
 if TYPE_CHECKING:

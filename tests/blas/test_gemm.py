@@ -105,8 +105,8 @@ def test_blocks_that_only_padding_reaches_need_no_scale():
     A, B = np.ones((2, 32)), np.ones((32, 3))
     found = wf.gemm(Scaled(A, np.full((2, 1), 2.0)), Scaled(B, np.ones((1, 3))), instruction=name, arch="sm_120")
     assert np.array_equal(found, np.full((2, 3), 64))
+    a, b = Scaled(np.ones((2, 33)), np.ones((2, 1))), Scaled(np.ones((33, 3)), np.ones((2, 3)))
     with pytest.raises(wf.errors.InvalidOperand, match=r"scale_a: expected shape \(2, 2\), got \(2, 1\)"):
-        a, b = Scaled(np.ones((2, 33)), np.ones((2, 1))), Scaled(np.ones((33, 3)), np.ones((2, 3)))
         wf.gemm(a, b, instruction=name, arch="sm_120")
 
 

@@ -15,7 +15,7 @@ from warpfrag.blas.find_order import candidates
 from warpfrag.blas.summation import Multiplicands, may_be_filled_up, sum_chain, sum_chains
 from warpfrag.formats.codes import code_dtype
 from warpfrag.formats.epilogue import convert
-from warpfrag.tensorcore.arithmetic import plan
+from warpfrag.tensorcore.arithmetic_plan import plan
 from warpfrag.tensorcore.array_types import Scaled
 
 F16 = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"

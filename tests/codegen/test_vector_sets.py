@@ -24,8 +24,7 @@ from warpfrag.errors import InvalidOperand
 from warpfrag.smem.instruction_descriptor import InstructionDescriptor
 from warpfrag.tensorcore.execute import execute, execute_registers
 from warpfrag.tensorcore.execute_wgmma import run_wgmma_cases
-from warpfrag.tensorcore.tensor_call import TensorCall
-from warpfrag.tensorcore.tensor_images import run_images
+from warpfrag.tensorcore.tensor_images import TensorCall, run_images
 
 MMA = "mma.m16n8k16.f32.f16.f16.f32"
 SPARSE = "mma.sp.m16n8k32.s32.s8.s8.s32"

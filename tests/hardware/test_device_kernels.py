@@ -18,10 +18,11 @@ from oracle.toolkit import find_nvcc
 from tools.products import SPANS, operands
 from warpfrag.blas import native_gemm as tensor_core
 from warpfrag.tensorcore import reference
-from warpfrag.tensorcore.arithmetic import plan
+from warpfrag.tensorcore.arithmetic_plan import plan
 from warpfrag.tensorcore.backend_protocol import ProductOperands
 from warpfrag.tensorcore.backends import cuda_backend as cuda
 from warpfrag.tensorcore.backends import device_kernel
+from warpfrag.tensorcore.resolved import resolve_instruction
 
 RULES = {
     "exponents watched": ("mma.m16n8k8.f32.bf16.bf16.f32", "sm_90"),
@@ -219,10 +220,10 @@ def test_a_product_of_no_rows_launches_nothing(on_the_machine):
 @pytest.mark.parametrize("name", ["mma.m16n8k16.f32.f16.f16.f32", "mma.m16n8k32.s32.s8.s8.s32"])
 def test_the_real_instruction_along_k(name, on_the_machine):
     """Registers are filled, chained and read as the layouts say."""
-    form = wf.get(name).form
-    rule = plan(form, "sm_90").rule
+    resolved = resolve_instruction(name, "sm_90")
+    rule = resolved.rule
     given = operands(np.random.default_rng(5), rule, (3, 40, 37, 2), "near 1")
-    found = tensor_core.TensorCores(form, "sm_90").matmul(rule, given)
+    found = tensor_core.TensorCores(resolved).matmul(rule, given)
     assert np.array_equal(found, reference.matmul(rule, given))
 
 

@@ -24,6 +24,7 @@ from warpfrag.hardware import verify as verify_module
 from warpfrag.hardware import worker as worker_module
 from warpfrag.hardware.verify import verify
 from warpfrag.hardware.worker import Worker
+from warpfrag.isa.immediates import Immediates
 from warpfrag.tensorcore.captures.capture import open_capture
 from warpfrag.tensorcore.execute import execute_registers
 from warpfrag.tensorcore.execute_wgmma import run_wgmma_cases
@@ -165,7 +166,7 @@ def test_a_capture_can_be_read_back_and_counts_as_evidence(gpu: type[Pretended],
     cases = list(capture.cases())
     assert sum(not case.operands.startswith("vectors") for case in cases) == 24  # four kernels, six classes
     for case in cases:
-        options = {} if case.metadata is None else {"metadata": case.metadata, "selector": case.selector}
+        options = {} if case.metadata is None else {"metadata": case.metadata, "immediates": Immediates(case.selector)}
         assert np.array_equal(wf.execute(case.instruction, case.a, case.b, case.c, **options), case.d)
     classes_of_entries = [entry["classes"].items() for entry in capture.about["entries"]]
     keys = {keys["a"] for items in classes_of_entries for kind, keys in items if not kind.startswith("vectors")}

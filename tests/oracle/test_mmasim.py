@@ -15,7 +15,7 @@ import pytest
 
 import warpfrag as wf
 from warpfrag.errors import NotModelled
-from warpfrag.tensorcore.arithmetic import Plan, plan
+from warpfrag.tensorcore.arithmetic_plan import Plan, plan
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -130,7 +130,7 @@ def test_operands_do_not_depend_on_how_d_is_cut(name: str):
         if name == SCALED:
             assert np.array_equal(part["scale_a"], whole["scale_a"][2:5])
             assert np.array_equal(part["scale_b"], whole["scale_b"][:, 3:7])
-        assert wf.gemm(**part, **one.options(), raw=True).shape == (3, 4)
+        assert wf.gemm(*matrices_of(part), **one.options(), raw=True).shape == (3, 4)
         assert len(np.unique(whole["A"])) > 1
     assert tried == (6 if name.startswith(("mma.m16n8k32.s32", "mma.m16n8k64.s32", "mma.m16n8k128")) else 10)
 

@@ -10,7 +10,7 @@ from warpfrag.formats.number_formats import FORMATS
 from warpfrag.isa.qualifiers import Form, Shape
 from warpfrag.isa.rows import forms
 from warpfrag.tensorcore import reference
-from warpfrag.tensorcore.arithmetic import plan
+from warpfrag.tensorcore.arithmetic_plan import plan
 from warpfrag.tensorcore.backend_protocol import ProductOperands
 from warpfrag.tensorcore.backends.compiled import Compiled
 from warpfrag.tensorcore.backends.portable import Portable

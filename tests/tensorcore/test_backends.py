@@ -223,7 +223,7 @@ with contextlib.redirect_stdout(io.StringIO()):
     assert main(["execute", "{BITS}"]) == main(["check", "--only", "{BITS}"]) == 0
 """
 FORCED = """
-from warpfrag.tensorcore.arithmetic import backends
+from warpfrag.tensorcore import backends
 backends.WORTH_LOADING, backends.WORTH_COMPILING = 0.0, {backends.Rule: 0.0}
 """
 

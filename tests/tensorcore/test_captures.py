@@ -16,9 +16,8 @@ from tools.write_capture_index import count, write
 from warpfrag.cli import main
 from warpfrag.errors import FileError
 from warpfrag.isa.immediates import Immediates
-from warpfrag.tensorcore.captures import CapturedCase, WgmmaCase, captures, load_cases
 from warpfrag.tensorcore.captures import capture as capture_module
-from warpfrag.tensorcore.captures.address_captures import MEMORY, address_maps
+from warpfrag.tensorcore.captures.capture import MEMORY, CapturedCase, WgmmaCase, address_maps, captures, load_cases
 from warpfrag.tensorcore.captures.capture_index import HERE, INDEX, VARIABLE
 from warpfrag.tensorcore.execute_wgmma import run_wgmma_cases
 

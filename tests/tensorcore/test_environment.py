@@ -26,7 +26,7 @@ from warpfrag.tensorcore.backends import canary
 from warpfrag.tensorcore.backends.compiled import Compiled
 from warpfrag.tensorcore.backends.portable import Portable, PortableKernel
 from warpfrag.tensorcore.kernels import control_word as control
-from warpfrag.tensorcore.kernels.chain import chain_block
+from warpfrag.tensorcore.kernels.unfused import chain_block
 from warpfrag.tensorcore.schedule import run_split
 
 MACHINE = {"x86_64": "x86", "aarch64": "arm"}.get(platform.machine()) if platform.system() == "Linux" else None

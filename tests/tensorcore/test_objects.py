@@ -18,7 +18,7 @@ from warpfrag.tensorcore.backend_protocol import ProductOperands
 from warpfrag.tensorcore.backends.compiled import Compiled
 from warpfrag.tensorcore.kernels import jit, objects
 from warpfrag.tensorcore.kernels import processor as target
-from warpfrag.tensorcore.kernels.popcount import popcount_block
+from warpfrag.tensorcore.kernels.unfused import popcount_block
 
 HOST = target.targets_for_host()
 FOREIGN = next(row for row in target.TARGETS if not HOST or row.machine != HOST[0].machine)

@@ -17,9 +17,8 @@ from warpfrag.isa.rows import forms
 from warpfrag.isa.targets import architectures
 from warpfrag.tables import read_table
 from warpfrag.tensorcore import arithmetic_plan as lowering
-from warpfrag.tensorcore.arithmetic import plan
+from warpfrag.tensorcore.arithmetic_plan import ArithmeticUnit, find_unit, plan, read_units
 from warpfrag.tensorcore.rules import Chain, Fma64, Fused, Grouped, IntegerSum, Popcount, Scaled
-from warpfrag.tensorcore.units import ArithmeticUnit, find_unit, read_units
 
 AMPERE = ["sm_80", "sm_86", "sm_87", "sm_88"]
 F16 = instruction("mma", "m16n8k16", "f32.f16.f16.f32")
@@ -222,7 +221,8 @@ def test_a_broken_row_of_units_is_refused(change, complaint):
 def test_looking_up_a_plan_imports_neither_numpy_nor_numba():
     program = """
 import sys
-from warpfrag.tensorcore.arithmetic import lowering, plan
+from warpfrag.tensorcore import arithmetic_plan as lowering
+from warpfrag.tensorcore.arithmetic_plan import plan
 from warpfrag.isa.legality import resolve
 plan(resolve("mma.m16n8k16.f32.f16.f16.f32"), "sm_90")
 heavy = sorted({"numpy", "numba", "llvmlite"} & set(sys.modules))

@@ -10,7 +10,7 @@ from warpfrag.formats.codes import code_dtype
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.formats.random_codes import random_codes
 from warpfrag.tensorcore import reference
-from warpfrag.tensorcore.arithmetic import plan
+from warpfrag.tensorcore.arithmetic_plan import plan
 from warpfrag.tensorcore.backend_protocol import ProductOperands
 from warpfrag.tensorcore.backends import float_steps, integer_sums
 from warpfrag.tensorcore.backends.portable import PortableKernel, _fused_by_integers

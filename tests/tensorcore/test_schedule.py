@@ -15,11 +15,12 @@ from warpfrag.errors import InvalidOperand, NotModelled
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.isa.legality import able_architectures
 from warpfrag.isa.rows import forms
-from warpfrag.tensorcore.arithmetic import matmul, plan
+from warpfrag.tensorcore.arithmetic_plan import plan
 from warpfrag.tensorcore.backend_protocol import Grain, ProductOperands
 from warpfrag.tensorcore.backends import compiled
 from warpfrag.tensorcore.backends.compiled import Compiled
 from warpfrag.tensorcore.backends.portable import Portable
+from warpfrag.tensorcore.matmul import matmul
 from warpfrag.tensorcore.rules import IntegerSum
 from warpfrag.tensorcore.schedule import blocks_of_tile, blocks_of_tiles, run, run_all, run_split
 

@@ -9,7 +9,7 @@ from arithmetic_cases import TWINS, code_type, instruction, operand_shapes, rule
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.tensorcore.backend_protocol import OutputBlock, ProductOperands
 from warpfrag.tensorcore.backends.compiled import Compiled
-from warpfrag.tensorcore.kernels.loop_variants import loop_variant_of
+from warpfrag.tensorcore.encodings import loop_variant_of
 from warpfrag.tensorcore.schedule import run_split
 
 SHORT = [

@@ -405,8 +405,8 @@ def test_only_wgmma_takes_what_wgmma_takes():
             wf.execute(mma, a, b, immediates=change)
     with pytest.raises(wf.errors.InvalidOperand, match="only wgmma reads tiles"):
         wf.execute(mma, a, F16.b.store(np.zeros((16, 64), np.float16)))
+    tile = S8.b.store(np.zeros((32, 32), np.int8))
     with pytest.raises(wf.errors.InvalidOperand, match="only products of floats can be negated"):
-        tile = S8.b.store(np.zeros((32, 32), np.int8))
         wf.execute(S8, np.zeros((4, 32, 4), np.uint32), tile, immediates=Immediates(negate=(True, False)))
     with pytest.raises(wf.IllegalInstruction, match="cannot run it; it runs on sm_90"):
         wf.execute(F16, np.zeros((4, 32, 4), np.uint32), F16.b.store(np.zeros((16, 64))), arch="sm_100")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from warpfrag import html
 from warpfrag.blas.order import Order
-from warpfrag.tensorcore.tracing import TraceStep
+from warpfrag.tensorcore.reference import TraceStep
 from warpfrag.viz.palette import Theme
 from warpfrag.viz.plots import error_page
 

@@ -29,11 +29,10 @@ from warpfrag.formats.number_formats import FORMATS, Rounding
 from warpfrag.isa.legality import form_of
 from warpfrag.isa.qualifiers import HasForm
 from warpfrag.tensorcore.array_types import Matrix, Scaled
-from warpfrag.tensorcore.reference import trace
+from warpfrag.tensorcore.reference import TraceStep, trace
 from warpfrag.tensorcore.resolved import resolve_form
 from warpfrag.tensorcore.rules import Popcount
 from warpfrag.tensorcore.sparsity import compress, logical_columns
-from warpfrag.tensorcore.tracing import TraceStep
 
 MAX_OUTPUTS = 1 << 17
 """That are compared at once: exact numbers take some hundred bytes each."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from warpfrag.formats.number_formats import Format, Rounding
     from warpfrag.tensorcore.evidence import Evidence
     from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.tracing import TraceStep
+    from warpfrag.tensorcore.reference import TraceStep
 
 Source = Literal["file", "random", "zero"]
 Codes = dict[str, "NDArray[Any]"]
@@ -274,7 +274,8 @@ def _words(instruction: Instruction, codes: Codes, result: NDArray[Any]) -> Code
 def _trace(instruction: Instruction, arch: str, codes: Codes, output: tuple[int, int], mma: int) -> list[TraceStep]:
     """Return the steps of one output."""
     from warpfrag.errors import check_index
-    from warpfrag.tensorcore.arithmetic import plan, trace
+    from warpfrag.tensorcore.arithmetic_plan import plan
+    from warpfrag.tensorcore.reference import trace
     from warpfrag.tensorcore.sparsity import logical_columns
 
     row, col = output

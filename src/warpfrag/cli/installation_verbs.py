@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from warpfrag.hardware.report import KernelResult, Report  # noqa: TC004 (not evaluated)
     from warpfrag.isa.qualifiers import Form
     from warpfrag.isa.rows import Family
-    from warpfrag.tensorcore.captures import CapturedCase, TensorCase, WgmmaCase
+    from warpfrag.tensorcore.captures.capture import CapturedCase, TensorCase, WgmmaCase
 
 LABEL_WIDTH = 58
 MAPS = "wgmma addresses in shared memory, by descriptor"
@@ -108,7 +108,7 @@ def check(*, only: str = "") -> Answer[CheckFacts]:
     """
     from warpfrag.isa.legality import nearest
     from warpfrag.isa.rows import families_of
-    from warpfrag.tensorcore.captures import captures
+    from warpfrag.tensorcore.captures.capture import captures
 
     rows: list[FamilyCheck] = []
     devices: dict[int, str] = {}  # by the index of their first row
@@ -172,7 +172,7 @@ def _address_maps(only: str) -> list[FamilyCheck]:
     """Compare the address maps of the instructions that a text means."""
     import numpy as np
 
-    from warpfrag.tensorcore.captures.address_captures import MEMORY, address_maps
+    from warpfrag.tensorcore.captures.capture import MEMORY, address_maps
 
     maps = address_maps().maps
     named = _named(only, {captured.instruction: get(captured.instruction).form for captured in maps})
@@ -188,7 +188,7 @@ def _address_maps(only: str) -> list[FamilyCheck]:
 
 def _differing_tiles(case: CapturedCase | WgmmaCase | TensorCase, arch: str) -> int:
     from warpfrag.isa.immediates import Immediates
-    from warpfrag.tensorcore.captures import TensorCase, WgmmaCase
+    from warpfrag.tensorcore.captures.capture import TensorCase, WgmmaCase
     from warpfrag.tensorcore.execute import execute
 
     if isinstance(case, WgmmaCase):

@@ -19,8 +19,7 @@ from warpfrag.errors import InvalidOperand
 from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, Immediates
 from warpfrag.smem.shared_memory import SWIZZLES
 from warpfrag.tensorcore.execute_wgmma import run_wgmma_cases
-from warpfrag.tensorcore.tensor_call import TensorCall
-from warpfrag.tensorcore.tensor_images import image_columns, run_images, shared_parts
+from warpfrag.tensorcore.tensor_images import TensorCall, image_columns, run_images, shared_parts
 from warpfrag.tensorcore.wgmma_call import Variant, WgmmaCall
 
 if TYPE_CHECKING:

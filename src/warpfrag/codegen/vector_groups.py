@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from warpfrag.formats.number_formats import Format
     from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.tensor_call import TensorCall
+    from warpfrag.tensorcore.tensor_images import TensorCall
     from warpfrag.tensorcore.wgmma_call import WgmmaCall
 
     Codes = dict[str, NDArray[Any]]

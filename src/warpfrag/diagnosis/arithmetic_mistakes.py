@@ -17,7 +17,7 @@ from warpfrag.formats.float_environment import exact_floats
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.isa.legality import able_architectures
 from warpfrag.isa.rows import forms
-from warpfrag.tensorcore.arithmetic import plan
+from warpfrag.tensorcore.arithmetic_plan import plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -23,7 +23,7 @@ from warpfrag.diagnosis.variants import NOTHING, SIDES, ProductSide
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.formats.arrays import as_doubles
 from warpfrag.formats.codes import from_codes
-from warpfrag.tensorcore.arithmetic import plan
+from warpfrag.tensorcore.arithmetic_plan import plan
 from warpfrag.tensorcore.backend_protocol import ProductOperands
 
 if TYPE_CHECKING:

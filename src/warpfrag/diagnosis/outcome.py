@@ -20,8 +20,9 @@ from warpfrag.formats.number_formats import FORMATS
 from warpfrag.isa.immediates import SELECTED_BY
 from warpfrag.isa.legality import arithmetic_arch
 from warpfrag.isa.rows import forms
-from warpfrag.tensorcore.arithmetic import matmul, plan
+from warpfrag.tensorcore.arithmetic_plan import plan
 from warpfrag.tensorcore.backend_protocol import ProductOperands
+from warpfrag.tensorcore.matmul import matmul
 from warpfrag.tensorcore.operand import Metadata, Scale
 from warpfrag.tensorcore.sparsity import logical_columns
 

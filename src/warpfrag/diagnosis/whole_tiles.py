@@ -28,7 +28,7 @@ from warpfrag.formats.arrays import as_array, as_doubles
 from warpfrag.formats.codes import code_dtype, codes_of, from_codes, natural_dtype
 from warpfrag.formats.epilogue import convert
 from warpfrag.formats.number_formats import FORMATS
-from warpfrag.tensorcore.arithmetic import plan
+from warpfrag.tensorcore.arithmetic_plan import plan
 from warpfrag.tensorcore.rules import IntegerSum, Popcount
 
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ import ml_dtypes
 import numpy as np
 
 from warpfrag.errors import InvalidOperand, check_flag
-from warpfrag.formats.arrays import as_array, as_doubles
+from warpfrag.formats.arrays import as_doubles
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.formats.number_formats import check_rounding
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import NDArray
 
     from warpfrag.formats.number_formats import Format, Rounding
 
@@ -40,14 +40,13 @@ def code_dtype(number_format: Format) -> np.dtype[Any]:
 
 
 def to_codes(
-    number_format: Format, array: ArrayLike, *, rounding: Rounding = None, what: str = "matrix"
+    number_format: Format, numbers: NDArray[Any], *, rounding: Rounding = None, what: str = "matrix"
 ) -> NDArray[Any]:
     """Codes of an array of numbers: by its bits if its dtype is the natural one, else by value.
 
-    tf32 is kept in float32, whose last bits it has no use for: rounding, where asked for, is by value.
+    tf32 is kept in float32, whose last bits it has no use for: rounding, if requested, is by value.
     """
     check_rounding(rounding)
-    numbers = as_array(array, what)
     if numbers.dtype == natural_dtype(number_format) and not (number_format.unused and rounding):
         return _codes_of_bits(number_format, numbers, what)
     if numbers.dtype.kind not in "biuf" and not hasattr(ml_dtypes, numbers.dtype.name):
@@ -56,16 +55,15 @@ def to_codes(
     return _codes_of_values(number_format, numbers, rounding, what)
 
 
-def codes_of(number_format: Format, array: ArrayLike, *, raw: bool, rounding: Rounding, what: str) -> NDArray[Any]:
+def codes_of(number_format: Format, array: NDArray[Any], *, raw: bool, rounding: Rounding, what: str) -> NDArray[Any]:
     """The codes of an argument: with `raw` it holds codes already."""
     if check_flag("raw", raw):
         return check_codes(number_format, array, what=what)
     return to_codes(number_format, array, rounding=rounding, what=what)
 
 
-def check_codes(number_format: Format, array: ArrayLike, *, what: str = "matrix") -> NDArray[Any]:
+def check_codes(number_format: Format, codes: NDArray[Any], *, what: str = "matrix") -> NDArray[Any]:
     """An array of raw codes, each below 2 to the power of the format's bits."""
-    codes = as_array(array, what)
     if codes.dtype.kind not in "biu":
         msg = f"{what}: raw codes of {number_format} are unsigned integers, got dtype {codes.dtype}"
         raise InvalidOperand(msg)

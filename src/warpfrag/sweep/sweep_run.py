@@ -28,7 +28,7 @@ from warpfrag.sweep.dask_workers import connected, run_all
 from warpfrag.sweep.error_tally import ErrorTally, tally
 from warpfrag.sweep.sweep_plan import Case, SweepBlock, SweepPlan, matrices_of
 from warpfrag.sweep.sweep_store import BlockRecord, Outcome, StoredCase, StoreWriter, list_damage, versions
-from warpfrag.tensorcore.arithmetic import plan as arithmetic_plan
+from warpfrag.tensorcore.arithmetic_plan import plan as arithmetic_plan
 from warpfrag.tensorcore.rules import Popcount
 
 if TYPE_CHECKING:

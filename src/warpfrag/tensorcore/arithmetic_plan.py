@@ -11,7 +11,7 @@ fp8 on sm_90:   A, B -> f16;  previous = fused(places 0 1 4 5 ...) onto 0;
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import Any, Literal, get_args
 
 from warpfrag.errors import IllegalInstruction, NotModelled
@@ -21,8 +21,20 @@ from warpfrag.isa.rows import forms_of
 from warpfrag.isa.targets import architectures
 from warpfrag.isa.tcgen05_forms import PUBLISHED_ARCH, TensorForm, published_form, unpublished
 from warpfrag.tables import read_table
-from warpfrag.tensorcore.rules import Rule
-from warpfrag.tensorcore.units import ArithmeticUnit, Level, find_unit
+from warpfrag.tensorcore.rules import (
+    AlignedSum,
+    BitOperation,
+    Chain,
+    Direction,
+    Fma64,
+    Fused,
+    Grouped,
+    IntegerSum,
+    Popcount,
+    Rule,
+    Scaled,
+    StepRounding,
+)
 
 Do = Literal[
     "read_c",
@@ -62,8 +74,6 @@ class Plan:
     @cached_property
     def rule(self) -> Rule:
         """What is computed. Made when it is asked for: a look-up only asks how it is known."""
-        from warpfrag.tensorcore.make_rule import make_rule
-
         return make_rule(self.instruction, self.multiplicands, self.unit, self.steps)
 
 
@@ -220,3 +230,116 @@ def _refusal(instruction: Form, arch: str) -> str:
     else:
         reason = "nobody has published or measured its arithmetic there"
     return f"{name} is not modelled on {arch}: {reason}"
+
+
+RuleName = Literal["fused", "scaled", "grouped"]
+Level = Literal["specified", "published", "hardware"]
+
+
+@dataclass(frozen=True)
+class ArithmeticUnit:
+    """How one machine instruction adds up; the fields are explained at the top of the table."""
+
+    unit: str
+    arch: tuple[str, ...]
+    operands: tuple[str, ...]
+    accumulator: str
+    rule: RuleName
+    fraction_bits: int
+    products: int
+    rounding: StepRounding
+    zero_exponent: int
+    nan: int
+    source: str
+    level: Level
+    group: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse a row that names what does not exist or contradicts itself."""
+        unknown = [name for name in (*self.operands, self.accumulator) if name not in FORMATS]
+        if unknown:
+            msg = f"unit {self.unit}: unknown formats {unknown}"
+            raise ValueError(msg)
+        if (self.rounding == "RNE-FP16") != (self.accumulator == "f16"):
+            msg = f"unit {self.unit}: rounding {self.rounding} does not give {self.accumulator}"
+            raise ValueError(msg)
+        if (self.rule == "grouped") != (self.group > 0):
+            msg = f"unit {self.unit}: only the grouped rule has groups"
+            raise ValueError(msg)
+
+
+@cache
+def read_units() -> tuple[ArithmeticUnit, ...]:
+    """Every row of the table, checked."""
+    rows = read_table("arithmetic")["unit"]
+    return tuple(
+        ArithmeticUnit(**{**row, "arch": tuple(row["arch"]), "operands": tuple(row["operands"])}) for row in rows
+    )
+
+
+def find_unit(name: str, arch: str, operand_a: str, operand_b: str, accumulator: str) -> ArithmeticUnit | None:
+    """The row for this unit, architecture and formats, or None."""
+    for unit in read_units():
+        formats_fit = operand_a in unit.operands and operand_b in unit.operands and unit.accumulator == accumulator
+        if unit.unit == name and arch in unit.arch and formats_fit:
+            return unit
+    return None
+
+
+Steps = tuple[dict[str, Any], ...]
+
+BIT_OPERATIONS: dict[str, BitOperation] = {"xor": "xor", "and": "and"}
+DIRECTIONS: dict[str, Direction] = {"": "rn", "rz": "rz", "rm": "rm", "rp": "rp"}
+"""What the words of an instruction mean; without one, f64 is rounded to nearest."""
+
+
+def make_rule(instruction: Form, multiplicands: tuple[str, str], unit: ArithmeticUnit | None, written: Steps) -> Rule:
+    """The rule. `multiplicands` are the formats that A and B have when they are multiplied, `unit` has the numbers."""
+    steps = {step["do"]: step for step in written}
+    words = _words(instruction)
+    if unit is None:
+        return _exact_rule(instruction, steps, words)
+    how = AlignedSum(unit.fraction_bits, unit.zero_exponent, unit.rounding, unit.accumulator, unit.nan)
+    if unit.rule == "grouped":
+        return Grouped(**words, sum=how, group=unit.group)
+    stored = instruction.shape.k // 2 if words["is_sparse"] else instruction.shape.k
+    make = Scaled if unit.rule == "scaled" else Fused
+    split = [_split(step, unit.products, stored) for step in written if step["do"] == unit.rule]
+    return make(
+        **words,
+        sum=how,
+        steps=tuple(places for places_of_step in split for places in places_of_step),
+        multiplicands=multiplicands,
+        c_read_as=steps.get("read_c", {"to": instruction.c})["to"],
+        adds_c_last="add_c" in steps,
+    )
+
+
+def _words(instruction: Form) -> dict[str, Any]:
+    """The fields that every rule has, from the words of an instruction."""
+    return {
+        "k": instruction.shape.k,
+        **{role: getattr(instruction, role) for role in "abcd"},
+        "is_sparse": bool(instruction.operation.sparsity),
+        "scales": int(instruction.scale_vec[0]) if instruction.scale_vec else 0,
+        "scale_format": instruction.scale_type,
+    }
+
+
+def _exact_rule(instruction: Form, steps: dict[str, Any], words: dict[str, Any]) -> Rule:
+    """A rule that needs no unit: integers, bits, and what ordinary float operations compute."""
+    if "integer" in steps:
+        return IntegerSum(**words, clamps=instruction.satfinite)
+    if "popcount" in steps:
+        return Popcount(**words, operation=BIT_OPERATIONS[instruction.bitop])
+    if "fma_f64" in steps:
+        return Fma64(**words, rounding=DIRECTIONS[instruction.rounding])
+    return Chain(**words)
+
+
+def _split(written: dict[str, Any], max_products: int, stored: int) -> list[tuple[int, ...]]:
+    """The places of a written step, in as many steps as it takes to add at most `max_products` products at a time."""
+    of, take = written.get("of", stored), written.get("take", 0)
+    chosen = tuple(place for place in range(stored) if (place // of) % 2 == take)
+    length = min(len(chosen), max_products, written.get("at_most", max_products))
+    return [chosen[first : first + length] for first in range(0, len(chosen), length)]

@@ -23,8 +23,7 @@ from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.rows import forms
 from warpfrag.isa.targets import architectures, read_target
 from warpfrag.tables import read_table
-from warpfrag.tensorcore.arithmetic import plan
-from warpfrag.tensorcore.arithmetic_plan import Plan
+from warpfrag.tensorcore.arithmetic_plan import Plan, plan
 from warpfrag.tensorcore.instruction import Instruction
 
 ROUNDINGS = {

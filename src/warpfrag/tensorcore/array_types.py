@@ -156,7 +156,7 @@ class Matrix:
         codes = codes_on_gpu(number_format, self.array, self.kind, raw=raw, rounding=rounding)
         if codes is not None:
             return codes
-        on_host = as_array(to_host(self.array, self.kind), self.name)
+        on_host = np.asarray(to_host(self.array, self.kind))
         return on_gpu(codes_of(number_format, on_host, raw=raw, rounding=rounding, what=self.name))
 
 

@@ -18,7 +18,7 @@ from warpfrag.isa.ops import Does
 from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.rows import families_of
 from warpfrag.isa.targets import read_target
-from warpfrag.tensorcore.arithmetic import plan
+from warpfrag.tensorcore.arithmetic_plan import plan
 from warpfrag.tensorcore.captures.capture_index import evidence_rows
 
 Level = Literal["specified", "hardware", "published", "approximate", "not modelled"]

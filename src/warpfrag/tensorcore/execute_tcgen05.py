@@ -30,8 +30,9 @@ from warpfrag.isa.tmem_layouts import TENSOR_COLUMNS, TENSOR_LANES, access, copi
 from warpfrag.smem.descriptor import Descriptor
 from warpfrag.smem.instruction_descriptor import InstructionDescriptor
 from warpfrag.smem.shared_memory import as_bytes
-from warpfrag.tensorcore.arithmetic import matmul, plan
+from warpfrag.tensorcore.arithmetic_plan import plan
 from warpfrag.tensorcore.fragment import elements
+from warpfrag.tensorcore.matmul import matmul
 from warpfrag.tensorcore.operand import operands_of
 from warpfrag.tensorcore.resolved import batch_of, tiles_of
 from warpfrag.tensorcore.rules import Rule

@@ -1,4 +1,4 @@
-"""Random operands of an instruction: registers and matrices, of the classes of `numerics.random_codes`."""
+"""Random operands of an instruction: registers and matrices, of the classes of `formats.random_codes`."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -18,12 +19,97 @@ from numpy.typing import NDArray
 from warpfrag.formats.number_formats import CANONICAL_NANS, FORMATS
 from warpfrag.tensorcore.backend_protocol import ProductOperands
 from warpfrag.tensorcore.numbers import MINUS_ZERO, PLUS_ZERO, UNITY, Number, round_code, unpack
-from warpfrag.tensorcore.rules import AlignedSum, Chain, Direction, Fma64, Fused, Grouped, IntegerSum, Popcount, Rule
-from warpfrag.tensorcore.tracing import TraceStep, TraceTerm
-from warpfrag.tensorcore.units import Rounding
+from warpfrag.tensorcore.rules import (
+    AlignedSum,
+    Chain,
+    Direction,
+    Fma64,
+    Fused,
+    Grouped,
+    IntegerSum,
+    Popcount,
+    Rule,
+    StepRounding,
+)
 
 NAN_F32, NAN_F16, NAN_F64 = (CANONICAL_NANS[name] for name in ("f32", "f16", "f64"))
 QUIET_F64 = 1 << 51
+
+
+@dataclass(frozen=True)
+class TraceTerm:
+    """One summand of a step: a product, a scaled group of products, or C.
+
+    kept * 2**(common_exponent - fraction_bits) is what entered the sum; `lost` is the exact rest.
+    """
+
+    name: str
+    value: Fraction | float  # a float only for an infinity or NaN
+    exponent: int | None  # None for a zero, which has no say in the common exponent
+    kept: int
+    lost: Fraction
+
+
+@dataclass(frozen=True)
+class TraceStep:
+    """One step of one output.
+
+    `common_exponent`, `fraction_bits` and `total` are None where the step does not align its terms: because of its
+    rule, or because one of them is infinite or NaN. `total` is the sum of what was kept, in units of
+    2**(common_exponent - fraction_bits).
+    """
+
+    rule: str
+    terms: tuple[TraceTerm, ...]
+    common_exponent: int | None
+    fraction_bits: int | None
+    total: int | None
+    rounding: str
+    result_format: str
+    result: int
+
+    @property
+    def special(self) -> str | None:
+        """Which terms make the result infinite or NaN; None where every term is finite."""
+        values = {term.name: term.value for term in self.terms if isinstance(term.value, float)}
+        nan = [name for name, value in values.items() if math.isnan(value)]
+        if nan:
+            return _are(nan, "NaN")
+        if len(set(values.values())) > 1:
+            return "infinities of both signs"
+        return _are([*values], "infinite") if values else None
+
+    @property
+    def exact_sum(self) -> Fraction | None:
+        """The sum of the terms before anything is truncated; None where the step does not align them."""
+        if self.common_exponent is None:
+            return None
+        return sum((term.value for term in self.terms if isinstance(term.value, Fraction)), Fraction(0))
+
+    @property
+    def nearest(self) -> int | None:
+        """The code that is nearest to the exact sum; never that of -0, which no step gives."""
+        exact = self.exact_sum
+        if exact is None:
+            return None
+        exponent = 1 - exact.denominator.bit_length()  # the denominator is a power of two
+        code = round_code(self.result_format, exact < 0, abs(exact.numerator), exponent, "rn")
+        return 0 if code == FORMATS[self.result_format].sign_bit else code
+
+    @property
+    def ulps_above_nearest(self) -> int | None:
+        """How many values of the format the result lies above the nearest one; negative below it."""
+        nearest = self.nearest
+        return None if nearest is None else self._place(self.result) - self._place(nearest)
+
+    def _place(self, code: int) -> int:
+        """The place of a code among the values of the format in rising order, counted from zero."""
+        sign = FORMATS[self.result_format].sign_bit
+        return -(code ^ sign) if code & sign else code
+
+
+def _are(names: list[str], what: str) -> str:
+    return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} {what}"
 
 
 def truncated_sum(terms: Sequence[Number], how: AlignedSum) -> tuple[int, int, tuple[int, ...]]:
@@ -65,7 +151,7 @@ def infinity_code(format_name: str, *, negative: bool) -> int:
     return (fmt.sign_bit if negative else 0) | (((1 << fmt.exponent) - 1) << fmt.fraction)
 
 
-def round_sum(total: int, exponent: int, rounding: Rounding) -> int:
+def round_sum(total: int, exponent: int, rounding: StepRounding) -> int:
     """The rounding that ends a step; the result is never -0.
 
     RZ-FP32 truncates to f32 and overflows to infinity; RZ-E8M13 to 13 fraction bits; RNE-FP16 takes the nearest

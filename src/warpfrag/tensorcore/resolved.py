@@ -26,7 +26,7 @@ from warpfrag.isa.patterns import Pattern
 from warpfrag.isa.qualifiers import Form, HasForm
 from warpfrag.layout.linear_layout import Layout
 from warpfrag.tensorcore import fragment
-from warpfrag.tensorcore.arithmetic import plan
+from warpfrag.tensorcore.arithmetic_plan import plan
 from warpfrag.tensorcore.backends import kernel_selector
 from warpfrag.tensorcore.operand import Operand, SelectedWord, operands_of
 from warpfrag.tensorcore.sparsity import logical_columns

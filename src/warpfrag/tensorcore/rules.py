@@ -18,8 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from warpfrag.tensorcore.units import Rounding
-
+StepRounding = Literal["RZ-FP32", "RZ-E8M13", "RNE-FP16"]
 Direction = Literal["rn", "rz", "rm", "rp"]
 BitOperation = Literal["xor", "and"]
 
@@ -50,7 +49,7 @@ class AlignedSum:
 
     fraction_bits: int
     zero_exponent: int
-    rounding: Rounding
+    rounding: StepRounding
     accumulator: str
     nan: int
 

@@ -4,14 +4,15 @@
     c       uint32[128, columns]      tensor memory before: D, then metadata and scale factors where there are some
     d       uint32[128, columns]      the columns of D after
 
-Of a pair of blocks every image has an axis of two in front; axes before that are a batch. `emission.tcgen05` writes
+Of a pair of blocks every image has an axis of two in front; axes before that are a batch. `codegen.emit_tcgen05` writes
 the kernel.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any, TypedDict, cast
 
 import numpy as np
 
@@ -23,7 +24,6 @@ from warpfrag.smem.instruction_descriptor import InstructionDescriptor
 from warpfrag.tensorcore.execute_tcgen05 import TensorProduct, half
 from warpfrag.tensorcore.operand import operands_of
 from warpfrag.tensorcore.shared_operand import Shared
-from warpfrag.tensorcore.tensor_call import TensorCall
 from warpfrag.tensorcore.tensor_operand import InTensorShared
 
 IN_TENSOR_MEMORY = ("metadata", "scale_a", "scale_b")
@@ -72,3 +72,29 @@ def run_images(form: TensorForm, images: Mapping[str, Words], arch: str, call: T
     memory = np.ascontiguousarray(images["c"][..., :end])
     after = TensorProduct(form, arch, 0, at, idesc).run(memory, a, b, None, accumulate=True, threads=None)
     return cast("Words", np.ascontiguousarray(after[..., : tensor_operands(form)["d"].columns]))
+
+
+class TensorCallRow(TypedDict):
+    """A call in a file: words in hex."""
+
+    descriptors: list[str]
+    idesc: str
+
+
+@dataclass(frozen=True)
+class TensorCall:
+    """The descriptors of A and B, from the start of their own tiles, and the instruction descriptor, as words."""
+
+    descriptors: tuple[int, int]
+    idesc: int
+
+    @property
+    def row(self) -> TensorCallRow:
+        """As a file says it."""
+        return {"descriptors": [hex(word) for word in self.descriptors], "idesc": hex(self.idesc)}
+
+    @classmethod
+    def read(cls, row: TensorCallRow) -> TensorCall:
+        """What a file says; any error where it says something else."""
+        a, b = (int(word, 16) for word in row["descriptors"])
+        return cls((a, b), int(row["idesc"], 16))

@@ -35,7 +35,7 @@ from warpfrag.ptx.program.program import DecodedInstruction, Immediate, MemoryOp
 from warpfrag.ptx.program.types import TYPES, Type
 from warpfrag.smem.instruction_descriptor import InstructionDescriptor, ZeroColumnMask
 from warpfrag.tensorcore import execute_tcgen05 as tcgen05
-from warpfrag.tensorcore.arithmetic import nearest_plan
+from warpfrag.tensorcore.arithmetic_plan import nearest_plan
 from warpfrag.tensorcore.rules import Rule
 
 U32, B32, B64, PRED = TYPES["u32"], TYPES["b32"], TYPES["b64"], TYPES["pred"]

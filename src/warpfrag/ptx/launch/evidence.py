@@ -18,7 +18,7 @@ from warpfrag.ptx.opcodes.table import compared
 from warpfrag.ptx.program.actions import AsyncCopy, MatrixOp, Refused, TensorThreadOp
 from warpfrag.ptx.program.opcode import OpcodeRow
 from warpfrag.ptx.program.program import MEASURED_ON, DecodedInstruction, InexactCause, Program
-from warpfrag.tensorcore.arithmetic import nearest_plan
+from warpfrag.tensorcore.arithmetic_plan import nearest_plan
 from warpfrag.tensorcore.evidence import AUTHORITIES, Evidence, evidence
 
 MEASURED_ADDRESSES = 64  # bits

@@ -1,6 +1,6 @@
 """A kernel for a GPU: compiled when it is first used, and run on as much of a product as fits scratch memory.
 
-The kernels are CUDA C++ in `arithmetic/gpu`. NVRTC compiles them for the numbers of a rule, and CuPy keeps them on disk
+The kernels are CUDA C++ in `tensorcore/gpu`. NVRTC compiles them for the numbers of a rule, and CuPy keeps them on disk
 by source, options and GPU. CuPy brings the arrays, too. Operands are prepared on the GPU, a part of K at a time, in
 scratch memory of fixed size.
 """

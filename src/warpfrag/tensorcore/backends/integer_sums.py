@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.formats.number_formats import FORMATS, Format
-from warpfrag.tensorcore.allocation import allocate
 from warpfrag.tensorcore.backend_protocol import Codes, ProductOperands
+from warpfrag.tensorcore.backends.compiled import allocate
 from warpfrag.tensorcore.rules import IntegerSum
 
 Floats = np.dtype[np.floating[Any]]

@@ -15,7 +15,7 @@ and scale-d. Its arrays are
     metadata                                uint32 [cases, 4, 32]
     shared                                  uint32 [cases, bytes / 4], the bytes of shared memory
 
-Those of tcgen05 are images (`execution.tensor_images`), with the cases in front.
+Those of tcgen05 are images (`tensor_images`), with the cases in front.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from functools import lru_cache
 from io import BytesIO
 from os import PathLike
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +38,7 @@ from warpfrag.isa.qualifiers import Form, HasForm
 from warpfrag.isa.tcgen05_forms import TensorForm
 from warpfrag.isa.tmem_layouts import TENSOR_LANES
 from warpfrag.layout.coordinates import LANES
-from warpfrag.tensorcore.captures.capture_index import folders, whole
+from warpfrag.tensorcore.captures.capture_index import HERE, folders, whole
 from warpfrag.tensorcore.wgmma_call import WgmmaCall, WgmmaCallRow, WgmmaCases
 
 WARPGROUP = (4, LANES)  # warps and lanes
@@ -218,3 +218,49 @@ def load_cases(instruction: str | HasForm, arch: str = "sm_90") -> Iterator[Capt
     for capture in captures():
         if capture.about["arch"] == arch:
             yield from capture.cases({name for name, captured in capture.instructions.items() if captured == form})
+
+
+FILE = Path(HERE) / "addresses" / "h200.npz"
+MAX_MAP_BYTES = 1 << 24
+MEMORY = 1 << 16
+
+
+class AddressMap(NamedTuple):
+    """From where one operand was read under one descriptor."""
+
+    instruction: str
+    operand: str
+    trans: bool
+    descriptor: int
+    addresses: NDArray[np.int64]
+
+
+class AddressMaps(NamedTuple):
+    """All address maps captured on one GPU."""
+
+    device: str
+    arch: str
+    driver: str
+    maps: tuple[AddressMap, ...]
+
+
+def address_maps() -> AddressMaps:
+    """Every address map that there is."""
+    with whole(FILE, "a file of address maps"):
+        arrays = np.load(BytesIO(read_bytes(FILE, MAX_MAP_BYTES)), allow_pickle=False)
+        about = json.loads(arrays["about"].tobytes().decode("utf-8"))
+        steps, at, maps = arrays["steps"], 0, []
+        for row in about["maps"]:
+            count = int(np.prod(row["shape"]))
+            addresses = np.cumsum(steps[at : at + count], dtype=np.int64) % MEMORY
+            at += count
+            maps.append(
+                AddressMap(
+                    row["instruction"],
+                    row["operand"],
+                    row["trans"],
+                    int(row["descriptor"], 16),
+                    addresses.reshape(row["shape"]),
+                )
+            )
+    return AddressMaps(about["device"], about["arch"], about["driver"], tuple(maps))

@@ -10,7 +10,7 @@ import sys
 from warpfrag.errors import NotModelled
 from warpfrag.isa.legality import able_architectures
 from warpfrag.isa.rows import forms
-from warpfrag.tensorcore.arithmetic import plan
+from warpfrag.tensorcore.arithmetic_plan import plan
 from warpfrag.tensorcore.backends import KernelKey, kernel_key
 from warpfrag.tensorcore.backends.canary import passes
 from warpfrag.tensorcore.backends.compiled import Compiled

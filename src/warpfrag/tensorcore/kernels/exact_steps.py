@@ -20,7 +20,6 @@ import numpy as np
 
 from warpfrag.tensorcore.encodings import TO_F32_RZ
 from warpfrag.tensorcore.kernels.constants import IS_F32, Constants
-from warpfrag.tensorcore.kernels.four_rows import STRIP, add_lines
 from warpfrag.tensorcore.kernels.jit import Array, Flag, Float, Int, inlined, inner
 from warpfrag.tensorcore.kernels.prepare import PITCH, U1, VECTOR_LANES, PreparedA, PreparedB
 from warpfrag.tensorcore.kernels.scalar import power_of_two
@@ -38,7 +37,17 @@ from warpfrag.tensorcore.kernels.strip import (
     strip_of,
     truncate,
 )
-from warpfrag.tensorcore.kernels.vector import COLUMNS, ElementPointer, Lanes, cast, load, splat, store
+from warpfrag.tensorcore.kernels.vector import (
+    COLUMNS,
+    STRIP,
+    ElementPointer,
+    Lanes,
+    add_lines,
+    cast,
+    load,
+    splat,
+    store,
+)
 
 
 @inner

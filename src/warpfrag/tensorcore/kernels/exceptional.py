@@ -10,11 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from warpfrag.tensorcore.encodings import MIN_COMMON_EXPONENT
 from warpfrag.tensorcore.kernels.constants import Constants
-from warpfrag.tensorcore.kernels.four_rows import STRIP
 from warpfrag.tensorcore.kernels.jit import Flag, Float, Int, inner
 from warpfrag.tensorcore.kernels.llvm_helpers import bits_of_f32, f32_of_bits
-from warpfrag.tensorcore.kernels.loop_variants import MIN_COMMON_EXPONENT
 from warpfrag.tensorcore.kernels.prepare import BLOCK, MAX_EXPONENT, MIN_SPECIAL_SUM, PITCH, SourceOperands
 from warpfrag.tensorcore.kernels.scalar import Dot, fused_step
 from warpfrag.tensorcore.kernels.strip import (
@@ -28,7 +27,7 @@ from warpfrag.tensorcore.kernels.strip import (
     group_of,
     group_size,
 )
-from warpfrag.tensorcore.kernels.vector import ElementPointer
+from warpfrag.tensorcore.kernels.vector import STRIP, ElementPointer
 
 
 @inner

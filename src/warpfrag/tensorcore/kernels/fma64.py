@@ -11,10 +11,19 @@ from warpfrag.formats.number_formats import CANONICAL_NANS
 from warpfrag.tensorcore.backend_protocol import OutputBlock
 from warpfrag.tensorcore.kernels.constants import unflatten_block
 from warpfrag.tensorcore.kernels.control_word import enter_environment, restore_environment
-from warpfrag.tensorcore.kernels.four_rows import STRIP, Four, add_lines
 from warpfrag.tensorcore.kernels.jit import Array, Flag, Int, entry, inlined, inner
 from warpfrag.tensorcore.kernels.llvm_helpers import bits_of_f64, f64_of_bits, fused_multiply_add
-from warpfrag.tensorcore.kernels.vector import COLUMNS, ElementPointer, address, bitcast_address, load, store
+from warpfrag.tensorcore.kernels.vector import (
+    COLUMNS,
+    STRIP,
+    ElementPointer,
+    Four,
+    add_lines,
+    address,
+    bitcast_address,
+    load,
+    store,
+)
 
 MAGNITUDE = np.int64((1 << 63) - 1)
 INFINITY = np.int64(0x7FF << 52)

@@ -22,7 +22,6 @@ from warpfrag.tensorcore.kernels.control_word import (
 )
 from warpfrag.tensorcore.kernels.exact_steps import is_exact, largest_sum, may_be_exact, run_exact_steps
 from warpfrag.tensorcore.kernels.exceptional import redo_exceptional_rows
-from warpfrag.tensorcore.kernels.four_rows import STRIP
 from warpfrag.tensorcore.kernels.jit import Array, Flag, Int, entry, inlined, inner
 from warpfrag.tensorcore.kernels.prepare import (
     BLOCK,
@@ -41,7 +40,7 @@ from warpfrag.tensorcore.kernels.prepare import (
     row_scratch,
     sign_words,
 )
-from warpfrag.tensorcore.kernels.rounding import read_accumulator, round_f16, write_accumulator
+from warpfrag.tensorcore.kernels.scalar import read_accumulator, round_f16, write_accumulator
 from warpfrag.tensorcore.kernels.short_steps import StepPanel, run_short_steps, to_f32, to_f64
 from warpfrag.tensorcore.kernels.sparse_steps import add_products_sparse, find_max_exponents_sparse
 from warpfrag.tensorcore.kernels.strip import (
@@ -65,7 +64,7 @@ from warpfrag.tensorcore.kernels.strip import (
     start_of,
     strip_of,
 )
-from warpfrag.tensorcore.kernels.vector import ElementPointer, address
+from warpfrag.tensorcore.kernels.vector import STRIP, ElementPointer, address
 
 PANEL = 32  # elements of a row of A, or one instruction's, whose rows of B stay in a near cache while many rows pass
 ROWS_AT_ONCE = 256  # rows of A whose accumulators stay in the second cache while all panels of B pass

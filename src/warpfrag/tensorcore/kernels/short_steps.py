@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from warpfrag.tensorcore.kernels.four_rows import STRIP, Four, FourSums, add_lines
 from warpfrag.tensorcore.kernels.jit import Flag, Int, inlined, inner
 from warpfrag.tensorcore.kernels.prepare import BLOCK, PITCH, SIGNS, U1, PreparedA, PreparedB
 from warpfrag.tensorcore.kernels.strip import (
@@ -42,8 +41,12 @@ from warpfrag.tensorcore.kernels.strip import (
 )
 from warpfrag.tensorcore.kernels.vector import (
     COLUMNS,
+    STRIP,
     ElementPointer,
+    Four,
+    FourSums,
     Lanes,
+    add_lines,
     bitcast,
     cast,
     deinterleave_low,

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from warpfrag.tensorcore.kernels.four_rows import STRIP, U2, FourSums, splat_pair
 from warpfrag.tensorcore.kernels.jit import Int, inlined
 from warpfrag.tensorcore.kernels.prepare import BLOCK, PITCH, U1, VECTOR_LANES, PreparedA, PreparedB
 from warpfrag.tensorcore.kernels.strip import (
@@ -28,12 +27,16 @@ from warpfrag.tensorcore.kernels.strip import (
 )
 from warpfrag.tensorcore.kernels.vector import (
     COLUMNS,
+    STRIP,
+    U2,
     ElementPointer,
+    FourSums,
     Lanes,
     element_address,
     load,
     multiply_add,
     splat,
+    splat_pair,
     store,
 )
 

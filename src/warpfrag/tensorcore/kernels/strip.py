@@ -41,13 +41,11 @@ from typing import Generic, NamedTuple
 
 import numpy as np
 
-from warpfrag.tensorcore.encodings import TO_E8M13_RZ, TO_F16_RN
+from warpfrag.tensorcore.encodings import MIN_COMMON_EXPONENT, TO_E8M13_RZ, TO_F16_RN
 from warpfrag.tensorcore.kernels import processor as target
 from warpfrag.tensorcore.kernels.constants import IS_F16, Constants
-from warpfrag.tensorcore.kernels.four_rows import STRIP, Four, FourSums, add_lines
 from warpfrag.tensorcore.kernels.jit import Flag, Float, Int, inlined, inner
 from warpfrag.tensorcore.kernels.llvm_helpers import bits_of_f64, f64_of_bits
-from warpfrag.tensorcore.kernels.loop_variants import MIN_COMMON_EXPONENT
 from warpfrag.tensorcore.kernels.prepare import (
     B_BIAS,
     BLOCK,
@@ -61,11 +59,15 @@ from warpfrag.tensorcore.kernels.prepare import (
     PreparedB,
     Storage,
 )
-from warpfrag.tensorcore.kernels.rounding import OVERFLOW_F16
+from warpfrag.tensorcore.kernels.scalar import OVERFLOW_F16
 from warpfrag.tensorcore.kernels.vector import (
     COLUMNS,
+    STRIP,
     ElementPointer,
+    Four,
+    FourSums,
     Lanes,
+    add_lines,
     bitcast,
     cast,
     deinterleave_high,
