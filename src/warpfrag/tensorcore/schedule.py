@@ -6,14 +6,16 @@ where it has more of those. Compiled code and numpy run without the GIL, so plai
 
 from __future__ import annotations
 
+import math
 import os
 from collections import deque
 from collections.abc import Iterable
 from functools import partial
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
-from numpy.typing import NDArray
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
 
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.tensorcore.backend_protocol import Grain, OutputBlock, ProductKernel, ProductOperands, Task
@@ -153,3 +155,23 @@ def run_all(tasks: Iterable[Task], threads: int) -> None:
             raise
         for helper in started:
             helper.result()
+
+
+CACHE_LINE = 64
+"""Bytes: arrays start at a line of the cache."""
+
+
+def allocate(*wanted: tuple[tuple[int, ...], DTypeLike]) -> list[NDArray[Any]]:
+    """Return uninitialized arrays of these shapes and dtypes, in one block of memory.
+
+    The C library keeps one large block for the next product. Many smaller blocks go back to the system, and getting
+    their pages again took a tenth of the time of a product of 512 x 512 x 512.
+    """
+    sizes = [math.prod(shape) * np.dtype(kind).itemsize for shape, kind in wanted]
+    starts = [0, *accumulate(-(-size // CACHE_LINE) * CACHE_LINE for size in sizes)]
+    memory = np.empty(starts[-1] + CACHE_LINE, np.uint8)
+    memory = memory[-memory.ctypes.data % CACHE_LINE :]
+    return [
+        memory[start : start + size].view(kind).reshape(shape)
+        for start, size, (shape, kind) in zip(starts, sizes, wanted, strict=False)
+    ]

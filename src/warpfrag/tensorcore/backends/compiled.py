@@ -6,15 +6,13 @@ threads, `schedule` decides.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cached_property, lru_cache, partial
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.tensorcore.backend_protocol import Codes, Grain, Job, OutputBlock, ProductOperands, Task
@@ -35,7 +33,7 @@ from warpfrag.tensorcore.kernels.prepare import BLOCK, WORD, PreparedA, Prepared
 from warpfrag.tensorcore.kernels.unfused import GroupedNumbers, chain_block, grouped_block, popcount_block
 from warpfrag.tensorcore.kernels.vector import COLUMNS, STRIP
 from warpfrag.tensorcore.rules import Chain, Fma64, Fused, Grouped, Popcount, Rule, Scaled
-from warpfrag.tensorcore.schedule import split
+from warpfrag.tensorcore.schedule import allocate, split
 
 MAX_FRACTION_BITS = 25
 """Fraction bits for which `kernels.strip` is proved."""
@@ -467,19 +465,3 @@ class Compiled:
     def is_cached(kernel: BlockKernel | FusedKernel, *, split: bool) -> bool:
         """Whether the loops of a kernel have been compiled before, for whole tiles or for parts of one."""
         return (kernel.entry_of_parts if split else kernel.entry).is_cached
-
-
-CACHE_LINE = 64
-"""Bytes: arrays start at a line of the cache."""
-
-
-def allocate(*wanted: tuple[tuple[int, ...], DTypeLike]) -> list[NDArray[Any]]:
-    """Arrays of these shapes and types, with no values yet."""
-    sizes = [math.prod(shape) * np.dtype(kind).itemsize for shape, kind in wanted]
-    starts = [0, *accumulate(-(-size // CACHE_LINE) * CACHE_LINE for size in sizes)]
-    memory = np.empty(starts[-1] + CACHE_LINE, np.uint8)
-    memory = memory[-memory.ctypes.data % CACHE_LINE :]
-    return [
-        memory[start : start + size].view(kind).reshape(shape)
-        for start, size, (shape, kind) in zip(starts, sizes, wanted, strict=False)
-    ]

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from warpfrag.formats.number_formats import FORMATS, Format
 from warpfrag.tensorcore.backend_protocol import Codes, ProductOperands
-from warpfrag.tensorcore.backends.compiled import allocate
 from warpfrag.tensorcore.rules import IntegerSum
+from warpfrag.tensorcore.schedule import allocate
 
 Floats = np.dtype[np.floating[Any]]
 
