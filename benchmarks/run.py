@@ -81,7 +81,8 @@ def best(runs: list[tuple[Side, tuple[str, str, int]]], rounds: int = ROUNDS, me
 
 def compile_kernels(source: Path | None = None) -> None:
     """Compile every loop of what is installed, or of a source tree: products run in numpy until compiling has paid."""
-    command = [sys.executable, "-m", "warpfrag.tensorcore.kernels"]
+    is_old = source is not None and (source / "warpfrag" / "arithmetic").is_dir()  # as in 0.3
+    command = [sys.executable, "-m", f"warpfrag.{'arithmetic' if is_old else 'tensorcore'}.kernels"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=source)  # noqa: S603 (our own)
 
 

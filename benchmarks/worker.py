@@ -27,11 +27,11 @@ THREADS = int(os.environ.get("OMP_NUM_THREADS", "2"))
 
 
 def codes_module() -> ModuleType:
-    """The module of codes, in this version and in 0.2, which had no packages."""
+    """The module of codes, in this version and in 0.3."""
     try:
         return import_module("warpfrag.formats.codes")
     except ImportError:
-        return import_module("warpfrag.codes")
+        return import_module("warpfrag.numerics.codes")
 
 
 def thread_limit() -> dict[str, Any]:
