@@ -123,17 +123,17 @@ class Matrix:
     @classmethod
     def read(cls, argument: MatrixLike | Scaled, name: str) -> Matrix:
         """Read an argument; reject what is no array of at least two axes."""
-        scales = None
         if isinstance(argument, Scaled):
-            argument, scales = argument.elements, cls.read(argument.scales, f"scale_{name.lower()}")
+            scales = cls.read(argument.scales, f"scale_{name.lower()}")
+            return replace(cls.read(argument.elements, name), scales=scales)
         kind = kind_of(argument)
         if kind.on_gpu:
-            return cls(name, argument, kind, scales)
+            return cls(name, argument, kind)
         array = as_array(to_host(argument, kind), name)
         if array.ndim < 2:
             msg = f"{name}: expected a matrix, got an array of shape {array.shape}"
             raise InvalidOperand(msg)
-        return cls(name, array, kind, scales)
+        return cls(name, array, kind)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -153,11 +153,11 @@ class Matrix:
         """The unsigned codes, in the same memory; with `raw` the array holds codes already."""
         if not self.kind.on_gpu:
             return codes_of(number_format, self.array, raw=raw, rounding=rounding, what=self.name)
-        codes = codes_on_gpu(number_format, self.array, self.kind, raw=raw, rounding=rounding)
-        if codes is not None:
-            return codes
-        on_host = np.asarray(to_host(self.array, self.kind))
-        return on_gpu(codes_of(number_format, on_host, raw=raw, rounding=rounding, what=self.name))
+        codes: NDArray[Any] | None = codes_on_gpu(number_format, self.array, self.kind, raw=raw, rounding=rounding)
+        if codes is None:
+            on_host = np.asarray(to_host(self.array, self.kind))
+            codes = on_gpu(codes_of(number_format, on_host, raw=raw, rounding=rounding, what=self.name))
+        return codes
 
 
 def common_kind(matrices: Iterable[Matrix | None]) -> ArrayKind:

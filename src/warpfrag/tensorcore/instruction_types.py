@@ -84,7 +84,7 @@ class Wgmma(Instruction):
         from warpfrag.tensorcore.execute_wgmma import multiply
 
         self._reject(scales=scales)
-        return multiply(self.form, arch, a, b, c, metadata, immediates, shared, threads)
+        return multiply(self.form, arch, a, cast("ArrayLike", b), c, metadata, immediates, shared, threads)
 
 
 class MatrixMove(Instruction):

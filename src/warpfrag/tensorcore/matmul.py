@@ -8,7 +8,7 @@ function runs a batch of instructions (K equal to the instruction's) and a whole
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -138,7 +138,7 @@ def multiply_matrices(
             raise InvalidOperand(msg)
         if isinstance(matrix, Scaled):
             matrices[role], scales = matrix
-            extra[name] = operands[name].codes(scales, raw=raw, rounding=rounding)
+            extra[name] = operands[name].codes(cast("ArrayLike", scales), raw=raw, rounding=rounding)
     codes: dict[str, NDArray[Any]] = {
         role: operands[role].codes(matrix, raw=raw, rounding=rounding)
         for role, matrix in matrices.items()
