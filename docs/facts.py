@@ -84,7 +84,7 @@ def facts() -> dict[str, int]:
         "loads, stores and other movers": sum(not instruction.form.is_product for instruction in everything),
         "family rows in the table": families,
         "operands": len(operands),
-        "different layouts": len({operand.row.layout for operand in operands if not operand.row.unknown}),
+        "different layouts": len({operand.spec.layout for operand in operands if not operand.spec.unknown}),
         "number formats": len(FORMATS),
         "targets": len(targets()),
         "architectures": len(architectures()),

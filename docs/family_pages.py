@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from warpfrag.layout.linear_layout import Layout
     from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.operand import Registers
+    from warpfrag.tensorcore.operand import OperandBase
 
 HEAD = "<!-- Written by docs/family_pages.py from the tables of the package. Change those, not this page. -->\n"
 WIDTHS = (8, 64, 256)  # of wgmma
@@ -78,7 +78,7 @@ def _operands(members: list[Instruction]) -> str:
     return markdown_table(["operand", "formats", "matrix", "registers of a lane", "elements in each"], rows)
 
 
-def _held(operand: Registers) -> tuple[str, str]:
+def _held(operand: OperandBase) -> tuple[str, str]:
     return f"{operand.regs} x `{operand.ptx_type}`", str(operand.slots)
 
 
@@ -90,8 +90,8 @@ def _formulas(members: list[Instruction]) -> str:
         for role, operand in member.operands.items():
             if operand.storage == "shared":
                 continue
-            if operand.row.unknown:
-                unknown.add(f"`{role}` of `{member.name}`: {operand.row.unknown}")
+            if operand.spec.unknown:
+                unknown.add(f"`{role}` of `{member.name}`: {operand.spec.unknown}")
             else:
                 users.setdefault(operand.layout, {}).setdefault(role, set()).add(str(operand.format))
     parts = []

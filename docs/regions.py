@@ -276,7 +276,7 @@ def notations_table() -> str:
 def registry_layouts() -> list[Layout]:
     """Every layout of the instruction set."""
     operands = [operand for instruction in find() for operand in instruction.operands.values()]
-    found = [operand.layout for operand in operands if operand.storage != "shared" and not operand.row.unknown]
+    found = [operand.layout for operand in operands if operand.storage != "shared" and not operand.spec.unknown]
     found += [instruction.addresses for instruction in find() if instruction.addresses is not None]
     return list(dict.fromkeys(found))
 

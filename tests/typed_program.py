@@ -60,7 +60,7 @@ def registers() -> None:
     print(wf.gemm(A, B, instruction=mma, arch="sm_90").shape)
     known: Evidence = mma.evidence("sm_90")
     print(known.level, known.detail, known.cases, known.machine, known.native, known.authority, known.gpus[0])
-    print(mma.c.threads, mma.arch, mma.form.op, mma.operands["a"].words, mma.pattern, mma.a.described)
+    print(mma.c.threads, mma.arch, mma.form.op, mma.operands["a"].words, mma.pattern, mma.a.description)
     print(mma.a.codes(A).shape, mma.a.check_words(a).shape)
 
 
@@ -103,7 +103,7 @@ def memory() -> None:
     after = wf.execute("stmatrix.sync.aligned.m8n8.x4.shared.b16", lanes, words, shared=shared)
     tile = wf.Memory(order="col", pitch=128, swizzle=128)
     print(words.shape, after.shape, tile.address(row=1, col=2, bits=16), ld.addresses.at(lane=9).matrix)
-    print(tile.order, tile.pitch, tile.swizzle, tile.start, tile.base_offset, tile.contiguous, tile.described)
+    print(tile.order, tile.pitch, tile.swizzle, tile.start, tile.base_offset, tile.contiguous, tile.description)
     codes = np.zeros((8, 8), np.uint16)
     print(tile.along[0].stride, tile.across, tile.write(shared, codes, 16).shape)
     print(tile.read(shared, (8, 8), 16).shape)
@@ -160,7 +160,7 @@ def warpgroups() -> None:
     desc = wf.Descriptor(start=0, leading=0, stride=256, swizzle=32, base_offset=0)
     print(hex(desc.word), wf.Descriptor.decode(desc.word).leading, desc.explain()[0].meaning, desc.cute(), desc.width)
     print(desc.problems(w.b)[:1], desc.used(w.b)["stride"], desc.moved(32).other, desc.FIELDS["start"].low, w.b.staged)
-    print(w.b.turnable, w.b.descriptor_kind, desc.hints())
+    print(w.b.transposable_bits, w.b.descriptor_kind, desc.hints())
     print(desc.tensor_map(w.b).box, desc.memory("b").overlap((16, 8), 16), w.b.memory(desc).start)
     A, B, C = np.zeros((64, 16), np.float16), np.zeros((16, 8), np.float16), np.zeros((64, 8), np.float32)
     tile: wf.Shared = w.b.store(B)

@@ -103,7 +103,7 @@ def sample_ways() -> list[AccessPlan]:
     operands += [half.a, half.d, narrow.a, narrow.d]
     kinds: dict[object, AccessPlan] = {}
     for operand, order in product(operands, ORDERS):
-        tight = max(16, operand.layout.outs["col" if order == "row" else "row"] * operand.row.container // 8)
+        tight = max(16, operand.layout.outs["col" if order == "row" else "row"] * operand.spec.container // 8)
         memories = [Memory(order, tight), Memory(order, tight + 16)]
         memories += [Memory(order, -(-tight // swizzle) * swizzle, swizzle, start=64) for swizzle in (32, 64, 128)]
         for memory in memories:
@@ -156,7 +156,7 @@ def check_ways(gpu: Gpu, folder: Path) -> Iterator[str]:
             found = gpu.run_blocks(module, f"kernel{number}", 1, [np.zeros_like(shared), words], warps)
         if not np.array_equal(found, expected):
             wrong += 1
-            yield f"* DIFFERS: {way}, {way.memory.described}"
+            yield f"* DIFFERS: {way}, {way.memory.description}"
     yield f"* {len(ways)} ways to load and store, as emitted: {len(ways) - wrong} equal in every bit"
 
 

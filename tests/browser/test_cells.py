@@ -95,17 +95,17 @@ def check_what_is_said(explorer, operand, part, leading, row, col):
 def smallest_cover():
     """Instructions that together have every known layout of every operand."""
     left = {
-        operand.row.layout: name.name
+        operand.spec.layout: name.name
         for name in reversed(of_a_warp())
         for operand in name.operands.values()
-        if not operand.row.unknown and operand.role != "c"
+        if not operand.spec.unknown and operand.role != "c"
     }
     cover = []
     while left:
         name = next(iter(left.values()))
         cover.append(name)
         for operand in wf.get(name).operands.values():
-            left.pop(operand.row.layout, None)
+            left.pop(operand.spec.layout, None)
     return cover
 
 

@@ -122,7 +122,7 @@ def test_choosing_the_other_fragment_swapping_and_going_back(explorer):
 
 def test_all_pairs_of_python_are_offered(explorer):
     def key(operand):
-        return str((operand.layout, operand.format.name, operand.row.container, operand.row.low))
+        return str((operand.layout, operand.format.name, operand.spec.container, operand.spec.low))
 
     source = wf.get(F16).operands["a"]
     there = [one for one in fragments() if tiled_alike(source, one)]

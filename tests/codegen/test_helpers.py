@@ -27,7 +27,7 @@ def every_operand():
         if instruction.form.is_product and not instruction.form.is_wmma and instruction.shape.n <= 24:
             for operand in registers(instruction).values():
                 if operand.storage != "shared":
-                    found.setdefault(operand.row, (instruction, operand))
+                    found.setdefault(operand.spec, (instruction, operand))
     return list(found.values())
 
 
@@ -116,7 +116,7 @@ def host_library(tmp_path_factory):
 @pytest.mark.parametrize("number", range(len(OPERANDS)), ids=[f"{o.role} {o.format} {o.shape}" for _, o in OPERANDS])
 def test_emitted_cuda_moves_what_the_layout_says(host_library, number):
     _, operand = OPERANDS[number]
-    size = operand.row.register_bits // 8
+    size = operand.spec.register_bits // 8
     codes = codes_of(operand, Random(number))
     expected = expected_words(operand, codes)
     for steps in orders(operand):

@@ -52,7 +52,7 @@ def read_by(matrix_move):
 
 def words_by(copy, codes, regs):
     """What the matrix move leaves in registers."""
-    unit = moved(copy.matrix_move).row.container
+    unit = moved(copy.matrix_move).spec.container
     found = np.zeros((32, regs), np.uint32)
     lines = [line_of(copy, codes, lane) for lane in range(copy.matrix_move.addresses.lanes)]
     for place, giver, inside in read_by(copy.matrix_move):

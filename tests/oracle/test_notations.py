@@ -52,7 +52,7 @@ def layouts():
 def in_registers(instruction):
     """The operands that have a layout: not those in shared memory, nor those that nobody has measured."""
     known = instruction.operands.items()
-    return {role: one for role, one in known if one.storage != "shared" and not one.row.unknown}
+    return {role: one for role, one in known if one.storage != "shared" and not one.spec.unknown}
 
 
 OFFSET = "one register, which does not start at element 0"

@@ -140,7 +140,7 @@ def test_accumulators_and_multiplicands_lie_where_the_figures_say():
                 block, lane, column = formulas.accumulator(which, row, col, m, n)
                 first = t.d.layout.where(row=row, col=col)[0]
                 assert (getattr(first, "block", 0), first.tlane, first.column) == (block, lane, column)
-            bits = t.a.row.container
+            bits = t.a.spec.container
             for col in range(t.a.shape[1]):
                 first = t.a.layout.where(row=row, col=col)[0]
                 assert first[-3:] == (

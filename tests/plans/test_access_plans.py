@@ -36,7 +36,9 @@ def matrices() -> list[Operand]:
             for role in "abcd":
                 operand = getattr(instruction, role)
                 if operand.layout.dims == ("row", "col"):
-                    found.setdefault((operand.layout, operand.format, operand.row.container, operand.row.low), operand)
+                    found.setdefault(
+                        (operand.layout, operand.format, operand.spec.container, operand.spec.low), operand
+                    )
     return list(found.values())
 
 
@@ -44,7 +46,7 @@ def memories(operand: Operand) -> list[Memory]:
     """Tight, padded and swizzled, both orders."""
     found = []
     for order in ("row", "col"):
-        tight = max(16, operand.layout.outs["col" if order == "row" else "row"] * operand.row.container // 8)
+        tight = max(16, operand.layout.outs["col" if order == "row" else "row"] * operand.spec.container // 8)
         found += [Memory(order, tight), Memory(order, tight + 16), Memory(order, -(-tight // 128) * 128, 128, start=64)]
     return found
 
@@ -67,10 +69,10 @@ def sample() -> list[AccessPlan]:
 def in_memory(operand: Operand, memory: Memory) -> tuple[Any, Any, Any]:
     """Random codes, the registers that hold them, and a memory in which they lie among random bytes."""
     random = np.random.default_rng(3)
-    container = operand.row.container
+    container = operand.spec.container
     most = 1 << operand.format.bits
     codes = random.integers(0, most - 1, operand.shape, np.uint64, endpoint=True)
-    stored = codes << np.uint64(operand.row.low)
+    stored = codes << np.uint64(operand.spec.low)
     noise = random.integers(0, 256, memory.size(operand.shape, container) + 64, np.uint8)
     return stored, operand.pack(codes, raw=True), memory.write(noise, stored, container)
 
@@ -96,9 +98,9 @@ def test_every_way_moves_just_its_bytes(operand: Operand):
             plans += 1
         for plan in every_store(operand, memory):
             before = np.random.default_rng(4).integers(0, 256, len(shared), np.uint8)
-            assert np.array_equal(plan.store(words, before), memory.write(before, stored, operand.row.container))
+            assert np.array_equal(plan.store(words, before), memory.write(before, stored, operand.spec.container))
             plans += 1
-    assert plans >= len(memories(operand)) or operand.row.container < 8
+    assert plans >= len(memories(operand)) or operand.spec.container < 8
 
 
 def test_the_usual_loads_are_found_first():

@@ -166,7 +166,7 @@ def check_counts(plan: Relayout) -> None:
     code = plan.emit("ptx")
     code = re.sub(r"selp\.b32 %\w+, \d+, \d+, p", "", code)  # selectors of prmt: made once, of two constants
     found = {kind: len(re.findall(rf"\b{name}\.(?!u32\.u16)", code)) for kind, name in SPELT.items()}
-    if min(plan.source.row.container, plan.target.row.container) >= 8:  # smaller ones are put together by shifts
+    if min(plan.source.spec.container, plan.target.spec.container) >= 8:  # smaller ones are put together by shifts
         assert found == {kind: plan.counts[kind] for kind in SPELT}
 
 
@@ -277,7 +277,7 @@ def test_nothing_crosses_warps():
     bases = a.layout.bases
     for warp, lane in (("r32 r16", bases["lane"]), ("r16 c2", bases["lane"].replace("c2", "r32"))):
         layout = Layout.parse(a.layout.outs, **{**bases, "warp": warp, "lane": lane})
-        other = replace(a, row=replace(a.row, layout=layout))
+        other = replace(a, spec=replace(a.spec, layout=layout))
         for pair in ((a, other), (other, a)):
             with pytest.raises(InvalidOperand, match="elements would change warps.* in shared memory"):
                 relayout(*pair)

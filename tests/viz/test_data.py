@@ -61,8 +61,8 @@ def test_every_operand_is_that_of_the_instruction():
             assert written["format"] == operand.format.name
             assert written["ptx_type"] == operand.ptx_type
             assert data()["format_bits"][written["format"]] == operand.format.bits
-            assert layout["dims"] == list(operand.row.layout.dims)
-            assert layout["shape"] == list(operand.row.layout.shape)
+            assert layout["dims"] == list(operand.spec.layout.dims)
+            assert layout["shape"] == list(operand.spec.layout.shape)
             low = written["low"] + (operand.slots - 1) * written["container"]
             assert low == operand.bits(operand.slots - 1).low
 
@@ -72,13 +72,13 @@ def written_layouts():
     found = {}
     for row, instruction in zip(data()["instructions"], of_a_warp(), strict=True):
         for role, place in row["operands"].items():
-            found[data()["operands"][place]["layout"]] = instruction.operands[role].row.layout
+            found[data()["operands"][place]["layout"]] = instruction.operands[role].spec.layout
         if "addresses" in row:
             found[row["addresses"]] = instruction.addresses
     for row in data()["warpgroups"]:
         widest = wf.get(row["name"].replace("{n}", "256"))
         for role, place in row["operands"].items():
-            found[data()["operands"][place]["layout"]] = widest.operands[role].row.layout
+            found[data()["operands"][place]["layout"]] = widest.operands[role].spec.layout
         width, place = row["moved"]  # D of the width whose relayouts are known
         found[data()["operands"][place]["layout"]] = wf.get(row["name"].replace("{n}", str(width))).d.layout
     for row in data()["tensor"]["moves"]:
@@ -131,7 +131,7 @@ def test_a_warpgroup_is_written_as_the_widest_and_true_of_all_widths():
             for place in list(mine.layout.places())[::97]:
                 assert widest.layout.at(**place._asdict()) == mine.layout.at(**place._asdict())
             assert mine.regs * 256 == widest.regs * width
-            assert instruction.a.row.layout == wf.get(row["name"].replace("{n}", "256")).a.row.layout
+            assert instruction.a.spec.layout == wf.get(row["name"].replace("{n}", "256")).a.spec.layout
 
 
 def test_legality_sparsity_and_evidence_are_those_of_the_instruction():

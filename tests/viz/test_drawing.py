@@ -251,7 +251,7 @@ def test_every_register_has_an_outline():
 
 def test_a_warpgroup_of_128_threads_can_be_drawn():
     layout = Layout.parse({"row": 64, "col": 8}, lane="c2 c4 r1 r2 r4 r16 r32", reg="c1 r8")
-    operand = Operand(replace(wf.get(MMA).d.row, layout=layout), "an instruction of a warpgroup")
+    operand = Operand(replace(wf.get(MMA).d.spec, layout=layout), "an instruction of a warpgroup")
     drawing = Drawing(
         "D", operand.instruction, (), tuple((grid,) for grid in [*matrix_grids(operand), warp_grid(operand)])
     )

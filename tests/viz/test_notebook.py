@@ -41,7 +41,7 @@ def maps(card):
 def test_every_instruction_operand_and_layout_has_a_small_card(name):
     instruction = wf.get(name)
     cards = [instruction_html(instruction), *map(operand_html, instruction.operands.values())]
-    cards += [layout_html(operand.row.layout) for operand in instruction.operands.values()]
+    cards += [layout_html(operand.spec.layout) for operand in instruction.operands.values()]
     cards += [layout_html(addresses) for addresses in [instruction.addresses] if addresses]
     for card in cards:
         assert parse(card).tag == "div"
@@ -95,7 +95,7 @@ def test_a_layout_says_its_bases_and_its_copies():
 
 def test_a_layout_that_is_no_fragment_has_a_card_without_a_map():
     layout = wf.get(MMA).a.layout
-    for other in (layout.inverse(), layout.fix(lane=0), wf.get(WGMMA).b.row.layout):
+    for other in (layout.inverse(), layout.fix(lane=0), wf.get(WGMMA).b.spec.layout):
         assert list(maps(layout_html(other))) == []
         assert str(other) in layout_html(other)
 

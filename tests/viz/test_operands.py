@@ -16,7 +16,7 @@ from warpfrag.viz.draw import draw
 
 def kind_of(instruction, operand):
     """What the cells of an operand depend on: operands of one kind look alike."""
-    row = operand.row
+    row = operand.spec
     role = "d" if operand.role == "c" else operand.role
     ordered = isinstance(operand, SparseOperand) and instruction.form.is_ordered
     return role, type(operand), operand.format.bits, row.layout, row.container, row.low, ordered, instruction.addresses
@@ -27,7 +27,7 @@ def distinct_operands():
     found = {}
     for instruction in of_a_warp():
         for role, operand in sorted(instruction.operands.items(), key=lambda item: item[0] == "c"):
-            if not operand.row.unknown:
+            if not operand.spec.unknown:
                 found.setdefault(kind_of(instruction, operand), (instruction, role))
     return list(found.values())
 

@@ -30,7 +30,7 @@ from warpfrag.tensorcore.backends.device_kernel import (
     struct,
 )
 from warpfrag.tensorcore.fragment import elements
-from warpfrag.tensorcore.operand import Registers
+from warpfrag.tensorcore.operand import OperandBase
 from warpfrag.tensorcore.resolved import ResolvedInstruction
 from warpfrag.tensorcore.rules import Rule
 
@@ -59,7 +59,7 @@ class NativeKernel(DeviceKernel):
     source = "native"
     bytes_per_element = 8.0
 
-    def __init__(self, rule: Rule, form: Form, rows: dict[str, Registers]) -> None:
+    def __init__(self, rule: Rule, form: Form, rows: dict[str, OperandBase]) -> None:
         """Remember the operands."""
         super().__init__(rule)
         self.form, self.rows = form, rows
@@ -104,7 +104,7 @@ class NativeKernel(DeviceKernel):
         """How each operand lies in its registers: numbers, and which row and column each place has."""
         fragments = {}
         for role, operand in self.rows.items():
-            row = operand.row
+            row = operand.spec
             height, width = row.layout.shape
             down, across = (cupy().asarray(table.astype(np.int32)) for table in np.divmod(elements(row.layout), width))
             numbers = (height, width, row.layout.slots, row.container, row.low, operand.words)
@@ -171,5 +171,5 @@ class TensorCores:
 
 
 @cache
-def _kernel_of(rule: Rule, form: Form, rows: tuple[tuple[str, Registers], ...], _gpu: int) -> NativeKernel:
+def _kernel_of(rule: Rule, form: Form, rows: tuple[tuple[str, OperandBase], ...], _gpu: int) -> NativeKernel:
     return NativeKernel(rule, form, dict(rows))

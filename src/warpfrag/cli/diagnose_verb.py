@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from warpfrag.diagnosis.diagnose import Agreement, Diagnosis, Finding
     from warpfrag.formats.number_formats import Rounding
     from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.operand import Registers
+    from warpfrag.tensorcore.operand import OperandBase
 
 MAX_FINDINGS = 12  # findings in text; JSON has all
 SPARSE = "mma.sp.m16n8k32.f32.f16.f16.f32"
@@ -264,7 +264,7 @@ def _check_options(
         raise click.UsageError(msg)
 
 
-def _registers(instruction: Instruction, role: str) -> Registers:
+def _registers(instruction: Instruction, role: str) -> OperandBase:
     registers = instruction.operands.get(role)
     if registers is None:
         msg = f"{instruction.name} has no operand {role}: it has {', '.join(instruction.operands)}"
@@ -344,14 +344,14 @@ def _is_words(path: str) -> bool:
     return source.is_array and source.array().dtype == "uint32"
 
 
-def _matrix(registers: Registers, shape: tuple[int, ...], path: str, rounding: Rounding) -> NDArray[Any]:
+def _matrix(registers: OperandBase, shape: tuple[int, ...], path: str, rounding: Rounding) -> NDArray[Any]:
     from warpfrag.formats.codes import from_codes
 
     codes = codes_of(read_source(path), registers.format, shape, rounding=rounding)
     return codes if registers.role == "metadata" else from_codes(registers.format, codes)
 
 
-def _observed(registers: Registers, dump: Dump) -> NDArray[Any]:
+def _observed(registers: OperandBase, dump: Dump) -> NDArray[Any]:
     """Return the observed registers, from an array or a dump. Metadata and scale factors have one word per lane."""
     import numpy as np
 
@@ -360,7 +360,7 @@ def _observed(registers: Registers, dump: Dump) -> NDArray[Any]:
         return source.array()
     warps = parse_warps(source.text(), dump_of(registers, dump.by))
     if len(registers.threads) > 1:
-        words = np.array(warps_of_group(warps, dump.warp, registers.threads[0], registers.described), np.uint32)
+        words = np.array(warps_of_group(warps, dump.warp, registers.threads[0], registers.description), np.uint32)
     else:
         words = np.array(single_warp(warps, dump.warp), np.uint32)
     return words[..., 0] if registers.role in SELECTED_BY else words

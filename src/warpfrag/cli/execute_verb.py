@@ -198,7 +198,7 @@ class RandomOperands(NamedTuple):
     seed: int | None
 
     @property
-    def described(self) -> str:
+    def description(self) -> str:
         """Return the sources, such as `a from files; b random, seed 7; c zero`."""
         words = {"file": "from files", "random": f"random, seed {self.seed}", "zero": "zero"}
         roles = {source: [role for role, origin in self.sources.items() if origin == source] for source in words}
@@ -319,7 +319,7 @@ def _print(
 ) -> None:
     is_several = len(results) > 1
     print_heading(f"{instruction.name} on {', '.join(results)}")
-    echo(f"operands: {operands.described}")
+    echo(f"operands: {operands.description}")
     for result in facts.results:
         known = result.evidence
         of = f" of {result.arch}" if is_several else ""

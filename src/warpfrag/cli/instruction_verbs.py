@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from warpfrag.isa.qualifiers import Form
     from warpfrag.tensorcore.evidence import Evidence
     from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.operand import Registers
+    from warpfrag.tensorcore.operand import OperandBase
 
 MAX_DETAILED = 4  # instructions whose names are shown, as fit on a screen
 MAX_LISTED = 12  # instructions in a text list; --json has all
@@ -327,7 +327,7 @@ def _views(instruction: Instruction) -> list[OperandView]:
     from warpfrag.cli.support.operand_view import ADDRESSES, operand_view  # an unknown name needs no operands
 
     operands = instruction.operands.items()
-    known = [role for role, operand in operands if not operand.row.unknown and operand.storage != "shared"]
+    known = [role for role, operand in operands if not operand.spec.unknown and operand.storage != "shared"]
     return [operand_view(instruction, name) for name in [*known, *([ADDRESSES] if instruction.addresses else [])]]
 
 
@@ -359,11 +359,11 @@ def _facts(instruction: Instruction, views: list[OperandView], notation: str | N
     )
 
 
-def _operand_facts(operand: Registers, layout: LayoutFacts | None) -> OperandFacts:
-    facts = operand.format.name, operand.shape, operand.storage, operand.source, operand.row.unknown or None
+def _operand_facts(operand: OperandBase, layout: LayoutFacts | None) -> OperandFacts:
+    facts = operand.format.name, operand.shape, operand.storage, operand.source, operand.spec.unknown or None
     if operand.storage == "shared":
         return OperandFacts(*facts)
-    registers = operand.regs, operand.row.register_bits, operand.words, operand.slots, operand.ptx_type
+    registers = operand.regs, operand.spec.register_bits, operand.words, operand.slots, operand.ptx_type
     return OperandFacts(
         *facts, *registers, [(high, low) for high, low in map(operand.bits, range(operand.slots))], layout
     )

@@ -272,12 +272,12 @@ def _plan_facts(plan: AccessPlan) -> PlanFacts:
 
 def _tile_answer(operand: Operand, memory: MatrixInMemory, width: int, *, searches: bool) -> Answer[AccessPlans]:
     """Answer with tiles of a width, written and read: the fewest bank conflicts first."""
-    extent = operand.layout.outs["col" if memory.order == "row" else "row"] * operand.row.container // 8
+    extent = operand.layout.outs["col" if memory.order == "row" else "row"] * operand.spec.container // 8
     if not searches:
         msg = "--width goes with --search: which tile is written and read without bank conflicts"
         raise click.UsageError(msg)
     if extent > width or extent % CHUNK:
-        lines = f"a {memory.order} of {operand.described} has {extent} bytes"
+        lines = f"a {memory.order} of {operand.description} has {extent} bytes"
         msg = f"--width {width}: {lines}, which must be a multiple of 16 and at most the width"
         raise click.UsageError(msg)
     tiles = search_tiles(width, memory.pitch)
@@ -313,7 +313,7 @@ def _print_plans(
     if code:
         _print_code(code, shown.output)
         return
-    placed = f"{memory.order} order" if shown.search or not found else found[0].memory.described
+    placed = f"{memory.order} order" if shown.search or not found else found[0].memory.description
     print_heading(fragment_text(operand))
     print_heading(f"{'from' if direction == 'load' else 'to'} shared memory: {placed}")
     if not found:
@@ -342,7 +342,7 @@ def _print_plans(
 
 def _unaligned(operand: Operand, memory: MatrixInMemory) -> str:
     """Return why there is no plan, if no element is aligned."""
-    size = operand.row.container // 8
+    size = operand.spec.container // 8
     offsets = {"pitch": memory.pitch or 0, "start": memory.start or 0}
     misaligned = [f"{name} {offset}" for name, offset in offsets.items() if size > 1 and offset % size]
     return f": elements of {size} bytes are not aligned at {' and '.join(misaligned)}" if misaligned else ""
@@ -375,7 +375,7 @@ def _notes(operand: Operand, found: list[AccessPlan]) -> list[str]:
         formula = f"swizzle(a) = {swizzle_expression(memory, 'a')}"
         notes.append(f"{formula} for {memory.swizzle} bytes; align the memory to {8 * memory.swizzle}")
     memory = found[0].memory
-    extent = operand.layout.outs["col" if memory.order == "row" else "row"] * operand.row.container // 8
+    extent = operand.layout.outs["col" if memory.order == "row" else "row"] * operand.spec.container // 8
     if memory.pitch is not None and memory.pitch < extent:
         notes.append(f"the pitch of {memory.pitch} bytes is less than the {extent} of a {memory.order}: they overlap")
     return notes

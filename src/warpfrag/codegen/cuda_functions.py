@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
     from warpfrag.codegen.matrix_copies import SharedCopy
     from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.operand import Registers
+    from warpfrag.tensorcore.operand import OperandBase
 
     Blocks = dict[str, list[str]]
 
@@ -110,7 +110,7 @@ ADDRESSES = {
 }
 
 
-def register_array(operand: Registers, name: str = "") -> RegisterArray:
+def register_array(operand: OperandBase, name: str = "") -> RegisterArray:
     """The registers of an operand as an array, called by its role unless by another name."""
     return RegisterArray(name or operand.role, operand.regs, operand.ptx_type)
 
@@ -147,7 +147,7 @@ def instruction_assembly(
     return assembly.lines(f"{name} ", operands)
 
 
-def start_with_thread(operand: Registers) -> CudaBuilder:
+def start_with_thread(operand: OperandBase) -> CudaBuilder:
     """A body that declares `lane` or `thread`: which of the threads that hold an operand this one is."""
     code = CudaBuilder()
     code.line(f"const int {thread_name(operand)} = threadIdx.x & {math.prod(operand.threads) - 1};")
@@ -196,17 +196,17 @@ def selector_check(instruction: Instruction) -> list[str]:
     return [text] if "metadata" in instruction.operands else []
 
 
-def _index(operand: Registers) -> list[str]:
+def _index(operand: OperandBase) -> list[str]:
     """The coordinates of element i, and its place in memory."""
     coordinates = [f"const int {dim} = {formula};" for dim, formula in formulas(operand).items()]
     return [*coordinates, f"const int index = {index_formula(operand)};"]
 
 
-def _comment(operand: Registers) -> str:
+def _comment(operand: OperandBase) -> str:
     return f"// {described(operand)}. {described_index(operand)}."
 
 
-def load_function(operand: Registers) -> list[str]:
+def load_function(operand: OperandBase) -> list[str]:
     """`load_a` and its like: memory to registers."""
     array, code = register_array(operand), start_with_thread(operand)
     if operand.slots == 1:
@@ -222,7 +222,7 @@ def load_function(operand: Registers) -> list[str]:
     return [_comment(operand), *device_function(f"load_{operand.role}", parameters, code)]
 
 
-def store_function(operand: Registers) -> list[str]:
+def store_function(operand: OperandBase) -> list[str]:
     """`store_d`: registers to memory."""
     array, code = register_array(operand), start_with_thread(operand)
     if operand.slots == 1:
@@ -236,20 +236,20 @@ def store_function(operand: Registers) -> list[str]:
     return [_comment(operand), *device_function(f"store_{operand.role}", parameters, code)]
 
 
-def _slot(operand: Registers) -> tuple[str, str]:
+def _slot(operand: OperandBase) -> tuple[str, str]:
     """Register and shift of element i of an operand with several slots."""
     reg = f"i >> {operand.slots.bit_length() - 1}" if operand.regs > 1 else "0"
     slot = f"(i & {operand.slots - 1})" if operand.regs > 1 else "i"
-    shift = f"{slot} * {operand.row.container}"
-    return reg, f"({shift} + {operand.row.low})" if operand.row.low else shift
+    shift = f"{slot} * {operand.spec.container}"
+    return reg, f"({shift} + {operand.spec.low})" if operand.spec.low else shift
 
 
-def shared_name(operand: Registers, copy: SharedCopy) -> str:
+def shared_name(operand: OperandBase, copy: SharedCopy) -> str:
     """`ldmatrix_a_row` and its like: what the function of a shared copy is called."""
     return f"{copy.matrix_move.op}_{operand.role}_{copy.order}"
 
 
-def shared_function(operand: Registers, copy: SharedCopy) -> list[str]:
+def shared_function(operand: OperandBase, copy: SharedCopy) -> list[str]:
     """Between shared memory and registers by ldmatrix or stmatrix, a row or column per lane."""
     matrix_move = copy.matrix_move
     stores = matrix_move.op == "stmatrix"
@@ -299,7 +299,7 @@ def matrix_move_functions(instruction: Instruction, _targets: Sequence[str]) -> 
         address = AsmOperand("l" if is_generic else "r", "address")
         pointer = "const void* address" if outputs else "void* address"
         parameters.append(pointer if is_generic else "uint32_t address")
-        all_lanes = per_lane.lanes == moved(instruction).row.layout.lanes
+        all_lanes = per_lane.lanes == moved(instruction).spec.layout.lanes
         who = "Every lane gives" if all_lanes else f"Lanes 0 to {per_lane.lanes - 1} give"
         rest = "" if all_lanes else "; the others give any valid one"
         kind = "generic address, in shared memory," if is_generic else "shared memory address"
@@ -477,7 +477,7 @@ def stage_function(stage: Stage) -> list[str]:
     parameters = ["void* shared", "const void* memory", *(f"int {name}" for name in stride_names(operand))]
     return [
         f"// {described(operand)}, into shared memory, at a multiple of {SWIZZLE_PERIOD}: {stage.size} bytes.",
-        f"// {stage.described}. {described_index(operand)}.",
+        f"// {stage.description}. {described_index(operand)}.",
         *device_function(f"stage_{stage.suffix}", parameters, code),
     ]
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from warpfrag.codegen.memory_indexing import Stage
     from warpfrag.isa.immediates import Immediates
     from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.operand import Registers
+    from warpfrag.tensorcore.operand import OperandBase
     from warpfrag.tensorcore.wgmma_call import Variant
 
 # Used by the kernels of every instruction.
@@ -72,7 +72,7 @@ class CudaKernel(KernelWriter):
         ]
         return [*(f"// {text}" for text in comment), *self.code.kernel(name, parameters)]
 
-    def declare(self, role: str, operand: Registers) -> None:
+    def declare(self, role: str, operand: OperandBase) -> None:
         """Declare a fragment: an array called `fragment_` and its role."""
         self.fragments[role] = register_array(operand, f"fragment_{role}")
         self.code.line(self.fragments[role].declaration())
@@ -85,7 +85,7 @@ class CudaKernel(KernelWriter):
         if scope == "cases":
             self.code.line(f"if (thread / {threads(self.instruction)} >= cases) return;")
 
-    def move_tile(self, operand: Registers, strides: Sequence[str | int] = (), fragment: str = "") -> None:
+    def move_tile(self, operand: OperandBase, strides: Sequence[str | int] = (), fragment: str = "") -> None:
         """Load a fragment from memory, or store D; strides are parameters unless they are given."""
         role = operand.role
         listed = ", ".join(map(str, strides or stride_names(operand, f"{role}_")))
@@ -94,7 +94,7 @@ class CudaKernel(KernelWriter):
         else:
             self.code.line(f"load_{role}(fragment_{fragment or role}, {role}, {listed});")
 
-    def move_raw(self, operand: Registers, pointer: str, fragment: str, *, stores: bool) -> None:
+    def move_raw(self, operand: OperandBase, pointer: str, fragment: str, *, stores: bool) -> None:
         """Load or store the registers of a fragment as they are."""
         array = self.fragments[fragment]
         const = "" if pointer in self.outputs else "const "
@@ -111,7 +111,7 @@ class CudaKernel(KernelWriter):
         fragments = (f"fragment_{role}" for role in registers(self.instruction))
         self.code.line(self._call(immediates(self.instruction, choice), fragments))
 
-    def _shared_words(self, operand: Registers, copy: SharedCopy) -> int:
+    def _shared_words(self, operand: OperandBase, copy: SharedCopy) -> int:
         """Declare the shared array of an operand once; return its size in words."""
         rows, cols = extents(operand)
         words = rows * cols * copy.memory_bits // REGISTER_BITS
@@ -120,7 +120,7 @@ class CudaKernel(KernelWriter):
             self.code.line(f"__shared__ __align__(16) uint32_t shared_{operand.role}[{words}];")
         return words
 
-    def copy_tile(self, operand: Registers, copy: SharedCopy) -> None:
+    def copy_tile(self, operand: OperandBase, copy: SharedCopy) -> None:
         """Copy a tile between global memory and a new shared array, D to global memory."""
         role, words = operand.role, self._shared_words(operand, copy)
         if role == "d":
@@ -128,7 +128,7 @@ class CudaKernel(KernelWriter):
         else:
             self.code.line(f"copy_words(shared_{role}, {role}, {words});")
 
-    def move_matrices(self, operand: Registers, copy: SharedCopy) -> None:
+    def move_matrices(self, operand: OperandBase, copy: SharedCopy) -> None:
         """Move a fragment between the shared array and registers, by ldmatrix or stmatrix."""
         role, stride = operand.role, max(contiguous_strides(operand, copy.order))
         self._shared_words(operand, copy)

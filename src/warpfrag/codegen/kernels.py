@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from warpfrag.codegen.matrix_copies import SharedCopy
     from warpfrag.isa.immediates import Immediates
     from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.operand import Registers
+    from warpfrag.tensorcore.operand import OperandBase
 
 ParameterType: TypeAlias = Literal["matrix", "words", "int", "word", "descriptor"]
 Parameters: TypeAlias = dict[str, ParameterType]
@@ -66,7 +66,7 @@ class KernelWriter(ABC):
         """Return the lines of the kernel, below a comment."""
 
     @abstractmethod
-    def declare(self, role: str, operand: Registers) -> None:
+    def declare(self, role: str, operand: OperandBase) -> None:
         """Declare a fragment."""
 
     @abstractmethod
@@ -74,11 +74,11 @@ class KernelWriter(ABC):
         """Compute the thread index: in its warp, or in the grid, where a warp or a block is a case."""
 
     @abstractmethod
-    def move_tile(self, operand: Registers, strides: Sequence[str | int] = (), fragment: str = "") -> None:
+    def move_tile(self, operand: OperandBase, strides: Sequence[str | int] = (), fragment: str = "") -> None:
         """Load a fragment from memory, or store D; strides are parameters unless they are given."""
 
     @abstractmethod
-    def move_raw(self, operand: Registers, pointer: str, fragment: str, *, stores: bool) -> None:
+    def move_raw(self, operand: OperandBase, pointer: str, fragment: str, *, stores: bool) -> None:
         """Load or store the registers of a fragment as they are."""
 
     @abstractmethod
@@ -86,11 +86,11 @@ class KernelWriter(ABC):
         """Run the instruction on its fragments."""
 
     @abstractmethod
-    def copy_tile(self, operand: Registers, copy: SharedCopy) -> None:
+    def copy_tile(self, operand: OperandBase, copy: SharedCopy) -> None:
         """Copy a tile between global memory and a new shared array, D to global memory."""
 
     @abstractmethod
-    def move_matrices(self, operand: Registers, copy: SharedCopy) -> None:
+    def move_matrices(self, operand: OperandBase, copy: SharedCopy) -> None:
         """Move a fragment between the shared array and registers, by ldmatrix or stmatrix."""
 
     @abstractmethod
@@ -130,7 +130,7 @@ class KernelWriter(ABC):
         """Run wgmma between its fences; an empty `a` is the fragment, `scale_d` a parameter or true."""
 
 
-def _matrices(operands: Mapping[str, Registers]) -> Parameters:
+def _matrices(operands: Mapping[str, OperandBase]) -> Parameters:
     """Return a pointer to each matrix, and its strides after it."""
     parameters: Parameters = {}
     for role, operand in operands.items():
@@ -302,7 +302,7 @@ def wgmma_tile_kernel(writer: type[KernelWriter], instruction: Instruction, vari
         kernel.move_tile(instruction.metadata)
     kernel.multiply_wgmma(variant, a, b, scale_d=False)
     kernel.move_tile(instruction.d)
-    comment = f"one tile from memory to memory, with one warpgroup; {variant.described}"
+    comment = f"one tile from memory to memory, with one warpgroup; {variant.description}"
     return kernel.kernel(tile_name(instruction, variant), comment)
 
 

@@ -4,7 +4,7 @@
 of the lane.
 
     >>> from warpfrag.tensorcore.registry import get
-    >>> copy = shared_copies(get("mma.m16n8k16.f32.f16.f16.f32").a.row)[0]
+    >>> copy = shared_copies(get("mma.m16n8k16.f32.f16.f16.f32").a.spec)[0]
     >>> copy.matrix_move.name, copy.order, {dim: str(formula) for dim, formula in copy.formulas.items()}
     ('ldmatrix.sync.aligned.m8n8.x4.shared.b16', 'row', {'row': 'lane & 15', 'col': '(lane >> 4) * 8'})
 """
@@ -72,7 +72,7 @@ def shared_copies(operand: OperandSpec, op: str = "ldmatrix") -> tuple[SharedCop
 
 def _match(matrix_move: Instruction, operand: OperandSpec, order: str) -> SharedCopy | None:
     """Return the copy; None if a line does not fit, or elements in memory are no elements in registers."""
-    unit = moved(matrix_move).row
+    unit = moved(matrix_move).spec
     unpacked = (operand.format.bits, operand.container) == (unit.format.bits, unit.container)
     if unit.layout.regs != operand.layout.regs:
         return None
@@ -86,7 +86,7 @@ def operand_copies(instruction: Instruction, targets: Iterable[str]) -> dict[str
     """The copies of each matrix of a product that are legal on these targets; those without .trans first."""
     copies = {}
     for role in "dabc":
-        every = shared_copies(instruction.operands[role].row, "stmatrix" if role == "d" else "ldmatrix")
+        every = shared_copies(instruction.operands[role].spec, "stmatrix" if role == "d" else "ldmatrix")
         legal = [copy for copy in every if set(targets) <= set(copy.matrix_move.targets)]
         copies[role] = sorted(legal, key=lambda copy: copy.matrix_move.form.trans)
     return copies

@@ -23,33 +23,33 @@ if TYPE_CHECKING:
     from warpfrag.smem.descriptor import Descriptor
     from warpfrag.smem.shared_memory import Digit
     from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.operand import Operand, Registers
+    from warpfrag.tensorcore.operand import Operand, OperandBase
 
 # Coordinates that select among words of a warp; they are no part of the matrix in memory.
 CHOSEN = ("selector", "thread_id", "byte_id")
 
 
-def dimensions(operand: Registers) -> tuple[str, ...]:
+def dimensions(operand: OperandBase) -> tuple[str, ...]:
     """The coordinates of the matrix in memory; each has a stride."""
     return tuple(dim for dim in _layout(operand).dims if dim not in CHOSEN)
 
 
-def _layout(operand: Registers) -> Layout:
+def _layout(operand: OperandBase) -> Layout:
     """Return the layout; for an operand in shared memory only its coordinates have a meaning."""
-    return operand.row.layout if operand.storage == "shared" else operand.layout
+    return operand.spec.layout if operand.storage == "shared" else operand.layout
 
 
-def extents(operand: Registers) -> tuple[int, ...]:
+def extents(operand: OperandBase) -> tuple[int, ...]:
     """The extent of each coordinate."""
     return tuple(_layout(operand).outs[dim] for dim in dimensions(operand))
 
 
-def thread_name(operand: Registers) -> str:
+def thread_name(operand: OperandBase) -> str:
     """Return the name of the thread index in formulas: `lane` in a warp, `thread` in a warpgroup."""
     return "thread" if operand.storage == "warpgroup" else "lane"
 
 
-def formulas(operand: Registers) -> dict[str, Expression]:
+def formulas(operand: OperandBase) -> dict[str, Expression]:
     """Each coordinate from `lane` or `thread` and the element number `i`."""
     every = _of_a_warpgroup(operand.layout) if operand.storage == "warpgroup" else element_expressions(operand.layout)
     return {dim: every[dim] for dim in dimensions(operand)}
@@ -69,29 +69,29 @@ def _of_a_warpgroup(layout: Layout) -> dict[str, Expression]:
     }
 
 
-def stride_names(operand: Registers, prefix: str = "") -> list[str]:
+def stride_names(operand: OperandBase, prefix: str = "") -> list[str]:
     """Return the names of an operand's strides, one for each coordinate."""
     return [f"{prefix}{dim}_stride" for dim in dimensions(operand)]
 
 
-def index_formula(operand: Registers) -> str:
+def index_formula(operand: OperandBase) -> str:
     """The number of an element in memory, from its coordinates and the strides."""
     return " + ".join(
         f"{dim} * {stride}" for dim, stride in zip(dimensions(operand), stride_names(operand), strict=True)
     )
 
 
-def described_index(operand: Registers) -> str:
+def described_index(operand: OperandBase) -> str:
     """The same, for a comment."""
     return f"Element ({', '.join(dimensions(operand))}) is number {index_formula(operand)} of memory"
 
 
-def element_bits(operand: Registers) -> int:
+def element_bits(operand: OperandBase) -> int:
     """Bits from one element to the next in memory."""
     return operand.format.bits if operand.role in "abcd" else 8
 
 
-def described(operand: Registers) -> str:
+def described(operand: OperandBase) -> str:
     """Describe the matrix, for a comment."""
     names = {"metadata": "Metadata codes", "scale_a": "Scales of A", "scale_b": "Scales of B"}
     name = names.get(operand.role, operand.role.upper())
@@ -101,7 +101,7 @@ def described(operand: Registers) -> str:
     return f"{name}, {' x '.join(map(str, extents(operand)))} {operand.format}{unit}"
 
 
-def contiguous_strides(operand: Registers, order: str = "row") -> tuple[int, ...]:
+def contiguous_strides(operand: OperandBase, order: str = "row") -> tuple[int, ...]:
     """The strides of a matrix without gaps, row or column major; a leading coordinate counts whole matrices."""
     sizes = extents(operand)
     rows, cols = sizes[-2:]
@@ -139,7 +139,7 @@ class Stage:
         return f"{self.operand.role}{'_mn' if self.trans else ''}"
 
     @property
-    def described(self) -> str:
+    def description(self) -> str:
         """The order and the swizzle, for a comment."""
         swizzle = f"{self.descriptor.swizzle}-byte swizzle" if self.descriptor.swizzle else "no swizzle"
         return f"{'MN' if self.trans else 'K'}-major, {swizzle}"

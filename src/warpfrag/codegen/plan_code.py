@@ -149,7 +149,7 @@ def _access_plan(plan: AccessPlan, lang: str, name: str) -> str:
     preposition = "from" if plan.direction == "load" else "to"
     head = [
         *([INCLUDE, ""] if lang == "cuda" else []),
-        f"// {plan.operand.role} of {plan.operand.instruction}, {preposition} shared memory: {plan.memory.described}",
+        f"// {plan.operand.role} of {plan.operand.instruction}, {preposition} shared memory: {plan.memory.description}",
         f"// {plan}",
         *([f"// base is a multiple of {8 * plan.memory.swizzle}"] if plan.memory.swizzle else []),
     ]
@@ -223,7 +223,7 @@ class RelayoutLowering:
         """`registers` appends the operations to a function."""
         self.do = registers.do
         self.lane = registers.thread
-        self.source, self.target = plan.source.row, plan.target.row
+        self.source, self.target = plan.source.spec, plan.target.row
 
     def lower(self, op: RelayoutOperation, state: list[str]) -> list[str]:
         """Append one operation of the relayout; return the registers that hold its results."""

@@ -20,7 +20,7 @@ from warpfrag.codegen.statement import SWIZZLE_PERIOD, THREADS, identifier, regi
 
 if TYPE_CHECKING:
     from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.operand import Registers
+    from warpfrag.tensorcore.operand import OperandBase
 
 
 def mma_functions(instruction: Instruction) -> list[str]:
@@ -38,12 +38,12 @@ def wgmma_functions(instruction: Instruction) -> list[str]:
     return lines
 
 
-def function_name(instruction: Instruction, operand: Registers) -> str:
+def function_name(instruction: Instruction, operand: OperandBase) -> str:
     """`..._load_a` and its like."""
     return f"{identifier(instruction)}_{'store' if operand.role == 'd' else 'load'}_{operand.role}"
 
 
-def move_function(instruction: Instruction, operand: Registers) -> list[str]:
+def move_function(instruction: Instruction, operand: OperandBase) -> list[str]:
     """One register of an operand: loaded from memory, or stored there if it is D."""
     stores = operand.role == "d"
     kind = declared_type(operand.ptx_type)
@@ -65,7 +65,7 @@ def move_function(instruction: Instruction, operand: Registers) -> list[str]:
 
 
 def call_moves(
-    code: PtxBuilder, instruction: Instruction, operand: Registers, words: list[str], places: list[str]
+    code: PtxBuilder, instruction: Instruction, operand: OperandBase, words: list[str], places: list[str]
 ) -> None:
     """Move every register of an operand by its function."""
     name = function_name(instruction, operand)
@@ -77,12 +77,12 @@ def call_moves(
             code.emit(f"call.uni ({word}), {name}, ({arguments})")
 
 
-def declare_operand(code: PtxBuilder, name: str, operand: Registers) -> list[str]:
+def declare_operand(code: PtxBuilder, name: str, operand: OperandBase) -> list[str]:
     """The registers of an operand."""
     return code.declare_vector(name, operand.regs, operand.ptx_type)
 
 
-def thread_index(code: PtxBuilder, operand: Registers) -> str:
+def thread_index(code: PtxBuilder, operand: OperandBase) -> str:
     """Append the computation of this thread's index among the threads that hold an operand."""
     if operand.storage != "warpgroup":
         return code.compute("lane", "mov.u32", "%laneid")
@@ -90,7 +90,7 @@ def thread_index(code: PtxBuilder, operand: Registers) -> str:
     return code.compute("thread", "and.b32", place, math.prod(operand.threads) - 1)
 
 
-def _index(code: PtxBuilder, operand: Registers, thread: str, element: str) -> str:
+def _index(code: PtxBuilder, operand: OperandBase, thread: str, element: str) -> str:
     index = ""
     for dim, formula in formulas(operand).items():
         coordinate = code.evaluate(dim, formula, {thread_name(operand): thread, "i": element})
@@ -101,13 +101,13 @@ def _index(code: PtxBuilder, operand: Registers, thread: str, element: str) -> s
     return index
 
 
-def _address(code: PtxBuilder, operand: Registers, thread: str, element: str) -> str:
+def _address(code: PtxBuilder, operand: OperandBase, thread: str, element: str) -> str:
     """The address of an element of at least a byte."""
     index = _index(code, operand, thread, element)
     return code.compute("address", "mad.wide.s32", index, element_bits(operand) // 8, "%memory")
 
 
-def _loop(code: PtxBuilder, operand: Registers, thread: str, *, stores: bool) -> None:
+def _loop(code: PtxBuilder, operand: OperandBase, thread: str, *, stores: bool) -> None:
     """Go through the slots of one register."""
     if not stores:
         code.emit("mov.b32 %value, 0")
@@ -115,7 +115,7 @@ def _loop(code: PtxBuilder, operand: Registers, thread: str, *, stores: bool) ->
     again = code.declare("again", ".pred")
     code.label("SLOT")
     element = code.compute("i", "mad.lo.s32", "%reg", operand.slots, slot)
-    shift = code.compute("shift", "mad.lo.s32", slot, operand.row.container, operand.row.low)
+    shift = code.compute("shift", "mad.lo.s32", slot, operand.spec.container, operand.spec.low)
     if stores:
         address = _address(code, operand, thread, element)
         value = code.compute("code", "shr.u32", "%value", shift)
@@ -129,7 +129,7 @@ def _loop(code: PtxBuilder, operand: Registers, thread: str, *, stores: bool) ->
     code.emit(f"@{again} bra SLOT")
 
 
-def _load_element(code: PtxBuilder, operand: Registers, thread: str, element: str) -> str:
+def _load_element(code: PtxBuilder, operand: OperandBase, thread: str, element: str) -> str:
     """The register with one element of packed memory, low bits first."""
     bits = element_bits(operand)
     if bits >= 8:
@@ -187,7 +187,7 @@ def stage_function(instruction: Instruction, stage: Stage) -> list[str]:
     parameters = {"shared": ".b32", "memory": ".b64", **dict.fromkeys(stride_names(operand), ".b32")}
     return [
         f"// {described(operand)}, into shared memory, at a multiple of {SWIZZLE_PERIOD}: {stage.size} bytes.",
-        f"// {stage.described}. {described_index(operand)}.",
+        f"// {stage.description}. {described_index(operand)}.",
         *code.function(signature(stage_name(instruction, stage), parameters)),
     ]
 

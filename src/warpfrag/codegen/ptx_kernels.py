@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from warpfrag.codegen.memory_indexing import Stage
     from warpfrag.isa.immediates import Immediates
     from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.operand import Registers
+    from warpfrag.tensorcore.operand import OperandBase
     from warpfrag.tensorcore.wgmma_call import Variant
 
 DYNAMIC, IMAGE = "dynamic_shared", "shared_bytes"
@@ -84,7 +84,7 @@ class PtxKernel(KernelWriter):
         types = {parameter: TYPES[kind] for parameter, kind in self.parameters.items()}
         return [f"// {self.instruction.name}", *(f"// {text}" for text in comment), *self.code.entry(name, types)]
 
-    def declare(self, role: str, operand: Registers) -> None:
+    def declare(self, role: str, operand: OperandBase) -> None:
         """Declare a fragment."""
         self.fragments[role] = self.code.declare_vector(f"{role}_", operand.regs, operand.ptx_type)
 
@@ -103,7 +103,7 @@ class PtxKernel(KernelWriter):
             code.emit(f"setp.ge.u32 {outside}, {case}, {self.parameter('cases')}")
             code.emit(f"@{outside} ret")
 
-    def move_tile(self, operand: Registers, strides: Sequence[str | int] = (), fragment: str = "") -> None:
+    def move_tile(self, operand: OperandBase, strides: Sequence[str | int] = (), fragment: str = "") -> None:
         """Load a fragment from memory, or store D; strides are parameters unless they are given."""
         role, name = operand.role, function_name(self.instruction, operand)
         places = [self.parameter(role)]
@@ -115,7 +115,7 @@ class PtxKernel(KernelWriter):
             else:
                 self.code.emit(f"call.uni ({word}), {name}, ({arguments})")
 
-    def move_raw(self, operand: Registers, pointer: str, fragment: str, *, stores: bool) -> None:
+    def move_raw(self, operand: OperandBase, pointer: str, fragment: str, *, stores: bool) -> None:
         """Load or store the registers of a fragment as they are."""
         words, size = self.fragments[fragment], width(declared_type(operand.ptx_type))
         start = self.code.compute(
@@ -130,7 +130,7 @@ class PtxKernel(KernelWriter):
         """Run the instruction on its fragments."""
         self.code.emit(statement(self.instruction, self.fragments, immediates(self.instruction, choice)))
 
-    def _shared_bytes(self, operand: Registers, copy: SharedCopy) -> int:
+    def _shared_bytes(self, operand: OperandBase, copy: SharedCopy) -> int:
         """Declare the shared array of an operand once; return its size."""
         rows, cols = extents(operand)
         size = rows * cols * copy.memory_bits // 8
@@ -139,7 +139,7 @@ class PtxKernel(KernelWriter):
             self.code.declare_shared(f"shared_{operand.role}", size)
         return size
 
-    def copy_tile(self, operand: Registers, copy: SharedCopy) -> None:
+    def copy_tile(self, operand: OperandBase, copy: SharedCopy) -> None:
         """Copy a tile between global memory and a new shared array, D to global memory; a word per lane at a time."""
         code, to_shared = self.code, operand.role != "d"
         size, line = self._shared_bytes(operand, copy), 4 * operand.layout.lanes
@@ -165,7 +165,7 @@ class PtxKernel(KernelWriter):
         self.code.emit(f"{guard}ld.{source}.b32 {word}, [{read}]")
         self.code.emit(f"{guard}st.{target}.b32 [{written}], {word}")
 
-    def move_matrices(self, operand: Registers, copy: SharedCopy) -> None:
+    def move_matrices(self, operand: OperandBase, copy: SharedCopy) -> None:
         """Move a fragment between the shared array and registers, by ldmatrix or stmatrix."""
         code, words = self.code, self.fragments[operand.role]
         self._shared_bytes(operand, copy)

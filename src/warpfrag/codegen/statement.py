@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.operand import Registers
+    from warpfrag.tensorcore.operand import OperandBase
 
 # The order of the operands in a statement; those an instruction does not have are left out.
 ROLES = ("d", "a", "b", "c", "metadata", "scale_a", "scale_b")
@@ -74,7 +74,7 @@ def choices(instruction: Instruction, *, ids: bool = False) -> Iterator[Immediat
     return all_choices(instruction.operands.selected_layouts, ids=ids)
 
 
-def registers(instruction: Instruction) -> dict[str, Registers]:
+def registers(instruction: Instruction) -> dict[str, OperandBase]:
     """The register operands, in the order of the statement."""
     return {role: instruction.operands[role] for role in ROLES if role in instruction.operands}
 
@@ -82,7 +82,7 @@ def registers(instruction: Instruction) -> dict[str, Registers]:
 def threads(instruction: Instruction) -> int:
     """Return the number of threads that execute an instruction together."""
     operand = next(operand for operand in instruction.operands.values() if operand.storage != "shared")
-    return math.prod(operand.row.threads)
+    return math.prod(operand.spec.threads)
 
 
 def remarks(instruction: Instruction) -> list[str]:
@@ -202,7 +202,7 @@ def kernel_variants(instruction: Instruction) -> Iterator[Variant]:
             yield variant
 
 
-def tile_operands(instruction: Instruction) -> dict[str, Registers]:
+def tile_operands(instruction: Instruction) -> dict[str, OperandBase]:
     """The matrices of a tile kernel, in the order of its parameters."""
     return {role: instruction.operands[role] for role in TILE_ROLES if role in instruction.operands}
 

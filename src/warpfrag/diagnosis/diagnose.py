@@ -53,7 +53,7 @@ from warpfrag.isa.immediates import Immediates
 from warpfrag.isa.legality import arithmetic_arch, check_immediates, form_of
 from warpfrag.tensorcore.execute_wgmma import NEITHER
 from warpfrag.tensorcore.instruction_types import instruction_of
-from warpfrag.tensorcore.operand import Registers
+from warpfrag.tensorcore.operand import OperandBase
 from warpfrag.tensorcore.shared_operand import Shared
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ __all__ = ["Agreement", "Diagnosis", "Finding", "diagnose"]
 
 
 def diagnose(
-    instruction: str | HasForm | Registers,
+    instruction: str | HasForm | OperandBase,
     observed: ArrayLike,
     A: ArrayLike | Shared,
     B: ArrayLike | Shared | None = None,
@@ -107,7 +107,7 @@ def diagnose(
     made in every fragment, with indices into whole matrices, in the loop over k and with accumulators.
     """
     choice = Immediates(selector, byte_id, thread_id)
-    if isinstance(instruction, Registers):
+    if isinstance(instruction, OperandBase):
         check_alone(instruction, A, (B, C, metadata, scale_a, scale_b, tile))
         return of_operand(instruction, observed, A, choice, rounding)  # type: ignore[arg-type] # one of the three
     form = form_of(instruction)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from warpfrag.formats.number_formats import Rounding
     from warpfrag.isa.immediates import Immediates
     from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.operand import Operand, Registers
+    from warpfrag.tensorcore.operand import Operand, OperandBase
 
 
 def left_words(
@@ -63,10 +63,10 @@ def metadata_words(instruction: Instruction, metadata: ArrayLike | None) -> dict
     return {} if metadata is None else {"metadata": instruction.metadata.check_words(metadata)}
 
 
-def check_alone(registers: Registers, matrix: object, others: tuple[object, ...]) -> None:
+def check_alone(registers: OperandBase, matrix: object, others: tuple[object, ...]) -> None:
     """Refuse more than the registers of one operand and the matrix that they should hold."""
     if any(argument is not None for argument in others) or isinstance(matrix, Shared):
-        msg = f"{registers.described}: expected its registers and the matrix they should hold, nothing else"
+        msg = f"{registers.description}: expected its registers and the matrix they should hold, nothing else"
         raise InvalidOperand(msg)
 
 
@@ -101,7 +101,7 @@ def tile_bytes(operand: Operand, tile: Shared) -> NDArray[np.uint8]:
     operand.read(tile)
     places = byte_places(operand, operand.memory(tile.descriptor, trans=tile.trans))
     if np.unique(places).size != places.size:
-        msg = f"{operand.described}: elements of the tile overlap under its own descriptor, {tile.descriptor}"
+        msg = f"{operand.description}: elements of the tile overlap under its own descriptor, {tile.descriptor}"
         raise InvalidOperand(msg)
     return as_bytes(tile.memory, batch=True)
 
@@ -116,7 +116,7 @@ def scale_words(
         raise InvalidOperand(msg)
     if not isinstance(scale, Scale) or scales is None:
         return {}
-    array = as_array(scales, scale.described)
+    array = as_array(scales, scale.description)
     if array.dtype == np.uint32 and array.shape[-1:] == scale.threads:
         return {role: array}
     return {role: chosen_words(scale, scale.codes(array, rounding=rounding), choice.of(role))}
@@ -124,13 +124,15 @@ def scale_words(
 
 def observed_codes(operand: Operand, observed: ArrayLike) -> Codes:
     """Codes of what was observed: registers where it has their type and shape, else a matrix."""
-    array = as_array(observed, operand.described)
+    array = as_array(observed, operand.description)
     held = (*operand.threads, operand.words)
     if array.dtype == np.uint32 and array.shape[-len(held) :] == held:
         return operand.unpack(array, raw=True)
     registers = f"registers, uint32[..., {', '.join(map(str, held))}]"
     if array.shape[max(0, array.ndim - len(operand.shape)) :] != operand.shape:
         matrix = ", ".join(map(str, operand.shape))
-        msg = f"{operand.described}: expected a matrix (..., {matrix}) or {registers}, got {array.dtype} {array.shape}"
+        msg = (
+            f"{operand.description}: expected a matrix (..., {matrix}) or {registers}, got {array.dtype} {array.shape}"
+        )
         raise InvalidOperand(msg)
     return operand.codes(array)

@@ -56,7 +56,7 @@ def turned(operand: Operand) -> Iterator[Mistake]:
     if rows != cols:
         written = np.argsort(other_order(shape))
         yield Mistake("transposed", role, "written with row-major and column-major order swapped", move(order=written))
-    if operand.row.container == HALF and role in "ab":
+    if operand.spec.container == HALF and role in "ab":
         text = f"each {BLOCK} x {BLOCK} block transposed: ldmatrix .trans missing, or not needed"
     else:
         text = f"each {BLOCK} x {BLOCK} block transposed"
@@ -67,13 +67,13 @@ def turned(operand: Operand) -> Iterator[Mistake]:
             turned = blocks.transpose(0, 3, 1, 2, 4).reshape(-1, rows // BLOCK, cols // BLOCK, BLOCK, BLOCK)
             order = turned.transpose(0, 1, 3, 2, 4).reshape(-1)
             yield Mistake("blocks", role, f"{BLOCK} x {BLOCK} blocks in another order", move(order=order))
-    if role in "ab" and operand.row.container < HALF:
+    if role in "ab" and operand.spec.container < HALF:
         yield Mistake("blocks", role, "ldmatrix with .trans, which turns pairs of bytes, not elements", move_words)
-    elif operand.row.container == HALF:
+    elif operand.spec.container == HALF:
         for word in range(operand.words):
             text = f"the {BLOCK} x {BLOCK} block of register {word} alone transposed"
             yield Mistake("blocks", role, text, partial(_turn_word, word=word), rare=True)
-    elif operand.row.container == REGISTER_BITS:
+    elif operand.spec.container == REGISTER_BITS:
         yield Mistake("blocks", role, "turned by .trans or movmatrix, which turn halves of elements", move_words)
 
 

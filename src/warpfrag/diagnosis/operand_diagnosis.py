@@ -49,11 +49,11 @@ def of_operand(
     try:
         shape = np.broadcast_shapes(words.shape, right.shape)
     except ValueError:
-        msg = f"{operand.described}: leading axes do not broadcast: registers {words.shape}, matrix {right.shape}"
+        msg = f"{operand.description}: leading axes do not broadcast: registers {words.shape}, matrix {right.shape}"
         raise InvalidOperand(msg) from None
     got, right = read(np.broadcast_to(words, shape)), np.broadcast_to(right, shape)
     if not got.size:
-        msg = f"{operand.described}: expected the registers of at least one matrix, got shape {words.shape}"
+        msg = f"{operand.description}: expected the registers of at least one matrix, got shape {words.shape}"
         raise InvalidOperand(msg)
     if np.array_equal(got, read(right)) or _reads_alike(operand, np.broadcast_to(words, shape), right, choice):
         return Diagnosis([], correct=True, tried={}, pairs=0)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warpfrag.diagnosis.mistake_types import Kind, Words
-    from warpfrag.tensorcore.operand import Operand, Registers
+    from warpfrag.tensorcore.operand import Operand, OperandBase
 
 MANY = 8  # of so many registers, any two may be exchanged; of more, those that are a power of two apart
 FEW = 4  # so many things are tried in every order; of more, only the orders that bits of their numbers make
@@ -53,7 +53,7 @@ def simple(operand: Operand) -> Iterator[Mistake]:
             yield Mistake("registers", role, f"registers {1 << bit} apart swapped", _registers(operand, order))
     if operand.slots > 1:
         text = PARTS[16] if operand.slots == 2 else "slots reversed"
-        yield Mistake("halves", role, text, partial(exchange_bits, mask=REGISTER_BITS - operand.row.container))
+        yield Mistake("halves", role, text, partial(exchange_bits, mask=REGISTER_BITS - operand.spec.container))
     for lane in range(operand.layout.lanes):
         yield Mistake("lanes", role, f"lane {lane} dropped", partial(_drop_lane, lane=lane), rare=True)
     yield Mistake("lanes", role, "lanes moved by one", partial(np.roll, shift=1, axis=-2))
@@ -85,7 +85,7 @@ def register_orders(operand: Operand) -> Iterator[Mistake]:
             yield Mistake("registers", operand.role, text, change, rare=True)
 
 
-def _first_registers(operand: Registers) -> list[int]:
+def _first_registers(operand: OperandBase) -> list[int]:
     """The registers that the hardware reads: not those that hold copies of earlier ones."""
     zero = dict.fromkeys(operand.layout.ins, 0)
     first = {operand.layout.at(**zero | {"reg": reg}): reg for reg in reversed(range(operand.regs))}
@@ -158,7 +158,7 @@ def _drop(words: Words, *, regs: Iterable[int], width: int) -> Words:
 
 def parts(operand: Operand) -> Iterator[Mistake]:
     """Parts of a register exchanged, beyond those of `simple`: elements, or the parts of an element too."""
-    role, container = operand.role, operand.row.container
+    role, container = operand.role, operand.spec.container
     if container > REGISTER_BITS:
         order = np.arange(operand.words) ^ 1
         swap = methodcaller("take", order, axis=-1)
@@ -261,7 +261,7 @@ def lanes(operand: Operand) -> Iterator[Mistake]:
             yield Mistake("lanes", operand.role, text, methodcaller("take", order, axis=-2), rare=rare)
 
 
-def warps(operand: Registers) -> Iterator[Mistake]:
+def warps(operand: OperandBase) -> Iterator[Mistake]:
     """Warps of a warpgroup that take each other's registers; `operand` is held by four of them."""
     axis = -2 if operand.role == "metadata" else -3
     kind: Kind = "metadata" if operand.role == "metadata" else "lanes"

@@ -28,7 +28,7 @@ BYTE = 8
 
 def simple(operand: AnyOperand) -> Iterator[Mistake]:
     """Fields or bytes reversed, lanes off by one."""
-    reverse = partial(exchange_bits, mask=REGISTER_BITS - operand.row.container)
+    reverse = partial(exchange_bits, mask=REGISTER_BITS - operand.spec.container)
     fields = "fields" if operand.role == "metadata" else "bytes"
     yield Mistake(_kind(operand, "halves"), operand.role, f"{fields} reversed", reverse)
     yield Mistake(_kind(operand, "lanes"), operand.role, "lanes moved by one", partial(np.roll, shift=1, axis=-1))
@@ -38,7 +38,7 @@ def more(operand: AnyOperand) -> Iterator[Mistake]:
     """Other parts and lanes exchanged, and words that are the same everywhere."""
     role, parts = operand.role, _kind(operand, "halves")
     for mask, text in PARTS.items():
-        if mask != REGISTER_BITS - operand.row.container and mask in {16, 8, 24, 4, 2}:
+        if mask != REGISTER_BITS - operand.spec.container and mask in {16, 8, 24, 4, 2}:
             yield Mistake(parts, role, text, partial(exchange_bits, mask=mask), rare=mask < BYTE)
     for orders, rare in ((lane_orders(), False), (rare_lane_orders(), True)):
         for text, order in orders.items():

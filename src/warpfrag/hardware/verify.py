@@ -140,7 +140,7 @@ def _compare(
     mismatches: list[Mismatch] = []
     skip_reason = ""
     selector = how.selector if instruction.pattern is not None else None
-    variant = how.described if isinstance(how, Variant) else ""
+    variant = how.description if isinstance(how, Variant) else ""
     for kind, operands in _operand_sets(instruction, how, cases, seed, target):
         answer = worker.run(instruction.name, how, operands)
         if isinstance(operands, TensorLaunch) and not isinstance(answer, str):

@@ -58,7 +58,7 @@ def launches(instruction: Instruction, variant: Variant, cases: int, seed: int) 
     kinds = classes(instruction)
     share = -(-cases // len(SETS))
     # another start for each kernel, so that each class meets each swizzle and each scale-d
-    turn = zlib.crc32(f"{instruction.name} {variant.described} {variant.selector}".encode())
+    turn = zlib.crc32(f"{instruction.name} {variant.description} {variant.selector}".encode())
     for number, swizzle in enumerate(SETS):
         kind = kinds[(number + turn) % len(kinds)]
         random = np.random.default_rng([seed, turn, number])

@@ -179,7 +179,7 @@ class AccessPlan:
 
     def __repr__(self) -> str:
         """Show the operand, the instructions and the memory."""
-        return f"<AccessPlan to {self._purpose}\n {self}\n {self.memory.described}>"
+        return f"<AccessPlan to {self._purpose}\n {self}\n {self.memory.description}>"
 
     @property
     def _purpose(self) -> str:
@@ -203,7 +203,7 @@ class AccessPlan:
         more = len(self.accesses) - len(rows)
         swizzle = swizzle_expression(self.memory, "a") if self.memory.swizzle else ""
         notes = [
-            f"{self}, cost {self.cost}. Memory: {self.memory.described}.",
+            f"{self}, cost {self.cost}. Memory: {self.memory.description}.",
             f"Each address a is then swizzled: {swizzle}." if swizzle else "",
             f"The first {MAX_ROWS} of {len(self.accesses)} accesses." if more else "",
         ]

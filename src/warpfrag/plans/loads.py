@@ -55,7 +55,7 @@ def stores(operand: Operand, memory: Memory) -> list[AccessPlan]:
 def search(operand: Operand, order: Literal["row", "col"], direction: Direction = "load") -> list[AccessPlan]:
     """For each swizzle, and without one for the least padded pitch, the cheapest plan without bank conflicts."""
     rows, cols = _extents(operand)
-    tight = (cols if order == "row" else rows) * operand.row.container // 8
+    tight = (cols if order == "row" else rows) * operand.spec.container // 8
     pitches = {0: [max(LINE, tight) + LINE * extra for extra in range(9)]}
     pitches |= {swizzle: [max(swizzle, -(-tight // swizzle) * swizzle)] for swizzle in (32, 64, 128)}
     conflict_free = []
@@ -74,7 +74,7 @@ def _extents(operand: Operand) -> tuple[int, int]:
         raise InvalidOperand(msg)
     if operand.layout.dims != ("row", "col"):
         axes = ", ".join(operand.layout.dims)
-        msg = f"{operand.described} is no single matrix in the registers of threads: it has {axes}"
+        msg = f"{operand.description} is no single matrix in the registers of threads: it has {axes}"
         raise InvalidOperand(msg)
     return operand.layout.outs["row"], operand.layout.outs["col"]
 
@@ -89,13 +89,11 @@ def _check(operand: Operand, memory: Memory) -> None:
 def _packed(operand: Operand, memory: Memory) -> list[AccessPlan]:
     """Return ldmatrix plans; ldmatrix leaves a code in the low bits of its byte, so some operands need a shift."""
     _check(operand, memory)
-    if operand.format.bits not in PACKED_BITS or operand.row.container != BYTE:
-        msg = (
-            f"packed is for elements of 4 and 6 bits in bytes, such as A of kind::f8f6f4; {operand.described} has none"
-        )
+    if operand.format.bits not in PACKED_BITS or operand.spec.container != BYTE:
+        msg = f"packed is for elements of 4 and 6 bits in bytes, such as A of kind::f8f6f4; {operand.description} has none"
         raise InvalidOperand(msg)
-    every = matrix_accesses(operand.row, memory, "ldmatrix", packed=True)
-    plans = [AccessPlan(operand, memory, "load", accesses, shift=operand.row.low) for _, accesses in every]
+    every = matrix_accesses(operand.spec, memory, "ldmatrix", packed=True)
+    plans = [AccessPlan(operand, memory, "load", accesses, shift=operand.spec.low) for _, accesses in every]
     return sorted(plans, key=lambda plan: plan.cost)
 
 
@@ -121,7 +119,7 @@ class _Bytes:
     """The address of each byte of each word of each thread: of[thread][word] has four addresses, or None."""
 
     def __init__(self, operand: Operand, memory: Memory) -> None:
-        container, register = operand.row.container, operand.row.register_bits
+        container, register = operand.spec.container, operand.spec.register_bits
         self.words, self.threads = operand.words, math.prod(operand.threads)
         size = max(1, container // 8)
         addresses = element_addresses(memory, _extents(operand), container)
@@ -154,9 +152,9 @@ def _bytes(operand: Operand, memory: Memory) -> _Bytes:
 
 def _by_matrix(operand: Operand, memory: Memory, direction: Direction) -> Iterator[AccessPlan]:
     """Yield plans with ldmatrix or stmatrix, alone and with movmatrix after (or before) it."""
-    for mover, accesses in matrix_accesses(operand.row, memory, "ldmatrix" if direction == "load" else "stmatrix"):
+    for mover, accesses in matrix_accesses(operand.spec, memory, "ldmatrix" if direction == "load" else "stmatrix"):
         yield AccessPlan(operand, memory, direction, accesses)
-        if mover.form.trans and operand.row.container == MATRIX_BITS:
+        if mover.form.trans and operand.spec.container == MATRIX_BITS:
             plain = tuple(access._replace(instruction=access.instruction.replace(".trans", "")) for access in accesses)
             yield AccessPlan(operand, memory, direction, plain, transposes=True)
 
@@ -200,7 +198,7 @@ def _neighbours(left: list[int], starts: list[list[int | None]], count: int) -> 
 
 def _by_elements(operand: Operand, memory: Memory, direction: Direction) -> list[AccessPlan]:
     """Return the plan that moves one element at a time, if an element fills bytes and is aligned."""
-    size = operand.row.container // 8
+    size = operand.spec.container // 8
     if not 1 <= size <= WORD:
         return []
     where = _bytes(operand, memory)

@@ -81,7 +81,7 @@ def _parts(mover: Instruction, step: int) -> tuple[LinePart, ...]:
     line_dim = addresses.dims[1]
     along = "col" if line_dim == "row" else "row"
     givers = {tuple(addresses.at(lane=lane)): lane for lane in range(addresses.lanes)}
-    unit = moved(mover).row.container
+    unit = moved(mover).spec.container
     parts = []
     for lane, reg, bit in product(range(layout.lanes), range(layout.regs), range(0, REGISTER_BITS, step)):
         slot, inside = divmod(bit, unit)
@@ -117,7 +117,7 @@ def matrix_accesses(
     With `packed`, those that unpack elements of 4 or 6 bits.
     """
     for movers in _kinds(op):
-        unit = moved(movers[-1]).row
+        unit = moved(movers[-1]).spec
         if packed != bool(movers[0].form.memory) or (packed and unit.format.bits != operand.format.bits):
             continue
         matrices = _matrices(movers[-1], operand, memory.order)
@@ -131,7 +131,7 @@ def _kinds(op: str) -> tuple[tuple[Instruction, ...], ...]:
     """Return groups of movers that differ only in their number of matrices, the most first."""
     by_kind: dict[object, list[Instruction]] = {}
     for mover in find(op=op):
-        if not moved(mover).row.unknown:
+        if not moved(mover).spec.unknown:
             form = mover.form
             by_kind.setdefault((form.shape, form.trans, form.memory), []).append(mover)
     return tuple(tuple(sorted(some, key=lambda mover: -mover.form.num)) for some in by_kind.values())

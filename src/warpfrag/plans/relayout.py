@@ -152,7 +152,7 @@ class Relayout:
 
         state = self.source.check_words(words)
         for op in self.operations:
-            state = run_operation(op, state, self.source.row, self.target.row)
+            state = run_operation(op, state, self.source.spec, self.target.spec)
         return np.ascontiguousarray(state, np.uint32)
 
     def emit(self, lang: str = "cuda", name: str = "") -> str:
@@ -179,9 +179,9 @@ def relayout(source: Operand, target: Operand, *, permute: Literal["row", "col"]
         end, permutation = order @ target.layout, tuple(_counted(order, permute))
     _check_warps(source.layout, end)
     plans = [_plan(source, target, source.layout, end)]
-    if source.row.container == MATRIX_BITS:
+    if source.spec.container == MATRIX_BITS:
         plans.append(_transposed(source, target, end))
-    elif target.row.container == MATRIX_BITS < source.row.container and source.format != target.format:
+    elif target.spec.container == MATRIX_BITS < source.spec.container and source.format != target.format:
         plans += [
             (conversion_between(source, half), *_transposed(half, target, end)) for half in packed(source, target)
         ]
@@ -207,9 +207,7 @@ def _check(source: Operand, target: Operand) -> None:
             msg = f"the {name} of a relayout is an operand such as mma.d or mma.a.tiled(col=2), got {quote(operand)}"
             raise InvalidOperand(msg)
         if operand.storage == "tensor":
-            msg = (
-                f"the {name} of a relayout lies in registers; {operand.described} lies in tensor memory: load it first"
-            )
+            msg = f"the {name} of a relayout lies in registers; {operand.description} lies in tensor memory: load it first"
             raise InvalidOperand(msg)
     if source.layout.outs != target.layout.outs or source.threads != target.threads:
         mine, its = (
@@ -310,10 +308,10 @@ def _plan(source: Operand, target: Operand, start: Layout, end: Layout) -> tuple
 
     lanes = [image(lane=1 << bit) for bit in range(end.lanes.bit_length() - 1)]
     cells = [image(**{axis: weight}) for axis, weight in its.bits]
-    stored = [(operand.format.name, operand.row.container, operand.row.low) for operand in (source, target)]
-    bits = min(source.row.container, target.row.container)
+    stored = [(operand.format.name, operand.spec.container, operand.spec.low) for operand in (source, target)]
+    bits = min(source.spec.container, target.spec.container)
     slots = max(1, WORD_BITS // bits).bit_length() - 1
-    early = stored[0] != stored[1] and target.row.container <= source.row.container
+    early = stored[0] != stored[1] and target.spec.container <= source.spec.container
     late = stored[0] != stored[1] and not early
     moves = find_shuffles(lanes, cells, slots, _liked(cells, own, its, late=late))
     if moves is None:
@@ -347,7 +345,7 @@ def _plan(source: Operand, target: Operand, start: Layout, end: Layout) -> tuple
         order = [number * len(moves.packets) + word for number in range(repeats) for word in moves.order]
         direct = tuple(tuple(packets[order[cell.word]][cell.slot] for cell in cells_of) for cells_of in wanted)
         operations = [(converted if early or late else permuted)(direct)]
-    wide = source.row.register_bits // WORD_BITS
+    wide = source.spec.register_bits // WORD_BITS
     return tuple(fused(_widened(op, wide) for op in _without_idle(operations, source.regs)))
 
 
@@ -500,8 +498,8 @@ def _distinct(operands: Iterable[Operand | None]) -> tuple[Operand, ...]:
     """The first of each layout and format that registers hold."""
     by_fragment: dict[object, Operand] = {}
     for operand in operands:
-        if operand is not None and operand.storage != "shared" and not operand.row.unknown:
-            by_fragment.setdefault((operand.layout, operand.format, operand.row.container, operand.row.low), operand)
+        if operand is not None and operand.storage != "shared" and not operand.spec.unknown:
+            by_fragment.setdefault((operand.layout, operand.format, operand.spec.container, operand.spec.low), operand)
     return tuple(by_fragment.values())
 
 

@@ -32,7 +32,7 @@ def packed(wide: Operand, narrow: Operand) -> Iterator[Operand]:
     for chosen in combinations(steps["reg"], joined):
         reg = [step for step in steps["reg"] if step not in chosen]
         layout = Layout.of_steps(wide.layout.outs, {**steps, "reg": reg, "slot": [*steps["slot"], *chosen]})
-        container, low = narrow.row.container, narrow.row.low
+        container, low = narrow.spec.container, narrow.spec.low
         row = replace(wide.row, layout=layout, format=narrow.format, container=container, low=low)
         yield replace(wide, row=row)
 
@@ -85,13 +85,13 @@ class SharedMemoryRoundTrip:
 
         state = self.source.check_words(words)
         for op in self.before:
-            state = run_operation(op, state, self.source.row, self.target.row)
+            state = run_operation(op, state, self.source.spec, self.target.spec)
         stored = self.store.operand
         rows, cols = stored.layout.shape
-        memory = np.zeros(self.memory.size((rows, cols), stored.row.container), np.uint8)
+        memory = np.zeros(self.memory.size((rows, cols), stored.spec.container), np.uint8)
         state = self.load.load(self.store.store(state, memory))
         for op in self.after:
-            state = run_operation(op, state, self.source.row, self.target.row)
+            state = run_operation(op, state, self.source.spec, self.target.spec)
         return np.ascontiguousarray(state, np.uint32)
 
     def __repr__(self) -> str:
@@ -100,7 +100,7 @@ class SharedMemoryRoundTrip:
 
     def __str__(self) -> str:
         """Show both instructions in one line."""
-        return f"{self.store.name}, then {self.load.name}, in {self.memory.described}"
+        return f"{self.store.name}, then {self.load.name}, in {self.memory.description}"
 
 
 def plan_through_memory(source: Operand, target: Operand, legal_on: str | None = None) -> SharedMemoryRoundTrip | None:
@@ -109,7 +109,7 @@ def plan_through_memory(source: Operand, target: Operand, legal_on: str | None =
     With `legal_on`, only what that target has: `stmatrix` comes with sm_90.
     """
     if any(
-        operand.layout.dims != ("row", "col") or len(operand.threads) != 1 or operand.row.register_bits != 32
+        operand.layout.dims != ("row", "col") or len(operand.threads) != 1 or operand.spec.register_bits != 32
         for operand in (source, target)
     ):
         return None
@@ -128,9 +128,13 @@ def plan_through_memory(source: Operand, target: Operand, legal_on: str | None =
 
 def _stored(source: Operand, target: Operand) -> Iterator[tuple[Operand, Operand]]:
     """Yield operands to store and load: the operands themselves, the one with larger elements packed as the other."""
-    if (source.format, source.row.container, source.row.low) == (target.format, target.row.container, target.row.low):
+    if (source.format, source.spec.container, source.spec.low) == (
+        target.format,
+        target.spec.container,
+        target.spec.low,
+    ):
         yield source, target
-    elif source.row.container >= target.row.container:
+    elif source.spec.container >= target.spec.container:
         yield from ((packed, target) for packed in packed(source, target))
     else:
         yield from ((source, packed) for packed in packed(target, source))
@@ -140,7 +144,7 @@ def _memories(stored: Operand) -> Iterator[Memory]:
     """Tight, and with each swizzle, in both orders."""
     orders: tuple[Literal["row", "col"], ...] = ("row", "col")
     for order in orders:
-        tight = max(LINE, stored.layout.outs["col" if order == "row" else "row"] * stored.row.container // 8)
+        tight = max(LINE, stored.layout.outs["col" if order == "row" else "row"] * stored.spec.container // 8)
         yield Memory(order, tight)
         for swizzle in (32, 64, 128):
             yield Memory(order, -(-tight // swizzle) * swizzle, swizzle)

@@ -68,7 +68,7 @@ class TensorRelayout(Relayout):
     @property
     def stored(self) -> int:
         """The columns of tensor memory that one store fills."""
-        return self.columns * self.target.row.container // 32
+        return self.columns * self.target.spec.container // 32
 
     @cached_property
     def counts(self) -> dict[str, int]:
@@ -155,7 +155,7 @@ def tensor_relayout(source: TensorOperand, target: TensorOperand) -> TensorRelay
             raise InvalidOperand(msg)
     plans = list(_plans(source, target, first, second))
     if not plans:
-        msg = f"no load and store of the same {n} columns fit {source.described} and {target.described}"
+        msg = f"no load and store of the same {n} columns fit {source.description} and {target.description}"
         raise InvalidOperand(msg)
     return min(plans, key=lambda plan: (plan.cost, plan.count))
 
@@ -167,7 +167,7 @@ def _plans(
     n = source.layout.outs["col"]
     columns = max(width for width in (1 << bit for bit in range(WIDEST.bit_length())) if n % width == 0)
     shapes = HALVES if placement(first)[0] in "CF" else WHOLE
-    stored = columns * target.row.container // 32
+    stored = columns * target.spec.container // 32
     refusal: NotModelled | None = None
     packed = (False, True) if source.format.bits == HALF else (False,)
     for loaded_by, is_packed, stored_by in product(shapes, packed, shapes):
@@ -179,7 +179,7 @@ def _plans(
             _registers(source, _block_layout(accumulator(_wide(first, n=columns)), first.blocks), load, is_packed),
             _registers(
                 target,
-                _block_layout(multiplicand(_wide(second, stored=columns), target.row.container), second.blocks),
+                _block_layout(multiplicand(_wide(second, stored=columns), target.spec.container), second.blocks),
                 store,
             ),
         )
@@ -232,4 +232,4 @@ def _registers(operand: TensorOperand, places: Layout, spelling: TensorSpelling,
     row: dict[str, Any] = {"layout": composed(places, reached)}
     if is_packed:
         row["container"] = HALF
-    return Operand(replace(operand.row, **row), operand.instruction)
+    return Operand(replace(operand.spec, **row), operand.instruction)

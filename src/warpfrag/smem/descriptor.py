@@ -367,7 +367,7 @@ def lines(operand: StagedOperand, *, trans: bool) -> tuple[int, int]:
 
 def turnable(operand: StagedOperand) -> tuple[int, ...]:
     """The bits of the types that may be MN-major: of wgmma 16, of tcgen05 8 and 32 too."""
-    return getattr(operand, "turnable", (TURNABLE,))
+    return getattr(operand, "transposable_bits", (TURNABLE,))
 
 
 def turnable_text(operand: StagedOperand) -> str:

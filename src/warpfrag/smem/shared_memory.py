@@ -126,7 +126,7 @@ class Memory:
         ]
         if self.base_offset:
             facts.append(("base offset", f"{self.base_offset} rows of {ROW_OF_UNITS} bytes"))
-        return card(f"<code>{escape(f'Memory: {self.described}')}</code>", table(("field", "value"), facts))
+        return card(f"<code>{escape(f'Memory: {self.description}')}</code>", table(("field", "value"), facts))
 
     def _pitch_text(self) -> str:
         if not self.across:
@@ -140,7 +140,7 @@ class Memory:
         return "col" if self.order == "row" else "row"
 
     @property
-    def described(self) -> str:
+    def description(self) -> str:
         """In words: the order, and what else differs from the default."""
         parts = [f"{self.order} order"]
         if self.across or self.along != (Digit(None, 1),):
@@ -198,7 +198,7 @@ class Memory:
         if twice is not None:
             first, second, address = twice
             msg = (
-                f"{self.described}: a {rows} x {cols} matrix overlaps itself: row {first[0]}, column {first[1]} and "
+                f"{self.description}: a {rows} x {cols} matrix overlaps itself: row {first[0]}, column {first[1]} and "
                 f"row {second[0]}, column {second[1]} lie at byte {address}"
             )
             raise InvalidOperand(msg)

@@ -282,10 +282,10 @@ def read_shared(
         tile = location
     elif isinstance(location, bool) or not isinstance(location, Descriptor | int | np.integer):
         expected = "a Shared, which `store` gives, or a descriptor with shared="
-        msg = f"{operand.described}: expected {expected}; got {quote(location)}"
+        msg = f"{operand.description}: expected {expected}; got {quote(location)}"
         raise InvalidOperand(msg)
     elif shared is None:
-        msg = f"{operand.described} is a descriptor: it needs shared=, the bytes of shared memory"
+        msg = f"{operand.description} is a descriptor: it needs shared=, the bytes of shared memory"
         raise InvalidOperand(msg)
     else:
         tile = Shared(as_bytes(shared, batch=True), as_descriptor(location, "tcgen05"), trans)
@@ -293,7 +293,7 @@ def read_shared(
     if blocks == 1:
         return codes
     if codes.ndim < 3 or codes.shape[-3] != 2:
-        msg = f"{operand.described}: a pair of blocks has two shared memories, uint8[..., 2, bytes]"
+        msg = f"{operand.description}: a pair of blocks has two shared memories, uint8[..., 2, bytes]"
         raise InvalidOperand(msg)
     return cast("Array", np.concatenate([codes[..., 0, :, :], codes[..., 1, :, :]], axis=-2 if axis == 0 else -1))
 
@@ -312,7 +312,7 @@ def resized(operand: InTensorShared, rows: int, cols: int) -> SharedTensorOperan
     extents = {"row": rows, "col": cols}
     steps = {name: [(size, tuple(int(other == name) for other in extents))] for name, size in extents.items()}
     layout = Layout.of_steps(extents, steps)
-    return SharedTensorOperand(replace(operand.row, layout=layout), operand.instruction, staged=True)
+    return SharedTensorOperand(replace(operand.spec, layout=layout), operand.instruction, staged=True)
 
 
 # ---- moves

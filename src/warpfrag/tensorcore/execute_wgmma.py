@@ -63,7 +63,7 @@ def multiply(
     tile_b = _read_shared(operands.b, b, shared, is_transposed=trans[1])
     if tile_b is None:
         msg = (
-            f"{operands.b.described} is in shared memory: expected a Shared, which `b.store` returns, or a descriptor "
+            f"{operands.b.description} is in shared memory: expected a Shared, which `b.store` returns, or a descriptor "
             f"with shared=; got {quote(b)}"
         )
         raise InvalidOperand(msg)
@@ -195,16 +195,16 @@ def _read_shared(
     """The codes of an operand in shared memory; None where it is passed in registers."""
     if isinstance(location, Shared):
         if is_transposed and not location.trans:
-            msg = f"{operand.described}: the tile says itself that it is K-major; trans is for descriptors"
+            msg = f"{operand.description}: the tile says itself that it is K-major; trans is for descriptors"
             raise InvalidOperand(msg)
         return operand.read(location)
     if _is_descriptor(location):
         if shared is None:
-            msg = f"{operand.described} is a descriptor: it needs shared=, the bytes of shared memory"
+            msg = f"{operand.description} is a descriptor: it needs shared=, the bytes of shared memory"
             raise InvalidOperand(msg)
         return operand.read(Shared(as_bytes(shared, batch=True), as_descriptor(location), is_transposed))
     if is_transposed:
-        msg = f"{operand.described} is given in registers, which cannot be transposed; trans is for descriptors"
+        msg = f"{operand.description} is given in registers, which cannot be transposed; trans is for descriptors"
         raise InvalidOperand(msg)
     return None
 

@@ -28,7 +28,7 @@ from warpfrag.isa.tmem_layouts import WARPS
 from warpfrag.layout.linear_layout import Basis, Layout
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.instruction_types import instruction_of
-from warpfrag.tensorcore.operand import Registers
+from warpfrag.tensorcore.operand import OperandBase
 from warpfrag.tensorcore.registry import find
 from warpfrag.tensorcore.tensor_operand import TensorOperand
 
@@ -124,14 +124,14 @@ class Matches(list[Match]):
         return list(_loads(self.layout))
 
 
-def identify(layout: Layout | Registers) -> Matches:
+def identify(layout: Layout | OperandBase) -> Matches:
     """The operands of all instructions that have this layout, wmma's as measured on the first architecture that was.
 
     The answer is a list; its `tiles` are the operands of which the layout is several tiles, its `near` those whose
     layout differs only by a transposition, by the order of lanes or registers, or by how many values share a register.
     Its `loads` are those of tensor memory that leave an accumulator in registers like this.
     """
-    if isinstance(layout, Registers):
+    if isinstance(layout, OperandBase):
         layout = layout.layout
     if not isinstance(layout, Layout):
         msg = f"identify takes a layout or an operand, got {quote(layout)}; Layout.read and Layout.parse make layouts"
@@ -145,7 +145,7 @@ def _known() -> dict[Layout, list[Match]]:
     by_layout: dict[Layout, list[Match]] = {}
     for instruction in find():
         for role, operand in instruction.operands.items():
-            if operand.storage != "shared" and not operand.row.unknown:
+            if operand.storage != "shared" and not operand.spec.unknown:
                 by_layout.setdefault(operand.layout, []).append(Match(instruction, role))
         if instruction.addresses is not None:
             by_layout.setdefault(instruction.addresses, []).append(Match(instruction, "addresses"))
@@ -162,7 +162,7 @@ def tensor_layouts(layout: Layout) -> dict[Layout, list[Match]]:
             continue
         instruction = instruction_of(form, "")
         for role, operand in instruction.operands.items():
-            if operand.storage != "shared" and not operand.row.unknown and operand.layout.dims == layout.dims:
+            if operand.storage != "shared" and not operand.spec.unknown and operand.layout.dims == layout.dims:
                 by_layout.setdefault(operand.layout, []).append(Match(instruction, role))
     return by_layout
 

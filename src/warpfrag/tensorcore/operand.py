@@ -76,10 +76,10 @@ def thread_of(warp: int | None, lane: int) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class Registers:
+class OperandBase:
     """What all operands have: a role, a format, a storage and a layout."""
 
-    row: OperandSpec
+    spec: OperandSpec
     instruction: str
 
     def __repr__(self) -> str:
@@ -95,41 +95,41 @@ class Registers:
     @property
     def role(self) -> str:
         """One of a, b, c, d, metadata, scale_a, scale_b."""
-        return self.row.role
+        return self.spec.role
 
     @property
     def format(self) -> Format:
         """What one element is."""
-        return self.row.format
+        return self.spec.format
 
     @property
     def storage(self) -> OperandStorage:
         """Where the operand lives: the registers of a warp or a warpgroup, or shared memory."""
-        return self.row.storage
+        return self.spec.storage
 
     @property
     def layout(self) -> Layout:
         """Where each element sits; NotModelled where nobody knows."""
-        if self.row.unknown:
-            raise NotModelled(self.row.unknown)
+        if self.spec.unknown:
+            raise NotModelled(self.spec.unknown)
         return self._registers
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Extents of the array that pack takes and unpack gives."""
         chosen = SELECTED_BY.get(self.role, ())
-        return tuple(extent for name, extent in self.row.layout.outs.items() if name not in chosen)
+        return tuple(extent for name, extent in self.spec.layout.outs.items() if name not in chosen)
 
     @cached_property
     def _registers(self) -> Layout:
         """The layout, of which at least the sizes are known."""
         if self.storage == "shared":
             msg = (
-                f"{self.described} lies in shared memory and has no registers: "
+                f"{self.description} lies in shared memory and has no registers: "
                 "its places are addresses(descriptor), and store(matrix) and load(tile) put it there and back"
             )
             raise InvalidOperand(msg)
-        return self.row.layout
+        return self.spec.layout
 
     @property
     def regs(self) -> int:
@@ -144,7 +144,7 @@ class Registers:
     @property
     def words(self) -> int:
         """Words of 32 bits per lane."""
-        return self.regs * self.row.register_bits // REGISTER_BITS
+        return self.regs * self.spec.register_bits // REGISTER_BITS
 
     @property
     def ptx_type(self) -> str:
@@ -154,15 +154,15 @@ class Registers:
     @property
     def source(self) -> str:
         """Where the layout is taken from."""
-        return self.row.source
+        return self.spec.source
 
     def bits(self, slot: int) -> Bits:
         """The bits of its register that hold the code in a slot."""
-        low = check_index("slot", slot, self.slots) * self.row.container + self.row.low
+        low = check_index("slot", slot, self.slots) * self.spec.container + self.spec.low
         return Bits(low + self.format.bits - 1, low)
 
     @property
-    def described(self) -> str:
+    def description(self) -> str:
         """How an error names this operand."""
         return f"operand {self.role} of {self.instruction}"
 
@@ -170,12 +170,12 @@ class Registers:
     def threads(self) -> tuple[int, ...]:
         """The extents of the threads that hold it: 32 lanes, or 4 warps of 32 lanes."""
         _ = self._registers  # refuses one that has none
-        return self.row.threads
+        return self.spec.threads
 
     def _known_row(self) -> OperandSpec:
         """The row, for work that needs its layout."""
         _ = self.layout  # raises NotModelled where nobody knows it
-        return self.row
+        return self.spec
 
     def _check_words(self, words: ArrayLike, axes: tuple[int, ...]) -> NDArray[np.uint32]:
         """Register words whose last axes are as expected."""
@@ -183,13 +183,13 @@ class Registers:
 
         from warpfrag.formats.arrays import as_array
 
-        registers = as_array(words, self.described)
+        registers = as_array(words, self.description)
         expected = f"uint32[..., {', '.join(map(str, axes))}]"
         if registers.dtype != np.uint32:
-            msg = f"{self.described}: expected registers {expected}, got dtype {registers.dtype}"
+            msg = f"{self.description}: expected registers {expected}, got dtype {registers.dtype}"
             raise InvalidOperand(msg)
         if registers.shape[max(0, registers.ndim - len(axes)) :] != axes:
-            msg = f"{self.described}: expected registers {expected}, got shape {registers.shape}"
+            msg = f"{self.description}: expected registers {expected}, got shape {registers.shape}"
             raise InvalidOperand(msg)
         return registers.astype(np.uint32, copy=False)
 
@@ -198,16 +198,16 @@ class Registers:
         from warpfrag.formats.arrays import as_array
         from warpfrag.formats.codes import codes_of
 
-        array = as_array(matrix, self.described)
+        array = as_array(matrix, self.description)
         if array.shape[max(0, array.ndim - len(self.shape)) :] != self.shape:
             expected = ", ".join(map(str, self.shape))
-            msg = f"{self.described}: expected an array of shape (..., {expected}), got {array.shape}"
+            msg = f"{self.description}: expected an array of shape (..., {expected}), got {array.shape}"
             raise InvalidOperand(msg)
-        return codes_of(self.format, array, raw=raw, rounding=rounding, what=self.described)
+        return codes_of(self.format, array, raw=raw, rounding=rounding, what=self.description)
 
 
 @dataclass(frozen=True, repr=False)
-class Operand(Registers, InShared):
+class Operand(OperandBase, InShared):
     """A matrix spread over registers, or in shared memory, where a wgmma may find its A and finds its B.
 
     A of a sparse instruction has a `pattern`: its layout is that of the stored half, and each register covers a span of
@@ -226,7 +226,7 @@ class Operand(Registers, InShared):
 
         The registers of the first tile come first, then those of the next, in the order of the keywords.
         """
-        return replace(self, row=replace(self._known_row(), layout=self.layout.tiled(**counts)))
+        return replace(self, spec=replace(self._known_row(), layout=self.layout.tiled(**counts)))
 
     def pack(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> Words:
         """Registers that hold a matrix: uint32[..., 32, words]. Leading axes are a batch; every copy is written.
@@ -260,7 +260,7 @@ class Operand(Registers, InShared):
     def sparsity(self) -> Pattern:
         """The pattern of a sparse A; refused for any other operand."""
         if self.pattern is None:
-            msg = f"{self.described} is dense: only A of mma.sp has logical columns and metadata"
+            msg = f"{self.description} is dense: only A of mma.sp has logical columns and metadata"
             raise InvalidSparsity(msg)
         return self.pattern
 
@@ -278,12 +278,12 @@ class Operand(Registers, InShared):
         from warpfrag.formats.codes import codes_of
 
         _ = self.sparsity  # refuses a dense operand
-        full = as_array(matrix, self.described)
+        full = as_array(matrix, self.description)
         rows, stored = self.shape
         if full.shape[-2:] != (rows, 2 * stored):
-            msg = f"{self.described}: expected a full A of shape (..., {rows}, {2 * stored}), got {full.shape}"
+            msg = f"{self.description}: expected a full A of shape (..., {rows}, {2 * stored}), got {full.shape}"
             raise InvalidSparsity(msg)
-        return codes_of(self.format, full, raw=raw, rounding=rounding, what=self.described)
+        return codes_of(self.format, full, raw=raw, rounding=rounding, what=self.description)
 
     def where(self, *, row: int, col: int, codes: ArrayLike) -> list[Place]:
         """Every place that holds a logical element of a sparse A under these metadata codes; none if not stored."""
@@ -296,10 +296,10 @@ class Operand(Registers, InShared):
         rows, stored = self.shape
         check_index("row", row, rows)
         check_index("col", col, 2 * stored)
-        fields = as_array(codes, self.described)
+        fields = as_array(codes, self.description)
         expected = (rows, stored // rule.kept)
         if fields.shape != expected:
-            msg = f"{self.described}: expected metadata codes of shape {expected}, got {fields.shape}"
+            msg = f"{self.description}: expected metadata codes of shape {expected}, got {fields.shape}"
             raise InvalidSparsity(msg)
         columns = logical_columns(rule, fields)[row]
         return [
@@ -314,7 +314,7 @@ class SparseOperand(Operand):
     pattern: Pattern
 
 
-class SelectedWord(Registers):
+class SelectedWord(OperandBase):
     """One word per lane, of which an instruction reads the part that its immediates choose."""
 
     def _pack(self, codes: Array, chosen: dict[str, int]) -> Words:
@@ -328,7 +328,7 @@ class SelectedWord(Registers):
         everything = np.zeros((*self.layout.shape[: len(choice)], *batch, *self.shape), codes.dtype)
         everything[choice] = codes
         everything = np.moveaxis(everything, range(len(choice)), range(len(batch), len(batch) + len(choice)))
-        return fragment.pack(self.row, everything)[..., 0]
+        return fragment.pack(self.spec, everything)[..., 0]
 
     def _unpack(self, words: ArrayLike, chosen: dict[str, int]) -> Array:
         """Codes of the chosen part of words."""
@@ -337,7 +337,7 @@ class SelectedWord(Registers):
         from warpfrag.tensorcore import fragment
 
         choice = tuple(immediate_coordinates(self.layout, chosen).values())
-        everything = fragment.unpack(self.row, self.check_words(words)[..., None])
+        everything = fragment.unpack(self.spec, self.check_words(words)[..., None])
         batch = everything.ndim - len(self.layout.shape)
         elements: Array = np.moveaxis(everything, range(batch, batch + len(choice)), range(len(choice)))[choice]
         return elements
@@ -356,7 +356,7 @@ class SelectedWord(Registers):
             asked = ", ".join(f"{name} {value}" for name, value in chosen.items())
             bits = self.bits(slot)
             those = f"bits {bits.low} to {bits.high} of lane {thread['lane']}"
-            msg = f"{self.described}: {those} are read with {read}, not with {asked}"
+            msg = f"{self.description}: {those} are read with {read}, not with {asked}"
             raise InvalidOperand(msg)
         rest = {name: index for name, index in element.items() if name not in wanted}
         return coordinate_type(tuple(rest))._make(rest.values())
@@ -372,7 +372,7 @@ class Metadata(SelectedWord):
     @property
     def selectors(self) -> range:
         """The legal selectors."""
-        return legal(self.row.layout, "selector")
+        return legal(self.spec.layout, "selector")
 
     def pack(self, codes: ArrayLike, *, selector: int = 0) -> Words:
         """The word of each lane, uint32[..., 32], for codes uint8[..., rows, chunks]; what is not read holds 0."""
@@ -390,7 +390,7 @@ class Metadata(SelectedWord):
 
     def at(self, *, lane: int, bit: int, selector: int = 0, warp: int | None = None) -> Coordinate:
         """Row and chunk of the code that covers a bit; refused where this selector does not read it."""
-        slot = check_index("bit", bit, REGISTER_BITS) // self.row.container
+        slot = check_index("bit", bit, REGISTER_BITS) // self.spec.container
         return self._element(thread_of(warp, lane), slot, {"selector": selector})
 
 
@@ -400,12 +400,12 @@ class Scale(SelectedWord):
     @property
     def thread_ids(self) -> range:
         """The legal thread ids."""
-        return legal(self.row.layout, "thread_id")
+        return legal(self.spec.layout, "thread_id")
 
     @property
     def byte_ids(self) -> range:
         """The legal byte ids: the first byte of each group of scales."""
-        return legal(self.row.layout, "byte_id")
+        return legal(self.spec.layout, "byte_id")
 
     def pack(
         self, scales: ArrayLike, *, byte_id: int = 0, thread_id: int = 0, raw: bool = False, rounding: Rounding = None

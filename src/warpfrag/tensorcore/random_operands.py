@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from warpfrag.formats.codes import code_dtype
 from warpfrag.formats.random_codes import FLOAT_CLASSES, INTEGER_CLASSES, random_codes
 from warpfrag.tensorcore.instruction import Instruction
-from warpfrag.tensorcore.operand import Registers
+from warpfrag.tensorcore.operand import OperandBase
 
 
 def classes(instruction: Instruction) -> tuple[str, ...]:
@@ -46,9 +46,9 @@ def random_words(
     return words
 
 
-def _words(operand: Registers, kind: str, cases: int, random: np.random.Generator) -> NDArray[np.uint32]:
+def _words(operand: OperandBase, kind: str, cases: int, random: np.random.Generator) -> NDArray[np.uint32]:
     """Registers whose every slot holds a code of the class."""
-    row, threads = operand.row, operand.threads
+    row, threads = operand.spec, operand.threads
     if kind == "bits":
         return random.integers(0, 1 << 32, (cases, *threads, operand.words), dtype=np.uint32)
     codes = random_codes(row.format, kind, (cases, *threads, operand.regs, operand.slots), random)

@@ -49,8 +49,8 @@ class OperandCodec:
         self.shape = operand.shape[-2:]  # the four products of m8n8k4 are four tiles
         self.tiles = prod(operand.shape[:-2])
         self.size = prod(operand.shape)
-        self.container = np.dtype(f"<u{max(1, operand.row.container // 8)}")
-        self.fills_bytes = operand.row.container == operand.format.bits and operand.row.container % 8 == 0
+        self.container = np.dtype(f"<u{max(1, operand.spec.container // 8)}")
+        self.fills_bytes = operand.spec.container == operand.format.bits and operand.spec.container % 8 == 0
         self.elements, self.first_places = fragment.elements(layout), fragment.first_places(layout)
         self.first_places_of_tile = self.first_places.reshape(-1, *self.shape)
         self.elements_of_lanes = self.elements.reshape(*operand.threads, -1)
@@ -79,7 +79,7 @@ class OperandCodec:
 
     def check(self, words: ArrayLike) -> NDArray[np.uint32]:
         """Registers as an array, or the operand's refusal."""
-        registers = as_array(words, self.operand.described)
+        registers = as_array(words, self.operand.description)
         if registers.dtype == np.uint32 and registers.shape[-len(self.words) :] == self.words:
             return registers
         return self.operand.check_words(registers)
@@ -90,7 +90,7 @@ class OperandCodec:
         if self.fills_bytes and len(tiles) <= FEW_TILES:
             codes = tiles.reshape(len(tiles), prod(self.words)).view(self.container)
             return codes.take(self.first_places, axis=1).reshape(-1, *self.shape)
-        return fragment.unpack(self.operand.row, tiles).reshape(-1, *self.shape)
+        return fragment.unpack(self.operand.spec, tiles).reshape(-1, *self.shape)
 
     def zeros(self, a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
         """The codes of a C that is zero, for these A and B."""
@@ -102,7 +102,7 @@ class OperandCodec:
         if len(tiles) <= FEW_TILES:
             words: NDArray[np.uint32] = tiles.take(self.elements, axis=1).view(np.uint32)
         else:
-            words = fragment.pack(self.operand.row, tiles.reshape(-1, *self.operand.shape))
+            words = fragment.pack(self.operand.spec, tiles.reshape(-1, *self.operand.shape))
         return words.reshape(*batch, *self.words)
 
 
@@ -111,7 +111,7 @@ class FieldReader:
 
     def __init__(self, operand: SelectedWord, immediates: Immediates) -> None:
         """Find the lane and the bits of each field."""
-        layout, row = operand.layout, operand.row
+        layout, row = operand.layout, operand.spec
         selected = tuple(immediate_coordinates(layout, immediates.of(operand.role)).values())
         places = fragment.first_places(layout).reshape(layout.shape)[selected]
         self.axes, self.threads = len(operand.threads), prod(operand.threads)

@@ -54,14 +54,14 @@ class InShared:
             """Rows and columns."""
 
         @property
-        def described(self) -> str:
+        def description(self) -> str:
             """How an error names it."""
 
         def codes(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> Array:
             """The unsigned codes of a matrix."""
 
     @property
-    def turnable(self) -> tuple[int, ...]:
+    def transposable_bits(self) -> tuple[int, ...]:
         """The bits of the types that may be MN-major."""
         from warpfrag.smem.descriptor import TURNABLE
 
@@ -74,13 +74,11 @@ class InShared:
     def memory(self, desc: Descriptor | int, *, trans: bool = False) -> Memory:
         """How the operand lies in shared memory under a descriptor."""
         if not self.staged:
-            msg = f"{self.described} lies in registers: only A and B of wgmma can lie in shared memory"
+            msg = f"{self.description} lies in registers: only A and B of wgmma can lie in shared memory"
             raise InvalidOperand(msg)
-        if check_flag("trans", trans) and self.format.bits not in self.turnable:
-            types = " and ".join(f"{bits}-bit" for bits in self.turnable)
-            msg = (
-                f"{self.described} is K-major: only {types} types can be MN-major (trans), and it is {self.format.name}"
-            )
+        if check_flag("trans", trans) and self.format.bits not in self.transposable_bits:
+            types = " and ".join(f"{bits}-bit" for bits in self.transposable_bits)
+            msg = f"{self.description} is K-major: only {types} types can be MN-major (trans), and it is {self.format.name}"
             raise InvalidOperand(msg)
         return as_descriptor(desc, self.descriptor_kind).memory(self.role, trans=trans)
 
@@ -130,7 +128,7 @@ class InShared:
         from warpfrag.formats.codes import code_dtype
 
         if not isinstance(tile, Shared):
-            msg = f"{self.described}: expected a Shared, which `store` gives; got {quote(tile)}"
+            msg = f"{self.description}: expected a Shared, which `store` gives; got {quote(tile)}"
             raise InvalidOperand(msg)
         memory = self.memory(tile.descriptor, trans=tile.trans)
         return memory.read(tile.memory, self._extents, self.format.bits).astype(code_dtype(self.format))

@@ -18,7 +18,7 @@ from warpfrag.isa.tcgen05_forms import TensorForm, read_form
 from warpfrag.isa.tmem_layouts import access, scaled_lines
 from warpfrag.layout.coordinates import Coordinate
 from warpfrag.layout.linear_layout import Layout
-from warpfrag.tensorcore.operand import Metadata, Operand, Registers, SparseOperand
+from warpfrag.tensorcore.operand import Metadata, Operand, OperandBase, SparseOperand
 from warpfrag.tensorcore.shared_operand import Shared, as_descriptor
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def load_layout(load: str | HasForm, column: int, base_lane: int = 0, columns: i
     return access(form.spelling, column, base_lane, columns=columns)
 
 
-class _InTensorMemory(Registers):
+class _InTensorMemory(OperandBase):
     """What operands in tensor memory share."""
 
     def __repr__(self) -> str:
@@ -79,17 +79,19 @@ class _InTensorMemory(Registers):
         """
         loaded = load_layout(load, column, base_lane, self.columns)
         if loaded.slots > 1 and self.slots > 1:
-            msg = f"{self.described} has {self.slots} elements in a column: a load that packs halves splits them"
+            msg = f"{self.description} has {self.slots} elements in a column: a load that packs halves splits them"
             raise InvalidOperand(msg)
         if loaded.slots > 1 and self.format.bits > HALF:
-            msg = f"{self.described} is {self.format}: a load that packs halves keeps the lower 16 bits of each column"
+            msg = (
+                f"{self.description} is {self.format}: a load that packs halves keeps the lower 16 bits of each column"
+            )
             raise InvalidOperand(msg)
         return composed(self.layout, loaded)
 
     def _after(self, load: str | HasForm, column: int = 0, base_lane: int = 0) -> OperandSpec:
         """Its row once a load has brought it to registers."""
         layout = self.through(load, column, base_lane=base_lane)
-        return replace(self.row, layout=layout, container=REGISTER_BITS // layout.slots)
+        return replace(self.spec, layout=layout, container=REGISTER_BITS // layout.slots)
 
 
 def composed(places: Layout, loaded: Layout) -> Layout:
@@ -127,19 +129,19 @@ class InTensorShared(Operand):
     descriptor_kind: ClassVar[str] = "tcgen05"
 
     @property
-    def turnable(self) -> tuple[int, ...]:
+    def transposable_bits(self) -> tuple[int, ...]:
         """The bits of the types that may be MN-major."""
         return (8, 16, 32)
 
     @property
     def stored_bits(self) -> int:
         """The bits that an element takes in shared memory, with the padding."""
-        return self.row.container if self.is_padded else self.format.bits
+        return self.spec.container if self.is_padded else self.format.bits
 
     @property
     def is_padded(self) -> bool:
         """Whether 16 elements take 16 bytes although they are narrower."""
-        return self.row.container == 8 and self.format.bits < 8
+        return self.spec.container == 8 and self.format.bits < 8
 
     def addresses(self, desc: Descriptor | int, trans: bool = False) -> NDArray[np.int64]:  # noqa: FBT001, FBT002 (as wgmma's)
         """The byte at which each element lies that a descriptor reads; of padded types the byte its code begins in."""
@@ -194,7 +196,7 @@ class InTensorShared(Operand):
             return super().read(tile)
         starts, inside = self._padded(self.memory(tile.descriptor, trans=tile.trans))
         if int(starts.max()) + PADDED > tile.memory.shape[-1]:
-            msg = f"{self.described} reaches byte {int(starts.max()) + PADDED - 1} of {tile.memory.shape[-1]}"
+            msg = f"{self.description} reaches byte {int(starts.max()) + PADDED - 1} of {tile.memory.shape[-1]}"
             raise InvalidOperand(msg)
         codes = np.zeros((*tile.memory.shape[:-1], *starts.shape), np.uint8)
         for bit in range(self.format.bits):
@@ -251,7 +253,7 @@ class TensorMetadata(_InTensorMemory, Metadata):
 
     def where(self, *, row: int, chunk: int, selector: int = 0) -> Any:  # noqa: ANN401 (a place of tensor memory)
         """The first place of the code of one chunk: lane and column of tensor memory, and slot of four bits."""
-        return self.layout.where(selector=selector, row=row, chunk=chunk)[0]
+        return self.layout.where(selector=selector, spec=row, chunk=chunk)[0]
 
     def at(  # type: ignore[override] # places of tensor memory, not of registers
         self, *, tlane: int, column: int, slot: int, block: int | None = None
@@ -288,7 +290,7 @@ class TensorScale(_InTensorMemory):
         import numpy as np
 
         if byte_id not in self.byte_ids:
-            msg = f"{self.described}: the byte id is one of {', '.join(map(str, self.byte_ids))}, got {byte_id}"
+            msg = f"{self.description}: the byte id is one of {', '.join(map(str, self.byte_ids))}, got {byte_id}"
             raise InvalidOperand(msg)
         is_a = self.role == "scale_a"
         lines = np.array(scaled_lines(self.form, self.role[-1]))
@@ -318,14 +320,14 @@ class TensorScale(_InTensorMemory):
 
 
 @dataclass(frozen=True, repr=False)
-class TensorRegisters(Registers):
+class TensorRegisters(OperandBase):
     """The registers of a load or store of tensor memory: which column of which lane each holds."""
 
 
-def after_load(operand: Registers, load: str | HasForm, column: int = 0, base_lane: int = 0) -> Registers:
+def after_load(operand: OperandBase, load: str | HasForm, column: int = 0, base_lane: int = 0) -> OperandBase:
     """An operand of tensor memory as the registers hold it after a load; what `through` says, with bits and names."""
     if not isinstance(operand, _InTensorMemory):
-        msg = f"{operand.described} is not in tensor memory: no tcgen05.ld brings it to registers"
+        msg = f"{operand.description} is not in tensor memory: no tcgen05.ld brings it to registers"
         raise InvalidOperand(msg)
     row = operand._after(load, column, base_lane)  # noqa: SLF001 (of this module)
     if isinstance(operand, TensorOperand) and not isinstance(operand, SparseOperand):
@@ -333,7 +335,7 @@ def after_load(operand: Registers, load: str | HasForm, column: int = 0, base_la
     return TensorRegisters(row, operand.instruction)
 
 
-def build(row: OperandSpec, form: TensorForm, rule: Pattern | None) -> Registers:
+def build(row: OperandSpec, form: TensorForm, rule: Pattern | None) -> OperandBase:
     """The operand of a row."""
     if form.spelling.qualifier("lanes"):
         return TensorRegisters(row, form.name)

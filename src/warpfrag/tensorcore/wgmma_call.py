@@ -31,7 +31,7 @@ class Variant:
         return "".join(f"_{part}" for part in parts)
 
     @property
-    def described(self) -> str:
+    def description(self) -> str:
         """In words, for a report; the selector is said apart."""
         parts = ["A in shared memory" if self.staged else "A in registers"]
         parts += [f"{role} MN-major" for role, is_turned in zip("AB", self.trans, strict=True) if is_turned]

@@ -34,7 +34,7 @@ def access_drawing(plan: AccessPlan) -> Drawing:
     count = len(plan.accesses)
     limited = [f"The first {MAX_ACCESSES} of {count} accesses are shown."] if count > MAX_ACCESSES else []
     return Drawing(
-        title=f"{plan.operand.role.upper()} {toward} shared memory: {plan.memory.described}",
+        title=f"{plan.operand.role.upper()} {toward} shared memory: {plan.memory.description}",
         instruction=plan.operand.instruction,
         notes=(f"{plan}.", READING, *limited),
         scenes=tuple((grid,) for grid in access_grids(plan)),
@@ -90,7 +90,7 @@ def _elements(plan: AccessPlan, width: int) -> Elements:
     rows, cols = operand.layout.shape
     for row in range(rows):
         for col in range(cols):
-            address = plan.memory.address(row=row, col=col, bits=operand.row.container, shape=(rows, cols))
+            address = plan.memory.address(row=row, col=col, bits=operand.spec.container, shape=(rows, cols))
             by_cell.setdefault(address // width, []).append((row, col))
     return by_cell
 

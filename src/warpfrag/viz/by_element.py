@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from warpfrag.isa.patterns import Pattern
     from warpfrag.layout.coordinates import Place
     from warpfrag.layout.linear_layout import Layout
-    from warpfrag.tensorcore.operand import Metadata, Operand, Registers, Scale, SparseOperand
+    from warpfrag.tensorcore.operand import Metadata, Operand, OperandBase, Scale, SparseOperand
 
 PART_NAMES = {"mma": "product", "matrix": "matrix", "selector": "selector"}
 
@@ -269,7 +269,7 @@ def scale_grid(operand: Scale, choice: FieldChoice, cut: Cut) -> FigureGrid:
 
 
 def _field_grid(
-    operand: Registers,
+    operand: OperandBase,
     choice: FieldChoice,
     *,
     title: str,
@@ -312,7 +312,7 @@ def _field_grid(
     )
 
 
-def field_words(operand: Registers, row: int, col: int) -> str:
+def field_words(operand: OperandBase, row: int, col: int) -> str:
     """What a field is, in words."""
     row_name, col_name = operand.layout.dims[-2:]
     kind = "code" if operand.role == "metadata" else "scale"

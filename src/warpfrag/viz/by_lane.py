@@ -23,7 +23,7 @@ from warpfrag.viz.cells import (
 
 if TYPE_CHECKING:
     from warpfrag.layout.coordinates import Place
-    from warpfrag.tensorcore.operand import Operand, Registers
+    from warpfrag.tensorcore.operand import Operand, OperandBase
 
 
 def warp_grid(operand: Operand) -> FigureGrid:
@@ -70,7 +70,7 @@ def lane_level(lanes: int) -> HeadingLevel:
     return HeadingLevel("lane", tuple(HeadingMark(lane, lane, lane_name(lane), lane) for lane in range(lanes)))
 
 
-def register_levels(operand: Registers) -> tuple[HeadingLevel, HeadingLevel]:
+def register_levels(operand: OperandBase) -> tuple[HeadingLevel, HeadingLevel]:
     """Two lines of headings: registers, and the bits of each slot."""
     slots = operand.slots
     registers = (HeadingMark(reg * slots, (reg + 1) * slots - 1, f"reg {reg}") for reg in range(operand.regs))
@@ -82,7 +82,7 @@ def register_levels(operand: Registers) -> tuple[HeadingLevel, HeadingLevel]:
     return HeadingLevel("register", tuple(registers)), HeadingLevel("bits", tuple(bits))
 
 
-def field_warp_grid(operand: Registers, choice: FieldChoice) -> FigureGrid:
+def field_warp_grid(operand: OperandBase, choice: FieldChoice) -> FigureGrid:
     """The word of every lane; fields that the choice does not read are greyed."""
     layout = operand.layout
     leading = len(choice.at)

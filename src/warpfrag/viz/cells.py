@@ -14,7 +14,7 @@ from warpfrag.errors import InvalidOperand, quote
 
 if TYPE_CHECKING:
     from warpfrag.layout.coordinates import Place
-    from warpfrag.tensorcore.operand import Operand, Registers
+    from warpfrag.tensorcore.operand import Operand, OperandBase
 
 Range = tuple[int, int]  # first and last, both included
 
@@ -156,7 +156,7 @@ def place_words(operand: Operand, place: Place) -> str:
     return f"{lane_name(place.lane)} {name} r{place.reg}[{bit_words(operand, place.slot)}]"
 
 
-def bit_words(operand: Registers, slot: int) -> str:
+def bit_words(operand: OperandBase, slot: int) -> str:
     """The bits of a slot: `31:16`, or `7` if it is only one."""
     high, low = operand.bits(slot)
     return f"{high}:{low}" if high > low else f"{low}"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from warpfrag.layout.coordinates import Place
     from warpfrag.layout.linear_layout import Layout
     from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.operand import Registers
+    from warpfrag.tensorcore.operand import OperandBase
 
 LARGEST = 136  # pixels along a side of a map
 CELL = 9  # pixels of an element, where that is less
@@ -52,7 +52,7 @@ def instruction_html(instruction: Instruction) -> str:
     )
 
 
-def operand_html(operand: Registers) -> str:
+def operand_html(operand: OperandBase) -> str:
     """An operand as a card: what it holds, whose it is, and a map of it."""
     return html.card(
         f"<code>{svg.escape(operand.role)} of {svg.escape(operand.instruction)}</code>",
@@ -81,7 +81,7 @@ CARDS: dict[str, Callable[..., str]] = {
 }
 
 
-def _operand_cells(operand: Registers) -> tuple[str, ...]:
+def _operand_cells(operand: OperandBase) -> tuple[str, ...]:
     shape = " x ".join(map(str, operand.shape))
     if operand.storage == "shared":
         return operand.role, str(operand.format), shape, "shared memory", ""
@@ -92,12 +92,12 @@ def _maps(figures: Iterable[str]) -> str:
     return f'<div class="maps">{"".join(figures)}</div>'
 
 
-def _operand_maps(operand: Registers) -> Iterator[str]:
+def _operand_maps(operand: OperandBase) -> Iterator[str]:
     """The maps of an operand; a sentence where its layout is unknown."""
     if operand.storage == "shared":
         return
-    if operand.row.unknown:
-        yield f"<p>{svg.escape(operand.role)}: {svg.escape(operand.row.unknown)}.</p>"
+    if operand.spec.unknown:
+        yield f"<p>{svg.escape(operand.role)}: {svg.escape(operand.spec.unknown)}.</p>"
     else:
         is_matrix = len(operand.role) == 1  # of metadata and scale factors, what the first choice reads
         name, max_planes = (operand.role.upper(), MAX_MAPS) if is_matrix else (operand.role, 1)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from warpfrag.isa.tcgen05_forms import TensorForm
     from warpfrag.layout.coordinates import Place
     from warpfrag.layout.linear_layout import Layout
-    from warpfrag.tensorcore.operand import Registers
+    from warpfrag.tensorcore.operand import OperandBase
     from warpfrag.viz.cells import Range
 
 ACROSS = 4  # regions side by side, if the columns can be grouped so
@@ -59,7 +59,7 @@ class TensorRegion(NamedTuple):
 class TensorMemoryMap:
     """An operand in tensor memory, in regions."""
 
-    operand: Registers
+    operand: OperandBase
     form: TensorForm
 
     @property

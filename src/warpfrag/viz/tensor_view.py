@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from warpfrag.isa.qualifiers import HasForm
     from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.operand import Registers
+    from warpfrag.tensorcore.operand import OperandBase
     from warpfrag.viz.cells import Cut, FigureGrid
     from warpfrag.viz.views import Scene, View
 
@@ -60,13 +60,13 @@ class TensorPicture(NamedTuple):
     scenes: tuple[Scene, ...]
 
 
-def is_in_tensor_memory(instruction: Instruction, operand: Registers | None) -> bool:
+def is_in_tensor_memory(instruction: Instruction, operand: OperandBase | None) -> bool:
     """Whether this module draws it: what tcgen05 has in tensor memory and in registers, not in shared memory."""
     return isinstance(instruction.form, TensorForm) and (operand is None or operand.storage != "shared")
 
 
 def tensor_picture(
-    instruction: Instruction, operand: Registers | None, view: View | None, request: TensorRequest
+    instruction: Instruction, operand: OperandBase | None, view: View | None, request: TensorRequest
 ) -> TensorPicture:
     """The figure of an instruction of tcgen05, or of one of its operands."""
     form = instruction.form
@@ -116,10 +116,10 @@ def _of_block(grids: list[FigureGrid], block: int | None) -> list[FigureGrid]:
     return grids if block is None else [grids[check_index("block", block, len(grids))]]
 
 
-def _operand_map(operand: Registers, form: TensorForm, view: View | None, request: TensorRequest) -> TensorPicture:
+def _operand_map(operand: OperandBase, form: TensorForm, view: View | None, request: TensorRequest) -> TensorPicture:
     """One operand: matrix and memory, in the same colours, or single elements."""
-    _refuse_view(view, ("memory", "matrix"), f"{operand.described} in tensor memory")
-    _refuse_load(request, operand.described)
+    _refuse_view(view, ("memory", "matrix"), f"{operand.description} in tensor memory")
+    _refuse_load(request, operand.description)
     tensor = TensorMemoryMap(operand, form)
     name = f"Operand {tensor.name}" if len(operand.role) == 1 else f"{tensor.name[0].upper()}{tensor.name[1:]}"
     if view == "matrix":
@@ -151,7 +151,7 @@ def _map_notes(tensor: TensorMemoryMap) -> Iterator[str]:
 
 
 def _registers(
-    instruction: Instruction, operand: Registers, view: View | None, request: TensorRequest
+    instruction: Instruction, operand: OperandBase, view: View | None, request: TensorRequest
 ) -> TensorPicture:
     """What each thread of one warp holds of tensor memory, or of an operand that is loaded."""
     _refuse_view(view, ("matrix", "warp"), "a figure of registers")
@@ -161,7 +161,7 @@ def _registers(
         load = getattr(request.through, "name", request.through)
     else:
         layout = load_layout(instruction, request.column, request.base_lane)
-        held = replace(operand, row=replace(operand.row, layout=layout))
+        held = replace(operand, spec=replace(operand.spec, layout=layout))
         load = instruction.name
     fixed = {"warp": warp}
     blocks = held.layout.ins.get("block", 1)
@@ -189,7 +189,7 @@ def _registers(
     return TensorPicture(f"{what} {warp}{of_block}", tuple(notes), tuple((grid,) for grid in grids))
 
 
-def _of_warp(operand: Registers, fixed: dict[str, int]) -> Operand:
+def _of_warp(operand: OperandBase, fixed: dict[str, int]) -> Operand:
     """The registers of one warp, as an operand of a warp; a column of tensor memory is one element there."""
     layout = operand.layout
     dims = [name for name in layout.dims if name != "slot"]
@@ -200,7 +200,7 @@ def _of_warp(operand: Registers, fixed: dict[str, int]) -> Operand:
     origin = layout.at(**fixed, lane=0, reg=0, slot=0)
     extents = {name: layout.outs[name] for name in dims}
     held = Layout.of_steps(extents, steps, tuple(getattr(origin, dim) for dim in dims))
-    return Operand(replace(operand.row, layout=held), operand.instruction)
+    return Operand(replace(operand.spec, layout=held), operand.instruction)
 
 
 def _seen(operand: Operand, cut: Cut) -> tuple[Cut, bool]:

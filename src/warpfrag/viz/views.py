@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from warpfrag.isa.patterns import Pattern
     from warpfrag.smem.descriptor import Descriptor
     from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.operand import Registers
+    from warpfrag.tensorcore.operand import OperandBase
     from warpfrag.viz.cells import Cut, FigureGrid
 
 View = Literal["matrix", "warp", "logical", "whole", "memory"]
@@ -107,7 +107,7 @@ def _grids(instruction: Instruction, operand: AnyOperand, view: View, request: F
     if view == "logical":
         if isinstance(operand, SparseOperand):
             return [logical_grid(operand, request.cut)]
-        msg = f"{operand.described} is dense: the logical view is for the A of mma.sp; use matrix or warp"
+        msg = f"{operand.description} is dense: the logical view is for the A of mma.sp; use matrix or warp"
         raise InvalidOperand(msg)
     return matrix_grids(operand, _narrowed(operand, request.cut), instruction.addresses)
 
@@ -128,7 +128,7 @@ def _narrowed(operand: Operand, cut: Cut) -> Cut:
 def _words_grid(instruction: Instruction, operand: Metadata | Scale, view: View, request: FigureRequest) -> FigureGrid:
     """Metadata or scale factors."""
     if view == "logical":
-        msg = f"{operand.described} has the views matrix and warp, not {view}"
+        msg = f"{operand.description} has the views matrix and warp, not {view}"
         raise InvalidOperand(msg)
     choice = _choice(operand, request)
     if view == "warp":
@@ -167,7 +167,7 @@ def notes(instruction: Instruction, operand: AnyOperand | None, view: View, requ
         return _memory_notes(staged(instruction, operand, request), request)
     every = in_registers(instruction)
     drawn = [each for each in every if view != "whole" or each.role != "c"]
-    operands: list[Registers] = [operand] if operand else [*drawn]
+    operands: list[OperandBase] = [operand] if operand else [*drawn]
     sentences = [_registers_note(each) for each in operands]
     if view == "whole" and instruction.c.layout == instruction.d.layout:
         sentences.append("C sits where D sits: c0 in the place of d0, and so on.")
@@ -218,7 +218,7 @@ def _memory_notes(figure: StagedFigure, request: FigureRequest) -> tuple[str, ..
 
 
 def _warpgroup_notes(
-    instruction: Instruction, operands: list[Registers], view: View, request: FigureRequest
+    instruction: Instruction, operands: list[OperandBase], view: View, request: FigureRequest
 ) -> list[str]:
     """How its threads are named, what is left out, and what no register holds."""
     sentences = ["T0 to T127 are the threads of the warpgroup: T37 is lane 5 of warp 1."]
@@ -239,13 +239,13 @@ def _no_notes(*_: object) -> list[str]:
     return []
 
 
-SCOPE_NOTES: dict[str, Callable[[Instruction, list[Registers], View, FigureRequest], list[str]]] = {
+SCOPE_NOTES: dict[str, Callable[[Instruction, list[OperandBase], View, FigureRequest], list[str]]] = {
     "warp": _no_notes,
     "warpgroup": _warpgroup_notes,
 }
 
 
-def _registers_note(operand: Registers) -> str:
+def _registers_note(operand: OperandBase) -> str:
     """Registers of an operand, and how its elements fill them."""
     count = operand.regs * operand.slots
     extents = " x ".join(map(str, operand.shape))
@@ -267,19 +267,19 @@ def _codes_note(pattern: Pattern) -> str:
     return f"Of each chunk of {pattern.chunk} columns a code keeps: {'; '.join(meanings)}."
 
 
-def _padding_note(operand: Registers) -> str:
+def _padding_note(operand: OperandBase) -> str:
     """Where codes are narrower than their place in the register."""
     high, low = operand.bits(0)
-    if operand.row.container == operand.format.bits:
+    if operand.spec.container == operand.format.bits:
         return ""
-    return f" Each code fills bits {high}:{low} of {operand.row.container}; the others are padding."
+    return f" Each code fills bits {high}:{low} of {operand.spec.container}; the others are padding."
 
 
 def _copies_note(operand: Operand) -> str:
     return f"Every element of {operand.role.upper()} has {operand.layout.copies} holders; the hardware reads the first."
 
 
-def _coordinate_words(operands: list[Registers]) -> str:
+def _coordinate_words(operands: list[OperandBase]) -> str:
     """The names of the coordinates in the cells."""
     dims = {operand.layout.dims if isinstance(operand, Operand) else operand.layout.dims[-2:] for operand in operands}
     return " or ".join(f"({', '.join(names)})" for names in sorted(dims))

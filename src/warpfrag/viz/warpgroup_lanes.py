@@ -14,20 +14,20 @@ from warpfrag.viz.cells import HeadingLevel, HeadingMark
 
 if TYPE_CHECKING:
     from warpfrag.layout.linear_layout import Layout
-    from warpfrag.tensorcore.operand import Registers
+    from warpfrag.tensorcore.operand import OperandBase
     from warpfrag.viz.cells import FigureGrid
 
 WARPS = {"warp": 1, "warpgroup": 4}  # by the scope of an operation
 ROWS = 16  # of the matrix, that each warp of a warpgroup holds
 
-Held = TypeVar("Held", bound="Registers")
+Held = TypeVar("Held", bound="OperandBase")
 
 
 def flatten_warps(operand: Held) -> Held:
     """The same operand, its warps and lanes as one count of lanes; one of a single warp as it is."""
-    if operand.storage == "shared" or "warp" not in operand.row.layout.ins:
+    if operand.storage == "shared" or "warp" not in operand.spec.layout.ins:
         return operand
-    return replace(operand, row=replace(operand.row, layout=flattened_layout(operand.row.layout)))
+    return replace(operand, spec=replace(operand.spec, layout=flattened_layout(operand.spec.layout)))
 
 
 def flattened_layout(layout: Layout) -> Layout:

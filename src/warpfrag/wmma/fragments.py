@@ -62,7 +62,7 @@ class Fragment:
         self.element_type = element_type(T)
         self.matrix_layout = Layout
         self.operand = find_operand(Use, self.shape, self.element_type, Layout, self.arch)
-        self._words = np.zeros((self.operand.row.layout.lanes, self.operand.words), np.uint32)
+        self._words = np.zeros((self.operand.spec.layout.lanes, self.operand.words), np.uint32)
 
     def __repr__(self) -> str:
         """As C++ writes the type, and the architecture."""
@@ -130,7 +130,7 @@ class Fragment:
     @property
     def is_measured(self) -> bool:
         """Whether somebody measured which element sits where."""
-        return not self.operand.row.unknown
+        return not self.operand.spec.unknown
 
     def layout(self) -> ElementMap:
         """What each `x[t, lane]` is, and how that is known; NotModelled where nobody measured it."""
@@ -139,7 +139,7 @@ class Fragment:
 
     def codes(self) -> Array:
         """The matrix as unsigned codes; of copies, the one the hardware reads."""
-        codes = registers.unpack(self.operand.row, self._words)
+        codes = registers.unpack(self.operand.spec, self._words)
         return codes.copy()  # where the places are in the matrix's order, unpack gives a window on the registers
 
     def matrix(self) -> Array:
@@ -152,7 +152,7 @@ class Fragment:
         if matrix.shape != self.operand.shape:
             msg = f"codes: expected a matrix of shape {self.operand.shape}, got {matrix.shape}"
             raise InvalidOperand(msg)
-        self._words[...] = registers.pack(self.operand.row, matrix)
+        self._words[...] = registers.pack(self.operand.spec, matrix)
 
     def copy(self) -> Fragment:
         """Another fragment with the same registers: what `=` does in C++, and does not in Python."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from warpfrag.layout.coordinates import Place
     from warpfrag.layout.linear_layout import Layout
     from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.operand import Registers
+    from warpfrag.tensorcore.operand import OperandBase
     from warpfrag.tensorcore.tensor_operand import TensorScale
 
 Record = dict[str, int]
@@ -40,7 +40,7 @@ class OperandView:
     instruction: Instruction
     name: str
     layout: Layout
-    registers: Registers | None = None
+    registers: OperandBase | None = None
     after: str = ""
 
     @property
@@ -288,7 +288,7 @@ class OperandView:
             notes.append(f"every element is held {self.layout.copies} times")
         elif self.layout.copies > 1:
             notes.append(f"every element is held {self.layout.copies} times; the hardware reads the first")
-        if self.registers and self.registers.row.register_bits > 32:
+        if self.registers and self.registers.spec.register_bits > 32:
             notes.append("a register has 64 bits: register r is the 32-bit words 2r and 2r + 1")
         if isinstance(self.registers, SparseOperand):
             notes.append("half of A is stored: the metadata code of a chunk says which logical columns")
@@ -315,7 +315,7 @@ def operand_view(instruction: Instruction, operand: str, load: Load = IN_TENSOR_
     raise InvalidOperand(msg)
 
 
-def _loaded(view: OperandView, registers: Registers, load: Load) -> OperandView:
+def _loaded(view: OperandView, registers: OperandBase, load: Load) -> OperandView:
     """Return the same operand after a load, or the registers of a load or store at another address."""
     if load == IN_TENSOR_MEMORY:
         return view

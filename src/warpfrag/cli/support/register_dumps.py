@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warpfrag.formats.number_formats import Format
-    from warpfrag.tensorcore.operand import Registers
+    from warpfrag.tensorcore.operand import OperandBase
 
 REGISTER_BITS = 32
 MASK = (1 << REGISTER_BITS) - 1
@@ -444,9 +444,9 @@ def _ordered(row: list[DumpWord], lane: int) -> list[DumpWord]:
     return ordered
 
 
-def dump_of(registers: Registers, by: str | None = None) -> DumpFormat:
+def dump_of(registers: OperandBase, by: str | None = None) -> DumpFormat:
     """Return the expected contents of a dump of an operand."""
-    row = registers.row
+    row = registers.spec
     is_float = registers.format.is_float and registers.role in "abcd"
     floats = ValueEncoding(row.format, registers.slots, row.register_bits, row.low) if is_float else None
     return DumpFormat(registers.words, row.register_bits > REGISTER_BITS, by, registers.role, floats)

@@ -155,8 +155,8 @@ class ConflictReporter:
             mine, other = int(access.entities[index]), int(entities[index, cell])
             thread = int(access.threads[index])
             named = kind or self.kind_of(mine, other, thread)
-            first = self.described(mine, self.state.memory.inst, thread)
-            second = self.described(other, at, thread)
+            first = self.description(mine, self.state.memory.inst, thread)
+            second = self.description(other, at, thread)
             place = self.place(access, index)
             why = text or WHY[named]
             self.collector.add(
@@ -177,7 +177,7 @@ class ConflictReporter:
             return "lockstep" if mine != other else "race"
         return "race"
 
-    def described(self, entity: int, at: int, thread: int) -> KernelAccess:
+    def description(self, entity: int, at: int, thread: int) -> KernelAccess:
         """An access in words: the instruction, its line and its thread."""
         inst = self.state.program.instructions[at]
         what = f"{inst.name}"

@@ -146,8 +146,8 @@ class SyncFollower(InstructionObserver):
         threads, entity = np.array([thread]), self.ordering.entities(np.array([init.thread]))
         if self.ordering.knows(threads, entity, np.array([init.time]))[0]:
             return
-        first = self.reporter.described(int(self.ordering.entities(threads)[0]), self.state.memory.inst, thread)
-        second = self.reporter.described(int(entity[0]), init.inst, init.thread)
+        first = self.reporter.description(int(self.ordering.entities(threads)[0]), self.state.memory.inst, thread)
+        second = self.reporter.description(int(entity[0]), init.inst, init.thread)
         address = 8 * cell % self.state.memory.shared_stride
         self.collector.add(
             KernelFinding(
@@ -164,7 +164,7 @@ class SyncFollower(InstructionObserver):
             column = self.ordering.agents[name]
             if (self.ordering.known[:, column] >= time).any():
                 continue
-            access = self.reporter.described(int(self.ordering.entities(np.array([thread]))[0]), at, thread)
+            access = self.reporter.description(int(self.ordering.entities(np.array([thread]))[0]), at, thread)
             self.collector.add(
                 KernelFinding(
                     "async", access.line, f"{access.what}: the block ends, and nobody has waited for it",

@@ -70,7 +70,7 @@ class MbarrierState:
             raise ValueError(msg)
 
     @property
-    def described(self) -> str:
+    def description(self) -> str:
         """What the phase waits for, in words."""
         return f"phase of parity {self.parity} awaits {self.pending} of {self.count} arrivals and {self.bytes} bytes"
 
@@ -191,7 +191,7 @@ class Mbarriers:
         if not waiters and barrier.pending == barrier.count and not barrier.bytes:
             return ""
         text = f"the mbarrier at {self.place_name(cell)}, initialised at line {self.live[cell]}, is in use"
-        return f"{text}: its {barrier.described}, and {waiters} threads wait for it"
+        return f"{text}: its {barrier.description}, and {waiters} threads wait for it"
 
     def _put(self, cell: int, barrier: MbarrierState) -> None:
         """Write a barrier back, and wake who waits for the phase that has ended."""
@@ -301,7 +301,7 @@ class Mbarriers:
             count = int(lanes.sum())
             others = f" and {count - 1} more" if count > 1 else ""
             born = f", initialised at line {self.live[cell]}" if cell in self.live else ""
-            state = MbarrierState.of(int(self.words[cell])).described
+            state = MbarrierState.of(int(self.words[cell])).description
             texts.append(
                 f"{inst.name} at line {inst.line} of {self.state.thread_name(warp, lane)}{others} waits for the "
                 f"mbarrier at {self.place_name(cell)}{born}: its {state}"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from warpfrag.layout.linear_layout import Layout
     from warpfrag.tensorcore.evidence import Evidence
     from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.operand import Registers
+    from warpfrag.tensorcore.operand import OperandBase
 
 
 WIDEST = 256  # n of wgmma
@@ -76,8 +76,8 @@ class PageWriter:
         }
         return name
 
-    def _role(self, operand: Registers) -> int:
-        return self.operands.place(operand.row)
+    def _role(self, operand: OperandBase) -> int:
+        return self.operands.place(operand.spec)
 
     def _evidence(self, instruction: Instruction) -> int:
         """What is known of the arithmetic of an instruction, on each architecture that has it."""
@@ -161,7 +161,7 @@ def _warpgroups(writer: PageWriter, instructions: list[Instruction]) -> list[dic
         b = {"format": instruction.b.format.name, "rows": instruction.b.shape[0]}
         narrow = replace(instruction.form, shape=instruction.form.shape._replace(n=WIDTH))
         moved = instruction_of(narrow, instruction.arch).d
-        entries.append(row | {"operands": held, "staged": b, "moved": [WIDTH, writer.operands.place(moved.row)]})
+        entries.append(row | {"operands": held, "staged": b, "moved": [WIDTH, writer.operands.place(moved.spec)]})
     return entries
 
 
@@ -178,7 +178,7 @@ def page_data() -> dict[str, Any]:
     names = {row["name"]: place for place, row in enumerate(instructions)}
     # a warpgroup's instruction has a row with others of its types, and goes by its name
     relayouts = RelayoutWriter(writer.texts).written(
-        lambda fragment: [writer.operands.place(fragment.row), names.get(fragment.instruction, fragment.instruction)]
+        lambda fragment: [writer.operands.place(fragment.spec), names.get(fragment.instruction, fragment.instruction)]
     )
     return {
         "version": __version__,

@@ -82,5 +82,5 @@ class RelayoutWriter:
 
 def _what_matters(source: Operand, target: Operand) -> Hashable:
     """What a plan depends on; where elements stay as they are, their format is not part of that."""
-    stored = [(operand.format.name, operand.row.container, operand.row.low) for operand in (source, target)]
-    return source.layout, target.layout, source.row.container if stored[0] == stored[1] else tuple(stored)
+    stored = [(operand.format.name, operand.spec.container, operand.spec.low) for operand in (source, target)]
+    return source.layout, target.layout, source.spec.container if stored[0] == stored[1] else tuple(stored)

@@ -130,8 +130,8 @@ def _in_order(forms: list[TensorForm]) -> tuple[str, ...]:
 def _extents(form: TensorForm) -> dict[str, Any]:
     """Columns and slots of A, and how many chunks of metadata there are; these depend on m and k alone."""
     operands = instruction_of(form, "").operands
-    a = operands["a"].row.layout
-    chunks = operands["metadata"].row.layout.outs["chunk"] if "metadata" in operands else 0
+    a = operands["a"].spec.layout
+    chunks = operands["metadata"].spec.layout.outs["chunk"] if "metadata" in operands else 0
     return {"a": [a.ins["column"], a.slots]} | ({"chunks": chunks} if chunks else {})
 
 
@@ -157,7 +157,7 @@ def tensor_moves(shared: SharedLists) -> list[dict[str, Any]]:
             "access": spelling.qualifier("lanes"),
             "repeats": repeats[family],
             "operands": {
-                role: shared.operands.place(replace(operand.row, layout=of_warp(operand.row.layout)))
+                role: shared.operands.place(replace(operand.spec, layout=of_warp(operand.spec.layout)))
                 for role, operand in instruction.operands.items()
             },
         }
