@@ -10,7 +10,7 @@ from itertools import groupby
 from pathlib import Path
 
 from warpfrag import Memory, get, loads, relayout
-from warpfrag.viz.draw import Drawing, draw, draw_figure
+from warpfrag.viz.draw import Drawing, ViewOptions, draw, draw_figure
 from warpfrag.viz.figures import FigureRow, figure_rows
 
 MMA = "mma.m16n8k16.f32.f16.f16.f32"
@@ -80,7 +80,7 @@ def warpgroups() -> dict[str, tuple[str, str, Drawing]]:
         "wgmma-d.svg": (
             "m64n64k16: what warp 1 holds of D",
             f"warpfrag draw {WGMMA} d --warp 1",
-            draw(wgmma, "d", warp=1),
+            draw(wgmma, "d", options=ViewOptions(warp=1)),
         )
     }
     for swizzle in (0, 32, 64, 128):
@@ -91,13 +91,13 @@ def warpgroups() -> dict[str, tuple[str, str, Drawing]]:
         found[f"wgmma-b-{swizzle}.svg"] = (
             f"B of m64n64k16 in shared memory, K-major, {what}, {k} of k",
             f"warpfrag draw {WGMMA} b {words}",
-            draw(wgmma, "b", descriptor=tile),
+            draw(wgmma, "b", options=ViewOptions(descriptor=tile)),
         )
     (turned,) = wgmma.b.descriptors(swizzle=128, trans=True)
     found["wgmma-b-turned.svg"] = (
         "B of m64n64k16 in shared memory, MN-major, swizzle of 128 bytes",
         f"warpfrag draw {WGMMA} b --trans --descriptor 0x{turned.word:x}",
-        draw(wgmma, "b", descriptor=turned, trans=True),
+        draw(wgmma, "b", options=ViewOptions(descriptor=turned, trans=True)),
     )
     return found
 
@@ -140,7 +140,7 @@ def tensor_memory() -> dict[str, tuple[str, str, Drawing]]:
             " ".join(
                 ["warpfrag draw", what, *([role] if role else []), *(f"--{key} {to}" for key, to in options.items())]
             ),
-            draw(what, role, **options),
+            draw(what, role, options=ViewOptions(**options)),
         )
         for name, (caption, what, role, options) in chosen.items()
     }

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import warpfrag as wf
-from warpfrag.viz.order_view import draw_orders
+from warpfrag.viz.plots import order_plot
 
 MMA = "mma.m16n8k16.f32.f16.f16.f32"
 ORDERS = [
@@ -41,7 +41,7 @@ def plots() -> dict[str, str]:
     A, B = (random.standard_normal(shape).astype(np.float16) for shape in ((48, 1024), (1024, 48)))
     errors = wf.error_report(A, B, instruction=MMA, arch=["sm_80", "sm_90", "sm_100"])
     return {
-        "orders.svg": draw_orders(ORDERS, depth=1000, k=16, bits=16),
+        "orders.svg": order_plot(ORDERS, depth=1000, k=16, bits=16).svg,
         "errors.svg": errors.svg(),
         "invariance.svg": wf.batch_invariance(
             {

@@ -112,6 +112,12 @@ def _card_renderer() -> object:
     return card
 
 
+def _figure_svg() -> object:
+    from warpfrag.viz.draw import figure_svg
+
+    return figure_svg
+
+
 def _tensor_operands() -> object:
     from warpfrag.tensorcore.tensor_operand import build
 
@@ -125,6 +131,7 @@ def _plan_emitter() -> object:
 
 
 providers.register("card", _card_renderer)
+providers.register("figure_svg", _figure_svg)
 providers.register("emit_plan", _plan_emitter)
 providers.register("tensor_operand", _tensor_operands)
 

@@ -1,7 +1,7 @@
-"""HTML for notebooks: the card that a result shows as, and tables in it.
+"""HTML cards for notebooks.
 
-A card takes its ink from the notebook and has no background of its own, so it can be read in light and dark. Every rule
-of its style starts with the card's class, so it changes nothing else of the page.
+A card takes its text colour from the notebook and has no background of its own, so that it can be read in light and
+dark themes. Every style rule starts with the card's class and therefore changes nothing else on the page.
 """
 
 from __future__ import annotations
@@ -9,13 +9,8 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from warpfrag.viz.palette import COLOURS, DARK, LIGHT, Palette
-from warpfrag.viz.svg import escape
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-__all__ = ["STYLE", "card", "escape", "table"]
 
 STYLE = {
     "": "font:13px/1.5 system-ui,sans-serif;margin:4px 0",
@@ -29,16 +24,22 @@ STYLE = {
     "figcaption": "font-size:11px;opacity:.8",
     "svg": "display:block",
 }
-"""Declarations by selector, below the class of a card."""
+"""CSS declarations by selector, relative to the card's class."""
+ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"})
 
 
-def card(*parts: str) -> str:
-    """A card of these parts, which are HTML already."""
-    return f'<div class="wf-card"><style>{_stylesheet()}</style>{"".join(parts)}</div>'
+def escape(text: str) -> str:
+    """Escape text for use in an HTML or SVG element or attribute."""
+    return text.translate(ESCAPES)
+
+
+def card(*parts: str, style: str = "") -> str:
+    """Return a card with these HTML parts; `style` adds CSS rules to those that every card has."""
+    return f'<div class="wf-card"><style>{_stylesheet()}{style}</style>{"".join(parts)}</div>'
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; its cells are text and are escaped."""
+    """Return a table; the texts of its cells are escaped."""
     heads = "".join(f"<th>{escape(cell)}</th>" for cell in head)
     lines = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
     return f"<table><tr>{heads}</tr>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
@@ -46,10 +47,4 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 @cache
 def _stylesheet() -> str:
-    rules = "".join(f".wf-card {selector}{{{declarations}}}" for selector, declarations in STYLE.items())
-    return f"{rules}{_fills(LIGHT)}@media (prefers-color-scheme:dark){{{_fills(DARK)}}}"
-
-
-def _fills(palette: Palette) -> str:
-    """The colours of lanes, for maps: class t5 is lane 5."""
-    return "".join(f".wf-card .t{lane}{{fill:{palette.lane(lane)}}}" for lane in range(COLOURS))
+    return "".join(f".wf-card {selector}{{{declarations}}}" for selector, declarations in STYLE.items())

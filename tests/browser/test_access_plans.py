@@ -10,8 +10,7 @@ import pytest
 
 import warpfrag as wf
 from warpfrag.plans.relayout import fragments, tiled_alike
-from warpfrag.viz.explorer.bundle import join_modules
-from warpfrag.viz.explorer.page_builder import PAGE
+from warpfrag.viz.explorer.page_builder import PAGE, join_modules
 
 MODULES = ["layout.js", "memory.js", "access_plans.js"]
 PITCHES = [None, None, 16, 24, 32, 48, 64, 80, 128, 128, 130, 144, 256, 272, 4096]

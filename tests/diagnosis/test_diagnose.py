@@ -11,10 +11,10 @@ import pytest
 import warpfrag as wf
 from warpfrag.diagnosis.arithmetic_mistakes import misreadings
 from warpfrag.diagnosis.diagnose import Finding
-from warpfrag.diagnosis.mistake_types import KINDS
+from warpfrag.diagnosis.findings import KINDS
 from warpfrag.diagnosis.mistakes import distinct, suspects
 from warpfrag.diagnosis.outcome import SuspectProduct
-from warpfrag.diagnosis.word_mistakes import other_choices
+from warpfrag.diagnosis.register_mistakes import other_choices
 from warpfrag.formats.codes import from_codes
 from warpfrag.isa.immediates import Immediates
 from warpfrag.tensorcore.instruction_types import instruction_of

@@ -9,8 +9,8 @@ import pytest
 
 import warpfrag as wf
 from diagnosis.test_diagnose import FAMILIES, SCALED, SPARSE, Planted
-from warpfrag.diagnosis.mistake_types import Mistake
-from warpfrag.diagnosis.near_misses import _plus
+from warpfrag.diagnosis.arithmetic_mistakes import _plus
+from warpfrag.diagnosis.findings import Mistake
 from warpfrag.formats.codes import from_codes, to_codes
 
 STARTS = (

@@ -68,7 +68,7 @@ def test_an_arch_or_target_that_there_is_not_is_refused_alike_everywhere(arch):
     ]
     if arch is not None:  # which is any target
         asked += [lambda: wf.get(NAME, target=arch), lambda: wf.find(target=arch), lambda: wf.emit(NAME, target=arch)]
-        asked += [lambda: wf.draw(NAME, "a", target=arch)]
+        asked += [lambda: wf.draw(NAME, "a", arch=arch)]
     for ask in asked:
         assert re.search(r"unknown (arch|target) .*; expected one of sm_70, sm_72, ", refusal(ask).reason)
 

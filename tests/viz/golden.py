@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from warpfrag.viz.draw import draw
+from viz.parsed import draw
 
 FOLDER = Path(__file__).parents[1] / "data" / "figures"
 
 GOLDEN = {
-    "matrix": {"instruction": "mma.m8n8k4.f64.f64.f64.f64", "operand": "c"},
-    "warp": {"instruction": "mma.m8n8k4.f64.f64.f64.f64", "operand": "a", "view": "warp", "theme": "dark"},
-    "metadata": {"instruction": "mma.sp.m16n8k16.f32.f16.f16.f32", "operand": "metadata", "selector": 3},
+    "matrix": {"subject": "mma.m8n8k4.f64.f64.f64.f64", "operand": "c"},
+    "warp": {"subject": "mma.m8n8k4.f64.f64.f64.f64", "operand": "a", "view": "warp", "theme": "dark"},
+    "metadata": {"subject": "mma.sp.m16n8k16.f32.f16.f16.f32", "operand": "metadata", "selector": 3},
     "scale": {
-        "instruction": "mma.m16n8k64.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3",
+        "subject": "mma.m16n8k64.kind::mxf4nvf4.block_scale.scale_vec::4X.f32.e2m1.e2m1.f32.ue4m3",
         "operand": "scale_b",
-        "thread_id": 2,
+        "thread_id": (0, 2),
     },
-    "ldmatrix": {"instruction": "ldmatrix.m8n8.x1.trans.shared.b16"},
-    "part": {"instruction": "mma.m16n8k128.s32.b1.b1.s32.xor.popc", "operand": "a", "rows": (0, 1), "theme": "light"},
+    "ldmatrix": {"subject": "ldmatrix.m8n8.x1.trans.shared.b16"},
+    "part": {"subject": "mma.m16n8k128.s32.b1.b1.s32.xor.popc", "operand": "a", "rows": (0, 1), "theme": "light"},
 }
 
 

@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from xml.etree import ElementTree as ET
+
+from warpfrag.isa.immediates import Immediates
+from warpfrag.viz import draw as drawing
 
 SVG = "{http://www.w3.org/2000/svg}"
 LANE = re.compile(r"\b(T\d+):(?= )")
 FACTS = ("data-operand", "data-row", "data-col", "data-lane", "data-reg", "data-slot")
+
+
+def draw(subject, operand=None, view=None, **options):
+    """A figure; immediates and options of views are given one by one."""
+    own = {field.name for field in fields(drawing.ViewOptions)} & options.keys()
+    chosen = {field.name for field in fields(Immediates)} & options.keys()
+    return drawing.draw(
+        subject,
+        operand,
+        view,
+        immediates=Immediates(**{name: options.pop(name) for name in chosen}),
+        options=drawing.ViewOptions(**{name: options.pop(name) for name in own}),
+        **options,
+    )
 
 
 def parse(svg):

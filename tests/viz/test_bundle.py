@@ -6,8 +6,7 @@ import re
 
 import pytest
 
-from warpfrag.viz.explorer.bundle import ScriptModule, join_modules
-from warpfrag.viz.explorer.page_builder import PAGE
+from warpfrag.viz.explorer.page_builder import DECLARATION, IMPORT, PAGE, join_modules
 
 
 def test_a_module_stands_after_those_it_imports():
@@ -60,10 +59,13 @@ def test_every_module_of_the_page_is_used():
 
 
 def test_what_a_module_gives_away_is_taken():
-    modules = {path.name: ScriptModule.read(path.read_text(encoding="utf-8")) for path in PAGE.glob("*.js")}
-    given = {(name, export) for name, module in modules.items() for export in module.exports}
+    texts = {path.name: path.read_text(encoding="utf-8") for path in PAGE.glob("*.js")}
+    given = {(name, export) for name, text in texts.items() for keyword, export in DECLARATION.findall(text) if keyword}
     taken = {
-        (name, export) for module in modules.values() for name, exports in module.imports.items() for export in exports
+        (file, name)
+        for text in texts.values()
+        for names, file in IMPORT.findall(text)
+        for name in re.findall(r"\w+", names)
     }
 
     assert given == taken

@@ -12,8 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 import warpfrag as wf
+from viz.parsed import draw
 from warpfrag.cli.figure_verbs import draw as command
-from warpfrag.viz.draw import draw, draw_figure
+from warpfrag.viz.draw import draw_figure
 from warpfrag.viz.figures import figure_rows
 
 MMA = "mma.m16n8k16.f32.f16.f16.f32"
@@ -53,10 +54,12 @@ def test_a_figure_is_drawn_by_its_number_or_by_its_command(tmp_path, key):
     run("--figure", key, "-o", str(by_number))
     run(*shlex.split(row.command)[2:], "-o", str(by_command))
     expected = draw_figure(key)
+    names = ("operand", "view", "rows", "cols", "parts", "selector")
+    asked = {name: getattr(row, name) for name in names if getattr(row, name)}
 
     assert by_number.read_text(encoding="utf-8") == expected.svg
-    assert by_command.read_text(encoding="utf-8") == draw(row.instruction, **row.options).svg
-    assert draw(row.instruction, **row.options).scenes == expected.scenes
+    assert by_command.read_text(encoding="utf-8") == draw(row.instruction, **asked).svg
+    assert draw(row.instruction, **asked).scenes == expected.scenes
 
 
 @pytest.mark.parametrize("text", ["2-5", "2..5", "2:5", " 2-5 "])

@@ -14,15 +14,14 @@ from types import SimpleNamespace
 import pytest
 
 import warpfrag as wf
-from viz.parsed import SVG, cells, fact, parse, texts, words
+from viz.parsed import SVG, cells, draw, fact, parse, texts, words
 from warpfrag.layout.linear_layout import Layout
 from warpfrag.tensorcore.operand import Operand
-from warpfrag.viz.by_element import matrix_grids
-from warpfrag.viz.by_lane import warp_grid
-from warpfrag.viz.draw import Drawing, draw
+from warpfrag.viz.drawing import GridDrawing
+from warpfrag.viz.fragment_grids import matrix_grids, warp_grid
 from warpfrag.viz.notebook import operand_html
 from warpfrag.viz.palette import DARK, LIGHT
-from warpfrag.viz.panel import width_of
+from warpfrag.viz.svg_page import width_of
 
 MMA = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
 SPARSE = "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"
@@ -252,7 +251,7 @@ def test_every_register_has_an_outline():
 def test_a_warpgroup_of_128_threads_can_be_drawn():
     layout = Layout.parse({"row": 64, "col": 8}, lane="c2 c4 r1 r2 r4 r16 r32", reg="c1 r8")
     operand = Operand(replace(wf.get(MMA).d.spec, layout=layout), "an instruction of a warpgroup")
-    drawing = Drawing(
+    drawing = GridDrawing(
         "D", operand.instruction, (), tuple((grid,) for grid in [*matrix_grids(operand), warp_grid(operand)])
     )
     found = cells(parse(drawing.svg))
@@ -307,7 +306,7 @@ def test_products_and_matrices_are_parts():
         ((MMA, "a", "whole"), "the whole view shows A, B and D of a product; for operand a use matrix or warp"),
         (("movmatrix.m8n8.trans.b16", None, "whole"), "the whole view shows A, B and D of a product; for movmatrix"),
         ((SPARSE, "metadata", "logical"), "has the views matrix and warp, not logical"),
-        ((wf.get(MMA).b,), r"takes its instruction and its name: draw\(instruction, 'b'\)"),
+        ((wf.get(MMA).b,), r"give its instruction and its name: draw\(instruction, 'b'\)"),
     ],
 )
 def test_what_cannot_be_shown_is_refused(arguments, message):
@@ -340,4 +339,4 @@ def test_a_layout_that_nobody_knows_is_not_drawn():
     with pytest.raises(wf.NotModelled, match="nobody measured"):
         draw("ldmatrix.m8n16.x1.s8.s4")
     with pytest.raises(wf.NotModelled, match="there is no measurement of the wmma fragments of sm_70"):
-        draw("wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32", target="sm_70")
+        draw("wmma.mma.sync.aligned.row.col.m16n16k16.f32.f32", arch="sm_70")

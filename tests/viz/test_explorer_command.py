@@ -52,7 +52,7 @@ def test_the_page_is_served_until_interrupted():
     # whoever runs the tests in the background has its children ignore Ctrl-C: here it must count
     code = (
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from warpfrag.viz.explorer import serve; serve.build_page = lambda: 'the page'\n"
+        "from warpfrag.viz.explorer import page_server; page_server.build_page = lambda: 'the page'\n"
         "from warpfrag.cli.figure_verbs import explore as command; command.main(['--serve'])"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

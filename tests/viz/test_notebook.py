@@ -75,7 +75,7 @@ def test_what_nobody_measured_is_said():
 
 def test_a_card_changes_nothing_around_it_and_follows_the_screen():
     style = parse(operand_html(wf.get(MMA).a)).findtext("style")
-    light, dark = style.split("@media (prefers-color-scheme:dark)")
+    light, dark = style.split("@media screen and (prefers-color-scheme:dark)")
     selectors = re.findall(r"([^{}]+)\{", light + dark[1:])
 
     assert LIGHT.lane(5) in light

@@ -8,10 +8,9 @@ import pytest
 
 import warpfrag as wf
 from instructions import of_a_warp
-from viz.parsed import FACTS, block_words, cells, fact, parse, tip, words
+from viz.parsed import FACTS, block_words, cells, draw, fact, parse, tip, words
 from warpfrag.tensorcore.operand import Metadata, Scale, SparseOperand
-from warpfrag.viz.by_element import slot_run
-from warpfrag.viz.draw import draw
+from warpfrag.viz.fragment_grids import slot_run
 
 
 def kind_of(instruction, operand):
@@ -156,7 +155,10 @@ def choices_of(operand):
     if isinstance(operand, Metadata):
         return [({"selector": selector}, (selector,)) for selector in operand.selectors]
     return [
-        ({"byte_id": byte_id, "thread_id": thread_id}, (thread_id, byte_id // operand.byte_ids.step))
+        (
+            {"byte_id": (byte_id, byte_id), "thread_id": (thread_id, thread_id)},
+            (thread_id, byte_id // operand.byte_ids.step),
+        )
         for thread_id in operand.thread_ids
         for byte_id in operand.byte_ids
     ]

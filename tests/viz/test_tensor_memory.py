@@ -11,8 +11,8 @@ from itertools import product
 import pytest
 
 import warpfrag as wf
-from warpfrag.viz.draw import draw
-from warpfrag.viz.tensor_memory_map import TensorMemoryMap, scaled_lines
+from viz.parsed import draw
+from warpfrag.viz.tensor_memory_views import TensorMemoryMap, scaled_lines
 
 LOAD = "tcgen05.ld.sync.aligned.16x256b.x4.b32"
 ONE = "tcgen05.mma.cta_group::1.kind::f16"

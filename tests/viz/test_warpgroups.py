@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from viz.parsed import cells, fact, parse
+from viz.parsed import cells, draw, fact, parse
 from warpfrag.cli import main
-from warpfrag.viz.draw import draw
 
 W = wf.get("wgmma.mma_async.sync.aligned.m64n24k16.f32.f16.f16")
 SPARSE = wf.get("wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16")

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from warpfrag import html
 from warpfrag.blas.order import Order
+from warpfrag.layout.providers import figure_svg
 from warpfrag.tensorcore.reference import TraceStep
-from warpfrag.viz.palette import Theme
-from warpfrag.viz.plots import error_page
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -227,6 +226,6 @@ class ErrorReport:
             "errors": [errors.to_dict() for errors in self.errors],
         }
 
-    def svg(self, *, theme: Theme = "auto") -> str:
-        """A figure: the histogram of the errors, and how they grow with k."""
-        return error_page(self, theme=theme)
+    def svg(self, *, theme: str = "auto") -> str:
+        """Return a figure as SVG: the histogram of the errors, and how they grow with k."""
+        return figure_svg(self, theme)

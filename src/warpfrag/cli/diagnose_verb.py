@@ -324,7 +324,7 @@ def _stage(
     selector: int,
 ) -> None:
     """Put operands that are read through a descriptor into shared memory."""
-    from warpfrag.diagnosis.diagnosis_inputs import left_words
+    from warpfrag.diagnosis.diagnose import left_words
     from warpfrag.isa.immediates import Immediates
 
     for operand in (instruction.a, instruction.b):

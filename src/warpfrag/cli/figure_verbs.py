@@ -17,7 +17,7 @@ from warpfrag.files import write_atomically
 from warpfrag.smem.shared_memory import SWIZZLES
 from warpfrag.smem.tensor_map import ELEMENT_TYPES, INTERLEAVES, TensorMapFields
 from warpfrag.tensorcore.registry import get
-from warpfrag.viz.cells import Cut
+from warpfrag.viz.grids import Cut
 from warpfrag.viz.palette import Theme
 from warpfrag.viz.views import View  # noqa: TC001 (an option)
 
@@ -174,7 +174,7 @@ def _picture(
 
 def _box_picture(options: Box, box: tuple[int, ...], rows: tuple[int, int] | None) -> Drawing:
     """Return the figure of a map over a tensor that is one box."""
-    from warpfrag.viz.box_view import box_drawing
+    from warpfrag.viz.shared_memory_views import box_drawing
 
     swizzle, interleave, name = options.swizzle or 0, options.interleave or 0, options.dtype or "float16"
     known: dict[str, tuple[object, Collection[object]]] = {

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warpfrag.diagnosis.arithmetic_mistakes import NEGATED, fitting, may_be_mistaken
+from warpfrag.diagnosis.findings import Mistake, likelihood
 from warpfrag.diagnosis.matrix_mistakes import BLOCK, other_order
-from warpfrag.diagnosis.mistake_types import Mistake, likelihood
 from warpfrag.errors import InvalidOperand
 from warpfrag.formats.arrays import as_doubles
 from warpfrag.formats.codes import code_dtype, from_codes, to_codes
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from warpfrag.diagnosis.mistake_types import Kind
+    from warpfrag.diagnosis.findings import Kind
     from warpfrag.formats.arrays import Bytes
     from warpfrag.smem.descriptor import Descriptor
     from warpfrag.tensorcore.operand import Operand

@@ -13,13 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.diagnosis.agreement import agreement
-from warpfrag.diagnosis.arithmetic_mistakes import misreadings
-from warpfrag.diagnosis.explanations import Diagnosis, diagnosis, rank
-from warpfrag.diagnosis.mistake_types import Misreading, Mistake
+from warpfrag.diagnosis.arithmetic_mistakes import RoundingBound, leftovers, misreadings, rounding, shift
+from warpfrag.diagnosis.findings import Diagnosis, Misreading, Mistake, agreement, diagnosis, rank
 from warpfrag.diagnosis.mistakes import distinct
-from warpfrag.diagnosis.near_misses import RoundingBound, leftovers, rounding, shift
-from warpfrag.diagnosis.variants import NOTHING, SIDES, ProductSide
+from warpfrag.diagnosis.outcome import NOTHING, SIDES, ProductSide
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.formats.arrays import as_doubles
 from warpfrag.formats.codes import from_codes
@@ -31,9 +28,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from warpfrag.diagnosis.explanations import Candidate, Suspect
-    from warpfrag.diagnosis.outcome import Codes, SuspectProduct, Words
-    from warpfrag.diagnosis.variants import Variants
+    from warpfrag.diagnosis.findings import Candidate, Suspect
+    from warpfrag.diagnosis.outcome import Codes, SuspectProduct, Variants, Words
     from warpfrag.tensorcore.rules import Rule
 
 PROBES = 12  # outputs that a mistake must give before it is computed whole; each is asked only of what gave the last

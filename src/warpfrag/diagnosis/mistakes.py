@@ -19,30 +19,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.diagnosis import (
-    arithmetic_mistakes as of_products,
-)
-from warpfrag.diagnosis import (
-    index_mistakes as of_indexing,
-)
-from warpfrag.diagnosis import (
-    matrix_mistakes as of_matrices,
-)
-from warpfrag.diagnosis import (
-    register_mistakes as of_registers,
-)
-from warpfrag.diagnosis import (
-    word_mistakes as of_words,
-)
-from warpfrag.diagnosis.mistake_types import likelihood
-from warpfrag.tensorcore.operand import Metadata, Scale
+from warpfrag.diagnosis import arithmetic_mistakes, matrix_mistakes, register_mistakes
+from warpfrag.diagnosis.findings import Mistake, likelihood
+from warpfrag.tensorcore.operand import AnyOperand, Metadata, Scale
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from warpfrag.diagnosis.mistake_types import Mistake
     from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.operand import AnyOperand
 
 MAX_OPERANDS = 64  # whose mistakes are kept
 
@@ -50,12 +34,12 @@ MAX_OPERANDS = 64  # whose mistakes are kept
 def mistakes(instruction: Instruction) -> Iterator[Mistake]:
     """The simple mistakes that the operands of an instruction allow, each different from all others."""
     for operand in (instruction.a, instruction.b, instruction.c, instruction.d):
-        yield from of_registers.simple(operand)
+        yield from register_mistakes.simple(operand)
     for operand in (instruction.a, instruction.b):
-        yield of_matrices.read_in_other_order(operand)
+        yield matrix_mistakes.read_in_other_order(operand)
     for role in ("metadata", "scale_a", "scale_b"):
         if role in instruction.operands:
-            yield from of_words.simple(instruction.operands[role])
+            yield from register_mistakes.simple_word_mistakes(instruction.operands[role])
 
 
 @lru_cache(MAX_OPERANDS)
@@ -65,19 +49,27 @@ def suspects(operand: AnyOperand) -> tuple[Mistake, ...]:
     Those of other kinds, and rare ones, may be the same by another name: `distinct` sees that of those that are found.
     """
     if isinstance(operand, Metadata | Scale):
-        mistakes = [*of_words.simple(operand), *of_words.more(operand)]
+        mistakes = [*register_mistakes.simple_word_mistakes(operand), *register_mistakes.word_mistakes(operand)]
     else:
         mistakes = [
-            of_matrices.read_in_other_order(operand),
-            *of_registers.simple(operand),
-            *of_matrices.turned(operand),
+            matrix_mistakes.read_in_other_order(operand),
+            *register_mistakes.simple(operand),
+            *matrix_mistakes.turned(operand),
         ]
-        mistakes += [*of_registers.register_orders(operand), *of_registers.parts(operand), *of_registers.lanes(operand)]
-        mistakes += [*of_matrices.other_layouts(operand), *of_matrices.moved(operand), *of_indexing.indexing(operand)]
-        mistakes += of_products.starts(operand) if operand.role == "c" else ()
-        mistakes += of_products.written_as(operand) if operand.role in "ab" else ()
-        mistakes += of_products.negated(operand) if operand.staged else ()
-    mistakes += of_registers.warps(operand) if len(operand.threads) > 1 else ()
+        mistakes += [
+            *register_mistakes.register_orders(operand),
+            *register_mistakes.parts(operand),
+            *register_mistakes.lanes(operand),
+        ]
+        mistakes += [
+            *matrix_mistakes.other_layouts(operand),
+            *matrix_mistakes.moved(operand),
+            *matrix_mistakes.indexing(operand),
+        ]
+        mistakes += arithmetic_mistakes.starts(operand) if operand.role == "c" else ()
+        mistakes += arithmetic_mistakes.written_as(operand) if operand.role in "ab" else ()
+        mistakes += arithmetic_mistakes.negated(operand) if operand.staged else ()
+    mistakes += register_mistakes.warps(operand) if len(operand.threads) > 1 else ()
     ordered = sorted(mistakes, key=likelihood)
     common = [mistake for mistake in ordered if not mistake.rare]
     return *distinct(operand, common), *ordered[len(common) :]

@@ -271,7 +271,7 @@ class Layout(LinearMap):
 
     def _repr_html_(self) -> str:
         """A card for notebooks."""
-        return card("layout", self)
+        return card(self)
 
     # ---- sizes
 

@@ -12,11 +12,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class CardRenderer(Protocol):
-    """Draws the notebook card of an object, as HTML; `kind` is instruction, operand or layout."""
+class FigureSvg(Protocol):
+    """Draws an object that has a figure, as SVG."""
 
-    def __call__(self, kind: str, thing: object) -> str:
-        """The card of a thing of this kind."""
+    def __call__(self, subject: object, theme: str) -> str:
+        """Return the SVG text of the figure of `subject`."""
+
+
+class CardRenderer(Protocol):
+    """Makes the notebook card of an instruction, an operand, a layout or a report."""
+
+    def __call__(self, subject: object) -> str:
+        """Return the card of `subject` as HTML."""
 
 
 class OperandBuilder(Protocol):
@@ -41,9 +48,14 @@ def register(service: str, load: Callable[[], object]) -> None:
     _LOADERS[service] = load
 
 
-def card(kind: str, thing: object) -> str:
-    """The card of an instruction, operand or layout, as HTML."""
-    return cast("CardRenderer", _LOADERS["card"]())(kind, thing)
+def figure_svg(subject: object, theme: str) -> str:
+    """Return the figure of an object as SVG; `theme` is auto, light or dark."""
+    return cast("FigureSvg", _LOADERS["figure_svg"]())(subject, theme)
+
+
+def card(subject: object) -> str:
+    """Return the notebook card of an object as HTML."""
+    return cast("CardRenderer", _LOADERS["card"]())(subject)
 
 
 def tensor_operand(row: object, form: object, rule: object) -> object:

@@ -233,7 +233,7 @@ class Instruction:
 
     def _repr_html_(self) -> str:
         """A card for notebooks."""
-        return card("instruction", self)
+        return card(self)
 
     def __reduce__(self) -> tuple[Callable[[type[Instruction], Form, str], Instruction], tuple[object, ...]]:
         """Come back as the same object."""

@@ -90,7 +90,7 @@ class OperandBase:
 
     def _repr_html_(self) -> str:
         """A card for notebooks."""
-        return card("operand", self)
+        return card(self)
 
     @property
     def role(self) -> str:

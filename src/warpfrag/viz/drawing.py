@@ -1,30 +1,108 @@
-"""A Drawing: a figure that can be shown in a notebook, printed in a terminal, or saved."""
+"""Drawings: figures that can be shown in a notebook, printed in a terminal, or saved.
+
+`GridDrawing` holds grids of cells, which become SVG in `svg_page` and ASCII tables here. `Plot` holds a chart.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from textwrap import fill
+from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.errors import InvalidOperand, WarpfragError, quote
 from warpfrag.files import write_atomically
-from warpfrag.viz.composition import page
-from warpfrag.viz.terminal import grid_text, note_text
+from warpfrag.viz.svg_page import cell_size, page
 
 if TYPE_CHECKING:
-    from os import PathLike
+    from collections.abc import Callable
 
+    from warpfrag.viz.grids import FigureGrid, HeadingLevel, Scene
     from warpfrag.viz.palette import Theme
-    from warpfrag.viz.views import Scene
 
-TEXT_WIDTH = 100  # letters in a line of text, unless asked otherwise
+TEXT_WIDTH = 100  # default width of text, in characters
 PNG_ZOOM = 2  # pixels for each unit of the SVG: sharp on common screens and in print
 
 
-@dataclass(frozen=True)
 class Drawing:
-    """A figure: its title, the instruction, notes for the reader, and scenes of grids."""
+    """A figure with a title; `svg`, `text` and `png()` are its formats, and `save` writes one of them."""
+
+    title: str
+    theme: Theme
+
+    @cached_property
+    def svg(self) -> str:
+        """The figure as SVG, the same text every time."""
+        return self.to_svg(self.theme)
+
+    @property
+    def text(self) -> str:
+        """The figure for a terminal."""
+        return self.to_text()
+
+    def to_svg(self, theme: Theme) -> str:
+        """Return the figure as SVG in the colours of a theme."""
+        raise NotImplementedError
+
+    def to_text(self, width: int = TEXT_WIDTH) -> str:
+        """Return the figure for a terminal, in lines of about `width` characters at most."""
+        raise NotImplementedError
+
+    def save(self, path: str | PathLike[str]) -> Path:
+        """Write the figure to a file; the suffix says how: .svg, .png (needs resvg-py) or .txt."""
+        target = Path(path) if isinstance(path, str | PathLike) else None
+        suffix = target.suffix.lower() if target else ""
+        if target is None or suffix not in {".svg", ".png", ".txt"}:
+            given = quote(target.name if target else path)
+            msg = f"cannot save a figure as {given}: expected a name that ends in .svg, .png or .txt"
+            raise InvalidOperand(msg)
+        write_atomically(target, self.png() if suffix == ".png" else self.svg if suffix == ".svg" else self.text)
+        return target
+
+    def png(self) -> bytes:
+        """Return the figure as a PNG image in the colours of its theme: light unless it is "dark"."""
+        try:
+            import resvg_py
+        except ImportError:
+            msg = 'PNG needs the package resvg-py: install "warpfrag[png]", or save the figure as .svg'
+            raise WarpfragError(msg) from None
+        picture = self.to_svg("dark" if self.theme == "dark" else "light")
+        return bytes(resvg_py.svg_to_bytes(svg_string=picture, zoom=PNG_ZOOM))
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+    def _repr_html_(self) -> str:
+        return f'<div style="overflow-x:auto">{self.svg}</div>'
+
+
+@dataclass(frozen=True)
+class Plot(Drawing):
+    """A chart. `write` makes its SVG for a theme, and `words` stands for it in a terminal."""
+
+    title: str
+    write: Callable[[Theme], str]
+    words: str
+    theme: Theme = "auto"
+
+    def __repr__(self) -> str:
+        """The title alone."""
+        return f"<Plot {self.title!r}>"
+
+    def to_svg(self, theme: Theme) -> str:
+        """Return the chart as SVG in the colours of a theme."""
+        return self.write(theme)
+
+    def to_text(self, width: int = TEXT_WIDTH) -> str:  # noqa: ARG002 (a table is not wrapped)
+        """Return the numbers of the chart."""
+        return f"{self.words}\n"
+
+
+@dataclass(frozen=True)
+class GridDrawing(Drawing):
+    """Scenes of grids, with the instruction's name and notes for the reader."""
 
     title: str
     instruction: str
@@ -33,62 +111,112 @@ class Drawing:
     theme: Theme = "auto"
 
     def __repr__(self) -> str:
-        """The title: the picture itself is in .svg and .text."""
+        """The title and the instruction."""
         return f"<Drawing {self.title!r} of {self.instruction}>"
 
-    @cached_property
-    def svg(self) -> str:
-        """The figure as SVG, the same text every time."""
-        return page(
-            title=self.title,
-            subtitle=self.instruction,
-            notes=self.notes,
-            scenes=self.scenes,
-            theme=self.theme,
-        )
-
-    @property
-    def text(self) -> str:
-        """The figure for a terminal, in ASCII but for a title that is not."""
-        return self.to_text()
+    def to_svg(self, theme: Theme) -> str:
+        """Return the figure as SVG in the colours of a theme."""
+        return page(title=self.title, subtitle=self.instruction, notes=self.notes, scenes=self.scenes, theme=theme)
 
     def to_text(self, width: int = TEXT_WIDTH) -> str:
-        """The figure for a terminal, with lines of about `width` letters at most."""
+        """Return the figure as ASCII tables, in lines of about `width` characters at most."""
         if isinstance(width, bool) or not isinstance(width, int) or width < 1:
-            msg = f"the width of a text is a number of letters, an integer from 1 on; got {quote(width)}"
+            msg = f"width: expected a number of characters, at least 1; got {quote(width)}"
             raise InvalidOperand(msg)
         grids = [grid_text(grid, width=width) for scene in self.scenes for grid in scene]
-        notes = [note_text(note, width=width) for note in self.notes]
+        notes = [fill(note, width, break_long_words=False, break_on_hyphens=False) for note in self.notes]
         return "\n\n".join(["\n".join([self.title, self.instruction, *notes]), *grids]) + "\n"
 
-    def save(self, path: str | PathLike[str]) -> Path:
-        """Write the figure to a file, as its suffix says: .svg, .png (needs resvg-py) or .txt."""
-        try:
-            place = Path(path)
-        except TypeError:
-            msg = f"cannot save a figure as {quote(path)}: expected a name that ends in .svg, .png or .txt"
-            raise InvalidOperand(msg) from None
-        suffix = place.suffix.lower()
-        if suffix not in {".svg", ".png", ".txt"}:
-            msg = f"cannot save a figure as {quote(place.name)}: expected a name that ends in .svg, .png or .txt"
-            raise InvalidOperand(msg)
-        write_atomically(place, self.png() if suffix == ".png" else self.svg if suffix == ".svg" else self.text)
-        return place
 
-    def png(self) -> bytes:
-        """The figure as a PNG image, with the colours of its theme: light unless it is "dark"."""
-        try:
-            import resvg_py
-        except ImportError:
-            msg = 'PNG needs the package resvg-py: install "warpfrag[png]", or save the figure as .svg'
-            raise WarpfragError(msg) from None
-        fixed = replace(self, theme="dark" if self.theme == "dark" else "light")
-        return bytes(resvg_py.svg_to_bytes(svg_string=fixed.svg, zoom=PNG_ZOOM))
+GAPS = (2, 1)  # blanks between columns: two, or one if that avoids a split
 
-    def _repr_svg_(self) -> str:
-        """The picture that a notebook shows."""
-        return self.svg
 
-    def _repr_html_(self) -> str:
-        """The picture in a box that scrolls sideways, for notebooks that prefer HTML."""
-        return f'<div style="overflow-x:auto">{self.svg}</div>'
+class WordTable(NamedTuple):
+    """The words of a grid, with a heading for every line and every column."""
+
+    rows: list[str]
+    cols: list[list[str]]
+    words: list[list[str]]
+
+    @property
+    def margin(self) -> int:
+        """The characters left of the first column."""
+        return len(self.rows[0])
+
+    @property
+    def column(self) -> int:
+        """The characters of the widest column."""
+        return max(len(word) for column in (*self.words, *self.cols) for word in column)
+
+    def fits(self, width: int, gap: int) -> bool:
+        """Return True if all columns fit side by side."""
+        return self.margin + (self.column + gap) * len(self.cols) <= width
+
+
+def grid_text(grid: FigureGrid, *, width: int) -> str:
+    """Return a grid in lines of at most about `width` characters."""
+    table = _cells(grid)
+    has_words = any(block.lines for block in grid.blocks)
+    if has_words and (cell_size(grid).mode == "block" or not any(table.fits(width, gap) for gap in GAPS)):
+        table = _blocks(grid)
+    return "\n".join([grid.title, *_parts(grid, table, width)])
+
+
+def _cells(grid: FigureGrid) -> WordTable:
+    """Return a table with one word for each cell."""
+    words = [[""] * grid.width for _ in range(grid.height)]
+    for cell in grid.cells:
+        words[cell.y][cell.x] = " ".join(cell.lines)
+    return _table(grid, [(y, y) for y in range(grid.height)], [(x, x) for x in range(grid.width)], words)
+
+
+def _blocks(grid: FigureGrid) -> WordTable:
+    """Return a table with one word for each block."""
+    downs = sorted({(block.top, block.bottom) for block in grid.blocks})
+    acrosses = sorted({(block.left, block.right) for block in grid.blocks})
+    words = [[""] * len(acrosses) for _ in downs]
+    for block in grid.blocks:
+        line = words[downs.index((block.top, block.bottom))]
+        line[acrosses.index((block.left, block.right))] = " ".join(block.lines)
+    return _table(grid, downs, acrosses, words)
+
+
+def _table(
+    grid: FigureGrid, downs: list[tuple[int, int]], acrosses: list[tuple[int, int]], words: list[list[str]]
+) -> WordTable:
+    """Add the headings of the row and column ranges to words; the first row heading says what rows count."""
+    headings = [[level.name, *(_at(level, *down) for down in downs)] for level in grid.rows]
+    aligned = [[word.rjust(max(map(len, level))) for word in level] for level in headings]
+    rows = [" ".join(line) for line in zip(*aligned, strict=True)]
+    return WordTable(rows, [[_at(level, *across) for level in grid.cols] for across in acrosses], words)
+
+
+def _at(level: HeadingLevel, first: int, last: int) -> str:
+    """Return the heading of a range of rows or columns: one mark, or the first and the last."""
+    words = [mark.words for mark in level.marks if mark.first <= last and first <= mark.last]
+    return words[0] if len(words) == 1 else f"{words[0]}..{words[-1]}"
+
+
+def _parts(grid: FigureGrid, table: WordTable, width: int) -> list[str]:
+    """Return the lines of a table, split into halves, quarters, ... until the columns fit."""
+    gap = next((gap for gap in GAPS if table.fits(width, gap)), GAPS[0])
+    each = table.column + gap
+    count = len(table.cols)
+    while count > 1 and table.margin + each * count > width:
+        count = (count + 1) // 2
+    corner, *rows = table.rows
+    corners = [" " * table.margin] * (len(grid.cols) - 1) + [corner]
+    lines: list[str] = []
+    for start in range(0, len(table.cols), count):
+        columns = slice(start, start + count)
+        headings = zip(*table.cols[columns], strict=True)
+        lines += [""] * bool(start)
+        lines += [
+            left + "".join(word.rjust(each) for word in heading) + f" {level.name}"
+            for left, heading, level in zip(corners, headings, grid.cols, strict=True)
+        ]
+        lines += [
+            (row + "".join(word.rjust(each) for word in line[columns])).rstrip()
+            for row, line in zip(rows, table.words, strict=True)
+        ]
+    return lines

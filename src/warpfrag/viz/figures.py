@@ -1,11 +1,11 @@
-"""The figures of the PTX ISA that warpfrag draws, by number: rows of `tables/figures.toml`, checked when read."""
+"""The figures of the PTX ISA that warpfrag draws, by number: the rows of `tables/figures.toml`."""
 
 from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.tables import read_table
@@ -13,7 +13,7 @@ from warpfrag.tables import read_table
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from warpfrag.viz.cells import Range
+    from warpfrag.viz.grids import Range
 
 
 @dataclass(frozen=True)
@@ -33,28 +33,23 @@ class FigureRow:
 
     @property
     def title(self) -> str:
-        """The caption, after the number of the ISA where it has one."""
+        """The caption, after the figure number if there is one."""
         return f"Figure {self.key}: {self.caption}" if self.key.isdigit() else self.caption
 
     @property
-    def options(self) -> dict[str, Any]:
-        """The arguments of `draw` that are not left to their defaults."""
-        asked = {name: getattr(self, name) for name in ("operand", "view", "rows", "cols", "parts", "selector")}
-        return {name: choice for name, choice in asked.items() if choice}
-
-    @property
     def command(self) -> str:
-        """The command that draws it without knowing the number."""
-        options = self.options
-        words = ["warpfrag draw", self.instruction, options.pop("operand", "")]
-        for name, choice in options.items():
-            words.append(f"--{name} {'{}-{}'.format(*choice) if isinstance(choice, tuple) else choice}")
+        """The command that draws it without the number."""
+        words = ["warpfrag draw", self.instruction, self.operand]
+        for name in ("view", "rows", "cols", "parts", "selector"):
+            choice = getattr(self, name)
+            if choice:
+                words.append(f"--{name} {'{}-{}'.format(*choice) if isinstance(choice, tuple) else choice}")
         return " ".join(word for word in words if word)
 
 
 @cache
 def figure_rows() -> dict[str, FigureRow]:
-    """Every row, by its key: the number of the ISA, or a name of ours."""
+    """Return every row by its key: a figure number of the ISA, or a name of our own."""
     rows = list(_read())
     by_key = {row.key: row for row in rows}
     if len(by_key) != len(rows):
@@ -74,7 +69,7 @@ def _read() -> Iterator[FigureRow]:
 
 
 def figure_row(key: int | str) -> FigureRow:
-    """The row of a figure; an unknown key is refused with those that are near."""
+    """Return the row of a figure; the error for an unknown key names similar ones."""
     rows = figure_rows()
     wanted = str(key)
     if wanted in rows:

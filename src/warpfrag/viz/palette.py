@@ -1,17 +1,22 @@
-"""Colours: the lanes of a warp told apart by hue (group of four) and by lightness (lane in the group), light and dark.
+"""Colours of figures: a hue for each group of four lanes and a lightness for each lane in it, light and dark.
 
-The lightness steps stay apart when a page is printed grey, where hue is lost. Hues of neighbouring groups are far
-from each other, because neighbouring groups usually hold neighbouring rows. Every colour is computed in OKLCH, where
-equal lightness looks equally light; a test checks that text on it has a contrast of at least 4.5 to 1.
+The lightness differs enough that lanes can be told apart on a grey printout. Neighbouring groups have hues that are far
+apart, because they usually hold neighbouring rows. Every colour is computed in OKLCH, where equal lightness looks
+equally light; a test checks that text on it has a contrast of at least 4.5 to 1.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import cos, radians, sin
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
-COLOURS = 32  # beyond so many threads, as in a warpgroup, the colours of the first warp come again
+from warpfrag.errors import InvalidOperand, quote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+COLOURS = 32  # the warps of a warpgroup share the colours of the first warp
 GROUP = 4  # lanes that share a hue
 HUE_STEP = 135  # degrees from one group to the next: eight hues, and neighbours never look alike
 FIRST_HUE = 250
@@ -32,7 +37,7 @@ class Palette:
     chroma: tuple[float, float, float, float]
 
     def lane(self, lane: int) -> str:
-        """The fill of a lane."""
+        """Return the fill colour of a lane."""
         shade = lane % GROUP
         hue = FIRST_HUE + HUE_STEP * (lane // GROUP)
         return oklch(self.lightness[shade], self.chroma[shade], hue)
@@ -58,8 +63,18 @@ DARK = Palette(
 )
 
 
+def themed(theme: Theme, rules: Callable[[Palette], str]) -> str:
+    """Return CSS rules for a theme; "auto" follows the reader's colour scheme and prints in light colours."""
+    if not (isinstance(theme, str) and theme in get_args(Theme)):
+        msg = f"theme: expected {', '.join(get_args(Theme))}; got {quote(theme)}"
+        raise InvalidOperand(msg)
+    if theme == "auto":
+        return f"{rules(LIGHT)}@media screen and (prefers-color-scheme:dark){{{rules(DARK)}}}"
+    return rules(DARK if theme == "dark" else LIGHT)
+
+
 def oklch(lightness: float, chroma: float, hue: float) -> str:
-    """A colour given by how light it looks (0..1), how strong it is, and its hue in degrees, as #rrggbb."""
+    """Return a colour as #rrggbb from its lightness (0..1), its chroma and its hue in degrees."""
     green_red, blue_yellow = chroma * cos(radians(hue)), chroma * sin(radians(hue))
     # Bjoern Ottosson's matrices: Oklab to the cube roots of cone responses, and these to linear sRGB.
     long = (lightness + 0.3963377774 * green_red + 0.2158037573 * blue_yellow) ** 3
@@ -74,6 +89,6 @@ def oklch(lightness: float, chroma: float, hue: float) -> str:
 
 
 def _gamma(channel: float) -> float:
-    """Linear light to an sRGB channel, cut to 0..1."""
+    """Convert linear light to an sRGB channel, clamped to 0..1."""
     channel = min(1.0, max(0.0, channel))
     return 12.92 * channel if channel <= 0.0031308 else 1.055 * channel ** (1 / 2.4) - 0.055

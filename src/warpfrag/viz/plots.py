@@ -1,131 +1,98 @@
-"""Plots: histograms and curves, for reports of errors."""
+"""Plots: error histograms and curves, bars, orders of additions along k, and batch invariance by m."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from warpfrag.errors import InvalidOperand, quote
+from warpfrag.blas.cublas.batch_invariance import Invariance
+from warpfrag.blas.error_report import ErrorReport
 from warpfrag.viz import svg
-from warpfrag.viz.palette import DARK, LIGHT, Palette, oklch
+from warpfrag.viz.drawing import Plot
+from warpfrag.viz.palette import DARK, Palette, Theme, oklch, themed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from warpfrag.viz.palette import Theme
+    from warpfrag.blas.cublas.batch_invariance import LayerRanges
+    from warpfrag.blas.cublas.predict_order import OrderRun
+    from warpfrag.blas.error_report import Growth
+    from warpfrag.blas.order import Order
 
 MARGIN = 20
 PLOT_WIDTH, PLOT_HEIGHT = 340, 190
 LEFT, BELOW, ABOVE = 58, 38, 30
-HUES = (250, 25, 145, 80, 310, 195)
+HUES = (250, 25, 145, 80, 310, 195, 50, 280, 110, 340)
 DASHES = ("none", "7 3", "2 3", "9 2 2 2", "4 4", "1 2")
-"""Series that lie on each other can still be told apart."""
+"""Dashes distinguish curves that coincide; there are as many as series colours."""
+SERIES = len(DASHES)
 LINE_HEIGHT = 18
-CHARACTER = 7  # the width of one, about
-WIDTH = 2 * (LEFT + PLOT_WIDTH + MARGIN) + MARGIN
+CHARACTER = 7  # approximate width of one, in pixels
+ORDERS_WIDTH, SUMS_WIDTH, ORDER_BAR, ORDER_GAP, ORDER_TITLE = 760, 190, 16, 5, 40
+INVARIANCE_WIDTH, NAMES_WIDTH, ROW, RUN_HEIGHT = 900, 230, 24, 16
+MAX_DRAWN = 400  # layers in one figure
+MAX_NAME = 32  # characters of a layer's name
+
+STYLE = (
+    ".wf{font-family:system-ui,sans-serif;font-size:12px}.wf .heading{font-size:16px;font-weight:600}"
+    ".wf .strong{font-weight:600}.wf .middle{text-anchor:middle}.wf .end{text-anchor:end}"
+    ".wf .tick{font-size:11px}.wf .curve{fill:none;stroke-width:2}.wf .bar{fill-opacity:.28;stroke-width:1.5}"
+    ".wf .axis{fill:none;stroke-width:1}"
+)
 
 
-class PlottedPoint(Protocol):
-    """A point of a curve."""
-
-    @property
-    def k(self) -> int:
-        """The depth of K so far."""
-
-    @property
-    def normwise(self) -> float:
-        """The error there."""
+def report_plot(report: object) -> Plot | None:
+    """Return the chart of an error report or of batch invariance, and None for any other object."""
+    if isinstance(report, ErrorReport):
+        return error_plot(report)
+    return invariance_plot(report) if isinstance(report, Invariance) else None
 
 
-class PlottedSeries(Protocol):
-    """What is plotted of one architecture."""
-
-    @property
-    def name(self) -> str:
-        """The label in the legend."""
-
-    @property
-    def edges(self) -> tuple[float, ...]:
-        """The ends of the bins."""
-
-    @property
-    def counts(self) -> tuple[int, ...]:
-        """How many errors each bin has."""
-
-    @property
-    def growth(self) -> Sequence[PlottedPoint]:
-        """The error by k."""
-
-    @property
-    def rms_ulps(self) -> float:
-        """The root mean square of the errors, in ulps."""
-
-    @property
-    def mean_ulps(self) -> float:
-        """The mean of the errors, in ulps."""
-
-    @property
-    def largest_ulps(self) -> float:
-        """The largest error, in ulps."""
-
-
-class PlottedReport(Protocol):
-    """What a page of errors shows."""
-
-    @property
-    def instruction(self) -> str:
-        """The name of the instruction."""
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """The extents M, N and K of the product."""
-
-    @property
-    def result(self) -> str:
-        """The format of D."""
-
-    @property
-    def errors(self) -> Sequence[PlottedSeries]:
-        """One for each architecture and order."""
-
-
-def error_page(report: PlottedReport, *, theme: Theme = "auto") -> str:
-    """A histogram of the errors and a curve of their growth, with a legend."""
+def error_plot(report: ErrorReport) -> Plot:
+    """Return the figure of an error report: a histogram of the errors, and how they grow with k."""
     m, n, k = report.shape
     title = f"Errors of a product {m} x {n} x {k}, in ulps of {report.result}"
     top = MARGIN + 46
     body = [
-        svg.text(title, x=MARGIN, y=MARGIN + 14, classes="heading"),
         svg.text(report.instruction, x=MARGIN, y=MARGIN + 34, classes="note"),
         *_histogram(report, MARGIN, top),
         *_curves(report, 2 * MARGIN + LEFT + PLOT_WIDTH, top),
     ]
     y = top + ABOVE + PLOT_HEIGHT + BELOW + 22
-    for place, series in enumerate(report.errors):
+    for index, series in enumerate(report.errors):
         words = (
             f"{series.name}: largest {series.largest_ulps:.3g}, rms {series.rms_ulps:.3g}, mean {series.mean_ulps:+.3g}"
         )
-        body.append(svg.rect(x=MARGIN, y=y - 10, width=12, height=12, classes=f"bar s{place % len(HUES)}"))
+        body.append(svg.rect(x=MARGIN, y=y - 10, width=12, height=12, classes=f"bar s{index % SERIES}"))
         body.append(svg.text(words, x=MARGIN + 20, y=y))
         y += LINE_HEIGHT
-    height = y + MARGIN - LINE_HEIGHT + 4
-    paper = svg.rect(x=0, y=0, width=WIDTH, height=height, classes="paper")
-    return svg.document([paper, *body], width=WIDTH, height=height, title=title, style=style(theme))
+    width = 2 * (LEFT + PLOT_WIDTH + MARGIN) + MARGIN
+    return _plot(title, body, width, y + MARGIN - LINE_HEIGHT + 4, str(report))
 
 
-def bar_page(title: str, bars: Sequence[tuple[str, float]], *, theme: Theme = "auto") -> str:
-    """A horizontal bar for each case, on a logarithmic axis; a case without errors has no bar."""
+def _plot(title: str, body: Sequence[str], width: int, height: int, text: str) -> Plot:
+    """Return a figure with paper, heading and style around its body."""
+    paper = svg.rect(x=0, y=0, width=width, height=height, classes="paper")
+    heading = svg.text(title, x=MARGIN, y=MARGIN + 14, classes="heading")
+
+    def write(theme: Theme) -> str:
+        style = STYLE + themed(theme, _colours)
+        return svg.document([paper, heading, *body], width=width, height=height, title=title, style=style)
+
+    return Plot(title, write, text)
+
+
+def bar_plot(title: str, bars: Sequence[tuple[str, float]]) -> Plot:
+    """Return a horizontal bar for each case, on a logarithmic axis; a case without errors has no bar."""
     sizes = [size for _, size in bars if size > 0] or [1.0]
     low, high = math.floor(math.log10(min(sizes))), math.ceil(math.log10(max(sizes)))
     low, high = min(low, high - 1), max(high, low + 1)
-    labels = max(len(label) for label, _ in bars) * CHARACTER + MARGIN
-    left, top = MARGIN + labels, MARGIN + 34
-    width = left + PLOT_WIDTH + 90
+    left, top = 2 * MARGIN + max(len(label) for label, _ in bars) * CHARACTER, MARGIN + 34
 
     def across(size: float) -> float:
         return left + (math.log10(size) - low) / (high - low) * PLOT_WIDTH
 
-    body = [svg.text(title, x=MARGIN, y=MARGIN + 14, classes="heading")]
+    body = []
     y = top + LINE_HEIGHT
     for label, size in bars:
         body.append(svg.text(label, x=left - 8, y=y, classes="end"))
@@ -134,112 +101,169 @@ def bar_page(title: str, bars: Sequence[tuple[str, float]], *, theme: Theme = "a
         body.append(svg.text(f"{size:.3g}", x=(across(size) if size > 0 else left) + 6, y=y, classes="note"))
         y += LINE_HEIGHT
     body.append(svg.element("path", {"class": "axis", "d": f"M{left} {top}V{y - 8}H{left + PLOT_WIDTH}"}))
-    step = max(1, (high - low) // 5)
     body += [
         svg.text(f"1e{power}", x=across(10.0**power), y=y + 10, classes="middle tick")
-        for power in range(low, high + 1, step)
+        for power in range(low, high + 1, max(1, (high - low) // 5))
     ]
-    height = y + MARGIN + 10
-    paper = svg.rect(x=0, y=0, width=width, height=height, classes="paper")
-    return svg.document([paper, *body], width=width, height=height, title=title, style=style(theme))
+    return _plot(title, body, left + PLOT_WIDTH + 90, y + MARGIN + 10, title)
 
 
 def _frame(x: int, y: int, heading: str, across: str) -> list[str]:
     left, bottom = x + LEFT, y + ABOVE + PLOT_HEIGHT
-    axis = svg.element("path", {"class": "axis", "d": f"M{left} {y + ABOVE}V{bottom}H{left + PLOT_WIDTH}"})
     return [
         svg.text(heading, x=left, y=y + ABOVE - 12, classes="strong"),
-        axis,
+        svg.element("path", {"class": "axis", "d": f"M{left} {y + ABOVE}V{bottom}H{left + PLOT_WIDTH}"}),
         svg.text(across, x=left + PLOT_WIDTH / 2, y=bottom + 34, classes="middle note"),
     ]
 
 
-def _histogram(report: PlottedReport, x: int, y: int) -> Iterator[str]:
-    """The share of outputs by error, one outline for each series over a common axis."""
+def _histogram(report: ErrorReport, x: int, y: int) -> Iterator[str]:
+    """Yield the density of outputs by error, one outline for each series over a common axis."""
     yield from _frame(x, y, "Density", "computed minus exact, in ulps; end bins include outliers")
     left, bottom = x + LEFT, y + ABOVE + PLOT_HEIGHT
     reach = max(abs(series.edges[-1]) for series in report.errors)
-    shares = [[count / (high - low) / sum(series.counts)
-               for count, low, high in zip(series.counts, series.edges, series.edges[1:], strict=False)]
-              for series in report.errors]  # fmt: skip
-    tallest = max(max(series_shares) for series_shares in shares)
+    densities = [[count / (high - low) / sum(series.counts)
+                  for count, low, high in zip(series.counts, series.edges, series.edges[1:], strict=False)]
+                 for series in report.errors]  # fmt: skip
+    tallest = max(map(max, densities))
 
     def across(value: float) -> float:
         return left + (value + reach) / (2 * reach) * PLOT_WIDTH
 
-    for place, (series, heights) in enumerate(zip(report.errors, shares, strict=True)):
-        steps = f"M{svg.number(across(series.edges[0]))} {bottom}"
-        for low, high, share in zip(series.edges, series.edges[1:], heights, strict=False):
-            level = svg.number(bottom - share / tallest * PLOT_HEIGHT)
-            steps += f"L{svg.number(across(low))} {level}H{svg.number(across(high))}"
-        steps += f"V{bottom}z"
-        yield svg.element("path", {"class": f"bar s{place % len(HUES)}", "d": steps})
+    for index, (series, heights) in enumerate(zip(report.errors, densities, strict=True)):
+        path = f"M{svg.number(across(series.edges[0]))} {bottom}"
+        for low, high, density in zip(series.edges, series.edges[1:], heights, strict=False):
+            level = svg.number(bottom - density / tallest * PLOT_HEIGHT)
+            path += f"L{svg.number(across(low))} {level}H{svg.number(across(high))}"
+        yield svg.element("path", {"class": f"bar s{index % SERIES}", "d": f"{path}V{bottom}z"})
     for value in (-reach, -reach / 2, 0.0, reach / 2, reach):
         yield svg.text(f"{value:g}", x=across(value), y=bottom + 16, classes="middle tick")
     yield svg.text("dense", x=left - 6, y=y + ABOVE + 5, classes="end tick")
     yield svg.text("0", x=left - 6, y=bottom, classes="end tick")
 
 
-def _curves(report: PlottedReport, x: int, y: int) -> Iterator[str]:
-    """The error by k, relative to the size of the outputs, both on scales of powers of two."""
+def _curves(report: ErrorReport, x: int, y: int) -> Iterator[str]:
+    """Yield the error by k, relative to the size of the outputs, both on logarithmic scales."""
     yield from _frame(x, y, "How it grows", "k")
     left, bottom = x + LEFT, y + ABOVE + PLOT_HEIGHT
     points = [point for series in report.errors for point in series.growth]
     depths = sorted({point.k for point in points})
-    positive = [point.normwise for point in points if point.normwise > 0]
-    low = math.floor(math.log2(min(positive))) if positive else -1
-    high = math.ceil(math.log2(max(positive))) if positive else 0
-    high = max(high, low + 1)
+    positive = [math.log2(point.normwise) for point in points if point.normwise > 0] or [-1.0]
+    low = math.floor(min(positive))
+    high = max(math.ceil(max(positive)), low + 1)
     first, last = math.log2(depths[0]), math.log2(depths[-1])
 
-    def place_of(point: PlottedPoint) -> tuple[float, float]:
-        share = (math.log2(point.k) - first) / ((last - first) or 1)
-        level = (math.log2(point.normwise) - low) / (high - low) if point.normwise > 0 else 0.0
-        return left + share * PLOT_WIDTH, bottom - level * PLOT_HEIGHT
+    def across(depth: int) -> float:
+        return left + (math.log2(depth) - first) / ((last - first) or 1) * PLOT_WIDTH
 
-    for place, series in enumerate(report.errors):
-        places = [place_of(point) for point in series.growth]
-        path = "L".join(f"{svg.number(across)} {svg.number(up)}" for across, up in places)
-        yield svg.element("path", {"class": f"curve s{place % len(HUES)}", "d": f"M{path}"})
-        for across, up in places:
-            dot: dict[str, svg.Number | str] = {"class": f"dot s{place % len(HUES)}", "cx": across, "cy": up, "r": 3}
-            yield svg.element("circle", dot)
-    labelled = depths if len(depths) <= 7 else [*depths[:-1:2], depths[-1]]
-    for depth in labelled:
-        share = (math.log2(depth) - first) / ((last - first) or 1)
-        yield svg.text(str(depth), x=left + share * PLOT_WIDTH, y=bottom + 16, classes="middle tick")
-    step = max(1, -(-(high - low) // 6))
-    for power in range(low, high + 1, step):
+    def up(point: Growth) -> float:
+        return bottom - ((math.log2(point.normwise) - low) / (high - low) if point.normwise > 0 else 0) * PLOT_HEIGHT
+
+    for index, series in enumerate(report.errors):
+        ends = [(across(point.k), up(point)) for point in series.growth]
+        path = "L".join(f"{svg.number(end)} {svg.number(level)}" for end, level in ends)
+        yield svg.element("path", {"class": f"curve s{index % SERIES}", "d": f"M{path}"})
+        for end, level in ends:
+            yield svg.element("circle", {"class": f"dot s{index % SERIES}", "cx": end, "cy": level, "r": 3})
+    for depth in depths if len(depths) <= 7 else [*depths[:-1:2], depths[-1]]:
+        yield svg.text(str(depth), x=across(depth), y=bottom + 16, classes="middle tick")
+    for power in range(low, high + 1, max(1, -(-(high - low) // 6))):
         level = bottom - (power - low) / (high - low) * PLOT_HEIGHT
-        words = f"2^{power}"
-        yield svg.text(words, x=left - 6, y=level + 4, classes="end tick")
+        yield svg.text(f"2^{power}", x=left - 6, y=level + 4, classes="end tick")
     yield svg.text("rms error / rms of exact", x=left + PLOT_WIDTH, y=y + ABOVE - 12, classes="end note")
 
 
-def style(theme: Theme) -> str:
-    """Rules for both themes, or for one."""
-    shared = (
-        ".wf{font-family:system-ui,sans-serif;font-size:12px}.wf .heading{font-size:16px;font-weight:600}"
-        ".wf .strong{font-weight:600}.wf .middle{text-anchor:middle}.wf .end{text-anchor:end}"
-        ".wf .tick{font-size:11px}.wf .curve{fill:none;stroke-width:2}.wf .bar{fill-opacity:.28;stroke-width:1.5}"
-        ".wf .axis{fill:none;stroke-width:1}"
-    )
-    if not (isinstance(theme, str) and theme in {"auto", "light", "dark"}):
-        msg = f"theme is auto, light or dark, got {quote(theme)}"
-        raise InvalidOperand(msg)
-    if theme == "auto":
-        dark = f"@media(prefers-color-scheme:dark){{{_colours(DARK, 0.78)}}}"
-        return shared + _colours(LIGHT, 0.52) + dark
-    return shared + (_colours(DARK, 0.78) if theme == "dark" else _colours(LIGHT, 0.52))
-
-
-def _colours(palette: Palette, lightness: float) -> str:
-    series = ""
-    for place, (hue, dashes) in enumerate(zip(HUES, DASHES, strict=True)):
-        colour = oklch(lightness, 0.14, hue)
-        series += f".wf .s{place}{{stroke:{colour};stroke-dasharray:{dashes}}}"
-        series += f".wf .bar.s{place},.wf .dot.s{place}{{fill:{colour}}}"
+def _colours(palette: Palette) -> str:
+    series_lightness, run_lightness = (0.78, 0.4) if palette is DARK else (0.52, 0.86)
+    rules = ""
+    for index, (hue, dashes) in enumerate(zip(HUES, DASHES, strict=False)):
+        colour = oklch(series_lightness, 0.14, hue)
+        rules += f".wf .s{index}{{stroke:{colour};stroke-dasharray:{dashes}}}"
+        rules += f".wf .bar.s{index},.wf .dot.s{index}{{fill:{colour}}}"
+    for index, hue in enumerate(HUES):
+        rules += f".wf .c{index}{{fill:{oklch(run_lightness, 0.09, hue)}}}"
     return (
         f".wf .paper{{fill:{palette.paper}}}.wf text{{fill:{palette.ink}}}.wf .note,.wf .tick{{fill:{palette.muted}}}"
-        f".wf .axis{{stroke:{palette.edge}}}{series}"
+        f".wf .ink{{fill:{palette.ink}}}.wf .axis{{stroke:{palette.edge}}}"
+        f".wf .grid{{stroke:{palette.unread};fill:none}}"
+        f".wf .run{{stroke:{palette.paper}}}{rules}"
     )
+
+
+def order_plot(orders: Sequence[Order], *, depth: int, k: int, bits: int) -> Plot:
+    """Return a figure of several orders of additions, one below the other, for a K of this depth."""
+    body: list[str] = []
+    y = MARGIN + 34
+    for order in orders:
+        body += _order(order, y, depth=depth, k=k, bits=bits)
+        y += ORDER_TITLE + len(order.chains(depth, k, bits)) * (ORDER_BAR + ORDER_GAP) + 24
+    text = "\n".join(f"{order!r}: {order.describe(depth)}" for order in orders)
+    return _plot(f"Orders of additions, K = {depth}", body, ORDERS_WIDTH, y, text)
+
+
+def _order(order: Order, y: int, *, depth: int, k: int, bits: int) -> Iterator[str]:
+    """Yield one order: a row for each part, and in it a bar for each chain, with a line where a span ends."""
+    yield svg.text(f"wf.{order!r}", x=MARGIN, y=y + 14, classes="strong")
+    yield svg.text(order.describe(depth), x=MARGIN, y=y + 31, classes="note")
+    bar_width = ORDERS_WIDTH - 2 * MARGIN - SUMS_WIDTH
+    parts = order.chains(depth, k, bits)
+
+    def across(index: int) -> float:
+        return MARGIN + index / depth * bar_width
+
+    for number, part in enumerate(parts):
+        top = y + ORDER_TITLE + number * (ORDER_BAR + ORDER_GAP)
+        for index, spans in enumerate(part):
+            colour = (number if len(parts) > 1 else index) % SERIES
+            left, right = across(spans[0].first), across(spans[-1].last)
+            title = f"k {spans[0].first} to {spans[-1].last - 1}"
+            size = {"width": right - left - 1, "height": ORDER_BAR}
+            yield svg.rect(x=left + 0.5, y=top, **size, title=title, classes=f"bar s{colour}")
+            for span in spans[1:]:
+                line = f"M{svg.number(across(span.first))} {top}v{ORDER_BAR}"
+                yield svg.element("path", {"class": "axis", "d": line})
+        words = f"{len(part)} chains, added in float32" if len(part) > 1 else "one chain"
+        added = " + " if number else ""
+        yield svg.text(added + words, x=MARGIN + bar_width + 10, y=top + ORDER_BAR - 4, classes="note")
+
+
+def invariance_plot(invariance: Invariance) -> Plot:
+    """Return a figure of layers by m, coloured by order of additions; m is on a logarithmic scale."""
+    drawn = invariance.layers[:MAX_DRAWN]
+    height = 2 * MARGIN + 60 + ROW * len(drawn)
+    keys = dict.fromkeys(_order_key(run) for layer in drawn for run in layer.ranges)
+    colours = {key: index % len(HUES) for index, key in enumerate(keys)}
+    low, high = math.log2(invariance.m[0]), math.log2(invariance.m[1] + 1)
+
+    def across(m: int) -> float:
+        return NAMES_WIDTH + (math.log2(m) - low) / ((high - low) or 1) * (INVARIANCE_WIDTH - NAMES_WIDTH - MARGIN)
+
+    body = []
+    top, bottom = MARGIN + 30, height - MARGIN - 24
+    for m in (1 << power for power in range(25)):
+        if invariance.m[0] <= m <= invariance.m[1]:
+            body.append(svg.element("path", {"class": "grid", "d": f"M{svg.number(across(m))} {top}V{bottom}"}))
+            body.append(svg.text(str(m), x=across(m), y=bottom + 16, classes="middle tick"))
+    for index, layer in enumerate(drawn):
+        edges = [(run, across(run.first), across(run.last + 1)) for run in layer.ranges]
+        body += _layer(layer, edges, MARGIN + 34 + index * ROW, colours)
+    title = f"Order of additions by m: {invariance.type} {invariance.layout}"
+    return _plot(title, body, INVARIANCE_WIDTH, height, str(invariance))
+
+
+def _layer(
+    layer: LayerRanges, edges: list[tuple[OrderRun, float, float]], y: float, colours: Mapping[object, int]
+) -> Iterator[str]:
+    """Yield the name of a layer, and a bar for each of its runs."""
+    name = layer.name if len(layer.name) <= MAX_NAME else layer.name[: MAX_NAME - 1] + "…"
+    yield svg.text(name, x=NAMES_WIDTH - 8, y=y + 12, classes="end")
+    for run, x, end in edges:
+        classes = f"run c{colours[_order_key(run)]}"
+        yield svg.rect(x=x, y=y, width=max(end - x, 0.5), height=RUN_HEIGHT, classes=classes, title=run.text)
+        if end - x > CHARACTER * len(run.short) + 4:
+            yield svg.text(run.short, x=(x + end) / 2, y=y + 12, classes="middle tick ink")
+
+
+def _order_key(run: OrderRun) -> object:
+    order = run.order
+    return None if order is None else (order.split_k, order.segment_k, order.residue, order.in_place, bool(run.lost))

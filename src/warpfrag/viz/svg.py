@@ -13,18 +13,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from warpfrag.html import escape
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 Number = int | float
 NAMESPACE = "http://www.w3.org/2000/svg"
 HALF_SPACE = 2  # pixels
-ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"})
-
-
-def escape(words: str) -> str:
-    """Words as they may stand in an element or an attribute."""
-    return words.translate(ESCAPES)
 
 
 def number(value: Number) -> str:

@@ -1,7 +1,6 @@
-"""A figure of the operands of a matrix instruction with their values: each element in the colour of its lane.
+"""Figures of operands with their values, as a debugger saw them: each element in the colour of its lane.
 
-It is the matrix view, with what a debugger saw in the registers written into the cells. What lies in shared memory has
-no lane, and is grey.
+Operands in shared memory have no lane and are grey.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ import numpy as np
 
 from warpfrag.layout.coordinates import LANES
 from warpfrag.tensorcore.operand import Operand
-from warpfrag.viz.cells import CellBlock, Cut, FigureCell, FigureGrid, ticks
-from warpfrag.viz.drawing import Drawing
+from warpfrag.viz.drawing import GridDrawing
+from warpfrag.viz.fragment_grids import flatten_warps
+from warpfrag.viz.grids import Cut, FigureCell, FigureGrid, Scene, single_blocks, ticks
 from warpfrag.viz.views import MAX_COLUMNS, FigureRequest, scenes
-from warpfrag.viz.warpgroup_lanes import flatten_warps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,13 +24,12 @@ if TYPE_CHECKING:
 
     from warpfrag.tensorcore.instruction import Instruction
     from warpfrag.viz.palette import Theme
-    from warpfrag.viz.views import Scene
 
 DIGITS = 3  # of a value in a cell
 
 
 def value_text(value: object) -> str:
-    """A value, short enough for a cell."""
+    """Return a value as a text short enough for a cell."""
     number = np.asarray(value)
     if number.dtype.kind in "biu":
         return str(int(number))
@@ -46,49 +44,45 @@ def draw_values(
     notes: tuple[str, ...] = (),
     theme: Theme = "auto",
     staged: Mapping[str, bool] | None = None,
-) -> Drawing:
-    """A figure of matrices: for each its operand, what is said of it, and its values; `staged` lie in shared memory."""
+) -> GridDrawing:
+    """Return a figure of matrices, each (role, description, values); `staged` says which are in shared memory."""
     pictures: list[Scene] = []
     for role, name, values in matrices:
         is_staged = bool(staged and staged.get(role))
         grids = [_plain(role, name, values)] if is_staged else _coloured(instruction, role, name, values)
         pictures += [(grid,) for grid in grids]
-    return Drawing(title, instruction.name, notes, tuple(pictures), theme)
+    return GridDrawing(title, instruction.name, notes, tuple(pictures), theme)
 
 
 def _coloured(instruction: Instruction, role: str, name: str, values: NDArray[Any]) -> list[FigureGrid]:
-    """The grids of the matrix view with the values in their cells."""
+    """Return the grids of the matrix view with values in their cells."""
     operand = flatten_warps(instruction.operands[role])
     if not isinstance(operand, Operand):
         return [_plain(role, name, values)]
     cut = Cut(cols=(0, MAX_COLUMNS - 1)) if values.shape[-1] > MAX_COLUMNS else Cut()
-    grids = [grid for scene in scenes(instruction, operand, "matrix", FigureRequest(0, 0, 0, cut)) for grid in scene]
+    grids = [grid for scene in scenes(instruction, operand, "matrix", FigureRequest(cut)) for grid in scene]
     return [_filled(grid, name, values) for grid in grids]
 
 
 def _filled(grid: FigureGrid, name: str, values: NDArray[Any]) -> FigureGrid:
-    """A grid with values instead of the names of elements."""
+    """Replace the names of elements by values."""
     cells = []
     for cell in grid.cells:
         text = value_text(values[tuple(index for _, index in cell.coordinates)])
         cells.append(cell._replace(lines=(text,), tip=f"{cell.tip}: {text}"))
-    blocks = tuple(CellBlock(cell.y, cell.x, cell.y, cell.x, cell.lines) for cell in cells)
-    return replace(grid, title=f"{grid.title}, {name}", cells=tuple(cells), blocks=blocks, words_on_blocks=False)
+    title, blocks = f"{grid.title}, {name}", single_blocks(cells)
+    return replace(grid, title=title, cells=tuple(cells), blocks=blocks, words_on_blocks=False)
 
 
 def _plain(role: str, name: str, values: NDArray[Any]) -> FigureGrid:
-    """A matrix that has no lanes."""
+    """Return the grid of a matrix that has no lanes."""
     matrix = values.reshape(-1, values.shape[-1])[:, :MAX_COLUMNS]
     height, width = matrix.shape
     cells = tuple(
-        FigureCell(
-            y, x, (("row", y), ("col", x)), 0, 0, "", (value_text(matrix[y, x]),), f"row {y}, col {x}", unread=True
-        )
+        FigureCell(y, x, (("row", y), ("col", x)), 0, (value_text(matrix[y, x]),), f"row {y}, col {x}", unread=True)
         for y in range(height)
         for x in range(width)
     )
-    blocks = tuple(CellBlock(cell.y, cell.x, cell.y, cell.x, cell.lines) for cell in cells)
-    return FigureGrid(
-        role, f"{role.upper()} ({values.shape[-2]} x {values.shape[-1]}), {name}", LANES, height, width,
-        (ticks("row", 0, height - 1),), (ticks("col", 0, width - 1),), cells, blocks,
-    )  # fmt: skip
+    title = f"{role.upper()} ({values.shape[-2]} x {values.shape[-1]}), {name}"
+    levels = (ticks("row", 0, height - 1),), (ticks("col", 0, width - 1),)
+    return FigureGrid(role, title, LANES, *levels, cells, single_blocks(cells))

@@ -19,16 +19,11 @@ from warpfrag import html
 from warpfrag.blas.cublas.choices import Choices
 from warpfrag.blas.cublas.predict_order import GPU, OrderRun, order_runs, product_kind
 from warpfrag.errors import InvalidOperand, quote
-from warpfrag.viz import svg
-from warpfrag.viz.palette import DARK, LIGHT, Palette, Theme, oklch
+from warpfrag.layout.providers import figure_svg
 
 Layers = int | Sequence[tuple[int, int]] | Mapping[str, tuple[int, int]]
 
-WIDTH, LEFT, ROW, BAR, MARGIN = 900, 230, 24, 16, 20
-MAX_DRAWN = 400
-"""Layers of one picture."""
 MAX_LAYERS = 10_000
-HUES = (250, 25, 145, 80, 310, 195, 50, 280, 110, 340)
 
 
 @dataclass(frozen=True)
@@ -113,74 +108,9 @@ class Invariance:
             ],
         }
 
-    def svg(self, *, theme: Theme = "auto") -> str:
-        """A picture: layers by m, coloured by order; m on a scale of powers of two."""
-        drawn = self.layers[:MAX_DRAWN]
-        height = 2 * MARGIN + 30 + ROW * len(drawn) + 30
-        colours = {key: place for place, key in enumerate(dict.fromkeys(_colour_keys(drawn)))}
-        body = [
-            svg.rect(x=0, y=0, width=WIDTH, height=height, classes="paper"),
-            svg.text(f"Order of additions by m: {self.type} {self.layout}", x=MARGIN, y=MARGIN + 6, classes="heading"),
-            *self._axis(MARGIN + 30, height - MARGIN - 24),
-        ]
-        for place, layer in enumerate(drawn):
-            body += self._row(layer, MARGIN + 34 + place * ROW, colours)
-        return svg.document(body, width=WIDTH, height=height, title=repr(self)[1:-1], style=_style(theme))
-
-    def _across(self, m: float) -> float:
-        low, high = math.log2(self.m[0]), math.log2(self.m[1] + 1)
-        return LEFT + (math.log2(m) - low) / ((high - low) or 1) * (WIDTH - LEFT - MARGIN)
-
-    def _axis(self, top: float, bottom: float) -> Iterator[str]:
-        powers = [1 << power for power in range(25) if self.m[0] <= 1 << power <= self.m[1]]
-        for m in powers:
-            x = svg.number(self._across(m))
-            yield svg.element("path", {"class": "axis", "d": f"M{x} {svg.number(top)}V{svg.number(bottom)}"})
-            yield svg.text(str(m), x=self._across(m), y=bottom + 16, classes="middle tick")
-
-    def _row(self, layer: LayerRanges, y: float, colours: Mapping[object, int]) -> Iterator[str]:
-        name = layer.name if len(layer.name) <= 32 else layer.name[:31] + "…"
-        yield svg.text(name, x=LEFT - 8, y=y + 12, classes="end")
-        for run in layer.ranges:
-            x, end = self._across(run.first), self._across(run.last + 1)
-            classes = f"run c{colours[_colour_key(run)] % len(HUES)}"
-            yield svg.rect(x=x, y=y, width=max(end - x, 0.5), height=BAR, classes=classes, title=run.text)
-            label = run.short
-            if end - x > 7 * len(label) + 4:
-                yield svg.text(label, x=(x + end) / 2, y=y + 12, classes="middle tick ink")
-
-
-def _colour_key(run: OrderRun) -> object:
-    order = run.order
-    return (
-        None if order is None else (order.split_k, order.segment_k, order.residue, order.in_place, bool(run.omitted_k))
-    )
-
-
-def _colour_keys(layers: Iterable[LayerRanges]) -> list[object]:
-    return [_colour_key(run) for layer in layers for run in layer.ranges]
-
-
-def _style(theme: Theme) -> str:
-    if not (isinstance(theme, str) and theme in {"auto", "light", "dark"}):
-        msg = f"theme is auto, light or dark, got {quote(theme)}"
-        raise InvalidOperand(msg)
-    shared = (
-        ".wf{font-family:system-ui,sans-serif;font-size:12px}.wf .heading{font-size:16px;font-weight:600}"
-        ".wf .middle{text-anchor:middle}.wf .end{text-anchor:end}.wf .tick{font-size:11px}"
-    )
-    if theme == "auto":
-        return shared + _rules(LIGHT, 0.86) + f"@media(prefers-color-scheme:dark){{{_rules(DARK, 0.4)}}}"
-    return shared + (_rules(DARK, 0.4) if theme == "dark" else _rules(LIGHT, 0.86))
-
-
-def _rules(palette: Palette, lightness: float) -> str:
-    fills = "".join(f".wf .c{place}{{fill:{oklch(lightness, 0.09, hue)}}}" for place, hue in enumerate(HUES))
-    return (
-        f".wf .paper{{fill:{palette.paper}}}.wf text{{fill:{palette.ink}}}.wf .tick{{fill:{palette.muted}}}"
-        f".wf .ink{{fill:{palette.ink}}}.wf .axis{{stroke:{palette.unread};fill:none}}"
-        f".wf .run{{stroke:{palette.paper}}}{fills}"
-    )
+    def svg(self, *, theme: str = "auto") -> str:
+        """Return a figure as SVG: the ranges of m of each layer, coloured by order, on a logarithmic scale."""
+        return figure_svg(self, theme)
 
 
 def _run_dict(run: OrderRun) -> dict[str, object]:

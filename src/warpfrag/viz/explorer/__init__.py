@@ -1,8 +1,8 @@
 """The explorer: one self-contained HTML page that shows every fragment of every instruction.
 
-`data` writes the tables as JSON, with the plans of `relayouts` and the names of `aliases`. `bundle` joins the
-JavaScript modules of `page/` into one script, `build` puts both into one file under a strict content security policy,
-and `serve` hands that file out on this machine.
+`explorer_data` writes the tables as JSON, with `explorer_tensor` for tcgen05 and `explorer_names` for aliases.
+`page_builder` puts data, script and style of `page/` into one file under a strict content security policy, and
+`page_server` serves that file on this machine. `profile_page` shows the profile of a launch in the same style.
 
     >>> from warpfrag.viz.explorer import build_page
     >>> build_page().startswith("<!doctype html>")

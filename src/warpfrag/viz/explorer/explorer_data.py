@@ -1,36 +1,108 @@
-"""The data of the page: the tables, as one JSON object in which nothing is written twice.
+"""The data of the explorer page: the tables, as one JSON object in which nothing is written twice.
 
-Instructions share operands, operands share layouts, and all of them share texts; so each such thing is listed once
-and named by its place in the list. A layout travels as what each bit moves: the page joins these by xor. Formulas
-travel as text, which `warpfrag.layout.index_expressions` writes.
+Instructions share operands, operands share layouts, and all of them share texts; so each is listed once and named by
+its index in the list. A layout is written as the moves of each bit: the page joins these by xor. Formulas are text.
+`warpfrag.plans` plans the relayouts between all pairs of fragments; the page itself computes which elements change
+their lane.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from warpfrag import __version__
+from warpfrag.errors import InvalidOperand
+from warpfrag.isa.aliases import aliases_of
 from warpfrag.isa.patterns import pattern
 from warpfrag.isa.rows import families_of, nicknames
 from warpfrag.isa.targets import architectures, gpus, targets
 from warpfrag.layout.index_expressions import element_formulas, place_formulas
-from warpfrag.plans.relayout import WIDTH
+from warpfrag.plans.relayout import WIDTH, fragments, tiled_alike, warpgroup_fragments
+from warpfrag.plans.relayout import relayout
+from warpfrag.plans.relayout_operations import cost, described
 from warpfrag.tensorcore.instruction_types import instruction_of
 from warpfrag.tensorcore.registry import find
-from warpfrag.viz.explorer.explorer_aliases import framework_vocabulary, names_of
-from warpfrag.viz.explorer.explorer_relayouts import RelayoutWriter
+from warpfrag.viz.explorer.explorer_names import InternedList, framework_vocabulary, names_of
 from warpfrag.viz.explorer.explorer_tensor import SharedLists, tensor_moves, tensor_products, tensor_tables
-from warpfrag.viz.explorer.interned_list import InternedList
 from warpfrag.viz.palette import COLOURS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterator
+
     from warpfrag.isa.operands import OperandSpec
     from warpfrag.layout.linear_layout import Layout
+    from warpfrag.plans.relayout import Relayout
     from warpfrag.tensorcore.evidence import Evidence
     from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.operand import OperandBase
+    from warpfrag.tensorcore.operand import Operand, OperandBase
+
+Plan = tuple[str, int, tuple[tuple[int, int], ...]]  # category, and indices of its verdict, costs and steps
+AXES: tuple[Literal["row", "col"], ...] = ("row", "col")
+
+
+def every_fragment() -> tuple[Operand, ...]:
+    """Return the fragments of a warp, then those of a warpgroup, in the order of the page's lists."""
+    return fragments() + warpgroup_fragments()
+
+
+class RelayoutWriter:
+    """Writes the plans between all pairs of fragments, and interns what they share in lists."""
+
+    def __init__(self, texts: InternedList[str]) -> None:
+        """Start without plans; `texts` is the list of texts that the whole page shares."""
+        self.texts = texts
+        self.plans: InternedList[Plan] = InternedList(list)
+        self.orders: InternedList[tuple[int, tuple[int, ...] | None]] = InternedList(list)
+        self._known: dict[Hashable, list[Any]] = {}
+
+    def written(self, place: Callable[[Operand], list[Any]]) -> dict[str, Any]:
+        """Return all fragments, and for each the plans to the others."""
+        return {
+            "fragments": [place(fragment) for fragment in every_fragment()],
+            "relayouts": [list(self._relayouts(source)) for source in every_fragment()],
+            "plans": self.plans.entries,
+            "orders": self.orders.entries,
+        }
+
+    def _relayouts(self, source: Operand) -> Iterator[list[Any]]:
+        """Yield the index and the plan of each fragment of the same extents, then plans that permute a coordinate."""
+        for place, target in enumerate(every_fragment()):
+            pair = tiled_alike(source, target) if source.threads == target.threads else None
+            if pair is None:
+                continue
+            key = _plan_key(*pair)
+            if key not in self._known:
+                plan = relayout(*pair)
+                self._known[key] = [self.plans.index(self._plan(plan)), *self._permuted(plan)]
+            yield [place, *self._known[key]]
+
+    def _permuted(self, plan: Relayout) -> Iterator[list[Any]]:
+        """Yield each coordinate that can be permuted so that nothing crosses lanes, the plan left, and the order."""
+        for axis in AXES if not plan.is_free and list(plan.source.layout.outs) == list(AXES) else ():
+            try:
+                permuted = relayout(plan.source, plan.target, permute=axis)
+            except InvalidOperand:
+                continue  # no order keeps every element in its lane
+            order = self.texts.index(permuted.permutation_text), permuted.permutation
+            yield [axis, self.plans.index(self._plan(permuted)), self.orders.index(order)]
+
+    def _plan(self, plan: Relayout) -> Plan:
+        """Return the category of a plan, its verdict, and the cost and description of each step."""
+        crossing = next((kind for kind in ("shfl", "movmatrix") if plan.counts[kind]), "lane")
+        steps = tuple(
+            (self.texts.index(f"{count} {kind}" if count else "free"), self.texts.index(described(step)))
+            for step in plan.operations
+            for kind, count in [cost(step)]
+        )
+        return "free" if plan.is_free else crossing, self.texts.index(plan.verdict), steps
+
+
+def _plan_key(source: Operand, target: Operand) -> Hashable:
+    """Return what a plan depends on; the format is not part of it if elements stay as they are."""
+    stored = [(operand.format.name, operand.spec.container, operand.spec.low) for operand in (source, target)]
+    return source.layout, target.layout, source.spec.container if stored[0] == stored[1] else tuple(stored)
 
 
 WIDEST = 256  # n of wgmma
@@ -41,12 +113,12 @@ class PageWriter:
     """Writes instructions as JSON objects, and interns what they share in lists."""
 
     def __init__(self) -> None:
-        """Every list is empty; `instruction` fills them."""
+        """Start with empty lists; `instruction` fills them."""
         self.texts: InternedList[str] = InternedList(str)
         self.layouts = InternedList(_layout)
         self.target_sets: InternedList[tuple[str, ...]] = InternedList(list)
         self.evidence: InternedList[Evidence] = InternedList(
-            lambda evidence: [*map(self.texts.place, (evidence.level, _detail(evidence.detail), evidence.machine))]
+            lambda evidence: [*map(self.texts.index, (evidence.level, _detail(evidence.detail), evidence.machine))]
         )
         self.evidence_sets: InternedList[tuple[tuple[str, int], ...]] = InternedList(list)
         self.operands = InternedList(self._operand)
@@ -59,7 +131,7 @@ class PageWriter:
         written = {
             "role": row.role,
             "format": number_format.name,
-            "layout": self.layouts.place(row.layout),
+            "layout": self.layouts.index(row.layout),
             "container": row.container,
             "low": row.low,
             "ptx_type": number_format.register,
@@ -77,16 +149,16 @@ class PageWriter:
         return name
 
     def _role(self, operand: OperandBase) -> int:
-        return self.operands.place(operand.spec)
+        return self.operands.index(operand.spec)
 
     def _evidence(self, instruction: Instruction) -> int:
-        """What is known of the arithmetic of an instruction, on each architecture that has it."""
+        """Return the evidence for the arithmetic of an instruction on each architecture that has it."""
         able = {targets()[target].arch for target in instruction.targets}
         known = [(arch, instruction.evidence(arch)) for arch in architectures() if arch in able]
-        return self.evidence_sets.place(tuple((arch, self.evidence.place(evidence)) for arch, evidence in known))
+        return self.evidence_sets.index(tuple((arch, self.evidence.index(evidence)) for arch, evidence in known))
 
     def instruction(self, instruction: Instruction) -> dict[str, Any]:
-        """One instruction; what is empty or does not apply is left out."""
+        """Return one instruction, without fields that are empty or do not apply."""
         form, family = instruction.form, families_of(instruction.form)[0]
         sparsity = instruction.pattern
         written = {
@@ -99,34 +171,34 @@ class PageWriter:
             "c": form.c,
             "kind": form.kind,
             "bitop": form.bitop,
-            "targets": self.target_sets.place(instruction.targets),
+            "targets": self.target_sets.index(instruction.targets),
             "operands": {
                 role: self._role(operand)
                 for role, operand in sorted(instruction.operands.items())  # inputs first, of movmatrix too
                 if operand.storage != "shared"
             },
-            "sources": [self.texts.place(source) for source in instruction.sources],
+            "sources": [self.texts.index(source) for source in instruction.sources],
             "fragments_of": instruction.arch,
             "selectors": list(instruction.selectors),
             "traps": list(family.traps),
             "pattern": self._pattern(sparsity.name) if sparsity else "",
             "ordered": form.operation.sparsity == "ordered",
-            "names": names_of(form, self.texts, self.target_sets),
+            "names": names_of(aliases_of(form), self.texts, self.target_sets),
         }
         if form.operation.does == "multiply":
             written["evidence"] = self._evidence(instruction)
         if instruction.addresses is not None:
-            written["addresses"] = self.layouts.place(instruction.addresses)
+            written["addresses"] = self.layouts.index(instruction.addresses)
         return {field: entry for field, entry in written.items() if entry is not False and entry not in ("", [])}
 
 
 def _detail(text: str) -> str:
-    """What is known, or why it is not; the line of the page says of which instruction, on which architecture."""
+    """Return the evidence without instruction and architecture, which the page names beside it."""
     return UNKNOWN.sub("", text)
 
 
 def _layout(layout: Layout) -> dict[str, Any]:
-    """What each bit of lane, reg and slot, and of warp, moves, as a step along every coordinate, and the formulas."""
+    """Return the move of each bit of warp, lane, reg and slot along every coordinate, and the formulas."""
     first: dict[str, int] = {name: 0 for name in ("warp", "lane") if name in layout.ins}
     bases = {
         name: [list(layout.at(**first | {name: 1 << bit})) for bit in range((extent - 1).bit_length())]
@@ -142,12 +214,12 @@ def _layout(layout: Layout) -> dict[str, Any]:
 
 
 def _of_any_width(text: str) -> str:
-    """A name of the widest instruction, with {n} in the place of its n."""
+    """Replace n in a name of the widest instruction by {n}."""
     return text.replace(f"m64n{WIDEST}k", "m64n{n}k").replace(f"64x{WIDEST}x", "64x{n}x")
 
 
 def _warpgroups(writer: PageWriter, instructions: list[Instruction]) -> list[dict[str, Any]]:
-    """wgmma: one row for all widths of the same types, as that of the widest; the page cuts D to the others."""
+    """Return one wgmma row for all widths of the same types, that of the widest; the page cuts D to the others."""
     widths: dict[str, list[int]] = {}
     widest: dict[str, Instruction] = {}
     for instruction in instructions:  # in ascending widths
@@ -161,12 +233,12 @@ def _warpgroups(writer: PageWriter, instructions: list[Instruction]) -> list[dic
         b = {"format": instruction.b.format.name, "rows": instruction.b.shape[0]}
         narrow = replace(instruction.form, shape=instruction.form.shape._replace(n=WIDTH))
         moved = instruction_of(narrow, instruction.arch).d
-        entries.append(row | {"operands": held, "staged": b, "moved": [WIDTH, writer.operands.place(moved.spec)]})
+        entries.append(row | {"operands": held, "staged": b, "moved": [WIDTH, writer.operands.index(moved.spec)]})
     return entries
 
 
 def page_data() -> dict[str, Any]:
-    """Everything the page shows, ready for JSON."""
+    """Return everything the page shows, ready for JSON."""
     writer = PageWriter()
     by_scope: dict[str, list[Instruction]] = {"warp": [], "warpgroup": []}
     for instruction in find():
@@ -178,7 +250,7 @@ def page_data() -> dict[str, Any]:
     names = {row["name"]: place for place, row in enumerate(instructions)}
     # a warpgroup's instruction has a row with others of its types, and goes by its name
     relayouts = RelayoutWriter(writer.texts).written(
-        lambda fragment: [writer.operands.place(fragment.spec), names.get(fragment.instruction, fragment.instruction)]
+        lambda fragment: [writer.operands.index(fragment.spec), names.get(fragment.instruction, fragment.instruction)]
     )
     return {
         "version": __version__,

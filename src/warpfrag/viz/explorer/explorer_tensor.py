@@ -1,8 +1,8 @@
-"""tcgen05, as the page has it: products grouped by what their words say, and loads and stores of one warp.
+"""tcgen05 on the explorer page: mma instructions grouped by spelling, and loads and stores of one warp.
 
-Fifteen thousand products have forty spellings. A spelling lists its shapes and its types once; the rows of
-`tables/tcgen05.toml` say where elements lie, and the page reads them as `isa.tcgen05.layouts` does. The registers of a
-load are those of warp 0: another warp reaches the same places 32 lanes further.
+Fifteen thousand instructions have forty spellings. A spelling lists its shapes and its types once; the page computes
+their layouts from the rows of `tables/tcgen05.toml`, as `isa.tmem_layouts` does. The registers of a load are those of
+warp 0: each further warp reaches the same columns 32 lanes further.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from warpfrag.tables import read_table
 from warpfrag.tensorcore.instruction_types import instruction_of
 from warpfrag.tensorcore.registry import aliases as aliases_of
 from warpfrag.tensorcore.registry import find
-from warpfrag.viz.explorer.interned_list import InternedList
+from warpfrag.viz.explorer.explorer_names import InternedList, names_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,7 @@ USUAL = (128, 64)  # m and n that a spelling is first shown with, where it has t
 
 
 class SharedLists(NamedTuple):
-    """The lists of the page that its rows name entries of."""
+    """The lists of the page whose entries rows name by index."""
 
     texts: InternedList[str]
     target_sets: InternedList[tuple[str, ...]]
@@ -40,37 +40,26 @@ class SharedLists(NamedTuple):
 
 
 def _names(shared: SharedLists, instruction: Instruction, repeat: int) -> list[Any]:
-    """What it is called elsewhere, with {x} for a repeat; names of MLIR, which have no attributes, stand last."""
-    aliases = aliases_of(instruction)
+    """Return the names of an instruction, with {x} for a repeat."""
 
-    def place(name: str) -> int:
-        longer = re.sub(rf"x{repeat}\b", "x{x}", name) if repeat else name
-        return shared.texts.place(re.sub(rf"(?<=b){repeat}x", "{x}x", longer) if repeat else name)
+    def spell(name: str) -> str:
+        return re.sub(rf"(?<=b){repeat}x", "{x}x", re.sub(rf"x{repeat}\b", "x{x}", name)) if repeat else name
 
-    by_code: dict[str, list[str]] = {}
-    for target, code in aliases["sass"].items():
-        by_code.setdefault(code, []).append(target)
-    return [
-        [place(aliases["cute"])] if aliases["cute"] else [],
-        [[place(code), shared.target_sets.place(tuple(some))] for code, some in by_code.items()],
-        [place(aliases["nvvm"])] if aliases["nvvm"] else [],
-        [],
-        [place(name) for name in (*([aliases["mlir"]] if aliases["mlir"] else []), *aliases["also"])],
-    ]
+    return names_of(aliases_of(instruction), shared.texts, shared.target_sets, spell)
 
 
 def _common(shared: SharedLists, instruction: Instruction, repeat: int = 0) -> dict[str, Any]:
-    """What every row has."""
+    """Return the fields that every row has."""
     return {
         "op": instruction.form.op,
-        "targets": shared.target_sets.place(instruction.targets),
-        "sources": [shared.texts.place(source) for source in instruction.sources],
+        "targets": shared.target_sets.index(instruction.targets),
+        "sources": [shared.texts.index(source) for source in instruction.sources],
         "names": _names(shared, instruction, repeat),
     }
 
 
 def _products() -> dict[str, list[TensorForm]]:
-    """Every product with shape and types, by its spelling."""
+    """Return every mma form with shape and types, by its spelling."""
     by_spelling: dict[str, list[TensorForm]] = {}
     for form in listed_forms():
         if isinstance(form, TensorForm) and form.shape.m:
@@ -79,12 +68,12 @@ def _products() -> dict[str, list[TensorForm]]:
 
 
 def types_of(form: TensorForm) -> str:
-    """The types as the name has them, behind the shape."""
+    """Return the types as they are in the name, after the shape."""
     return form.name.split(f".{form.shape}.")[1]
 
 
 def tensor_products(shared: SharedLists) -> dict[str, Any]:
-    """A row for each spelling: its shapes, with the widths each may have, and its types; lists are named by place."""
+    """Return a row for each spelling: its shapes with their widths, and its types."""
     rows = []
     type_lists: InternedList[tuple[str, ...]] = InternedList(list)
     width_lists: InternedList[tuple[int, ...]] = InternedList(list)
@@ -104,13 +93,13 @@ def tensor_products(shared: SharedLists) -> dict[str, Any]:
                 "blocks": first.blocks,
                 "sparse": first.is_sparse,
                 "scales": first.scales,
-                "types": type_lists.place(_in_order(forms)),
+                "types": type_lists.index(_in_order(forms)),
                 "usual": list(first.shape),
                 "shapes": [
                     {
                         "m": m,
                         "k": k,
-                        "widths": width_lists.place(tuple(widths)),
+                        "widths": width_lists.index(tuple(widths)),
                         "path": placement(examples[m, k])[0],
                         **_extents(examples[m, k]),
                     }
@@ -123,12 +112,12 @@ def tensor_products(shared: SharedLists) -> dict[str, Any]:
 
 
 def _in_order(forms: list[TensorForm]) -> tuple[str, ...]:
-    """The types, those with sums of f32 first."""
+    """Return the types, those with f32 accumulators first."""
     return tuple(sorted(dict.fromkeys(map(types_of, forms)), key=lambda types: not types.startswith("f32")))
 
 
 def _extents(form: TensorForm) -> dict[str, Any]:
-    """Columns and slots of A, and how many chunks of metadata there are; these depend on m and k alone."""
+    """Return the columns and slots of A, and the metadata chunks; these depend on m and k alone."""
     operands = instruction_of(form, "").operands
     a = operands["a"].spec.layout
     chunks = operands["metadata"].spec.layout.outs["chunk"] if "metadata" in operands else 0
@@ -141,7 +130,7 @@ def _metadata_name(form: TensorForm) -> str:
 
 
 def tensor_moves(shared: SharedLists) -> list[dict[str, Any]]:
-    """A row for each shape of loads and stores, packed and not: the longest, from which the page cuts others."""
+    """Return a row for each shape of loads and stores: the longest, from which the page cuts the others."""
     repeats: dict[str, list[int]] = {}
     longest: dict[str, tuple[Instruction, TensorSpelling]] = {}
     for instruction in (each for op in MOVES for each in find(op=op)):  # in ascending repeats
@@ -157,7 +146,7 @@ def tensor_moves(shared: SharedLists) -> list[dict[str, Any]]:
             "access": spelling.qualifier("lanes"),
             "repeats": repeats[family],
             "operands": {
-                role: shared.operands.place(replace(operand.spec, layout=of_warp(operand.spec.layout)))
+                role: shared.operands.index(replace(operand.spec, layout=of_warp(operand.spec.layout)))
                 for role, operand in instruction.operands.items()
             },
         }
@@ -166,7 +155,7 @@ def tensor_moves(shared: SharedLists) -> list[dict[str, Any]]:
 
 
 def of_warp(layout: Layout) -> Layout:
-    """What the registers of warp 0 hold, by lane and column of tensor memory; the lanes are those it reaches."""
+    """Return the layout of warp 0, by the lanes of tensor memory that it reaches and the columns."""
     dims = ("tlane", "column")
     steps = {
         name: [(step.radix, tuple(getattr(step.moves, dim) for dim in dims)) for step in layout.steps(name)]
@@ -177,7 +166,7 @@ def of_warp(layout: Layout) -> Layout:
 
 
 def tensor_tables() -> dict[str, Any]:
-    """The rows that say where elements lie."""
+    """Return the table rows from which the page computes layouts."""
     table = read_table("tcgen05")
     return {
         "placement": {

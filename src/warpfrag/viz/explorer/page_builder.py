@@ -1,7 +1,12 @@
-"""Building the page: data, script and style in one file that asks nothing of any network.
+"""Build the explorer page: data, script and style in one file that needs no network.
 
-The content security policy names the one script and the one style sheet by their hash and allows nothing else: no
-request, no form, no inline handler or style. So nothing that gets in through the data or the address can run.
+A page opened from disk may not import files, so its JavaScript modules are joined into one script. A module has
+`import { name } from "./other.js";` lines at its top and `export` before the declarations that others use. Joining
+removes both and puts each module after those it imports. All modules then share one scope, so a name may be declared at
+the top level of only one of them; this is checked, and so is every imported name.
+
+The content security policy names the script and the style sheet by their hash and allows nothing else: no request, no
+form, no inline handler or style. So nothing that gets in through the data or the address can run.
 """
 
 from __future__ import annotations
@@ -11,34 +16,42 @@ import hashlib
 import json
 import re
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from warpfrag.viz.explorer.bundle import join_modules
-from warpfrag.viz.explorer.colours import colour_rules
 from warpfrag.viz.explorer.explorer_data import page_data
+from warpfrag.viz.palette import COLOURS, DARK, LIGHT, Palette
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 PAGE = Path(__file__).parent / "page"
-PLACE = re.compile(r"\{\{(\w+)\}\}")
+PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}")
+IMPORT = re.compile(r'^import \{([\w\s,]+)\} from "\./([\w.]+)";\n', re.MULTILINE)
+DECLARATION = re.compile(r"^(export )?(?:async )?(?:function\*?|const|let|class) (\w+)", re.MULTILINE)
+EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|let|class)\b)", re.MULTILINE)
+LEFT_OVER = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 
 
 @cache
 def build_page() -> str:
-    """The whole explorer as one HTML text; the same text every time."""
-    style = "\n".join([colour_rules(), *(path.read_text(encoding="utf-8") for path in sorted(PAGE.glob("*.css")))])
+    """Return the whole explorer as one HTML text, the same every time."""
+    styles = [path.read_text(encoding="utf-8") for path in sorted(PAGE.glob("*.css"))]
     script = join_modules({path.name: path.read_text(encoding="utf-8") for path in sorted(PAGE.glob("*.js"))})
-    parts = {
-        "policy": content_policy(script, style),
-        "style": style,
-        "script": script,
-        # A text in the data could end the script element early, were it ever to hold "</".
-        "data": json.dumps(page_data(), separators=(",", ":")).replace("<", "\\u003c"),
-    }
-    template = (PAGE / "index.html").read_text(encoding="utf-8")
-    return PLACE.sub(lambda placeholder: parts[placeholder[1]], template)
+    # A text in the data could end the script element early if it contained "</".
+    data = json.dumps(page_data(), separators=(",", ":")).replace("<", "\\u003c")
+    return fill_template(PAGE / "index.html", style="\n".join([colour_rules(), *styles]), script=script, data=data)
+
+
+def fill_template(template: Path, *, style: str, script: str = "", **parts: str) -> str:
+    """Return a page: the placeholders of a template, such as {{style}}, replaced by texts."""
+    texts = {**parts, "style": style, "script": script, "policy": content_policy(script, style)}
+    return PLACEHOLDER.sub(lambda placeholder: texts[placeholder[1]], template.read_text(encoding="utf-8"))
 
 
 def content_policy(script: str, style: str) -> str:
-    """The policy under which only this script and this style sheet work; the icon is a data: address."""
+    """Return the policy under which only this script and this style sheet work; the icon is a data: address."""
     rules = {
         "default-src": "'none'",
         "script-src": _hash(script),
@@ -47,10 +60,53 @@ def content_policy(script: str, style: str) -> str:
         "base-uri": "'none'",
         "form-action": "'none'",
     }
-    return "; ".join(f"{rule} {value}" for rule, value in rules.items())
+    return "; ".join(f"{rule} {source}" for rule, source in rules.items())
 
 
 def _hash(text: str) -> str:
-    """How a policy names an inline text."""
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return f"'sha256-{digest}'"
+
+
+def colour_rules() -> str:
+    """Return the colours of figures as CSS, for both colour schemes: text, paper, and a class `t5` for lane 5."""
+    return f"{_rules(LIGHT)}\n@media (prefers-color-scheme: dark) {{\n{_rules(DARK)}\n}}\n"
+
+
+def _rules(palette: Palette) -> str:
+    root = f":root {{ --paper: {palette.paper}; --ink: {palette.ink}; --muted: {palette.muted}; }}"
+    lanes = (f".t{lane} {{ --lane-colour: {palette.lane(lane)}; }}" for lane in range(COLOURS))
+    return "\n".join([root, *lanes])
+
+
+def join_modules(files: Mapping[str, str]) -> str:
+    """Join JavaScript modules, given by file name; ValueError names a file that cannot be joined, and why."""
+    imports = {name: {file: re.findall(r"\w+", names) for names, file in IMPORT.findall(files[name])} for name in files}
+    bodies = {name: IMPORT.sub("", text) for name, text in files.items()}
+    declared = {name: DECLARATION.findall(body) for name, body in bodies.items()}
+    owners: dict[str, str] = {}
+    for name, body in bodies.items():
+        left = LEFT_OVER.search(EXPORT.sub("", body))
+        if left:
+            expected = 'import { name } from "./file.js"; or export before a declaration'
+            msg = f"{name}: cannot join {left[0]!r}; expected {expected}"
+            raise ValueError(msg)
+        for file, names in imports[name].items():
+            if file not in files:
+                msg = f"{name}: imports {file}, which is not there; there are {', '.join(sorted(files))}"
+                raise ValueError(msg)
+            missing = [wanted for wanted in names if ("export ", wanted) not in declared[file]]
+            if missing:
+                msg = f"{name}: {file} does not export {', '.join(missing)}"
+                raise ValueError(msg)
+        for _, identifier in declared[name]:
+            if identifier in owners:
+                msg = f"{name}: {identifier} is declared in {owners[identifier]} too; joined modules share one scope"
+                raise ValueError(msg)
+            owners[identifier] = name
+    try:
+        order = list(TopologicalSorter(imports).static_order())
+    except CycleError as error:
+        msg = f"modules import each other in a circle: {' -> '.join(error.args[1])}"
+        raise ValueError(msg) from None
+    return "\n".join(f"// {name}\n{EXPORT.sub('', bodies[name]).strip()}\n" for name in order)

@@ -1,4 +1,4 @@
-"""Serving the page on this machine, for browsers that refuse files from disk."""
+"""Serve the explorer page on this machine, for browsers that reject files from disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from warpfrag.viz.explorer.page_builder import build_page
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-HOST = "127.0.0.1"  # never another: the page is for whoever sits at this machine
+HOST = "127.0.0.1"  # local only: the page is for the user of this machine
 NAMES = (HOST, "localhost")
 HTTP_PORT = 80  # the port that an address does not name
 
@@ -33,9 +33,9 @@ class PageHandler(BaseHTTPRequestHandler):
     }
 
     def do_GET(self) -> None:
-        """The page, at / only, and only for a browser that asked this machine by name.
+        """Send the page, at / only, and only to a browser that asked this machine by name.
 
-        A foreign site can point a name of its own at 127.0.0.1; its requests carry that name and are refused.
+        A foreign site can point its own name at 127.0.0.1; its requests carry that name and are rejected.
         """
         if self.headers.get("Host", "").lower() not in self.server.hosts:
             self.send_error(HTTPStatus.FORBIDDEN, f"ask for {self.server.address}")
@@ -59,7 +59,7 @@ class PageServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, port: int = 0) -> None:
-        """Take a port, any free one for 0; ServerError where it cannot be had."""
+        """Bind a port, any free one for 0; ServerError if it is taken."""
         if isinstance(port, bool) or not isinstance(port, int):
             msg = f"a port is an integer, got {quote(port)}"
             raise ServerError(msg)
@@ -77,11 +77,11 @@ class PageServer(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """Where a browser finds the page."""
+        """The address of the page."""
         return f"http://{self.hosts[0]}/"
 
     def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 (socketserver's signature)
-        """Ignore a browser that closed the connection; print anything else, which is a fault, in one line."""
+        """Ignore a browser that closed the connection; print any other error in one line."""
         error = sys.exception()
         if sys.stderr is not None and not isinstance(error, OSError):
             sys.stderr.write(f"warpfrag: a request failed: {type(error).__name__}: {quote(str(error))}\n")

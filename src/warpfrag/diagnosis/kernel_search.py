@@ -16,13 +16,18 @@ import numpy as np
 from warpfrag.blas.find_order import RESULTS, Observed, search
 from warpfrag.blas.gemm import gemm, read_gemm
 from warpfrag.blas.order import Order
-from warpfrag.diagnosis.agreement import agreement
-from warpfrag.diagnosis.arithmetic_mistakes import added, k_orders, other_arithmetic
-from warpfrag.diagnosis.explanations import Diagnosis, diagnosis
-from warpfrag.diagnosis.index_mistakes import gathered, misindexed
-from warpfrag.diagnosis.mistake_types import Misreading, Mistake, likelihood
+from warpfrag.diagnosis.arithmetic_mistakes import (
+    RoundingBound,
+    added,
+    k_orders,
+    leftovers,
+    other_arithmetic,
+    rounding,
+    shift,
+)
+from warpfrag.diagnosis.findings import Diagnosis, Misreading, Mistake, agreement, diagnosis, likelihood
+from warpfrag.diagnosis.matrix_mistakes import gathered, misindexed
 from warpfrag.diagnosis.mistakes import suspects
-from warpfrag.diagnosis.near_misses import RoundingBound, leftovers, rounding, shift
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.formats.arrays import as_array, as_doubles
 from warpfrag.formats.codes import code_dtype, codes_of, from_codes, natural_dtype

@@ -1,0 +1,82 @@
+"""Names of instructions on the explorer page (CuTe, SASS, NVVM, MLIR), and the lists in which texts are written once.
+
+SASS names are the same on many targets, and MLIR operations are made of the same pieces: both are written as indices
+into the list of texts. Framework names are written as the patterns that find them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from warpfrag.isa import framework_names as frameworks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping
+
+Entry = TypeVar("Entry", bound="Hashable")
+
+OPERATION = re.compile(r"(.*?) \{(.*)\}(.*)", re.DOTALL)
+FRAMEWORKS = ("builtin", "wmma", "cutlass", "warpgroup", "triton")
+"""The names of the readers in frameworks.js, in the order in which they are tried."""
+PATTERNS = ("builtin", "fragment", "accumulator", "cutlass_shape", "mlir_shape", "mlir_sides", "memref", "version",
+            "shape", "k_width")  # fmt: skip
+
+
+class InternedList(Generic[Entry]):
+    """A list without repetitions, whose entries are named by their index."""
+
+    def __init__(self, write: Callable[[Entry], object]) -> None:
+        """Start with an empty list; `write` turns an entry into JSON."""
+        self.entries: list[object] = []
+        self._write = write
+        self._indices: dict[Entry, int] = {}
+
+    def index(self, entry: Entry) -> int:
+        """Return the index of an entry; a new one is added."""
+        if entry not in self._indices:
+            written = self._write(entry)
+            if written not in self.entries:
+                self.entries.append(written)
+            self._indices[entry] = self.entries.index(written)
+        return self._indices[entry]
+
+
+def framework_vocabulary() -> dict[str, Any]:
+    """Return what the page needs to read framework names: regular expressions that JavaScript takes too, and types."""
+    readers = zip(FRAMEWORKS, frameworks.FRAMEWORKS, strict=True)
+    return {
+        "names": [[reader, framework.pattern] for reader, framework in readers],
+        "patterns": {name: getattr(frameworks, name.upper()) for name in PATTERNS},
+        "types": frameworks.TYPES,
+        "families": frameworks.FAMILIES,
+    }
+
+
+def names_of(
+    aliases: Mapping[str, Any],
+    texts: InternedList[str],
+    target_sets: InternedList[tuple[str, ...]],
+    spell: Callable[[str], str] = str,
+) -> list[Any]:
+    """Return the names of one instruction: CuTe, SASS, NVVM, MLIR in pieces, and others.
+
+    An MLIR operation without attributes is among the others. `spell` changes a name before it is listed.
+    """
+
+    def index(name: str) -> int:
+        return texts.index(spell(name))
+
+    by_code: dict[str, list[str]] = {}
+    for target, code in aliases["sass"].items():
+        by_code.setdefault(code, []).append(target)
+    operation = OPERATION.fullmatch(aliases["mlir"] or "")
+    pieces = [operation[1], operation[3], *operation[2].split(", ")] if operation else []
+    others = [aliases["mlir"]] if aliases["mlir"] and not operation else []
+    return [
+        [index(aliases["cute"])] if aliases["cute"] else [],
+        [[index(code), target_sets.index(tuple(some))] for code, some in by_code.items()],
+        [index(aliases["nvvm"])] if aliases["nvvm"] else [],
+        [*map(index, pieces)],
+        [*map(index, (*others, *aliases["also"]))],
+    ]

@@ -1,0 +1,535 @@
+"""Figures of tcgen05: operands in tensor memory, and the registers of its loads and stores.
+
+128 lanes by up to 512 columns are too many cells to read, and most of them follow from their neighbours. So a cell of a
+map of tensor memory is a region: lanes and columns over which an operand counts on without a jump, at most a warp's 32
+lanes high. It names the rows and columns that lie there. The matrix beside it has the same regions in the same colours
+and names their lanes and columns. The matrix view shows single elements. A load is shown by what each thread of a warp
+holds: columns of tensor memory, or elements of an operand that is loaded `through` it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+from warpfrag.errors import InvalidOperand, check_index
+from warpfrag.isa.tcgen05_forms import TensorForm
+from warpfrag.isa.tmem_layouts import copies_in_words, is_half, placement, scaled_lines
+from warpfrag.layout.coordinates import LANES
+from warpfrag.layout.linear_layout import Layout
+from warpfrag.tensorcore.operand import Operand
+from warpfrag.tensorcore.tensor_operand import after_load, load_layout, missing_shape
+from warpfrag.viz.drawing import GridDrawing
+from warpfrag.viz.fragment_grids import matrix_grids, warp_grid
+from warpfrag.viz.grids import (
+    ColourKey,
+    Cut,
+    FigureCell,
+    FigureGrid,
+    HeadingLevel,
+    HeadingMark,
+    Range,
+    bit_words,
+    labels,
+    range_text,
+    single_blocks,
+    ticks,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from warpfrag.layout.coordinates import Place
+    from warpfrag.tensorcore.instruction import Instruction
+    from warpfrag.tensorcore.operand import OperandBase
+    from warpfrag.viz.views import FigureRequest, View
+
+ACROSS = 4  # regions side by side, if the columns can be grouped so
+LONG_NAMES = 8  # up to this many regions side by side have words beside their numbers
+FLAT = 2  # up to this many have their words in one line
+SHADES = 4  # of one hue
+HUES = 8
+PLURALS = {"row": "rows", "col": "columns", "chunk": "chunks", "byte": "bytes"}
+MAX_ROWS, MAX_COLS = 32, 16  # single elements that are shown by default
+HALF_LANES = 16
+WARPS = 4
+MAX_COLUMNS = 32  # columns of a load that are shown by default
+Ranges = tuple["Range | None", ...]  # of each coordinate; None if a region is padding
+
+
+class TensorRegion(NamedTuple):
+    """A region of a block by its first lane and column, and the range of each coordinate that lies there."""
+
+    block: int
+    lane: int
+    column: int
+    holds: Ranges
+
+
+@dataclass(frozen=True)
+class TensorMemoryMap:
+    """An operand in tensor memory, in regions."""
+
+    operand: OperandBase
+    form: TensorForm
+
+    @property
+    def layout(self) -> Layout:
+        """From (tlane, column, slot), of a pair with block before it, to the coordinates of an element."""
+        return self.operand.layout
+
+    @cached_property
+    def down(self) -> str:
+        """The coordinate that lanes count: rows, or columns for the scale factors of B."""
+        moves = self.layout.steps("tlane")[0].moves
+        return next(name for name, amount in moves._asdict().items() if amount)
+
+    @property
+    def across(self) -> str:
+        """The coordinate that columns count."""
+        return next(name for name in reversed(self.layout.dims) if name != self.down)
+
+    @cached_property
+    def lanes(self) -> int:
+        """The lanes of a region: those over which rows count on, at most a warp's."""
+        run = 1
+        for step in self.layout.steps("tlane"):
+            if getattr(step.moves, self.down) != run or sum(step.moves) != run or run == LANES:
+                break
+            run *= step.radix
+        return run
+
+    @cached_property
+    def columns(self) -> int:
+        """The columns of a region: those that count on, but few enough for several regions side by side."""
+        total, group = self.layout.ins["column"], 1
+        moved: tuple[int, ...] = ()
+        for step in self.layout.steps("column"):
+            counts_on = not moved or tuple(step.moves) == tuple(amount * group for amount in moved)
+            if total // group <= ACROSS or total // (group * step.radix) < 2 or not counts_on:
+                break
+            moved = moved or tuple(step.moves)
+            group *= step.radix
+        first = self.layout.steps("column")[:1]
+        return group if first and not getattr(first[0].moves, self.down) else 1
+
+    @cached_property
+    def extents(self) -> dict[str, int]:
+        """The extent of each coordinate in the matrix, without the padding of scale factors."""
+        return {**self.layout.outs, self.down: len(self.lines)}
+
+    @cached_property
+    def lines(self) -> dict[int, int]:
+        """The row or column for each coordinate along lanes that is no padding."""
+        if not self.is_scale:
+            return {index: index for index in range(self.layout.outs[self.down])}
+        return {index: line for line, index in enumerate(scaled_lines(self.form, self.operand.role[-1]))}
+
+    @property
+    def is_scale(self) -> bool:
+        """True for scale factors."""
+        return self.operand.role.startswith("scale")
+
+    def is_other_half(self, region: TensorRegion) -> bool:
+        """Return True if base lane 16 selects the region, in an operand that fills half of the lanes."""
+        return is_half(self.form) and not self.is_scale and region.lane & HALF_LANES != 0
+
+    @cached_property
+    def regions(self) -> tuple[TensorRegion, ...]:
+        """Every region, block by block, lane by lane."""
+        ins = self.layout.ins
+        return tuple(
+            TensorRegion(block, lane, column, self._holds(block, lane, column))
+            for block in range(ins.get("block", 1))
+            for lane in range(0, ins["tlane"], self.lanes)
+            for column in range(0, ins["column"], self.columns)
+        )
+
+    def _holds(self, block: int, lane: int, column: int) -> Ranges:
+        """Return the ranges of the coordinates in a region."""
+        of_block = {"block": block} if "block" in self.layout.ins else {}
+        elements = [
+            self.layout.at(**of_block, tlane=lane + down, column=column + across, slot=slot)._asdict()
+            for down in range(self.lanes)
+            for across in range(self.columns)
+            for slot in range(self.layout.slots)
+        ]
+        real = [
+            element | {self.down: self.lines[element[self.down]]}
+            for element in elements
+            if element[self.down] in self.lines
+        ]
+        return tuple(
+            (min(element[name] for element in real), max(element[name] for element in real)) if real else None
+            for name in self.layout.dims
+        )
+
+    def colour(self, holds: Ranges) -> int:
+        """Return the colour of a region: a hue for its rows, a shade for its columns."""
+        at = dict(zip(self.layout.dims, holds, strict=True))
+        down, across = at[self.down], at[self.across]
+        if down is None or across is None:
+            return 0
+        shade = SHADES * across[0] // self.extents[self.across] if self._is_divided else 1
+        return SHADES * (down[0] // self._band % HUES) + shade
+
+    @cached_property
+    def name(self) -> str:
+        """The name of the operand in titles."""
+        role = self.operand.role
+        words = {"metadata": "Metadata", "scale_a": "Scale factors of A", "scale_b": "Scale factors of B"}
+        return words.get(role, role.upper())
+
+    @cached_property
+    def _is_divided(self) -> bool:
+        """True if regions differ along the other coordinate."""
+        place = self.layout.dims.index(self.across)
+        return len({region.holds[place] for region in self.regions if region.holds[place]}) > 1
+
+    @cached_property
+    def _band(self) -> int:
+        """The rows of a region."""
+        at = dict(zip(self.layout.dims, self.regions[0].holds, strict=True))[self.down]
+        return at[1] - at[0] + 1 if at else 1
+
+    @property
+    def key(self) -> ColourKey:
+        """The legend of hues and shades, with a name for each hue."""
+        hues = min(HUES, -(-self.extents[self.down] // self._band))
+        words = f"one hue for each {self._band} {PLURALS[self.down]}"
+        words += f", one shade for each quarter of the {PLURALS[self.across]}" if self._is_divided else ""
+        names = ["" for _ in range(SHADES * hues)]
+        used = max(self.colour(region.holds) % SHADES for region in self.regions)
+        for hue in range(hues):
+            last = min((hue + 1) * self._band, self.extents[self.down]) - 1
+            names[SHADES * hue + used] = f"{PLURALS[self.down]} {hue * self._band}-{last}"
+        return ColourKey(words, tuple(names))
+
+    def grid(
+        self, title: str, rows: tuple[HeadingLevel, ...], cols: HeadingLevel, cells: list[FigureCell]
+    ) -> FigureGrid:
+        """Return a grid of regions."""
+        is_stacked = len(cols.marks) > FLAT
+        role, blocks = self.operand.role, single_blocks(cells)
+        colours = len(self.key.names)
+        return FigureGrid(
+            role, title, colours, rows, (cols,), tuple(cells), blocks, key=self.key, is_stacked=is_stacked
+        )
+
+
+def map_grids(tensor: TensorMemoryMap, block: int | None = None) -> list[FigureGrid]:
+    """Return the tensor memory of each block, or of one of them."""
+    blocks = tensor.layout.ins.get("block", 1)
+    chosen = range(blocks) if block is None else [check_index("block", block, blocks)]
+    return [_map_grid(tensor, each, f" of block {each}" if blocks > 1 else "") for each in chosen]
+
+
+def _map_grid(tensor: TensorMemoryMap, block: int, of_block: str) -> FigureGrid:
+    ins = tensor.layout.ins
+    is_long = ins["column"] // tensor.columns <= LONG_NAMES
+    cells = [_map_cell(tensor, region, is_long=is_long) for region in tensor.regions if region.block == block]
+    columns, lanes = (
+        labels(name, [range_text(first, first + size - 1) for first in range(0, extent, size)])
+        for name, extent, size in (("columns", ins["column"], tensor.columns), ("lanes", ins["tlane"], tensor.lanes))
+    )
+    in_warp = LANES // tensor.lanes
+    warps = [HeadingMark(warp * in_warp, (warp + 1) * in_warp - 1, str(warp)) for warp in range(ins["tlane"] // LANES)]
+    title = f"{tensor.name} in tensor memory{of_block}"
+    return tensor.grid(title, (HeadingLevel("warp", tuple(warps)), lanes), columns, cells)
+
+
+def _map_cell(tensor: TensorMemoryMap, region: TensorRegion, *, is_long: bool) -> FigureCell:
+    """Return the cell of a region: the rows and columns that lie there."""
+    named = [
+        (name, held)
+        for name, held in zip(tensor.layout.dims, region.holds, strict=True)
+        if held is not None and tensor.layout.outs[name] > 1
+    ]
+    full = [f"{name} {range_text(*held)}" for name, held in named]
+    lines = full if is_long else [range_text(*held) for _, held in named]
+    is_other = tensor.is_other_half(region)
+    if is_other:
+        lines, full = ["base", "lane 16"], [f"{', '.join(full)} where the base lane is 16"]
+    elif not named:
+        lines, full = ["-"], ["padding"]
+    return FigureCell(
+        region.lane // tensor.lanes,
+        region.column // tensor.columns,
+        tuple((name, held[0]) for name, held in named),
+        tensor.colour(region.holds),
+        tuple(lines),
+        f"{', '.join(_region_words(tensor, region, plural=True))}: {', '.join(full)}",
+        unread=is_other or not named,
+    )
+
+
+def _region_words(tensor: TensorMemoryMap, region: TensorRegion, *, plural: bool = False) -> tuple[str, str]:
+    """Return the lanes and the columns of a region."""
+    noun = "columns" if plural or tensor.columns > 1 else "column"
+    return (
+        f"lanes {range_text(region.lane, region.lane + tensor.lanes - 1)}",
+        f"{noun} {range_text(region.column, region.column + tensor.columns - 1)}",
+    )
+
+
+def matrix_map(tensor: TensorMemoryMap) -> FigureGrid:
+    """Return the matrix in the same regions and colours; a cell names the lanes and columns that hold it."""
+    *_, first_dim, second_dim = tensor.layout.dims
+    holders: dict[tuple[Range, Range], list[TensorRegion]] = {}
+    for region in tensor.regions:
+        at = dict(zip(tensor.layout.dims, region.holds, strict=True))
+        down, across = at[first_dim], at[second_dim]
+        is_read = at.get("selector") in (None, (0, 0)) and not tensor.is_other_half(region)
+        if down is not None and across is not None and is_read:
+            holders.setdefault((down, across), []).append(region)
+    rows, cols = (sorted({ranges[axis] for ranges in holders}) for axis in (0, 1))
+    is_long = len(cols) <= LONG_NAMES
+    cells = [
+        FigureCell(
+            rows.index(down),
+            cols.index(across),
+            ((first_dim, down[0]), (second_dim, across[0])),
+            tensor.colour(regions[0].holds),
+            _holder_lines(tensor, regions, is_long=is_long),
+            f"{first_dim} {range_text(*down)}, {second_dim} {range_text(*across)}: "
+            + "; ".join(" ".join(_holder_lines(tensor, [region], is_long=True)) for region in regions),
+        )
+        for (down, across), regions in sorted(holders.items())
+    ]
+    choice = ", selector 0" if tensor.layout.outs.get("selector", 1) > 1 else ""
+    title = f"{tensor.name} ({tensor.extents[first_dim]} x {tensor.extents[second_dim]}){choice}"
+    down_level, across_level = (
+        labels(name, [range_text(*each) for each in ranges]) for name, ranges in ((first_dim, rows), (second_dim, cols))
+    )
+    return tensor.grid(title, (down_level,), across_level, cells)
+
+
+def _holder_lines(tensor: TensorMemoryMap, regions: list[TensorRegion], *, is_long: bool) -> tuple[str, ...]:
+    """Return block, lanes and columns of the first region that holds a part of the matrix, and the other holders."""
+    first = regions[0]
+    is_twin = len(regions) == 2 and first.block == regions[1].block
+    lanes, columns = _region_words(tensor, first, plural=is_twin)
+    if not is_long:
+        lanes, columns = (words.split(" ")[1] for words in (lanes, columns))
+    block = [f"block {first.block}" if is_long else f"b{first.block}"] if "block" in tensor.layout.ins else []
+    if is_twin:
+        return (*block, lanes, f"and {_region_words(tensor, regions[1])[0].split(' ')[1]}", columns)
+    return (*block, lanes, columns, *([f"+ {len(regions) - 1} more"] if len(regions) > 1 else []))
+
+
+def element_grid(tensor: TensorMemoryMap, cut: Cut) -> tuple[FigureGrid, bool]:
+    """Return single elements with the lane and column of each, and whether the default cut left some out."""
+    layout = tensor.layout
+    *outer, down, across = layout.dims
+    (rows, is_cut_down), (cols, is_cut_across) = (
+        _visible(cut, name, tensor.extents[dim], limit)
+        for name, dim, limit in (("rows", down, MAX_ROWS), ("cols", across, MAX_COLS))
+    )
+    part, _ = cut.within("parts", layout.outs[outer[0]] if outer else 1)
+    inverse = {line: index for index, line in tensor.lines.items()}
+    cells = []
+    for row in range(rows[0], rows[1] + 1):
+        for col in range(cols[0], cols[1] + 1):
+            at = {down: row, across: col}
+            in_layout = at | {tensor.down: inverse[at[tensor.down]]} | dict.fromkeys(outer, part)
+            cells.append(_element_cell(tensor, at, layout.where(**in_layout), (row - rows[0], col - cols[0])))
+    choice = f", {outer[0]} {part}" if outer else ""
+    title = f"{tensor.name} ({tensor.extents[down]} x {tensor.extents[across]}){choice}"
+    words = "lanes of tensor memory, a hue for each four; the same in each 32"
+    key = ColourKey(words, tuple(f"L{lane}" for lane in range(LANES)))
+    levels = (ticks(down, *rows),), (ticks(across, *cols),)
+    grid = FigureGrid(tensor.operand.role, title, LANES, *levels, tuple(cells), single_blocks(cells), key=key)
+    return grid, is_cut_down or is_cut_across
+
+
+def _visible(cut: Cut, name: str, extent: int, limit: int) -> tuple[Range, bool]:
+    """Return the requested range, or the first few; and whether the default leaves some out."""
+    first, last = cut.within(name, extent)
+    is_open = getattr(cut, name) is None
+    return (first, min(last, limit - 1) if is_open else last), is_open and last >= limit
+
+
+def _element_cell(tensor: TensorMemoryMap, at: dict[str, int], places: list[Place], yx: tuple[int, int]) -> FigureCell:
+    operand, first = tensor.operand, places[0]
+    bits = f"[{bit_words(operand, first.slot)}]" if tensor.layout.slots > 1 else ""
+    is_pair = "block" in tensor.layout.ins
+    holders = [
+        f"{f'block {place.block} ' if is_pair else ''}lane {place.tlane} column {place.column}{bits}"
+        for place in places
+    ]
+    tip = f"{operand.role.upper()}[{','.join(map(str, at.values()))}] {'; copy '.join(holders)}"
+    lines = (f"{f'b{first.block} ' if is_pair else ''}L{first.tlane}:", f"c{first.column}{bits}")
+    return FigureCell(*yx, tuple(at.items()), first.tlane % LANES, lines, tip, first.column, str(first.slot))
+
+
+# ---- figures
+
+
+def is_in_tensor_memory(instruction: Instruction, operand: OperandBase | None) -> bool:
+    """Return True if this module draws it: operands of tcgen05 that are not in shared memory."""
+    return isinstance(instruction.form, TensorForm) and (operand is None or operand.storage != "shared")
+
+
+def tensor_drawing(
+    instruction: Instruction, operand: OperandBase | None, view: View | None, request: FigureRequest
+) -> GridDrawing:
+    """Return the figure of a tcgen05 instruction, or of one of its operands."""
+    form = instruction.form
+    if not instruction.operands or not isinstance(form, TensorForm):
+        if isinstance(form, TensorForm) and form.op.startswith("tcgen05.mma"):
+            raise missing_shape(form, "a figure")
+        msg = f"{instruction} has no operands to draw"
+        raise InvalidOperand(msg)
+    through = request.options.through
+    if operand is None and through is None and form.shape.m:
+        title, notes, grids = _all_maps(instruction, form, view, request)
+    else:
+        chosen = operand or next(iter(instruction.operands.values()))
+        if chosen.storage == "tensor" and through is None:
+            title, notes, grids = _operand_map(chosen, form, view, request)
+        else:
+            title, notes, grids = _registers(instruction, chosen, view, request)
+    return GridDrawing(title, instruction.name, tuple(notes), tuple((grid,) for grid in grids))
+
+
+def _check_view(view: View | None, views: tuple[str, ...], figure: str) -> None:
+    if view is not None and view not in views:
+        msg = f"{figure} has the views {' and '.join(views)}, not {view}"
+        raise InvalidOperand(msg)
+
+
+def _reject_load(request: FigureRequest, figure: str) -> None:
+    """Raise InvalidOperand if a load's warp or address is given without a load."""
+    options = request.options
+    if options.warp is not None or options.column or options.base_lane:
+        msg = f"warp, column and base_lane are of a load: {figure} has them with `through`, such as a tcgen05.ld"
+        raise InvalidOperand(msg)
+
+
+Contents = tuple[str, list[str], list[FigureGrid]]  # title, notes and grids
+
+
+def _all_maps(instruction: Instruction, form: TensorForm, view: View | None, request: FigureRequest) -> Contents:
+    """Return everything that an instruction has in tensor memory."""
+    _check_view(view, ("memory",), "a figure of all operands in tensor memory")
+    _reject_load(request, str(instruction))
+    request.cut.reject("a figure of all operands")
+    tensors = [
+        TensorMemoryMap(operand, form)
+        for role, operand in sorted(instruction.operands.items())
+        if operand.storage == "tensor" and role != "c"
+    ]
+    notes = [note for tensor in tensors for note in _map_notes(tensor)]
+    notes.append("B lies in shared memory, where a descriptor says; A may. C is the old D.")
+    grids = [grid for tensor in tensors for grid in map_grids(tensor, request.options.block)]
+    return f"Tensor memory, {form.shape}", [*dict.fromkeys(notes)], grids
+
+
+def _operand_map(operand: OperandBase, form: TensorForm, view: View | None, request: FigureRequest) -> Contents:
+    """Return matrix and memory of one operand in the same colours, or single elements."""
+    _check_view(view, ("memory", "matrix"), f"{operand.description} in tensor memory")
+    _reject_load(request, operand.description)
+    tensor = TensorMemoryMap(operand, form)
+    name = f"Operand {tensor.name}" if len(operand.role) == 1 else tensor.name
+    notes = [*_map_notes(tensor)]
+    if view == "matrix":
+        grid, is_cut = element_grid(tensor, request.cut)
+        notes.append("A cell names the lane (L) and the column (c) of tensor memory.")
+        if is_cut:
+            notes.append(f"At most {MAX_ROWS} x {MAX_COLS} elements are shown at once: rows and cols have others.")
+        return f"{name}, {form.shape}", notes, [grid]
+    request.cut.reject("a map of tensor memory")
+    grids = [matrix_map(tensor), *map_grids(tensor, request.options.block)]
+    return f"{name} in tensor memory, {form.shape}", notes, grids
+
+
+def _map_notes(tensor: TensorMemoryMap) -> Iterator[str]:
+    """Yield the contents, the number of columns, the data path, and the reason for copies."""
+    operand, layout = tensor.operand, tensor.layout
+    extents = " x ".join(str(extent) for extent in operand.shape)
+    each = f"{layout.slots} in each" if layout.slots > 1 else "one in each"
+    contents = "codes of 4 bits" if operand.role == "metadata" else f"of {operand.format}"
+    yield f"{tensor.name}: {extents} {contents} in {layout.ins['column']} columns of 32 bits, {each}."
+    if not tensor.is_scale:
+        yield f"Data path {placement(tensor.form)[0]} of the PTX ISA."
+    if layout.copies > 1:
+        words = copies_in_words(tensor.form, operand.role, layout.copies)
+        yield f"{words[0].upper()}{words[1:]}."
+
+
+def _registers(instruction: Instruction, operand: OperandBase, view: View | None, request: FigureRequest) -> Contents:
+    """Return what each thread of one warp holds of tensor memory, or of an operand that is loaded."""
+    _check_view(view, ("matrix", "warp"), "a figure of registers")
+    options = request.options
+    warp = check_index("warp", options.warp or 0, WARPS)
+    if options.through is not None:
+        held = after_load(operand, options.through, options.column, options.base_lane)
+        load = getattr(options.through, "name", options.through)
+    else:
+        layout = load_layout(instruction, options.column, options.base_lane)
+        held = replace(operand, row=replace(operand.spec, layout=layout))
+        load = instruction.name
+    fixed, of_block = {"warp": warp}, ""
+    blocks = held.layout.ins.get("block", 1)
+    block = check_index("block", options.block or 0, blocks)
+    if blocks > 1:
+        fixed["block"], of_block = block, f" of block {block}"
+    of_warp = _of_warp(held, fixed)
+    is_access = "tlane" in of_warp.layout.dims
+    notes = [*_load_notes(of_warp, str(load), warp, request, is_access=is_access)]
+    if view == "warp":
+        request.cut.reject("the warp view")
+        grids = [replace(warp_grid(of_warp), title=f"The registers of warp {warp}")]
+        notes.append(f"Cells say ({', '.join(of_warp.layout.dims)}); low bits stand left.")
+    else:
+        cut, is_cut = _held_part(of_warp, request.cut)
+        grids = matrix_grids(of_warp, cut)
+        if is_access:
+            grids = [replace(grid, title=f"Tensor memory of warp {warp}, by lane and column") for grid in grids]
+        if is_cut:
+            notes.append(f"Of its columns {MAX_COLUMNS} are shown at once: cols has others.")
+    name = operand.role.upper() if len(operand.role) == 1 else operand.role
+    subject = "Registers of warp" if is_access else f"{name} in the registers of warp"
+    return f"{subject} {warp}{of_block}", notes, grids
+
+
+def _of_warp(operand: OperandBase, fixed: dict[str, int]) -> Operand:
+    """Return the registers of one warp as an operand of a warp; a column of tensor memory is one element there."""
+    layout = operand.layout
+    dims = [name for name in layout.dims if name != "slot"]
+    steps = {
+        name: [(step.radix, tuple(getattr(step.moves, dim) for dim in dims)) for step in layout.steps(name)]
+        for name in ("lane", "reg", "slot")
+    }
+    origin = layout.at(**fixed, lane=0, reg=0, slot=0)
+    extents = {name: layout.outs[name] for name in dims}
+    held = Layout.of_steps(extents, steps, tuple(getattr(origin, dim) for dim in dims))
+    return Operand(replace(operand.spec, layout=held), operand.instruction)
+
+
+def _held_part(operand: Operand, cut: Cut) -> tuple[Cut, bool]:
+    """Return the part of the matrix that a warp holds, limited by default; and whether columns are left out."""
+    down, across = operand.layout.dims[-2:]
+    elements = [operand.layout.at(**place._asdict()) for place in operand.layout.places()]
+    rows, cols = ([getattr(element, name) for element in elements] for name in (down, across))
+    last = min(max(cols), min(cols) + MAX_COLUMNS - 1)
+    visible = cut._replace(rows=cut.rows or (min(rows), max(rows)), cols=cut.cols or (min(cols), last))
+    return visible, cut.cols is None and last < max(cols)
+
+
+def _load_notes(operand: Operand, load: str, warp: int, request: FigureRequest, *, is_access: bool) -> Iterator[str]:
+    """Yield the load, its address, its warp, and the names of the registers."""
+    options, layout = request.options, operand.layout
+    registers = f"{operand.regs} register{'s' * (operand.regs > 1)}"
+    first = LANES * warp + options.base_lane
+    if is_access:
+        names = f"{operand.role}0..{operand.role}{operand.regs * operand.slots - 1}"
+        halves = " A register has the lower halves of two columns." if operand.slots > 1 else ""
+        yield f"{registers} per thread: {names}.{halves}"
+        rows = {getattr(layout.at(**place._asdict()), layout.dims[-2]) for place in layout.places()}
+        reach = f"lanes {first} to {first + (HALF_LANES if len(rows) <= HALF_LANES else LANES) - 1}"
+    else:
+        yield f"{load}, column {options.column}, base lane {options.base_lane}: {registers} per thread."
+        reach = f"lanes from {first} on"
+    yield f"Warp {warp} of four reaches {reach} of tensor memory; each further warp 32 lanes further."
