@@ -39,7 +39,7 @@ def test_a_mistake_is_named_from_a_dump_of_d(run, mma):
 
     assert (answer.code, answer.lines) == (
         0,
-        ["1 mistake explains it:", "  transposed: a: read with row-major and column-major order swapped"],
+        ["1 mistake explains it:", "  transposed: A: read with row-major and column-major order swapped"],
     )
     assert without.code == 1
     assert without.out.startswith("nothing found: ")
@@ -53,7 +53,7 @@ def test_d_may_be_an_array(run, mma):
 
     assert (
         ask(run, *inputs, "matrix.npy").lines[1]
-        == "  transposed: d: read with row-major and column-major order swapped"
+        == "  transposed: D: read with row-major and column-major order swapped"
     )
     assert ask(run, *inputs, "words.npy").out == "correct: this is what the instruction gives\n"
     assert ask(run, *inputs, "words.npy", "--json").json["correct"] is True
@@ -180,18 +180,15 @@ def test_wgmma_is_asked_about_with_its_descriptors(run, tmp_path, monkeypatch):
     ask = lambda *words, **more: run("diagnose", WGMMA, *inputs, *words, **more)  # noqa: E731
 
     answer = ask("--descriptor-b", f"{right.word:#x}", stdin=dump)
-    assert answer.lines[1] == "  descriptor: b: read with swizzle 64 instead of swizzle 32"
-    np.save(
-        "d.npy",
-        wf.execute(w, w.a.store(A), tile, w.c.pack(C), immediates=Immediates(scale_d=False, negate=(True, False))),
-    )
+    assert answer.lines[1] == "  descriptor: B: read with swizzle 64 instead of swizzle 32"
+    np.save("d.npy", wf.execute(w, w.a.store(A), tile, w.c.pack(C), scale_d=False, negate=(True, False)))
     word = f"{w.a.descriptors()[0].word:#x}"
     assert ask("--descriptor-a", word, "--negate", "a", "--scale-d", "0", "d.npy").out.startswith("correct")
-    assert "  c: c: missing: scale-d is 0 where it should be 1" in ask("--negate", "a", "d.npy").lines[1:4]
+    assert "  c: C: missing: scale-d is 0 where it should be 1" in ask("--negate", "a", "d.npy").lines[1:4]
     np.save("t.npy", wf.execute(w, w.a.pack(A), w.b.store(B, trans=True), w.c.pack(C)))
     assert ask("--trans", "b", "t.npy").out.startswith("correct")
     np.save("words.npy", w.a.pack(A)[[1, 0, 2, 3]])
     one = run("diagnose", WGMMA, "--expect-a", "a.npy", "words.npy")
-    assert one.lines[1] == "  lanes: a: warps 0 and 1 swapped"
+    assert one.lines[1] == "  lanes: A: warps 0 and 1 swapped"
     assert "is held by warps 0 to 3" in ask(stdin=lines(d[0])).err
     assert "are for wgmma" in run("diagnose", NAME, *inputs[:4], "--trans", "b", "d.npy").err

@@ -8,16 +8,17 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
+from diagnosis.asking import diagnose
 from diagnosis.test_diagnose import FAMILIES, SCALED, SPARSE, Planted
-from warpfrag.diagnosis.arithmetic_mistakes import _plus
+from warpfrag.diagnosis.arithmetic_mistakes import plus
 from warpfrag.diagnosis.findings import Mistake
 from warpfrag.formats.codes import from_codes, to_codes
 
 STARTS = (
-    "a: row index with too few bits",
-    "b: leading dimension",
-    "b: offset of +2 el",
-    "b: column index with too few",
+    "A: row index with too few bits",
+    "B: leading dimension",
+    "B: offset of +2 el",
+    "B: column index with too few",
 )
 KERNELS = {
     "mma.m16n8k16.f32.f16.f16.f32": "sm_90",
@@ -44,12 +45,12 @@ def test_wrong_indices_accumulators_and_rounding_are_named_in_every_family(name)
         if codes is not None:
             assert any(text.startswith(start) for text in texts(product.diagnose(codes))), start
     held = mma.c.codes(np.full(mma.c.shape, 3)).flat[0]
-    codes = product.make(Mistake("c", "c", "", partial(_plus, operand=mma.c, code=held)))
-    assert texts(product.diagnose(codes))[0] == "c: not zeroed: every accumulator held 3 before the product"
+    codes = product.make(Mistake("c", "c", "", plus(mma.c, held)))
+    assert texts(product.diagnose(codes))[0] == "C: not zeroed: every accumulator held 3 before the product"
     if mma.d.format.is_float:
         codes = product.right.copy()
         codes.flat[::3] += codes.dtype.type(1)
-        assert texts(product.diagnose(codes))[0].startswith("d: right up to rounding: ")
+        assert texts(product.diagnose(codes))[0].startswith("D: right up to rounding: ")
 
 
 def matrices(name, shape=(64, 32, 64)):
@@ -67,9 +68,9 @@ def test_the_order_of_k_in_a_kernel_is_named(name):
     arch = KERNELS[name]
     tiles = np.arange(64).reshape(2, 32)[::-1].reshape(-1)
     observed = wf.gemm(A[:, tiles], B[tiles], instruction=name, arch=arch)
-    found = wf.diagnose(name, observed, A, B, arch=arch, tile=(64, 32, 32))
+    found = diagnose(name, observed, A, B, arch=arch, tile=(64, 32, 32))
 
-    assert "d: k in another order: tiles of 32, from the last to the first" in texts(found)
+    assert "D: k in another order: tiles of 32, from the last to the first" in texts(found)
 
 
 F16 = "mma.m16n8k16.f32.f16.f16.f32"
@@ -98,25 +99,25 @@ def planted_in_kernels():
     stored[(rows[:, None] * 40 + np.arange(32))] = right
     split = wf.gemm(*matrices(F16, (64, 32, 256)), instruction=F16, order=wf.Order(split_k=2))
     return {
-        "a: row index with too few bits (row & 7)": run(A[rows & 7], B),
-        "a: column index with too few bits (column & 31): columns repeat every 32": run(A[:, rows & 31], B),
-        "a: leading dimension 56 instead of 64 (row-major)": run(strided, B),
-        "a: offset of +8 elements in memory (row-major)": run(np.append(flat[8:], [0] * 8).reshape(64, 64), B),
-        "b: registers 0 and 1 swapped": run(A, swapped),
-        "c: not zeroed between tiles: each starts with the sums of the last, row by row": carried(A, B),
-        "c: not zeroed: every accumulator held -2.5 before the product": run(A, B, np.full((64, 32), -2.5)),
-        "c: not zeroed: every element is about 0.1235 more than expected": run(A, B) + np.float32(0.123456789),
-        "d: the first tile of k is missing": run(A[:, 32:], B[32:]),
-        "d: leading dimension 40 instead of 32 (row-major)": stored[: 64 * 32].reshape(64, 32),
-        "d: k in another order: split-K in 2 parts": split,
-        "d: right up to rounding: ": np.nextafter(right, np.float32(99)),
+        "A: row index with too few bits (row & 7)": run(A[rows & 7], B),
+        "A: column index with too few bits (column & 31): columns repeat every 32": run(A[:, rows & 31], B),
+        "A: leading dimension 56 instead of 64 (row-major)": run(strided, B),
+        "A: offset of +8 elements in memory (row-major)": run(np.append(flat[8:], [0] * 8).reshape(64, 64), B),
+        "B: registers 0 and 1 swapped": run(A, swapped),
+        "C: not zeroed between tiles: each starts with the sums of the last, row by row": carried(A, B),
+        "C: not zeroed: every accumulator held -2.5 before the product": run(A, B, np.full((64, 32), -2.5)),
+        "C: not zeroed: every element is about 0.1235 more than expected": run(A, B) + np.float32(0.123456789),
+        "D: the first tile of k is missing": run(A[:, 32:], B[32:]),
+        "D: leading dimension 40 instead of 32 (row-major)": stored[: 64 * 32].reshape(64, 32),
+        "D: k in another order: split-K in 2 parts": split,
+        "D: right up to rounding: ": np.nextafter(right, np.float32(99)),
     }
 
 
 @pytest.mark.parametrize(("text", "observed"), planted_in_kernels().items())
 def test_mistakes_of_a_kernel_are_named(text, observed):
     A, B = matrices(F16, (64, 32, 256)) if "split-K" in text else matrices(F16)
-    found = wf.diagnose(F16, observed, A, B, tile=(32, 16, 32))
+    found = diagnose(F16, observed, A, B, tile=(32, 16, 32))
 
     assert any(name.startswith(text) for name in texts(found)), texts(found)
 
@@ -125,8 +126,8 @@ def test_a_right_kernel_is_right_and_f16_results_are_compared_as_f16():
     A, B = matrices(F16)
     right = wf.gemm(A, B, instruction=F16)
 
-    assert wf.diagnose(F16, right, A, B, tile=(32, 16)).correct
-    assert wf.diagnose(F16, right.astype(np.float16), A, B, tile=(32, 16)).correct
+    assert diagnose(F16, right, A, B, tile=(32, 16)).correct
+    assert diagnose(F16, right.astype(np.float16), A, B, tile=(32, 16)).correct
 
 
 def test_what_is_right_is_said_and_what_the_wrong_elements_equal():
@@ -134,7 +135,7 @@ def test_what_is_right_is_said_and_what_the_wrong_elements_equal():
     D = wf.gemm(A, B, instruction=F16)
     D[:32, 16:] = D[:32, :16]
     D[40] = 0
-    found = wf.diagnose(F16, D, A, B, tile=(32, 16))
+    found = diagnose(F16, D, A, B, tile=(32, 16))
 
     assert found == []
     assert found.agreement.rows == (*range(32, 40), *range(41, 64))
@@ -152,7 +153,7 @@ def test_lanes_and_registers_that_are_right_are_listed():
     words = mma.d.pack(mma(A, B))
     words[3, 1] ^= 0x12345678
     words[9, 1] = 0x7FC00000
-    right = wf.diagnose(mma, words, A, B).agreement
+    right = diagnose(mma, words, A, B).agreement
 
     assert right.lanes == tuple(lane for lane in range(32) if lane not in {3, 9})
     assert right.registers == (0, 2, 3)
@@ -177,8 +178,8 @@ def test_wrong_tiles_are_refused():
     D = np.zeros((64, 32), np.float32)
     for tile in ((16,), (16, 0), "16x8", (16, 8, 16, 1)):
         with pytest.raises(wf.errors.InvalidOperand, match="expected the rows and columns of D that a block computes"):
-            wf.diagnose(F16, D, A, B, tile=tile)
+            diagnose(F16, D, A, B, tile=tile)
     with pytest.raises(wf.errors.InvalidOperand, match="observed is"):
-        wf.diagnose(F16, D[:16], A, B, tile=(16, 8))
+        diagnose(F16, D[:16], A, B, tile=(16, 8))
     with pytest.raises(wf.errors.InvalidOperand, match="without metadata or scale factors"):
-        wf.diagnose(F16, D, A, B, metadata=np.zeros(32, np.uint32), tile=(16, 8))
+        diagnose(F16, D, A, B, metadata=np.zeros(32, np.uint32), tile=(16, 8))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from sampling import sampled
+from diagnosis.asking import diagnose
 from warpfrag.formats.codes import from_codes
 from warpfrag.isa.immediates import Immediates
 from warpfrag.tensorcore.execute import execute_registers
@@ -112,7 +112,7 @@ class Product:
 
     def findings(self, d, *, as_matrix):
         observed = self.mma.d.unpack(d) if as_matrix else d
-        return wf.diagnose(self.mma, observed, **self.given, **self.more, arch=self.arch)
+        return diagnose(self.mma, observed, **self.given, **self.more, arch=self.arch)
 
     def check(self, planted):
         """Every (kind, operand, registers of D) is found by kind and operand; what makes no difference is left out."""

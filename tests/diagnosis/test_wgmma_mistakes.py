@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
+from diagnosis.asking import diagnose
 from warpfrag.formats.codes import from_codes
 from warpfrag.isa.immediates import Immediates
 from warpfrag.tensorcore.random_operands import random_matrix
@@ -73,7 +74,7 @@ class Product:
         """One of the first three findings is of this kind; and where the mistake has but one text, it says so."""
         observed = self.mma.d.unpack(d) if staged else d
         a = self.tiles["a"] if staged else self.values["a"]
-        found = wf.diagnose(self.mma, observed, a, self.tiles["b"], self.values["c"], **{**self.more, **more})
+        found = diagnose(self.mma, observed, a, self.tiles["b"], self.values["c"], **{**self.more, **more})
         named = [(one.kind, one.operand, one.text if text else "") for one in found[:3]]
         assert (kind, operand, text) in named, (self.mma.name, kind, operand, text, found)
 
@@ -147,7 +148,7 @@ def test_registers_warps_signs_and_what_is_added(name):
         if not np.array_equal(d, right):
             one.check(kind, operand, d)
     one.check("c", "c", right, scale_d=False)
-    assert wf.diagnose(one.mma, right, one.values["a"], one.tiles["b"], one.values["c"], **one.more).correct
+    assert diagnose(one.mma, right, one.values["a"], one.tiles["b"], one.values["c"], **one.more).correct
 
 
 SPARSE = ["n32k32.f32.f16.f16", "n8k32.f16.f16.f16", "n16k32.f32.bf16.bf16", "n8k16.f32.tf32.tf32"]  # two selectors
@@ -162,7 +163,7 @@ def test_metadata_and_selectors(name):
         one.check("selector", "metadata", one.run(selector=selector))
     for wrong in (e[[1, 0, 2, 3]], np.roll(e, 1, axis=1), e << np.uint32(16) | e >> np.uint32(16)):
         one.check("metadata", "metadata", one.run(metadata=wrong))
-    staged = wf.diagnose(one.mma, one.run(), one.tiles["a"], one.tiles["b"], one.values["c"], **one.more)
+    staged = diagnose(one.mma, one.run(), one.tiles["a"], one.tiles["b"], one.values["c"], **one.more)
     assert staged.correct
 
 
@@ -174,10 +175,10 @@ def test_transposition_missing_or_set(name, trans):
     tile = one.mma.b.store(B, one.mma.b.descriptors(trans=trans, swizzle=32)[0], trans=trans)
     memory = np.concatenate([tile.memory, np.zeros(1 << 15, np.uint8)])
     d = one.run(b=replace(tile, memory=memory, trans=not trans))
-    found = wf.diagnose(one.mma, d, one.values["a"], tile, one.values["c"])
+    found = diagnose(one.mma, d, one.values["a"], tile, one.values["c"])
 
     assert ("transposed", "b") in [(finding.kind, finding.operand) for finding in found[:3]]
-    assert str(found[0]) == f"b: trans-b {'missing' if trans else 'set'}: read {'K' if trans else 'MN'}-major"
+    assert str(found[0]) == f"B: trans-b {'missing' if trans else 'set'}: read {'K' if trans else 'MN'}-major"
 
 
 def test_a_tile_stored_otherwise_than_the_descriptor_says():
@@ -189,7 +190,7 @@ def test_a_tile_stored_otherwise_than_the_descriptor_says():
         (B, "stored row by row, without the descriptor's atoms"),  # as it came from global memory
     ):
         flat = np.ascontiguousarray(matrix).view(np.uint8).reshape(-1)
-        found = wf.diagnose(one.mma, one.run(b=wf.Shared(flat, told)), one.values["a"], B, one.values["c"])
+        found = diagnose(one.mma, one.run(b=wf.Shared(flat, told)), one.values["a"], B, one.values["c"])
         assert ("descriptor", "b", text) in [(one.kind, one.operand, one.text) for one in found[:3]]
 
 
@@ -201,11 +202,11 @@ def test_what_lies_beyond_a_tile_need_not_be_known(name):
     memory[: tile.memory.size] = tile.memory
     for fields, text in (({"start": 16}, "start off by 16 bytes; "), ({"start": 32}, "start off by 32 bytes; ")):
         d = one.run(b=replace(changed(tile, **fields), memory=memory))
-        found = wf.diagnose(one.mma, d, one.values["a"], one.values["b"], one.values["c"])
+        found = diagnose(one.mma, d, one.values["a"], one.values["b"], one.values["c"])
         assert found[0].text.startswith(text)
         assert found[0].text.endswith(" columns tell, the others lie beyond the memory")
     noise = np.random.default_rng(9).integers(0, 1 << 30, one.c.shape).astype(np.uint32)
-    assert wf.diagnose(one.mma, noise, one.values["a"], one.values["b"], one.values["c"]) == []
+    assert diagnose(one.mma, noise, one.values["a"], one.values["b"], one.values["c"]) == []
 
 
 def test_each_warp_laid_out_like_another_operand_of_mma():
@@ -221,18 +222,18 @@ def test_pairs_and_batches_and_one_operand():
     one = product(FORMS[0])
     (a, b), A, C = (one.a, one.tiles["b"]), one.values["a"], one.values["c"]
     both = one.run(a=a[[1, 0, 2, 3]], b=changed(b, swizzle=0))
-    found = wf.diagnose(one.mma, both, A, b, C)
+    found = diagnose(one.mma, both, A, b, C)
     assert found[0].second
     assert {found[0].kind, found[0].second.kind} == {"descriptor", "lanes"}
 
     wrong = changed(b, start=b.descriptor.start + 16)
     mixed = np.stack([one.run(), one.run(b=wrong)])
-    assert wf.diagnose(one.mma, mixed, A, b, C) == []
+    assert diagnose(one.mma, mixed, A, b, C) == []
     twice = np.stack([one.run(b=wrong)] * 2)
-    assert str(wf.diagnose(one.mma, twice, A, b, C)[0]) == "b: start off by 16 bytes"
+    assert str(diagnose(one.mma, twice, A, b, C)[0]) == "B: start off by 16 bytes"
 
-    assert str(wf.diagnose(one.mma.a, a[[0, 1, 3, 2]], A)[0]) == "a: warps 2 and 3 swapped"
-    assert wf.diagnose(one.mma.d, one.run(), one.mma.d.unpack(one.run())).correct
+    assert str(diagnose(one.mma.a, a[[0, 1, 3, 2]], A)[0]) == "A: warps 2 and 3 swapped"
+    assert diagnose(one.mma.d, one.run(), one.mma.d.unpack(one.run())).correct
 
 
 def test_wrong_input_is_refused_with_what_was_expected():
@@ -255,4 +256,4 @@ def test_wrong_input_is_refused_with_what_was_expected():
          "only products of floats can be negated"),
     ):  # fmt: skip
         with pytest.raises(wf.WarpfragError, match=message):
-            wf.diagnose(*given, **more)
+            diagnose(*given, **more)

@@ -1,4 +1,8 @@
-"""C missing or added twice, and something else that runs on the right registers: signs, types, architectures."""
+"""Mistakes with C, signs, number formats and architectures; and results that are nearly right.
+
+An accumulator that was not zeroed holds some number, which is found from the differences. A result that is right up to
+rounding was computed in another order, or by other hardware.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from warpfrag.diagnosis.findings import Misreading, Mistake
+from warpfrag.diagnosis.matrix_mistakes import recoded
 from warpfrag.errors import NotModelled
 from warpfrag.formats.arrays import as_doubles
 from warpfrag.formats.codes import code_dtype, from_codes, to_codes
@@ -22,7 +27,7 @@ from warpfrag.isa.rows import forms
 from warpfrag.tensorcore.arithmetic_plan import plan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -34,10 +39,6 @@ if TYPE_CHECKING:
 
     Codes = NDArray[Any]
 
-
-# ---- arithmetic_mistakes
-
-
 ACCUMULATORS = ("f16", "f32")
 SCALE_TYPES = ("ue8m0", "ue4m3")
 NEGATED = "negated: imm-scale 1 and -1 confused"
@@ -45,55 +46,55 @@ BITOPS = {"and": "xor", "xor": "and"}
 
 
 def starts(operand: Operand) -> list[Mistake]:
-    """C missing, and C doubled."""
+    """Return C missing, and C doubled."""
     missing = "missing: scale-d is 0 where it should be 1" if operand.storage == "warpgroup" else "missing"
     return [
         Mistake("c", "c", missing, np.zeros_like),
-        Mistake("c", "c", "added twice", partial(_doubled, operand=operand)),
+        Mistake("c", "c", "added twice", recoded(operand, partial(_doubled, operand=operand))),
     ]
 
 
 def written_as(operand: Operand) -> Iterator[Mistake]:
-    """The values of A or B in another format of the same size."""
+    """Yield the values of A or B in another format of the same size."""
     for other in FORMATS:
         if operand.format.is_float and may_be_mistaken(operand.format.name, other):
-            change = partial(_rewritten, operand=operand, other=other)
-            yield Mistake("layout", operand.role, f"values written as {other}", change, rare=True)
+            change = partial(rewritten, source=operand.format, target=FORMATS[other])
+            yield Mistake("layout", operand.role, f"values written as {other}", recoded(operand, change), rare=True)
 
 
 @exact_floats
-def _rewritten(words: Words, *, operand: Operand, other: str) -> Words:
-    into = FORMATS[other]
-    values = as_doubles(from_codes(operand.format, operand.unpack(words, raw=True)))
-    return operand.pack(to_codes(into, fitting(into, values), rounding="rne"), raw=True)
-
-
-def fitting(into: Format, values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Values that a format can hold: saturated where it has no infinity, 0 where it has no NaN."""
-    if into.nan_code is None:
+def rewritten(codes: Codes, *, source: Format, target: Format) -> Codes:
+    """Return the codes of the same values in another format, saturated if it has no infinity, 0 for no NaN."""
+    values = as_doubles(from_codes(source, codes))
+    if target.nan_code is None:
         values = np.where(np.isnan(values), 0.0, values)
-    return values if into.infinity else np.clip(values, into.min, into.max)
+    return to_codes(target, values if target.infinity else np.clip(values, target.min, target.max), rounding="rne")
 
 
 def negated(operand: Operand) -> Iterator[Mistake]:
-    """The sign of A or B of wgmma changed: its immediate (imm-scale) is -1 for 1, or 1 for -1."""
+    """Yield the sign of A or B of wgmma changed: its immediate (imm-scale) is -1 for 1, or 1 for -1."""
     if operand.format.is_float:
-        yield Mistake("sign", operand.role, NEGATED, partial(negated_words, operand=operand))
+        yield Mistake(
+            "sign", operand.role, NEGATED, recoded(operand, partial(negated_codes, number_format=operand.format))
+        )
 
 
-def negated_words(words: Words, *, operand: Operand) -> Words:
-    """Registers whose elements have the other sign."""
-    codes: NDArray[Any] = operand.unpack(words, raw=True)
-    return operand.pack(np.bitwise_xor(codes, codes.dtype.type(operand.format.sign_bit)), raw=True)
+def negated_codes(codes: Codes, *, number_format: Format) -> Codes:
+    """Return codes with the other sign."""
+    return np.bitwise_xor(codes, codes.dtype.type(number_format.sign_bit))
 
 
-def _doubled(words: Words, *, operand: Operand) -> Words:
-    codes = operand.unpack(words, raw=True)
-    return operand.pack(added(operand, codes, codes), raw=True)
+def negated_words(words: Words, operand: Operand) -> Words:
+    """Return registers whose elements have the other sign."""
+    return recoded(operand, partial(negated_codes, number_format=operand.format))(words)
+
+
+def _doubled(codes: Codes, *, operand: Operand) -> Codes:
+    return added(operand, codes, codes)
 
 
 def added(operand: Operand, left: NDArray[Any], right: NDArray[Any]) -> NDArray[Any]:
-    """Codes of the sum of two matrices of an operand's format, as a kernel adds them: rounded to nearest, or wrapped.
+    """Return the codes of the sum of two matrices, as a kernel adds them: rounded to nearest, or wrapped.
 
     >>> from warpfrag.tensorcore.registry import get
     >>> c = get("mma.m16n8k16.f32.f16.f16.f32").c
@@ -109,7 +110,7 @@ def added(operand: Operand, left: NDArray[Any], right: NDArray[Any]) -> NDArray[
 
 
 def misreadings(form: Form, arch: str, *, scale_d: bool = True) -> Iterator[Misreading]:
-    """Other signs, types, accumulators, words of the name and architectures, and what is done twice."""
+    """Yield other signs, types, accumulators, qualifiers and architectures, and steps done twice."""
     yield from _other_formats(form)
     if not scale_d:
         yield Misreading("c", "c", "read: scale-d is 1 where it should be 0", again="scale_d")
@@ -130,18 +131,14 @@ def misreadings(form: Form, arch: str, *, scale_d: bool = True) -> Iterator[Misr
         bitop = BITOPS[form.bitop]
         yield Misreading("arch", "d", f".{bitop} instead of .{form.bitop}", {"bitop": bitop})
     if not form.operation.sparsity and not form.block_scale:
-        yield from _other_orders(form.shape.k)
+        for text, k_order in k_orders(form.shape.k):
+            yield Misreading("order", "d", f"k in another order: {text}", k_order=k_order, rare=True)
     for archs in other_arithmetic(form, arch):
         yield Misreading("arch", "d", f"the arithmetic of {', '.join(archs)}", arch=archs[0])
 
 
-def _other_orders(depth: int) -> Iterator[Misreading]:
-    for text, k_order in k_orders(depth):
-        yield Misreading("order", "d", f"k in another order: {text}", k_order=k_order, rare=True)
-
-
 def other_arithmetic(form: Form, arch: str) -> Iterator[list[str]]:
-    """Architectures whose arithmetic is not that of `arch`, those that share one together."""
+    """Yield groups of architectures with the same arithmetic, without that of `arch`."""
     by_rule: dict[Rule, list[str]] = {}
     for other in able_architectures(form):
         with suppress(NotModelled):
@@ -152,7 +149,7 @@ def other_arithmetic(form: Form, arch: str) -> Iterator[list[str]]:
 
 
 def k_orders(count: int) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Orders in which terms, or the tiles of a K loop, are added other than k ascending."""
+    """Yield orders of terms, or of the tiles of a K loop, other than ascending k."""
     places = range(count)
     orders = {
         "from the last to the first": places[::-1],
@@ -173,7 +170,7 @@ def _exists(form: Form, words: Mapping[str, str | bool]) -> bool:
 
 
 def _other_formats(form: Form) -> Iterator[Misreading]:
-    """A, B or both taken for another format of the same size."""
+    """Yield A, B or both taken for another format of the same size."""
     formats = {role: getattr(form, role) for role in "ab"}
     others = {role: [other for other in FORMATS if may_be_mistaken(name, other)] for role, name in formats.items()}
     both = [(fmt, fmt) for fmt in others["a"] if fmt in others["b"]] if formats["a"] == formats["b"] else []
@@ -186,51 +183,58 @@ def _other_formats(form: Form) -> Iterator[Misreading]:
             kind: Kind = "layout" if FORMATS[taken[role]].is_float else "sign"
             texts = [f"{formats[side]} taken for {other}" for side, other in taken.items()]
             alike = len(texts) == 2 and texts[0] == texts[1]
-            yield Misreading(kind, role, f"as B, {texts[0]}" if alike else ", and b: ".join(texts), taken)
+            yield Misreading(kind, role, f"as B, {texts[0]}" if alike else ", and B: ".join(texts), taken)
 
 
 def may_be_mistaken(name: str, other: str) -> bool:
-    """Whether two formats have the same size and are of one kind."""
+    """Return True if two formats have the same size and category."""
     written, read = FORMATS[name], FORMATS[other]
     alike = written.bits == read.bits and written.kind == read.kind
     return written != read and alike and (written.signed == read.signed or not written.is_float)
 
 
 def _signs(formats: Mapping[str, str], fmt: str, other: str) -> bool:
-    """Whether the signs of both are wrong."""
+    """Return True if the signs of both are wrong."""
     return not FORMATS[fmt].is_float and formats["a"] != formats["b"] and fmt != other
 
 
-# ---- near_misses
+# ---- results that are nearly right
 
 
-MAX_STARTS = 1025  # numbers that are tried where more than one may be what the accumulators held
-MIN_SIGNS = 1 / 8  # the share of expected values of either sign, and
+MAX_STARTS = 1025  # numbers that are tried if several may explain the accumulators
+MIN_SIGNS = 1 / 8  # share of expected values of either sign
 LARGEST_SHIFT = 1e150  # beyond it the square of a difference overflows
-MIN_SHIFTED = 32  # how many elements there must be, to tell a shift from rounding
-FEW, MANY_ULPS = 20, 16  # fewer than one of so many elements, and off by more: that is no rounding
-MIN_ULPS = 4  # that a shift has at least
-SHARE = 2  # so much less may a constant that swallows sums leave of the different results
+MIN_SHIFTED = 32  # elements that are needed to tell a shift from rounding
+FEW, MANY_ULPS = 20, 16  # fewer than 1 of 20 elements off by more than 16 ulps: that is no rounding
+MIN_ULPS = 4  # smallest shift
+SHARE = 2  # a constant that swallows sums leaves less than half of the distinct results
+
+
+def rounding_bound(form: Form, arch: str, depth: int, number_format: Format) -> RoundingBound:
+    """Return the precision of a sum of `depth` terms on an architecture."""
+    unit = plan(form, arch).unit
+    kept, terms = (unit.fraction_bits, unit.products) if unit else (number_format.fraction, 1)
+    return RoundingBound(-(-depth // terms), min(kept, number_format.fraction))
 
 
 class RoundingBound(NamedTuple):
-    """How exact a result must be to be right up to rounding: steps of additions, and the bits that each keeps."""
+    """The precision of a result that is right up to rounding: additions, and the bits that each keeps."""
 
     steps: int
     bits: int
 
     def of(self, magnitude: NDArray[np.float64]) -> NDArray[np.float64]:
-        """What rounding may change, for |A||B| + |C| of this magnitude: each step, the last bit that it keeps."""
+        """Return the largest rounding error for this |A||B| + |C|: the last kept bit of each addition."""
         return (self.steps + 1) * 2.0**-self.bits * magnitude
 
 
 def leftovers(
     accumulator: Operand, result: Format, seen: Codes, right: Codes, reach: NDArray[np.float64]
 ) -> Iterator[Mistake]:
-    """Accumulators that held one and the same number more than they should: the numbers that the differences allow.
+    """Yield the numbers that all accumulators may have held before the product.
 
-    `reach` is what rounding may change. None where that number would swallow the sums: a D that is the same everywhere
-    has many reasons.
+    `reach` is the largest rounding error. Nothing is yielded if the number would swallow the sums, because a D that is
+    the same everywhere has many causes.
     """
     if np.unique(seen).size * SHARE < np.unique(right).size:
         return
@@ -243,13 +247,13 @@ def leftovers(
         code = np.asarray(start).astype(code_dtype(accumulator.format))
         value = from_codes(accumulator.format, code).item()
         text = f"not zeroed: every accumulator held {value:g} before the product"
-        yield Mistake("c", "c", text, partial(_plus, operand=accumulator, code=code), rare=True)
+        yield Mistake("c", "c", text, plus(accumulator, code), rare=True)
 
 
 def shift(result: Format, seen: Codes, right: Codes, reach: NDArray[np.float64]) -> Misreading | None:
-    """One number by which every element is more than expected, up to rounding, where it is not found to the last bit.
+    """Return the number by which every element is larger than expected, up to rounding, or None.
 
-    Expected values must be of both signs: rounding toward zero shifts those of one sign to one side.
+    Expected values must have both signs, because rounding toward zero shifts values of one sign to one side.
     """
     if not result.is_float or np.unique(seen).size * SHARE < np.unique(right).size:
         return None
@@ -269,13 +273,13 @@ def shift(result: Format, seen: Codes, right: Codes, reach: NDArray[np.float64])
     return Misreading("c", "c", f"not zeroed: every element is about {mean:.4g} more than expected", rare=True)
 
 
-def _plus(words: Words, *, operand: Operand, code: Codes) -> Words:
-    codes = operand.unpack(words, raw=True)
-    return operand.pack(added(operand, codes, np.broadcast_to(code, codes.shape)), raw=True)
+def plus(operand: Operand, code: Codes) -> Callable[[Words], Words]:
+    """Return the change of registers that adds a number to every element."""
+    return recoded(operand, lambda codes: added(operand, codes, np.broadcast_to(code, codes.shape)))
 
 
 def _starts(form: Format, result: Format, seen: Codes, right: Codes, reach: NDArray[np.float64]) -> Iterator[int]:
-    """Codes of the numbers whose sum with what is expected may round to what was seen, the shortest number first."""
+    """Yield the codes of numbers that may explain the differences up to rounding, the shortest first."""
     got, expected = (as_doubles(from_codes(result, codes)) for codes in (seen, right))
     if not (np.isfinite(got).all() and np.isfinite(expected).all() and np.isfinite(reach).all()):
         return
@@ -293,13 +297,13 @@ def _starts(form: Format, result: Format, seen: Codes, right: Codes, reach: NDAr
 
 
 def _rounded(form: Format, number: float) -> Fraction:
-    """The number of a format next to one."""
+    """Return the nearest number of a format."""
     grid = Fraction(2) ** max(math.frexp(number)[1] - 1 - form.fraction, form.emin - form.fraction)
     return round(Fraction(number) / grid) * grid
 
 
 def _shortest(low: float, high: float) -> float:
-    """The number with the fewest bits between two of one sign."""
+    """Return the number with the fewest bits between two numbers of one sign."""
     sign, low, high = (-1.0, -high, -low) if high < 0 else (1.0, low, high)
     grid = Fraction(2) ** (math.frexp(high)[1])
     while math.ceil(Fraction(low) / grid) * grid > Fraction(high):
@@ -308,14 +312,14 @@ def _shortest(low: float, high: float) -> float:
 
 
 def ulps_of(form: Format, values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The distance of two neighbours of a format at values."""
+    """Return the distance of neighbouring numbers of a format at these values."""
     exponent = np.maximum(np.frexp(np.abs(values))[1] - 1, form.emin)
     distances: NDArray[np.float64] = np.ldexp(1.0, exponent - form.fraction)
     return distances
 
 
 def rounding(result: Format, seen: Codes, right: Codes, magnitude: Codes, bound: RoundingBound) -> str | None:
-    """What to say of a D that differs by no more than rounding does; None where it differs by more.
+    """Return a sentence on a D that differs by no more than rounding; None if it differs by more.
 
     `magnitude` has the codes of |A||B| + |C|.
     """

@@ -1,7 +1,7 @@
 """Mistakes with an operand of wgmma in shared memory: its descriptor, its order, its sign.
 
-A mistake changes the bytes of a memory so that the right descriptor finds there what the wrong one finds. Bytes that a
-wrong descriptor reads beyond the memory are taken to be zero.
+A mistake changes the bytes so that the right descriptor reads what the wrong one would read. Bytes that a wrong
+descriptor reads beyond the memory are taken to be zero.
 """
 
 from __future__ import annotations
@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warpfrag.diagnosis.arithmetic_mistakes import NEGATED, fitting, may_be_mistaken
+from warpfrag.diagnosis.arithmetic_mistakes import NEGATED, may_be_mistaken, negated_codes, rewritten
 from warpfrag.diagnosis.findings import Mistake, likelihood
-from warpfrag.diagnosis.matrix_mistakes import BLOCK, other_order
+from warpfrag.diagnosis.matrix_mistakes import BLOCK, ordered, other_order
 from warpfrag.errors import InvalidOperand
-from warpfrag.formats.arrays import as_doubles
-from warpfrag.formats.codes import code_dtype, from_codes, to_codes
-from warpfrag.formats.float_environment import exact_floats
+from warpfrag.formats.codes import code_dtype
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.smem.descriptor import LINES, ROW_OF_PATTERN, TURNABLE, compact
 from warpfrag.smem.shared_memory import SWIZZLES, UNIT, Memory
@@ -45,30 +43,30 @@ FAR = (16, 32, 64, 128, 256, 512, 1024)  # bytes by which a start is off: units,
 
 
 def wrong_descriptors(right: Descriptor, order: str) -> Iterator[tuple[str, Descriptor]]:
-    """The mistakes that people make most with a descriptor; `order` is K-major or MN-major."""
-    what = f"{order}, {swizzle_text(right.swizzle)}"
+    """Yield the most common mistakes with a descriptor; `order` is K-major or MN-major."""
+    layout = f"{order}, {swizzle_text(right.swizzle)}"
     yield "leading and stride byte offset swapped", replace(right, leading=right.stride, stride=right.leading)
     yield "start off by 16 bytes", right.moved(16)
     for swizzle in SWIZZLES:
         if swizzle != right.swizzle:
-            yield f"{what}: read with {swizzle_text(swizzle)}", replace(right, swizzle=swizzle)
+            yield f"{layout}: read with {swizzle_text(swizzle)}", replace(right, swizzle=swizzle)
     if right.swizzle:
-        yield f"{what}: base offset 1 instead of 0", replace(right, base_offset=1)
+        yield f"{layout}: base offset 1 instead of 0", replace(right, base_offset=1)
 
 
 def swizzle_text(width: int) -> str:
-    """A swizzle in words."""
+    """Return a swizzle in words."""
     return f"swizzle {width}" if width else "no swizzle"
 
 
 def suspects_in_memory(operand: Operand, tile: Shared) -> tuple[Mistake, ...]:
-    """Every mistake with an operand that lies in shared memory, the likeliest first."""
+    """Return every mistake with an operand in shared memory, the likeliest first."""
     return _suspects(operand, tile.descriptor, tile.trans, tile.memory.shape[-1])
 
 
 @lru_cache(MAX_TILES)
 def _suspects(operand: Operand, descriptor: Descriptor, trans: bool, size: int) -> tuple[Mistake, ...]:  # noqa: FBT001
-    """The same for any bytes of this size."""
+    """Return the mistakes for any bytes of this size."""
     tile = Shared(np.random.default_rng(0).integers(0, 256, size, np.uint8), descriptor, trans)
     mistakes = [*_read_wrongly(operand, tile), *_stored_wrongly(operand, tile), *_other_matrices(operand, tile)]
     right, seen, distinct = tile.memory.tobytes(), set(), []
@@ -81,7 +79,7 @@ def _suspects(operand: Operand, descriptor: Descriptor, trans: bool, size: int) 
 
 
 def byte_places(operand: Operand, memory: Memory) -> NDArray[np.int64]:
-    """The bytes of an operand in a memory, in the order of its elements; of bits, every eighth has a byte."""
+    """Return the byte addresses of an operand, in the order of its elements; eight bits share one byte."""
     rows, cols = operand.shape
     addresses = memory.addresses((rows, cols), operand.format.bits)
     if operand.format.bits < BYTE:  # K-major, as only 16-bit types may be otherwise
@@ -94,7 +92,7 @@ def byte_places(operand: Operand, memory: Memory) -> NDArray[np.int64]:
 
 
 def _read_wrongly(operand: Operand, tile: Shared) -> Iterator[Mistake]:
-    """The right bytes in memory, read with another descriptor or in the other order."""
+    """Yield the right bytes in memory, read with another descriptor or in the other order."""
     role, right = operand.role, tile.descriptor
     places = byte_places(operand, operand.memory(right, trans=tile.trans))
     for text, descriptor, rare in _descriptors(right):
@@ -107,7 +105,7 @@ def _read_wrongly(operand: Operand, tile: Shared) -> Iterator[Mistake]:
 
 
 def _descriptors(right: Descriptor) -> Iterator[tuple[str, Descriptor, bool]]:
-    """Other descriptors, what is wrong with each, and whether that is rare."""
+    """Yield wrong descriptors with a text, and whether the mistake is rare."""
     yield "leading and stride byte offset swapped", replace(right, leading=right.stride, stride=right.leading), False
     for swizzle in SWIZZLES:
         if swizzle != right.swizzle:
@@ -134,7 +132,7 @@ def _descriptors(right: Descriptor) -> Iterator[tuple[str, Descriptor, bool]]:
 
 
 def _scaled(name: str, own: int) -> Iterator[tuple[str, int]]:
-    """A field that holds bytes where it counts units of 16, or the other way round."""
+    """Yield a field in bytes instead of 16-byte units, and the reverse."""
     yield f"{name} byte offset in bytes, not in units of {UNIT}", own * UNIT
     yield f"{name} byte offset divided by {UNIT} twice", own // UNIT // UNIT * UNIT
 
@@ -143,7 +141,7 @@ def _scaled(name: str, own: int) -> Iterator[tuple[str, int]]:
 
 
 def _stored_wrongly(operand: Operand, tile: Shared) -> Iterator[Mistake]:
-    """The right descriptor, but the matrix was stored otherwise."""
+    """Yield a matrix that was stored otherwise, read with the right descriptor."""
     right, trans = tile.descriptor, tile.trans
     lines = operand.memory(right, trans=trans)
     stored = partial(_stored, operand, byte_places(operand, lines))
@@ -182,7 +180,7 @@ def _stored(
     kind: Kind = "descriptor",
     rare: bool = False,
 ) -> Iterator[Mistake]:
-    """What the right descriptor finds where a matrix was stored otherwise; nothing where elements would overlap."""
+    """Yield the mistake of storing a matrix otherwise, unless elements would overlap."""
     stored = byte_places(operand, memory)
     if np.unique(stored).size == stored.size:
         yield Mistake(kind, operand.role, text, partial(_stored_elsewhere, of=right, to=stored), rare=rare)
@@ -193,7 +191,7 @@ def _order(*, trans: bool) -> str:
 
 
 def _moved(memory: Bytes, *, to: NDArray[np.int64], of: NDArray[np.int64]) -> Bytes:
-    """The memory with some bytes put where others lie; beyond it there is zero."""
+    """Return the memory with bytes at `of` copied to `to`; bytes beyond the memory are zero."""
     size = memory.shape[-1]
     source = np.where(of < size, memory[..., np.minimum(of, size - 1)], np.uint8(0))
     result = memory.copy()
@@ -202,7 +200,7 @@ def _moved(memory: Bytes, *, to: NDArray[np.int64], of: NDArray[np.int64]) -> By
 
 
 def _stored_elsewhere(memory: Bytes, *, of: NDArray[np.int64], to: NDArray[np.int64]) -> Bytes:
-    """The memory where the bytes of the operand were stored in other places; what they leave is zero."""
+    """Return the memory with the bytes at `of` moved to `to`; the bytes they leave are zero."""
     size = memory.shape[-1]
     result = memory.copy()
     result[..., of] = 0
@@ -215,7 +213,7 @@ def _stored_elsewhere(memory: Bytes, *, of: NDArray[np.int64], to: NDArray[np.in
 
 
 def _other_matrices(operand: Operand, tile: Shared) -> Iterator[Mistake]:
-    """The matrix turned, moved, or of other values, before it was stored."""
+    """Yield the matrix transposed, moved, or with other values before it was stored."""
     role, shape = operand.role, operand.shape
     recoded = partial(partial, _recoded, operand=operand, tile=tile)
     turned = other_order(shape)
@@ -237,28 +235,18 @@ def _other_matrices(operand: Operand, tile: Shared) -> Iterator[Mistake]:
             halves = np.roll(places, shape[axis] // 2, axis).reshape(-1)
             orders.append(("layout", f"halves of the {name} swapped", halves, False))
     for kind, text, order, rare in orders:
-        yield Mistake(kind, role, text, recoded(change=partial(_ordered, order=order)), rare=rare)
+        yield Mistake(kind, role, text, recoded(change=partial(ordered, order=order)), rare=rare)
     if operand.format.is_float:
-        flip = partial(np.bitwise_xor, code_dtype(operand.format).type(operand.format.sign_bit))
+        flip = partial(negated_codes, number_format=operand.format)
         yield Mistake("sign", role, NEGATED, recoded(change=flip))
         for other in FORMATS:
             if may_be_mistaken(operand.format.name, other):
-                change = partial(_rewritten, operand=operand, other=other)
+                change = partial(rewritten, source=operand.format, target=FORMATS[other])
                 yield Mistake("layout", role, f"values written as {other}", recoded(change=change), rare=True)
 
 
-def _ordered(codes: Codes, *, order: NDArray[np.intp]) -> Codes:
-    return codes.reshape(*codes.shape[:-2], -1).take(order, axis=-1).reshape(codes.shape)
-
-
-@exact_floats
-def _rewritten(codes: Codes, *, operand: Operand, other: str) -> Codes:
-    values = as_doubles(from_codes(operand.format, codes))
-    return to_codes(FORMATS[other], fitting(FORMATS[other], values), rounding="rne")
-
-
 def _recoded(memory: Bytes, *, operand: Operand, tile: Shared, change: Callable[[Codes], Codes]) -> Bytes:
-    """The memory with the codes of the operand changed."""
+    """Return the memory with the codes of the operand changed."""
     rows, cols = operand.shape
     where = operand.memory(tile.descriptor, trans=tile.trans)
     codes = where.read(memory, (rows, cols), operand.format.bits).astype(code_dtype(operand.format))
@@ -266,12 +254,12 @@ def _recoded(memory: Bytes, *, operand: Operand, tile: Shared, change: Callable[
 
 
 def negated_memory(operand: Operand, tile: Shared) -> Bytes:
-    """The bytes of a tile whose elements have the other sign."""
-    flip = partial(np.bitwise_xor, code_dtype(operand.format).type(operand.format.sign_bit))
+    """Return the bytes of a tile whose elements have the other sign."""
+    flip = partial(negated_codes, number_format=operand.format)
     return _recoded(tile.memory, operand=operand, tile=tile, change=flip)
 
 
 def _with(descriptor: Descriptor, name: str, number: int) -> Descriptor:
-    """The descriptor with one field changed."""
+    """Return the descriptor with one field changed."""
     entries: dict[str, Any] = {name: number}
     return replace(descriptor, **entries)

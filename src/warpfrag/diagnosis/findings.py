@@ -1,4 +1,9 @@
-"""What a mistake is: a change of the registers of one operand, or something else that runs on the right ones."""
+"""Mistakes, findings and the diagnosis: the answer of `diagnose`.
+
+A `Mistake` changes the registers of one operand; a `Misreading` runs something else on the right registers. A `Finding`
+is a mistake that explains the observed result, and the `Diagnosis` lists them. The `Agreement` says which elements of a
+wrong result are right and what the wrong ones equal; it holds whether or not a mistake is found.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +29,6 @@ if TYPE_CHECKING:
     Held = NDArray[Any]
     Codes = NDArray[Any]
 
-
-# ---- mistake_types
-
-
 Kind = Literal[
     "transposed",
     "descriptor",
@@ -49,15 +50,15 @@ Kind = Literal[
     "rounding",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-"""The likeliest first."""
+"""The categories of mistakes, the likeliest first."""
 
 
 @dataclass(frozen=True, eq=False)
 class Mistake:
-    """One mistake. `change` takes and gives the registers of the operand, uint32[..., lanes, words].
+    """A change of the registers of one operand, uint32[..., lanes, words].
 
-    Metadata and scales are one word a lane and have no last axis, as in `execute`; of an operand in shared memory it
-    takes the bytes there. A rare one is looked at last.
+    Metadata and scales are one word per lane and have no last axis, as in `execute`; for an operand in shared memory,
+    `change` takes its bytes. Rare mistakes are listed last.
     """
 
     kind: Kind
@@ -68,17 +69,17 @@ class Mistake:
 
     @property
     def name(self) -> str:
-        """The operand and the text: no other mistake of the instruction has it."""
+        """The operand and the text, unique among the mistakes of an instruction."""
         return f"{self.operand}: {self.text}"
 
 
 @dataclass(frozen=True, eq=False)
 class Misreading:
-    """The right registers, but something else runs on them: other words of the name, another architecture.
+    """Another instruction or architecture that runs on the right registers.
 
-    `again` says what is done once more afterwards: the product (D goes in as C), or the addition of C; or that C is
-    read where the instruction should not read it (scale-d). `k_order` is the order in which A's columns and B's rows
-    are taken: the same terms, added in another order.
+    `words` are the qualifiers that differ. `again` names what is done once more afterwards: the product (D goes in as
+    C), or the addition of C; or that C is read although scale-d is 0. `k_order` is the order in which the columns of A
+    and the rows of B are taken, so that the same terms are added in another order.
     """
 
     kind: Kind
@@ -92,12 +93,12 @@ class Misreading:
 
 
 def likelihood(mistake: Mistake | Misreading) -> tuple[bool, int, int]:
-    """A key that sorts the likeliest first: by kind, and operands that go in before D."""
+    """Return a key that sorts the likeliest first: by category, and inputs before D."""
     place = "abc".find(mistake.operand[:1])
     return mistake.rare, KINDS.index(mistake.kind), place if place >= 0 else len(KINDS)
 
 
-# ---- agreement
+# ---- agreement of observed and expected results
 
 
 BLOCK = 8  # rows and columns of a block
@@ -107,10 +108,10 @@ MAX_NAMED = 12  # ranges that are listed
 
 @dataclass(frozen=True)
 class Agreement:
-    """What is right of a wrong result: the places that are right throughout, and what the wrong elements equal.
+    """The parts of a wrong result that are right throughout, and what the wrong elements equal.
 
-    `blocks` are (row, column) of 8 x 8 blocks, or of the tiles of a kernel, counted from zero; `lanes` count through
-    the warps of a warpgroup. `equals` has a sentence for each group of wrong elements that equal something known.
+    `blocks` are (row, column) of 8 x 8 blocks, or of the tiles of a kernel; `lanes` are numbered through the warps of a
+    warpgroup. `equals` has a sentence for each group of wrong elements that equal something known.
     """
 
     correct: int
@@ -124,11 +125,11 @@ class Agreement:
     block_shape: tuple[int, int] = (BLOCK, BLOCK)
 
     def __repr__(self) -> str:
-        """The counts, in short."""
+        """The counts."""
         return f"<Agreement: {self.correct} of {self.elements} elements are right>"
 
     def __str__(self) -> str:
-        """The counts, the places that are right throughout, and what the wrong elements equal."""
+        """The counts, the parts that are right throughout, and what the wrong elements equal."""
         if not self.correct:
             lines = [f"none of {self.elements} elements is right"]
         else:
@@ -148,22 +149,15 @@ class Agreement:
         return "\n".join([*lines, *self.equals])
 
     def to_dict(self) -> dict[str, object]:
-        """As JSON has it."""
-        return {
-            "correct": self.correct,
-            "elements": self.elements,
-            "rows": list(self.rows),
-            "columns": list(self.columns),
-            "block_shape": list(self.block_shape),
-            "blocks": [list(block) for block in self.blocks],
-            "lanes": list(self.lanes),
-            "registers": list(self.registers),
-            "equals": list(self.equals),
-        }
+        """Return all fields for JSON."""
+        names = ("rows", "columns", "block_shape", "lanes", "registers", "equals")
+        lists: dict[str, object] = {name: list(getattr(self, name)) for name in names}
+        blocks = [list(block) for block in self.blocks]
+        return {"correct": self.correct, "elements": self.elements, "blocks": blocks, **lists}
 
 
 def numbers(some: Iterable[int]) -> str:
-    """Numbers in short.
+    """Return numbers as ranges.
 
     >>> numbers([0, 1, 2, 3, 7, 9, 10])
     '0-3, 7, 9, 10'
@@ -186,7 +180,7 @@ def agreement(
     c: Codes | None = None,
     block: tuple[int, int] = (BLOCK, BLOCK),
 ) -> Agreement:
-    """What is right of one result: a fragment of `operand`, or a matrix of many of them."""
+    """Compare a result with the expected one: a fragment of `operand`, or a matrix of many fragments."""
     same = seen == right
     rows, cols = same.shape[-2:]
     flat = same.reshape(-1, rows, cols)
@@ -216,7 +210,7 @@ def _blocks(same: NDArray[np.bool_], block: tuple[int, int]) -> Iterator[tuple[i
 
 
 def _by_place(operand: Operand, same: NDArray[np.bool_]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Lanes and registers that are right in every fragment; none of a matrix that is not made of whole fragments."""
+    """Return the lanes and registers that are right in every fragment; none if a fragment is incomplete."""
     shape = operand.shape
     if same.shape != shape:
         rows, cols = (extent // own for extent, own in zip(same.shape[-2:], shape[-2:], strict=True))
@@ -230,7 +224,7 @@ def _by_place(operand: Operand, same: NDArray[np.bool_]) -> tuple[tuple[int, ...
 
 
 def _equals(form: Format, seen: Codes, right: Codes, c: Codes | None) -> Iterator[str]:
-    """What the wrong elements equal, one sentence for each group; an element is in the first that fits."""
+    """Yield a sentence for each group of wrong elements; an element is in the first group that fits."""
     left = seen != right
     total = int(left.sum())
     got, expected = (as_doubles(from_codes(form, codes)) for codes in (seen, right))
@@ -253,7 +247,7 @@ def _equals(form: Format, seen: Codes, right: Codes, c: Codes | None) -> Iterato
 
 
 def _elsewhere(seen: Codes, right: Codes, left: NDArray[np.bool_], total: int) -> Iterator[str]:
-    """Wrong elements that are expected elsewhere: by how many rows and columns away."""
+    """Yield a sentence on wrong elements that are expected in another row or column."""
     codes, first, counts = np.unique(right, return_index=True, return_counts=True)
     unique = dict(zip(codes[counts == 1].tolist(), first[counts == 1].tolist(), strict=True))
     away: Counter[tuple[int, ...]] = Counter()
@@ -276,12 +270,12 @@ def _by(step: int) -> str:
     return f" {'+' if step > 0 else '-'} {abs(step)}" if step else ""
 
 
-# ---- explanations
+# ---- findings
 
 
 Suspect: TypeAlias = Mistake | Misreading
 Candidate: TypeAlias = tuple[Suspect, ...]
-"""What may have gone wrong: one mistake, or two in the order in which they are made."""
+"""One mistake, or two in the order in which they are made."""
 
 
 MAX_LISTED = 3  # findings in a repr
@@ -289,7 +283,7 @@ MAX_LISTED = 3  # findings in a repr
 
 @dataclass(frozen=True)
 class Finding:
-    """A mistake that explains what was observed. `operand` is the one it is made with; `second` the other of a pair."""
+    """A mistake with an operand that explains the observed result; `second` is the other mistake of a pair."""
 
     kind: Kind
     operand: str
@@ -297,18 +291,19 @@ class Finding:
     second: Finding | None = None
 
     def __str__(self) -> str:
-        """The operand and the mistake, such as `b: registers 0 and 1 swapped`."""
+        """The operand and the mistake, such as `B: registers 0 and 1 swapped`."""
+        operand = self.operand.upper() if len(self.operand) == 1 else self.operand
         if self.second is None:
-            return f"{self.operand}: {self.text}"
+            return f"{operand}: {self.text}"
         joint = "then" if self.second.operand == self.operand else "and"
-        return f"{self.operand}: {self.text}; {joint} {self.second}"
+        return f"{operand}: {self.text}; {joint} {self.second}"
 
 
 class Diagnosis(list[Finding]):
     """The findings, the likeliest first, and how far the search went.
 
-    `correct`: nothing is wrong. `tried` counts the mistakes that were made, by kind, and `pairs` the pairs of them.
-    `agreement` says which elements are right and what the wrong ones equal; None where all are right.
+    `correct` is True if nothing is wrong. `tried` counts the mistakes by category, and `pairs` the pairs of them.
+    `agreement` says which elements are right and what the wrong ones equal; it is None if all are right.
     """
 
     def __init__(
@@ -320,7 +315,7 @@ class Diagnosis(list[Finding]):
         pairs: int,
         agreement: Agreement | None = None,
     ) -> None:
-        """Keep the findings, the counts and what is right."""
+        """Take the findings, the counts and the agreement."""
         super().__init__(findings)
         self.correct = correct
         self.tried = dict(tried)
@@ -328,7 +323,7 @@ class Diagnosis(list[Finding]):
         self.agreement = agreement
 
     def __str__(self) -> str:
-        """The answer in words; where no mistake explains all of it, what is right and what the wrong ones equal."""
+        """The findings; if there are none, the summary and the agreement."""
         if self or self.agreement is None:
             return "\n".join(map(str, self)) or self.summary
         return f"{self.summary}\n{self.agreement}"
@@ -351,7 +346,7 @@ class Diagnosis(list[Finding]):
 
     @property
     def summary(self) -> str:
-        """One sentence: what came of it."""
+        """The answer in one sentence."""
         if self.correct:
             return "correct: this is what the instruction gives"
         if self:
@@ -364,7 +359,7 @@ class Diagnosis(list[Finding]):
 
 
 def rank(candidate: Candidate) -> tuple[bool, int, list[tuple[bool, int, int]]]:
-    """A key that sorts the likeliest first."""
+    """Return a key that sorts the likeliest candidate first."""
     rare = any(mistake.rare for mistake in candidate)
     return rare, sum(KINDS.index(mistake.kind) for mistake in candidate), sorted(map(likelihood, candidate))
 
@@ -372,7 +367,7 @@ def rank(candidate: Candidate) -> tuple[bool, int, list[tuple[bool, int, int]]]:
 def diagnosis(
     candidates: Iterable[Candidate], suspected: Iterable[Suspect], pairs: int, agreement: Agreement | None = None
 ) -> Diagnosis:
-    """The answer. Two mistakes with one operand stand in their order; where either will do, once."""
+    """Return the diagnosis; two mistakes with one operand are listed once if their order does not matter."""
     findings: dict[frozenset[int], Finding] = {}
     alike: Counter[tuple[tuple[Kind, str], ...]] = Counter()  # how many of a kind with an operand came before
     place: dict[frozenset[int], int] = {}

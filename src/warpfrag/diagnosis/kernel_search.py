@@ -23,6 +23,7 @@ from warpfrag.diagnosis.arithmetic_mistakes import (
     leftovers,
     other_arithmetic,
     rounding,
+    rounding_bound,
     shift,
 )
 from warpfrag.diagnosis.findings import Diagnosis, Misreading, Mistake, agreement, diagnosis, likelihood
@@ -33,7 +34,6 @@ from warpfrag.formats.arrays import as_array, as_doubles
 from warpfrag.formats.codes import code_dtype, codes_of, from_codes, natural_dtype
 from warpfrag.formats.epilogue import convert
 from warpfrag.formats.number_formats import FORMATS
-from warpfrag.tensorcore.arithmetic_plan import plan
 from warpfrag.tensorcore.rules import IntegerSum, Popcount
 
 if TYPE_CHECKING:
@@ -333,10 +333,8 @@ class KernelSearch:
         return [] if order is None else [Misreading("order", "d", f"k in another order: {order}")]
 
     def _bound(self) -> RoundingBound:
-        item = plan(self.instruction.form, self.arch)
-        fraction = FORMATS[self.rule.d].fraction
-        kept, each = (item.unit.fraction_bits, item.unit.products) if item.unit else (fraction, 1)
-        return RoundingBound(-(-len(self.b) // each) + 1, min(kept, fraction))
+        bound = rounding_bound(self.instruction.form, self.arch, len(self.b), FORMATS[self.rule.d])
+        return bound._replace(steps=bound.steps + 1)
 
     def _magnitude(self) -> Codes:
         """Codes of |A||B| + |C|, by the instruction itself."""

@@ -1,4 +1,14 @@
-"""A matrix turned, whole or in blocks, moved, or laid out by the rule of another fragment."""
+"""Mistakes with whole matrices: transposed, moved, in another fragment's layout, or read with wrong indices.
+
+An `IndexRule` gives the element that is read for (row, col), as a flat index into the row-major matrix; `BEYOND` means
+outside the matrix. The rules do not depend on the extents of fragments: `indexing` applies them to one operand, and
+`kernel_search` to the matrices of a kernel.
+
+    >>> rules = {rule.text: rule for rule in misindexed((4, 4), "a")}
+    >>> rule = rules["row index with too few bits (row & 1): rows repeat every 2"]
+    >>> rule.source(np.arange(4)[:, None], np.arange(4)[None])[:, 0].tolist()
+    [0, 4, 0, 4]
+"""
 
 from __future__ import annotations
 
@@ -28,38 +38,44 @@ if TYPE_CHECKING:
     Indices = NDArray[np.intp]
     Source = Callable[[Indices, Indices], Indices]
 
-
-# ---- matrix_mistakes
-
-
 BLOCK = 8  # rows and columns of what ldmatrix and movmatrix turn
 HALF = 16  # bits of the elements that they turn
 
 
 def read_in_other_order(operand: Operand) -> Mistake:
-    """The whole matrix, as if what lies column by column were read row by row."""
-    transpose = partial(_rearranged, operand=operand, order=other_order(operand.shape))
+    """Return the mistake of reading a column-major matrix as row-major."""
+    transpose = _rearranged(operand, other_order(operand.shape))
     return Mistake("transposed", operand.role, "read with row-major and column-major order swapped", transpose)
 
 
 def other_order(shape: tuple[int, ...]) -> NDArray[np.intp]:
-    """Which element comes where, if what lies column by column is read row by row."""
+    """Return the element at each position if a column-major matrix is read as row-major."""
     return np.arange(math.prod(shape)).reshape(shape).swapaxes(-1, -2).reshape(-1)
 
 
-def _rearranged(words: Words, *, operand: Operand, order: NDArray[np.intp]) -> Words:
-    """The registers of the matrix whose element i is element order[i] of the one that these hold."""
-    codes = operand.unpack(words, raw=True)
-    batch = words.shape[: -1 - len(operand.threads)]
-    flat = codes.reshape(*batch, order.size)
-    return operand.pack(flat.take(order, axis=-1).reshape(codes.shape), raw=True)
+def recoded(operand: Operand, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Callable[[Words], Words]:
+    """Return the change of registers that changes the codes of the matrix."""
+    return partial(_recode, operand=operand, change=change)
+
+
+def _recode(words: Words, *, operand: Operand, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Words:
+    return operand.pack(change(operand.unpack(words, raw=True)), raw=True)
+
+
+def ordered(codes: NDArray[Any], *, order: NDArray[np.intp], axes: int = 2) -> NDArray[Any]:
+    """Return the matrix whose element i is element order[i] of `codes`; a matrix is the last `axes` axes."""
+    return codes.reshape(*codes.shape[:-axes], order.size).take(order, axis=-1).reshape(codes.shape)
+
+
+def _rearranged(operand: Operand, order: NDArray[np.intp]) -> Callable[[Words], Words]:
+    return recoded(operand, partial(ordered, order=order, axes=len(operand.shape)))
 
 
 def turned(operand: Operand) -> Iterator[Mistake]:
-    """Blocks turned, or in another order; and memory that was written in the other order."""
+    """Yield blocks transposed or in another order, and memory written in the other order."""
     role, shape = operand.role, operand.shape
     rows, cols = shape[-2:]
-    move = partial(partial, _rearranged, operand=operand)
+    move = partial(_rearranged, operand)
     if rows != cols:
         written = np.argsort(other_order(shape))
         yield Mistake("transposed", role, "written with row-major and column-major order swapped", move(order=written))
@@ -91,20 +107,20 @@ def _turn_word(words: Words, *, word: int) -> Words:
 
 
 def moved(operand: Operand) -> Iterator[Mistake]:
-    """The matrix moved by a row, a column, or an element of memory."""
+    """Yield the matrix moved by a row, a column, or an element of memory, and reversed."""
     places = np.arange(math.prod(operand.shape)).reshape(operand.shape)
     for name, axis in (("rows", -2), ("columns", -1), ("elements of memory", None)):
         for direction, shift in (("", 1), (", the other way", -1)):
             order = np.roll(places, shift, axis).reshape(-1)
-            change = partial(_rearranged, operand=operand, order=order)
+            change = _rearranged(operand, order)
             yield Mistake("layout", operand.role, f"{name} moved by one{direction}", change, rare=True)
     for name, order in (("rows", places[..., ::-1, :]), ("columns", places[..., ::-1])):
-        change = partial(_rearranged, operand=operand, order=order.reshape(-1))
+        change = _rearranged(operand, order.reshape(-1))
         yield Mistake("layout", operand.role, f"{name} reversed", change, rare=True)
 
 
 def other_layouts(operand: Operand) -> Iterator[Mistake]:
-    """The registers filled, or of D read, by the rule of another operand, or by none."""
+    """Yield registers that are filled (D: read) in the layout of another operand, or in memory order."""
     layout = operand.layout
     if layout.copies > 1:
         return
@@ -112,7 +128,9 @@ def other_layouts(operand: Operand) -> Iterator[Mistake]:
     places = np.argsort(elements)
     turned = other_order(operand.shape)
     seen = {order.tobytes() for order in (np.arange(turned.size), turned, np.argsort(turned))}
-    verb = "read" if operand.role == "d" else "laid out"
+    forward, inverse = "laid out {}", "laid out {}, but with source and target exchanged"
+    if operand.role == "d":
+        forward, inverse = "the registers are read {}", "the dump is {}, not in fragment order"
     for text, other in _known_elements(operand):
         order = other[places]
         if order.tobytes() in seen:
@@ -120,13 +138,12 @@ def other_layouts(operand: Operand) -> Iterator[Mistake]:
         seen.add(order.tobytes())
         back = np.argsort(order)
         there, away = (back, order) if operand.role == "d" else (order, back)
-        for message, taken, rare in ((f"{verb} {text}", there, False), (f"{verb}, inversely, {text}", away, True)):
-            change = partial(_rearranged, operand=operand, order=taken)
-            yield Mistake("layout", operand.role, message, change, rare=rare)
+        yield Mistake("layout", operand.role, forward.format(text), _rearranged(operand, there))
+        yield Mistake("layout", operand.role, inverse.format(text), _rearranged(operand, away), rare=True)
 
 
 def _known_elements(operand: Operand) -> Iterator[tuple[str, NDArray[np.intp]]]:
-    """The element of every place, by other rules for a matrix of this shape."""
+    """Yield the element of every register slot in other layouts of a matrix of this shape."""
     layout = operand.layout
     size = math.prod(operand.shape)
     if layout.dims == ("row", "col"):
@@ -143,13 +160,13 @@ def _known_elements(operand: Operand) -> Iterator[tuple[str, NDArray[np.intp]]]:
     threads = math.prod(operand.threads)
     each = size // threads
     places = np.arange(size).reshape(threads, each)
-    yield f"row by row, {each} elements to a lane", places.reshape(-1)
-    yield f"column by column, {each} elements to a lane", other_order(operand.shape)[places].reshape(-1)
-    yield "row by row, an element to a lane", places.reshape(each, threads).T.reshape(-1)
+    yield "in row-major order", places.reshape(-1)
+    yield "in column-major order", other_order(operand.shape)[places].reshape(-1)
+    yield "in row-major order, one element per lane at a time", places.reshape(each, threads).T.reshape(-1)
 
 
 def _of_warps(text: str, other: Layout, layout: Layout) -> Iterator[tuple[str, NDArray[np.intp]]]:
-    """A layout of one warp, tiled to what each warp of a warpgroup holds: some rows, or some columns."""
+    """Yield a warp's layout tiled to the rows, or the columns, that each warp of a warpgroup holds."""
     (rows, cols), warps = layout.shape, layout.ins["warp"]
     whole = np.arange(rows * cols).reshape(rows, cols)
     for along, each in (("rows", (rows // warps, cols)), ("columns", (rows, cols // warps))):
@@ -166,7 +183,7 @@ def _of_warps(text: str, other: Layout, layout: Layout) -> Iterator[tuple[str, N
 
 
 def _tilings(text: str, other: Layout, layout: Layout) -> Iterator[tuple[str, NDArray[np.intp]]]:
-    """A layout, as it is or with rows and columns exchanged, tiled to the shape of this one."""
+    """Yield a layout, as it is or transposed, tiled to the shape of this one."""
     rows, cols = other.shape
     shape = layout.shape
     for turned, (high, wide) in ((False, (rows, cols)), (True, (cols, rows))):
@@ -185,7 +202,7 @@ def _tilings(text: str, other: Layout, layout: Layout) -> Iterator[tuple[str, ND
         yield f"like {tiles}{'an' if text[0] == '8' else 'a'} {text} of {size}", elements
 
 
-# ---- index_mistakes
+# ---- wrong indices
 
 
 BEYOND = -1
@@ -195,7 +212,7 @@ FACTORS = (2, 4)
 
 @dataclass(frozen=True)
 class IndexRule:
-    """One mistake with an index: the element that is taken for (row, col), arrays that broadcast."""
+    """One mistake with an index: `source` gives the element that is read for (row, col)."""
 
     kind: Kind
     text: str
@@ -204,10 +221,10 @@ class IndexRule:
 
 
 def misindexed(shape: tuple[int, int], role: str, lengths: Iterable[int] = (), tile: int = 0) -> Iterator[IndexRule]:
-    """Every rule for a matrix; `lengths` are leading dimensions that may be mistaken for its own.
+    """Yield every rule for a matrix; `lengths` are leading dimensions that may be mistaken for its own.
 
-    Of D they say where results are stored, so that places that nothing is stored to are beyond. `tile` is the number
-    of rows, and of columns, after which an index that counts within a tile begins anew.
+    For D the rules say where results are stored; elements that are never stored are beyond. `tile` is the number of
+    rows, and of columns, in a tile.
     """
     yield from _few_bits(shape)
     for columns_first in (False, True):
@@ -253,7 +270,7 @@ def _other_stride(
     near = {right + step for step in PADDING} | {right - step for step in PADDING}
     near |= {right * factor for factor in FACTORS} | {right // factor for factor in FACTORS}
     for other in sorted({*near, *lengths} - {right}, key=lambda length: (abs(length - right), length)):
-        if other < 1 or (role == "d" and other < right):  # results that overwrite each other: nobody knows which stays
+        if other < 1 or (role == "d" and other < right):  # results would overwrite each other in an unknown order
             continue
         order = "column-major" if columns_first else "row-major"
         text = f"leading dimension {other} instead of {right} ({order})"
@@ -278,13 +295,13 @@ def _offset(shape: tuple[int, int], role: str, *, columns_first: bool, tile: int
 def _apart(
     row: Indices, col: Indices, *, shape: tuple[int, int], stride: int, shift: int, columns_first: bool
 ) -> Indices:
-    """What is read where lines are taken to lie `stride` elements apart."""
+    """Return the element that is read with a wrong stride."""
     place = (col * stride + row if columns_first else row * stride + col) + shift
     return _element(place, shape, columns_first=columns_first)
 
 
 def _stored_apart(row: Indices, col: Indices, *, shape: tuple[int, int], stride: int, columns_first: bool) -> Indices:
-    """What lies at (row, col) where lines were stored `stride` elements apart; beyond is what was not stored to."""
+    """Return the element that is stored at (row, col) with a wrong stride; BEYOND if none is."""
     right = shape[0] if columns_first else shape[1]
     place = col * right + row if columns_first else row * right + col
     line, within = place // stride, place % stride
@@ -293,26 +310,22 @@ def _stored_apart(row: Indices, col: Indices, *, shape: tuple[int, int], stride:
 
 
 def _element(place: Indices, shape: tuple[int, int], *, columns_first: bool) -> Indices:
-    """The element that lies at a place in memory."""
+    """Return the element at an index in memory."""
     element = place % shape[0] * shape[1] + place // shape[0] if columns_first else place
     return np.where((place >= 0) & (place < math.prod(shape)), element, BEYOND)
 
 
 def gathered(codes: NDArray[Any], source: Indices) -> NDArray[Any]:
-    """The elements of matrices (the last two axes) at flat indices; beyond is zero."""
+    """Return the elements of matrices (the last two axes) at flat indices; those beyond are zero."""
     flat = codes.reshape(*codes.shape[:-2], -1)
     taken: NDArray[Any] = np.where(source == BEYOND, flat.dtype.type(0), flat[..., np.maximum(source, 0)])
     return taken
 
 
 def indexing(operand: Operand) -> Iterator[Mistake]:
-    """The mistakes with an index that one operand of one instruction allows."""
+    """Yield the mistakes with indices into one operand."""
     rows, cols = operand.shape[-2:]
     for rule in misindexed((rows, cols), operand.role):
         source = rule.source(np.arange(rows)[:, None], np.arange(cols)[None])
-        change = partial(_reindexed, operand=operand, source=source)
+        change = recoded(operand, partial(gathered, source=source))
         yield Mistake(rule.kind, operand.role, rule.text, change, rare=rule.rare or operand.role == "d")
-
-
-def _reindexed(words: Words, *, operand: Operand, source: Indices) -> Words:
-    return operand.pack(gathered(operand.unpack(words, raw=True), source), raw=True)

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warpfrag.diagnosis.arithmetic_mistakes import RoundingBound, leftovers, misreadings, rounding, shift
+from warpfrag.diagnosis.arithmetic_mistakes import (
+    RoundingBound,
+    leftovers,
+    misreadings,
+    rounding,
+    rounding_bound,
+    shift,
+)
 from warpfrag.diagnosis.findings import Diagnosis, Misreading, Mistake, agreement, diagnosis, rank
 from warpfrag.diagnosis.mistakes import distinct
 from warpfrag.diagnosis.outcome import NOTHING, SIDES, ProductSide
@@ -103,10 +110,7 @@ class Search:
         return c if self.case.form.c == self.case.form.d and c.any() else None
 
     def _bound(self) -> RoundingBound:
-        item = plan(self.case.form, self.case.arch)
-        fraction = self.operand.format.fraction
-        kept, each = (item.unit.fraction_bits, item.unit.products) if item.unit else (fraction, 1)
-        return RoundingBound(-(-self.case.form.shape.k // each), min(kept, fraction))
+        return rounding_bound(self.case.form, self.case.arch, self.case.form.shape.k, self.operand.format)
 
     def _reach(self, words: Mapping[str, Words]) -> NDArray[np.float64]:
         """What rounding may change in one product."""

@@ -1,11 +1,11 @@
-"""The mistakes people make with fragments: the one list that `vectors` and `diagnose` both read.
+"""The mistakes that people make with fragments, by operand: the list that test vectors and `diagnose` share.
 
-A mistake stands for a kernel or an emulator that gets one thing wrong. Most are a change of the registers of one
-operand (`Mistake`): of A, B, C, metadata and scales it changes what goes in, of D what comes out. The others leave the
-registers alone and run something else on them (`Misreading`): another sign, another type, another architecture.
+A mistake stands for a kernel or an emulator that gets one thing wrong. Most change the registers of one operand
+(`Mistake`): the inputs A, B, C, metadata and scales, or the output D. The others run something else on the right
+registers (`Misreading`): another sign, another type, another architecture.
 
-`mistakes` has the simple ones, of which no two are the same: `vectors` sees that test vectors notice each of them.
-`suspects` has every one, also those that are the same by another name: `diagnose` tries them.
+`mistakes` has the simple ones, all different: test vectors must notice each of them. `suspects` has all of them, also
+those that are the same under another name: `diagnose` tries them.
 
     >>> from warpfrag.tensorcore.registry import get
     >>> [mistake.name for mistake in mistakes(get("mma.m16n8k16.f32.f16.f16.f32")) if mistake.operand == "b"][:3]
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
     from warpfrag.tensorcore.instruction import Instruction
 
-MAX_OPERANDS = 64  # whose mistakes are kept
+MAX_OPERANDS = 64  # in the cache
 
 
 def mistakes(instruction: Instruction) -> Iterator[Mistake]:
-    """The simple mistakes that the operands of an instruction allow, each different from all others."""
+    """Yield the simple mistakes with the operands of an instruction, each different from all others."""
     for operand in (instruction.a, instruction.b, instruction.c, instruction.d):
         yield from register_mistakes.simple(operand)
     for operand in (instruction.a, instruction.b):
@@ -44,31 +44,22 @@ def mistakes(instruction: Instruction) -> Iterator[Mistake]:
 
 @lru_cache(MAX_OPERANDS)
 def suspects(operand: AnyOperand) -> tuple[Mistake, ...]:
-    """Every mistake with one operand, the likeliest first.
+    """Return every mistake with one operand, the likeliest first.
 
-    Those of other kinds, and rare ones, may be the same by another name: `distinct` sees that of those that are found.
+    Rare mistakes and those of different categories may be the same change: `distinct` filters those that are found.
     """
+    role = operand.role
     if isinstance(operand, Metadata | Scale):
         mistakes = [*register_mistakes.simple_word_mistakes(operand), *register_mistakes.word_mistakes(operand)]
     else:
-        mistakes = [
-            matrix_mistakes.read_in_other_order(operand),
-            *register_mistakes.simple(operand),
-            *matrix_mistakes.turned(operand),
-        ]
-        mistakes += [
-            *register_mistakes.register_orders(operand),
-            *register_mistakes.parts(operand),
-            *register_mistakes.lanes(operand),
-        ]
-        mistakes += [
-            *matrix_mistakes.other_layouts(operand),
-            *matrix_mistakes.moved(operand),
-            *matrix_mistakes.indexing(operand),
-        ]
-        mistakes += arithmetic_mistakes.starts(operand) if operand.role == "c" else ()
-        mistakes += arithmetic_mistakes.written_as(operand) if operand.role in "ab" else ()
-        mistakes += arithmetic_mistakes.negated(operand) if operand.staged else ()
+        sources = [register_mistakes.simple, matrix_mistakes.turned, register_mistakes.register_orders]
+        sources += [register_mistakes.parts, register_mistakes.lanes, matrix_mistakes.other_layouts]
+        sources += [matrix_mistakes.moved, matrix_mistakes.indexing]
+        sources += [arithmetic_mistakes.starts] if role == "c" else []
+        sources += [arithmetic_mistakes.written_as] if role in "ab" else []
+        sources += [arithmetic_mistakes.negated] if operand.staged else []
+        mistakes = [mistake for source in sources for mistake in source(operand)]
+        mistakes.insert(0, matrix_mistakes.read_in_other_order(operand))
     mistakes += register_mistakes.warps(operand) if len(operand.threads) > 1 else ()
     ordered = sorted(mistakes, key=likelihood)
     common = [mistake for mistake in ordered if not mistake.rare]
@@ -76,14 +67,14 @@ def suspects(operand: AnyOperand) -> tuple[Mistake, ...]:
 
 
 def distinct(operand: AnyOperand, mistakes: Iterable[Mistake]) -> Iterator[Mistake]:
-    """Of mistakes of one kind that are the same, the first; none that changes nothing."""
+    """Yield mistakes without those that change nothing or repeat an earlier one of their category."""
     shape = operand.threads if isinstance(operand, Metadata | Scale) else (*operand.threads, operand.words)
     words = np.random.default_rng(0).integers(0, 1 << 32, shape, np.uint32)
     if not isinstance(operand, Metadata | Scale):  # copies hold the same, and padding is zero
         words = operand.pack(operand.unpack(words, raw=True), raw=True)
     right, seen = words.tobytes(), set()
     for mistake in mistakes:
-        if mistake.kind == "selector":  # it may hold the words of the case, and has one name
+        if mistake.kind == "selector":  # it may contain the words of the case, and its name is unique
             yield mistake
             continue
         key = mistake.kind, mistake.change(words).tobytes()
