@@ -1,7 +1,7 @@
-"""Files: read within bounds, and written whole or not at all.
+"""Read files up to a size limit, and write them completely or not at all.
 
 Every file that warpfrag writes goes through `write_atomically`: the bytes go to a new file in the same folder, which
-then takes the place of the old one. A full disk, an interrupt or a crash leaves the old file as it was.
+then replaces the old one. A full disk, an interrupt or a crash leaves the old file as it was.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PART = ".warpfrag-"
-"""How the name of a file begins that is being written: a process that is killed leaves it behind."""
+"""The prefix of temporary files; a killed process may leave one."""
 STREAMS = ("/dev/fd/", "/dev/std", "/proc/")  # other names of open streams
 
 
 def write_atomically(path: str | PathLike[str], data: bytes | str) -> None:
-    """Write a file in one step; a text is written as UTF-8, line ends as they are.
+    """Write a file atomically; text is written as UTF-8 with unchanged line ends.
 
-    A link stays a link: what it points at is replaced. Permissions are those of the old file, or the usual ones of a
-    new file. What is no regular file (a terminal, a pipe, `/dev/stdout`) is written to directly.
+    A link stays a link: its target is replaced. Permissions are those of the old file, or the usual ones of a new file.
+    Terminals, pipes and `/dev/stdout` are written directly.
     """
     from pathlib import Path
 
@@ -37,7 +37,7 @@ def write_atomically(path: str | PathLike[str], data: bytes | str) -> None:
 
 
 def read_bytes(path: str | PathLike[str], max_bytes: int) -> bytes:
-    """The contents of a file, or of `sample:NAME`; more than `max_bytes` are refused. A pipe is read to its end."""
+    """Return the contents of a file, a pipe, or `sample:NAME`; a file with more than `max_bytes` is rejected."""
     with _refusals("read", path):
         if str(path).startswith(PREFIX):
             return read_sample(str(path).removeprefix(PREFIX))
@@ -50,7 +50,7 @@ def read_bytes(path: str | PathLike[str], max_bytes: int) -> bytes:
 
 
 def check_writable(path: str | PathLike[str]) -> None:
-    """Refuse a path that cannot be written, before the work whose result would go there; nothing is left behind."""
+    """Raise FileError if a path cannot be written, before the work whose result goes there."""
     from pathlib import Path
 
     with _refusals("write", path):
@@ -63,7 +63,7 @@ def check_writable(path: str | PathLike[str]) -> None:
 
 @contextmanager
 def _refusals(verb: str, path: str | PathLike[str]) -> Iterator[None]:
-    """Turn what the operating system refuses into one sentence."""
+    """Turn errors of the operating system into FileError with one sentence."""
     if not isinstance(path, str | os.PathLike):
         msg = f"expected the name of a file to {verb}, got {quote(path)}"
         raise FileError(msg)
@@ -101,13 +101,13 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _create_beside(target: Path) -> Path:
-    """An empty file in the folder of another, under a name that nobody has."""
+    """Create an empty file with an unused name in the folder of another."""
     new = target.with_name(f"{PART}{os.urandom(8).hex()}")
     new.touch(exist_ok=False)
     return new
 
 
 def _check_access(target: Path) -> None:
-    """Refuse a file that could be replaced but not be written: whoever made it read-only meant it."""
+    """Raise if a file could be replaced but not written: a read-only file stays as it is."""
     if target.is_file() or target.is_dir():  # opening a pipe would wait for its reader
         target.open("ab").close()

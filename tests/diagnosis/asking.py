@@ -12,6 +12,4 @@ def diagnose(*inputs, **named):
     immediates = {name: named.pop(name) for name in ("selector", "byte_id", "thread_id") if name in named}
     options = {name: named.pop(name) for name in ("negate", "scale_d", "rounding") if name in named}
     scales = tuple(named.pop(name, None) for name in ("scale_a", "scale_b"))
-    if scales != (None, None):
-        named["scales"] = scales
-    return wf.diagnose(*inputs, **named, options=DiagnoseOptions(Immediates(**immediates), **options))
+    return wf.diagnose(*inputs, **named, scales=scales, options=DiagnoseOptions(Immediates(**immediates), **options))

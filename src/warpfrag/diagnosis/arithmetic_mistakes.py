@@ -45,13 +45,11 @@ NEGATED = "negated: imm-scale 1 and -1 confused"
 BITOPS = {"and": "xor", "xor": "and"}
 
 
-def starts(operand: Operand) -> list[Mistake]:
-    """Return C missing, and C doubled."""
+def starts(operand: Operand) -> Iterator[Mistake]:
+    """Yield C missing, and C doubled."""
     missing = "missing: scale-d is 0 where it should be 1" if operand.storage == "warpgroup" else "missing"
-    return [
-        Mistake("c", "c", missing, np.zeros_like),
-        Mistake("c", "c", "added twice", recoded(operand, partial(_doubled, operand=operand))),
-    ]
+    yield Mistake("c", "c", missing, np.zeros_like)
+    yield Mistake("c", "c", "added twice", recoded(operand, lambda codes: added(operand, codes, codes)))
 
 
 def written_as(operand: Operand) -> Iterator[Mistake]:
@@ -81,16 +79,13 @@ def negated(operand: Operand) -> Iterator[Mistake]:
 
 def negated_codes(codes: Codes, *, number_format: Format) -> Codes:
     """Return codes with the other sign."""
-    return np.bitwise_xor(codes, codes.dtype.type(number_format.sign_bit))
+    negative: Codes = np.bitwise_xor(codes, codes.dtype.type(number_format.sign_bit))
+    return negative
 
 
 def negated_words(words: Words, operand: Operand) -> Words:
     """Return registers whose elements have the other sign."""
     return recoded(operand, partial(negated_codes, number_format=operand.format))(words)
-
-
-def _doubled(codes: Codes, *, operand: Operand) -> Codes:
-    return added(operand, codes, codes)
 
 
 def added(operand: Operand, left: NDArray[Any], right: NDArray[Any]) -> NDArray[Any]:

@@ -145,7 +145,7 @@ def _stored_wrongly(operand: Operand, tile: Shared) -> Iterator[Mistake]:
     right, trans = tile.descriptor, tile.trans
     lines = operand.memory(right, trans=trans)
     stored = partial(_stored, operand, byte_places(operand, lines))
-    for swizzle in SWIZZLES:  # in lines as long as those of the right one, each unit where another pattern puts it
+    for swizzle in SWIZZLES:  # lines of the right length, units in another pattern
         if right.swizzle:
             text = f"stored with {swizzle_text(swizzle)}, in lines of {right.width} bytes"
             yield from stored(text, replace(lines, swizzle=swizzle))

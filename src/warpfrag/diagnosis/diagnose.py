@@ -84,7 +84,7 @@ def diagnose(
     C: ArrayLike | None = None,
     *,
     metadata: ArrayLike | None = None,
-    scales: tuple[ArrayLike, ArrayLike] | None = None,
+    scales: tuple[ArrayLike | None, ArrayLike | None] = (None, None),
     options: DiagnoseOptions = DEFAULT_OPTIONS,
     arch: str = "sm_90",
     tile: tuple[int, ...] | None = None,
@@ -109,7 +109,7 @@ def diagnose(
     fragment, with indices into whole matrices, in the loop over k and with accumulators.
     """
     if isinstance(instruction, OperandBase):
-        if any(argument is not None for argument in (B, C, metadata, scales, tile)) or isinstance(A, Shared):
+        if any(argument is not None for argument in (B, C, metadata, *scales, tile)) or isinstance(A, Shared):
             msg = f"{instruction.description}: expected its registers and the matrix they should hold, nothing else"
             raise InvalidOperand(msg)
         return _diagnose_operand(instruction, observed, A, options)  # type: ignore[arg-type] # one of the three
@@ -120,14 +120,14 @@ def diagnose(
         msg = f"{mma.name}: expected the inputs A and B; to ask about A alone, pass the operand, such as mma.a"
         raise InvalidOperand(msg)
     if tile is not None:
-        if metadata is not None or scales is not None or isinstance(A, Shared) or isinstance(B, Shared):
+        if any(extra is not None for extra in (metadata, *scales)) or isinstance(A, Shared) or isinstance(B, Shared):
             msg = f"{mma.name}: tile= takes A, B and C as matrices, without metadata or scale factors"
             raise InvalidOperand(msg)
         return KernelSearch(mma, arch, read_tile(tile, mma), (A, B, C), observed, options.rounding).diagnosis()
     check_immediates(form, options.immediates, mma.operands.selected_layouts)
     _check_warpgroup(mma, A, B, options)
     tiles, words = _inputs(mma, A, B, C, metadata, options)
-    for role, given in zip(("scale_a", "scale_b"), scales or (None, None), strict=True):
+    for role, given in zip(("scale_a", "scale_b"), scales, strict=True):
         words |= _scale_words(mma, role, given, options)
     for operand, is_negated in zip((mma.a, mma.b), options.negate, strict=True):
         if is_negated:

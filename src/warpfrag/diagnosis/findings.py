@@ -102,7 +102,7 @@ def likelihood(mistake: Mistake | Misreading) -> tuple[bool, int, int]:
 
 
 BLOCK = 8  # rows and columns of a block
-MIN_EQUAL = 2  # elements of which it is worth saying what they equal
+MIN_EQUAL = 2  # elements in a group that is worth a sentence
 MAX_NAMED = 12  # ranges that are listed
 
 

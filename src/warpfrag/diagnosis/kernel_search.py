@@ -1,4 +1,4 @@
-"""What went wrong in a kernel: D = A B + C of any extents, computed tile by tile in a loop over k.
+"""The search for mistakes in a kernel: D = A B + C of any extents, computed tile by tile in a loop over k.
 
 The mistakes are those of single fragments, made in every fragment, and those that only a kernel can make: with indices
 into whole matrices, with the tiles of a loop over k, with accumulators that are used again. As for one instruction, a
@@ -49,12 +49,12 @@ if TYPE_CHECKING:
     Lines = Callable[[Codes, NDArray[np.intp]], Codes]
 
 PROBES = 6  # outputs that a mistake must give before it is computed whole
-MAX_WHOLE = 24  # so many, the likeliest, are computed whole
+MAX_WHOLE = 24  # the likeliest mistakes, which are computed completely
 MAX_CHAINED = 256  # tiles that may hand their accumulators on
 
 
 class BlockTile(NamedTuple):
-    """Rows and columns of D that a block of threads computes, and how much of k it takes at once."""
+    """The rows and columns of D that a thread block computes, and the k of one iteration."""
 
     m: int
     n: int
@@ -63,14 +63,14 @@ class BlockTile(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Suspicion:
-    """A mistake in a kernel: what it makes of some lines of a matrix: rows of A, C and D, columns of B."""
+    """A mistake in a kernel; `lines` applies it to lines of a matrix: rows of A, C and D, columns of B."""
 
     mistake: Mistake
     lines: Lines
 
 
 def read_tile(tile: object, instruction: Instruction) -> BlockTile:
-    """The tile as the caller gives it: rows and columns of D, and k, which may be left out."""
+    """Return the tile that the caller gives: rows and columns of D and, optionally, k."""
     extents = (*tile, instruction.shape.k)[:3] if isinstance(tile, tuple | list) and 2 <= len(tile) <= 3 else ()
     if not extents or not all(isinstance(extent, int) and extent > 0 for extent in extents):
         wanted = "the rows and columns of D that a block computes, as (128, 64), or with its k"
@@ -91,7 +91,7 @@ class KernelSearch:
         observed: ArrayLike,
         rounding: Rounding,
     ) -> None:
-        """Take the matrices as codes, and compute what is right."""
+        """Convert the matrices to codes, and compute the right result."""
         self.instruction, self.arch, self.tile = instruction, arch, tile
         A, B, C = matrices
         taken = read_gemm(A, B, instruction=instruction, arch=arch, rounding=rounding)
@@ -111,7 +111,7 @@ class KernelSearch:
         self.right = self._written(self.sums)
 
     def _observed(self, observed: NDArray[Any], shape: tuple[int, ...]) -> tuple[str, Codes]:
-        """The format of the result, and its codes."""
+        """Return the format of the observed result, and its codes."""
         name = self.rule.d
         if observed.shape != shape:
             msg = f"observed is {observed.shape}, expected {shape}: as many rows as A and columns as B"
@@ -127,11 +127,11 @@ class KernelSearch:
         return codes
 
     def _written(self, sums: Codes) -> Codes:
-        """What the kernel stores of its sums."""
+        """Convert sums to the format that the kernel stores."""
         return sums if self.result == self.rule.d else convert(self.rule.d, sums, self.result)
 
     def diagnosis(self) -> Diagnosis:
-        """Search the mistakes that explain all of D."""
+        """Search for the mistakes that explain all of D."""
         if np.array_equal(self.seen, self.right):
             return Diagnosis([], correct=True, tried={}, pairs=0)
         suspected = {role: sorted(self._suspects(role), key=_likely) for role in "abcd"}
@@ -162,7 +162,7 @@ class KernelSearch:
     # ---- mistakes with one matrix
 
     def _suspects(self, role: str) -> Iterator[Suspicion]:
-        """Mistakes in every fragment of a matrix, and with indices into the whole of it."""
+        """Yield mistakes in every fragment of a matrix, and with indices into the whole matrix."""
         operand: Operand = getattr(self.instruction, role)
         codes: Codes = {"a": self.a, "b": self.b, "c": self.c, "d": self.sums}[role]
         if role == "c" and not codes.any():
@@ -191,7 +191,7 @@ class KernelSearch:
                 )
 
     def _explaining(self, role: str, some: Sequence[Suspicion]) -> list[Suspicion]:
-        """Those that give the probes, and then all of D; one of each kind that are the same."""
+        """Return the mistakes that give all of D, without repetitions in a category."""
         wrong = np.argwhere(self.seen != self.right)
         probes = wrong[np.linspace(0, len(wrong) - 1, min(PROBES, len(wrong))).astype(int)]
         kept = list(some)
@@ -206,7 +206,7 @@ class KernelSearch:
         return [*explaining.values()]
 
     def _outputs(self, role: str, some: Sequence[Suspicion], row: int, col: int) -> Codes:
-        """One output for each of some mistakes."""
+        """Return one output for each of several mistakes."""
         codes: Codes = {"a": self.a, "b": self.b, "c": self.c, "d": self.sums}[role]
         line = np.array([col if role == "b" else row])
         lines = np.concatenate([suspicion.lines(codes, line) for suspicion in some])
@@ -223,7 +223,7 @@ class KernelSearch:
         return self._written(sums)
 
     def _whole(self, role: str, suspicion: Suspicion) -> Codes:
-        """The sums of a kernel that makes a mistake throughout."""
+        """Return the sums of a kernel that makes a mistake everywhere."""
         codes: Codes = {"a": self.a, "b": self.b, "c": self.c, "d": self.sums}[role]
         changed = suspicion.lines(codes, np.arange(codes.shape[1 if role == "b" else 0]))
         if role == "d":
@@ -234,7 +234,7 @@ class KernelSearch:
     # ---- mistakes with k, accumulators and architectures
 
     def _of_loops(self) -> Iterator[tuple[Misreading, Codes]]:
-        """Tiles of k left out, taken twice or in another order; C missing; another architecture."""
+        """Yield k tiles left out, used twice or in another order; C missing; another architecture."""
         depth, step = len(self.b), self.tile.k
         starts = [*range(0, depth, step)]
         tiles = [np.arange(start, min(start + step, depth)) for start in starts]
@@ -268,7 +268,7 @@ class KernelSearch:
             yield Misreading("arch", "d", text), self._product(self.a, self.b, self.c, arch=archs[0])
 
     def _of_accumulators(self) -> Iterator[Mistake | Misreading]:
-        """Accumulators that were not zeroed: they hold a number, or the sums of the tile before."""
+        """Yield accumulators that were not zeroed: they held a number, or the sums of the previous tile."""
         for chained in (False, True):
             codes = self._carried(columns_first=chained)
             if codes is not None and self._is_seen(codes):
@@ -281,14 +281,14 @@ class KernelSearch:
             yield shifted
 
     def _reach(self) -> NDArray[np.float64]:
-        """What rounding may change."""
+        """Return the largest rounding error of each element."""
         form = FORMATS[self.result]
         if not form.is_float:
             return np.zeros(self.seen.shape)
         return self._bound().of(as_doubles(from_codes(form, self._magnitude())))
 
     def _leftovers(self) -> Iterator[Mistake]:
-        """Numbers that every accumulator may have held."""
+        """Yield the numbers that every accumulator may have held."""
         operand = self.instruction.c
         starts = [*leftovers(operand, FORMATS[self.result], self.seen, self.right, self._reach())]
         if not starts:
@@ -309,7 +309,7 @@ class KernelSearch:
                 yield mistake
 
     def _carried(self, *, columns_first: bool) -> Codes | None:
-        """The sums of a kernel that never zeroes its accumulators; None where tiles are not of one size."""
+        """Return the sums of a kernel that never zeroes its accumulators; None if tiles differ in size."""
         (rows, cols), (m, n, _) = self.seen.shape, self.tile
         grid = rows // m, cols // n
         if rows % m or cols % n or not 1 < grid[0] * grid[1] <= MAX_CHAINED:
@@ -325,7 +325,7 @@ class KernelSearch:
         return codes
 
     def _of_orders(self) -> list[Misreading]:
-        """The order of additions of a library or of split k, where it explains D."""
+        """Return the order of additions of a library or of split-K that explains D."""
         if isinstance(self.rule, IntegerSum | Popcount) or self.c.any() or self.instruction.form.block_scale:
             return []
         taken = read_gemm(self.a, self.b, instruction=self.instruction, arch=self.arch, raw=True)
@@ -337,7 +337,7 @@ class KernelSearch:
         return bound._replace(steps=bound.steps + 1)
 
     def _magnitude(self) -> Codes:
-        """Codes of |A||B| + |C|, by the instruction itself."""
+        """Return the codes of |A||B| + |C|, computed by the instruction itself."""
         formats = (FORMATS[self.rule.a], FORMATS[self.rule.b], FORMATS[self.rule.c])
         unsigned = [
             codes & codes.dtype.type(form.codes - 1 - form.sign_bit)
@@ -346,7 +346,7 @@ class KernelSearch:
         return self._written(self._product(*unsigned))
 
     def _rounding(self) -> list[Misreading]:
-        """Whether D is right up to rounding."""
+        """Return a misreading if D is right up to rounding."""
         if not FORMATS[self.rule.d].is_float:
             return []
         text = rounding(FORMATS[self.result], self.seen, self.right, self._magnitude(), self._bound())
@@ -358,14 +358,14 @@ def _likely(suspicion: Suspicion) -> tuple[bool, int, int]:
 
 
 def _unchanged(words: Codes) -> Codes:
-    """No registers are changed: a mistake with the indices of a whole matrix."""
+    """Return the registers unchanged: the mistake is with the indices of a whole matrix."""
     return words
 
 
 def _indexed(
     codes: Codes, which: NDArray[np.intp], *, source: Callable[..., NDArray[np.intp]], columns: bool = False
 ) -> Codes:
-    """Lines of a matrix that is read, or of D was stored, with wrong indices."""
+    """Return lines of a matrix that is read (D: stored) with wrong indices."""
     if columns:
         return gathered(codes, source(np.arange(codes.shape[0])[None], which[:, None]))
     return gathered(codes, source(which[:, None], np.arange(codes.shape[1])[None]))
@@ -378,7 +378,7 @@ def _transposed(row: NDArray[np.intp], col: NDArray[np.intp], *, shape: tuple[in
 def _blocks_swapped(
     row: NDArray[np.intp], col: NDArray[np.intp], *, shape: tuple[int, int], tile: BlockTile
 ) -> NDArray[np.intp]:
-    """The element whose block has row and column exchanged, and which lies there where this one lies here."""
+    """Return the element at the same position in the block with row and column exchanged."""
     there = col // tile.n * tile.m + row % tile.m
     return there * shape[1] + row // tile.m * tile.n + col % tile.n
 
@@ -386,7 +386,7 @@ def _blocks_swapped(
 def _in_fragments(
     codes: Codes, which: NDArray[np.intp], *, operand: Operand, change: Callable[[Codes], Codes]
 ) -> Codes:
-    """Lines of a matrix in each of whose fragments a mistake is made."""
+    """Return lines of a matrix with a mistake in every fragment."""
     high, wide = operand.shape
     across = operand.role == "b"
     size = wide if across else high

@@ -1,7 +1,7 @@
-"""The search for the mistakes that explain a D: single ones, and where none does, pairs.
+"""The search for mistakes that explain a D: single ones, and if none does, pairs.
 
-One product is enough to search in: the first that is wrong. A few of its outputs, the probes, are computed for all
-variants at once, as rows and columns of one product. Only what gives those is made whole, and in every product given.
+The search uses the first product that is wrong. A few of its outputs, the probes, are computed for all variants at
+once, as rows and columns of one product. Variants that give the probes are then computed completely, in all products.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from warpfrag.tensorcore.rules import Rule
 
 PROBES = 12  # outputs that a mistake must give before it is computed whole; each is asked only of what gave the last
-MIN_READABLE_SHARE = 8  # one of so many lines of D must be known
+MIN_READABLE_SHARE = 8  # at least 1 of 8 lines of D must be known
 MAX_WORDS = 1 << 18  # of D's registers that are compared at once
 MAX_BYTES = 1 << 25  # of registers with two mistakes
-MAX_PAIRS = 60  # so many, the likeliest, are computed whole
+MAX_PAIRS = 60  # the likeliest pairs, which are computed completely
 ROWS = ("a", "columns", "scale_a", "c")
 COLS = ("b", "scale_b")
 
@@ -52,7 +52,7 @@ class Search:
     """The search in the first product that is wrong."""
 
     def __init__(self, case: SuspectProduct, words: dict[str, Words], observed: Codes) -> None:
-        """Spread everything over the products."""
+        """Broadcast the inputs over the products."""
         self.case = case
         self.operand = case.instruction.d
         name, shape = case.instruction.name, self.operand.shape
@@ -77,7 +77,7 @@ class Search:
         self.pairs = 0
 
     def diagnosis(self) -> Diagnosis:
-        """Search single mistakes; if none explains D, pairs."""
+        """Search for single mistakes and, if none explains D, for pairs."""
         right = [self.case.right(words) for words in self.tiles]
         wrong = [tile for tile, codes in enumerate(right) if not np.array_equal(codes, self.observed[tile])]
         if not wrong:
@@ -105,7 +105,7 @@ class Search:
         return diagnosis(explanations, everything, self.pairs, partial)
 
     def _c(self) -> Codes | None:
-        """C's codes, where they can be compared with D's: none if all are zero."""
+        """Return C's codes if they can be compared with D's and are not all zero."""
         c = self.base["c"].reshape(self.right.shape)
         return c if self.case.form.c == self.case.form.d and c.any() else None
 
@@ -113,20 +113,20 @@ class Search:
         return rounding_bound(self.case.form, self.case.arch, self.case.form.shape.k, self.operand.format)
 
     def _reach(self, words: Mapping[str, Words]) -> NDArray[np.float64]:
-        """What rounding may change in one product."""
+        """Return the largest rounding error of one product."""
         form = self.operand.format
         if not form.is_float:
             return np.zeros(self.right.shape)
         return self._bound().of(as_doubles(from_codes(form, self._magnitude(words))))
 
     def _shifted(self, right: list[Codes]) -> list[Candidate]:
-        """Whether every product is one and the same number more than expected, up to rounding."""
+        """Return the number by which every product is larger than expected, up to rounding."""
         reach = np.stack([self._reach(words) for words in self.tiles])
         shifted = shift(self.operand.format, self.observed, np.stack(right), reach)
         return [] if shifted is None else [(shifted,)]
 
     def _leftovers(self) -> Iterator[Mistake]:
-        """Numbers that accumulators may have held, of those that give one output."""
+        """Yield the numbers that accumulators may have held and that give the probes."""
         reach = self._reach(self.words)
         starts = [*leftovers(self.case.instruction.c, self.operand.format, self.target, self.right, reach)]
         for probe in self.probes if len(starts) > 1 else ():
@@ -140,7 +140,7 @@ class Search:
         yield from starts
 
     def _rounding(self, observed: Codes, right: list[Codes]) -> Iterator[Misreading]:
-        """Whether every product is right up to rounding."""
+        """Yield a misreading if every product is right up to rounding."""
         if self.operand.format.is_float:
             magnitudes = np.stack([self._magnitude(words) for words in self.tiles])
             text = rounding(self.operand.format, observed, np.stack(right), magnitudes, self._bound())
@@ -148,7 +148,7 @@ class Search:
                 yield Misreading("rounding", "d", text)
 
     def _magnitude(self, words: Mapping[str, Words]) -> Codes:
-        """Codes of |A||B| + |C|, by the instruction itself."""
+        """Return the codes of |A||B| + |C|, computed by the instruction itself."""
         rule = plan(self.case.form, self.case.arch).rule
         inputs = self.case.inputs(words)
         roles = self.case.instruction.operands
@@ -157,7 +157,7 @@ class Search:
         return self.case.run(rule, inputs._replace(**unsigned)).reshape(self.operand.shape)
 
     def _named_once(self, explanations: list[Candidate]) -> list[Candidate]:
-        """Single mistakes without those that are another of their kind by another name."""
+        """Remove single mistakes that repeat another of their category under another name."""
         operands = self.case.instruction.operands
         held = {role: operand for role, operand in operands.items() if role not in self.case.tiles}
         alike = {id(mistake) for (mistake,) in explanations if isinstance(mistake, Mistake) and mistake.operand in held}
@@ -171,13 +171,13 @@ class Search:
         return [(mistake,) for (mistake,) in explanations if id(mistake) not in alike]
 
     def _common(self, role: str, some: list[Mistake]) -> list[Mistake]:
-        """The mistakes of which pairs are made: of a large operand only so many, the likeliest, as fit into memory."""
+        """Return the mistakes that are paired: for a large operand, the likeliest that fit into memory."""
         held = self.words[role] if role in self.words else self.operand.pack(self.right, raw=True)
         limit = math.isqrt(MAX_BYTES // held.nbytes)
         return [mistake for mistake in some if not mistake.rare][:limit]
 
     def _explaining(self, candidates: Iterable[Candidate]) -> list[Candidate]:
-        """Those that give what was observed in every product."""
+        """Return the candidates that give the observed D in every product."""
         explanations = []
         for candidate in candidates:
             outcomes = (self.case.outcome(words, candidate) for words in self.tiles)
@@ -187,7 +187,7 @@ class Search:
         return explanations
 
     def _beyond(self, role: str, some: list[Mistake]) -> Iterator[Mistake]:
-        """Descriptors, strides and offsets that reach beyond the memory: judged by what lies within."""
+        """Yield descriptors, strides and offsets that reach beyond the memory and explain the lines within it."""
         axis = "ba".index(role)  # that of k: an element beyond the memory spoils a column of D, or for A a row
         lines = self.right.shape[1 - axis]
         kinds = {"descriptor", "transposed"} if role in self.case.tiles else {"stride", "offset"}
@@ -224,7 +224,7 @@ class Search:
         ]
 
     def _singles(self, suspected: Mapping[str, list[Mistake]], misread: list[Misreading]) -> Iterator[Candidate]:
-        """Single mistakes that give the probes."""
+        """Yield single mistakes that give the probes."""
         a, b, c = self._sides(suspected)
         for side in (a, b, c):
             for some in side.in_pieces():
@@ -233,7 +233,7 @@ class Search:
         yield from ((misreading,) for misreading in misread)
 
     def _pairs(self, suspected: Mapping[str, list[Mistake]], misread: list[Misreading]) -> Iterator[Candidate]:
-        """Pairs of mistakes that give the probes."""
+        """Yield pairs of mistakes that give the probes."""
         sides = self._sides(suspected)
         a, b, c = (side.once() for side in sides)
         aa, bb, cc = (side.twice() for side in sides)
@@ -251,7 +251,7 @@ class Search:
         yield from self._of_results(suspected["d"], misread)
 
     def _of_results(self, last: list[Mistake], misread: list[Misreading]) -> Iterator[Candidate]:
-        """Pairs that need no probes: two mistakes with D, or one after a misreading, or two of those."""
+        """Yield pairs that need no probes: two mistakes with D, one after a misreading, or two misreadings."""
         words = self.operand.pack(self.right, raw=True)
         firsts: list[tuple[Candidate, Codes | None]] = [
             ((mistake,), self.operand.unpack(mistake.change(words), raw=True)) for mistake in last
@@ -266,7 +266,7 @@ class Search:
                 yield mistake, other
 
     def _last(self, results: list[tuple[Candidate, Codes]], last: list[Mistake]) -> Iterator[Candidate]:
-        """Mistakes with D that make what was observed of some results."""
+        """Yield mistakes with D that turn one of several results into the observed one."""
         words = self.operand.pack(np.stack([codes for _, codes in results]), raw=True)
         at_once = max(1, MAX_WORDS // words.size)
         for start in range(0, len(last), at_once):
@@ -280,7 +280,7 @@ class Search:
     def _probed(
         self, down: Variants, across: Variants, *, last: Mistake | None = None, misread: Misreading | None = None
     ) -> Iterator[Candidate]:
-        """Every variant of one side with every one of the other, if they give all probes.
+        """Yield pairs of a variant of each side that give all probes.
 
         D may be changed afterwards (`last`), or something else run (`misread`).
         """
@@ -300,7 +300,7 @@ class Search:
             yield (*((misread,) if misread else ()), *made, *((last,) if last else ()))
 
     def _before(self, last: Mistake | None) -> tuple[NDArray[np.int64], Codes]:
-        """Where each element of D comes from if a mistake is made with D, and what it was before that."""
+        """Return the source of each element of D under a mistake with D, and its code before the mistake."""
         shape, target = self.operand.shape, self.target.reshape(-1)
         places = np.arange(math.prod(shape))
         if last is None:
@@ -319,7 +319,7 @@ class Search:
         across: tuple[Variants, NDArray[np.intp]],
         place: int,
     ) -> Codes:
-        """One output of D for some variants: those of A's side are rows of one product, those of B's its columns."""
+        """Return one output of D for all variants: A's are the rows of one product, B's its columns."""
         number, row, col = (int(i) for i in np.unravel_index(place, (len(self.base["c"]), *self.right.shape[-2:])))
         (rows, high), (cols, wide) = ((side.codes, which) for side, which in (down, across))
         lines = {}
@@ -343,7 +343,7 @@ class Search:
 
 
 def _distinct(rows: list[Codes]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The first of each row that stands side by side in some arrays, and which of those every row is."""
+    """Return the first index of each distinct row of joined arrays, and the index of every row among them."""
     joined = np.concatenate([np.ascontiguousarray(codes).view(np.uint8) for codes in rows], axis=1)
     whole = np.ascontiguousarray(joined).view(f"V{joined.shape[1]}")[:, 0]
     _, first, back = np.unique(whole, return_index=True, return_inverse=True)

@@ -1,4 +1,4 @@
-"""What a product gives if mistakes are made: evaluates every candidate."""
+"""The result of an mma in which mistakes are made: one candidate at a time, or many variants of one side at once."""
 
 from __future__ import annotations
 
@@ -45,14 +45,11 @@ if TYPE_CHECKING:
     Words = NDArray[Any]
 
 
-# ---- outcome
-
-
 @dataclass(frozen=True)
 class SuspectProduct:
-    """What should have run: the instruction, on an architecture, with these immediates.
+    """The intended instruction, with its architecture and immediates.
 
-    `tiles` are the operands that lie in shared memory. Without `scale_d`, C is not read.
+    `tiles` are the operands in shared memory. Without `scale_d`, C is not read.
     """
 
     instruction: Instruction
@@ -63,16 +60,16 @@ class SuspectProduct:
 
     @property
     def form(self) -> Form:
-        """The words of the instruction."""
+        """The form of the instruction."""
         return self.instruction.form
 
     @property
     def pattern(self) -> Pattern:
-        """How A is pruned."""
+        """The sparsity pattern of A."""
         return self.instruction.a.sparsity
 
     def suspects(self, role: str) -> list[Mistake]:
-        """Every mistake with an operand, the likeliest first."""
+        """Return every mistake with an operand, the likeliest first."""
         operand = self.instruction.operands[role]
         if role == "c" and not self.scale_d:
             return []  # it is not read
@@ -81,7 +78,7 @@ class SuspectProduct:
         return [*suspects(operand), *other_choices(operand, self.choice)]
 
     def axes(self, role: str) -> int:
-        """How many axes what one product holds of an operand has: registers of threads, words, or bytes of memory."""
+        """Return the number of array axes of one operand of one product: threads and words, or bytes."""
         if role in self.tiles:
             return 1
         return len(self.instruction.operands[role].threads) + (role not in SELECTED_BY)
@@ -91,7 +88,7 @@ class SuspectProduct:
         return operand
 
     def rule(self, suspected: Iterable[Suspect] = ()) -> Rule | None:
-        """The rule that runs under some misreadings; None where nobody knows it."""
+        """Return the arithmetic rule under some misreadings; None if it is unknown."""
         form, arch = self.form, self.arch
         for suspect in suspected:
             if isinstance(suspect, Misreading):
@@ -103,7 +100,7 @@ class SuspectProduct:
         return None
 
     def read(self, role: str, words: Words) -> tuple[str, Codes]:
-        """What the hardware reads in the registers of a role, and what that is called."""
+        """Return the codes that the hardware reads from the registers of an operand, and their name."""
         operand = self.instruction.operands[role]
         codes: Codes
         batch = words.shape[: -self.axes(role)]
@@ -119,17 +116,17 @@ class SuspectProduct:
         return "columns" if role == "metadata" else role, codes.reshape(*batch, -1, *codes.shape[-2:])
 
     def inputs(self, words: Mapping[str, Words]) -> ProductOperands:
-        """What the hardware reads in all registers: one product, but four for m8n8k4."""
+        """Return the codes that the hardware reads: of one product, or of the four of m8n8k4."""
         read = ProductOperands(**dict(self.read(role, array) for role, array in words.items()))
         return read if self.scale_d else read._replace(c=np.zeros_like(read.c))
 
     def right(self, words: Mapping[str, Words]) -> Codes:
-        """D's codes for one product if no mistake is made."""
-        rule = plan(self.form, self.arch).rule  # or the refusal, where nobody knows it
+        """Return D's codes for one product without mistakes."""
+        rule = plan(self.form, self.arch).rule  # raises if the rule is unknown
         return self.run(rule, self.inputs(words)).reshape(self.instruction.d.shape)
 
     def outcome(self, words: Mapping[str, Words], candidate: Candidate) -> Codes | None:
-        """D's codes for one product if these mistakes are made; None where they cannot be."""
+        """Return D's codes for one product with these mistakes; None if they are impossible."""
         rule = self.rule(candidate)
         made = {**words}
         for mistake in candidate:
@@ -158,7 +155,7 @@ class SuspectProduct:
         return codes
 
     def run(self, rule: Rule, inputs: ProductOperands) -> Codes:
-        """D's codes for one product; where a rule has other accumulators, converted on the way in and out."""
+        """Return D's codes for one product; C and D are converted if the rule has other accumulators."""
         mine, its = self.instruction.operands, (FORMATS[rule.c], FORMATS[rule.d])
         c = inputs.c
         if its[0] is not mine.c.format:
@@ -171,7 +168,7 @@ class SuspectProduct:
 
 
 def _reordered(inputs: ProductOperands, candidate: Candidate) -> ProductOperands:
-    """The terms in the order of k that misreadings say."""
+    """Return the inputs with the terms in the k order of misreadings."""
     for mistake in candidate:
         if isinstance(mistake, Misreading) and mistake.k_order:
             order = list(mistake.k_order)
@@ -179,23 +176,23 @@ def _reordered(inputs: ProductOperands, candidate: Candidate) -> ProductOperands
     return inputs
 
 
-# ---- variants
+# ---- many variants at once
 
 
 PIECE = 1 << 21  # bytes of registers
 SIDES = (("a", "metadata", "scale_a"), ("b", "scale_b"), ("c",))
-"""The operands that give the rows of a product, those that give its columns, and what it starts from."""
+"""The operands that give the rows of a product, those that give its columns, and C."""
 
 
 @dataclass(frozen=True)
 class Variants:
-    """Some mistakes with one side of a product, and what the hardware then reads: [variant, product, row, col]."""
+    """Mistakes with one side of a product, and the codes that the hardware then reads: [variant, product, row, col]."""
 
     made: Sequence[tuple[Mistake, ...]]
     codes: Mapping[str, Codes]
 
     def __len__(self) -> int:
-        """How many there are."""
+        """The number of variants."""
         return len(self.made)
 
 
@@ -204,7 +201,7 @@ NOTHING = Variants([()], {})
 
 @dataclass(frozen=True)
 class ProductSide:
-    """The operands of one side: their registers, what may have gone wrong with each, and what is read if nothing is."""
+    """The operands of one side: their registers, the mistakes with each, and the codes without mistakes."""
 
     case: SuspectProduct
     words: Mapping[str, Words]
@@ -212,11 +209,11 @@ class ProductSide:
     right: Mapping[str, Codes]
 
     def once(self) -> Variants:
-        """Every single mistake."""
+        """Return every single mistake."""
         return self._joined(self._once(role, some) for role, some in self.suspected.items() if some)
 
     def in_pieces(self) -> Iterator[Variants]:
-        """Every single mistake, so many at once as stay in a core's cache."""
+        """Yield every single mistake, in pieces that fit into a core's cache."""
         for role, some in self.suspected.items():
             at_once = max(1, PIECE // self.words[role].nbytes)
             for start in range(0, len(some), at_once):
@@ -226,7 +223,7 @@ class ProductSide:
         return self._read([(mistake,) for mistake in some], {role: self._changed(role, some)})
 
     def twice(self) -> Variants:
-        """Every two mistakes: with one operand one after the other, or with two."""
+        """Return every pair of mistakes: with one operand one after the other, or with two operands."""
         return self._joined(self._twice())
 
     def _twice(self) -> Iterator[Variants]:
@@ -242,11 +239,11 @@ class ProductSide:
             yield self._read(made, {role: changed[role][places] for role, places in each.items()})
 
     def _changed(self, role: str, some: Sequence[Mistake]) -> Words:
-        """The registers of an operand with each of some mistakes."""
+        """Return the registers of an operand with each of several mistakes."""
         return np.stack([mistake.change(self.words[role]) for mistake in some])
 
     def _read(self, made: Sequence[tuple[Mistake, ...]], changed: Mapping[str, Words]) -> Variants:
-        """What the hardware reads, without metadata that no hardware takes."""
+        """Return the codes that the hardware reads, without variants whose metadata is illegal."""
         legal = np.arange(len(made))
         if "metadata" in changed:
             legal = np.flatnonzero(self._are_legal(changed["metadata"]))
@@ -254,13 +251,13 @@ class ProductSide:
         return Variants([made[int(place)] for place in legal], codes)
 
     def _are_legal(self, metadata: Words) -> NDArray[np.bool_]:
-        """Which words of some hold only codes that mean something, where they are read."""
+        """Return a mask of the metadata words in which every code that is read is legal."""
         fields = self.case.instruction.metadata.unpack(metadata, **self.case.choice.of("metadata"))
         known = self.case.pattern.columns
         return np.asarray(np.isin(fields, [*known]).reshape(len(metadata), -1).all(axis=1))
 
     def _joined(self, variants: Iterator[Variants]) -> Variants:
-        """Variants of several operands as one list: what one of them leaves alone is as it should be."""
+        """Join the variants of several operands; the operands that a variant does not change are right."""
         parts = [*variants]
         codes = {}
         for name, right in self.right.items():

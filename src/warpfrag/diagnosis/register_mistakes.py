@@ -1,4 +1,4 @@
-"""Registers, parts of a register and lanes in another order: mistakes independent of the matrix."""
+"""Mistakes with registers: registers, slots, bytes, lanes and warps in another order; metadata and scale words."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from warpfrag.tensorcore.operand import AnyOperand, Operand, OperandBase
 
 
-MANY = 8  # of so many registers, any two may be exchanged; of more, those that are a power of two apart
-FEW = 4  # so many things are tried in every order; of more, only the orders that bits of their numbers make
+MANY = 8  # up to 8 registers, any two may be exchanged; of more, those that are a power of two apart
+FEW = 4  # up to 4 things are tried in every order; of more, only in orders that permute bits of their numbers
 PARTS = {
     16: "halves of a register swapped",
     8: "bytes of each half swapped",
@@ -37,14 +37,14 @@ PARTS = {
     7: "bits of each byte reversed",
     31: "bits of a register reversed",
 }
-"""What is exchanged where the number of every bit is joined to this one by xor."""
+"""The exchanges of bits by the mask that is xored to every bit number."""
 NIBBLE = 4
 GROUP = 4  # lanes that share a row of most fragments
 STEPS = (1, 2, 4, 8, 16)
 
 
 def simple(operand: Operand) -> Iterator[Mistake]:
-    """Two registers, the slots of a register, a lane: the simple mistakes with any matrix."""
+    """Yield the simple mistakes: two registers, the slots of a register, a lane."""
     role = operand.role
     registers = _first_registers(operand)
     for first, second in _couples(registers):
@@ -67,7 +67,7 @@ def simple(operand: Operand) -> Iterator[Mistake]:
 
 
 def register_orders(operand: Operand) -> Iterator[Mistake]:
-    """Registers in another order, used twice, or not filled."""
+    """Yield registers in another order, used twice, or not filled."""
     first = _first_registers(operand)
     for order in _orders(len(first)):
         full = list(range(operand.regs))
@@ -90,14 +90,14 @@ def register_orders(operand: Operand) -> Iterator[Mistake]:
 
 
 def _first_registers(operand: OperandBase) -> list[int]:
-    """The registers that the hardware reads: not those that hold copies of earlier ones."""
+    """Return the registers that the hardware reads, without copies of earlier ones."""
     zero = dict.fromkeys(operand.layout.ins, 0)
     first = {operand.layout.at(**zero | {"reg": reg}): reg for reg in reversed(range(operand.regs))}
     return sorted(first.values())
 
 
 def _couples(registers: list[int]) -> list[tuple[int, int]]:
-    """Two of them; of many only those that are a power of two apart."""
+    """Return pairs of registers; of many registers, only pairs that are a power of two apart."""
     some = combinations(range(len(registers)), 2)
     near = {1 << bit for bit in range(len(registers).bit_length())}
     return [
@@ -108,7 +108,7 @@ def _couples(registers: list[int]) -> list[tuple[int, int]]:
 
 
 def _orders(count: int) -> Iterator[tuple[int, ...]]:
-    """Orders beyond one swap: every one of a few; of more, those that exchange or flip bits, and rotations."""
+    """Yield orders beyond one swap: all orders of a few; of more, rotations and those that permute or flip bits."""
     bits = range((count - 1).bit_length())
     if count <= FEW:
         orders = [*permutations(range(count))]
@@ -124,12 +124,12 @@ def _orders(count: int) -> Iterator[tuple[int, ...]]:
 
 
 def _bit_swaps(bits: range) -> Iterator[tuple[int, ...]]:
-    """Two bits exchanged."""
+    """Yield the orders of bits with two bits exchanged."""
     return (tuple(_swapped(len(bits), low, high)) for low, high in combinations(bits, 2))
 
 
 def _by_bits(count: int, order: Sequence[int]) -> tuple[int, ...]:
-    """Numbers whose bits stand in another order."""
+    """Return the numbers with their bits in another order."""
     return tuple(sum((n >> bit & 1) << to for bit, to in enumerate(order)) for n in range(count))
 
 
@@ -140,12 +140,12 @@ def _swapped(count: int, first: int, second: int) -> list[int]:
 
 
 def _width(operand: Operand) -> int:
-    """Words of a register."""
+    """Return the words of a register."""
     return operand.words // operand.regs
 
 
 def _registers(operand: Operand, order: Iterable[int]) -> Callable[[Words], Words]:
-    """The change that takes registers in another order."""
+    """Return the change that takes registers in another order."""
     whole = np.arange(operand.words).reshape(-1, _width(operand))
     return methodcaller("take", whole[list(order)].reshape(-1), axis=-1)
 
@@ -161,7 +161,7 @@ def _drop(words: Words, *, regs: Iterable[int], width: int) -> Words:
 
 
 def parts(operand: Operand) -> Iterator[Mistake]:
-    """Parts of a register exchanged, beyond those of `simple`: elements, or the parts of an element too."""
+    """Yield exchanged parts of a register, beyond those of `simple`: elements, or parts of elements."""
     role, container = operand.role, operand.spec.container
     if container > REGISTER_BITS:
         order = np.arange(operand.words) ^ 1
@@ -187,14 +187,14 @@ def parts(operand: Operand) -> Iterator[Mistake]:
 
 
 def _only(words: Words, *, reg: int, change: partial[Words]) -> Words:
-    """A change of one register of 32 bits."""
+    """Apply a change to one 32-bit register."""
     result = words.copy()
     result[..., reg] = change(words[..., reg])
     return result
 
 
 def _slots(words: Words, *, order: Sequence[int], container: int) -> Words:
-    """Slots of a register, taken in another order."""
+    """Return registers with their slots in another order."""
     mask = np.uint32((1 << container) - 1)
     result = np.zeros_like(words)
     for slot, of in enumerate(order):
@@ -203,7 +203,7 @@ def _slots(words: Words, *, order: Sequence[int], container: int) -> Words:
 
 
 def exchange_bits(words: Words, *, mask: int) -> Words:
-    """Every bit goes to where its number joined to a mask by xor says."""
+    """Move every bit to its number xor the mask."""
     result = words
     for step, low in ((16, 0x0000FFFF), (8, 0x00FF00FF), (4, 0x0F0F0F0F), (2, 0x33333333), (1, 0x55555555)):
         if mask & step:
@@ -217,7 +217,7 @@ def exchange_bits(words: Words, *, mask: int) -> Words:
 
 @cache
 def lane_orders() -> dict[str, NDArray[np.intp]]:
-    """The lane whose registers each lane takes: the orders that people get wrong most."""
+    """Return the common wrong lane orders: the lane whose registers each lane takes."""
     lane = np.arange(LANES)
     orders = {
         "lanes moved by one, the other way": lane + 1,
@@ -233,7 +233,7 @@ def lane_orders() -> dict[str, NDArray[np.intp]]:
 
 @cache
 def rare_lane_orders() -> dict[str, NDArray[np.intp]]:
-    """Lane orders that are seldom seen: shifts within groups, one lane for all, xor masks."""
+    """Return the rare wrong lane orders: shifts within groups, one lane for all, xor masks."""
     lane = np.arange(LANES)
     orders = {f"lanes moved by {step}": lane - step for step in range(2, LANES - 1)}
     orders |= {f"lane ^ {mask} taken for lane": lane ^ mask for mask in range(1, LANES)}
@@ -242,7 +242,7 @@ def rare_lane_orders() -> dict[str, NDArray[np.intp]]:
         for size in (GROUP, 2 * GROUP, 4 * GROUP)
         for direction, step in (("", -1), (", the other way", 1))
     }
-    for step in STEPS:  # what __shfl_up_sync and __shfl_down_sync leave where there is no such lane
+    for step in STEPS:  # __shfl_up_sync and __shfl_down_sync keep a value if there is no source lane
         orders[f"lanes moved by {step}, the first keep their own"] = np.where(lane < step, lane, lane - step)
         kept = lane + step >= LANES
         orders[f"lanes moved by {step} the other way, the last keep their own"] = np.where(kept, lane, lane + step)
@@ -259,14 +259,14 @@ def rare_lane_orders() -> dict[str, NDArray[np.intp]]:
 
 
 def lanes(operand: Operand) -> Iterator[Mistake]:
-    """Lanes that take each other's registers."""
+    """Yield lanes that take each other's registers."""
     for orders, rare in ((lane_orders(), False), (rare_lane_orders(), True)):
         for text, order in orders.items():
             yield Mistake("lanes", operand.role, text, methodcaller("take", order, axis=-2), rare=rare)
 
 
 def warps(operand: OperandBase) -> Iterator[Mistake]:
-    """Warps of a warpgroup that take each other's registers; `operand` is held by four of them."""
+    """Yield warps of a warpgroup that take each other's registers."""
     axis = -2 if operand.role == "metadata" else -3
     kind: Kind = "metadata" if operand.role == "metadata" else "lanes"
     count = operand.threads[0]
@@ -294,7 +294,7 @@ def _drop_lane(words: Words, *, lane: int) -> Words:
 
 
 def simple_word_mistakes(operand: AnyOperand) -> Iterator[Mistake]:
-    """Fields or bytes reversed, lanes off by one."""
+    """Yield fields or bytes reversed, and lanes off by one."""
     reverse = partial(exchange_bits, mask=REGISTER_BITS - operand.spec.container)
     fields = "fields" if operand.role == "metadata" else "bytes"
     yield Mistake(_kind(operand, "halves"), operand.role, f"{fields} reversed", reverse)
@@ -302,7 +302,7 @@ def simple_word_mistakes(operand: AnyOperand) -> Iterator[Mistake]:
 
 
 def word_mistakes(operand: AnyOperand) -> Iterator[Mistake]:
-    """Other parts and lanes exchanged, and words that are the same everywhere."""
+    """Yield other parts and lanes exchanged, and words that are the same in all lanes."""
     role, parts = operand.role, _kind(operand, "halves")
     for mask, text in PARTS.items():
         if mask != REGISTER_BITS - operand.spec.container and mask in {16, 8, 24, 4, 2}:
@@ -326,7 +326,7 @@ def _kind(operand: AnyOperand, usual: Kind) -> Kind:
 
 
 def other_choices(operand: AnyOperand, choice: Immediates) -> Iterator[Mistake]:
-    """Another selector, byte id or thread id than the right ones, as a change of the words."""
+    """Yield a wrong selector, byte id or thread id, as a change of the words."""
     if not isinstance(operand, Metadata | Scale):
         return
     right = choice.of(operand.role)
@@ -339,26 +339,26 @@ def other_choices(operand: AnyOperand, choice: Immediates) -> Iterator[Mistake]:
 
 
 def _chosen(words: Words, *, operand: Metadata | Scale, wrong: dict[str, int], right: dict[str, int]) -> Words:
-    """Words in which the right choice reads what the wrong one reads in these."""
+    """Return words in which the right immediates read what the wrong ones read in these."""
     return chosen_words(operand, chosen_codes(operand, words, wrong), right)
 
 
 def chosen_codes(operand: Metadata | Scale, words: Words, choice: Mapping[str, int]) -> NDArray[Any]:
-    """The codes that words hold for a selector, or for a byte id and a thread id."""
+    """Return the codes that words hold for a selector, or for a byte id and a thread id."""
     if isinstance(operand, Metadata):
         return operand.unpack(words, **choice)
     return operand.unpack(words, byte_id=choice["byte_id"], thread_id=choice["thread_id"], raw=True)
 
 
 def chosen_words(operand: Metadata | Scale, codes: NDArray[Any], choice: Mapping[str, int]) -> Words:
-    """The words that hold codes for a selector, or for a byte id and a thread id."""
+    """Return the words that hold codes for a selector, or for a byte id and a thread id."""
     if isinstance(operand, Metadata):
         return operand.pack(codes, **choice)
     return operand.pack(codes, byte_id=choice["byte_id"], thread_id=choice["thread_id"], raw=True)
 
 
 def written_elsewhere(operand: Metadata | Scale, codes: NDArray[Any], choice: Immediates) -> Iterator[Mistake]:
-    """The words of the same codes, written for another selector or id."""
+    """Yield the words of the same codes, written for another selector or id."""
     right = choice.of(operand.role)
     for name in right:
         for other in legal(operand.layout, name):

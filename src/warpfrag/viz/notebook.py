@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from warpfrag.tensorcore.instruction import Instruction
 
 LARGEST = 136  # pixels along a side of a map
-CELL = 9  # pixels of an element, where that is less
+CELL = 9  # pixels of an element at most
 MAX_MAPS = 4  # planes of a layout that are shown
 MAX_PATCHES = 1024  # a larger map shows its first columns, so that a card stays small
 REGISTER_COORDINATES = {"lane", "reg", "slot"}
@@ -73,7 +73,7 @@ def layout_html(layout: Layout) -> str:
 
 def _card(name: str, *parts: str) -> str:
     """Return a card with the colours of lanes: class t5 is lane 5."""
-    return html.card(f"<code>{svg.escape(name)}</code>", *parts, style=themed("auto", _lane_fills))
+    return html.card(f"<code>{html.escape(name)}</code>", *parts, style=themed("auto", _lane_fills))
 
 
 def _lane_fills(palette: Palette) -> str:
@@ -94,7 +94,7 @@ def _maps(figures: Iterable[str]) -> str:
 def _operand_maps(operand: OperandBase) -> Iterator[str]:
     """Yield the maps of an operand in registers, or a sentence if its layout is unknown."""
     if operand.storage != "shared" and operand.spec.unknown:
-        yield f"<p>{svg.escape(operand.role)}: {svg.escape(operand.spec.unknown)}.</p>"
+        yield f"<p>{html.escape(operand.role)}: {html.escape(operand.spec.unknown)}.</p>"
     elif set(flattened_layout(operand.spec.layout).ins) == REGISTER_COORDINATES:
         is_matrix = len(operand.role) == 1  # of metadata and scale factors, what the first choice reads
         name, max_planes = (operand.role.upper(), MAX_MAPS) if is_matrix else (operand.role, 1)

@@ -30,18 +30,18 @@ HUES, SHADES = 8, 4
 
 
 class MemoryUnit(NamedTuple):
-    """16 bytes of the matrix: its line, its index in the line, its first element, and its unit of memory."""
+    """16 bytes of the matrix: its line, its position in the line, its first element, and its unit of memory."""
 
     line: int
-    index: int
+    position: int
     row: int
     col: int
     place: int
 
     @property
     def colour(self) -> int:
-        """A hue for the index, a shade for the line."""
-        return SHADES * (self.index % HUES) + self.line % SHADES
+        """A hue for the position, a shade for the line."""
+        return SHADES * (self.position % HUES) + self.line % SHADES
 
 
 class UnitFigure:
@@ -74,7 +74,7 @@ class StagedFigure(UnitFigure):
     def words(self, unit: MemoryUnit) -> tuple[str, str]:
         """Return the text of a unit's cell: its line, and the range of its elements."""
         line, along = self.letters
-        first = unit.index * self.elements
+        first = unit.position * self.elements
         return f"{line}{unit.line}:", f"{along}{first}-{first + self.elements - 1}"
 
     def units(self) -> Iterator[MemoryUnit]:
@@ -108,7 +108,7 @@ class BoxFigure(UnitFigure):
         """Return the text of a unit's cell: its line, and the range of its elements."""
         fields = self.fields
         per_unit = UNIT // fields.element.bytes
-        first = unit.index * per_unit
+        first = unit.position * per_unit
         if fields.interleave and fields.im2col is None:
             pixel, first = divmod(first, fields.elements_per_index)
             part = f" c{first}-{first + per_unit - 1}" if fields.interleave > UNIT else ""
@@ -176,11 +176,11 @@ def _grid(
 ) -> FigureGrid:
     """Return a grid with a legend; unread cells have no block."""
     line, along = figure.letters
-    colours = SHADES * min(HUES, max(unit.index for unit in units) + 1)
+    colours = SHADES * min(HUES, max(unit.position for unit in units) + 1)
     words = f"units of 16 bytes: one hue for each unit along {along}, one shade for each of four lines along {line}"
     key = ColourKey(words, tuple(f"u{colour // SHADES}" for colour in range(colours)))
     is_memory = rows[0] == "byte"
-    width = ACROSS if is_memory else max(unit.index for unit in units) + 1
+    width = ACROSS if is_memory else max(unit.position for unit in units) + 1
     cols = labels("bytes", [f"+{x * UNIT}" for x in range(ACROSS)]) if is_memory else ticks("unit", 0, width - 1)
     blocks = single_blocks(cell for cell in cells if not cell.unread)
     return FigureGrid(figure.name.lower(), title, colours, (labels(*rows),), (cols,), tuple(cells), blocks, key=key)
@@ -192,7 +192,7 @@ def _matrix_grid(figure: UnitFigure, lines: list[int]) -> FigureGrid:
     units = sorted(unit for unit in figure.units() if unit.line in lines)
     some = f" ({len(lines)} of {count} lines)" if len(lines) < count else ""
     line_word, along = figure.letters
-    cells = [_unit_cell(figure, [unit], (lines.index(unit.line), unit.index)) for unit in units]
+    cells = [_unit_cell(figure, [unit], (lines.index(unit.line), unit.position)) for unit in units]
     title = f"{figure.name} in units of 16 bytes: {line_word} down, {along} across{some}"
     return _grid(figure, title, units, (line_word, [*lines]), cells)
 

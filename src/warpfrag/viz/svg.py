@@ -1,7 +1,7 @@
-"""SVG text, written by hand: the few elements a figure needs, the same text every time.
+"""SVG elements as text, the same text every time.
 
-Numbers are written without needless zeros and attributes in the order given, so
-that a figure can be compared with a file.
+Numbers are written without needless zeros and attributes in the given order, so that a figure can be compared with a
+file.
 
     >>> print(rect(x=1, y=2.50, width=3, height=4, data_lane=5, title="lane 5"))
     <rect data-lane="5" x="1" y="2.5" width="3" height="4"><title>lane 5</title></rect>
@@ -24,12 +24,12 @@ HALF_SPACE = 2  # pixels
 
 
 def number(value: Number) -> str:
-    """A length with at most two decimals and no trailing zeros."""
+    """Return a length with at most two decimals and no trailing zeros."""
     return str(value) if isinstance(value, int) else f"{value:.2f}".rstrip("0").rstrip(".")
 
 
 def _attributes(pairs: Mapping[str, Number | str]) -> str:
-    """Attributes in the order given; those that are empty texts are left out."""
+    """Return attributes in the given order, without those that are empty."""
     return "".join(
         f' {name}="{escape(value) if isinstance(value, str) else number(value)}"'
         for name, value in pairs.items()
@@ -38,44 +38,44 @@ def _attributes(pairs: Mapping[str, Number | str]) -> str:
 
 
 def _names(attributes: Mapping[str, Number | str]) -> dict[str, Number | str]:
-    """Python's names of attributes as SVG's: `data_row` is `data-row`, and `classes` is `class`."""
+    """Convert Python names of attributes to SVG: `data_row` is `data-row`, and `classes` is `class`."""
     return {("class" if name == "classes" else name.replace("_", "-")): value for name, value in attributes.items()}
 
 
 def element(tag: str, attributes: Mapping[str, Number | str], content: str = "") -> str:
-    """One element around content that is SVG already."""
+    """Return one element around content that is already SVG."""
     opening = f"<{tag}{_attributes(attributes)}"
     return f"{opening}>{content}</{tag}>" if content else f"{opening}/>"
 
 
 def tooltip(words: str) -> str:
-    """What a browser shows when the pointer rests on the element around it."""
+    """Return the tooltip of the element around it."""
     return f"<title>{escape(words)}</title>" if words else ""
 
 
 def rect(
     *, width: Number, height: Number, x: Number = 0, y: Number = 0, title: str = "", **attributes: Number | str
 ) -> str:
-    """A rectangle; a coordinate of 0 is not written."""
+    """Return a rectangle; a coordinate of 0 is not written."""
     box = {"x": x or "", "y": y or "", "width": width, "height": height}
     return element("rect", _names(attributes) | box, tooltip(title))
 
 
 def strokes(upright: Iterable[tuple[Number, Number, Number]], *, classes: str) -> str:
-    """Upright lines (x, y, length) that look alike, as one path."""
+    """Return vertical lines (x, y, length) as one path."""
     steps = ("M{} {}v{}".format(*map(number, stroke)) for stroke in upright)
     return element("path", {"class": classes, "d": "".join(steps)})
 
 
 def text(words: str, *, x: Number, y: Number, classes: str = "") -> str:
-    """One line of text; y is its base line."""
+    """Return one line of text; y is its baseline."""
     return element("text", {"class": classes, "x": x, "y": y}, escape(words))
 
 
 def stacked_text(lines: Iterable[str], *, x: Number, y: Number, step: Number, classes: str = "") -> str:
-    """Lines below each other in one text element, so that they are read, found and copied as one phrase."""
+    """Return stacked lines in one text element, so that they are read, found and copied as one phrase."""
     first, *middle, last = lines
-    # The space after each line but the last is part of it and is centred with it: half a space to the right mends that.
+    # The space after each line but the last is centred with it: half a space to the right corrects that.
     shifted = x + HALF_SPACE
     words = [escape(first), *(element("tspan", {"x": shifted, "dy": step}, escape(part)) for part in middle)]
     words.append(element("tspan", {"x": x, "dy": step}, escape(last)))
@@ -83,24 +83,24 @@ def stacked_text(lines: Iterable[str], *, x: Number, y: Number, step: Number, cl
 
 
 def box(*, x: Number, width: Number, height: Number, title: str = "", **attributes: Number | str) -> str:
-    """A rectangle at y = 0, written as a path: cells come by the thousand, and this is the shortest text for one."""
+    """Return a rectangle at y = 0 as a path, the shortest text: figures have thousands of cells."""
     corner, across, down = number(x), number(width), number(height)
     return element("path", _names(attributes) | {"d": f"M{corner} 0h{across}v{down}H{corner}z"}, tooltip(title))
 
 
 def outlines(boxes: Iterable[tuple[Number, Number, Number, Number]], *, classes: str) -> str:
-    """Rectangles (x, y, width, height) that look alike, as one path."""
+    """Return rectangles (x, y, width, height) as one path."""
     steps = ("M{} {}h{}v{}h-{}z".format(*map(number, (x, y, width, height, width))) for x, y, width, height in boxes)
     return element("path", {"class": classes, "d": "".join(steps)})
 
 
 def group(content: Iterable[str], *, title: str = "", **attributes: Number | str) -> str:
-    """Elements that belong together."""
+    """Return a group of elements."""
     return element("g", _names(attributes), tooltip(title) + "".join(content))
 
 
 def document(body: Iterable[str], *, width: Number, height: Number, title: str, style: str) -> str:
-    """A whole file: `title` is what a screen reader says, `style` a style sheet for elements under `.wf`."""
+    """Return a whole file; `title` is for screen readers, `style` a style sheet for elements under `.wf`."""
     head = {
         "xmlns": NAMESPACE,
         "class": "wf",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from warpfrag.tensorcore.instruction import Instruction
 
 MOVES = ("tcgen05.ld", "tcgen05.st")
-USUAL = (128, 64)  # m and n that a spelling is first shown with, where it has them
+USUAL = (128, 64)  # the default m and n of a spelling that has them
 
 
 class SharedLists(NamedTuple):
