@@ -65,7 +65,7 @@ def test_one_operand_and_a_pair(run, mma):
     finding = ask(run, "--expect-a", "a.npy", "--json", stdin=lines(words, "a")).json["findings"][0]
 
     assert answer.code == 0
-    assert "; then a: " in answer.out
+    assert "; then A: " in answer.out
     assert {finding["kind"], finding["second"]["kind"]} == {"transposed", "registers"}
 
 
