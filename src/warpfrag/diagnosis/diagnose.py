@@ -127,8 +127,8 @@ def diagnose(
     check_immediates(form, options.immediates, mma.operands.selected_layouts)
     _check_warpgroup(mma, A, B, options)
     tiles, words = _inputs(mma, A, B, C, metadata, options)
-    for role, given in zip(("scale_a", "scale_b"), scales, strict=True):
-        words |= _scale_words(mma, role, given, options)
+    for role, factors in zip(("scale_a", "scale_b"), scales, strict=True):
+        words |= _scale_words(mma, role, factors, options)
     for operand, is_negated in zip((mma.a, mma.b), options.negate, strict=True):
         if is_negated:
             role = operand.role

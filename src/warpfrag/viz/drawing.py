@@ -55,8 +55,8 @@ class Drawing:
         target = Path(path) if isinstance(path, str | PathLike) else None
         suffix = target.suffix.lower() if target else ""
         if target is None or suffix not in {".svg", ".png", ".txt"}:
-            given = quote(target.name if target else path)
-            msg = f"cannot save a figure as {given}: expected a name that ends in .svg, .png or .txt"
+            name = quote(target.name if target else path)
+            msg = f"cannot save a figure as {name}: expected a name that ends in .svg, .png or .txt"
             raise InvalidOperand(msg)
         write_atomically(target, self.png() if suffix == ".png" else self.svg if suffix == ".svg" else self.text)
         return target
