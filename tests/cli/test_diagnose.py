@@ -181,7 +181,10 @@ def test_wgmma_is_asked_about_with_its_descriptors(run, tmp_path, monkeypatch):
 
     answer = ask("--descriptor-b", f"{right.word:#x}", stdin=dump)
     assert answer.lines[1] == "  descriptor: B: read with swizzle 64 instead of swizzle 32"
-    np.save("d.npy", wf.execute(w, w.a.store(A), tile, w.c.pack(C), scale_d=False, negate=(True, False)))
+    np.save(
+        "d.npy",
+        wf.execute(w, w.a.store(A), tile, w.c.pack(C), immediates=Immediates(scale_d=False, negate=(True, False))),
+    )
     word = f"{w.a.descriptors()[0].word:#x}"
     assert ask("--descriptor-a", word, "--negate", "a", "--scale-d", "0", "d.npy").out.startswith("correct")
     assert "  c: C: missing: scale-d is 0 where it should be 1" in ask("--negate", "a", "d.npy").lines[1:4]

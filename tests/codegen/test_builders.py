@@ -15,6 +15,7 @@ from warpfrag.codegen.languages import (
 )
 from warpfrag.codegen.plan_code import RegisterOperations
 from warpfrag.codegen.ptx_builder import PtxBuilder
+from warpfrag.errors import InvalidOperand
 from warpfrag.layout.index_expressions import IndexConstant, IndexOperation, IndexVariable
 
 

@@ -6,10 +6,12 @@ import warpfrag as wf
 from warpfrag.diagnosis.diagnose import DiagnoseOptions
 from warpfrag.isa.immediates import Immediates
 
+IMMEDIATES = ("selector", "byte_id", "thread_id", "negate", "scale_d")
+
 
 def diagnose(*inputs, **named):
     """What `wf.diagnose` finds."""
-    immediates = {name: named.pop(name) for name in ("selector", "byte_id", "thread_id") if name in named}
-    options = {name: named.pop(name) for name in ("negate", "scale_d", "rounding") if name in named}
+    immediates = {name: named.pop(name) for name in IMMEDIATES if name in named}
+    options = DiagnoseOptions(Immediates(**immediates), named.pop("rounding", None))
     scales = tuple(named.pop(name, None) for name in ("scale_a", "scale_b"))
-    return wf.diagnose(*inputs, **named, scales=scales, options=DiagnoseOptions(Immediates(**immediates), **options))
+    return wf.diagnose(*inputs, **named, scales=scales, options=options)

@@ -7,7 +7,7 @@ import pytest
 
 import warpfrag as wf
 from warpfrag.sweep import Case, SweepPlan
-from warpfrag.sweep.sweep_plan import DISTRIBUTIONS, SweepBlock
+from warpfrag.sweep.sweep_plan import DISTRIBUTIONS, SweepBlock, matrices_of
 
 F16 = "mma.m16n8k16.f32.f16.f16.f32"
 FP8 = "mma.m16n8k32.f32.e4m3.e4m3.f32"

@@ -194,7 +194,9 @@ def diagnose(
         tile (MxN[xK]): The files are those of a whole kernel, whose blocks compute tiles of D of this size.
         arch: The architecture whose arithmetic is used.
     """
+    from warpfrag.diagnosis.diagnose import DiagnoseOptions
     from warpfrag.diagnosis.diagnose import diagnose as find_mistakes
+    from warpfrag.isa.immediates import Immediates
     from warpfrag.tensorcore.instruction_types import instruction_of
 
     resolved = get(instruction)
@@ -203,27 +205,32 @@ def diagnose(
     paths = {role: path for role, path in inputs._asdict().items() if path is not None}
     expectations = {name[7:]: path for name, path in expected._asdict().items() if path is not None}
     _check_options(resolved, paths, expectations, warpgroup)
-    search: Any = partial(find_mistakes, **immediates._asdict())
+    chosen = Immediates(
+        **immediates._asdict(),
+        negate=("a" in warpgroup.negate, "b" in warpgroup.negate),
+        scale_d=bool(warpgroup.scale_d),
+    )
+    options = DiagnoseOptions(chosen, rounding)
     dump = Dump(file, *lines)
     if expectations:
         ((role, path),) = expectations.items()
         registers = _registers(resolved, role)
-        diagnosis = search(registers, _observed(registers, dump), _matrix(registers, registers.shape, path, rounding))
+        matrix = _matrix(registers, registers.shape, path, rounding)
+        diagnosis = find_mistakes(registers, _observed(registers, dump), matrix, options=options)
     else:
         role = "d"
         read = _whole_matrix if tile else partial(_input, resolved, dump=dump, rounding=rounding)
         arrays: dict[str, Any] = {name: read(name, path) for name, path in paths.items()}
         _stage(resolved, arrays, warpgroup, immediates.selector)
-        diagnosis = search(
+        diagnosis = find_mistakes(
             resolved,
             _whole_matrix("d", file) if tile else _observed(resolved.d, dump),
             *(arrays.pop(name, None) for name in "abc"),
-            **arrays,
+            metadata=arrays.get("metadata"),
+            scales=(arrays.get("scale_a"), arrays.get("scale_b")),
+            options=options,
             arch=arch,
-            negate=("a" in warpgroup.negate, "b" in warpgroup.negate),
-            scale_d=bool(warpgroup.scale_d),
             tile=_extents(tile),
-            rounding=rounding,
         )
     facts = DiagnosisFacts(
         resolved.name,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.viz.drawing import Drawing
+    from warpfrag.viz.drawing import Drawing, GridDrawing
 
 RANGE = re.compile(r"(\d{1,9})(?:(?:-|\.\.|:)(\d{1,9}))?", re.ASCII)
 BOX = re.compile(r"\d{1,9}(?:x\d{1,9}){0,4}", re.ASCII)
@@ -133,7 +133,7 @@ def draw(
         theme: Colours.
     """
     words = tuple(read_word(text).word for text in descriptor) or None
-    settings = {**selection._asdict(), **load._asdict(), "warp": warp, "descriptor": words, "target": arch}
+    settings = {**selection._asdict(), **load._asdict(), "warp": warp, "descriptor": words, "arch": arch}
     options = {name: value for name, value in settings.items() if value is not None} | (
         {"trans": True} if trans else {}
     )
@@ -148,8 +148,9 @@ def _picture(
     name: str | None, operand: str | None, figure: str | None, box: Box, theme: Theme, options: dict[str, Any]
 ) -> Drawing:
     """Return the figure of an instruction, a box, or a number alone."""
+    from warpfrag.isa.immediates import Immediates
+    from warpfrag.viz.draw import ViewOptions, draw_figure
     from warpfrag.viz.draw import draw as draw_instruction
-    from warpfrag.viz.draw import draw_figure
 
     others = [word for word in (name, operand) if word] + [f"--{option.replace('_', '-')}" for option in options]
     boxed = [f"--{option}" for option, value in box._asdict().items() if value is not None]
@@ -169,10 +170,21 @@ def _picture(
     if box.box is not None:
         return replace(_box_picture(box, box.box, options.get("rows")), theme=theme)
     _check_options(get(name or ""), operand, options)
-    return draw_instruction(name or "", operand, theme=theme, **options)
+    byte_id, thread_id = options.get("byte_id", 0), options.get("thread_id", 0)
+    return draw_instruction(
+        name or "",
+        operand,
+        options.get("view"),
+        rows=options.get("rows"),
+        cols=options.get("cols"),
+        immediates=Immediates(options.get("selector", 0), (byte_id, byte_id), (thread_id, thread_id)),
+        options=ViewOptions(**{name: options[name] for name in ViewOptions.__dataclass_fields__ if name in options}),
+        arch=options.get("arch"),
+        theme=theme,
+    )
 
 
-def _box_picture(options: Box, box: tuple[int, ...], rows: tuple[int, int] | None) -> Drawing:
+def _box_picture(options: Box, box: tuple[int, ...], rows: tuple[int, int] | None) -> GridDrawing:
     """Return the figure of a map over a tensor that is one box."""
     from warpfrag.viz.shared_memory_views import box_drawing
 

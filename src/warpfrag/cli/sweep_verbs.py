@@ -182,7 +182,7 @@ def _csv(outcomes: list[Outcome]) -> str:
 
 def _plot(plan: SweepPlan, outcomes: list[Outcome]) -> str:
     """Return a bar chart of the relative root mean square error of each case."""
-    from warpfrag.viz.plots import bar_page
+    from warpfrag.viz.plots import bar_plot
 
     _, varying = _names(plan, outcomes)
     bars = [
@@ -193,7 +193,7 @@ def _plot(plan: SweepPlan, outcomes: list[Outcome]) -> str:
     if not bars:
         msg = "no case of this sweep has errors to plot"
         raise InvalidOperand(msg)
-    return bar_page("Root mean square error / root mean square of the results", bars)
+    return bar_plot("Root mean square error / root mean square of the results", bars).svg
 
 
 @contextmanager

@@ -36,7 +36,6 @@ from warpfrag.formats.arrays import as_array
 from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, Immediates
 from warpfrag.isa.legality import arithmetic_arch, check_immediates, form_of
 from warpfrag.smem.shared_memory import as_bytes
-from warpfrag.tensorcore.execute_wgmma import NEITHER
 from warpfrag.tensorcore.instruction_types import instruction_of
 from warpfrag.tensorcore.operand import Metadata, Operand, OperandBase, Scale
 from warpfrag.tensorcore.shared_operand import Shared
@@ -63,13 +62,10 @@ MAX_WORDS = 1 << 20  # compared at once
 class DiagnoseOptions:
     """The intended immediates, and how inputs become codes.
 
-    `negate` (of A and of B) and `scale_d` are those of wgmma. With `rounding="rne"`, inputs that are not exact in the
-    operand's format are rounded.
+    With `rounding="rne"`, inputs that are not exact in the operand's format are rounded.
     """
 
     immediates: Immediates = DEFAULT_IMMEDIATES
-    negate: tuple[bool, bool] = NEITHER
-    scale_d: bool = True
     rounding: Rounding = None
 
 
@@ -129,12 +125,12 @@ def diagnose(
     tiles, words = _inputs(mma, A, B, C, metadata, options)
     for role, factors in zip(("scale_a", "scale_b"), scales, strict=True):
         words |= _scale_words(mma, role, factors, options)
-    for operand, is_negated in zip((mma.a, mma.b), options.negate, strict=True):
+    for operand, is_negated in zip((mma.a, mma.b), options.immediates.negate, strict=True):
         if is_negated:
             role = operand.role
             in_memory = role in tiles
             words[role] = negated_memory(operand, tiles[role]) if in_memory else negated_words(words[role], operand)
-    case = SuspectProduct(mma, arch, options.immediates, tiles, options.scale_d)
+    case = SuspectProduct(mma, arch, options.immediates, tiles, options.immediates.scale_d)
     return Search(case, words, _observed_codes(mma.d, observed)).diagnosis()
 
 
@@ -203,7 +199,7 @@ def left_words(
 
 def _check_warpgroup(instruction: Instruction, A: object, B: object, options: DiagnoseOptions) -> None:
     """Reject options of wgmma with another instruction."""
-    name, negate, scale_d = instruction.name, options.negate, options.scale_d
+    name, negate, scale_d = instruction.name, options.immediates.negate, options.immediates.scale_d
     pair = isinstance(negate, tuple | list) and len(negate) == 2 and all(isinstance(flag, bool) for flag in negate)
     if not pair:
         msg = f"{name}: negate is a pair of True and False, that of A and that of B; got {quote(negate)}"

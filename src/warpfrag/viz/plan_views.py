@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from warpfrag.layout.coordinates import Place
-    from warpfrag.plans.access_plan import Access
-    from warpfrag.plans.access_plan import AccessPlan
+    from warpfrag.plans.access_plan import Access, AccessPlan
     from warpfrag.plans.relayout import Relayout
 
 RELAYOUT_NOTE = (

@@ -19,8 +19,7 @@ from warpfrag.isa.patterns import pattern
 from warpfrag.isa.rows import families_of, nicknames
 from warpfrag.isa.targets import architectures, gpus, targets
 from warpfrag.layout.index_expressions import element_formulas, place_formulas
-from warpfrag.plans.relayout import WIDTH, fragments, tiled_alike, warpgroup_fragments
-from warpfrag.plans.relayout import relayout
+from warpfrag.plans.relayout import WIDTH, fragments, relayout, tiled_alike, warpgroup_fragments
 from warpfrag.plans.relayout_operations import cost, described
 from warpfrag.tensorcore.instruction_types import instruction_of
 from warpfrag.tensorcore.registry import find
