@@ -22,7 +22,7 @@ import pytest
 
 import warpfrag as wf
 from warpfrag.errors import NoGpu
-from warpfrag.hardware import verify
+from warpfrag.hardware import verification
 from warpfrag.smem.instruction_descriptor import ZeroColumnMask
 from warpfrag.smem.shared_memory import bank_conflicts, wavefronts
 
@@ -414,7 +414,7 @@ def alone(tmp_path, monkeypatch):
         reason = "none"
         raise NoGpu(reason)
 
-    monkeypatch.setattr(verify, "Worker", no_gpu)
+    monkeypatch.setattr(verification, "Worker", no_gpu)
 
 
 @pytest.mark.parametrize("name", surface())

@@ -20,7 +20,7 @@ if os.environ.get("WARPFRAG_REQUIRE_TORCH") != "1":
     pytest.importorskip("torch", reason="needs the extra torch")
 import torch
 
-from warpfrag.torch import mode, rounding
+from warpfrag.torch import emulation
 
 F16 = "mma.m16n8k16.f32.f16.f16.f32"
 BF16 = "mma.m16n8k16.f32.bf16.bf16.f32"
@@ -142,13 +142,13 @@ def test_a_gpu_rounds_its_tensors_as_the_host_does(name: str, dtype: torch.dtype
     wide = dtype == torch.float32
     codes = torch.arange(-(1 << 31), 1 << 31, 0xFFFE) if wide else torch.arange(-(1 << 15), 1 << 15)
     tensor = codes.to(torch.int32 if wide else torch.int16).view(dtype)
-    found, expected = rounding.rounded_there(tensor, name), rounding.rounded(tensor, name)
+    found, expected = emulation.rounded_there(tensor, name), emulation.rounded(tensor, name)
     assert found is not None
     assert found.dtype == expected.dtype
     same = found == expected
     signs = found.signbit() == expected.signbit()
     assert (same & signs | found.isnan() & expected.isnan()).all()
-    assert rounding.rounded_there(tensor.double(), name) is None  # PyTorch rounds those twice
+    assert emulation.rounded_there(tensor.double(), name) is None  # PyTorch rounds those twice
 
 
 def test_tensors_of_a_gpu_stay_there_where_a_backend_is(monkeypatch: pytest.MonkeyPatch):
@@ -157,13 +157,13 @@ def test_tensors_of_a_gpu_stay_there_where_a_backend_is(monkeypatch: pytest.Monk
         backend: partial(wf.torch.emulate(instruction=F16, backend=backend)._device, tensor)
         for backend in ("cpu", "cuda", "native", "auto")
     }
-    monkeypatch.setattr(mode, "cupy", lambda: None)
+    monkeypatch.setattr(emulation, "cupy", lambda: None)
     assert [str(find()) for find in where.values()] == ["cpu", "cuda:0", "cuda:0", "cuda:0"]
 
     def absent() -> None:
         raise wf.errors.NoGpu
 
-    monkeypatch.setattr(mode, "cupy", absent)
+    monkeypatch.setattr(emulation, "cupy", absent)
     assert [str(where[backend]()) for backend in ("cpu", "auto")] == ["cpu", "cpu"]
     with pytest.raises(wf.errors.NoGpu):
         where["cuda"]()
@@ -561,7 +561,7 @@ def test_every_product_in_the_order_that_the_library_chooses():
         torch.nn.Linear(128, 256), torch.nn.GELU(), torch.nn.Linear(256, 64, bias=False)
     ).bfloat16()
     x = torch.randn(2, 4, 128).bfloat16()
-    with torch.no_grad(), mode.emulate(library="cublas", gpu="H200", model=model, keep=True) as run:
+    with torch.no_grad(), emulation.emulate(library="cublas", gpu="H200", model=model, keep=True) as run:
         model(x)
     calls = [(record.prediction.kind.call, record.prediction.shape) for record in run.records]
     assert calls == [("linear", (8, 256, 128)), ("matmul", (8, 64, 256))]
@@ -573,8 +573,8 @@ def test_every_product_in_the_order_that_the_library_chooses():
     )  # fmt: skip
     assert np.array_equal(expected.D.view(np.int16), run.results[0].view(torch.int16).numpy().reshape(8, 256))
     with pytest.raises(wf.errors.InvalidOperand, match="expected an instruction, or library='cublas'; got neither"):
-        mode.emulate()
+        emulation.emulate()
     with pytest.raises(wf.errors.InvalidOperand, match="library: expected 'cublas', got 'mkl'"):
-        mode.emulate(library="mkl")
+        emulation.emulate(library="mkl")
     with pytest.raises(wf.NotModelled, match="choices are tabulated for H200, not for 'T4'"):
-        mode.emulate(library="cublas", gpu="T4")
+        emulation.emulate(library="cublas", gpu="T4")

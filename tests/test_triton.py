@@ -26,7 +26,7 @@ import warpfrag.triton
 from triton_hopper_kernels import HOPPER_CASES
 from triton_kernels import CASES, Case
 from triton_tensor_kernels import TENSOR_CASES
-from warpfrag.triton.session import _choose
+from warpfrag.triton.triton_session import _choose
 
 MEASURED = json.loads((Path(__file__).parent / "data" / "triton_h200.json").read_text(encoding="utf-8"))
 PLUGIN_TEST = """

@@ -19,7 +19,7 @@ import numpy as np
 from tools.arguments import report_parser
 from tools.opcodes import Case, cases
 from warpfrag.files import write_atomically
-from warpfrag.hardware.device import Gpu, open_gpu
+from warpfrag.hardware.gpu_device import Gpu, open_gpu
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

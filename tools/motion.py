@@ -22,7 +22,7 @@ from tools.arguments import make_parser
 from tools.tiles import compile_cuda
 from warpfrag.errors import WarpfragError
 from warpfrag.files import write_atomically
-from warpfrag.hardware.device import Gpu, open_gpu
+from warpfrag.hardware.gpu_device import Gpu, open_gpu
 from warpfrag.plans.loads import loads, stores
 from warpfrag.plans.relayout import MAX_TILES, Relayout, fragments, relayout, tiled_alike, warpgroup_fragments
 from warpfrag.smem.shared_memory import Memory

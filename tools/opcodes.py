@@ -23,13 +23,13 @@ import numpy as np
 from tools.arguments import CHECKOUT, report_parser
 from warpfrag.errors import WarpfragError
 from warpfrag.files import write_atomically
-from warpfrag.hardware.device import Gpu, open_gpu
+from warpfrag.hardware.gpu_device import Gpu, open_gpu
 from warpfrag.ptx.launch.kernel import load
 from warpfrag.ptx.lowering.statements import SCALAR_VIDEO
-from warpfrag.ptx.opcodes.rows import match
+from warpfrag.ptx.opcodes.opcode_rows import match
 from warpfrag.ptx.opcodes.table import ROWS, TABLE, Compared, packed
 from warpfrag.ptx.program.actions import LaneOp, WarpCollective
-from warpfrag.ptx.program.types import TYPES, Type
+from warpfrag.ptx.program.ptx_types import TYPES, Type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -16,7 +16,7 @@ import numpy as np
 
 from tools.arguments import report_parser
 from warpfrag.files import write_atomically
-from warpfrag.hardware.device import Gpu, open_gpu
+from warpfrag.hardware.gpu_device import Gpu, open_gpu
 from warpfrag.ptx.launch.kernel import load
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from warpfrag.codegen.statement import choices, kernel_variants, raw_name, regis
 from warpfrag.errors import InvalidOperand
 from warpfrag.files import write_atomically
 from warpfrag.formats.random_codes import random_codes
-from warpfrag.hardware.device import WARPGROUP, open_gpu
+from warpfrag.hardware.gpu_device import WARPGROUP, open_gpu
 from warpfrag.hardware.warpgroups import launches
 from warpfrag.tensorcore.array_types import Scaled
 from warpfrag.tensorcore.execute import execute_registers
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from warpfrag.hardware.device import Gpu, LoadedModule
+    from warpfrag.hardware.gpu_device import Gpu, LoadedModule
     from warpfrag.isa.immediates import Immediates
     from warpfrag.tensorcore.instruction import Instruction
     from warpfrag.tensorcore.wgmma_call import Variant

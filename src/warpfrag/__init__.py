@@ -31,10 +31,10 @@ if TYPE_CHECKING:  # for type checkers; at run time `_EXPORTS` says where a name
     from warpfrag.blas.explain import explain as explain
     from warpfrag.blas.find_order import find_order as find_order
     from warpfrag.blas.gemm import gemm as gemm
+    from warpfrag.blas.gemm_shapes import compress as compress
+    from warpfrag.blas.gemm_shapes import prune as prune
     from warpfrag.blas.measure_errors import error_report as error_report
     from warpfrag.blas.order import Order as Order
-    from warpfrag.blas.prune import compress as compress
-    from warpfrag.blas.prune import prune as prune
     from warpfrag.codegen.emit import emit as emit
     from warpfrag.codegen.vectors import test_vectors as test_vectors
     from warpfrag.diagnosis.diagnose import diagnose as diagnose
@@ -45,7 +45,7 @@ if TYPE_CHECKING:  # for type checkers; at run time `_EXPORTS` says where a name
     from warpfrag.formats.number_formats import FORMATS as FORMATS
     from warpfrag.formats.number_formats import Format as Format
     from warpfrag.formats.quantize import quantize as quantize
-    from warpfrag.hardware.verify import verify as verify
+    from warpfrag.hardware.verification import verify as verify
     from warpfrag.layout.linear_layout import Layout as Layout
     from warpfrag.plans.loads import loads as loads
     from warpfrag.plans.loads import stores as stores
@@ -76,7 +76,7 @@ _EXPORTS = {
     "blas.gemm": ["gemm"],
     "blas.measure_errors": ["error_report"],
     "blas.order": ["Order"],
-    "blas.prune": ["compress", "prune"],
+    "blas.gemm_shapes": ["compress", "prune"],
     "codegen.emit": ["emit"],
     "codegen.vectors": ["test_vectors"],
     "diagnosis.diagnose": ["diagnose"],
@@ -84,7 +84,7 @@ _EXPORTS = {
     "formats.epilogue": ["Epilogue"],
     "formats.number_formats": ["FORMATS", "Format"],
     "formats.quantize": ["quantize"],
-    "hardware.verify": ["verify"],
+    "hardware.verification": ["verify"],
     "layout.linear_layout": ["Layout"],
     "plans.loads": ["loads", "stores"],
     "plans.tensor_relayout": ["relayout"],

@@ -19,8 +19,8 @@ from warpfrag.blas.cublas.choices import BUILT_IN, Choice, ChoiceRun, Choices, L
 from warpfrag.blas.cublas.cublaslt import Configuration, KernelLaunch
 from warpfrag.blas.cublas.kernel_orders import choice_of, order_of
 from warpfrag.blas.cublas.predict_order import ProductKind
-from warpfrag.hardware import survey
-from warpfrag.hardware.survey import SurveyPlan, find_runs
+from warpfrag.hardware import cublas_survey
+from warpfrag.hardware.cublas_survey import SurveyPlan, find_runs
 
 NVJET = Choice(66, 0, 1, 0, 0, 0, "nvjet")
 KIND = LayerKind("matmul", "bf16", "nt")
@@ -272,12 +272,12 @@ def test_a_survey_that_is_interrupted_goes_on(tmp_path, monkeypatch):
             self.asked.append(question.n)
             return Configuration(66, 1, 1 + (question.m < 20), 2, 0, 0, 35, 0, 2)
 
-    monkeypatch.setattr(survey, "library", InterruptedLibrary)
+    monkeypatch.setattr(cublas_survey, "library", InterruptedLibrary)
     plan = SurveyPlan((KIND,), {"a": (64, 4096), "b": (128, 4096)}, 64)
     with pytest.raises(KeyboardInterrupt):
-        survey.survey(plan, tmp_path / "choices.npz")
+        cublas_survey.survey(plan, tmp_path / "choices.npz")
     assert Choices.load(tmp_path / "choices.npz").listed == [(KIND, 64, 4096)]
     InterruptedLibrary.asked.clear()
-    table = survey.survey(plan, tmp_path / "choices.npz")
+    table = cublas_survey.survey(plan, tmp_path / "choices.npz")
     assert set(InterruptedLibrary.asked) == {128}
     assert [table.runs(KIND, n, 4096)[0].last for n in (64, 128)] == [19, 19]

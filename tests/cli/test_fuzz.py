@@ -24,7 +24,7 @@ from tools.write_capture_index import write
 from warpfrag.cli import VERBS, main, verb_command
 from warpfrag.cli import installation_verbs as cache
 from warpfrag.errors import NoGpu
-from warpfrag.hardware import verify
+from warpfrag.hardware import verification
 from warpfrag.sweep import SchedulerError
 from warpfrag.sweep import sweep_run as study_run
 from warpfrag.tensorcore.captures import capture
@@ -136,7 +136,7 @@ def files(tmp_path, monkeypatch):
         reason = "none"
         raise SchedulerError(reason)
 
-    monkeypatch.setattr(verify, "Worker", no_gpu)
+    monkeypatch.setattr(verification, "Worker", no_gpu)
     monkeypatch.setattr(study_run, "connected", no_scheduler)
     monkeypatch.setattr(PageServer, "serve_forever", lambda _: None)
     captured = tmp_path / "captured"

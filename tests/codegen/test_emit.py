@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from instructions import every
-from warpfrag import IllegalInstruction, WarpfragError, find, get
+from warpfrag import find, get
 from warpfrag.codegen.cuda_functions import register_array
 from warpfrag.codegen.emit import emit, raw_module
 from warpfrag.codegen.kernels import raw_kernel

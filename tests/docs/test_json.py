@@ -13,8 +13,9 @@ import warpfrag as wf
 from warpfrag.cli import VERBS, main
 from warpfrag.cli.installation_verbs import OpenPoints
 from warpfrag.cli.support.output import print_json
+from warpfrag.hardware import cublas_survey
 from warpfrag.hardware.open_points import Settled
-from warpfrag.hardware.report import KernelResult, Mismatch, Report
+from warpfrag.hardware.verification import KernelResult, Mismatch, Report
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((ROOT / "docs" / "reference" / "schema.json").read_text(encoding="utf-8"))
@@ -201,7 +202,6 @@ def test_open_points_are_as_the_schema_says(capsys):
 def test_a_survey_is_as_the_schema_says(capsys, monkeypatch, tmp_path):
     """Without a GPU: a library that always answers the same."""
     from warpfrag.blas.cublas.cublaslt import Configuration
-    from warpfrag.hardware import survey
 
     class FakeLibrary:
         gpu, version = "NVIDIA H999", "1.2.3"
@@ -209,7 +209,7 @@ def test_a_survey_is_as_the_schema_says(capsys, monkeypatch, tmp_path):
         def configuration(self, asked):
             return Configuration(66, 1, 1 + (asked.m < 20), 2, 0, 0, 35, 0, 2)
 
-    monkeypatch.setattr(survey, "library", FakeLibrary)
+    monkeypatch.setattr(cublas_survey, "library", FakeLibrary)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "layers.toml").write_text('types = ["bf16"]\nm = 64\n[layers]\nup = [64, 4096]\n', "utf-8")
     for _ in range(2):  # the second goes on from what the first has written

@@ -8,11 +8,10 @@ import pytest
 from warpfrag.cli import main
 from warpfrag.cli.installation_verbs import _differing_tiles
 from warpfrag.errors import NotModelled
-from warpfrag.hardware import open_points
-from warpfrag.hardware import verify as verify_module
+from warpfrag.hardware import open_points, verification
 from warpfrag.hardware.open_points import POINTS, expected_words, settle
 from warpfrag.hardware.tensor_memory import WIDTH, TensorLaunch
-from warpfrag.hardware.verify import verify
+from warpfrag.hardware.verification import verify
 from warpfrag.tensorcore.captures.capture import open_capture
 
 MMA = "tcgen05.mma"
@@ -50,7 +49,7 @@ class Pretended:
 @pytest.fixture
 def gpu(monkeypatch):
     fresh = type("Fresh", (Pretended,), {})
-    monkeypatch.setattr(verify_module, "Worker", fresh)
+    monkeypatch.setattr(verification, "Worker", fresh)
     monkeypatch.setattr(open_points, "Worker", fresh)
     return fresh
 
@@ -77,7 +76,7 @@ def test_products_are_compared_and_captured(gpu, tmp_path):
 
 
 def test_what_runs_unless_some_are_named():
-    jobs = verify_module._jobs(None, "", "sm_100a")
+    jobs = verification._jobs(None, "", "sm_100a")
     products = [instruction for instruction, _ in jobs if instruction.op.startswith(MMA)]
     assert {instruction.shape.n for instruction in products} == {WIDTH}
     assert len(products) > 300

@@ -20,10 +20,9 @@ from warpfrag.codegen.statement import choices, raw_name
 from warpfrag.errors import NoGpu
 from warpfrag.formats.codes import from_codes
 from warpfrag.formats.random_codes import random_codes
-from warpfrag.hardware import verify as verify_module
-from warpfrag.hardware import worker as worker_module
-from warpfrag.hardware.verify import verify
-from warpfrag.hardware.worker import Worker
+from warpfrag.hardware import gpu_device, verification
+from warpfrag.hardware.gpu_device import Worker
+from warpfrag.hardware.verification import verify
 from warpfrag.isa.immediates import Immediates
 from warpfrag.tensorcore.captures.capture import open_capture
 from warpfrag.tensorcore.execute import execute_registers
@@ -68,7 +67,7 @@ class Pretended:
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> type[Pretended]:
     fresh = type("Fresh", (Pretended,), {})
-    monkeypatch.setattr(verify_module, "Worker", fresh)
+    monkeypatch.setattr(verification, "Worker", fresh)
     return fresh
 
 
@@ -233,7 +232,7 @@ def test_a_process_that_ends_is_reported_and_replaced(tmp_path: Path, monkeypatc
     text = f"import sys\n\ndef serve(pipe, device):\n    pipe.send({ABOUT!r})\n    pipe.recv()\n    sys.exit(7)\n"
     (tmp_path / "short_lived.py").write_text(text, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(worker_module, "_serve", importlib.import_module("short_lived").serve)
+    monkeypatch.setattr(gpu_device, "_serve", importlib.import_module("short_lived").serve)
     with Worker(0) as worker:
         first = worker.process
         answer = worker.run(F16, None, {})

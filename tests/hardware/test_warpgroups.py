@@ -11,7 +11,7 @@ import warpfrag as wf
 from instructions import every
 from warpfrag.codegen.emit import raw_module
 from warpfrag.codegen.statement import raw_name, wgmma_variants
-from warpfrag.hardware.device import POISON, Gpu
+from warpfrag.hardware.gpu_device import POISON, Gpu
 from warpfrag.hardware.warpgroups import MAX_BYTES, chosen_variants, launches
 from warpfrag.isa.immediates import Immediates
 from warpfrag.tensorcore.execute_wgmma import run_wgmma_cases

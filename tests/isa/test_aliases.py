@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 import warpfrag as wf
-from warpfrag.isa.alias_names import named
-from warpfrag.isa.alias_source import is_plain, statements
+from warpfrag.isa.alias_names import is_plain, named, statements
 from warpfrag.isa.aliases import aliases_of
 from warpfrag.isa.instruction_names import spell
 from warpfrag.isa.rows import forms, nicknames

@@ -8,7 +8,7 @@ import pytest
 from warpfrag.ptx.opcodes.table import find
 from warpfrag.ptx.semantics.conversions import float_to_float
 from warpfrag.ptx.semantics.floats import FloatModifiers, divide, fma, multiply
-from warpfrag.ptx.semantics.rounding import decode
+from warpfrag.ptx.semantics.ptx_rounding import decode
 
 pytestmark = pytest.mark.one_engine
 

@@ -7,7 +7,7 @@ from functools import cache
 import warpfrag as wf
 from warpfrag import wmma
 from warpfrag.tensorcore.captures.capture import captures
-from warpfrag.wmma.types import BY_FORMAT, MatrixLayout
+from warpfrag.wmma.wmma_types import BY_FORMAT, MatrixLayout
 
 BIT_OPERATIONS = {"xor": wmma.experimental.bmmaBitOpXOR, "and": wmma.experimental.bmmaBitOpAND}
 

@@ -13,7 +13,7 @@ import pytest
 
 import warpfrag as wf
 from warpfrag import wmma
-from warpfrag.wmma.types import BY_FORMAT, MatrixLayout, MemoryLayout, Use
+from warpfrag.wmma.wmma_types import BY_FORMAT, MatrixLayout, MemoryLayout, Use
 
 DATA = Path(__file__).parents[1] / "data" / "wmma_layout_sm90.npz"
 MEASURED = dict(np.load(DATA))

@@ -16,7 +16,7 @@ from tools.fuzz.writer import (
     letter,
 )  # fmt: skip
 from warpfrag.ptx.program.program import SELECTORS
-from warpfrag.ptx.program.types import TYPES
+from warpfrag.ptx.program.ptx_types import TYPES
 
 
 def arithmetic(g: Generator) -> None:

@@ -19,7 +19,7 @@ from tools.fuzz.assembler import assemble
 from tools.opcodes import CARRIES, Case, cases, pairs, register, spellings
 from warpfrag.files import write_atomically
 from warpfrag.ptx.lowering.statements import SCALAR_VIDEO
-from warpfrag.ptx.opcodes.rows import match
+from warpfrag.ptx.opcodes.opcode_rows import match
 from warpfrag.ptx.opcodes.table import ROWS
 from warpfrag.ptx.program.actions import LaneOp, WarpCollective
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from warpfrag.ptx.program.opcode import OpcodeRow
-    from warpfrag.ptx.program.types import Type
+    from warpfrag.ptx.program.ptx_types import Type
 
 TABLE = Path(__file__).parent / "accepted.txt.gz"
 TARGETS = ("sm_80", "sm_90a")

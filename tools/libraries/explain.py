@@ -13,7 +13,7 @@ import numpy as np
 
 from tools.libraries.cases import DTYPES, Case, operands
 from tools.libraries.measure import say
-from warpfrag.blas.cublas.libraries import instruction_for
+from warpfrag.blas.cublas.choices import instruction_for
 from warpfrag.blas.find_order import Begin, Finish, Observed, search
 from warpfrag.blas.gemm import read_gemm
 from warpfrag.formats.epilogue import fma

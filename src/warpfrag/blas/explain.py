@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from warpfrag import html
-from warpfrag.blas.cublas.libraries import instruction_for
+from warpfrag.blas.cublas.choices import instruction_for
 from warpfrag.blas.cublas.predict import Prediction
 from warpfrag.blas.find_order import RESULTS, Finish, Observed, Progress, search
 from warpfrag.blas.gemm import PreparedGemm, prepare_gemm

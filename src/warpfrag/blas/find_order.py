@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from warpfrag.blas.cublas.libraries import instruction_for
+from warpfrag.blas.cublas.choices import instruction_for
 from warpfrag.blas.gemm import prepare_gemm
 from warpfrag.blas.gemm_backend import Machine, check_backend, machine_of
 from warpfrag.blas.order import LINE, Chain, Order, part_length

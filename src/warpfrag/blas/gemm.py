@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from warpfrag.blas.blockwise import blockwise
 from warpfrag.blas.gemm_backend import Machine, check_backend, machine_of, memory_of_gpu
+from warpfrag.blas.gemm_shapes import ProductShape
 from warpfrag.blas.order import Order
-from warpfrag.blas.shapes import ProductShape
 from warpfrag.blas.summation import Multiplicands, multiply, read_sums, write_sums
 from warpfrag.errors import InvalidOperand, check_flag, quote
 from warpfrag.formats.arrays import Array

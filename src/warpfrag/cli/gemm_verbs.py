@@ -307,7 +307,7 @@ def batch_invariance(
 
     named: object = n
     if layers is not None:
-        from warpfrag.hardware.survey import SurveyPlan
+        from warpfrag.hardware.cublas_survey import SurveyPlan
 
         named = dict(SurveyPlan.read(layers).layers)
     elif n is None or k is None:

@@ -18,7 +18,7 @@ from warpfrag.tensorcore.registry import get
 
 if TYPE_CHECKING:
     from warpfrag.hardware.open_points import Settled
-    from warpfrag.hardware.report import KernelResult, Report  # noqa: TC004 (not evaluated)
+    from warpfrag.hardware.verification import KernelResult, Report  # noqa: TC004 (not evaluated)
     from warpfrag.isa.qualifiers import Form
     from warpfrag.isa.rows import Family
     from warpfrag.tensorcore.captures.capture import CapturedCase, TensorCase, WgmmaCase
@@ -254,7 +254,7 @@ def verify(
         report: Write the report as Markdown.
         open_points: Run only the open tcgen05 questions.
     """
-    from warpfrag.hardware.verify import verify as compare
+    from warpfrag.hardware.verification import verify as compare
 
     for path in filter(None, (capture, report)):
         check_writable(path)  # before the GPU has worked for it

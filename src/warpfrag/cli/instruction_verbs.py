@@ -591,7 +591,7 @@ def aliases(name: InstructionName) -> Answer[NameMeaning]:
 
 def _meaning(text: str) -> tuple[Meaning | None, tuple[Form, ...]]:
     """Return the instructions that a text names; raise IllegalInstruction if none."""
-    from warpfrag.isa.alias_source import is_plain, statements
+    from warpfrag.isa.alias_names import is_plain, statements
     from warpfrag.isa.aliases import meaning
     from warpfrag.isa.legality import resolve
 

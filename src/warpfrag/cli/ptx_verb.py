@@ -453,9 +453,9 @@ def _number(option: str, dtype: np.dtype[Any], digits: str) -> object:
 
 
 def _info(module: Module, launch: LaunchOptions) -> Answer[ModuleFacts]:
-    from warpfrag.ptx.launch.arguments import short_name
-    from warpfrag.ptx.launch.evidence import default_arch, opcode_evidence
+    from warpfrag.ptx.launch.launch_arguments import short_name
     from warpfrag.ptx.launch.names import readable
+    from warpfrag.ptx.launch.run_evidence import default_arch, opcode_evidence
 
     arch = launch.arch or default_arch(module.target)
     kernels = [module[name] for name in ([launch.entry] if launch.entry else module)]

@@ -59,8 +59,8 @@ def survey(layers: File, *, output: File) -> Answer[SurveyFacts]:
     Options:
         output: The file of choices, .npz; choices that it contains are not queried again.
     """
-    from warpfrag.hardware.survey import SurveyPlan
-    from warpfrag.hardware.survey import survey as record
+    from warpfrag.hardware.cublas_survey import SurveyPlan
+    from warpfrag.hardware.cublas_survey import survey as record
 
     plan = SurveyPlan.read(layers)
     with ProgressLine() as line:

@@ -11,7 +11,7 @@ from operator import index
 from typing import TYPE_CHECKING, cast
 
 from warpfrag.errors import IllegalInstruction, ParseError, quote
-from warpfrag.isa.alias_source import is_plain, names_in
+from warpfrag.isa.alias_names import is_plain, names_in
 from warpfrag.isa.aliases import meaning, near
 from warpfrag.isa.instruction_names import LONGEST, ParsedName, head, read, spell, tokens
 from warpfrag.isa.ops import OPS

@@ -43,16 +43,16 @@ if TYPE_CHECKING:
     from warpfrag.ptx.debugger.debugger import Debugger, WarpRegisters
     from warpfrag.ptx.debugger.stepping import Breakpoint, Stop, Watchpoint
     from warpfrag.ptx.interpreter.kernel_findings import KernelAccess, KernelFinding
-    from warpfrag.ptx.launch.arguments import Unwritten
     from warpfrag.ptx.launch.comparison import Comparison, OutputDifference, TracedInstruction, compare
     from warpfrag.ptx.launch.device_array import DeviceArray
     from warpfrag.ptx.launch.exploration import Exploration
     from warpfrag.ptx.launch.kernel import Kernel, Module, link, load
+    from warpfrag.ptx.launch.launch_arguments import Unwritten
     from warpfrag.ptx.launch.nvcc import compile_cuda as compile  # noqa: A004 (wf.ptx.compile reads as it should)
     from warpfrag.ptx.launch.profile import LineProfile, Profile
     from warpfrag.ptx.launch.run import InexactLine, Run
     from warpfrag.ptx.launch.symbols import Symbols
-    from warpfrag.ptx.launch.tensor_map import TensorMap
+    from warpfrag.ptx.launch.tensor_map_argument import TensorMap
     from warpfrag.ptx.reader.source_lines import SourceLine
     from warpfrag.ptx.semantics.textures import Surface, Texture
 
@@ -100,7 +100,7 @@ HOMES = {
     "warpfrag.ptx.debugger.stepping": ("Breakpoint", "Stop", "Watchpoint"),
     "warpfrag.ptx.debugger.debugger": ("Debugger", "WarpRegisters"),
     "warpfrag.ptx.debugger.debug_views": ("InstructionView", "OperandValues", "SharedView"),
-    "warpfrag.ptx.launch.arguments": ("Unwritten",),
+    "warpfrag.ptx.launch.launch_arguments": ("Unwritten",),
     "warpfrag.ptx.launch.comparison": ("Comparison", "OutputDifference", "TracedInstruction", "compare"),
     "warpfrag.ptx.launch.device_array": ("DeviceArray",),
     "warpfrag.ptx.launch.exploration": ("Exploration",),
@@ -109,7 +109,7 @@ HOMES = {
     "warpfrag.ptx.launch.profile": ("LineProfile", "Profile"),
     "warpfrag.ptx.launch.run": ("InexactLine", "Run"),
     "warpfrag.ptx.launch.symbols": ("Symbols",),
-    "warpfrag.ptx.launch.tensor_map": ("TensorMap",),
+    "warpfrag.ptx.launch.tensor_map_argument": ("TensorMap",),
     "warpfrag.ptx.reader.source_lines": ("SourceLine",),
     "warpfrag.ptx.semantics.textures": ("Surface", "Texture"),
 }

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from warpfrag.errors import IllegalInstruction, quote
-from warpfrag.isa.alias_source import MAX_SOURCE, is_plain
+from warpfrag.isa.alias_names import MAX_SOURCE, is_plain
 from warpfrag.isa.aliases import Aliases
 from warpfrag.isa.instruction_names import head
 from warpfrag.isa.legality import check_selector, is_tensor_text, resolve

@@ -14,6 +14,6 @@ without emulation. Everything but products stays PyTorch's own. It needs the ext
 from __future__ import annotations
 
 from warpfrag.errors import NotEmulated
-from warpfrag.torch.mode import Emulation, Record, emulate
+from warpfrag.torch.emulation import Emulation, Record, emulate
 
 __all__ = ["Emulation", "NotEmulated", "Record", "emulate"]

@@ -18,6 +18,6 @@ Tests of pytest get the same from `-p warpfrag.pytest_plugin`. It needs the extr
 
 from __future__ import annotations
 
-from warpfrag.triton.session import Launch, Launcher, Session, emulate, run
+from warpfrag.triton.triton_session import Launch, Launcher, Session, emulate, run
 
 __all__ = ["Launch", "Launcher", "Session", "emulate", "run"]

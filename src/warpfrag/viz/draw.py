@@ -60,7 +60,7 @@ from warpfrag.viz.views import (
 if TYPE_CHECKING:
     from warpfrag.blas.cublas.batch_invariance import Invariance
     from warpfrag.blas.error_report import ErrorReport
-    from warpfrag.ptx.launch.tensor_map import TensorMap
+    from warpfrag.ptx.launch.tensor_map_argument import TensorMap
     from warpfrag.smem.descriptor import Descriptor
     from warpfrag.tensorcore.instruction import Instruction
     from warpfrag.viz.grids import Range

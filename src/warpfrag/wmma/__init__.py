@@ -22,12 +22,11 @@ and `int` may also be Python's own: they mean the types of C++.
 from __future__ import annotations
 
 from warpfrag.wmma import experimental
-from warpfrag.wmma.element_map import ElementMap
-from warpfrag.wmma.fragments import Fragment as fragment  # noqa: N813 (C++ spells it so)
-from warpfrag.wmma.operations import fill_fragment, load_matrix_sync, mma_sync, store_matrix_sync
 from warpfrag.wmma.pointers import Pointer, ptr
-from warpfrag.wmma.tf32 import float_to_tf32
-from warpfrag.wmma.types import (
+from warpfrag.wmma.wmma_fragments import ElementMap
+from warpfrag.wmma.wmma_fragments import Fragment as fragment  # noqa: N813 (C++ spells it so)
+from warpfrag.wmma.wmma_operations import fill_fragment, load_matrix_sync, mma_sync, store_matrix_sync
+from warpfrag.wmma.wmma_types import (
     BFLOAT16,
     DOUBLE,
     FLOAT,
@@ -41,6 +40,7 @@ from warpfrag.wmma.types import (
     MemoryLayout,
     Precision,
     Use,
+    float_to_tf32,
 )
 
 half = __half = HALF

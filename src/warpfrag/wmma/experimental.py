@@ -6,12 +6,12 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from warpfrag.errors import InvalidOperand, quote
-from warpfrag.wmma.operations import check_product, multiply
-from warpfrag.wmma.types import B1
-from warpfrag.wmma.types import ExperimentalPrecision as precision  # noqa: N813 (C++ spells it so)
+from warpfrag.wmma.wmma_operations import check_product, multiply
+from warpfrag.wmma.wmma_types import B1
+from warpfrag.wmma.wmma_types import ExperimentalPrecision as precision  # noqa: N813 (C++ spells it so)
 
 if TYPE_CHECKING:
-    from warpfrag.wmma.fragments import Fragment
+    from warpfrag.wmma.wmma_fragments import Fragment
 
 __all__ = [
     "bmmaAccumulateOp",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warpfrag.formats.arrays import Array
-    from warpfrag.wmma.types import ElementType
+    from warpfrag.wmma.wmma_types import ElementType
 
 # CUDA C++ Programming Guide, load_matrix_sync: alignment of the first element, and what ldm is a multiple of
 POINTER_BITS = 256

@@ -1,17 +1,4 @@
-"""Choices of a library as data: for each layer, which configuration runs for which m. Files and the table in the wheel.
-
-A layer is a call of PyTorch, a type, a layout, and the n and k of its weight. For it the library's choice is piecewise
-constant in m, so a layer is a few runs: the last m of each, and what is chosen there. A file (`.npz`) has:
-
-    header     JSON: schema, GPU, versions, the settings of PyTorch that were assumed, kinds of calls, names of kernels
-    choices    int32[C, 7]: each distinct choice, in the order of `Choice`; the last number is a kernel of the header
-    layers     uint64[L], ascending: number of the kind << 48 | n << 24 | k
-    counts     uint16[L]: how many runs each layer has
-    ends       uint16[R]: the last m of every run, ascending inside a layer
-    chosen     uint16[R]: which choice
-
-A file that is damaged, or of another schema, is refused with the reason.
-"""
+"""What libraries run for a product: the table `tables/libraries.toml`."""
 
 from __future__ import annotations
 
@@ -32,6 +19,31 @@ from numpy.typing import NDArray
 
 from warpfrag.errors import FileError, InvalidOperand, NotModelled, quote
 from warpfrag.files import write_atomically
+from warpfrag.formats.codes import natural_dtype
+from warpfrag.formats.number_formats import FORMATS
+from warpfrag.isa.targets import read_target
+from warpfrag.tables import read_table
+
+
+@cache
+def _instructions() -> dict[str, dict[str, str]]:
+    """By architecture, then by the format of the operands."""
+    rows = read_table("libraries")["instruction"]
+    return {row["arch"]: {name: text for name, text in row.items() if name in FORMATS} for row in rows}
+
+
+def instruction_for(a: np.dtype[Any], b: np.dtype[Any], arch: str) -> str:
+    """The instruction that a library's kernels have for operands of these dtypes on an architecture."""
+    base = read_target(arch, "").name.rstrip("af")
+    if base not in _instructions():
+        msg = f"which instruction libraries use was measured on {', '.join(_instructions())}, not on {base}: name one"
+        raise NotModelled(msg)
+    known = {natural_dtype(FORMATS[name]): name for name in _instructions()[base]}
+    if a != b or a not in known:
+        msg = f"A is {a} and B is {b}: expected both of one of {', '.join(map(str, known))}, or name an instruction"
+        raise InvalidOperand(msg)
+    return _instructions()[base][known[a]]
+
 
 SCHEMA = 1
 FORMAT = "warpfrag choices"

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from warpfrag import html
-from warpfrag.blas.cublas.choices import Choices
-from warpfrag.blas.cublas.libraries import instruction_for
+from warpfrag.blas.cublas.choices import Choices, instruction_for
 from warpfrag.blas.cublas.predict_order import (
     DTYPES,
     GPU,

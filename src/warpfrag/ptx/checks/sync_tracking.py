@@ -23,7 +23,7 @@ from warpfrag.ptx.interpreter.observer import InstructionObserver
 from warpfrag.ptx.interpreter.warp_batch import WarpBatch
 from warpfrag.ptx.program.actions import Atomic, Barrier, ClusterBarrier, MatrixOp, MemoryBarrier, NoOp, WarpWait
 from warpfrag.ptx.program.program import DecodedInstruction, Immediate
-from warpfrag.ptx.program.types import TYPES
+from warpfrag.ptx.program.ptx_types import TYPES
 
 Numbers = NDArray[np.int64]
 

@@ -26,7 +26,7 @@ from warpfrag.ptx.interpreter.observer import InstructionObserver, TensorAccess
 from warpfrag.ptx.interpreter.warp_batch import WarpBatch
 from warpfrag.ptx.program import actions
 from warpfrag.ptx.program.program import DecodedInstruction, MemoryOperand, PtxOperand, Register, VectorOperand
-from warpfrag.ptx.program.types import Codes, container
+from warpfrag.ptx.program.ptx_types import Codes, container
 from warpfrag.tensorcore import fragment, matrix_moves
 
 Bytes = NDArray[np.uint8]

@@ -26,7 +26,7 @@ from warpfrag.ptx.interpreter.store_tags import elements
 from warpfrag.ptx.interpreter.warp_state import WarpState
 from warpfrag.ptx.program.actions import TensorCopy
 from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
-from warpfrag.ptx.program.types import TYPES, Codes
+from warpfrag.ptx.program.ptx_types import TYPES, Codes
 from warpfrag.smem.tensor_map import GRANULE, MAP_ALIGN, MAP_BYTES, SHARED_ALIGN, TensorMapFields
 
 Index = NDArray[np.int64]

@@ -45,8 +45,8 @@ from warpfrag.ptx.interpreter.warp_batch import NOT_RUNNABLE, POLLING_SLICES, PR
 from warpfrag.ptx.interpreter.warp_state import LaunchPart
 from warpfrag.ptx.program import actions
 from warpfrag.ptx.program.program import DecodedInstruction, Immediate, Program
+from warpfrag.ptx.program.ptx_types import Codes, container
 from warpfrag.ptx.program.state_spaces import SPACES
-from warpfrag.ptx.program.types import Codes, container
 
 if TYPE_CHECKING:
     from warpfrag.ptx.compiler.segments import GeneratedModule, Segment

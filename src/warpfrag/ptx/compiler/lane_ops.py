@@ -13,10 +13,10 @@ from warpfrag.formats.number_formats import FORMATS
 from warpfrag.ptx.compiler.ir_builder import IRBuilder, Value, float_splat, splat, width
 from warpfrag.ptx.compiler.sfu_code import lower_approximate, quotient_factors
 from warpfrag.ptx.program.attributes import Attributes
+from warpfrag.ptx.program.ptx_types import Type
 from warpfrag.ptx.program.state_spaces import WINDOWS
-from warpfrag.ptx.program.types import Type
 from warpfrag.ptx.semantics.conversions import limits
-from warpfrag.ptx.semantics.rounding import canonical_nan
+from warpfrag.ptx.semantics.ptx_rounding import canonical_nan
 
 Lanes = Sequence[Value]
 Results = tuple[Value, ...]

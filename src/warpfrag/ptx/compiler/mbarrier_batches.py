@@ -11,7 +11,7 @@ from warpfrag.ptx.interpreter.lane_group import LaneGroup
 from warpfrag.ptx.interpreter.mbarriers import COUNT, COUNT_SHIFT, NOT_ASLEEP, PARITY_SHIFT, Mbarriers
 from warpfrag.ptx.program.actions import MemoryBarrier
 from warpfrag.ptx.program.program import DecodedInstruction, Immediate, MemoryOperand, PtxOperand
-from warpfrag.ptx.program.types import Codes
+from warpfrag.ptx.program.ptx_types import Codes
 
 OBJECT_BYTES = 8  # of an mbarrier
 WORD_BITS = 32  # of a register with an address or a number that the scheduler reads

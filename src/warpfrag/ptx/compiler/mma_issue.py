@@ -41,7 +41,7 @@ from warpfrag.ptx.program.program import (
     VectorOperand,
     registers_of,
 )
-from warpfrag.ptx.program.types import TYPES
+from warpfrag.ptx.program.ptx_types import TYPES
 from warpfrag.tensorcore.execute_wgmma import element_places
 from warpfrag.tensorcore.resolved import OperandCodec, ResolvedInstruction, resolve_form
 

@@ -27,7 +27,7 @@ from warpfrag.ptx.program.program import (
     VectorOperand,
     registers_of,
 )
-from warpfrag.ptx.program.types import container
+from warpfrag.ptx.program.ptx_types import container
 
 REGISTER_ALIGN = 64  # bytes: a whole number of AVX-512 registers
 MAX_BITS = 1 << 28  # blocks times registers that are read across them

@@ -41,7 +41,7 @@ from warpfrag.ptx.program.program import (
     SpecialRegister,
     VectorOperand,
 )
-from warpfrag.ptx.program.types import TYPES, Type
+from warpfrag.ptx.program.ptx_types import TYPES, Type
 
 COMPILED = (
     actions.NoOp,

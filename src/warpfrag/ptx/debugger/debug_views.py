@@ -31,8 +31,8 @@ from warpfrag.ptx.program.program import (
     SpecialRegister,
     VectorOperand,
 )
+from warpfrag.ptx.program.ptx_types import TYPES, Type
 from warpfrag.ptx.program.state_spaces import SHARED_START
-from warpfrag.ptx.program.types import TYPES, Type
 from warpfrag.smem.descriptor import Descriptor
 from warpfrag.smem.shared_memory import Memory
 from warpfrag.smem.tensor_map import TensorMapFields

@@ -13,7 +13,7 @@ from warpfrag.ptx.interpreter.lane_group import LaneGroup
 from warpfrag.ptx.interpreter.warp_state import WarpState
 from warpfrag.ptx.program.actions import Barrier, ClusterBarrier
 from warpfrag.ptx.program.program import DecodedInstruction
-from warpfrag.ptx.program.types import TYPES
+from warpfrag.ptx.program.ptx_types import TYPES
 
 MAX_BARRIERS = 16
 U32, PRED = TYPES["u32"], TYPES["pred"]

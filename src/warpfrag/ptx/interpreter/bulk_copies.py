@@ -22,7 +22,7 @@ from warpfrag.ptx.interpreter.warp_state import WarpState
 from warpfrag.ptx.opcodes.asynchronous import reduction
 from warpfrag.ptx.program import actions
 from warpfrag.ptx.program.program import DecodedInstruction, InexactCause, PtxOperand
-from warpfrag.ptx.program.types import TYPES, Codes
+from warpfrag.ptx.program.ptx_types import TYPES, Codes
 from warpfrag.ptx.semantics.floats import FloatModifiers, add, is_nan
 from warpfrag.smem.tensor_map import GRANULE, MAP_ALIGN, MAP_BYTES, SHARED_ALIGN, TensorMapFields, replace_field
 

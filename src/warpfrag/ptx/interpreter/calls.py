@@ -20,7 +20,7 @@ from warpfrag.ptx.interpreter.lane_group import LaneGroup
 from warpfrag.ptx.interpreter.warp_state import WarpState
 from warpfrag.ptx.program.actions import SYSTEM_FUNCTIONS
 from warpfrag.ptx.program.program import DecodedInstruction, Discard, MemoryOperand, PtxOperand, VectorOperand
-from warpfrag.ptx.program.types import TYPES, Codes
+from warpfrag.ptx.program.ptx_types import TYPES, Codes
 
 MAX_CALL_DEPTH = 1024
 B64 = TYPES["b64"]

@@ -22,7 +22,7 @@ from warpfrag.ptx.program.program import (
     SpecialRegister,
     VectorOperand,
 )
-from warpfrag.ptx.program.types import Codes, Type, container, signed
+from warpfrag.ptx.program.ptx_types import Codes, Type, container, signed
 
 Mask = NDArray[np.bool_]
 

@@ -19,8 +19,8 @@ from warpfrag.ptx.program.program import (
     SpecialRegister,
     VectorOperand,
 )
+from warpfrag.ptx.program.ptx_types import TYPES, Codes, split
 from warpfrag.ptx.program.state_spaces import is_in_window
-from warpfrag.ptx.program.types import TYPES, Codes, split
 from warpfrag.ptx.semantics.floats import QUIET, choose_nan, is_nan
 
 B32, LANE_INDEX = TYPES["b32"], np.arange(LANES, dtype=np.uint32)

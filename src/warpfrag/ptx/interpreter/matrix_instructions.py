@@ -35,7 +35,7 @@ from warpfrag.ptx.program.program import (
     Register,
     VectorOperand,
 )
-from warpfrag.ptx.program.types import TYPES, Codes
+from warpfrag.ptx.program.ptx_types import TYPES, Codes
 from warpfrag.tensorcore import fragment, matrix_moves
 from warpfrag.tensorcore.execute import execute
 from warpfrag.tensorcore.execute_wgmma import element_places, multiply_groups

@@ -25,7 +25,7 @@ from warpfrag.ptx.interpreter.lane_group import LaneGroup
 from warpfrag.ptx.interpreter.warp_state import WarpState
 from warpfrag.ptx.program.actions import MemoryBarrier
 from warpfrag.ptx.program.program import DecodedInstruction, Discard, Immediate, PtxOperand
-from warpfrag.ptx.program.types import TYPES, Codes
+from warpfrag.ptx.program.ptx_types import TYPES, Codes
 
 COUNT = (1 << 20) - 1
 TX_BITS, TX_SHIFT = 23, 40

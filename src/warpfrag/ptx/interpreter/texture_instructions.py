@@ -14,7 +14,7 @@ from warpfrag.ptx.interpreter.warp_state import WarpState
 from warpfrag.ptx.program.actions import SurfaceLoad, SurfaceReduction, SurfaceStore, TextureFetch
 from warpfrag.ptx.program.attributes import Geometry
 from warpfrag.ptx.program.program import DecodedInstruction, PtxOperand
-from warpfrag.ptx.program.types import B32, Codes
+from warpfrag.ptx.program.ptx_types import B32, Codes
 from warpfrag.ptx.semantics.texture_sampling import fetch, gather, sample
 from warpfrag.ptx.semantics.textures import Surface, Texture
 

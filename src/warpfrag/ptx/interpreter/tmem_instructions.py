@@ -32,7 +32,7 @@ from warpfrag.ptx.interpreter.observer import Observer, TensorAccess
 from warpfrag.ptx.interpreter.warp_state import WarpState
 from warpfrag.ptx.program.actions import MemoryBarrier, TensorThreadOp
 from warpfrag.ptx.program.program import DecodedInstruction, Immediate, MemoryOperand, PtxOperand, VectorOperand
-from warpfrag.ptx.program.types import TYPES, Type
+from warpfrag.ptx.program.ptx_types import TYPES, Type
 from warpfrag.smem.instruction_descriptor import InstructionDescriptor, ZeroColumnMask
 from warpfrag.tensorcore import execute_tcgen05 as tcgen05
 from warpfrag.tensorcore.arithmetic_plan import nearest_plan

@@ -45,7 +45,7 @@ from warpfrag.ptx.interpreter.tmem_instructions import TensorMemories
 from warpfrag.ptx.interpreter.warp_state import LaunchPart, WarpState
 from warpfrag.ptx.program import actions
 from warpfrag.ptx.program.program import DecodedInstruction
-from warpfrag.ptx.program.types import TYPES, container
+from warpfrag.ptx.program.ptx_types import TYPES, container
 
 NOT_RUNNABLE = np.int64(1) << np.int64(62)  # as a priority: after every lane that can run
 PRIORITY_UNIT = np.int64(1) << np.int64(32)  # more than any program counter

@@ -20,7 +20,7 @@ from warpfrag.ptx.interpreter.special_register_values import INEXACT, special
 from warpfrag.ptx.interpreter.store_tags import first_tags, next_interval
 from warpfrag.ptx.program import state_spaces
 from warpfrag.ptx.program.program import Program
-from warpfrag.ptx.program.types import Codes, container
+from warpfrag.ptx.program.ptx_types import Codes, container
 
 Index3 = tuple[int, int, int]
 

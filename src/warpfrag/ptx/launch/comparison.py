@@ -26,7 +26,7 @@ from warpfrag.ptx.launch.grid import Blocks, Waves, Work
 from warpfrag.ptx.launch.host_arrays import as_host_array
 from warpfrag.ptx.launch.kernel import Kernel
 from warpfrag.ptx.launch.options import LIMIT
-from warpfrag.ptx.launch.tensor_map import TensorMap
+from warpfrag.ptx.launch.tensor_map_argument import TensorMap
 from warpfrag.ptx.program.program import Program
 from warpfrag.ptx.reader.source_lines import SourceLine
 from warpfrag.ptx.semantics.textures import Surface

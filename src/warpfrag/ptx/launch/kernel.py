@@ -18,10 +18,9 @@ from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.compiler.engine import CompiledProgram
 from warpfrag.ptx.interpreter.device_memory import Allocation, DeviceMemory
 from warpfrag.ptx.interpreter.kernel_findings import BATCH_THREADS, ORDER_CHECKS
-from warpfrag.ptx.launch.arguments import Arguments
 from warpfrag.ptx.launch.device_array import ADDRESSES
-from warpfrag.ptx.launch.evidence import launch_arch, opcode_evidence, unknown_layout
 from warpfrag.ptx.launch.grid import Progress, Waves, Work, is_alone, is_ordered, warps_at_once
+from warpfrag.ptx.launch.launch_arguments import Arguments
 from warpfrag.ptx.launch.names import matching, readable, resolve
 from warpfrag.ptx.launch.options import (
     LIMIT,
@@ -33,6 +32,7 @@ from warpfrag.ptx.launch.options import (
     launch_config,
 )
 from warpfrag.ptx.launch.run import Run
+from warpfrag.ptx.launch.run_evidence import launch_arch, opcode_evidence, unknown_layout
 from warpfrag.ptx.launch.summary import summarise
 from warpfrag.ptx.launch.symbols import Symbols
 from warpfrag.ptx.lowering.fragment_flow import layout_use

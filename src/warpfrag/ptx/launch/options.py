@@ -12,7 +12,7 @@ import numpy as np
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.ptx.interpreter.kernel_findings import CHECKS, Check
 from warpfrag.ptx.interpreter.warp_state import LaunchConfig
-from warpfrag.ptx.launch.evidence import launch_arch
+from warpfrag.ptx.launch.run_evidence import launch_arch
 from warpfrag.ptx.program import state_spaces
 from warpfrag.ptx.program.program import Program
 

@@ -10,10 +10,10 @@ import numpy as np
 from warpfrag.errors import PtxError, WarpfragError
 from warpfrag.ptx.interpreter.kernel_findings import KINDS, Check, FindingCollector, KernelFinding
 from warpfrag.ptx.interpreter.warp_state import LaunchTally
-from warpfrag.ptx.launch.evidence import causes_of, instruction_evidence, launch_evidence
 from warpfrag.ptx.launch.grid import Work
 from warpfrag.ptx.launch.profile import by_line, tensor_operations
 from warpfrag.ptx.launch.run import Counts, InexactLine, Run
+from warpfrag.ptx.launch.run_evidence import causes_of, instruction_evidence, launch_evidence
 from warpfrag.ptx.program.program import REASONS, Program
 from warpfrag.ptx.reader.source_lines import SourceLine
 from warpfrag.tensorcore.evidence import Evidence

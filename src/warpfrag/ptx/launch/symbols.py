@@ -22,7 +22,7 @@ from warpfrag.ptx.launch.names import matching, readable, resolve
 from warpfrag.ptx.lowering.call_graph import CallGraph
 from warpfrag.ptx.lowering.storage import module_variables
 from warpfrag.ptx.program.program import ModuleVariable
-from warpfrag.ptx.program.types import TYPES, Type
+from warpfrag.ptx.program.ptx_types import TYPES, Type
 from warpfrag.ptx.reader.syntax import ModuleSyntax
 
 

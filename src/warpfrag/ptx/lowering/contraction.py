@@ -18,7 +18,7 @@ from warpfrag.ptx.opcodes.floating import NAN_ORDERS
 from warpfrag.ptx.opcodes.integer import by_parts
 from warpfrag.ptx.program.actions import Barrier, FusedProduct, LaneOp, Move, NoOp
 from warpfrag.ptx.program.program import DecodedInstruction, Register, registers_of
-from warpfrag.ptx.program.types import F32, Codes
+from warpfrag.ptx.program.ptx_types import F32, Codes
 from warpfrag.ptx.semantics import approximate_functions, floats
 from warpfrag.ptx.semantics.floats import FloatModifiers
 

@@ -12,8 +12,7 @@ from typing import NamedTuple, cast
 
 from warpfrag.errors import PtxError, quote
 from warpfrag.ptx.lowering.contraction import contract
-from warpfrag.ptx.lowering.operand_checks import check
-from warpfrag.ptx.lowering.product_parts import split_product
+from warpfrag.ptx.lowering.operand_checks import check, split_product
 from warpfrag.ptx.lowering.statements import KernelLowering
 from warpfrag.ptx.lowering.storage import functions_of
 from warpfrag.ptx.opcodes.table import find, rebind

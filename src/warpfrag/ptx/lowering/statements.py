@@ -11,8 +11,7 @@ from collections.abc import Sequence
 
 from warpfrag.errors import PtxError, quote
 from warpfrag.ptx.lowering.call_graph import CallGraph
-from warpfrag.ptx.lowering.operand_checks import address_count, take_reduction
-from warpfrag.ptx.lowering.shared_addresses import SharedAddresses
+from warpfrag.ptx.lowering.operand_checks import SharedAddresses, address_count, take_reduction
 from warpfrag.ptx.lowering.storage import StorageAllocator, SymbolTable, parameters_of, size_of
 from warpfrag.ptx.opcodes.table import find
 from warpfrag.ptx.program.actions import SYSTEM_FUNCTIONS, DirectCall, IndirectCall, Refused, SystemCall

@@ -22,7 +22,7 @@ from warpfrag.ptx.program.program import (
     Register,
     VectorOperand,
 )
-from warpfrag.ptx.program.types import TYPES, Type
+from warpfrag.ptx.program.ptx_types import TYPES, Type
 from warpfrag.ptx.reader.syntax import (
     FloatLiteral,
     FunctionDecl,

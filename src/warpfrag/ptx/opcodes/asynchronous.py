@@ -12,7 +12,7 @@ import numpy as np
 from warpfrag.errors import ParseError
 from warpfrag.isa.tcgen05_spelling import read_qualifiers
 from warpfrag.ptx.opcodes.moving import CACHE_HINT, update_of
-from warpfrag.ptx.opcodes.rows import optional, required, row
+from warpfrag.ptx.opcodes.opcode_rows import optional, required, row
 from warpfrag.ptx.program.actions import (
     Action,
     AsyncStore,
@@ -30,8 +30,7 @@ from warpfrag.ptx.program.actions import (
 )
 from warpfrag.ptx.program.attributes import Attributes
 from warpfrag.ptx.program.opcode import Modifier, OpcodeRow
-from warpfrag.ptx.program.state_spaces import RANK_BITS, RANK_SHIFT, StateSpace
-from warpfrag.ptx.program.types import (
+from warpfrag.ptx.program.ptx_types import (
     B32,
     B64,
     BF16,
@@ -45,6 +44,7 @@ from warpfrag.ptx.program.types import (
     Codes,
     Type,
 )  # fmt: skip
+from warpfrag.ptx.program.state_spaces import RANK_BITS, RANK_SHIFT, StateSpace
 from warpfrag.smem.tensor_map import REPLACED
 
 BULK = "PTX ISA, cp.async.bulk and cp.reduce.async.bulk: done when it is issued"

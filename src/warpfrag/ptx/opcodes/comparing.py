@@ -7,11 +7,11 @@ from functools import partial
 
 import numpy as np
 
-from warpfrag.ptx.opcodes.rows import optional, required, row
+from warpfrag.ptx.opcodes.opcode_rows import optional, required, row
 from warpfrag.ptx.program.actions import LaneOp
 from warpfrag.ptx.program.attributes import Attributes, BooleanOp
 from warpfrag.ptx.program.opcode import OpcodeRow
-from warpfrag.ptx.program.types import (
+from warpfrag.ptx.program.ptx_types import (
     B16,
     B32,
     B64,

@@ -7,12 +7,11 @@ from collections.abc import Callable
 import numpy as np
 
 from warpfrag.ptx.opcodes.floating import style_of
-from warpfrag.ptx.opcodes.rows import optional, required, row
+from warpfrag.ptx.opcodes.opcode_rows import optional, required, row
 from warpfrag.ptx.program.actions import LaneOp, Move, Refused
 from warpfrag.ptx.program.attributes import Attributes
 from warpfrag.ptx.program.opcode import OpcodeRow
-from warpfrag.ptx.program.state_spaces import CONSTANTS_BYTES, GLOBAL_MEMORY_MAPS, RANK_SHIFT, WINDOW_SIZE, WINDOWS
-from warpfrag.ptx.program.types import (
+from warpfrag.ptx.program.ptx_types import (
     B16,
     B32,
     B64,
@@ -46,6 +45,7 @@ from warpfrag.ptx.program.types import (
     signed,
     split,
 )  # fmt: skip
+from warpfrag.ptx.program.state_spaces import CONSTANTS_BYTES, GLOBAL_MEMORY_MAPS, RANK_SHIFT, WINDOW_SIZE, WINDOWS
 from warpfrag.ptx.semantics import conversions as to
 from warpfrag.ptx.semantics.floats import FloatModifiers
 

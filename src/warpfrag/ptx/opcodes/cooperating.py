@@ -12,7 +12,7 @@ from warpfrag.formats.number_formats import CANONICAL_NANS
 from warpfrag.isa.instruction_names import spell
 from warpfrag.isa.legality import resolve
 from warpfrag.layout.coordinates import LANES
-from warpfrag.ptx.opcodes.rows import optional, required, row
+from warpfrag.ptx.opcodes.opcode_rows import optional, required, row
 from warpfrag.ptx.program.actions import (
     Action,
     Barrier,
@@ -28,7 +28,7 @@ from warpfrag.ptx.program.actions import (
 )
 from warpfrag.ptx.program.attributes import Attributes
 from warpfrag.ptx.program.opcode import OpcodeRow
-from warpfrag.ptx.program.types import B32, B64, F32, PRED, S32, U32, Codes, Type
+from warpfrag.ptx.program.ptx_types import B32, B64, F32, PRED, S32, U32, Codes, Type
 from warpfrag.ptx.semantics import floats, integers
 
 Mask = NDArray[np.bool_]

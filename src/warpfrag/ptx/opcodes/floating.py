@@ -7,11 +7,11 @@ from functools import partial
 import numpy as np
 
 from warpfrag.ptx.opcodes.integer import by_parts
-from warpfrag.ptx.opcodes.rows import optional, required, row
+from warpfrag.ptx.opcodes.opcode_rows import optional, required, row
 from warpfrag.ptx.program.actions import CodeFunction, LaneOp
 from warpfrag.ptx.program.attributes import Attributes
 from warpfrag.ptx.program.opcode import Binder, Modifier, OpcodeRow, Types
-from warpfrag.ptx.program.types import BF16, BF16X2, F16, F16X2, F32, F32X2, F64, PRED, Codes
+from warpfrag.ptx.program.ptx_types import BF16, BF16X2, F16, F16X2, F32, F32X2, F64, PRED, Codes
 from warpfrag.ptx.semantics import approximate_functions, floats, special_functions
 from warpfrag.ptx.semantics.conversions import float_to_float
 from warpfrag.ptx.semantics.floats import FloatModifiers

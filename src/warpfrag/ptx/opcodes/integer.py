@@ -8,11 +8,11 @@ from functools import partial
 import numpy as np
 
 from warpfrag.errors import NotModelled
-from warpfrag.ptx.opcodes.rows import optional, required, row
+from warpfrag.ptx.opcodes.opcode_rows import optional, required, row
 from warpfrag.ptx.program.actions import CodeFunction, LaneOp
 from warpfrag.ptx.program.attributes import Attributes
 from warpfrag.ptx.program.opcode import Binder, OpcodeRow
-from warpfrag.ptx.program.types import (
+from warpfrag.ptx.program.ptx_types import (
     B16,
     B32,
     B64,

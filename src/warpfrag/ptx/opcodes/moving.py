@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from warpfrag.ptx.opcodes.integer import by_parts
-from warpfrag.ptx.opcodes.rows import optional, required, row
+from warpfrag.ptx.opcodes.opcode_rows import optional, required, row
 from warpfrag.ptx.program.actions import (
     Allocate,
     AsyncCopy,
@@ -21,7 +21,7 @@ from warpfrag.ptx.program.actions import (
 )
 from warpfrag.ptx.program.attributes import Attributes
 from warpfrag.ptx.program.opcode import Modifier, OpcodeRow, Types
-from warpfrag.ptx.program.types import (
+from warpfrag.ptx.program.ptx_types import (
     B8,
     B16,
     B32,

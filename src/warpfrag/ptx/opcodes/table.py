@@ -16,10 +16,10 @@ from warpfrag.ptx.opcodes import (
     floating,
     integer,
     moving,
-    textures,
+    texture_opcodes,
     video,
 )
-from warpfrag.ptx.opcodes.rows import match
+from warpfrag.ptx.opcodes.opcode_rows import match
 from warpfrag.ptx.program.attributes import Attributes
 from warpfrag.ptx.program.opcode import DecodedOpcode, OpcodeRow
 from warpfrag.ptx.program.state_spaces import StateSpace
@@ -27,7 +27,7 @@ from warpfrag.ptx.program.state_spaces import StateSpace
 MAX_KEPT = 200  # characters of an opcode whose decoding is remembered
 ROWS: dict[str, list[OpcodeRow]] = defaultdict(list)
 _MODULES = (
-    integer, floating, comparing, converting, moving, cooperating, video, textures, asynchronous,
+    integer, floating, comparing, converting, moving, cooperating, video, texture_opcodes, asynchronous,
 )  # fmt: skip
 for _module in _MODULES:
     for _row in _module.ROWS:

@@ -13,11 +13,11 @@ from functools import partial
 
 import numpy as np
 
-from warpfrag.ptx.opcodes.rows import optional, required, row
+from warpfrag.ptx.opcodes.opcode_rows import optional, required, row
 from warpfrag.ptx.program.actions import LaneOp, Refused
 from warpfrag.ptx.program.attributes import Attributes
 from warpfrag.ptx.program.opcode import OpcodeRow
-from warpfrag.ptx.program.types import B32, S32, U32, Codes, Type
+from warpfrag.ptx.program.ptx_types import B32, S32, U32, Codes, Type
 from warpfrag.ptx.semantics.integers import COMPARE
 
 ISA = "PTX ISA, Video Instructions"

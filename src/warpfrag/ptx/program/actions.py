@@ -13,8 +13,8 @@ from typing import ClassVar, Literal, NamedTuple, TypeAlias
 from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.tcgen05_spelling import TensorSpelling
 from warpfrag.ptx.program.attributes import Boundary, Geometry, Lod
+from warpfrag.ptx.program.ptx_types import Codes, Type
 from warpfrag.ptx.program.state_spaces import StateSpace
-from warpfrag.ptx.program.types import Codes, Type
 
 CodeFunction: TypeAlias = "Callable[..., Codes]"
 """From arrays of codes, one element for each lane, to the array of the result."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from warpfrag.ptx.program.ptx_types import Type
 from warpfrag.ptx.program.state_spaces import StateSpace
-from warpfrag.ptx.program.types import Type
 
 Rounding = Literal["rn", "rz", "rm", "rp", "rna"]
 IntegralRounding = Literal["rni", "rzi", "rmi", "rpi"]

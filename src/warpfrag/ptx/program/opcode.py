@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from warpfrag.ptx.program.actions import Action, Refused
 from warpfrag.ptx.program.attributes import Attributes
-from warpfrag.ptx.program.types import Type
+from warpfrag.ptx.program.ptx_types import Type
 
 Level = Literal["specified", "measured", "approximate"]
 """Who says what an opcode gives: the ISA, a table of one architecture that was measured, or nobody to the last bit."""

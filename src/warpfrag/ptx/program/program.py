@@ -20,7 +20,7 @@ import numpy as np
 from warpfrag.ptx.program.actions import Action, Atomic, MemoryBarrier, MemoryLoad, NoOp, Unbound
 from warpfrag.ptx.program.attributes import Attributes
 from warpfrag.ptx.program.opcode import DecodedOpcode, OpcodeRow
-from warpfrag.ptx.program.types import Type
+from warpfrag.ptx.program.ptx_types import Type
 from warpfrag.ptx.reader.syntax import FloatLiteral
 
 

@@ -14,7 +14,7 @@ from functools import partial
 from math import prod
 
 from warpfrag.errors import PtxError, quote
-from warpfrag.ptx.reader import constants
+from warpfrag.ptx.reader import ptx_constants
 from warpfrag.ptx.reader.lexer import MAX_NESTED, Token, tokens
 from warpfrag.ptx.reader.syntax import (
     Address,
@@ -470,10 +470,10 @@ class Parser:
             self.take()
             return NegatedPredicate(SymbolRef(self.take().text))
         after = self.tokens[min(self.at + 1, len(self.tokens) - 1)]
-        if token.text == "-" and after.kind == "word" and after.text not in constants.NAMED_NUMBERS:
+        if token.text == "-" and after.kind == "word" and after.text not in ptx_constants.NAMED_NUMBERS:
             self.take()
             return NegatedRegister(SymbolRef(self.take().text))
-        if token.kind == "word" and token.text not in constants.NAMED_NUMBERS:
+        if token.kind == "word" and token.text not in ptx_constants.NAMED_NUMBERS:
             self.take()
             return SymbolRef(token.text, self.added())
         return self.expression()
@@ -481,7 +481,7 @@ class Parser:
     def begins_group(self) -> bool:
         """Whether a parenthesis holds operands of a call rather than a constant."""
         after = self.tokens[self.at + 1]
-        return after.text == ")" or (after.kind == "word" and after.text not in constants.NAMED_NUMBERS)
+        return after.text == ")" or (after.kind == "word" and after.text not in ptx_constants.NAMED_NUMBERS)
 
     def list_of(self, opening: str, closing: str) -> tuple[OperandSyntax, ...]:
         """Operands between two signs."""
@@ -513,24 +513,24 @@ class Parser:
         """What is added to a name, if something is: +4, -8, +4+8."""
         if not self.takes("+") and self.next.text != "-":
             return 0
-        return constants.integer(self.integer()).value
+        return ptx_constants.integer(self.integer()).value
 
     # --- constants
 
     def integer(self) -> int:
         """A constant expression of integers."""
         line = self.next.line
-        return constants.value_of(self.expression(), line)
+        return ptx_constants.value_of(self.expression(), line)
 
     def plain_integer(self) -> int:
         """An integer of a directive, where no expression is allowed."""
         token = self.next
-        if self.takes(*constants.NAMED_NUMBERS):
-            return constants.NAMED_NUMBERS[token.text]
+        if self.takes(*ptx_constants.NAMED_NUMBERS):
+            return ptx_constants.NAMED_NUMBERS[token.text]
         self.expect_kind("number", "a number")
-        return constants.value_of(constants.literal(token.text, token.line), token.line)
+        return ptx_constants.value_of(ptx_constants.literal(token.text, token.line), token.line)
 
-    def expression(self) -> constants.ConstantSyntax:
+    def expression(self) -> ptx_constants.ConstantSyntax:
         """A constant expression: the choice of ?: binds last, and what is behind its colon is another."""
         line = self.next.line
         value = self.binary(1)
@@ -541,36 +541,38 @@ class Parser:
         self.expect(":")
         other = self.expression()
         self.depth -= 1
-        condition, *_ = [constants.value_of(part, line) for part in (value, chosen, other)]  # floats are refused
+        condition, *_ = [ptx_constants.value_of(part, line) for part in (value, chosen, other)]  # floats are refused
         return chosen if condition else other
 
-    def binary(self, level: int) -> constants.ConstantSyntax:
+    def binary(self, level: int) -> ptx_constants.ConstantSyntax:
         """Operands with operators between them that bind at least as closely as `level`."""
         value = self.unary()
-        while self.next.kind == "sign" and constants.PRECEDENCE.get(self.next.text, 0) >= level:
+        while self.next.kind == "sign" and ptx_constants.PRECEDENCE.get(self.next.text, 0) >= level:
             sign = self.take()
-            value = constants.binary(sign.text, value, self.binary(constants.PRECEDENCE[sign.text] + 1), sign.line)
+            value = ptx_constants.binary(
+                sign.text, value, self.binary(ptx_constants.PRECEDENCE[sign.text] + 1), sign.line
+            )
         return value
 
-    def unary(self) -> constants.ConstantSyntax:
+    def unary(self) -> ptx_constants.ConstantSyntax:
         """A number with signs and casts before it, or an expression in parentheses."""
         token = self.next
         self.deeper()
-        value: constants.ConstantSyntax
+        value: ptx_constants.ConstantSyntax
         if self.takes("-", "+", "~", "!"):
-            value = constants.unary(token.text, self.unary(), token.line)
+            value = ptx_constants.unary(token.text, self.unary(), token.line)
         elif self.takes("("):
             kind = self.take().text if self.next.kind == "directive" else ""
             if kind:
                 self.expect(")")
-                value = constants.cast(kind, self.unary(), token.line)
+                value = ptx_constants.cast(kind, self.unary(), token.line)
             else:
                 value = self.expression()
                 self.expect(")")
-        elif self.takes(*constants.NAMED_NUMBERS):
-            value = IntegerLiteral(constants.NAMED_NUMBERS[token.text])
+        elif self.takes(*ptx_constants.NAMED_NUMBERS):
+            value = IntegerLiteral(ptx_constants.NAMED_NUMBERS[token.text])
         else:
             self.expect_kind("number", "a number")
-            value = constants.literal(token.text, token.line)
+            value = ptx_constants.literal(token.text, token.line)
         self.depth -= 1
         return value

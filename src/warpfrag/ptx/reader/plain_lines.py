@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import TypeAlias
 
-from warpfrag.ptx.reader import constants
+from warpfrag.ptx.reader import ptx_constants
 from warpfrag.ptx.reader.syntax import (
     Address,
     BracedList,
@@ -48,15 +48,15 @@ MAX_KEPT = 1 << 15  # lines, and operands, of which what they say is remembered
 def part_of(text: str) -> SymbolRef | IntegerLiteral | OperandSyntax | None:
     """The name or the number that a text spells; only integers have a sign here."""
     if SYMBOL.fullmatch(text):
-        return None if text in constants.NAMED_NUMBERS else SymbolRef(text)
+        return None if text in ptx_constants.NAMED_NUMBERS else SymbolRef(text)
     if not NUMBER.fullmatch(text):
         return None
     if text[1:2] in {"f", "F", "d", "D"}:
-        return constants.literal(text, 0)
+        return ptx_constants.literal(text, 0)
     if text[0] != "-":
         return IntegerLiteral(int(text, 0))
     is_integer = text[2:3] not in {"f", "F", "d", "D"}
-    return constants.unary("-", IntegerLiteral(int(text[1:], 0)), 0) if is_integer else None
+    return ptx_constants.unary("-", IntegerLiteral(int(text[1:], 0)), 0) if is_integer else None
 
 
 def operand_of(text: str) -> OperandSyntax | None:

@@ -13,11 +13,11 @@ from collections.abc import Callable
 import numpy as np
 
 from warpfrag.formats.number_formats import CANONICAL_NANS, FORMATS
-from warpfrag.ptx.program.types import Codes
+from warpfrag.ptx.program.ptx_types import Codes
 from warpfrag.ptx.semantics import special_functions
 from warpfrag.ptx.semantics.conversions import float_to_float
 from warpfrag.ptx.semantics.floats import FloatModifiers, add, fma, is_nan, magnitude_of, multiply, negate, sign_of
-from warpfrag.ptx.semantics.rounding import decode, infinity
+from warpfrag.ptx.semantics.ptx_rounding import decode, infinity
 
 PLAIN, FTZ, TRUNCATED = FloatModifiers(), FloatModifiers(ftz=True), FloatModifiers("rz")
 SMALLEST_NORMAL = np.uint32(0x00800000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from warpfrag.formats.number_formats import FORMATS
-from warpfrag.ptx.program.types import Codes, Type, container, signed, unsigned
+from warpfrag.ptx.program.ptx_types import Codes, Type, container, signed, unsigned
 from warpfrag.ptx.semantics.floats import (
     CODE_OF_1,
     FloatModifiers,
@@ -17,7 +17,7 @@ from warpfrag.ptx.semantics.floats import (
     quiet,
     sign_of,
 )
-from warpfrag.ptx.semantics.rounding import TOP, ExactNumbers, decode, encode, round_sum
+from warpfrag.ptx.semantics.ptx_rounding import TOP, ExactNumbers, decode, encode, round_sum
 
 INTEGRAL = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 

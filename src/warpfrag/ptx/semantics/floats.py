@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from warpfrag.formats.number_formats import FORMATS
-from warpfrag.ptx.program.types import Codes
-from warpfrag.ptx.semantics.rounding import (
+from warpfrag.ptx.program.ptx_types import Codes
+from warpfrag.ptx.semantics.ptx_rounding import (
     ExactNumbers,
     canonical_nan,
     decode,

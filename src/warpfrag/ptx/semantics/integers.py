@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from warpfrag.ptx.program.types import Codes, container, signed
+from warpfrag.ptx.program.ptx_types import Codes, container, signed
 from warpfrag.ptx.semantics.conversions import bit_length, limits
 
 

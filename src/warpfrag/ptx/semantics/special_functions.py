@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.formats.number_formats import CANONICAL_NANS
-from warpfrag.ptx.program.types import Codes
+from warpfrag.ptx.program.ptx_types import Codes
 
 SIGN = np.int64(0x80000000)
 NAN = np.int64(CANONICAL_NANS["f32"])

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.ptx.program.types import Codes
+from warpfrag.ptx.program.ptx_types import Codes
 from warpfrag.ptx.semantics.textures import AddressMode, Texture
 
 Integers = NDArray[np.int64]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import sys
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from triton import knobs
@@ -12,16 +14,25 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction, KernelInterface
 
 from warpfrag.errors import InvalidOperand, PtxError, quote
-from warpfrag.triton.arguments import as_tensor
-from warpfrag.triton.driver import EntryLauncher, LoadedKernel, MachineDriver, keep_ptx, name_arguments
+from warpfrag.ptx.launch.device_array import DeviceArray
+from warpfrag.triton.triton_driver import (
+    EntryLauncher,
+    LoadedKernel,
+    MachineDriver,
+    as_tensor,
+    keep_ptx,
+    name_arguments,
+    storage,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from warpfrag.ptx.interpreter.kernel_findings import Check
     from warpfrag.ptx.launch.options import Engine
     from warpfrag.ptx.launch.run import Run
-    from warpfrag.triton.arguments import EntryArguments
+    from warpfrag.triton.triton_driver import EntryArguments, LaunchSession
+
 
 DEFAULT_TARGET = "sm_90a"
 
@@ -71,8 +82,6 @@ class Session:
             _set_for(stack, JITFunction, "run", self._with_arrays(JITFunction.run))
             _set_for(stack, Autotuner, "run", self._with_single_config(Autotuner.run))
             if self._redirect:
-                from warpfrag.triton.torch_devices import on_the_host
-
                 stack.enter_context(on_the_host(self._driver))
             self._stack = stack.pop_all()
         return self
@@ -224,3 +233,103 @@ def _choose(pruned: Sequence[Any], configs: Sequence[Any], wanted: object) -> ob
     listed = "; ".join(f"{number}: {config}" for number, config in enumerate(configs))
     msg = f"config: expected one of the kernel's ({listed}), got {quote(wanted)}"
     raise InvalidOperand(msg)
+
+
+@contextmanager
+def on_the_host(driver: MachineDriver) -> Iterator[None]:
+    """Make tensors of device "cuda" in the memory of the host; nothing happens where PyTorch is not loaded."""
+    if "torch" not in sys.modules:
+        yield
+        return
+    import torch
+
+    with ExitStack() as stack:
+        for name, value in _answers(driver).items():
+            stack.callback(setattr, torch.cuda, name, getattr(torch.cuda, name))
+            setattr(torch.cuda, name, value)
+        stack.enter_context(_mode(driver.session))
+        yield
+
+
+class TensorAddresses:
+    """The addresses that tensors have on the device, for those whose address was asked for; they live as long."""
+
+    def __init__(self) -> None:
+        """No tensor has one yet."""
+        self._owners: dict[int, tuple[DeviceArray, object]] = {}  # by the host's address: the array, and the storage
+
+    def address(self, tensor: Any) -> int:  # noqa: ANN401 # a tensor of PyTorch, if it is installed
+        """Where a tensor starts on the device."""
+        memory, offset = storage(tensor)
+        host = memory.ctypes.data
+        if host not in self._owners:
+            self._owners[host] = DeviceArray(memory), tensor.untyped_storage()
+        return self._owners[host][0].address + offset
+
+
+def _mode(session: LaunchSession) -> Any:  # noqa: ANN401 # a mode of PyTorch's, if it is installed
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    def host(value: object) -> object:
+        """The host where the GPU is named; a bare number names one too, but only as `device`."""
+        if isinstance(value, torch.device):
+            return torch.device("cpu") if value.type == "cuda" else value
+        return "cpu" if isinstance(value, str) and value.split(":")[0] == "cuda" else value
+
+    addresses = TensorAddresses()
+
+    is_cuda = getattr(torch.Tensor, "is_cuda").__get__  # noqa: B009 (a property, which types take for a flag)
+
+    class HostTensors(TorchFunctionMode):
+        """Every call of PyTorch, with the host for the GPU."""
+
+        def __torch_function__(
+            self,
+            func: Callable[..., object],
+            _types: object,
+            args: tuple[Any, ...] = (),
+            kwargs: dict[str, Any] | None = None,
+        ) -> object:
+            """The call, on the host."""
+            kwargs = dict(kwargs or {})
+            if func is torch.Tensor.cuda:
+                return args[0]
+            if func is torch.Tensor.data_ptr and not session.is_launching and args[0].numel():
+                return addresses.address(args[0])
+            if func == is_cuda:
+                return True
+            if "device" in kwargs:
+                device = kwargs["device"]
+                kwargs["device"] = "cpu" if isinstance(device, int) else host(device)
+            return func(*map(host, args), **kwargs)
+
+    return HostTensors()
+
+
+def _answers(driver: MachineDriver) -> dict[str, object]:
+    """What functions of torch.cuda say."""
+    major, minor = driver.get_device_capability()
+    properties = driver.utils.get_device_properties(None)
+    device = SimpleNamespace(
+        name=f"warpfrag's {driver.session.target}",
+        major=major,
+        minor=minor,
+        multi_processor_count=properties["multiprocessor_count"],
+        shared_memory_per_block_optin=properties["max_shared_mem"],
+        warp_size=32,
+        regs_per_multiprocessor=properties["max_num_regs"],
+        total_memory=1 << 37,
+    )
+    return {
+        "is_available": lambda: True,
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "set_device": lambda _device: None,
+        "synchronize": lambda _device=None: None,
+        "empty_cache": lambda: None,
+        "get_device_capability": lambda _device=None: (major, minor),
+        "get_device_name": lambda _device=None: device.name,
+        "get_device_properties": lambda _device=None: device,
+        "device": lambda _device=None: nullcontext(),
+    }

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from warpfrag.errors import InvalidOperand, quote
-from warpfrag.wmma.combinations import accumulators, find_product, sizes
-from warpfrag.wmma.fragments import Fragment
 from warpfrag.wmma.pointers import Tile, check_memory_type, ptr, read_codes, write_codes
-from warpfrag.wmma.types import B1, MatrixLayout, MemoryLayout, Use, spelling
+from warpfrag.wmma.wmma_fragments import Fragment
+from warpfrag.wmma.wmma_types import B1, MatrixLayout, MemoryLayout, Use, accumulators, find_product, sizes, spelling
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
 
 ROLES = {"d": Use.accumulator, "a": Use.matrix_a, "b": Use.matrix_b, "c": Use.accumulator}
 

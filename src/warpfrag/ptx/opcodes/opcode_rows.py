@@ -11,7 +11,7 @@ from dataclasses import fields
 
 from warpfrag.ptx.program.attributes import Attributes
 from warpfrag.ptx.program.opcode import HINTS, Binder, Level, Modifier, OpcodeRow, Types
-from warpfrag.ptx.program.types import TYPES, Type
+from warpfrag.ptx.program.ptx_types import TYPES, Type
 
 FLAGS = {item.name for item in fields(Attributes) if item.type == "bool"}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from warpfrag.ptx.opcodes.rows import optional, required, row
+from warpfrag.ptx.opcodes.opcode_rows import optional, required, row
 from warpfrag.ptx.program.actions import (
     CodeFunction,
     Refused,
@@ -19,7 +19,7 @@ from warpfrag.ptx.program.actions import (
 )
 from warpfrag.ptx.program.attributes import Attributes
 from warpfrag.ptx.program.opcode import Modifier, OpcodeRow
-from warpfrag.ptx.program.types import B8, B16, B32, B64, F32, S32, S64, U32, U64, Codes
+from warpfrag.ptx.program.ptx_types import B8, B16, B32, B64, F32, S32, S64, U32, U64, Codes
 from warpfrag.ptx.semantics.integers import values_of
 
 UNIT = "the texture unit of an H200, compared with `tools.textures`"

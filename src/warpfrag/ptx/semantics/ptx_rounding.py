@@ -13,7 +13,7 @@ from math import isqrt
 import numpy as np
 
 from warpfrag.formats.number_formats import FORMATS, Format
-from warpfrag.ptx.program.types import Codes, container
+from warpfrag.ptx.program.ptx_types import Codes, container
 
 U1, U63, U64 = np.uint64(1), np.uint64(63), np.uint64(64)
 TOP = np.uint64(1 << 63)

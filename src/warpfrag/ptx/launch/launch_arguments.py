@@ -15,7 +15,7 @@ from warpfrag.ptx.interpreter.device_memory import Allocation
 from warpfrag.ptx.launch.device_array import ADDRESSES, DeviceArray
 from warpfrag.ptx.launch.host_arrays import as_bytes, as_host_array
 from warpfrag.ptx.launch.names import readable
-from warpfrag.ptx.launch.tensor_map import TensorMap
+from warpfrag.ptx.launch.tensor_map_argument import TensorMap
 from warpfrag.ptx.program import state_spaces
 from warpfrag.ptx.program.program import Parameter
 from warpfrag.ptx.semantics.textures import Surface, Texture

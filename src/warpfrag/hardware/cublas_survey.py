@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from warpfrag.blas.find_order import Progress
 
+
 DENSE, STEP = 1024, 16
 TYPES = ("bf16", "f16", "tf32", "e4m3")
 LAYOUTS = ("nt",)

@@ -1,0 +1,280 @@
+"""The words of nvcuda::wmma: uses, layouts and element types, by their names in CUDA C++.
+
+Names that Python has taken (`float`, `int`) are defined in capitals here; the package exports them as C++ has them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+
+from warpfrag.errors import InvalidOperand, quote
+from warpfrag.formats.arrays import as_array
+from warpfrag.formats.codes import natural_dtype
+from warpfrag.formats.number_formats import FORMATS, Format
+from warpfrag.isa.instruction_names import spell
+from warpfrag.isa.qualifiers import Form, Shape
+from warpfrag.isa.rows import forms, legal_targets
+from warpfrag.isa.targets import read_target
+from warpfrag.tensorcore.registry import get
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from warpfrag.tensorcore.instruction import Instruction
+    from warpfrag.tensorcore.operand import Operand
+
+
+class Use(Enum):
+    """Which matrix of a product a fragment holds; the value is the operand's letter in PTX."""
+
+    matrix_a = "a"
+    matrix_b = "b"
+    accumulator = "c"
+
+    def __str__(self) -> str:
+        """As C++ spells it."""
+        return self.name
+
+
+class MatrixLayout(Enum):
+    """How the memory of a multiplicand runs: part of the type of its fragment; the value is PTX's word."""
+
+    row_major = "row"
+    col_major = "col"
+
+    def __str__(self) -> str:
+        """As C++ spells it."""
+        return self.name
+
+
+class MemoryLayout(Enum):
+    """How the memory of an accumulator runs (C++: layout_t): said at each load and store; the value is PTX's word."""
+
+    mem_row_major = "row"
+    mem_col_major = "col"
+
+    def __str__(self) -> str:
+        """As C++ spells it."""
+        return self.name
+
+
+@dataclass(frozen=True, repr=False)
+class ElementType:
+    """A type that C++ can give a fragment or its `x`.
+
+    `format_name` is what PTX calls it, empty for a type that no fragment has. `storage` is the type of `x` where it is
+    another one: CUDA keeps tf32 in a float, and sub-byte elements several to a word.
+    """
+
+    name: str
+    format_name: str = ""
+    storage: ElementType | None = None
+
+    def __repr__(self) -> str:
+        """As C++ spells it."""
+        return self.name
+
+    @property
+    def format(self) -> Format:
+        """What one element is."""
+        return FORMATS[self.format_name]
+
+    @property
+    def storage_type(self) -> ElementType:
+        """The type of one entry of `x`."""
+        return self.storage or self
+
+    @property
+    def is_sub_byte(self) -> bool:
+        """Whether one entry of `x` holds several elements."""
+        return bool(self.format_name) and self.format.bits < 8
+
+    @property
+    def dtype(self) -> np.dtype[np.generic[object]]:
+        """What numpy calls one entry of `x`."""
+        if self.storage:
+            return self.storage.dtype
+        return natural_dtype(self.format) if self.format_name else np.dtype(np.uint32)
+
+
+UNSIGNED = ElementType("unsigned")  # only ever storage
+INT = ElementType("int", "s32")
+FLOAT = ElementType("float", "f32")
+DOUBLE = ElementType("double", "f64")
+HALF = ElementType("half", "f16")
+BFLOAT16 = ElementType("bfloat16", "bf16")
+SIGNED_CHAR = ElementType("signed_char", "s8")
+UNSIGNED_CHAR = ElementType("unsigned_char", "u8")
+TF32 = ElementType("precision.tf32", "tf32", FLOAT)
+U4 = ElementType("experimental.precision.u4", "u4", UNSIGNED)
+S4 = ElementType("experimental.precision.s4", "s4", INT)
+B1 = ElementType("experimental.precision.b1", "b1", UNSIGNED)
+
+ELEMENT_TYPES = (HALF, FLOAT, DOUBLE, BFLOAT16, SIGNED_CHAR, UNSIGNED_CHAR, INT, TF32, U4, S4, B1)
+BY_FORMAT = {entry.format_name: entry for entry in ELEMENT_TYPES}
+
+# C++ writes `float` and `int`; who has not imported ours passes Python's, and means the types of C++.
+BUILTINS: dict[object, ElementType] = {float: FLOAT, int: INT}
+
+
+class Precision:
+    """Element types that exist for the tensor core only."""
+
+    tf32 = TF32
+
+
+class ExperimentalPrecision:
+    """Sub-byte element types, which CUDA calls experimental."""
+
+    u4 = U4
+    s4 = S4
+    b1 = B1
+
+
+def as_real(values: ArrayLike, what: str) -> NDArray[Any]:
+    """An array of real numbers; what numpy would first have to make numbers of is refused."""
+    array = as_array(values, what)
+    if array.dtype.kind in "OSUcmM" or (array.dtype.kind == "V" and array.dtype.names):
+        msg = f"{what}: expected real numbers, got {quote(values)}"
+        raise InvalidOperand(msg)
+    return array
+
+
+def spelling(argument: object) -> str:
+    """What a user gave where a word of ours is expected: such a word as C++ spells it, anything else as it is shown."""
+    return argument.name if isinstance(argument, Enum) else quote(argument)
+
+
+def element_type(argument: object) -> ElementType:
+    """The element type somebody means; refused where it is none."""
+    if isinstance(argument, type):
+        argument = BUILTINS.get(argument, argument)
+    if isinstance(argument, ElementType) and argument.format_name:
+        return argument
+    names = ", ".join(entry.name for entry in ELEMENT_TYPES)
+    msg = f"element type: expected one of {names}; got {quote(argument)}"
+    raise InvalidOperand(msg)
+
+
+UNUSED = FORMATS["tf32"].unused
+LOW_BITS = np.uint32((1 << UNUSED) - 1)
+HALF_A_STEP = np.uint32(1 << (UNUSED - 1))
+QUIET = np.uint32(1 << (FORMATS["f32"].fraction - 1))
+
+
+@overload
+def float_to_tf32(values: float) -> np.float32: ...
+
+
+@overload
+def float_to_tf32(values: Sequence[float] | NDArray[np.generic]) -> NDArray[np.float32]: ...
+
+
+def float_to_tf32(values: ArrayLike) -> np.float32 | NDArray[np.float32]:
+    """Round floats to tf32: to nearest, ties away from zero, as PTX's cvt.rna.tf32.f32 does; the low 13 bits are zero.
+
+    What is nearer to 2**128 than to the largest tf32 becomes an infinity. A NaN stays a NaN and becomes quiet.
+
+        >>> from warpfrag import wmma
+        >>> wmma.float_to_tf32(1 + 2**-11), wmma.float_to_tf32(-1 - 2**-12)
+        (np.float32(1.0009766), np.float32(-1.0))
+    """
+    with np.errstate(over="ignore", invalid="ignore"):  # infinities and quiet NaNs come of it, as in C++
+        floats = as_real(values, "float_to_tf32").astype(np.float32)
+    codes = floats.view(np.uint32)
+    # the exponent stands above the fraction, so that a carry out of the fraction steps the exponent as it should
+    rounded = np.where(np.isnan(floats), codes | QUIET, codes + np.where(np.isnan(floats), np.uint32(0), HALF_A_STEP))
+    result: NDArray[np.float32] = (rounded & ~LOW_BITS).view(np.float32)
+    return result[()]  # of one value, a number
+
+
+PRODUCT = "wmma.mma"
+LOAD = "wmma.load"
+
+
+def base_arch(name: str) -> str:
+    """The architecture a target belongs to, sm_90 for sm_90a; an unknown one is refused."""
+    return read_target(name, "wmma", "arch").arch
+
+
+@cache
+def fragments(use: Use, arch: str) -> dict[tuple[str, Shape], tuple[str, ...]]:
+    """Every fragment of a use on an architecture: format and shape, and the words of its memory layouts."""
+    layouts: dict[tuple[str, Shape], tuple[str, ...]] = {}
+    for form in forms():
+        if form.op == f"{LOAD}.{use.value}" and arch in legal_targets(form):
+            key = (str(getattr(form, use.value)), form.shape)
+            layouts[key] = (*layouts.get(key, ()), *form.layouts)
+    return layouts
+
+
+def sizes(shape: Shape) -> str:
+    """A shape as the CUDA guide writes it."""
+    return f"{shape.m}x{shape.n}x{shape.k}"
+
+
+def describe_allowed(use: Use, arch: str) -> str:
+    """Every fragment of a use, as an error lists them."""
+    rows = fragments(use, arch)
+    both = tuple(layout.value for layout in MatrixLayout)
+
+    def entry(name: str) -> str:
+        shapes = {shape: words for (format_name, shape), words in rows.items() if format_name == name}
+        only = {MatrixLayout(word).name for words in shapes.values() for word in words if words != both}
+        rule = f" ({' or '.join(sorted(only))} only)" if only else ""
+        return f"{BY_FORMAT[name].name} {' '.join(sizes(shape) for shape in shapes)}{rule}"
+
+    return "; ".join(entry(name) for name in dict.fromkeys(format_name for format_name, _ in rows))
+
+
+@cache
+def find_operand(use: Use, shape: Shape, element: ElementType, layout: MatrixLayout | None, arch: str) -> Operand:
+    """The registers of a fragment; refused, with a list of what there is, where the combination does not exist."""
+    words = fragments(use, arch).get((element.format_name, shape), ())
+    if not words or (layout and layout.value not in words):
+        wanted = f"{element.name} {sizes(shape)}" + (f" {layout}" if layout else "")
+        msg = f"fragment {use} of {wanted} does not exist on {arch}; there are: {describe_allowed(use, arch)}"
+        raise InvalidOperand(msg)
+    name = f"{LOAD}.{use.value}.sync.aligned.{words[0]}.{shape}.{element.format_name}"
+    operand: Operand = getattr(get(name, arch), use.value)
+    return operand
+
+
+@cache
+def accumulators(shape: Shape, multiplicand: ElementType) -> tuple[ElementType, ...]:
+    """The types that C and D of a product may have, wherever it exists; either may have any of them."""
+    names = [form.d for form in forms() if (form.op, form.shape, form.a) == (PRODUCT, shape, multiplicand.format_name)]
+    return tuple(BY_FORMAT[name] for name in dict.fromkeys(names))
+
+
+@cache
+def find_product(
+    shape: Shape,
+    layouts: tuple[MatrixLayout, MatrixLayout],
+    types: tuple[ElementType, ElementType, ElementType],
+    arch: str,
+    *,
+    saturate: bool = False,
+    bit_operation: str = "",
+) -> Instruction:
+    """The wmma.mma of two multiplicands of one type: `types` are those of D, of A and B, and of C."""
+    d, multiplicand, c = (entry.format_name for entry in types)
+    form = Form(
+        op=PRODUCT,
+        shape=shape,
+        layouts=(layouts[0].value, layouts[1].value),
+        d=d,
+        a=multiplicand,
+        b=multiplicand,
+        c=c,
+        satfinite=saturate,
+        bitop=bit_operation,
+    )
+    return get(spell(form), arch)
