@@ -30,11 +30,11 @@ run: $(INSTALLED)  ## a short tour (a few seconds)
 PYTEST := PYTHONWARNDEFAULTENCODING=1 $(BIN)/pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal
 
 # Machine code is compiled once and shared: test processes that start without it would each compile their own.
-test: lint  ## lint, and run the tests that are not slow against the installed wheel
-	@$(MAKE) --no-print-directory -j 2 $(KERNELS) $(LOOPS)
+test: lint  ## lint, check types, and run the tests that are not slow against the installed wheel
+	@$(MAKE) --no-print-directory -j 2 $(KERNELS) types $(LOOPS)
 	@$(PYTEST) -m "not slow"
 
-test-all: test types  ## the same, then check types and run the slow tests
+test-all: test  ## the same, then run the slow tests
 	@$(PYTEST) -m slow
 
 format: $(INSTALLED)  ## format the code and fix what ruff can fix
@@ -100,7 +100,5 @@ $(KERNELS): $(INSTALLED)
 	@echo "compiling the tensor-core kernels"
 	@$(BIN)/python -m warpfrag.tensorcore.kernels > $@
 
-# The second command compiles the tests to bytecode; an error in one of them is reported when the tests run.
 $(LOOPS): $(INSTALLED)
 	@$(BIN)/python -m warpfrag.ptx.compiler > $@
-	@$(BIN)/pytest --collect-only -qq > /dev/null || true

@@ -1,9 +1,9 @@
-"""What all tests share: how hypothesis searches, and a word about what is tested and counted."""
+"""Settings that all tests share: hypothesis examples, slow cases, and the summary of a run."""
 
 from __future__ import annotations
 
 import signal
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
@@ -11,11 +11,27 @@ from hypothesis import settings
 
 import warpfrag
 
-# Every run tries the same examples, so that a failure is about the change at hand. To look further:
-# `.venv/bin/pytest --hypothesis-profile=search`. No deadline: the first call may compile.
+# Every run tries the same examples, so that a failure is about the change at hand. `--hypothesis-profile=search` tries
+# others. There is no deadline, because the first call may compile.
 settings.register_profile("same", max_examples=50, derandomize=True, deadline=None)
 settings.register_profile("search", max_examples=5_000, deadline=None)
 settings.load_profile("same")
+
+
+MAX_CASES = 8
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m selects
+def pytest_collection_modifyitems(items):
+    """Mark slow all but eight evenly spaced cases of each parametrised test, unless it is marked `every_case`."""
+    tests = defaultdict(list)
+    for item in items:
+        if not any(item.iter_markers("slow")) and not any(item.iter_markers("every_case")):
+            tests[item.nodeid.partition("[")[0]].append(item)
+    for cases in tests.values():
+        for index, case in enumerate(cases):
+            if index * MAX_CASES // len(cases) == (index - 1) * MAX_CASES // len(cases):
+                case.add_marker(pytest.mark.slow)
 
 
 def pytest_report_header():
@@ -23,7 +39,7 @@ def pytest_report_header():
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Say at the end of a run how many kernels went through the assembler."""
+    """Print how many kernels the assembler accepted."""
     counts = Counter()
     for report in terminalreporter.getreports("passed"):
         counts.update({name: n for name, n in report.user_properties if name.startswith("assembler: ")})
@@ -33,7 +49,7 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.fixture
 def ctrl_c():
-    """Ctrl-C counts, also where a shell has switched it off."""
+    """Let Ctrl-C raise KeyboardInterrupt even if the shell ignores it."""
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, handler)

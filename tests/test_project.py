@@ -265,6 +265,7 @@ def module_files(source: Path, prefix: str = "") -> dict[str, Path]:
     return names
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("name", [name for name in module_files(SOURCE) if not name.endswith("__main__")])
 def test_the_examples_in_docstrings_hold(name):
     if name.startswith("warpfrag.torch"):

@@ -52,6 +52,7 @@ FORGET = """async () => {
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items):
     """Mark every test of this folder slow."""
     for item in items:

@@ -35,6 +35,7 @@ def shell(command, warpfrag=WARPFRAG, **settings):
     return subprocess.run(["sh", "-c", line], capture_output=True, encoding="utf-8", check=False, **settings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "status", "error"),
     [

@@ -41,6 +41,7 @@ def test_both_languages_have_the_same_kernels_each_with_a_name_of_its_own():
     assert sum(entry.endswith("_raw") for entry in cuda) > len(every)
 
 
+@pytest.mark.slow
 def test_a_header_holds_nothing_that_one_program_may_hold_once():
     text = emit(find(target="sm_120a"), target="sm_120a")
     functions = re.findall(r"^__device__ (\w*)", text, re.MULTILINE)

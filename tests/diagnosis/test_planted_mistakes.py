@@ -299,6 +299,7 @@ def test_signed_for_unsigned():
         assert one.check(planted)
 
 
+@pytest.mark.slow
 def test_selector_and_metadata():
     selectors = set()
     for name in SPARSE:
@@ -323,6 +324,7 @@ def legal(one, metadata):
     return True
 
 
+@pytest.mark.slow
 def test_ids_and_words_of_scale_factors():
     for name in SCALED:
         one = product(name)
@@ -336,6 +338,7 @@ def test_ids_and_words_of_scale_factors():
         assert len(one.check(planted)) >= 3
 
 
+@pytest.mark.slow
 def test_c_missing_twice_or_added_again():
     for name in [*MATRICES, "mma.m8n8k4.row.col.f32.f16.f16.f32"]:
         one = product(name)

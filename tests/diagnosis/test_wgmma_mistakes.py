@@ -103,6 +103,7 @@ def wrong_tiles(tile):
     yield "stride byte offset divided by 16 twice", changed(tile, stride=right.stride // 16 // 16 * 16)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMS)
 def test_wrong_descriptors_of_b_and_of_a(name):
     one, turn = product(name), FORMS.index(name)  # some of the mistakes: the next forms have the others

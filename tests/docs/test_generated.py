@@ -18,6 +18,7 @@ from warpfrag.isa.targets import architectures, targets
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_no_page_is_out_of_date():
     assert [path.relative_to(ROOT).as_posix() for path in generate.outdated()] == []
 

@@ -151,6 +151,7 @@ def test_the_first_kernel_says_what_it_does_and_equal_rules_are_one_text(monkeyp
     assert "loading kernels for this GPU; those that are not in kernels-here yet are compiled" in said
 
 
+@pytest.mark.slow
 def test_k_and_the_outputs_are_cut_where_they_do_not_fit_the_room(on_the_machine, monkeypatch):
     """The same codes, from more launches."""
     name, arch = RULES["chain"]  # whose kernel is the smallest

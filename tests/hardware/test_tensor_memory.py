@@ -54,6 +54,7 @@ def gpu(monkeypatch):
     return fresh
 
 
+@pytest.mark.slow
 def test_products_are_compared_and_captured(gpu, tmp_path):
     """The kernel that runs is the emitted one; what has no model is captured all the same."""
     path = tmp_path / "b200.npz"
@@ -82,6 +83,7 @@ def test_what_runs_unless_some_are_named():
     assert len(products) > 300
 
 
+@pytest.mark.slow
 def test_open_points_are_settled_by_one_command(gpu, tmp_path, capsys, monkeypatch):
     path = tmp_path / "points.npz"
     assert main(["verify", "--open-points", "--capture", str(path)]) == 1  # k 96 is for an sm_103

@@ -145,6 +145,7 @@ def test_what_is_not_modelled_runs_but_is_not_compared(gpu: type[Pretended], mon
     assert "did not run" not in report.summary()
 
 
+@pytest.mark.slow
 def test_all_instructions_are_those_the_target_can_run(gpu: type[Pretended], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(gpu, "run", lambda *_: "not today")
     report = verify(cases=1)

@@ -130,6 +130,7 @@ def test_every_emitted_ptx_kernel_assembles_for_every_target(target, tmp_path, r
     record_property("assembler: PTX kernels assembled", kernels)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", targets())
 def test_what_is_not_legal_is_refused(target, tmp_path, record_property):
     ptxas, newest = find_ptxas(target)

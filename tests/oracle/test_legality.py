@@ -560,6 +560,7 @@ def test_short_form_without_row_col() -> None:
 SPACES = {"global": ("", ".shared", ".shared::cta"), "shared": ("", ".shared::cta")}
 
 
+@pytest.mark.slow
 @each_of(name for name in (*NAMES, *MOVER_TARGETS) if re.search(r"\.(global|shared)\.", name))
 def test_a_state_space_stays_in_the_name(name: str) -> None:
     """Another space, or none, is another name of the family: legal in the same places, with the same operands."""

@@ -89,6 +89,7 @@ def read(text: str) -> wf.Instruction | None:
         return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", JUDGES)
 def test_random_orders_are_judged_as_ptxas_judges_them(target, tmp_path, record_property):
     ptxas, version = find_newest_ptxas(target)
@@ -185,6 +186,7 @@ def test_spellings_of_public_kernels_assemble(tmp_path):
     assert all(judge(statements, ptxas, JUDGE, version, tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["sm_70", "sm_72", "sm_75", "sm_80", "sm_90a", "sm_101a", "sm_107a", "sm_120a"])
 def test_the_first_version_is_the_first_that_the_assembler_takes(target, tmp_path):
     """Every listed instruction, with its state spaces too, in the version we name and not in the one before."""

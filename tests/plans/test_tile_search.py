@@ -39,6 +39,7 @@ def test_conflicts_are_those_of_the_banks_and_chunks_do_not_overlap(width):
     assert [tile.conflicts for tile in tiles] == sorted(tile.conflicts for tile in tiles)
 
 
+@pytest.mark.slow
 def test_known_tiles():
     assert search_tiles(80)[0].formula == "row * 80 + chunk * 16"  # an odd number of chunks needs nothing
     assert search_tiles(128)[0].tma == 128

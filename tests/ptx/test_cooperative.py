@@ -189,6 +189,7 @@ def test_lanes_that_wait_for_memory_which_nobody_changes_are_a_deadlock(text, na
         assert all(words in str(raised.value) for words in said)
 
 
+@pytest.mark.slow
 def test_a_flag_that_comes_late_is_no_deadlock():
     """The lanes that work let those that read the flag by, again and again."""
     text = FLAG.replace("{turns}", "9000").replace("{store}", "st.volatile.shared.u32 [word], 1;")

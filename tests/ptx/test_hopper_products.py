@@ -17,6 +17,7 @@ def kernel_of(file, entry):
         return wf.ptx.load(archive.read(file).decode())[entry]
 
 
+@pytest.mark.slow
 @pytest.mark.one_engine
 @pytest.mark.parametrize("name", hopper_products.H200)
 def test_whole_products_leave_what_the_gpu_left(name):

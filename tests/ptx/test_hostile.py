@@ -242,6 +242,7 @@ def test_a_grid_of_two_billion_blocks_takes_no_memory(engine):
     assert int(done.stdout) < 100_000_000
 
 
+@pytest.mark.slow
 @pytest.mark.one_engine
 def test_memory_grows_with_registers_and_instructions_not_with_their_product():
     import tracemalloc

@@ -39,6 +39,7 @@ def test_the_memory_is_what_the_gpu_left(name):
     assert run.counts.instructions == sum(run.counts.lines.values()) > 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["c_wmma_gemm_sm80", "c_scan_sm80", "t_hist_sm80"])
 def test_the_order_of_blocks_does_not_change_them(name):
     _, arrays, expected = launch(name, seed=5, checks=("memory", "barriers"))

@@ -86,6 +86,7 @@ class NoEntry(loops.Loop):
         raise AssertionError
 
 
+@pytest.mark.slow
 def test_the_wheels_object_is_run_without_numba(built, fresh):
     path = objects.path_of(HOST[0], loops.SET)
     path.write_bytes((built / path.name).read_bytes())
@@ -176,6 +177,7 @@ def test_every_loop_is_called_as_it_is_stated():
     assert all(path.exists() for path in loops.DEPENDS_ON)
 
 
+@pytest.mark.slow
 def test_a_known_kernel_starts_without_numba(tmp_path):
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     said = [

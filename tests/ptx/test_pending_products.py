@@ -153,6 +153,7 @@ BOTH:
     check_both(body, SUMS)
 
 
+@pytest.mark.slow
 def test_a_whole_gemm_of_wgmma_is_one_product_for_each_wave(lengths):
     m, n, k = 256, 128, 320
     rng = np.random.default_rng(0)

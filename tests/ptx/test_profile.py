@@ -90,6 +90,7 @@ ret;
     assert run.counts.written == {"global": 960}
 
 
+@pytest.mark.slow
 @pytest.mark.one_engine
 def test_tensor_operations_are_those_of_the_product_and_lines_those_of_python():
     kernel, launch, _ = captured("t_matmul_f16_sm80")

@@ -91,6 +91,7 @@ def test_an_interrupt_ends_a_launch_and_says_how_far_it_came(threads):
     assert caught.value.__notes__ == ["interrupted after 0 of 100 blocks; arrays hold what was stored until then"]
 
 
+@pytest.mark.slow
 def test_a_limit_ends_a_runaway():
     with pytest.raises(wf.WarpfragError, match="the launch has run 3000000 warp instructions, its limit"):
         module("", ENDLESS).launch(100, 128, [], limit=3_000_000)

@@ -106,6 +106,7 @@ def random_stores(rng):
     return kernel("\n".join(lines))
 
 
+@pytest.mark.slow
 @pytest.mark.one_engine
 def test_both_engines_call_the_same_lines_uncertain():
     rng = random.Random(27)

@@ -204,6 +204,7 @@ def test_lane_masks_and_the_factor_of_d():
     assert "scaled D" in launched.inexact_lines[0].reason
 
 
+@pytest.mark.slow
 def test_each_part_of_d_has_its_own_copy_of_a_in_tensor_memory():
     """Rows in lanes 64.. are another A: the second half of the columns is its product. And A is shifted afterwards."""
     t = wf.get(f"{MMA}.ws.cta_group::1.kind::i8", m=64, n=64, a="s8", b="s8")

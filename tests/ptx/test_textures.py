@@ -37,6 +37,7 @@ SAMPLE = f"tex.1d.v4.f32.f32 {{%f4, %f5, %f6, %f7}}, [%d1, {{%f0}}];\n{STORE}"
 LOAD = f"shl.b32 %r1, %r0, 2;\nsuld.b.1d.b32.MODE {{%r2}}, [%d1, {{%r1}}];\nmov.b32 %f4, %r2;\n{STORE}"
 
 
+@pytest.mark.slow
 @pytest.mark.one_engine
 def test_an_h200_gave():
     """A row for each of the first threads, or all bytes of a surface; `tools.textures` made the file."""

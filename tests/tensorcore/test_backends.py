@@ -180,6 +180,7 @@ def vary(number):
     return layout.rank, memory.addresses((8, number), 16)
 
 
+@pytest.mark.slow
 def test_what_users_vary_fills_no_cache_without_bound():
     for number in (1, 2):
         vary(number)
@@ -198,6 +199,7 @@ def test_a_kernel_remembers_the_order_of_a_few_k():
     assert kernel.order.cache_info().currsize <= 8
 
 
+@pytest.mark.slow
 def test_a_long_and_narrow_product_takes_little_memory():
     """B is prepared a whole block of columns wide, whatever N: 1 x 1 x 400,000 took 2 GB once."""
     program = f"""
@@ -228,6 +230,7 @@ backends.WORTH_LOADING, backends.WORTH_COMPILING = 0.0, {backends.Rule: 0.0}
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("prelude", "environment", "said"),
     [

@@ -127,6 +127,7 @@ def test_same_codes_and_its_own_environment_back(name, bits, caller):
         assert [f"{code:x}" for code in found.ravel()] == [f"{code:x}" for code in codes.ravel()], method
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bits", ENVIRONMENTS.values(), ids=ENVIRONMENTS)
 def test_the_same_in_a_thread_of_the_callers(bits):
     found = {}

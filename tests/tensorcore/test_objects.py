@@ -103,6 +103,7 @@ def entry_of_object(built, fresh):
     return entry, compiled
 
 
+@pytest.mark.slow
 def test_code_and_constants_are_put_into_a_block_of_memory(built, monkeypatch):
     """Else a process ends where they lie more than 2 GB apart; which only happens on x86-64, and by chance."""
     asked, make = [], objects.llvm.create_mcjit_compiler

@@ -109,6 +109,7 @@ def test_every_width_of_a_warpgroup_is_there_once():
     assert len(named) == 1074
 
 
+@pytest.mark.slow
 def test_a_warpgroup_is_written_as_the_widest_and_true_of_all_widths():
     """The page puts n into the texts, cuts D to n columns, and takes the formulas as they are."""
     for row in data()["warpgroups"]:

@@ -16,6 +16,7 @@ ROUNDED = {mma.name for mma in wf.find(op="wmma.mma") if mma.form.rounding}  # n
 PRODUCTS = [mma for mma in wf.find(op="wmma.mma") if mma.name not in ROUNDED]
 
 
+@pytest.mark.slow
 def test_every_product_was_captured():
     assert len(ROUNDED) == 3 * 4  # rounding to zero, down and up, for each pair of layouts
     assert len(PRODUCTS) == 122
