@@ -141,8 +141,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 (any public name)
     if name in _SUBMODULES:
         return import_module(f"warpfrag.{name}")
     if name not in _MODULE_OF:
-        msg = f"module 'warpfrag' has no attribute {name!r}"
-        raise AttributeError(msg)
+        raise AttributeError(f"module 'warpfrag' has no attribute {name!r}")
     value = getattr(import_module(f"warpfrag.{_MODULE_OF[name]}"), name)
     globals()[name] = value
     return value

@@ -8,13 +8,10 @@ what to try. Facts that a program can use are attributes of the error.
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import ModuleType
+from types import ModuleType
 
 MAX_QUOTED = 200  # characters; the longest PTX names have 125
 MAX_REASON = 1000  # characters of a PtxError's reason
@@ -190,8 +187,7 @@ class LossyProduct(UserWarning):
 def check_flag(name: str, flag: object) -> bool:
     """Return the flag as a bool; raise InvalidOperand if it is not True or False."""
     if type(flag).__name__ not in {"bool", "bool_"}:
-        msg = f"{name} is True or False, got {quote(flag)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{name} is True or False, got {quote(flag)}")
     return bool(flag)
 
 
@@ -204,11 +200,9 @@ def check_index(name: str, index: int, extent: int) -> int:
     except TypeError:
         number = None
     if number is None or isinstance(index, bool):
-        msg = f"{name} is an integer 0..{extent - 1}, got {quote(index)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{name} is an integer 0..{extent - 1}, got {quote(index)}")
     if not 0 <= number < extent:
-        msg = f"{name} is 0..{extent - 1}, got {quote(number)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{name} is 0..{extent - 1}, got {quote(number)}")
     return number
 
 
@@ -217,5 +211,4 @@ def import_extra(module: str, extra: str) -> ModuleType:
     try:
         return import_module(module)
     except ImportError as error:
-        msg = f"{error.name or module} is not installed: pip install 'warpfrag[{extra}]'"
-        raise MissingExtra(msg) from None
+        raise MissingExtra(f"{error.name or module} is not installed: pip install 'warpfrag[{extra}]'") from None

@@ -7,7 +7,9 @@ then replaces the old one. A full disk, an interrupt or a crash leaves the old f
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import contextmanager
+from os import PathLike
 from stat import S_IMODE
 from typing import TYPE_CHECKING
 
@@ -15,8 +17,6 @@ from warpfrag.errors import FileError, quote
 from warpfrag.tables.samples import PREFIX, read_sample
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from os import PathLike
     from pathlib import Path
 
 PART = ".warpfrag-"
@@ -44,8 +44,7 @@ def read_bytes(path: str | PathLike[str], max_bytes: int) -> bytes:
         with open(path, "rb") as file:  # noqa: PTH123 (a look-up does not import pathlib)
             content = file.read(max_bytes + 1)
     if len(content) > max_bytes:
-        msg = f"cannot read {quote(str(path))}: it has more than {max_bytes} bytes"
-        raise FileError(msg)
+        raise FileError(f"cannot read {quote(str(path))}: it has more than {max_bytes} bytes")
     return content
 
 
@@ -65,14 +64,12 @@ def check_writable(path: str | PathLike[str]) -> None:
 def _refusals(verb: str, path: str | PathLike[str]) -> Iterator[None]:
     """Turn errors of the operating system into FileError with one sentence."""
     if not isinstance(path, str | os.PathLike):
-        msg = f"expected the name of a file to {verb}, got {quote(path)}"
-        raise FileError(msg)
+        raise FileError(f"expected the name of a file to {verb}, got {quote(path)}")
     try:
         yield
     except (OSError, ValueError, RuntimeError) as error:  # a NUL in the path, text that is no Unicode; a loop of links
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        msg = f"cannot {verb} {quote(str(path))}: {reason}"
-        raise FileError(msg) from None
+        raise FileError(f"cannot {verb} {quote(str(path))}: {reason}") from None
 
 
 def _write(path: Path, content: bytes) -> None:

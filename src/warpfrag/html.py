@@ -6,11 +6,8 @@ dark themes. Every style rule starts with the card's class and therefore changes
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 STYLE = {
     "": "font:13px/1.5 system-ui,sans-serif;margin:4px 0",

@@ -11,16 +11,13 @@ are printed. The fixture `triton_session` has the launches of one test:
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import pytest
 
 from warpfrag.ptx.interpreter.kernel_findings import CHECKS
 from warpfrag.triton import Session, emulate
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
 
 SESSION = pytest.StashKey[Session]()
 

@@ -151,12 +151,10 @@ class _Block:
             product: NDArray[Any] = self.gemm(**_joined(strips), **options)
             extents = tuple(index.size for index in indices)
             if product.shape != extents:
-                msg = f"expected strips that make a block of shape {extents}, got {product.shape}"
-                raise InvalidOperand(msg)  # noqa: TRY301 (it is told like what gemm refuses)
+                raise InvalidOperand(f"expected strips that make a block of shape {extents}, got {product.shape}")  # noqa: TRY301 (it is told like what gemm refuses)
         except (InvalidOperand, InvalidSparsity) as error:
             first = ", ".join(str(int(index[0])) if index.size else "0" for index in indices)
-            msg = f"{error} (counted in the strips of the block of D that starts at D[{first}])"
-            raise type(error)(msg) from None
+            raise type(error)(f"{error} (counted in the strips of the block of D that starts at D[{first}])") from None
         return product
 
     def _declared(self, role: str, strip: NDArray[Any]) -> NDArray[Any]:
@@ -174,8 +172,7 @@ def _travelling(dtype: np.dtype[Any]) -> np.dtype[Any]:
 def _check_block(role: str, block: NDArray[Any], declared: np.dtype[Any]) -> None:
     """Refuse a block that is not what its Dask array says: its bits would be taken for other numbers."""
     if block.dtype != declared:
-        msg = f"{role}: expected blocks of {declared}, as its Dask array says, got one of {block.dtype}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{role}: expected blocks of {declared}, as its Dask array says, got one of {block.dtype}")
 
 
 def _taken(role: str, argument: object) -> da.Array | NDArray[Any]:
@@ -185,8 +182,9 @@ def _taken(role: str, argument: object) -> da.Array | NDArray[Any]:
         import dask.array as da
 
         if not isinstance(argument, da.Array):
-            msg = f"{role}: expected an array, got a {type(argument).__module__}.{type(argument).__name__}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"{role}: expected an array, got a {type(argument).__module__}.{type(argument).__name__}"
+            )
         if any(math.isnan(size) for size in argument.shape):
             msg = f"{role}: expected chunks of known sizes, got shape {argument.shape}: "
             msg += f"{role}.compute_chunk_sizes() first"
@@ -196,11 +194,9 @@ def _taken(role: str, argument: object) -> da.Array | NDArray[Any]:
         array = as_array(cast("ArrayLike", argument), role)
     else:
         kind = f"{type(argument).__module__}.{type(argument).__name__}"
-        msg = f"{role} is a {kind} next to a Dask array: expected Dask arrays, or Dask and numpy arrays"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{role} is a {kind} next to a Dask array: expected Dask arrays, or Dask and numpy arrays")
     if array.ndim < 2:
-        msg = f"{role}: expected a matrix, got an array of shape {array.shape}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{role}: expected a matrix, got an array of shape {array.shape}")
     return array
 
 

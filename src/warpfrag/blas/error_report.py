@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from fractions import Fraction
 
 from warpfrag import html
 from warpfrag.blas.order import Order
 from warpfrag.layout.providers import figure_svg
 from warpfrag.tensorcore.reference import TraceStep
-
-if TYPE_CHECKING:
-    from fractions import Fraction
 
 
 @dataclass(frozen=True)

@@ -173,20 +173,20 @@ def explain(
     a, b = Matrix.read(A, "A"), Matrix.read(B, "B")
     archs = (arch,) if isinstance(arch, str) else tuple(arch) if isinstance(arch, tuple | list) else ()
     if not archs or not all(isinstance(entry, str) for entry in archs):
-        msg = f"arch: expected an architecture or several, such as 'sm_90'; got {quote(arch)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"arch: expected an architecture or several, such as 'sm_90'; got {quote(arch)}")
     if not isinstance(names, tuple | list) or len(names) != 2 or not all(isinstance(name, str) for name in names):
-        msg = f"names: expected two names, got {quote(names)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"names: expected two names, got {quote(names)}")
     if bias is not None and float32_of(bias, "bias").shape != b.shape[-1:]:
-        msg = f"bias: expected one number for each column of B, {b.shape}; got shape {float32_of(bias, 'bias').shape}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"bias: expected one number for each column of B, {b.shape}; got shape {float32_of(bias, 'bias').shape}"
+        )
     form = form_of(instruction or instruction_for(a.dtype, b.dtype, "sm_90"))
     work = _Work(a, b, bias, form, archs, progress)
     results = [work.codes(D, name) for D, name in zip((D1, D2), names, strict=True)]
     if results[0].format != results[1].format:
-        msg = f"{names[0]} is {results[0].format} and {names[1]} is {results[1].format}: expected two of one format"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"{names[0]} is {results[0].format} and {names[1]} is {results[1].format}: expected two of one format"
+        )
     origins = [work.origin(D, seen, name) for D, seen, name in zip((D1, D2), results, names, strict=True)]
     unlike = results[0].codes[0] != results[1].codes[0]
     output = tuple(int(index) for index in np.argwhere(unlike)[0]) if unlike.any() else None
@@ -221,12 +221,10 @@ class _Work:
         shape = (self.a.shape[0], self.b.shape[1]) if is_plain else None
         if seen.shape != shape:
             shapes = f"{name} has shape {seen.shape}, A {self.a.shape} and B {self.b.shape}"
-            msg = f"{shapes}: expected two matrices and their product"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{shapes}: expected two matrices and their product")
         formats = {natural_dtype(FORMATS[text]): text for text in RESULTS[self.form.d]}
         if seen.dtype not in formats:
-            msg = f"{name}: expected one of {', '.join(map(str, formats))}; got {seen.dtype}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{name}: expected one of {', '.join(map(str, formats))}; got {seen.dtype}")
         result = formats[seen.dtype]
         return Observed(np.ascontiguousarray(seen).view(code_dtype(FORMATS[result]))[None], result)
 

@@ -106,14 +106,12 @@ def find_order(
     seen = as_array(observed, "observed")
     if seen.shape != taken.shape:
         expected, got = (" x ".join(map(str, shape)) or "a single number" for shape in (taken.shape, seen.shape))
-        msg = f"observed is {got}, expected {expected}: as many rows as A and columns as B"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"observed is {got}, expected {expected}: as many rows as A and columns as B")
     rule = taken.rule
     formats = {natural_dtype(FORMATS[name]): name for name in RESULTS[rule.d]}
     if seen.dtype not in formats:
         known = ", ".join(map(str, formats))
-        msg = f"observed: a kernel of {resolved.name} leaves {known}; got dtype {seen.dtype}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"observed: a kernel of {resolved.name} leaves {known}; got dtype {seen.dtype}")
     result = formats[seen.dtype]
     codes = np.ascontiguousarray(seen).view(code_dtype(FORMATS[result])).reshape(-1, *taken.shape[-2:])
     machine = machine_of(backend, resolved, work=taken.work, on_gpu=False)

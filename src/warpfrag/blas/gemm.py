@@ -56,11 +56,9 @@ class GemmOptions:
     def __post_init__(self) -> None:
         """Reject what is no order, epilogue or backend."""
         if not isinstance(self.order, Order):
-            msg = f"order: expected a wf.Order, got {quote(self.order)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"order: expected a wf.Order, got {quote(self.order)}")
         if self.epilogue is not None and not isinstance(self.epilogue, Epilogue):
-            msg = f"epilogue: expected a wf.Epilogue, got {quote(self.epilogue)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"epilogue: expected a wf.Epilogue, got {quote(self.epilogue)}")
         check_flag("raw", self.raw)
         check_backend(self.backend)
 
@@ -159,8 +157,9 @@ def run_gemm(
     """Compute a gemm whose arguments have been read."""
     kind = common_kind((a, b, c))
     if kind.on_gpu and options.backend == "cpu":
-        msg = f"A is a {kind}, and backend is 'cpu': backend='cuda' computes there, or move the arrays to the host"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"A is a {kind}, and backend is 'cpu': backend='cuda' computes there, or move the arrays to the host"
+        )
     with memory_of_gpu(), device_of(kind):
         resolved = resolve_instruction(instruction, arch)
         gemm = prepare_gemm(resolved, a, b, raw=options.raw, rounding=options.rounding)
@@ -184,11 +183,11 @@ def run_gemm(
 def _check_epilogue(epilogue: Epilogue, gemm: PreparedGemm, order: Order) -> None:
     """Reject an epilogue that does not fit the gemm."""
     if gemm.rule.d != "f32":
-        msg = f"{gemm.resolved.name}: an epilogue takes sums in f32, and D is {gemm.rule.d}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{gemm.resolved.name}: an epilogue takes sums in f32, and D is {gemm.rule.d}")
     if order.in_place and epilogue.alpha != 1:
-        msg = f"order: parts that are added in place are measured with alpha 1, not with {epilogue.alpha}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"order: parts that are added in place are measured with alpha 1, not with {epilogue.alpha}"
+        )
     if epilogue.bias is not None:
         gemm.extents.check_bias(len(float32_of(epilogue.bias, "bias")))
 
@@ -275,8 +274,9 @@ def _scales(
     form, operands = resolved.form, resolved.operands
     for role, scale in zip(("scale_a", "scale_b"), scales, strict=True):
         if (scale is not None) != bool(form.block_scale):
-            msg = f"{resolved.name} {'needs' if scale is None else 'takes no'} {role}: pass Scaled(matrix, scales)"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"{resolved.name} {'needs' if scale is None else 'takes no'} {role}: pass Scaled(matrix, scales)"
+            )
     if not form.block_scale:
         return []
     unity = operands["scale_a"].format.encode(1.0)

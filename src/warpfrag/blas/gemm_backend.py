@@ -71,15 +71,15 @@ def memory_of_gpu() -> Iterator[None]:
 
         if not isinstance(error, out_of_memory_errors()):
             raise
-        msg = f"the GPU's memory does not suffice: {str(error).strip()}; the operands are as they were"
-        raise OutOfMemory(msg) from None
+        raise OutOfMemory(
+            f"the GPU's memory does not suffice: {str(error).strip()}; the operands are as they were"
+        ) from None
 
 
 def check_backend(backend: object) -> None:
     """Reject what is no backend."""
     if not (isinstance(backend, str) and backend in BACKENDS) and not isinstance(backend, Cpu):
-        msg = f"backend: expected one of {', '.join(BACKENDS)}; got {quote(backend)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"backend: expected one of {', '.join(BACKENDS)}; got {quote(backend)}")
 
 
 def machine_of(backend: str | Machine, resolved: ResolvedInstruction, *, work: int, on_gpu: bool) -> Machine:

@@ -38,13 +38,11 @@ class ProductShape(NamedTuple):
     def of(cls, a: Shape, b: Shape) -> ProductShape:
         """Those of A and B; shapes that do not fit are refused."""
         if a[-1] != b[-2]:
-            msg = f"A is {_text(a)} and B is {_text(b)}: the inner extents differ"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"A is {_text(a)} and B is {_text(b)}: the inner extents differ")
         try:
             batch = broadcast_shapes(a[:-2], b[:-2])
         except ValueError:
-            msg = f"A is {_text(a)} and B is {_text(b)}: their batch axes do not broadcast"
-            raise InvalidOperand(msg) from None
+            raise InvalidOperand(f"A is {_text(a)} and B is {_text(b)}: their batch axes do not broadcast") from None
         return cls(batch, a[-2], b[-1], a[-1])
 
     @property
@@ -55,14 +53,12 @@ class ProductShape(NamedTuple):
     def check_c(self, shape: Shape) -> None:
         """Refuse a C that is not D's size; its batch axes may broadcast."""
         if shape[-2:] != self.shape[-2:] or not self._serves(shape):
-            msg = f"C is {_text(shape)}, expected {_text(self.shape)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"C is {_text(shape)}, expected {_text(self.shape)}")
 
     def check_bias(self, count: int) -> None:
         """Refuse a bias that is not one number for each column."""
         if count != self.columns:
-            msg = f"bias: expected {self.columns} numbers, one for each column, got {count}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"bias: expected {self.columns} numbers, one for each column, got {count}")
 
     def scale_counts(self, form: Form) -> ScaleCounts:
         """How many scale factors a row of the product takes."""
@@ -75,11 +71,9 @@ class ProductShape(NamedTuple):
         along, expected = (-1, (self.rows, needed)) if role == "scale_a" else (-2, (needed, self.columns))
         across = -3 - along
         if shape[across] != expected[across] or not needed <= shape[along] <= allowed:
-            msg = f"{role}: expected shape {expected}, got {shape}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{role}: expected shape {expected}, got {shape}")
         if not self._serves(shape):
-            msg = f"{role}: its batch axes {shape[:-2]} do not broadcast to {self.batch}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{role}: its batch axes {shape[:-2]} do not broadcast to {self.batch}")
 
     def _serves(self, shape: Shape) -> bool:
         """Whether an operand's batch axes broadcast to those of the product."""
@@ -133,19 +127,16 @@ def compress(A: ArrayLike, pattern: str = "2:4") -> tuple[Array, Bytes]:
 def _find(name: object) -> Pattern:
     known = read_table("sparsity")["pattern"]
     if not isinstance(name, str) or name not in known:
-        msg = f"pattern: expected one of {', '.join(known)}; got {quote(name)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"pattern: expected one of {', '.join(known)}; got {quote(name)}")
     return pattern(name)
 
 
 def _rows(A: ArrayLike) -> NDArray[Any]:
     matrix = as_array(A, "A")
     if matrix.ndim < 2 or not (matrix.dtype.kind in "biuf" or hasattr(ml_dtypes, matrix.dtype.name)):
-        msg = f"A: expected a matrix of real numbers, got dtype {matrix.dtype} of shape {matrix.shape}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"A: expected a matrix of real numbers, got dtype {matrix.dtype} of shape {matrix.shape}")
     if matrix.dtype.itemsize > 8:
-        msg = f"A: expected elements of at most 8 bytes, got dtype {matrix.dtype}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"A: expected elements of at most 8 bytes, got dtype {matrix.dtype}")
     return matrix
 
 

@@ -61,8 +61,7 @@ def trace_output(
 ) -> list[ProductStep]:
     """Return every step of D[row, col] of a gemm of two matrices."""
     if len(taken.shape) != 2 or taken.operands.pattern is not None or taken.rule.scales:
-        msg = "a trace is of one product of two matrices, dense and without scale factors"
-        raise InvalidOperand(msg)
+        raise InvalidOperand("a trace is of one product of two matrices, dense and without scale factors")
     check_index("row", row, taken.shape[0])
     check_index("col", col, taken.shape[1])
     bias = None if epilogue is None else epilogue.bias

@@ -70,11 +70,11 @@ def error_report(
     taken = {str(name): prepare_gemm(resolve_form(form, name), *matrices, rounding=rounding) for name in archs}
     first = next(iter(taken.values()))
     if len(first.shape) != 2 or 0 in first.shape:
-        msg = f"A and B: expected matrices with at least one output, got a product of shape {first.shape}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"A and B: expected matrices with at least one output, got a product of shape {first.shape}"
+        )
     if isinstance(first.rule, Popcount):
-        msg = f"{first.resolved.name} counts bits: it has no errors"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{first.resolved.name} counts bits: it has no errors")
     a, b = (_values(first, "a"), _values(first, "b")) if against is None else _unquantised(against, first)
     added = None if C is None else _added(C, first)
     tasks = [
@@ -122,8 +122,7 @@ class MeasuredTask:
     def check(self) -> None:
         """Refuse an order that this product cannot have, before anything is computed."""
         if not isinstance(self.order, Order):
-            msg = f"order: expected a wf.Order, got {quote(self.order)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"order: expected a wf.Order, got {quote(self.order)}")
         rule = self.taken.rule
         self.order.chains(self.taken.operands.depth, rule.k, FORMATS[rule.a].bits)
 
@@ -186,8 +185,7 @@ def _errors(
     task: MeasuredTask, figures: Figures, a: NDArray[np.float64], b: NDArray[np.float64], c: NDArray[np.float64] | None
 ) -> Errors:
     if not figures.count:
-        msg = f"{task.taken.resolved.name} on {task.arch}: no output is finite"
-        raise NotModelled(msg)
+        raise NotModelled(f"{task.taken.resolved.name} on {task.arch}: no output is finite")
     worst = figures.worst
     edges, counts = figures.histogram()
     return Errors(
@@ -219,22 +217,19 @@ def _block(taken: PreparedGemm) -> int:
 def _unquantised(against: object, taken: PreparedGemm) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The matrices to compare with: of the extents of A and B."""
     if not isinstance(against, tuple | list) or len(against) != 2:
-        msg = f"against: expected A and B before they were quantised, got {quote(against)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"against: expected A and B before they were quantised, got {quote(against)}")
     values = []
     for what, matrix, codes in zip("AB", against, (taken.operands.a[0], taken.operands.b[0]), strict=True):
         array = as_array(matrix, f"against, {what}")
         if array.shape != codes.shape:
-            msg = f"against: {what} is {array.shape}, and what was multiplied {codes.shape}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"against: {what} is {array.shape}, and what was multiplied {codes.shape}")
         values.append(_finite(as_doubles(array), what))
     return values[0], values[1]
 
 
 def _listed(what: str, argument: object) -> list[Any]:
     if not isinstance(argument, list | tuple) or not argument:
-        msg = f"{what}: expected one, or a list of at least one; got {quote(argument)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{what}: expected one, or a list of at least one; got {quote(argument)}")
     return list(argument)
 
 
@@ -252,8 +247,7 @@ def _values(taken: PreparedGemm, role: str) -> NDArray[np.float64]:
 def _finite(values: NDArray[np.float64], what: str) -> NDArray[np.float64]:
     if not np.isfinite(values).all():
         place = tuple(int(index) for index in np.argwhere(~np.isfinite(values))[0])
-        msg = f"{what}: element {place} is {values[place]}: there is no exact result to compare with"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{what}: element {place} is {values[place]}: there is no exact result to compare with")
     return values
 
 
@@ -261,7 +255,8 @@ def _added(C: ArrayLike, taken: PreparedGemm) -> NDArray[np.float64]:
     """C as float64; it must be exact in its format."""
     values = as_array(C, "C")
     if values.shape != taken.shape or values.dtype.kind not in "biuf":
-        msg = f"C: expected {' x '.join(map(str, taken.shape))} numbers, got {values.dtype} of shape {values.shape}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"C: expected {' x '.join(map(str, taken.shape))} numbers, got {values.dtype} of shape {values.shape}"
+        )
     codes_of(FORMATS[taken.rule.c], values, raw=False, rounding=None, what="C")  # refuses what is not exact
     return _finite(as_doubles(values), "C")

@@ -148,8 +148,9 @@ class TensorCores:
         """Reject what this GPU does not run, or this kernel does not."""
         form, wanted, own = resolved.form, resolved.arch, _own_target()
         if targets()[own].arch != wanted:
-            msg = f"backend 'native': this GPU is {own}, and {wanted} is asked for; backend 'cuda' emulates it"
-            raise NotModelled(msg)
+            raise NotModelled(
+                f"backend 'native': this GPU is {own}, and {wanted} is asked for; backend 'cuda' emulates it"
+            )
         rows = {role: resolved.operands[role] for role in "abcd"}
         why = (
             "is sparse" if form.operation.sparsity
@@ -159,8 +160,9 @@ class TensorCores:
             else ""
         )  # fmt: skip
         if why:
-            msg = f"backend 'native' runs one dense product of a warp from registers: {resolved.name} {why}; use 'cuda'"
-            raise NotModelled(msg)
+            raise NotModelled(
+                f"backend 'native' runs one dense product of a warp from registers: {resolved.name} {why}; use 'cuda'"
+            )
         self.form, self.rows = form, rows
 
     def matmul(self, rule: Rule, operands: ProductOperands) -> Codes:

@@ -42,8 +42,9 @@ def _check_count(name: str, value: object, *, minimum: int, optional: bool) -> N
     if value is None and optional:
         return
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
-        msg = f"{name} is an integer from {minimum} on{', or None' if optional else ''}; got {quote(value)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"{name} is an integer from {minimum} on{', or None' if optional else ''}; got {quote(value)}"
+        )
 
 
 def part_length(depth: int, unit: int, parts: int) -> int:
@@ -87,14 +88,15 @@ class Order:
         for name in ("split_k", "unit", "promote", "residue", "step", "segment_k"):
             _check_count(name, getattr(self, name), minimum=1, optional=name != "split_k")
         if check_flag("in_place", self.in_place) and self.split_k == 1:
-            msg = "in_place is for the parts of split_k, and split_k is 1"
-            raise InvalidOperand(msg)
+            raise InvalidOperand("in_place is for the parts of split_k, and split_k is 1")
         if self.segment_k and self.split_k > 1:
-            msg = f"K is cut by split_k or by segment_k, not by both; got {self.split_k} and {self.segment_k}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"K is cut by split_k or by segment_k, not by both; got {self.split_k} and {self.segment_k}"
+            )
         if self.promote and self.residue and self.promote % self.residue:
-            msg = f"promote is a multiple of residue, {self.residue}, where both are given; got {self.promote}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"promote is a multiple of residue, {self.residue}, where both are given; got {self.promote}"
+            )
 
     def __repr__(self) -> str:
         """As Python writes it: the fields that are not the default.
@@ -120,14 +122,12 @@ class Order:
             _check_count(name, number, minimum=int(name != "depth"), optional=False)
         step = self.step or k
         if k % step:
-            msg = f"step divides the instruction's k, {k}; got {step}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"step divides the instruction's k, {k}; got {step}")
         for name in ("promote", "residue"):
             length = getattr(self, name)
             if length is not None and length % step:
                 whose = "step" if self.step else "the instruction's k"
-                msg = f"{name} is a multiple of {whose}, {step}; got {length}"
-                raise InvalidOperand(msg)
+                raise InvalidOperand(f"{name} is a multiple of {whose}, {step}; got {length}")
         unit = self.unit or max(k, LINE // bits)
         length = part_length(depth, unit, self.split_k)
         if self.segment_k:

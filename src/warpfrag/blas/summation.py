@@ -78,11 +78,11 @@ def multiply(rule: Rule, operands: Multiplicands, c: Codes | None, order: Order,
 def _check_whole(order: Order, k: int) -> None:
     """Refuse orders that cut what shares metadata or a scale factor: no kernel does."""
     if order.residue or order.step:
-        msg = "residue and step are for dense products without scale factors: no other kernel has them"
-        raise InvalidOperand(msg)
+        raise InvalidOperand("residue and step are for dense products without scale factors: no other kernel has them")
     if order.unit and order.unit % k:
-        msg = f"unit is a multiple of the instruction's k, {k}, for a sparse A or scale factors; got {order.unit}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"unit is a multiple of the instruction's k, {k}, for a sparse A or scale factors; got {order.unit}"
+        )
 
 
 def sum_chain(rule: Rule, operands: Multiplicands, chain: Chain, c: Codes | None, machine: Machine = CPU) -> Codes:
@@ -224,8 +224,7 @@ def add_up(rule: Rule, sums: list[Sums]) -> Sums:
 def write_sums(rule: Rule, sums: Sums | None) -> Codes:
     """Accumulators as codes; every NaN is the one that an addition gives."""
     if sums is None:
-        msg = "a product has at least one part"
-        raise TypeError(msg)
+        raise TypeError("a product has at least one part")
     if rule.d == "s32":
         return sums.astype(np.int32).view(np.uint32)
     with np.errstate(all="ignore"):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -37,8 +38,6 @@ from warpfrag.cli.support.verbs import PipeSafeCommand, VerbCommand, print_and_e
 from warpfrag.errors import IllegalInstruction, WarpfragError, quote
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from click.shell_completion import CompletionItem
 
 VERB_GROUPS = {  # by heading: verb, module, help
@@ -140,8 +139,7 @@ class VerbGroup(PipeSafeCommand, click.Group):
 
             near = get_close_matches(verb.lower()[:20], VERBS, n=1)
             hint = f"the nearest is {near[0]!r}" if near else "`warpfrag --help` lists the verbs"
-            msg = f"there is no verb {quote(verb)}: {hint}"
-            raise click.UsageError(msg)
+            raise click.UsageError(f"there is no verb {quote(verb)}: {hint}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
@@ -216,8 +214,7 @@ def _status(words: list[str], *, as_json: bool) -> int:
 def _answer(words: list[str], *, as_json: bool) -> int:
     """Run the verb that the words name and return the exit status; print an error in one sentence."""
     if sys.stdout is None:
-        msg = "stdout is closed"
-        raise OutputFailed(msg)
+        raise OutputFailed("stdout is closed")
     try:
         status: object = commands.main(words, prog_name="warpfrag", standalone_mode=False)
     except click.UsageError as error:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from warpfrag.cli.support.arguments import Arch, File, InstructionName, Seed
 from warpfrag.cli.support.output import echo, print_heading, print_table, wrapped
 from warpfrag.cli.support.verbs import Answer, verb
 from warpfrag.files import write_atomically
+from warpfrag.tensorcore.arithmetic_table import ArithmeticRow, ArithmeticTable
 from warpfrag.tensorcore.registry import get
-
-if TYPE_CHECKING:
-    from warpfrag.tensorcore.arithmetic_table import ArithmeticRow, ArithmeticTable
 
 CELLS = """8/24: 8 products per step, 24 fraction bits kept; fma: every product is rounded by itself; exact: integers;
 -: no such instruction, or not modelled""".replace("\n", " ")

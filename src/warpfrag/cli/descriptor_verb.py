@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from warpfrag.cli.support.output import DONE, NO, echo, print_heading, print_table, wrapped
 from warpfrag.cli.support.verbs import Answer, verb
 from warpfrag.errors import InvalidOperand, quote
-from warpfrag.smem.descriptor import Descriptor
+from warpfrag.smem.descriptor import Descriptor, Problem
 from warpfrag.smem.instruction_descriptor import MASK_BITS, WORD_BITS, InstructionDescriptor, ZeroColumnMask
 from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.registry import get
 from warpfrag.tensorcore.tcgen05_types import TensorMma
-
-if TYPE_CHECKING:
-    from warpfrag.smem.descriptor import Problem
 
 WORD = re.compile(r"(?:0x)?[0-9a-f_]{1,20}", re.IGNORECASE | re.ASCII)
 
@@ -78,8 +75,7 @@ def _number(name: str, bits: int, text: str, example: str, *, decimal: bool) -> 
     if not 0 <= number < 1 << bits:
         expected = f"{bits} bits{' in decimal' if decimal else ''} such as {example}"
         size = f" of {number.bit_length()} bits" if is_word else ""
-        msg = f"{name} is a word of {expected}, got {quote(text)}{size}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{name} is a word of {expected}, got {quote(text)}{size}")
     return number
 
 
@@ -134,8 +130,9 @@ def descriptor(
         descriptors = _of_tile(operand, values, word, tile, trans=trans)
     elif (word is None) == (not values):
         got = f"{quote(word)} and --{next(iter(values)).replace('_', '-')}" if values else "neither"
-        msg = f"expected a word such as 0x4000004000000000, or its fields (--stride 1024 --swizzle 128); got {got}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"expected a word such as 0x4000004000000000, or its fields (--stride 1024 --swizzle 128); got {got}"
+        )
     else:
         kind = operand.descriptor_kind if operand else "wgmma"
         entries: dict[str, Any] = {**values, "kind": kind}
@@ -163,8 +160,7 @@ def _tensor_word(name: str, which: str, text: str | None, *, decimal: bool) -> A
     """Decode or build the instruction descriptor or the zero-column mask of tcgen05.mma."""
     instruction = get(name)
     if not isinstance(instruction, TensorMma):
-        msg = f"{which} belongs to tcgen05.mma, not to {instruction}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{which} belongs to tcgen05.mma, not to {instruction}")
     bits = MASK_BITS if which == "mask" else WORD_BITS
     example = "138413200" if decimal else "0x8400490"
     number = None if text is None else _number(which, bits, text, example, decimal=decimal)
@@ -189,8 +185,7 @@ def _operand(name: str, role: str) -> Operand:
     instruction = get(name)
     operand = instruction.operands.get(role.lower())
     if not (isinstance(operand, Operand) and operand.staged):
-        msg = f"descriptors are for A and B of wgmma, not for {quote(role)} of {instruction}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"descriptors are for A and B of wgmma, not for {quote(role)} of {instruction}")
     return operand
 
 
@@ -198,12 +193,10 @@ def _of_tile(
     operand: Operand | None, values: dict[str, int], word: str | None, tile: int, *, trans: bool
 ) -> list[Descriptor]:
     if operand is None:
-        msg = "--tile needs --for INSTRUCTION OPERAND"
-        raise InvalidOperand(msg)
+        raise InvalidOperand("--tile needs --for INSTRUCTION OPERAND")
     others = [f"--{name.replace('_', '-')}" for name in values if name not in {"start", "swizzle"}]
     if word is not None or others:
-        msg = f"--tile takes only --start and --swizzle; got {quote(word) if word else others[0]} too"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"--tile takes only --start and --swizzle; got {quote(word) if word else others[0]} too")
     return operand.descriptors(k=tile, swizzle=values.get("swizzle"), trans=trans, start=values.get("start", 0))
 
 

@@ -13,19 +13,17 @@ from warpfrag.cli.support.matrix_files import codes_of, read_source
 from warpfrag.cli.support.output import DONE, NO, echo, wrapped
 from warpfrag.cli.support.register_dumps import dump_of, parse_warps, single_warp, warps_of_group
 from warpfrag.cli.support.verbs import Answer, Param, integer, verb
+from warpfrag.diagnosis.diagnose import Agreement, Diagnosis, Finding
 from warpfrag.errors import InvalidOperand
+from warpfrag.formats.number_formats import Rounding
 from warpfrag.isa.immediates import SELECTED_BY
 from warpfrag.isa.legality import arithmetic_arch
-from warpfrag.tensorcore.operand import Operand
+from warpfrag.tensorcore.instruction import Instruction
+from warpfrag.tensorcore.operand import Operand, OperandBase
 from warpfrag.tensorcore.registry import get
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from warpfrag.diagnosis.diagnose import Agreement, Diagnosis, Finding
-    from warpfrag.formats.number_formats import Rounding
-    from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.operand import OperandBase
 
 MAX_FINDINGS = 12  # findings in text; JSON has all
 SPARSE = "mma.sp.m16n8k32.f32.f16.f16.f32"
@@ -274,8 +272,7 @@ def _check_options(
 def _registers(instruction: Instruction, role: str) -> OperandBase:
     registers = instruction.operands.get(role)
     if registers is None:
-        msg = f"{instruction.name} has no operand {role}: it has {', '.join(instruction.operands)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{instruction.name} has no operand {role}: it has {', '.join(instruction.operands)}")
     return registers
 
 
@@ -297,8 +294,9 @@ def _extents(tile: str | None) -> tuple[int, ...] | None:
         return None
     extents = tile.lower().split("x")
     if not 2 <= len(extents) <= 3 or not all(extent.isdecimal() and int(extent) for extent in extents):
-        msg = f"expected rows and columns of D, as 128x64, or with k, as 128x64x32; got {tile!r}"
-        raise click.BadParameter(msg, param_hint="--tile")
+        raise click.BadParameter(
+            f"expected rows and columns of D, as 128x64, or with k, as 128x64x32; got {tile!r}", param_hint="--tile"
+        )
     return tuple(map(int, extents))
 
 
@@ -306,8 +304,7 @@ def _whole_matrix(role: str, path: str) -> NDArray[Any]:
     """Return a matrix of a kernel, of any extents."""
     source = read_source(path)
     if not source.is_array:
-        msg = f"{path}: with --tile, {role.upper()} is a matrix of any extents: expected .npy"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{path}: with --tile, {role.upper()} is a matrix of any extents: expected .npy")
     return source.array()
 
 
@@ -315,8 +312,7 @@ def _input(instruction: Instruction, role: str, path: str, *, dump: Dump, roundi
     """Return the intended input: a matrix (for a sparse instruction the full A), or the words of all lanes."""
     registers = instruction.operands.get(role)
     if registers is None:
-        msg = f"{instruction.name} takes no {role}"
-        raise click.BadParameter(msg, param_hint=f"--{role.replace('_', '-')}")
+        raise click.BadParameter(f"{instruction.name} takes no {role}", param_hint=f"--{role.replace('_', '-')}")
     if role == "metadata" or (role in SELECTED_BY and _is_words(path)):
         return _observed(registers, dump._replace(file=path))
     is_sparse = role == "a" and instruction.pattern is not None

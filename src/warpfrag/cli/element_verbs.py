@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import click
 
@@ -17,15 +17,13 @@ from warpfrag.cli.support.arguments import (
     OperandName,
     WarpIndex,
 )
+from warpfrag.cli.support.operand_view import OperandView, Record
 from warpfrag.cli.support.output import echo, print_heading, print_notes, print_table
 from warpfrag.cli.support.verbs import Answer, verb
 from warpfrag.errors import InvalidOperand, check_index, quote
 from warpfrag.layout.coordinates import place
-
-if TYPE_CHECKING:
-    from warpfrag.cli.support.operand_view import OperandView, Record
-    from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.operand import SparseOperand
+from warpfrag.tensorcore.instruction import Instruction
+from warpfrag.tensorcore.operand import SparseOperand
 
 ELEMENT = re.compile(r"(\w+)\[ ?(\d{1,9}) ?(?:, ?|\]\[)(\d{1,9}) ?\]")  # A[9, 3] or A[9][3]
 
@@ -206,8 +204,7 @@ def _element(operand: str, row: int | None, col: int | None) -> tuple[str, int, 
         return operand, row, col
     element = ELEMENT.fullmatch(operand)
     if not element:
-        msg = "Missing argument 'ROW'"
-        raise click.UsageError(msg, click.get_current_context())
+        raise click.UsageError("Missing argument 'ROW'", click.get_current_context())
     return element[1], int(element[2]), int(element[3])
 
 
@@ -229,12 +226,12 @@ def _address(
 
     operand = instruction.operands.get(name.lower())
     if not (isinstance(operand, Operand) and operand.staged):
-        msg = f"--descriptor and --trans are for A and B of wgmma and tcgen05, not for {quote(name)} of {instruction}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"--descriptor and --trans are for A and B of wgmma and tcgen05, not for {quote(name)} of {instruction}"
+        )
     row, col = position
     if col is None:
-        msg = f"expected row and col for {operand.role} of {instruction}, got {row}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected row and col for {operand.role} of {instruction}, got {row}")
     rows, cols = operand.shape
     check_index("row", row, rows)
     check_index("col", col, cols)
@@ -283,11 +280,11 @@ def _sparse(view: OperandView, position: list[int]) -> SparseOperand:
 
     sparse = view.registers
     if not isinstance(sparse, SparseOperand):
-        msg = f"--logical and --codes are for A of a sparse instruction, not for {view.name} of {view.instruction}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"--logical and --codes are for A of a sparse instruction, not for {view.name} of {view.instruction}"
+        )
     if len(position) != 2:
-        msg = f"expected row and col for A of {view.instruction}, got {' '.join(map(str, position))}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected row and col for A of {view.instruction}, got {' '.join(map(str, position))}")
     check_index("row", position[0], sparse.shape[0])
     check_index("col", position[1], view.instruction.shape.k)
     return sparse

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import click
@@ -13,20 +15,16 @@ from warpfrag.cli.support.matrix_files import code_text, codes_of, read_source, 
 from warpfrag.cli.support.output import echo, print_heading, print_table, wrapped
 from warpfrag.cli.support.verbs import Answer, Param, verb
 from warpfrag.errors import InvalidOperand, quote
+from warpfrag.formats.number_formats import Format, Rounding
 from warpfrag.isa.legality import arithmetic_arch
+from warpfrag.tensorcore.evidence import Evidence
+from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import Scale
+from warpfrag.tensorcore.reference import TraceStep
 from warpfrag.tensorcore.registry import get
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from fractions import Fraction
-
     from numpy.typing import NDArray
-
-    from warpfrag.formats.number_formats import Format, Rounding
-    from warpfrag.tensorcore.evidence import Evidence
-    from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.reference import TraceStep
 
 Source = Literal["file", "random", "zero"]
 Codes = dict[str, "NDArray[Any]"]
@@ -47,8 +45,7 @@ def read_lanes(text: str) -> list[int]:
     for part in text.split(","):
         ends = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part.strip(), re.ASCII)
         if ends is None or not int(ends[1]) <= int(ends[2] or ends[1]) <= 31:
-            msg = f"lanes are numbers 0..31, such as 0,5-7, or all; got {quote(text)}"
-            raise click.BadParameter(msg)
+            raise click.BadParameter(f"lanes are numbers 0..31, such as 0,5-7, or all; got {quote(text)}")
         lanes += range(int(ends[1]), int(ends[2] or ends[1]) + 1)
     return lanes
 
@@ -170,8 +167,7 @@ def execute(
     if resolved.arch:  # wmma: the fragments of the GPU that runs it
         resolved = instruction_of(resolved.form, arithmetic_arch(resolved.form, archs[0]))
     if mma is not None and not (trace and len(resolved.d.shape) > 2):
-        msg = "--mma goes with --trace, and with m8n8k4 of f16, which multiplies four pairs"
-        raise click.UsageError(msg)
+        raise click.UsageError("--mma goes with --trace, and with m8n8k4 of f16, which multiplies four pairs")
     for each in archs:
         arithmetic_arch(resolved.form, each)  # rejects what cannot run there, before operands are made
     operands = _operands(resolved, files._asdict(), seed, rounding=rounding)
@@ -218,8 +214,7 @@ def _operands(
     paths = {role: path for role, path in files.items() if path is not None}
     for role in paths:
         if role not in roles:
-            msg = f"{instruction.name} takes no {role}"
-            raise click.BadParameter(msg, param_hint=f"--{role.replace('_', '-')}")
+            raise click.BadParameter(f"{instruction.name} takes no {role}", param_hint=f"--{role.replace('_', '-')}")
     sources = {role: "file" if role in paths else "zero" if paths and role == "c" else "random" for role in roles}
     if "random" not in sources.values():
         seed = None
@@ -248,13 +243,13 @@ def _read(instruction: Instruction, role: str, path: str, rounding: Rounding) ->
     registers = (32, operand.words)
     if array.shape == registers and is_sparse:
         full = f"{instruction.shape.m} x {instruction.shape.k}"
-        msg = f"{source.name}: registers of a sparse A mean nothing without their metadata: give the full A, {full}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"{source.name}: registers of a sparse A mean nothing without their metadata: give the full A, {full}"
+        )
     if array.shape != registers or array.dtype != "uint32":
         accepted = f"a matrix of shape {shape}" + ("" if is_sparse else f" or registers, uint32 of shape {registers}")
         other = "; `warpfrag gemm` multiplies matrices of any extents" if role in "ab" else ""
-        msg = f"{source.name}: expected {accepted}, got {array.dtype} of shape {array.shape}{other}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{source.name}: expected {accepted}, got {array.dtype} of shape {array.shape}{other}")
     unpacked: NDArray[Any] = operand.unpack(array[:, 0] if isinstance(operand, Scale) else array, raw=True)
     return unpacked
 

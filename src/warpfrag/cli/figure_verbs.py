@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import click
 
@@ -16,16 +17,12 @@ from warpfrag.errors import quote
 from warpfrag.files import write_atomically
 from warpfrag.smem.shared_memory import SWIZZLES
 from warpfrag.smem.tensor_map import ELEMENT_TYPES, INTERLEAVES, TensorMapFields
+from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.registry import get
+from warpfrag.viz.drawing import Drawing, GridDrawing
 from warpfrag.viz.grids import Cut
 from warpfrag.viz.palette import Theme
 from warpfrag.viz.views import View  # noqa: TC001 (an option)
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.viz.drawing import Drawing, GridDrawing
 
 RANGE = re.compile(r"(\d{1,9})(?:(?:-|\.\.|:)(\d{1,9}))?", re.ASCII)
 BOX = re.compile(r"\d{1,9}(?:x\d{1,9}){0,4}", re.ASCII)
@@ -36,16 +33,14 @@ def read_range(text: str) -> tuple[int, int]:
     """Return a range written `16-31`, or one number."""
     match = RANGE.fullmatch(text.strip())
     if match is None:
-        msg = f"expected first-last, such as 16-31, got {quote(text)}"
-        raise click.BadParameter(msg)
+        raise click.BadParameter(f"expected first-last, such as 16-31, got {quote(text)}")
     return int(match[1]), int(match[2] or match[1])
 
 
 def read_box(text: str) -> tuple[int, ...]:
     """Return the extents of a box, outermost first."""
     if BOX.fullmatch(text.strip()) is None:
-        msg = f"expected extents such as 8x64, outermost first, got {quote(text)}"
-        raise click.BadParameter(msg)
+        raise click.BadParameter(f"expected extents such as 8x64, outermost first, got {quote(text)}")
     return tuple(map(int, text.strip().split("x")))
 
 
@@ -196,8 +191,7 @@ def _box_picture(options: Box, box: tuple[int, ...], rows: tuple[int, int] | Non
     }
     for option, (choice, choices) in known.items():
         if choice not in choices:
-            msg = f"expected {option} of {', '.join(map(str, choices))}, got {quote(choice)}"
-            raise click.UsageError(msg)
+            raise click.UsageError(f"expected {option} of {', '.join(map(str, choices))}, got {quote(choice)}")
     element, dims = ELEMENT_TYPES[name], box[::-1]
     strides, pitch = [], -(-dims[0] * (interleave or element.bytes) // 32) * 32
     for extent in dims[1:]:
@@ -215,8 +209,9 @@ def _check_options(instruction: Instruction, operand: str | None, options: dict[
     for option, roles in CHOSEN.items():
         if option in options and not roles & drawn & {*instruction.operands}:
             subject = f"{operand} of {instruction}" if operand else f"{instruction}"
-            msg = f"--{option.replace('_', '-')} is not for {subject}: it chooses within {' and '.join(sorted(roles))}"
-            raise click.UsageError(msg)
+            raise click.UsageError(
+                f"--{option.replace('_', '-')} is not for {subject}: it chooses within {' and '.join(sorted(roles))}"
+            )
 
 
 @verb(
@@ -238,8 +233,7 @@ def explore(
         port: The port of --serve; default: any free one.
     """
     if (output is None and not serve) or (port is not None and not serve):
-        msg = "--port goes with --serve" if port is not None else "expected -o FILE or --serve"
-        raise click.UsageError(msg)
+        raise click.UsageError("--port goes with --serve" if port is not None else "expected -o FILE or --serve")
     if output is not None:
         from warpfrag.viz import explorer
 

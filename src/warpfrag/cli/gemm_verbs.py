@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import click
 
+from warpfrag.blas.cublas.predict_order import PredictedOrder
+from warpfrag.blas.error_report import ErrorReport  # noqa: TC004 (not evaluated)
+from warpfrag.blas.explain import Explanation  # noqa: TC004 (not evaluated)
+from warpfrag.blas.gemm_trace import ProductStep
 from warpfrag.blas.order import Order
 from warpfrag.cli.support.arguments import (
     Arch,
@@ -26,16 +30,11 @@ from warpfrag.cli.support.verbs import Answer, Param, verb
 from warpfrag.errors import LossyProduct
 from warpfrag.files import write_atomically
 from warpfrag.formats.number_formats import FORMATS
+from warpfrag.tensorcore.array_types import Scaled
 from warpfrag.tensorcore.registry import get
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from warpfrag.blas.cublas.predict_order import PredictedOrder
-    from warpfrag.blas.error_report import ErrorReport  # noqa: TC004 (not evaluated)
-    from warpfrag.blas.explain import Explanation  # noqa: TC004 (not evaluated)
-    from warpfrag.blas.gemm_trace import ProductStep
-    from warpfrag.tensorcore.array_types import Scaled
 
 LAYER_TYPES = ("bf16", "f16", "tf32", "e4m3", "s8")
 
@@ -212,8 +211,9 @@ def predict(
     from warpfrag.blas.cublas.predict import predict as predict_product
 
     if len(library.choices) > 1:
-        msg = f"--choices: expected one file, got {len(library.choices)}; `warpfrag batch-invariance` compares several"
-        raise click.UsageError(msg)
+        raise click.UsageError(
+            f"--choices: expected one file, got {len(library.choices)}; `warpfrag batch-invariance` compares several"
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LossyProduct)  # the answer says so itself
         prediction = predict_product(
@@ -311,8 +311,7 @@ def batch_invariance(
 
         named = dict(SurveyPlan.read(layers).layers)
     elif n is None or k is None:
-        msg = "expected a layer: --n and --k, or --layers FILE"
-        raise click.UsageError(msg)
+        raise click.UsageError("expected a layer: --n and --k, or --layers FILE")
     ranges = compute(
         named,  # type: ignore[arg-type] # it checks
         None if layers else k,

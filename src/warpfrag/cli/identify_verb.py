@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import product
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated, NamedTuple
 
 from warpfrag.cli.support.arguments import FragmentName, complete_file
 from warpfrag.cli.support.fragment_argument import read_fragment
@@ -14,11 +15,7 @@ from warpfrag.cli.support.output import NO, echo, print_heading
 from warpfrag.cli.support.verbs import Answer, Param, integer, verb
 from warpfrag.errors import InvalidOperand, WarpfragError, quote
 from warpfrag.layout.linear_layout import Layout
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from warpfrag.tensorcore.identify import LoadedOperand, Match, Near, Tiled
+from warpfrag.tensorcore.identify import LoadedOperand, Match, Near, Tiled
 
 MMA = "mma.m16n8k16.f32.f16.f16.f32"
 MAX_LINES = 12
@@ -157,8 +154,7 @@ def identify(
     texts = {name: text for name, text in (("cute", cute), ("triton", triton), ("json", steps)) if text is not None}
     if len(texts) + (fragment is not None) != 1:
         count = len(texts) + (fragment is not None)
-        msg = f"expected one layout: FRAGMENT, --cute, --triton or --steps; got {count or 'none'}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected one layout: FRAGMENT, --cute, --triton or --steps; got {count or 'none'}")
     if fragment is not None:
         readings = [LayoutReading(read_fragment(fragment, None).layout)]
     else:
@@ -201,8 +197,7 @@ class PastedLayout(NamedTuple):
         """Return the layout with this many values per register."""
         shape, dims = self.shape, self.dims
         if shape is not None and not SHAPE.fullmatch(shape):
-            msg = f"--shape is the extents of the matrix, such as 16x8; got {quote(shape)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"--shape is the extents of the matrix, such as 16x8; got {quote(shape)}")
         return Layout.read(
             self.notation,
             self.text if re.search(r"[(<\[{]|->", self.text) else read_source(self.text).text(),  # a layout, or a file

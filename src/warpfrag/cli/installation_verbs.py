@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import click
 
@@ -13,15 +13,13 @@ from warpfrag.cli.support.output import NO, ProgressLine, echo, print_notes, pri
 from warpfrag.cli.support.verbs import Answer, Param, integer, verb
 from warpfrag.errors import NoGpu, WarpfragError, quote
 from warpfrag.files import check_writable, write_atomically
+from warpfrag.hardware.open_points import Settled
+from warpfrag.hardware.verification import KernelResult, Report  # noqa: TC004 (not evaluated)
+from warpfrag.isa.qualifiers import Form
+from warpfrag.isa.rows import Family
 from warpfrag.tables.samples import SAMPLES, read_sample
+from warpfrag.tensorcore.captures.capture import CapturedCase, TensorCase, WgmmaCase
 from warpfrag.tensorcore.registry import get
-
-if TYPE_CHECKING:
-    from warpfrag.hardware.open_points import Settled
-    from warpfrag.hardware.verification import KernelResult, Report  # noqa: TC004 (not evaluated)
-    from warpfrag.isa.qualifiers import Form
-    from warpfrag.isa.rows import Family
-    from warpfrag.tensorcore.captures.capture import CapturedCase, TensorCase, WgmmaCase
 
 LABEL_WIDTH = 58
 MAPS = "wgmma addresses in shared memory, by descriptor"
@@ -58,8 +56,7 @@ def samples(
         output: Write the sample to this file.
     """
     if name is None and output is not None:
-        msg = "-o needs the name of a sample"
-        raise click.UsageError(msg)
+        raise click.UsageError("-o needs the name of a sample")
     contents = {each: read_sample(each) for each in ([name] if name else SAMPLES)}
     rows = [Sample(each, len(content), SAMPLES[each]) for each, content in contents.items()]
     if name is not None and output is not None:
@@ -127,8 +124,9 @@ def check(*, only: str = "") -> Answer[CheckFacts]:
     rows += _address_maps(only)
     if not rows:
         near = "; ".join(nearest(only))
-        msg = f"no captured instruction contains {quote(only)}" + (f"; legal names near it: {near}" if near else "")
-        raise click.UsageError(msg)
+        raise click.UsageError(
+            f"no captured instruction contains {quote(only)}" + (f"; legal names near it: {near}" if near else "")
+        )
     total, different = sum(row.cases for row in rows), sum(row.differing for row in rows)
 
     def show() -> None:
@@ -260,8 +258,7 @@ def verify(
         check_writable(path)  # before the GPU has worked for it
     if open_points:
         if instructions or only or report:
-            msg = "--open-points runs a fixed list: it takes --device, --capture and --json alone"
-            raise click.UsageError(msg)
+            raise click.UsageError("--open-points runs a fixed list: it takes --device, --capture and --json alone")
         return _settle(device, capture)
     try:
         with ProgressLine(lines=True) as line:
@@ -275,8 +272,7 @@ def verify(
                 progress=lambda done, total, kernel: line.show(done, total, _result_text(kernel)),
             )
     except NoGpu as error:
-        msg = f"{error}; `warpfrag check` compares with captured results instead"
-        raise NoGpu(msg) from None
+        raise NoGpu(f"{error}; `warpfrag check` compares with captured results instead") from None
     if report:
         write_atomically(report, verification.markdown())
 

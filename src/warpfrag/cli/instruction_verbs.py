@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from itertools import zip_longest
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from warpfrag.cli.support.arguments import Arch, ElementType, InstructionName, NotationName
+from warpfrag.cli.support.operand_view import OperandView
 from warpfrag.cli.support.output import (
     NO,
     TIMES,
@@ -22,18 +24,13 @@ from warpfrag.cli.support.output import (
 )
 from warpfrag.cli.support.verbs import Answer, verb
 from warpfrag.errors import IllegalInstruction, WarpfragError, quote
+from warpfrag.isa.aliases import Meaning
 from warpfrag.isa.legality import able_architectures, advice, companions, first_version
+from warpfrag.isa.qualifiers import Form
+from warpfrag.tensorcore.evidence import Evidence
+from warpfrag.tensorcore.instruction import Instruction
+from warpfrag.tensorcore.operand import OperandBase
 from warpfrag.tensorcore.registry import get as get_instruction
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from warpfrag.cli.support.operand_view import OperandView
-    from warpfrag.isa.aliases import Meaning
-    from warpfrag.isa.qualifiers import Form
-    from warpfrag.tensorcore.evidence import Evidence
-    from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.operand import OperandBase
 
 MAX_DETAILED = 4  # instructions whose names are shown, as fit on a screen
 MAX_LISTED = 12  # instructions in a text list; --json has all
@@ -153,8 +150,7 @@ def _with_type(name: str, found: list[Instruction]) -> list[Instruction]:
     ]
     if not chosen:
         known = sorted(set().union(*types.values()) - {""})
-        msg = f"no instruction has the type {quote(name)}: these have {', '.join(known)}"
-        raise WarpfragError(msg)
+        raise WarpfragError(f"no instruction has the type {quote(name)}: these have {', '.join(known)}")
     return chosen
 
 

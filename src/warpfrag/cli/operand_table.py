@@ -6,7 +6,8 @@ columns of a b1 matrix become eight.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Literal, NamedTuple
 
 from warpfrag.cli.support.arguments import (
     IN_TENSOR_MEMORY,
@@ -18,14 +19,10 @@ from warpfrag.cli.support.arguments import (
     OperandName,
     WarpIndex,
 )
+from warpfrag.cli.support.operand_view import OperandView, Record
 from warpfrag.cli.support.output import echo, print_heading, print_notes, table_lines, terminal_width
 from warpfrag.cli.support.verbs import Answer, verb
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from warpfrag.cli.support.operand_view import OperandView, Record
-    from warpfrag.layout.linear_layout import Layout
+from warpfrag.layout.linear_layout import Layout
 
 MAX_CELLS = 16  # along one side; beyond, slots share a cell
 

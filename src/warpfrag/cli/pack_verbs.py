@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast
 
@@ -20,15 +21,12 @@ from warpfrag.cli.support.register_dumps import (
 )
 from warpfrag.cli.support.verbs import Answer, Param, integer, verb
 from warpfrag.errors import InvalidOperand
+from warpfrag.formats.number_formats import Rounding
 from warpfrag.tensorcore.operand import Metadata, Scale
 from warpfrag.tensorcore.registry import get
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
-
-    from warpfrag.formats.number_formats import Rounding
 
 
 class PackedRegisters(NamedTuple):
@@ -115,8 +113,7 @@ def _pack(
     registers, instruction = view.matrix_registers, view.instruction
     if full:
         if view.name not in {"a", "metadata"}:
-            msg = f"--full is for A and metadata of a sparse instruction, not for {view.name}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"--full is for A and metadata of a sparse instruction, not for {view.name}")
         shape = (instruction.shape.m, instruction.shape.k)
         matrix = read_codes(file, instruction.a.format, shape, raw=raw, rounding=rounding)
         stored, fields = instruction.compress(matrix, raw=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from collections.abc import Iterator
+from typing import Annotated, Literal, NamedTuple
 
 import click
 
@@ -19,20 +20,23 @@ from warpfrag.cli.support.verbs import Answer, Param, integer, verb
 from warpfrag.errors import InvalidOperand
 from warpfrag.files import write_atomically
 from warpfrag.plans import loads as plans
-from warpfrag.plans.access_plan import address_sum, sum_expression, swizzle_expression, thread_name
+from warpfrag.plans.access_plan import (
+    Access,
+    AccessPlan,
+    Direction,
+    address_sum,
+    sum_expression,
+    swizzle_expression,
+    thread_name,
+)
+from warpfrag.plans.relayout import Relayout
 from warpfrag.plans.relayout_operations import cost, described
 from warpfrag.plans.tensor_relayout import TensorRelayout
 from warpfrag.plans.tensor_relayout import relayout as plan_relayout
 from warpfrag.plans.tile_search import CHUNK, TileMemory, search_tiles
 from warpfrag.smem.shared_memory import MAX_BYTES, Memory
+from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.registry import get
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from warpfrag.plans.access_plan import Access, AccessPlan, Direction
-    from warpfrag.plans.relayout import Relayout
-    from warpfrag.tensorcore.operand import Operand
 
 IN_LINE = 8  # addresses
 MAX_TILES = 12  # in text; JSON has all
@@ -222,8 +226,9 @@ def _plan_answer(
     if arch:
         found = [plan for plan in found if arch in plan.targets]
     if shown.plan is not None and shown.plan > len(found):
-        msg = f"--plan is a number from 1 to {len(found)}, the number of plans" if found else "--plan: there is no plan"
-        raise click.UsageError(msg)
+        raise click.UsageError(
+            f"--plan is a number from 1 to {len(found)}, the number of plans" if found else "--plan: there is no plan"
+        )
     first = (shown.plan or 1) - 1
     chosen = found if shown.plan is None else found[first : first + 1]
     code = found[first].emit(shown.emit) if shown.emit and found else None
@@ -244,8 +249,7 @@ def _plans(
     if searches:
         options = memory._asdict() | {"order": None, "packed": packed or None}
         if superfluous := ", ".join(f"--{name}" for name, value in options.items() if value is not None):
-            msg = f"--search finds pitches and swizzles itself: leave out {superfluous}"
-            raise click.UsageError(msg)
+            raise click.UsageError(f"--search finds pitches and swizzles itself: leave out {superfluous}")
         return plans.search(operand, memory.order, direction)
     placed = Memory(memory.order, memory.pitch, int(memory.swizzle or 0), memory.start or 0)
     return plans.loads(operand, placed, packed=packed) if direction == "load" else plans.stores(operand, placed)
@@ -274,12 +278,10 @@ def _tile_answer(operand: Operand, memory: MatrixInMemory, width: int, *, search
     """Answer with tiles of a width, written and read: the fewest bank conflicts first."""
     extent = operand.layout.outs["col" if memory.order == "row" else "row"] * operand.spec.container // 8
     if not searches:
-        msg = "--width goes with --search: which tile is written and read without bank conflicts"
-        raise click.UsageError(msg)
+        raise click.UsageError("--width goes with --search: which tile is written and read without bank conflicts")
     if extent > width or extent % CHUNK:
         lines = f"a {memory.order} of {operand.description} has {extent} bytes"
-        msg = f"--width {width}: {lines}, which must be a multiple of 16 and at most the width"
-        raise click.UsageError(msg)
+        raise click.UsageError(f"--width {width}: {lines}, which must be a multiple of 16 and at most the width")
     tiles = search_tiles(width, memory.pitch)
 
     def show() -> None:
@@ -460,8 +462,7 @@ def relayout(
         from warpfrag.viz.draw import draw
 
         if isinstance(plan, TensorRelayout):
-            msg = "a relayout in tensor memory has no figure; --emit cuda writes its code"
-            raise InvalidOperand(msg)
+            raise InvalidOperand("a relayout in tensor memory has no figure; --emit cuda writes its code")
         draw(plan).save(output)
     memory = plan.cheaper_round_trip(arch)
     trip = RoundTrip(memory.cost, _plan_facts(memory.store), _plan_facts(memory.load)) if memory else None

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from itertools import zip_longest
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from warpfrag.cli.support.arguments import Arch, ElementChoice, File, InstructionName
 from warpfrag.cli.support.operand_view import Record, bits_text, operand_view
 from warpfrag.cli.support.output import echo, print_heading, print_notes, print_table
 from warpfrag.cli.support.verbs import Answer, verb
 from warpfrag.errors import InvalidOperand, check_index
+from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.registry import get
-
-if TYPE_CHECKING:
-    from warpfrag.tensorcore.instruction import Instruction
 
 
 class ProductTerm(NamedTuple):
@@ -115,11 +113,13 @@ def products(
     """
     resolved = get(instruction, arch)
     if resolved.form.operation.scope == "block":
-        msg = f"{resolved} has its operands in tensor and shared memory: `warpfrag where` finds an element of each"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"{resolved} has its operands in tensor and shared memory: `warpfrag where` finds an element of each"
+        )
     if resolved.form.operation.does != "multiply":
-        msg = f"{resolved} moves elements and multiplies none: products are for mma, mma.sp and wmma.mma"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"{resolved} moves elements and multiplies none: products are for mma, mma.sp and wmma.mma"
+        )
     check_index("row", row, resolved.shape.m)
     check_index("col", col, resolved.shape.n)
     _check_options(resolved, {"selector": selector, "codes": codes}, {"byte_id": byte_id, "thread_id": thread_id})
@@ -163,10 +163,9 @@ def _check_options(instruction: Instruction, sparse: dict[str, object], scaled: 
     for options, is_supported, feature in groups:
         given = [name for name, value in options.items() if value is not None and not is_supported]
         if given:
-            msg = (
+            raise InvalidOperand(
                 f"--{given[0].replace('_', '-')} is for instructions with {feature}, which {instruction} does not have"
             )
-            raise InvalidOperand(msg)
 
 
 def _read_columns(instruction: Instruction, codes: str | None) -> list[list[int]] | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import click
+import numpy as np
 
 from warpfrag.cli.support.arguments import Arch, File
 from warpfrag.cli.support.output import (
@@ -25,16 +26,14 @@ from warpfrag.cli.support.output import (
 from warpfrag.cli.support.verbs import Answer, Param, integer, verb
 from warpfrag.errors import FileError, InvalidOperand, quote
 from warpfrag.files import read_bytes, write_atomically
+from warpfrag.ptx.interpreter.kernel_findings import KernelFinding
+from warpfrag.ptx.launch.exploration import Exploration
+from warpfrag.ptx.launch.run import Counts, InexactLine
+from warpfrag.tensorcore.evidence import Evidence
+from warpfrag.viz.drawing import Drawing
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from warpfrag.ptx import Comparison, InstructionView, Kernel, Module, OperandValues, Profile, Run
-    from warpfrag.ptx.interpreter.kernel_findings import KernelFinding
-    from warpfrag.ptx.launch.exploration import Exploration
-    from warpfrag.ptx.launch.run import Counts, InexactLine
-    from warpfrag.tensorcore.evidence import Evidence
-    from warpfrag.viz.drawing import Drawing
 
     Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -53,12 +52,10 @@ SPACES = ("global", "shared", "local", "param", "const")
 def read_extent(text: str) -> tuple[int, ...]:
     """Return one to three extents, such as 4,2."""
     if not re.fullmatch(r"\d{1,18}([,x]\d{1,18}){0,2}", text, re.ASCII):
-        msg = f"expected one to three numbers such as 4,2, got {quote(text)}"
-        raise click.BadParameter(msg)
+        raise click.BadParameter(f"expected one to three numbers such as 4,2, got {quote(text)}")
     extent = tuple(int(part) for part in re.split("[,x]", text))
     if max(extent) > MAX_BLOCKS:
-        msg = f"at most {MAX_BLOCKS}, got {max(extent)}"
-        raise click.BadParameter(msg)
+        raise click.BadParameter(f"at most {MAX_BLOCKS}, got {max(extent)}")
     return extent
 
 
@@ -379,8 +376,9 @@ def _kernel(module: Module, entry: str | None) -> Kernel:
 
     names = list(module)
     if entry is None and len(names) != 1:
-        msg = f"expected --entry: the file has {len(names)} entries ({', '.join(map(readable, names)) or 'none'})"
-        raise click.UsageError(msg)
+        raise click.UsageError(
+            f"expected --entry: the file has {len(names)} entries ({', '.join(map(readable, names)) or 'none'})"
+        )
     return module[names[0] if entry is None else entry]
 
 
@@ -417,13 +415,13 @@ def _argument(text: str, arrays: Arrays) -> object:
         shape = tuple(int(extent) for extent in parts[2].split("x"))
         dtype = np.dtype(DTYPES[parts[1]])
         if np.prod([float(extent) for extent in shape]) * dtype.itemsize > MAX_BYTES:
-            msg = f"--arg {quote(text)}: expected at most {MAX_BYTES} bytes"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"--arg {quote(text)}: expected at most {MAX_BYTES} bytes")
         return arrays.setdefault(parts[0], np.zeros(shape, dtype))
     if not text.endswith(".npy"):
         known = " ".join(DTYPES)
-        msg = f"--arg: expected FILE.npy, NAME:TYPE:SHAPE, TYPE:NUMBER or null, got {quote(text)}; types are {known}"
-        raise click.UsageError(msg)
+        raise click.UsageError(
+            f"--arg: expected FILE.npy, NAME:TYPE:SHAPE, TYPE:NUMBER or null, got {quote(text)}; types are {known}"
+        )
     name = re.split(r"[/\\:]", text.removesuffix(".npy"))[-1]
     return arrays.setdefault(name, np.ascontiguousarray(_load(text)))
 
@@ -436,11 +434,9 @@ def _load(text: str) -> np.ndarray[Any, Any]:
     try:
         array = np.load(data, allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
-        msg = f"{quote(text)} cannot be read as an array: {error}"
-        raise FileError(msg) from None
+        raise FileError(f"{quote(text)} cannot be read as an array: {error}") from None
     if not isinstance(array, np.ndarray):
-        msg = f"{quote(text)} is not a single array: save it with numpy.save"
-        raise FileError(msg)
+        raise FileError(f"{quote(text)} is not a single array: save it with numpy.save")
     return array
 
 
@@ -448,8 +444,7 @@ def _number(option: str, dtype: np.dtype[Any], digits: str) -> object:
     try:
         return dtype.type(float(digits) if dtype.kind == "f" else int(digits, 0))
     except (ValueError, OverflowError):
-        msg = f"{option}: expected a number of that type"
-        raise InvalidOperand(msg) from None
+        raise InvalidOperand(f"{option}: expected a number of that type") from None
 
 
 def _info(module: Module, launch: LaunchOptions) -> Answer[ModuleFacts]:
@@ -556,8 +551,7 @@ def _profile(run: Run, by: str | None, output: str | None) -> Answer[PtxView]:
         from warpfrag.viz.explorer.profile_page import build_profile_page
 
         if not output.endswith((".html", ".htm")):
-            msg = f"profile: expected a name that ends in .html, got {quote(output)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"profile: expected a name that ends in .html, got {quote(output)}")
         write_atomically(output, build_profile_page(profile))
 
     def show() -> None:
@@ -576,8 +570,7 @@ def _compare(
     from warpfrag.ptx import compare
 
     if other is None or output is not None:
-        msg = "compare: expected --with and an architecture or a PTX file, and no -o"
-        raise click.UsageError(msg)
+        raise click.UsageError("compare: expected --with and an architecture or a PTX file, and no -o")
     kernels = [kernel]
     if other.startswith("sm_"):
         settings["arch"] = [launch.arch or kernel.launch_arch, other]
@@ -592,8 +585,7 @@ def _file_and_line(file: str) -> tuple[str, int]:
     """Return the file and the line of FILE:LINE."""
     name, colon, line = file.rpartition(":")
     if not colon or not (line.isascii() and line.isdigit()) or len(line) > 9:
-        msg = f"explain: expected FILE.ptx:LINE, such as matmul.ptx:120, got {quote(file)}"
-        raise click.UsageError(msg)
+        raise click.UsageError(f"explain: expected FILE.ptx:LINE, such as matmul.ptx:120, got {quote(file)}")
     return name, int(line)
 
 
@@ -603,8 +595,7 @@ def _explain(
     view = _stopped(kernel, settings, line, options)
     stop, visit = view.stop, options.visit
     if output is not None and not view.is_matrix:
-        msg = f"line {stop.line} is not a matrix instruction: there is no figure of {stop.text}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"line {stop.line} is not a matrix instruction: there is no figure of {stop.text}")
     at = f"line {stop.line}{f', {stop.source}' if stop.source is not None else ''}"
     title = f"{at}; block {stop.block}, warp {stop.warp}, visit {visit}; {view.arch}"
     picture = _drawing(view, title) if view.is_matrix else None
@@ -638,15 +629,15 @@ def _stopped(kernel: Kernel, settings: dict[str, Any], line: int, options: Expla
         debugger.break_at(line, block=options.at_block, warp=options.warp)
         stop = debugger.run()
         if stop is None:
-            msg = f"no warp of {kernel.name} that fits --at-block and --warp reached line {line} in this launch"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"no warp of {kernel.name} that fits --at-block and --warp reached line {line} in this launch"
+            )
         block, warp = debugger.focus()
         debugger.breakpoints.clear()
         point = debugger.break_at(line, block=block, warp=warp)
         for _ in range(options.visit):
             if debugger.run() is None:
-                msg = f"line {line} has fewer visits by warp {warp} of block {block}: {point.hits + 1}"
-                raise InvalidOperand(msg)
+                raise InvalidOperand(f"line {line} has fewer visits by warp {warp} of block {block}: {point.hits + 1}")
         debugger.breakpoints.clear()
         return debugger.explain()
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 import warnings
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import click
 
@@ -17,11 +18,7 @@ from warpfrag.cli.support.output import ProgressLine, echo, echo_error, print_no
 from warpfrag.cli.support.verbs import Answer, Param, integer, verb
 from warpfrag.errors import FileError, InvalidOperand, NoGpu, SchedulerError, StoreWarning
 from warpfrag.files import check_writable, write_atomically
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from warpfrag.sweep import Case, Outcome, SweepPlan
+from warpfrag.sweep import Case, Outcome, SweepPlan
 
 FIGURES = ("largest_ulps", "rms_ulps", "mean_ulps", "rms_relative", "rms_to_magnitude", "rms_to_rms")
 PLOTTED = "rms_to_rms"
@@ -121,8 +118,7 @@ def sweep(
     from warpfrag.sweep import sweep as run_sweep
 
     if scheduler is not None and workers is not None:
-        msg = "give --scheduler, whose workers already run, or --workers, which are started; not both"
-        raise click.UsageError(msg)
+        raise click.UsageError("give --scheduler, whose workers already run, or --workers, which are started; not both")
     plan = SweepPlan.read(file)
     for path in filter(None, (csv_, plot)):
         check_writable(path)
@@ -139,8 +135,7 @@ def sweep(
             echo_error(f"interrupted{progress.kept(store)}")
             raise
         except (NoGpu, FileError, SchedulerError) as error:
-            msg = f"{error}{progress.kept(store)}"
-            raise type(error)(msg) from None
+            raise type(error)(f"{error}{progress.kept(store)}") from None
     if csv_ is not None:
         write_atomically(csv_, _csv(outcomes).encode())
     if plot is not None:
@@ -191,8 +186,7 @@ def _plot(plan: SweepPlan, outcomes: list[Outcome]) -> str:
         if outcome.figures is not None and outcome.figures["errors"] is not None
     ]
     if not bars:
-        msg = "no case of this sweep has errors to plot"
-        raise InvalidOperand(msg)
+        raise InvalidOperand("no case of this sweep has errors to plot")
     return bar_plot("Root mean square error / root mean square of the results", bars).svg
 
 

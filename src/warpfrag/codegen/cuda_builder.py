@@ -18,16 +18,13 @@ Statements are text; the builder indents them, closes what was opened, and numbe
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from warpfrag.codegen.languages import Spelling, ThreadIndex
 from warpfrag.codegen.ptx_builder import vector
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from warpfrag.codegen.languages import Spelling, ThreadIndex
 
 # The C++ type and the constraint of inline assembly for the registers of each PTX type; packed elements are words.
 C_TYPES = {".f32": ("float", "f"), ".f64": ("double", "d"), ".s32": ("int32_t", "r")}

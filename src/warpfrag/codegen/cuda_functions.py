@@ -8,6 +8,7 @@ is guarded by itself, so headers that were emitted for several targets may be in
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from warpfrag.codegen.cuda_builder import (
@@ -19,7 +20,7 @@ from warpfrag.codegen.cuda_builder import (
     device_function,
     guarded,
 )
-from warpfrag.codegen.matrix_copies import operand_copies
+from warpfrag.codegen.matrix_copies import SharedCopy, operand_copies
 from warpfrag.codegen.memory_indexing import (
     Stage,
     described,
@@ -48,14 +49,10 @@ from warpfrag.codegen.statement import (
 )
 from warpfrag.plans.matrix_accesses import moved
 from warpfrag.smem.descriptor import CODES, Descriptor
+from warpfrag.tensorcore.instruction import Instruction
+from warpfrag.tensorcore.operand import OperandBase
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from warpfrag.codegen.matrix_copies import SharedCopy
-    from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.operand import OperandBase
-
     Blocks = dict[str, list[str]]
 
 # Used by the functions of every instruction.

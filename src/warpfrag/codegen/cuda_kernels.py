@@ -6,12 +6,14 @@ a header. They call the device functions of their instruction.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterable, Sequence
+from typing import Literal
 
 from warpfrag.codegen.cuda_builder import CudaBuilder, RegisterArray
 from warpfrag.codegen.cuda_functions import register_array, shared_name
-from warpfrag.codegen.kernels import KernelWriter
-from warpfrag.codegen.memory_indexing import contiguous_strides, extents, stride_names
+from warpfrag.codegen.kernels import KernelWriter, Parameters
+from warpfrag.codegen.matrix_copies import SharedCopy
+from warpfrag.codegen.memory_indexing import Stage, contiguous_strides, extents, stride_names
 from warpfrag.codegen.statement import (
     SWIZZLE_PERIOD,
     THREADS,
@@ -22,18 +24,11 @@ from warpfrag.codegen.statement import (
     threads,
     wgmma_immediates,
 )
+from warpfrag.isa.immediates import Immediates
 from warpfrag.isa.operands import REGISTER_BITS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from warpfrag.codegen.kernels import Parameters
-    from warpfrag.codegen.matrix_copies import SharedCopy
-    from warpfrag.codegen.memory_indexing import Stage
-    from warpfrag.isa.immediates import Immediates
-    from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.operand import OperandBase
-    from warpfrag.tensorcore.wgmma_call import Variant
+from warpfrag.tensorcore.instruction import Instruction
+from warpfrag.tensorcore.operand import OperandBase
+from warpfrag.tensorcore.wgmma_call import Variant
 
 # Used by the kernels of every instruction.
 COMMON = """\

@@ -14,7 +14,8 @@ shared memory, and the descriptors that read it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Literal, NamedTuple, get_args
 
 from warpfrag.codegen.cuda_builder import guarded, in_namespace
 from warpfrag.codegen.cuda_functions import COMMON as FUNCTIONS_COMMON
@@ -28,6 +29,7 @@ from warpfrag.codegen.cuda_functions import (
 )
 from warpfrag.codegen.cuda_kernels import COMMON, CudaKernel
 from warpfrag.codegen.kernels import (
+    KernelWriter,
     matrix_move_kernels,
     mma_kernels,
     raw_kernel,
@@ -44,6 +46,7 @@ from warpfrag.codegen.ptx_functions import wgmma_functions as wgmma_ptx_function
 from warpfrag.codegen.ptx_kernels import PtxKernel, wgmma_declarations, wmma_move_declarations
 from warpfrag.codegen.statement import identifier, remarks
 from warpfrag.errors import InvalidOperand, WarpfragError, quote
+from warpfrag.isa.immediates import Immediates
 from warpfrag.isa.legality import first_version
 from warpfrag.isa.targets import read_target, targets
 from warpfrag.plans.access_plan import AccessPlan
@@ -51,12 +54,6 @@ from warpfrag.plans.relayout import Relayout
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.registry import get
 from warpfrag.tensorcore.wgmma_call import Variant
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from warpfrag.codegen.kernels import KernelWriter
-    from warpfrag.isa.immediates import Immediates
 
 __all__ = ["LANGUAGES", "emit"]
 Family = Literal["mma", "wmma", "wmma move", "matrix move", "wgmma"]
@@ -138,8 +135,7 @@ def emit(
     if isinstance(instructions, Relayout | AccessPlan):
         return emit_plan(instructions, language, name)
     if not isinstance(kernels, bool):
-        msg = f"kernels is True or False, got {quote(kernels)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"kernels is True or False, got {quote(kernels)}")
     if target is not None:
         target = read_target(target, "emit").name
     selected = _instructions(instructions, target)
@@ -161,8 +157,7 @@ def _tensor_code(selected: list[Instruction], language: str, target: str | None,
 
     others = [instruction for instruction in selected if not _is_tensor(instruction)]
     if others:
-        msg = f"emit tcgen05 in a file of its own: {others[0]} is no instruction of tensor memory"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"emit tcgen05 in a file of its own: {others[0]} is no instruction of tensor memory")
     if language == "ptx":
         return tcgen05.module(selected, target)
     return tcgen05.source_file(selected) if kernels else tcgen05.header(selected)
@@ -175,13 +170,13 @@ def _instructions(
     try:
         several = [instructions] if isinstance(instructions, str | Instruction) else list(instructions)
     except TypeError:  # what cannot be gone through
-        msg = f"expected an instruction, its name, or several of them, got {quote(instructions)}"
-        raise InvalidOperand(msg) from None
+        raise InvalidOperand(
+            f"expected an instruction, its name, or several of them, got {quote(instructions)}"
+        ) from None
     # by name: the wmma of two architectures is one text, because wmma loads and stores its fragments itself
     by_name = {item.name: item for item in (get(instruction, target) for instruction in several)}
     if not by_name:
-        msg = "expected at least one instruction to emit, got none"
-        raise InvalidOperand(msg)
+        raise InvalidOperand("expected at least one instruction to emit, got none")
     return list(by_name.values())
 
 
@@ -282,8 +277,7 @@ def common_target(instructions: Sequence[Instruction], target: str | None = None
         if all(name in instruction.targets for instruction in instructions):
             return name
     wanted = "; ".join(f"{instruction.name}: {', '.join(instruction.targets)}" for instruction in instructions)
-    msg = f"no target takes all of these instructions, so they cannot share a PTX module: {wanted}"
-    raise WarpfragError(msg)
+    raise WarpfragError(f"no target takes all of these instructions, so they cannot share a PTX module: {wanted}")
 
 
 def ptx_header(instructions: Sequence[Instruction], target: str) -> list[str]:

@@ -8,9 +8,10 @@ uint32[cases][lanes][words] in global memory, and an operand that the instructio
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, TypeAlias
 
-from warpfrag.codegen.matrix_copies import described_orders, kernel_copies, memory_orders
+from warpfrag.codegen.matrix_copies import SharedCopy, described_orders, kernel_copies, memory_orders
 from warpfrag.codegen.memory_indexing import Stage, contiguous_strides, stride_names
 from warpfrag.codegen.statement import (
     ROLES,
@@ -28,17 +29,11 @@ from warpfrag.codegen.statement import (
     tile_name,
     tile_operands,
 )
-from warpfrag.isa.immediates import DEFAULT_IMMEDIATES
+from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, Immediates
 from warpfrag.isa.legality import check_immediates
+from warpfrag.tensorcore.instruction import Instruction
+from warpfrag.tensorcore.operand import OperandBase
 from warpfrag.tensorcore.wgmma_call import USUAL, Variant
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from warpfrag.codegen.matrix_copies import SharedCopy
-    from warpfrag.isa.immediates import Immediates
-    from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.operand import OperandBase
 
 ParameterType: TypeAlias = Literal["matrix", "words", "int", "word", "descriptor"]
 Parameters: TypeAlias = dict[str, ParameterType]

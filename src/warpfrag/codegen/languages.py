@@ -19,16 +19,14 @@ def check_language(lang: object) -> Language:
     for language in LANGUAGES:
         if isinstance(lang, str) and lang == language:
             return language
-    msg = f"lang is one of {', '.join(LANGUAGES)}, got {quote(lang)}"
-    raise InvalidOperand(msg)
+    raise InvalidOperand(f"lang is one of {', '.join(LANGUAGES)}, got {quote(lang)}")
 
 
 def check_function_name(name: object, default: str) -> str:
     """Return the name, or the default if it is empty; InvalidOperand if it is no ASCII identifier."""
     if isinstance(name, str) and (not name or (name.isascii() and name.isidentifier())):
         return name or default
-    msg = f"name is that of a function, such as {default}; got {quote(name)}"
-    raise InvalidOperand(msg)
+    raise InvalidOperand(f"name is that of a function, such as {default}; got {quote(name)}")
 
 
 class Spelling(NamedTuple):

@@ -11,22 +11,16 @@ of the lane.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
 
 from warpfrag.codegen.statement import ROLES
-from warpfrag.isa.operands import REGISTER_BITS
-from warpfrag.layout.index_expressions import linear
+from warpfrag.isa.operands import REGISTER_BITS, OperandSpec
+from warpfrag.layout.index_expressions import Expression, linear
 from warpfrag.plans.matrix_accesses import LineStart, line_starts, moved
+from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.registry import find
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from warpfrag.isa.operands import OperandSpec
-    from warpfrag.layout.index_expressions import Expression
-    from warpfrag.tensorcore.instruction import Instruction
 
 ORDERS = ("row", "col")
 

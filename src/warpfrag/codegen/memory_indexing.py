@@ -6,24 +6,24 @@ the metadata and the scale factors take a byte each, as `Instruction.compress` a
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from typing import TYPE_CHECKING
 
 from warpfrag.codegen.statement import can_transpose
-from warpfrag.layout.index_expressions import IndexConstant, IndexOperation, IndexVariable, element_expressions, linear
-from warpfrag.smem.shared_memory import ROW_OF_UNITS, SWIZZLES, UNIT
-from warpfrag.tensorcore.operand import SparseOperand
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from warpfrag.layout.index_expressions import Expression
-    from warpfrag.layout.linear_layout import Layout
-    from warpfrag.smem.descriptor import Descriptor
-    from warpfrag.smem.shared_memory import Digit
-    from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.operand import Operand, OperandBase
+from warpfrag.layout.index_expressions import (
+    Expression,
+    IndexConstant,
+    IndexOperation,
+    IndexVariable,
+    element_expressions,
+    linear,
+)
+from warpfrag.layout.linear_layout import Layout
+from warpfrag.smem.descriptor import Descriptor
+from warpfrag.smem.shared_memory import ROW_OF_UNITS, SWIZZLES, UNIT, Digit
+from warpfrag.tensorcore.instruction import Instruction
+from warpfrag.tensorcore.operand import Operand, OperandBase, SparseOperand
 
 # Coordinates that select among words of a warp; they are no part of the matrix in memory.
 CHOSEN = ("selector", "thread_id", "byte_id")

@@ -7,21 +7,22 @@ by one expression, as a person would write it; PTX by operations on registers.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from warpfrag.codegen.cuda_builder import CudaBuilder
 from warpfrag.codegen.languages import SPELLINGS, THREAD_INDICES, check_function_name, check_language
 from warpfrag.codegen.ptx_builder import PtxBuilder
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.layout.coordinates import LANES
-from warpfrag.plans.access_plan import AccessPlan, address_sum, sum_expression, swizzle_expression
+from warpfrag.plans.access_plan import Access, AccessPlan, address_sum, sum_expression, swizzle_expression
 from warpfrag.plans.relayout import Relayout
 from warpfrag.plans.relayout_operations import (
     WORD_BITS,
+    Conversion,
     Convert,
     LanePermute,
     Permute,
     RegisterSlot,
+    RelayoutOperation,
     Transpose,
     conversion,
     whole_word,
@@ -30,10 +31,6 @@ from warpfrag.plans.shuffle_search import Select, Shuffle, Swap
 from warpfrag.plans.tensor_relayout import TensorRelayout
 from warpfrag.smem.shared_memory import ROW_OF_UNITS, SWIZZLES, UNIT
 
-if TYPE_CHECKING:
-    from warpfrag.plans.access_plan import Access
-    from warpfrag.plans.relayout_operations import Conversion, RelayoutOperation
-
 INCLUDE = "#include <cstdint>"  # lets the code compile alone
 MOVMATRIX = "movmatrix.sync.aligned.m8n8.trans.b16"
 
@@ -41,8 +38,7 @@ MOVMATRIX = "movmatrix.sync.aligned.m8n8.trans.b16"
 def emit_plan(plan: object, lang: str = "cuda", name: str = "") -> str:
     """Return a plan as code: a device function in CUDA C++, a function in PTX."""
     if not isinstance(plan, Relayout | AccessPlan):
-        msg = f"expected a relayout or access plan, got {quote(plan)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected a relayout or access plan, got {quote(plan)}")
     check_language(lang)
     if isinstance(plan, AccessPlan):
         return _access_plan(plan, lang, check_function_name(name, plan.direction))
@@ -376,8 +372,9 @@ class RelayoutLowering:
             ]
             return self._gathered(places, source.format.codes - 1, state)
         if source.container not in {16, 32} or target.low:
-            msg = f"no code is known for {op.source} in {source.container} bits to {op.target} in {target.container}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"no code is known for {op.source} in {source.container} bits to {op.target} in {target.container}"
+            )
         size = 2 if row.pair else 1
         together = [cells[at : at + size] for at in range(0, len(cells), size)]
         parts = [self._converted_together(row, some, state) if any(some) else None for some in together]
@@ -402,8 +399,7 @@ class RelayoutLowering:
 def _tensor_relayout(plan: TensorRelayout, lang: str, name: str) -> str:
     """Return a device function that all threads of a warp call, with the addresses of D and A."""
     if lang != "cuda":
-        msg = f"a relayout of tensor memory is emitted in cuda, got {quote(lang)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"a relayout of tensor memory is emitted in cuda, got {quote(lang)}")
     inputs, outputs = plan.registers.source.words, plan.registers.target.words
     loaded = ", ".join(f"%{i}" for i in range(inputs))
     stored = ", ".join(f"%{1 + i}" for i in range(outputs))

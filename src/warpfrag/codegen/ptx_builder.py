@@ -18,15 +18,10 @@ written as a chain of `compute`, each with a register of its own, and reads like
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
 
-from warpfrag.layout.index_expressions import IndexConstant, IndexVariable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from warpfrag.codegen.languages import Spelling, ThreadIndex
-    from warpfrag.layout.index_expressions import Expression
+from warpfrag.codegen.languages import Spelling, ThreadIndex
+from warpfrag.layout.index_expressions import Expression, IndexConstant, IndexVariable
 
 # The instruction of each operator of a formula; indices are small and not negative, so signed multiplication will do.
 OPERATOR_INSTRUCTIONS = {"*": "mul.lo.s32", "+": "add.s32", ">>": "shr.u32", "&": "and.b32", "^": "xor.b32"}

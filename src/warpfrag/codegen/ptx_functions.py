@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from warpfrag.codegen.memory_indexing import (
     Stage,
@@ -17,10 +16,8 @@ from warpfrag.codegen.memory_indexing import (
 )
 from warpfrag.codegen.ptx_builder import PtxBuilder, declared_type, signature, width
 from warpfrag.codegen.statement import SWIZZLE_PERIOD, THREADS, identifier, registers
-
-if TYPE_CHECKING:
-    from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.operand import OperandBase
+from warpfrag.tensorcore.instruction import Instruction
+from warpfrag.tensorcore.operand import OperandBase
 
 
 def mma_functions(instruction: Instruction) -> list[str]:

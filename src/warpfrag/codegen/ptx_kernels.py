@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterable, Sequence
+from typing import Literal
 
-from warpfrag.codegen.kernels import KernelWriter
-from warpfrag.codegen.memory_indexing import contiguous_strides, extents, stride_names
+from warpfrag.codegen.kernels import KernelWriter, Parameters
+from warpfrag.codegen.matrix_copies import SharedCopy
+from warpfrag.codegen.memory_indexing import Stage, contiguous_strides, extents, stride_names
 from warpfrag.codegen.ptx_builder import (
     BLOCK_BARRIER,
     WARP_BARRIER,
@@ -32,20 +34,13 @@ from warpfrag.codegen.statement import (
     wgmma_immediates,
     wgmma_statement,
 )
+from warpfrag.isa.immediates import Immediates
 from warpfrag.plans.matrix_accesses import moved
 from warpfrag.smem.descriptor import Descriptor
 from warpfrag.smem.shared_memory import UNIT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from warpfrag.codegen.kernels import Parameters
-    from warpfrag.codegen.matrix_copies import SharedCopy
-    from warpfrag.codegen.memory_indexing import Stage
-    from warpfrag.isa.immediates import Immediates
-    from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.operand import OperandBase
-    from warpfrag.tensorcore.wgmma_call import Variant
+from warpfrag.tensorcore.instruction import Instruction
+from warpfrag.tensorcore.operand import OperandBase
+from warpfrag.tensorcore.wgmma_call import Variant
 
 DYNAMIC, IMAGE = "dynamic_shared", "shared_bytes"
 TYPES = {"matrix": ".u64", "words": ".u64", "int": ".u32", "word": ".u32", "descriptor": ".u64"}

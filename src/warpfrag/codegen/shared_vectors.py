@@ -7,32 +7,30 @@ K-major and MN-major, of which the instruction reads a part in the middle, negat
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.codegen.statement import SWIZZLE_PERIOD, can_transpose
 from warpfrag.codegen.vector_groups import VectorGroup, VectorMaker, common_groups
 from warpfrag.diagnosis.descriptor_mistakes import swizzle_text
 from warpfrag.errors import InvalidOperand
 from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, Immediates
+from warpfrag.smem.descriptor import Descriptor
+from warpfrag.smem.instruction_descriptor import InstructionDescriptor
 from warpfrag.smem.shared_memory import SWIZZLES
 from warpfrag.tensorcore.execute_wgmma import run_wgmma_cases
+from warpfrag.tensorcore.instruction import Instruction
+from warpfrag.tensorcore.operand import Operand
+from warpfrag.tensorcore.tcgen05_types import TensorMma
 from warpfrag.tensorcore.tensor_images import TensorCall, image_columns, run_images, shared_parts
 from warpfrag.tensorcore.wgmma_call import Variant, WgmmaCall
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
     from warpfrag.codegen.vector_groups import Codes
-    from warpfrag.smem.descriptor import Descriptor
-    from warpfrag.smem.instruction_descriptor import InstructionDescriptor
-    from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.operand import Operand
-    from warpfrag.tensorcore.tcgen05_types import TensorMma
 
     Words = NDArray[np.uint32]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, product
-from typing import TYPE_CHECKING
 
 from warpfrag.codegen.ptx_builder import vector
 from warpfrag.errors import InvalidOperand
@@ -13,14 +13,10 @@ from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, SELECTED_BY, Immediates,
 from warpfrag.isa.immediates import all_immediates as all_choices
 from warpfrag.isa.legality import advice
 from warpfrag.smem.descriptor import TURNABLE
+from warpfrag.tensorcore.instruction import Instruction
+from warpfrag.tensorcore.operand import OperandBase
 from warpfrag.tensorcore.registry import get
 from warpfrag.tensorcore.wgmma_call import Variant
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.operand import OperandBase
 
 # The order of the operands in a statement; those an instruction does not have are left out.
 ROLES = ("d", "a", "b", "c", "metadata", "scale_a", "scale_b")
@@ -156,17 +152,13 @@ PAIRS: tuple[tuple[bool, bool], ...] = ((False, False), (False, True), (True, Fa
 def check_variant(instruction: Instruction, variant: Variant) -> None:
     """Reject a variant that the instruction does not have."""
     if any(variant.trans) and not can_transpose(instruction):
-        msg = f"{instruction.name}: only 16-bit types can be MN-major, got {variant}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{instruction.name}: only 16-bit types can be MN-major, got {variant}")
     if variant.trans[0] and not variant.staged:
-        msg = f"{instruction.name}: A in registers cannot be MN-major, got {variant}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{instruction.name}: A in registers cannot be MN-major, got {variant}")
     if any(variant.negate) and not instruction.a.format.is_float:
-        msg = f"{instruction.name}: only floats can be negated, got {variant}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{instruction.name}: only floats can be negated, got {variant}")
     if variant.selector not in wgmma_selectors(instruction):
-        msg = f"{instruction.name} has the selectors {[*wgmma_selectors(instruction)]}, got {variant}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{instruction.name} has the selectors {[*wgmma_selectors(instruction)]}, got {variant}")
 
 
 def is_sparse(instruction: Instruction) -> bool:

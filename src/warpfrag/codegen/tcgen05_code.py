@@ -7,21 +7,16 @@ So the result of a GPU can be compared word for word with `execute`. A probe is 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from warpfrag.codegen.ptx_builder import module_header
 from warpfrag.errors import InvalidOperand
 from warpfrag.isa.legality import first_version
-from warpfrag.smem.descriptor import stored_bits
+from warpfrag.smem.descriptor import Descriptor, stored_bits
+from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.tcgen05_types import TensorMma
 from warpfrag.tensorcore.tensor_images import IN_TENSOR_MEMORY, image_columns, shared_parts
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from warpfrag.smem.descriptor import Descriptor
-    from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.tensor_operand import InTensorShared
+from warpfrag.tensorcore.tensor_operand import InTensorShared
 
 THREADS = 128
 SMALLEST = 32  # columns of an allocation
@@ -34,8 +29,7 @@ UNIT = 2048  # bytes that 128 threads copy at a time
 def product(instruction: Instruction) -> TensorMma:
     """A product for which code is written; refused, with the reason, for others."""
     if not isinstance(instruction, TensorMma) or not instruction.shape.m:
-        msg = f"code is written for products of tcgen05 with shape and types, not for {instruction}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"code is written for products of tcgen05 with shape and types, not for {instruction}")
     return instruction
 
 

@@ -6,6 +6,7 @@ Metadata for other selectors and scales for other ids hold other legal values, s
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, reduce
 from itertools import cycle, islice
@@ -13,21 +14,17 @@ from operator import or_
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.formats.codes import code_dtype, to_codes
+from warpfrag.formats.number_formats import Format
 from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, SIDES, Immediates
 from warpfrag.tensorcore.execute import execute_registers
+from warpfrag.tensorcore.instruction import Instruction
+from warpfrag.tensorcore.tensor_images import TensorCall
+from warpfrag.tensorcore.wgmma_call import WgmmaCall
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from warpfrag.formats.number_formats import Format
-    from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.tensor_images import TensorCall
-    from warpfrag.tensorcore.wgmma_call import WgmmaCall
-
     Codes = dict[str, NDArray[Any]]
 
 INT_MAX = 2**31 - 1

@@ -14,21 +14,18 @@ import io
 import json
 import operator
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from warpfrag.codegen.vector_groups import VectorGroup
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.isa.targets import read_target
+from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.registry import get
-
-if TYPE_CHECKING:
-    from os import PathLike
-
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from warpfrag.codegen.vector_groups import VectorGroup
-    from warpfrag.tensorcore.instruction import Instruction
 
 ENDINGS = (".npz", ".json", ".h")
 SCHEMA = 2
@@ -62,12 +59,14 @@ def check_multiplies(instruction: Instruction, purpose: str) -> None:
     operation = instruction.form.operation
     if operation.does != "multiply":
         action = "" if operation.scope == "block" else "moves registers and "
-        msg = f"{instruction.name} {action}computes nothing: {purpose} mma, mma.sp, wmma.mma, wgmma and tcgen05.mma"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"{instruction.name} {action}computes nothing: {purpose} mma, mma.sp, wmma.mma, wgmma and tcgen05.mma"
+        )
     if not instruction.shape.m:
         example = "m=128, n=64, a='f16', d='f32'"
-        msg = f"{instruction.name} has no shape: {purpose} instructions with a shape and types; get it with {example}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"{instruction.name} has no shape: {purpose} instructions with a shape and types; get it with {example}"
+        )
 
 
 def check_seed(seed: int) -> int:
@@ -77,8 +76,7 @@ def check_seed(seed: int) -> int:
     except TypeError:
         number = -1
     if number < 0:
-        msg = f"seed is an integer, at least 0, got {quote(seed)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"seed is an integer, at least 0, got {quote(seed)}")
     return number
 
 
@@ -103,8 +101,7 @@ class VectorSet:
         """Return the group with a name."""
         by_name = {group.name: group for group in self.groups}
         if not isinstance(name, str) or name not in by_name:
-            msg = f"group is one of {', '.join(by_name)}; got {quote(name)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"group is one of {', '.join(by_name)}; got {quote(name)}")
         return by_name[name]
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -195,11 +192,9 @@ def check_output(path: str | PathLike[str]) -> Path:
     try:
         output = Path(path)
     except TypeError:
-        msg = f"expected the path of a file, got {quote(path)}"
-        raise InvalidOperand(msg) from None
+        raise InvalidOperand(f"expected the path of a file, got {quote(path)}") from None
     if output.suffix not in ENDINGS:
-        msg = f"{quote(output.name)}: the ending names the format and is one of {', '.join(ENDINGS)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{quote(output.name)}: the ending names the format and is one of {', '.join(ENDINGS)}")
     check_writable(output)
     return output
 

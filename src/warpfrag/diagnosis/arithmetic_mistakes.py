@@ -7,6 +7,7 @@ rounding was computed in another order, or by other hardware.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
@@ -14,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.diagnosis.findings import Misreading, Mistake
 from warpfrag.diagnosis.matrix_mistakes import recoded
@@ -21,21 +23,16 @@ from warpfrag.errors import NotModelled
 from warpfrag.formats.arrays import as_doubles
 from warpfrag.formats.codes import code_dtype, from_codes, to_codes
 from warpfrag.formats.float_environment import exact_floats
-from warpfrag.formats.number_formats import FORMATS
+from warpfrag.formats.number_formats import FORMATS, Format
 from warpfrag.isa.legality import able_architectures
+from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.rows import forms
 from warpfrag.tensorcore.arithmetic_plan import plan
+from warpfrag.tensorcore.operand import Operand
+from warpfrag.tensorcore.rules import Rule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from numpy.typing import NDArray
-
     from warpfrag.diagnosis.findings import Kind, Words
-    from warpfrag.formats.number_formats import Format
-    from warpfrag.isa.qualifiers import Form
-    from warpfrag.tensorcore.operand import Operand
-    from warpfrag.tensorcore.rules import Rule
 
     Codes = NDArray[Any]
 

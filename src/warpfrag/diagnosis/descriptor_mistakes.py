@@ -7,33 +7,28 @@ descriptor reads beyond the memory are taken to be zero.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.diagnosis.arithmetic_mistakes import NEGATED, may_be_mistaken, negated_codes, rewritten
-from warpfrag.diagnosis.findings import Mistake, likelihood
+from warpfrag.diagnosis.findings import Kind, Mistake, likelihood
 from warpfrag.diagnosis.matrix_mistakes import BLOCK, ordered, other_order
 from warpfrag.errors import InvalidOperand
+from warpfrag.formats.arrays import Bytes
 from warpfrag.formats.codes import code_dtype
 from warpfrag.formats.number_formats import FORMATS
-from warpfrag.smem.descriptor import LINES, ROW_OF_PATTERN, TURNABLE, compact
+from warpfrag.smem.descriptor import LINES, ROW_OF_PATTERN, TURNABLE, Descriptor, compact
 from warpfrag.smem.shared_memory import SWIZZLES, UNIT, Memory
+from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.shared_operand import Shared
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from numpy.typing import NDArray
-
-    from warpfrag.diagnosis.findings import Kind
-    from warpfrag.formats.arrays import Bytes
-    from warpfrag.smem.descriptor import Descriptor
-    from warpfrag.tensorcore.operand import Operand
-
     Codes = NDArray[Any]
 
 MAX_TILES = 16  # whose mistakes are kept

@@ -18,10 +18,12 @@ first. If none does, pairs of mistakes are tried.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from warpfrag.diagnosis.arithmetic_mistakes import negated_words
 from warpfrag.diagnosis.descriptor_mistakes import byte_places, negated_memory
@@ -33,24 +35,19 @@ from warpfrag.diagnosis.outcome import SuspectProduct
 from warpfrag.diagnosis.register_mistakes import chosen_codes, chosen_words, written_elsewhere
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.formats.arrays import as_array
+from warpfrag.formats.number_formats import Rounding
 from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, Immediates
 from warpfrag.isa.legality import arithmetic_arch, check_immediates, form_of
+from warpfrag.isa.qualifiers import HasForm
 from warpfrag.smem.shared_memory import as_bytes
+from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.instruction_types import instruction_of
-from warpfrag.tensorcore.operand import Metadata, Operand, OperandBase, Scale
+from warpfrag.tensorcore.operand import AnyOperand, Metadata, Operand, OperandBase, Scale
 from warpfrag.tensorcore.shared_operand import Shared
 from warpfrag.tensorcore.sparsity import compress, logical_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import ArrayLike, NDArray
-
     from warpfrag.diagnosis.outcome import Codes, Words
-    from warpfrag.formats.number_formats import Rounding
-    from warpfrag.isa.qualifiers import HasForm
-    from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.operand import AnyOperand
 
 __all__ = ["Agreement", "DiagnoseOptions", "Diagnosis", "Finding", "diagnose"]
 
@@ -106,19 +103,20 @@ def diagnose(
     """
     if isinstance(instruction, OperandBase):
         if any(argument is not None for argument in (B, C, metadata, *scales, tile)) or isinstance(A, Shared):
-            msg = f"{instruction.description}: expected its registers and the matrix they should hold, nothing else"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"{instruction.description}: expected its registers and the matrix they should hold, nothing else"
+            )
         return _diagnose_operand(instruction, observed, A, options)  # type: ignore[arg-type] # one of the three
     form = form_of(instruction)
     arch = arithmetic_arch(form, arch)
     mma = instruction_of(form, arch if form.is_wmma else "")
     if B is None:
-        msg = f"{mma.name}: expected the inputs A and B; to ask about A alone, pass the operand, such as mma.a"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"{mma.name}: expected the inputs A and B; to ask about A alone, pass the operand, such as mma.a"
+        )
     if tile is not None:
         if any(extra is not None for extra in (metadata, *scales)) or isinstance(A, Shared) or isinstance(B, Shared):
-            msg = f"{mma.name}: tile= takes A, B and C as matrices, without metadata or scale factors"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{mma.name}: tile= takes A, B and C as matrices, without metadata or scale factors")
         return KernelSearch(mma, arch, read_tile(tile, mma), (A, B, C), observed, options.rounding).diagnosis()
     check_immediates(form, options.immediates, mma.operands.selected_layouts)
     _check_warpgroup(mma, A, B, options)
@@ -157,8 +155,7 @@ def _inputs(
         tiles["a"] = A
         if (mma.pattern is None) != (metadata is None):
             wanted = "is dense: it takes no metadata" if mma.pattern is None else "needs the metadata of an A as stored"
-            msg = f"{mma.name} {wanted}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{mma.name} {wanted}")
         words |= {} if metadata is None else {"metadata": mma.metadata.check_words(metadata)}
     else:
         words |= left_words(mma, A, metadata, options.immediates, rounding)
@@ -176,8 +173,7 @@ def left_words(
     rule = instruction.pattern
     if rule is None:
         if metadata is not None:
-            msg = f"{instruction.name} is dense: it takes no metadata"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{instruction.name} is dense: it takes no metadata")
         return {"a": instruction.a.pack(A, rounding=rounding)}
     full = instruction.a.full_codes(A, rounding=rounding)
     if metadata is None:
@@ -189,8 +185,7 @@ def left_words(
     try:
         shape = np.broadcast_shapes(full.shape[:-2], columns.shape[:-2])
     except ValueError:
-        msg = f"leading axes do not broadcast: A {full.shape}, metadata {words.shape}"
-        raise InvalidOperand(msg) from None
+        raise InvalidOperand(f"leading axes do not broadcast: A {full.shape}, metadata {words.shape}") from None
     stored = np.take_along_axis(
         np.broadcast_to(full, (*shape, *full.shape[-2:])), np.broadcast_to(columns, (*shape, *columns.shape[-2:])), -1
     )
@@ -202,18 +197,16 @@ def _check_warpgroup(instruction: Instruction, A: object, B: object, options: Di
     name, negate, scale_d = instruction.name, options.immediates.negate, options.immediates.scale_d
     pair = isinstance(negate, tuple | list) and len(negate) == 2 and all(isinstance(flag, bool) for flag in negate)
     if not pair:
-        msg = f"{name}: negate is a pair of True and False, that of A and that of B; got {quote(negate)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"{name}: negate is a pair of True and False, that of A and that of B; got {quote(negate)}"
+        )
     if not isinstance(scale_d, bool):
-        msg = f"{name}: scale_d is True or False, got {quote(scale_d)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{name}: scale_d is True or False, got {quote(scale_d)}")
     if instruction.b.storage != "shared":
         if isinstance(A, Shared) or isinstance(B, Shared) or any(negate) or not scale_d:
-            msg = f"{name} takes its operands from registers: Shared, negate and scale_d are for wgmma"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{name} takes its operands from registers: Shared, negate and scale_d are for wgmma")
     elif any(negate) and not instruction.a.format.is_float:
-        msg = f"{name}: only products of floats can be negated, got negate={quote(negate)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{name}: only products of floats can be negated, got negate={quote(negate)}")
 
 
 def _tile_bytes(operand: Operand, tile: Shared) -> NDArray[np.uint8]:
@@ -221,8 +214,9 @@ def _tile_bytes(operand: Operand, tile: Shared) -> NDArray[np.uint8]:
     operand.read(tile)
     places = byte_places(operand, operand.memory(tile.descriptor, trans=tile.trans))
     if np.unique(places).size != places.size:
-        msg = f"{operand.description}: elements of the tile overlap under its own descriptor, {tile.descriptor}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"{operand.description}: elements of the tile overlap under its own descriptor, {tile.descriptor}"
+        )
     return as_bytes(tile.memory, batch=True)
 
 
@@ -232,8 +226,7 @@ def _scale_words(
     """Return the words of the scale factors of A or B, if the instruction has them."""
     scale = instruction.operands.get(role)
     if (scale is None) != (scales is None):
-        msg = f"{instruction.name} {'takes no' if scale is None else 'needs'} {role}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{instruction.name} {'takes no' if scale is None else 'needs'} {role}")
     if not isinstance(scale, Scale) or scales is None:
         return {}
     array = as_array(scales, scale.description)
@@ -251,10 +244,9 @@ def _observed_codes(operand: Operand, observed: ArrayLike) -> Codes:
     if array.shape[max(0, array.ndim - len(operand.shape)) :] != operand.shape:
         registers = f"registers, uint32[..., {', '.join(map(str, held))}]"
         matrix = ", ".join(map(str, operand.shape))
-        msg = (
+        raise InvalidOperand(
             f"{operand.description}: expected a matrix (..., {matrix}) or {registers}, got {array.dtype} {array.shape}"
         )
-        raise InvalidOperand(msg)
     return operand.codes(array)
 
 
@@ -281,13 +273,15 @@ def _diagnose_operand(
     try:
         shape = np.broadcast_shapes(words.shape, right.shape)
     except ValueError:
-        msg = f"{operand.description}: leading axes do not broadcast: registers {words.shape}, matrix {right.shape}"
-        raise InvalidOperand(msg) from None
+        raise InvalidOperand(
+            f"{operand.description}: leading axes do not broadcast: registers {words.shape}, matrix {right.shape}"
+        ) from None
     words, right = np.broadcast_to(words, shape), np.broadcast_to(right, shape)
     got = read(words)
     if not got.size:
-        msg = f"{operand.description}: expected the registers of at least one matrix, got shape {words.shape}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"{operand.description}: expected the registers of at least one matrix, got shape {words.shape}"
+        )
     is_right = np.array_equal(got, read(right))
     if not isinstance(operand, Operand):  # only the part that immediates choose is read
         chosen = choice.of(operand.role)

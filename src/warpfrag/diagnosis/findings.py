@@ -8,23 +8,20 @@ wrong result are right and what the wrong ones equal; it holds whether or not a 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag import html
 from warpfrag.formats.arrays import as_doubles
 from warpfrag.formats.codes import code_dtype, from_codes
+from warpfrag.formats.number_formats import Format
+from warpfrag.tensorcore.operand import Operand
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from numpy.typing import NDArray
-
-    from warpfrag.formats.number_formats import Format
-    from warpfrag.tensorcore.operand import Operand
-
     Words = NDArray[np.uint32]
     Held = NDArray[Any]
     Codes = NDArray[Any]

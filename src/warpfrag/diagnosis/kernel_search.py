@@ -7,11 +7,13 @@ few wrong outputs are computed for all of them at once; what gives those is comp
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from warpfrag.blas.find_order import RESULTS, Observed, search
 from warpfrag.blas.gemm import gemm, read_gemm
@@ -33,18 +35,12 @@ from warpfrag.errors import InvalidOperand, quote
 from warpfrag.formats.arrays import as_array, as_doubles
 from warpfrag.formats.codes import code_dtype, codes_of, from_codes, natural_dtype
 from warpfrag.formats.epilogue import convert
-from warpfrag.formats.number_formats import FORMATS
+from warpfrag.formats.number_formats import FORMATS, Rounding
+from warpfrag.tensorcore.instruction import Instruction
+from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.rules import IntegerSum, Popcount
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from numpy.typing import ArrayLike, NDArray
-
-    from warpfrag.formats.number_formats import Rounding
-    from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.operand import Operand
-
     Codes = NDArray[Any]
     Lines = Callable[[Codes, NDArray[np.intp]], Codes]
 
@@ -74,8 +70,7 @@ def read_tile(tile: object, instruction: Instruction) -> BlockTile:
     extents = (*tile, instruction.shape.k)[:3] if isinstance(tile, tuple | list) and 2 <= len(tile) <= 3 else ()
     if not extents or not all(isinstance(extent, int) and extent > 0 for extent in extents):
         wanted = "the rows and columns of D that a block computes, as (128, 64), or with its k"
-        msg = f"tile: expected {wanted}; got {quote(tile)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"tile: expected {wanted}; got {quote(tile)}")
     return BlockTile(*extents)
 
 
@@ -96,16 +91,18 @@ class KernelSearch:
         A, B, C = matrices
         taken = read_gemm(A, B, instruction=instruction, arch=arch, rounding=rounding)
         if taken.extents.batch or 0 in taken.shape:
-            msg = f"{instruction.name}: tile= takes one product of matrices, got A and B of a product of {taken.shape}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"{instruction.name}: tile= takes one product of matrices, got A and B of a product of {taken.shape}"
+            )
         self.rule = taken.rule
         self.a, self.b = taken.operands.a[0], taken.operands.b[0]
         form = FORMATS[self.rule.c]
         zero = np.zeros(taken.shape, code_dtype(form))
         self.c = zero if C is None else codes_of(form, as_array(C, "C"), raw=False, rounding=rounding, what="C")
         if self.c.shape != taken.shape:
-            msg = f"{instruction.name}: C is {self.c.shape}, expected {taken.shape}, rows of A and columns of B"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"{instruction.name}: C is {self.c.shape}, expected {taken.shape}, rows of A and columns of B"
+            )
         self.result, self.seen = self._observed(as_array(observed, "observed"), taken.shape)
         self.sums = self._product(self.a, self.b, self.c)
         self.right = self._written(self.sums)
@@ -114,8 +111,7 @@ class KernelSearch:
         """Return the format of the observed result, and its codes."""
         name = self.rule.d
         if observed.shape != shape:
-            msg = f"observed is {observed.shape}, expected {shape}: as many rows as A and columns as B"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"observed is {observed.shape}, expected {shape}: as many rows as A and columns as B")
         formats = {natural_dtype(FORMATS[other]): other for other in RESULTS.get(name, (name,))}
         result = formats.get(observed.dtype, name)
         return result, codes_of(FORMATS[result], observed, raw=False, rounding=None, what="observed")

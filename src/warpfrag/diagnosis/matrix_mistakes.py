@@ -13,27 +13,25 @@ outside the matrix. The rules do not depend on the extents of fragments: `indexi
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.diagnosis.findings import Mistake
 from warpfrag.isa.legality import resolve
 from warpfrag.isa.operands import REGISTER_BITS, mma_layouts, operands
+from warpfrag.layout.linear_layout import Layout
 from warpfrag.tensorcore import fragment
 from warpfrag.tensorcore.matrix_moves import move_words
+from warpfrag.tensorcore.operand import Operand
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from numpy.typing import NDArray
-
     from warpfrag.diagnosis.findings import Kind, Words
-    from warpfrag.layout.linear_layout import Layout
-    from warpfrag.tensorcore.operand import Operand
 
     Indices = NDArray[np.intp]
     Source = Callable[[Indices, Indices], Indices]

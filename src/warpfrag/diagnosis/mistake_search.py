@@ -7,11 +7,13 @@ once, as rows and columns of one product. Variants that give the probes are then
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.diagnosis.arithmetic_mistakes import (
     RoundingBound,
@@ -21,7 +23,7 @@ from warpfrag.diagnosis.arithmetic_mistakes import (
     rounding_bound,
     shift,
 )
-from warpfrag.diagnosis.findings import Diagnosis, Misreading, Mistake, agreement, diagnosis, rank
+from warpfrag.diagnosis.findings import Candidate, Diagnosis, Misreading, Mistake, Suspect, agreement, diagnosis, rank
 from warpfrag.diagnosis.mistakes import distinct
 from warpfrag.diagnosis.outcome import NOTHING, SIDES, ProductSide
 from warpfrag.errors import InvalidOperand, quote
@@ -29,15 +31,10 @@ from warpfrag.formats.arrays import as_doubles
 from warpfrag.formats.codes import from_codes
 from warpfrag.tensorcore.arithmetic_plan import plan
 from warpfrag.tensorcore.backend_protocol import ProductOperands
+from warpfrag.tensorcore.rules import Rule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from numpy.typing import NDArray
-
-    from warpfrag.diagnosis.findings import Candidate, Suspect
     from warpfrag.diagnosis.outcome import Codes, SuspectProduct, Variants, Words
-    from warpfrag.tensorcore.rules import Rule
 
 PROBES = 12  # outputs that a mistake must give before it is computed whole; each is asked only of what gave the last
 MIN_READABLE_SHARE = 8  # at least 1 of 8 lines of D must be known
@@ -62,12 +59,10 @@ class Search:
             batch = np.broadcast_shapes(*lead.values())
         except ValueError:
             axes = ", ".join(f"{role} {axes}" for role, axes in lead.items())
-            msg = f"{name}: leading axes do not broadcast: {axes}"
-            raise InvalidOperand(msg) from None
+            raise InvalidOperand(f"{name}: leading axes do not broadcast: {axes}") from None
         tiles = math.prod(batch)
         if not tiles:
-            msg = f"{name}: expected at least one product, got leading axes {quote(batch)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{name}: expected at least one product, got leading axes {quote(batch)}")
         self.observed = np.broadcast_to(observed, (*batch, *shape)).reshape(tiles, *shape)
         whole = {role: (array, array.shape[len(lead[role]) :]) for role, array in words.items()}
         spread = {

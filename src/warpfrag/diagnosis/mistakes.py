@@ -14,19 +14,15 @@ those that are the same under another name: `diagnose` tries them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from warpfrag.diagnosis import arithmetic_mistakes, matrix_mistakes, register_mistakes
 from warpfrag.diagnosis.findings import Mistake, likelihood
+from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import AnyOperand, Metadata, Scale
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from warpfrag.tensorcore.instruction import Instruction
 
 MAX_OPERANDS = 64  # in the cache
 

@@ -2,45 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import combinations, product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.diagnosis.arithmetic_mistakes import added
 from warpfrag.diagnosis.descriptor_mistakes import suspects_in_memory
-from warpfrag.diagnosis.findings import Misreading, Mistake
+from warpfrag.diagnosis.findings import Candidate, Misreading, Mistake, Suspect
 from warpfrag.diagnosis.mistakes import suspects
 from warpfrag.diagnosis.register_mistakes import other_choices
 from warpfrag.errors import IllegalInstruction, InvalidSparsity, NotModelled
 from warpfrag.formats.arrays import as_doubles
 from warpfrag.formats.codes import from_codes, to_codes
 from warpfrag.formats.number_formats import FORMATS
-from warpfrag.isa.immediates import SELECTED_BY
+from warpfrag.isa.immediates import SELECTED_BY, Immediates
 from warpfrag.isa.legality import arithmetic_arch
+from warpfrag.isa.patterns import Pattern
+from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.rows import forms
 from warpfrag.tensorcore.arithmetic_plan import plan
 from warpfrag.tensorcore.backend_protocol import ProductOperands
+from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.matmul import matmul
-from warpfrag.tensorcore.operand import Metadata, Scale
+from warpfrag.tensorcore.operand import Metadata, Operand, Scale
+from warpfrag.tensorcore.rules import Rule
+from warpfrag.tensorcore.shared_operand import Shared
 from warpfrag.tensorcore.sparsity import logical_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from warpfrag.diagnosis.findings import Candidate, Suspect
-    from warpfrag.isa.immediates import Immediates
-    from warpfrag.isa.patterns import Pattern
-    from warpfrag.isa.qualifiers import Form
-    from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.operand import Operand
-    from warpfrag.tensorcore.rules import Rule
-    from warpfrag.tensorcore.shared_operand import Shared
-
     Codes = NDArray[Any]
     Words = NDArray[Any]
 

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import combinations, permutations
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.diagnosis.findings import Mistake
-from warpfrag.isa.immediates import legal
+from warpfrag.isa.immediates import Immediates, legal
 from warpfrag.isa.operands import REGISTER_BITS
 from warpfrag.layout.coordinates import LANES
-from warpfrag.tensorcore.operand import Metadata, Scale
+from warpfrag.tensorcore.operand import AnyOperand, Metadata, Operand, OperandBase, Scale
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
     from warpfrag.diagnosis.findings import Kind, Words
-    from warpfrag.isa.immediates import Immediates
-    from warpfrag.tensorcore.operand import AnyOperand, Operand, OperandBase
 
 
 MANY = 8  # up to 8 registers, any two may be exchanged; of more, those that are a power of two apart

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from warpfrag.errors import InvalidOperand
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
 
 Words: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.uint32]]"
 """Registers of 32 bits."""
@@ -25,14 +23,13 @@ def as_array(array: ArrayLike, what: str) -> NDArray[Any]:
     try:
         converted = np.asarray(array)
     except ValueError as error:
-        msg = f"{what}: expected an array of numbers, got rows of unlike lengths ({error})"
-        raise InvalidOperand(msg) from None
+        raise InvalidOperand(f"{what}: expected an array of numbers, got rows of unlike lengths ({error})") from None
     except (TypeError, RuntimeError) as error:  # what the arrays of other libraries raise, such as sparse tensors
-        msg = f"{what}: expected an array of numbers, got a {type(array).__name__} that numpy cannot read ({error})"
-        raise InvalidOperand(msg) from None
+        raise InvalidOperand(
+            f"{what}: expected an array of numbers, got a {type(array).__name__} that numpy cannot read ({error})"
+        ) from None
     if is_masked_array(array) and np.ma.is_masked(array):
-        msg = f"{what}: expected an array of numbers, got one with masked elements: fill them first"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{what}: expected an array of numbers, got one with masked elements: fill them first")
     return converted
 
 

@@ -8,20 +8,16 @@ taken by value, and refused where a value is not exact, unless rounding is asked
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ml_dtypes
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.errors import InvalidOperand, check_flag
 from warpfrag.formats.arrays import as_doubles
 from warpfrag.formats.float_environment import exact_floats
-from warpfrag.formats.number_formats import check_rounding
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from warpfrag.formats.number_formats import Format, Rounding
+from warpfrag.formats.number_formats import Format, Rounding, check_rounding
 
 MAX_EXACT_INTEGER = 1 << 53  # float64 holds every integer up to here
 
@@ -50,8 +46,7 @@ def to_codes(
     if numbers.dtype == natural_dtype(number_format) and not (number_format.unused and rounding):
         return _codes_of_bits(number_format, numbers, what)
     if numbers.dtype.kind not in "biuf" and not hasattr(ml_dtypes, numbers.dtype.name):
-        msg = f"{what}: expected {number_format.dtype} or another real array, got dtype {numbers.dtype}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{what}: expected {number_format.dtype} or another real array, got dtype {numbers.dtype}")
     return _codes_of_values(number_format, numbers, rounding, what)
 
 
@@ -65,8 +60,7 @@ def codes_of(number_format: Format, array: NDArray[Any], *, raw: bool, rounding:
 def check_codes(number_format: Format, codes: NDArray[Any], *, what: str = "matrix") -> NDArray[Any]:
     """An array of raw codes, each below 2 to the power of the format's bits."""
     if codes.dtype.kind not in "biu":
-        msg = f"{what}: raw codes of {number_format} are unsigned integers, got dtype {codes.dtype}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{what}: raw codes of {number_format} are unsigned integers, got dtype {codes.dtype}")
     cannot_exceed = codes.dtype.itemsize * 8 <= number_format.bits and codes.dtype.kind == "u"
     if not cannot_exceed and codes.size:
         wrong = codes >= number_format.codes if number_format.bits < 64 else np.zeros(codes.shape, bool)
@@ -203,5 +197,4 @@ def _refuse_first(wrong: NDArray[np.bool_], numbers: NDArray[Any], what: str, be
     """Raise for the first element marked wrong, naming it."""
     if np.any(wrong):
         index = tuple(int(i) for i in np.argwhere(wrong)[0])
-        msg = f"{what}: element {index} is {numbers[index]}, but {because}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{what}: element {index} is {numbers[index]}, but {because}")

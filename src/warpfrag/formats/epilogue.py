@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.formats.arrays import as_array
@@ -23,8 +24,6 @@ from warpfrag.formats.float_environment import exact_floats
 from warpfrag.formats.number_formats import CANONICAL_NANS, FORMATS
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
     Floats = NDArray[np.float32]
     Codes = NDArray[Any]
 
@@ -51,19 +50,18 @@ class Epilogue:
         for name in ("alpha", "beta"):
             _check_factor(name, getattr(self, name))
         if not isinstance(self.result, str) or self.result not in RESULTS:
-            msg = f"result: expected one of {', '.join(RESULTS)}; got {quote(self.result)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"result: expected one of {', '.join(RESULTS)}; got {quote(self.result)}")
         if self.bias is not None and float32_of(self.bias, "bias").ndim != 1:
-            msg = f"bias: expected one number for each column, got shape {as_array(self.bias, 'bias').shape}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"bias: expected one number for each column, got shape {as_array(self.bias, 'bias').shape}"
+            )
 
 
 def _check_factor(name: str, number: object) -> None:
     """Refuse what is no real number, and what float32 has no number near."""
     is_real = isinstance(number, int | float | np.integer | np.floating) and not isinstance(number, bool)
     if not is_real:
-        msg = f"{name}: expected a real number, got {quote(number)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{name}: expected a real number, got {quote(number)}")
     try:
         with np.errstate(all="ignore"):
             rounded = np.float32(number)  # type: ignore[arg-type] # it is one of the above
@@ -71,8 +69,7 @@ def _check_factor(name: str, number: object) -> None:
         rounded = np.float32(np.inf)
     is_lost = np.isinf(rounded) != (number in {np.inf, -np.inf}) or (rounded == 0) != (number == 0)
     if is_lost:
-        msg = f"{name}: expected a number in the range of float32, got {quote(number)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{name}: expected a number in the range of float32, got {quote(number)}")
 
 
 @exact_floats
@@ -91,8 +88,7 @@ def float32_of(numbers: ArrayLike, what: str) -> Floats:
     """Numbers as float32; refused where that is not exact."""
     array = as_array(numbers, what)
     if array.dtype.kind not in "biuf" and not hasattr(ml_dtypes, array.dtype.name):
-        msg = f"{what}: expected real numbers, got dtype {array.dtype}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{what}: expected real numbers, got dtype {array.dtype}")
     with np.errstate(all="ignore"):
         floats = array.astype(np.float32)
         if array.dtype.kind in "iu":  # back to integers, what is too large for them may come out as the largest
@@ -100,8 +96,7 @@ def float32_of(numbers: ArrayLike, what: str) -> Floats:
         else:
             exact = (floats.astype(array.dtype) == array) | (array != array)  # noqa: PLR0124 (NaN, of any dtype)
     if not np.all(exact):
-        msg = f"{what}: expected numbers that are exact in float32"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{what}: expected numbers that are exact in float32")
     return floats
 
 

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.formats.float_environment import exact_floats
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     Doubles = NDArray[np.float64]
 
 FLOAT_BITS = 53

@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Callable
 from functools import lru_cache, wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
@@ -25,7 +26,6 @@ from warpfrag.errors import InvalidOperand, quote
 from warpfrag.tables import read_table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from fractions import Fraction  # not at run time: a look-up needs no numbers, and this imports decimal
 
 FormatKind = Literal["float", "integer", "bits"]
@@ -37,8 +37,7 @@ Rounding = Literal["rne"] | None
 def check_rounding(rounding: object) -> None:
     """Refuse a rounding that there is not."""
     if not (rounding is None or (isinstance(rounding, str) and rounding == "rne")):
-        msg = f'rounding is "rne" or None, got {quote(rounding)}'
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f'rounding is "rne" or None, got {quote(rounding)}')
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,8 +64,7 @@ class Format:
         if self.kind == "float":
             width = self.signed + self.exponent + self.fraction + self.unused
             if width != self.bits:
-                msg = f"format {self.name}: fields take {width} bits, the row says {self.bits}"
-                raise ValueError(msg)
+                raise ValueError(f"format {self.name}: fields take {width} bits, the row says {self.bits}")
 
     def __str__(self) -> str:
         """The name, as PTX spells it."""
@@ -141,8 +139,7 @@ class Format:
             code = -1
         if not 0 <= code < self.codes or isinstance(argument, bool):
             text = f"{argument:#x}" if isinstance(argument, int) and abs(argument) < 1 << 80 else quote(argument)
-            msg = f"{self.name}: a code is an integer 0..{self.codes - 1:#x}, got {text}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{self.name}: a code is an integer 0..{self.codes - 1:#x}, got {text}")
         if not self.is_float:
             return code - self.codes if code & self.sign_bit else code
         if self.bits == 64:
@@ -205,8 +202,9 @@ class Format:
         except (TypeError, ValueError, OverflowError):
             double = None
         if double is None or isinstance(plain, str | bytes) or (double != plain and not math.isnan(double)):
-            msg = f"{self.name}: expected a real number that a float, an int or a Fraction holds, got {quote(value)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"{self.name}: expected a real number that a float, an int or a Fraction holds, got {quote(value)}"
+            )
         return double
 
     def _encode_magnitude(self, exact: Fraction, value: float | Fraction, rounding: Rounding) -> int:
@@ -242,12 +240,12 @@ class Format:
     def _encode_special(self, value: float) -> int:
         if math.isnan(value):
             if self.nan_code is None:
-                msg = f"{self.name} has no NaN, got {quote(value)}"
-                raise InvalidOperand(msg)
+                raise InvalidOperand(f"{self.name} has no NaN, got {quote(value)}")
             return self.nan_code
         if not self.infinity:
-            msg = f"{self.name} has no infinity, got {quote(value)}; its values are {self.min}..{self.max}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"{self.name} has no infinity, got {quote(value)}; its values are {self.min}..{self.max}"
+            )
         code = (((1 << self.exponent) - 1) << self.fraction) << self.unused
         return code | (self.sign_bit if value < 0 else 0)
 
@@ -281,5 +279,4 @@ def format_name(dtype: object, known: Sequence[str], what: str = "dtype") -> str
     for entry in known:
         if FORMATS[entry].dtype == name:
             return entry
-    msg = f"{what}: expected one of {', '.join(known)}, or its dtype; got {quote(dtype)}"
-    raise InvalidOperand(msg)
+    raise InvalidOperand(f"{what}: expected one of {', '.join(known)}, or its dtype; got {quote(dtype)}")

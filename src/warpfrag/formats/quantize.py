@@ -26,18 +26,15 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from warpfrag.errors import InvalidOperand, check_flag, quote
-from warpfrag.formats.arrays import as_array, as_doubles
+from warpfrag.formats.arrays import Array, as_array, as_doubles
 from warpfrag.formats.codes import from_codes
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.formats.number_formats import FORMATS, Format
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    from warpfrag.formats.arrays import Array
-
     Doubles = NDArray[np.float64]
 
 SCALES = ("ue8m0", "ue4m3", "f32")
@@ -74,23 +71,19 @@ def quantize(
     _check_name("nonfinite", nonfinite, NONFINITE)
     for name, value, default in (("scale_rounding", scale_rounding, "floor"), ("nonfinite", nonfinite, "refuse")):
         if scale != "ue8m0" and value != default:
-            msg = f"{name}: {value} is for scales in ue8m0, got {scale}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{name}: {value} is for scales in ue8m0, got {scale}")
     fmt, scales = FORMATS[number_format], FORMATS[scale]
     if scale == "ue8m0" and not fmt.is_float:
-        msg = f"scale: ue8m0 belongs to a float format, and {number_format} is none; take f32"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"scale: ue8m0 belongs to a float format, and {number_format} is none; take f32")
     numbers = _numbers(A, may_be_nan=nonfinite == "nan")
     along = _check_axis(axis, numbers.ndim)
     if block is None:
         blocks = numbers.reshape(1, -1)
     else:
         if isinstance(block, bool) or not isinstance(block, int) or block < 1:
-            msg = f"block is an integer from 1 on, or None for one scale for all; got {quote(block)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"block is an integer from 1 on, or None for one scale for all; got {quote(block)}")
         if numbers.ndim == 0:
-            msg = "A: expected an array, got a single number: it has no blocks"
-            raise InvalidOperand(msg)
+            raise InvalidOperand("A: expected an array, got a single number: it has no blocks")
         last = np.moveaxis(numbers, along, -1)
         missing = -last.shape[-1] % min(block, max(last.shape[-1], 1))
         block = min(block, max(last.shape[-1], 1))
@@ -116,14 +109,12 @@ def quantize(
 
 def _check_name(what: str, name: object, known: tuple[str, ...]) -> None:
     if not isinstance(name, str) or name not in known:
-        msg = f"{what}: expected one of {', '.join(known)}; got {quote(name)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{what}: expected one of {', '.join(known)}; got {quote(name)}")
 
 
 def _check_axis(axis: object, dimensions: int) -> int:
     if isinstance(axis, bool) or not isinstance(axis, int) or not -max(dimensions, 1) <= axis < max(dimensions, 1):
-        msg = f"axis is one of the {dimensions} axes of A, got {quote(axis)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"axis is one of the {dimensions} axes of A, got {quote(axis)}")
     return axis
 
 
@@ -134,16 +125,13 @@ def _numbers(A: ArrayLike, *, may_be_nan: bool) -> Doubles:
     array = as_array(A, "A")
     is_real = array.dtype.kind in "biuf" or hasattr(ml_dtypes, array.dtype.name)
     if not is_real or array.dtype.itemsize > 8:
-        msg = f"A: expected real numbers that float64 holds, got dtype {array.dtype}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"A: expected real numbers that float64 holds, got dtype {array.dtype}")
     numbers = as_doubles(array)
     if array.dtype.kind in "iu" and array.dtype.itemsize > 4 and np.any(abs(array.astype(object)) > 1 << 53):
-        msg = "A: an integer is taken by value only up to 2**53"
-        raise InvalidOperand(msg)
+        raise InvalidOperand("A: an integer is taken by value only up to 2**53")
     if not may_be_nan and not np.isfinite(numbers).all():
         place = tuple(int(index) for index in np.argwhere(~np.isfinite(numbers))[0])
-        msg = f"A: element {place} is {numbers[place]}: a block with it has no scale"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"A: element {place} is {numbers[place]}: a block with it has no scale")
     return numbers
 
 

@@ -15,18 +15,13 @@ A plain random pattern makes most f16 products infinite or NaN, so each class dr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.formats.codes import to_codes
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
-
-    from warpfrag.formats.number_formats import Format
+from warpfrag.formats.number_formats import Format
 
 FLOAT_CLASSES = ("bits", "finite", "narrow", "wide", "special", "tiny")
 INTEGER_CLASSES = ("bits", "extreme")

@@ -7,23 +7,18 @@ searched. The file is written after every layer, so a survey that is killed can 
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from warpfrag.blas.cublas.choices import MAX_M, Choice, ChoiceRun, Choices, LayerKind
 from warpfrag.blas.cublas.cublaslt import Question, library
 from warpfrag.blas.cublas.kernel_orders import NVJET, choice_of
 from warpfrag.blas.cublas.predict_order import product_kind
+from warpfrag.blas.find_order import Progress
 from warpfrag.errors import FileError, InvalidOperand, NotModelled, quote
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from os import PathLike
-
-    from warpfrag.blas.find_order import Progress
-
 
 DENSE, STEP = 1024, 16
 TYPES = ("bf16", "f16", "tf32", "e4m3")
@@ -46,23 +41,22 @@ class SurveyPlan:
         try:
             table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
-            msg = f"{path} cannot be read: {error}"
-            raise FileError(msg) from None
+            raise FileError(f"{path} cannot be read: {error}") from None
         except tomllib.TOMLDecodeError as error:
-            msg = f"{path} is no TOML: {error}"
-            raise FileError(msg) from None
+            raise FileError(f"{path} is no TOML: {error}") from None
         known = {"layers", "types", "layouts", "biases", "fast_accumulation", "m"}
         if set(table) - known:
-            msg = f"{path}: expected {', '.join(sorted(known))}; got {', '.join(sorted(set(table) - known))}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"{path}: expected {', '.join(sorted(known))}; got {', '.join(sorted(set(table) - known))}"
+            )
         layers = {name: _pair(path, name, pair) for name, pair in dict(table.get("layers", {})).items()}
         if not layers:
-            msg = f"{path}: expected a table [layers] with lines such as qkv = [6144, 4096], n and k of a weight"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"{path}: expected a table [layers] with lines such as qkv = [6144, 4096], n and k of a weight"
+            )
         m = table.get("m", 16384)
         if isinstance(m, bool) or not isinstance(m, int) or not 1 <= m <= MAX_M:
-            msg = f"{path}: m is an integer from 1 to {MAX_M}, got {quote(m)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{path}: m is an integer from 1 to {MAX_M}, got {quote(m)}")
         kinds = [
             product_kind(name, layout, bias=bias, fast_accumulation=fast).layer(1)
             for name in table.get("types", TYPES)
@@ -76,8 +70,7 @@ class SurveyPlan:
 def _pair(path: object, name: str, pair: object) -> tuple[int, int]:
     fits = isinstance(pair, list) and len(pair) == 2 and all(isinstance(extent, int) and extent > 0 for extent in pair)
     if not fits or not isinstance(pair, list):
-        msg = f"{path}: layer {quote(name)} is n and k, such as [6144, 4096]; got {quote(pair)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{path}: layer {quote(name)} is n and k, such as [6144, 4096]; got {quote(pair)}")
     return pair[0], pair[1]
 
 
@@ -110,8 +103,9 @@ def survey(plan: SurveyPlan, path: str | PathLike[str], *, report: Progress | No
     if Path(path).exists():
         before = Choices.load(path)
         if (before.gpu, before.library) != (gpu, version):
-            msg = f"{path} has choices of {before.source}, and this is {version} on an {gpu}: name another file"
-            raise FileError(msg)
+            raise FileError(
+                f"{path} has choices of {before.source}, and this is {version} on an {gpu}: name another file"
+            )
         runs = {layer: before.runs(*layer) or [] for layer in before.listed}
     wanted = [(kind, *pair) for kind in plan.kinds for pair in dict.fromkeys(plan.layers.values())]
     wanted = [layer for layer in wanted if _is_taken(*layer)]

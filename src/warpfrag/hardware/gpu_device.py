@@ -8,32 +8,29 @@ from __future__ import annotations
 
 import multiprocessing
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, SupportsInt
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.codegen.emit import raw_module
 from warpfrag.codegen.kernels import WGMMA_RAW_PARAMETERS
 from warpfrag.codegen.statement import ROLES, SWIZZLE_PERIOD, raw_name
 from warpfrag.errors import NoGpu
 from warpfrag.hardware.tensor_memory import WARPS, TensorLaunch
+from warpfrag.isa.immediates import Immediates
 from warpfrag.isa.targets import targets
 from warpfrag.tensorcore.registry import get
-from warpfrag.tensorcore.wgmma_call import WgmmaCases
+from warpfrag.tensorcore.wgmma_call import Variant, WgmmaCases
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
     from typing_extensions import CapsuleType
 
     Argument = NDArray[np.uint32] | np.integer[Any] | None
     from multiprocessing.connection import Connection
-
-    from warpfrag.isa.immediates import Immediates
-    from warpfrag.tensorcore.wgmma_call import Variant
 
     OperandSet = dict[str, NDArray[np.uint32]] | WgmmaCases | TensorLaunch
 
@@ -217,20 +214,19 @@ def open_gpu(number: int = 0) -> Gpu:
     try:
         from cuda.core import Device, LegacyPinnedMemoryResource
     except ImportError as error:
-        msg = f"cuda-core is not installed ({error}): pip install 'warpfrag[gpu]'"
-        raise NoGpu(msg) from None
+        raise NoGpu(f"cuda-core is not installed ({error}): pip install 'warpfrag[gpu]'") from None
     try:
         device = Device(number)
         device.set_current()
         stream = device.create_stream()
     except Exception as error:  # noqa: BLE001 (cuda-core raises many kinds where there is no driver or GPU)
-        msg = f"no NVIDIA GPU {number} can be used: {error}"
-        raise NoGpu(msg) from None
+        raise NoGpu(f"no NVIDIA GPU {number} can be used: {error}") from None
     major, minor = device.compute_capability
     known = [name for name in (f"sm_{major}{minor}a", f"sm_{major}{minor}") if name in targets()]
     if not known:
-        msg = f"{device.name} is sm_{major}{minor}, which warpfrag does not know; targets are {', '.join(targets())}"
-        raise NoGpu(msg)
+        raise NoGpu(
+            f"{device.name} is sm_{major}{minor}, which warpfrag does not know; targets are {', '.join(targets())}"
+        )
     driver, cuda = _versions()
     assembler = f"the driver's, CUDA {cuda}"
     return Gpu(device.name, known[0], driver, assembler, stream, LegacyPinnedMemoryResource())

@@ -8,11 +8,14 @@ are as expected; the words themselves go into a file, from which another reading
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from io import BytesIO
+from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.codegen.tcgen05_code import UNIT, identifier, module, probe_module, vector
 from warpfrag.files import write_atomically
@@ -22,15 +25,9 @@ from warpfrag.isa.immediates import Immediates
 from warpfrag.ptx.launch.kernel import load
 from warpfrag.smem.descriptor import Descriptor
 from warpfrag.tensorcore.registry import get
+from warpfrag.tensorcore.tcgen05_types import TensorMma
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from os import PathLike
-
-    from numpy.typing import NDArray
-
-    from warpfrag.tensorcore.tcgen05_types import TensorMma
-
     Words = NDArray[np.uint32]
 
 PROBED_COLUMNS = 64

@@ -6,26 +6,23 @@ of a pair, of the kernel that `emission.tcgen05` writes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.codegen.tcgen05_code import identifier, module
 from warpfrag.formats.codes import code_dtype
+from warpfrag.formats.number_formats import Format
 from warpfrag.formats.random_codes import random_codes
+from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.random_operands import classes
+from warpfrag.tensorcore.tcgen05_types import TensorMma
 from warpfrag.tensorcore.tensor_images import image_columns, shared_parts, tensor_operands
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from warpfrag.formats.number_formats import Format
-    from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.tcgen05_types import TensorMma
-
     Words = NDArray[np.uint32]
 
 WIDTH = 64

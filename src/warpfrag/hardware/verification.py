@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from os import PathLike
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.codegen.statement import choices
 from warpfrag.codegen.tcgen05_code import product
@@ -16,7 +19,7 @@ from warpfrag.hardware.gpu_device import Worker
 from warpfrag.hardware.tensor_memory import TensorLaunch, is_chosen, tensor_launches
 from warpfrag.hardware.warpgroups import chosen_variants, launches, warp_tiles
 from warpfrag.isa.immediates import Immediates
-from warpfrag.tensorcore.captures.capture import write_capture
+from warpfrag.tensorcore.captures.capture import CaptureEntry, write_capture
 from warpfrag.tensorcore.execute_wgmma import run_wgmma_cases
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.random_operands import classes, random_words
@@ -26,13 +29,6 @@ from warpfrag.tensorcore.tensor_images import run_images
 from warpfrag.tensorcore.wgmma_call import Variant, WgmmaCases
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-    from os import PathLike
-
-    from numpy.typing import NDArray
-
-    from warpfrag.tensorcore.captures.capture import CaptureEntry
-
     OperandSet = dict[str, NDArray[np.uint32]] | WgmmaCases | TensorLaunch
 
 
@@ -66,15 +62,12 @@ def verify(
     """
     for name, number, minimum in (("cases", cases, 1), ("device", device, 0)):
         if not isinstance(number, int) or number < minimum:
-            msg = f"{name} is an integer, at least {minimum}, got {quote(number)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{name} is an integer, at least {minimum}, got {quote(number)}")
     check_seed(seed)
     if capture is not None and not str(capture).endswith(".npz"):
-        msg = f"a capture is a file in .npz, got {quote(str(capture))}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"a capture is a file in .npz, got {quote(str(capture))}")
     if not isinstance(only, str):
-        msg = f"only is a text that names contain, got {quote(only)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"only is a text that names contain, got {quote(only)}")
     named = _named(instructions)  # a misspelt name is refused before the GPU is opened
     with Worker(device) as worker:
         about = worker.about
@@ -98,8 +91,7 @@ def _named(instructions: Iterable[str | Instruction] | str | Instruction | None)
     try:
         several = [instructions] if isinstance(instructions, str | Instruction) else list(instructions)
     except TypeError:
-        msg = f"expected the name of an instruction, or several, got {quote(instructions)}"
-        raise InvalidOperand(msg) from None
+        raise InvalidOperand(f"expected the name of an instruction, or several, got {quote(instructions)}") from None
     named = [get(instruction) for instruction in several]
     for instruction in named:
         if isinstance(instruction, TensorMma):
@@ -118,8 +110,7 @@ def _jobs(named: list[Instruction] | None, only: str, target: str) -> list[tuple
         chosen = [get(instruction.name, target=target) for instruction in named]
     chosen = [instruction for instruction in chosen if only in instruction.name]
     if not chosen:
-        msg = f"no instruction that {target} can run contains {quote(only)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"no instruction that {target} can run contains {quote(only)}")
     return [(instruction, how) for instruction in chosen for how in _variants(instruction)]
 
 
@@ -175,8 +166,7 @@ def _predict(
     from warpfrag.tensorcore.execute import execute_registers
 
     if isinstance(operands, TensorLaunch):
-        msg = f"expected a product of tcgen05, got {instruction}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected a product of tcgen05, got {instruction}")
     return execute_registers(instruction, operands, None if isinstance(how, Variant) else how, arch=target)
 
 

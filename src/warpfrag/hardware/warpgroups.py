@@ -10,26 +10,20 @@ descriptors that nobody would write: tiles that overlap, odd distances, starts a
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.codegen.statement import wgmma_variants
 from warpfrag.errors import InvalidOperand
 from warpfrag.formats.random_codes import random_bytes
 from warpfrag.smem.descriptor import Descriptor
 from warpfrag.smem.shared_memory import SWIZZLES, UNIT
+from warpfrag.tensorcore.instruction import Instruction
+from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.random_operands import classes, random_words
-from warpfrag.tensorcore.wgmma_call import WgmmaCases
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.operand import Operand
-    from warpfrag.tensorcore.wgmma_call import Variant
+from warpfrag.tensorcore.wgmma_call import Variant, WgmmaCases
 
 WIDTH = 64  # at which every combination of immediates runs
 MAX_BYTES = 47 * 1024  # of shared memory: so much needs no leave of the driver

@@ -10,20 +10,16 @@ two pieces, most likely a macro, its text is unknown: `?` replaces it, and the n
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from warpfrag.isa.operands import OperandSpec
 from warpfrag.isa.ops import OPS
+from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.rows import fits, forms
 from warpfrag.tables import read_table
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from warpfrag.isa.operands import OperandSpec
-    from warpfrag.isa.qualifiers import Form
-
 
 LONGEST_WORD = 40  # characters in which a first word ends
 MAX_SOURCE = 1 << 14  # characters; a statement has hundreds

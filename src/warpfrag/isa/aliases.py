@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
-if TYPE_CHECKING:
-    from warpfrag.isa.alias_names import Notation
-    from warpfrag.isa.qualifiers import Form
+from warpfrag.isa.alias_names import Notation
+from warpfrag.isa.qualifiers import Form
 
 INTRINSIC = r"(?a)(?<![\w.])llvm\.nvvm\.\w+(?:\.\w+)*"
 LONGEST = 1 << 13  # characters in which to look for a name

@@ -10,16 +10,14 @@ finds a name in a text, and a reader extracts the qualifiers in and around it.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.rows import forms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from warpfrag.isa.qualifiers import Form
-
     Qualifiers = Mapping[str, object]
 
 TYPES = {

@@ -6,16 +6,12 @@ immediates are its leading coordinates; this is the one place that says which wo
 
 from __future__ import annotations
 
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING
 
 from warpfrag.errors import InvalidOperand, check_index, quote
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterator, Mapping
-
-    from warpfrag.layout.linear_layout import Layout
+from warpfrag.layout.linear_layout import Layout
 
 SIDES = ("scale_a", "scale_b")
 SELECTED_BY: dict[str, tuple[str, ...]] = {"metadata": ("selector",), **dict.fromkeys(SIDES, ("thread_id", "byte_id"))}
@@ -64,18 +60,14 @@ class Immediates:
     def check(self, layouts: Mapping[str, Layout], name: Callable[[], str]) -> None:
         """Reject a selector or an id that the instruction called `name()` does not have; `layouts` are its words'."""
         if (self.trans, self.negate, self.scale_d) != ((False, False), (False, False), True):
-            msg = f"{name()} takes no trans, negate or scale_d, which only wgmma has"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{name()} takes no trans, negate or scale_d, which only wgmma has")
         if self.selector and "metadata" not in layouts:
-            msg = f"{name()} is dense: it takes no selector, got {quote(self.selector)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{name()} is dense: it takes no selector, got {quote(self.selector)}")
         for what, pair in (("byte_id", self.byte_id), ("thread_id", self.thread_id)):
             if not (isinstance(pair, tuple | list) and len(pair) == 2):
-                msg = f"{what} is a pair, that of A and that of B, such as (0, 0); got {quote(pair)}"
-                raise InvalidOperand(msg)
+                raise InvalidOperand(f"{what} is a pair, that of A and that of B, such as (0, 0); got {quote(pair)}")
             if SIDES[0] not in layouts and tuple(pair) != (0, 0):
-                msg = f"{name()} has no scale factors: it takes no {what}, got {quote(pair)}"
-                raise InvalidOperand(msg)
+                raise InvalidOperand(f"{name()} has no scale factors: it takes no {what}, got {quote(pair)}")
         for role in layouts:
             if role in SELECTED_BY:
                 immediate_coordinates(layouts[role], self.of(role), of=f" of {role}")
@@ -103,8 +95,9 @@ def immediate_coordinates(layout: Layout, chosen: Mapping[str, int], *, of: str 
                     value if isinstance(value, int) and not isinstance(value, bool) else -1
                 )
             except ValueError:
-                msg = f"{coordinate}{of} is one of {', '.join(map(str, values))}, got {quote(value)}"
-                raise InvalidOperand(msg) from None
+                raise InvalidOperand(
+                    f"{coordinate}{of} is one of {', '.join(map(str, values))}, got {quote(value)}"
+                ) from None
     return coordinates
 
 

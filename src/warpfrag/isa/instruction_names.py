@@ -84,23 +84,21 @@ def read(text: str) -> ParsedName:
     """Read a text by the qualifiers of its operation; a text that is no name is ParseError."""
     qualifiers = tokens(text)
     if sum(map(len, qualifiers)) > LONGEST:
-        msg = f"{qualifiers[0][:20]!r} starts a text that is longer than any instruction"
-        raise ParseError(msg)
+        raise ParseError(f"{qualifiers[0][:20]!r} starts a text that is longer than any instruction")
     op, rest = _split(qualifiers)
     row = OPS[op]
     by_group: dict[str, list[str]] = {}
     for qualifier in rest:
         spelled, group = (qualifier, "shape") if SHAPE.fullmatch(qualifier) else _groups().get(qualifier, ("", ""))
         if not group:
-            msg = f"unknown qualifier {qualifier[:60]!r}"
-            raise ParseError(msg)
+            raise ParseError(f"unknown qualifier {qualifier[:60]!r}")
         if not any(group in (name, QUALIFIERS[name].group) for name in row.qualifiers):
-            msg = f"{spelled!r} is not a qualifier of {op}, whose qualifiers are {_order(row)}"
-            raise ParseError(msg)
+            raise ParseError(f"{spelled!r} is not a qualifier of {op}, whose qualifiers are {_order(row)}")
         first = next((name for name, other in QUALIFIERS.items() if other.after == group and name in by_group), "")
         if first:
-            msg = f"{by_group[first][0]!r} is out of place: the {QUALIFIERS[first].label} stands behind the {group}"
-            raise ParseError(msg)
+            raise ParseError(
+                f"{by_group[first][0]!r} is out of place: the {QUALIFIERS[first].label} stands behind the {group}"
+            )
         by_group.setdefault(group, []).append(spelled)
     types = _read_types(op, by_group.get("types", []))
     choices = {}
@@ -114,8 +112,7 @@ def read(text: str) -> ParsedName:
     for name in FIXED:
         del choices[name]
     if "shape" not in choices:
-        msg = f"expected a shape such as m16n8k16 with {op}, got none"
-        raise ParseError(msg)
+        raise ParseError(f"expected a shape such as m16n8k16 with {op}, got none")
     return ParsedName(op, choices, says_nearest=by_group.get("rounding") == ["rn"])
 
 
@@ -127,21 +124,17 @@ def _split(qualifiers: list[str]) -> tuple[str, list[str]]:
             continue
         sparse = [qualifier for qualifier in qualifiers[length:] if qualifier.split("::")[0] == "sp"]
         if len(sparse) > 1:
-            msg = f"{sparse[1]!r} is said after {sparse[0]!r}: one of them is enough"
-            raise ParseError(msg)
+            raise ParseError(f"{sparse[1]!r} is said after {sparse[0]!r}: one of them is enough")
         op = ".".join([stem, *sparse])
         if op not in OPS:
-            msg = f"unknown qualifier {sparse[0][:60]!r}"
-            raise ParseError(msg)
+            raise ParseError(f"unknown qualifier {sparse[0][:60]!r}")
         return op, [qualifier for qualifier in qualifiers[length:] if qualifier not in sparse]
     if qualifiers and SHAPE.fullmatch(qualifiers[0]):
-        msg = f"expected an operation before the shape {qualifiers[0]}: one of {', '.join(OPS)}"
-        raise ParseError(msg)
+        raise ParseError(f"expected an operation before the shape {qualifiers[0]}: one of {', '.join(OPS)}")
     near = ".".join(qualifiers[:3])[:60]
-    msg = (
+    raise ParseError(
         f"no operation is called {near!r}; operations are {', '.join(OPS)}" if near else "the instruction name is empty"
     )
-    raise ParseError(msg)
 
 
 def _order(row: Op) -> str:
@@ -151,13 +144,11 @@ def _order(row: Op) -> str:
 def _read_qualifier(name: str, qualifiers: list[str]) -> Any:  # noqa: ANN401 (a field of a form)
     qualifier = QUALIFIERS[name]
     if len(qualifiers) > qualifier.max_qualifiers:
-        msg = f"{qualifiers[qualifier.max_qualifiers]!r} is given twice"
-        raise ParseError(msg)
+        raise ParseError(f"{qualifiers[qualifier.max_qualifiers]!r} is given twice")
     choice = qualifier.read(tuple(qualifiers))
     expected = qualifier.write(choice) if choice else tuple(qualifiers)
     if tuple(qualifiers) != expected:
-        msg = f"expected {'.'.join(expected)!r} as the {qualifier.label}, got {'.'.join(qualifiers)!r}"
-        raise ParseError(msg)
+        raise ParseError(f"expected {'.'.join(expected)!r} as the {qualifier.label}, got {'.'.join(qualifiers)!r}")
     return choice
 
 
@@ -171,12 +162,10 @@ def _read_types(op: str, types: list[str]) -> dict[str, str]:
         if len(types) == len(explicit):
             return dict(row.implied) | dict(zip(explicit, types, strict=True))
         if {name: entry for name, entry in zip(wanted, types, strict=False) if name in row.implied} == row.implied:
-            msg = f"{types[1]!r} of A and B is left out in {op}: two types, D and C, are expected"
-            raise ParseError(msg)
+            raise ParseError(f"{types[1]!r} of A and B is left out in {op}: two types, D and C, are expected")
     if not len(wanted) <= len(types) <= len(names):
         got = repr(".".join(types)) if types else "none"
         expected = f"{len(wanted)} element types" if len(wanted) > 1 else "an element type"
         of = f" ({', '.join(map(str.upper, wanted))})" if len(wanted) > 1 else ""
-        msg = f"expected {expected} of {op}{of}, got {got}"
-        raise ParseError(msg)
+        raise ParseError(f"expected {expected} of {op}{of}, got {got}")
     return {name: QUALIFIERS[name].absent for name in names[len(types) :]} | dict(zip(names, types, strict=False))

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, lru_cache, partial
 from operator import index
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from warpfrag.errors import IllegalInstruction, ParseError, quote
 from warpfrag.isa.alias_names import is_plain, names_in
 from warpfrag.isa.aliases import meaning, near
+from warpfrag.isa.immediates import Immediates
 from warpfrag.isa.instruction_names import LONGEST, ParsedName, head, read, spell, tokens
 from warpfrag.isa.ops import OPS
 from warpfrag.isa.qualifiers import FIXED, QUALIFIERS, SHAPE, Form, HasForm
@@ -21,13 +23,8 @@ from warpfrag.isa.targets import architectures, read_target, targets
 from warpfrag.isa.tcgen05_forms import TensorForm, read_form
 from warpfrag.isa.tcgen05_names import forms_named
 from warpfrag.isa.tcgen05_spelling import PREFIX, read_spelling
+from warpfrag.layout.linear_layout import Layout
 from warpfrag.tables import read_table
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from warpfrag.isa.immediates import Immediates
-    from warpfrag.layout.linear_layout import Layout
 
 NEAREST = 3
 MAX_FORMS = 4096  # forms on architectures that are remembered
@@ -158,14 +155,12 @@ def _match(reading: ParsedName) -> Form:
     family = families_of(left[0])[0]
     if "scale_vec" not in wanted and left[0].scale_vec and not family.scale_vec_optional:
         sizes = ", ".join(dict.fromkeys(f"scale_vec::{form.scale_vec}" for form in left))
-        msg = f"kind::{left[0].kind} needs one of {sizes}"
-        raise ParseError(msg)
+        raise ParseError(f"kind::{left[0].kind} needs one of {sizes}")
     if reading.says_nearest and "rounding" not in family.qualifiers:
         raise ParseError(_blame(reading, "rounding", "rn", []))
     if len(left) > 1:
         layouts = ", ".join(dict.fromkeys(".".join(form.layouts) for form in left))
-        msg = f"the layout is missing: one of {layouts} is expected"
-        raise ParseError(msg)
+        raise ParseError(f"the layout is missing: one of {layouts} is expected")
     spaces = OPS[reading.op].spaces
     if space and space not in spaces:
         raise ParseError(_blame(reading, "space", space, [*spaces]))

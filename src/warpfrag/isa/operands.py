@@ -7,18 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from warpfrag.formats.number_formats import FORMATS, Format
 from warpfrag.isa import tmem_layouts as tensor_layouts
 from warpfrag.isa.patterns import pattern_of
+from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.rows import families_of
 from warpfrag.isa.tcgen05_forms import TensorForm
 from warpfrag.layout.linear_layout import MAY_BE_LEFT_OUT, Layout
 from warpfrag.tables import read_table
-
-if TYPE_CHECKING:
-    from warpfrag.isa.qualifiers import Form
 
 REGISTER_BITS = 32
 TILE_WIDTH = 8  # columns of C that one tile of a warpgroup has
@@ -51,8 +49,9 @@ class OperandSpec:
     def __post_init__(self) -> None:
         """The slots of the layout fill a register exactly."""
         if self.storage != "shared" and self.container * self.layout.slots != self.register_bits:
-            msg = f"operand {self.role}: {self.layout.slots} slots of {self.container} bits do not fill a register"
-            raise ValueError(msg)
+            raise ValueError(
+                f"operand {self.role}: {self.layout.slots} slots of {self.container} bits do not fill a register"
+            )
 
     @property
     def register_bits(self) -> int:
@@ -132,8 +131,7 @@ def _mma_rows(role: str) -> dict[tuple[tuple[int, ...], int], dict[str, Any]]:
     rows = read_table("layouts")["mma"]["c" if role == "d" else role]
     by_shape = {(tuple(row["extents"]), 1 << len(row["slot"].split())): row for row in rows}
     if len(by_shape) != len(rows):
-        msg = f"layouts of mma {role}: two rows with the same extents and slots"
-        raise ValueError(msg)
+        raise ValueError(f"layouts of mma {role}: two rows with the same extents and slots")
     return by_shape
 
 

@@ -8,11 +8,9 @@ To add an operation: a row here, its families in `tables/instructions.toml`, and
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Any, Literal
 
 Does = Literal["multiply", "load", "store", "transpose", "manage"]
 Scope = Literal["warp", "warpgroup", "block"]

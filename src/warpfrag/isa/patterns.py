@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING
 
+from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.rows import families_of
 from warpfrag.tables import read_table
-
-if TYPE_CHECKING:
-    from warpfrag.isa.qualifiers import Form
 
 
 @dataclass(frozen=True)
@@ -54,8 +51,7 @@ def pattern(name: str, *, ordered: bool = False) -> Pattern:
     codes = table["codes"][row["codes"]]
     result = Pattern(name, row["chunk"], unit, columns(codes["rising"]), columns(codes["descending"]), ordered)
     if any(len(kept) * 2 != result.chunk for kept in (*result.rising.values(), *result.descending.values())):
-        msg = f"sparsity pattern {name}: a code does not keep half of the {result.chunk} columns"
-        raise ValueError(msg)
+        raise ValueError(f"sparsity pattern {name}: a code does not keep half of the {result.chunk} columns")
     return result
 
 

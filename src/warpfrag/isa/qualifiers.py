@@ -13,17 +13,13 @@ order: the types (of D, A, B, C, then of the scale factors), the layouts of A an
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from warpfrag.isa.ops import OPS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from warpfrag.isa.ops import Op
+from warpfrag.isa.ops import OPS, Op
 
 SHAPE = re.compile(r"m([1-9][0-9]{0,3})n([1-9][0-9]{0,3})(?:k([1-9][0-9]{0,3}))?")
 
@@ -40,8 +36,7 @@ class Shape(NamedTuple):
         """Read `m16n8k16` or `m8n8`."""
         match = SHAPE.fullmatch(text)
         if match is None:
-            msg = f"shape {text!r}: expected something like m16n8k16"
-            raise ValueError(msg)
+            raise ValueError(f"shape {text!r}: expected something like m16n8k16")
         return cls(*(int(extent) for extent in match.groups(default="0")))
 
     def __str__(self) -> str:

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from warpfrag.isa.ops import OPS
 from warpfrag.isa.qualifiers import QUALIFIERS, Form
 from warpfrag.isa.targets import Target, targets
 from warpfrag.isa.tcgen05_forms import TensorForm
 from warpfrag.tables import read_table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 WIDTHS = re.compile(r"(m\d+n)(\d+)\.\.(\d+)(?:/(\d+))?(k\d+)")
 SAME_AS = {"b": "a", "c": "d"}  # a family that says nothing of B means A's type, and nothing of C means D's
@@ -48,8 +46,7 @@ class Family:
         """A row says either since when it exists or which feature it needs."""
         if bool(self.since) == bool(self.needs):
             shapes = " ".join(map(str, self.qualifiers["shape"]))
-            msg = f"family {self.ops[0]} {shapes}: give one of since and needs"
-            raise ValueError(msg)
+            raise ValueError(f"family {self.ops[0]} {shapes}: give one of since and needs")
 
     def accepted_by(self, target: Target) -> bool:
         """Return True if an assembler accepts this family for a target."""

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from warpfrag.isa.alias_names import fill
+from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.rows import fits, forms
 from warpfrag.tables import read_table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from warpfrag.isa.qualifiers import Form
 
 Users = tuple[tuple["Form", ...], tuple["Form", ...]]
 """The forms that an opcode is the whole of, and those that it is a part of."""

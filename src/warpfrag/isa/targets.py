@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from warpfrag.errors import IllegalInstruction, quote
 from warpfrag.tables import read_table
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 OPTIONAL = ("jetson", "rtx")  # words at the beginning of a name that may be left out
 LONGEST = 80  # characters of the name of a GPU

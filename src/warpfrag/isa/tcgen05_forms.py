@@ -10,19 +10,17 @@ Shapes are rows of `tables/tcgen05.toml`: one block, a pair of blocks and .ws, e
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from warpfrag.errors import IllegalInstruction, ParseError, quote
 from warpfrag.isa.ops import Op
 from warpfrag.isa.qualifiers import SHAPE, Form, Shape
 from warpfrag.isa.tcgen05_spelling import PREFIX, TensorSpelling, in_full, read_qualifiers, read_spelling
 from warpfrag.tables import read_table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 SCALE_TYPES = ("ue8m0", "ue4m3")
 NO_SHAPE = Shape(0, 0, 0)
@@ -329,8 +327,7 @@ def read_form(text: str, **wanted: Any) -> TensorForm:  # noqa: ANN401 (m, n, k,
         else:
             rest.append(qualifier)
     if len(types) not in (0, 3):
-        msg = f"expected the types of D, A and B, got {'.'.join(types)!r}"
-        raise ParseError(msg)
+        raise ParseError(f"expected the types of D, A and B, got {'.'.join(types)!r}")
     wanted |= dict(zip("dab", types, strict=False))
     spelling = (
         read_spelling(f"{PREFIX}.{'.'.join(rest)} {operands}") if operands.strip() else read_qualifiers(in_full(rest))

@@ -7,16 +7,11 @@ to all spellings that it fits.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache
-from typing import TYPE_CHECKING
 
-from warpfrag.isa.tcgen05_forms import listed_spellings, untyped
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from warpfrag.isa.tcgen05_forms import TensorForm
-    from warpfrag.isa.tcgen05_spelling import TensorSpelling
+from warpfrag.isa.tcgen05_forms import TensorForm, listed_spellings, untyped
+from warpfrag.isa.tcgen05_spelling import TensorSpelling
 
 CUTE_KINDS = {
     "f16": "F16BF16",

@@ -14,15 +14,13 @@ Qualifiers and rules are rows of `tables/tcgen05.toml`; a rule that refuses says
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from warpfrag.errors import ParseError
 from warpfrag.tables import read_table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 PREFIX = "tcgen05"
 REGISTERS_PER_REPEAT = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "16x32bx2": 1}
@@ -160,8 +158,7 @@ def _split(qualifiers: list[str]) -> tuple[str, list[str]]:
 
     near = get_close_matches(qualifiers[0][:30] if qualifiers else "", operations, n=3)
     hint = f"near it: {', '.join(near)}" if near else f"operations are {', '.join(operations)}"
-    msg = f"{PREFIX} has no operation {qualifiers[0][:60] if qualifiers else ''!r}; {hint}"
-    raise ParseError(msg)
+    raise ParseError(f"{PREFIX} has no operation {qualifiers[0][:60] if qualifiers else ''!r}; {hint}")
 
 
 def read_qualifiers(qualifiers: list[str]) -> TensorSpelling:
@@ -175,19 +172,18 @@ def read_qualifiers(qualifiers: list[str]) -> TensorSpelling:
             raise ParseError(_unknown(op, qualifier))
         spelled, group = known[qualifier.lower()]
         if group in by_group:
-            msg = f"{spelled!r} is out of place: {PREFIX}.{op} has {by_group[group]!r} already"
-            raise ParseError(msg)
+            raise ParseError(f"{spelled!r} is out of place: {PREFIX}.{op} has {by_group[group]!r} already")
         by_group[group] = spelled
         order.append(group)
     for group, is_needed in _groups(op).items():
         if is_needed and group not in by_group:
             choices = read_table("tcgen05")["groups"][group]
-            msg = f"{PREFIX}.{op} needs {' or '.join(choices) if len(choices) < 3 else 'one of ' + ', '.join(choices)}"
-            raise ParseError(msg)
+            raise ParseError(
+                f"{PREFIX}.{op} needs {' or '.join(choices) if len(choices) < 3 else 'one of ' + ', '.join(choices)}"
+            )
     for first, second in (("f32", "b2"), ("byte", "narrow")):
         if first in by_group and second in by_group and order.index(first) > order.index(second):
-            msg = f"{by_group[first]!r} stands before {by_group[second]!r}"
-            raise ParseError(msg)
+            raise ParseError(f"{by_group[first]!r} stands before {by_group[second]!r}")
     return TensorSpelling(op, tuple((group, by_group[group]) for group in _groups(op) if group in by_group))
 
 
@@ -218,8 +214,7 @@ def read_spelling(text: str) -> TensorSpelling:
     name, _, operands = text.strip().rstrip(";").strip().partition(" ")
     qualifiers = name.split(".")
     if qualifiers[0].lower() != PREFIX:
-        msg = f"expected a text that begins with {PREFIX}, got {name[:60]!r}"
-        raise ParseError(msg)
+        raise ParseError(f"expected a text that begins with {PREFIX}, got {name[:60]!r}")
     spelling = read_qualifiers(qualifiers[1:])
     if not operands.strip():
         return spelling
@@ -241,26 +236,25 @@ def _facts(spelling: TensorSpelling, operands: list[str]) -> Iterator[tuple[str,
     kinds = "".join(map(_kind, operands))
     match = re.fullmatch(expected, kinds)
     if match is None:
-        msg = f"{spelling.name} takes {_described(spelling)}; got {len(operands)} operands: {', '.join(operands)[:120]}"
-        raise ParseError(msg)
+        raise ParseError(
+            f"{spelling.name} takes {_described(spelling)}; got {len(operands)} operands: {', '.join(operands)[:120]}"
+        )
     vectors = [len(operand.split(",")) for operand in operands if operand.startswith("{")]
     if spelling.op in ("mma", "mma.ws"):
         yield "a", "tensor" if kinds[1] == "t" else "shared"
         if vectors:
             yield "masks", str(vectors[0])
             if vectors[0] not in (4, 8):
-                msg = f"lane masks are 4 registers, or 8 of a pair of blocks; got {vectors[0]}"
-                raise ParseError(msg)
+                raise ParseError(f"lane masks are 4 registers, or 8 of a pair of blocks; got {vectors[0]}")
         if spelling.op == "mma" and (match.group("scale") or ""):
             _check_range("the factor of the old D", operands[-1], 0, LARGEST_SCALE)
             yield "scale_d", "yes"
     elif spelling.qualifier("lanes"):
         wanted = registers(spelling)
         if vectors != wanted:
-            msg = (
+            raise ParseError(
                 f"{spelling.name} has {' and '.join(map(str, wanted))} registers, got {' and '.join(map(str, vectors))}"
             )
-            raise ParseError(msg)
     elif spelling.op in ("alloc", "dealloc") and kinds.endswith("i"):
         check_columns(int(operands[-1], 0), is_exclusive=bool(spelling.qualifier("exclusive")))
 
@@ -338,8 +332,7 @@ def _described(spelling: TensorSpelling) -> str:
 
 def _check_range(what: str, text: str, low: int, high: int) -> None:
     if not low <= int(text.rstrip("U"), 0) <= high:
-        msg = f"{what} is {low}..{high}, got {text}"
-        raise ParseError(msg)
+        raise ParseError(f"{what} is {low}..{high}, got {text}")
 
 
 def check_columns(columns: int, *, is_exclusive: bool) -> None:
@@ -347,8 +340,6 @@ def check_columns(columns: int, *, is_exclusive: bool) -> None:
     largest = LARGEST_EXCLUSIVE if is_exclusive else LARGEST_ALLOCATION
     if columns % SMALLEST_ALLOCATION or not SMALLEST_ALLOCATION <= columns <= largest:
         step = SMALLEST_ALLOCATION
-        msg = f"an allocation has {step}..{largest} columns, a multiple of {step}; got {columns}"
-        raise ParseError(msg)
+        raise ParseError(f"an allocation has {step}..{largest} columns, a multiple of {step}; got {columns}")
     if not is_exclusive and columns & (columns - 1):
-        msg = f"an allocation has a power of two of columns, unless it is exclusive; got {columns}"
-        raise ParseError(msg)
+        raise ParseError(f"an allocation has a power of two of columns, unless it is exclusive; got {columns}")

@@ -10,19 +10,15 @@ the columns of D.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from warpfrag.errors import IllegalInstruction, InvalidOperand
-from warpfrag.isa.tcgen05_spelling import registers
+from warpfrag.isa.tcgen05_forms import TensorForm
+from warpfrag.isa.tcgen05_spelling import TensorSpelling, registers
 from warpfrag.layout.linear_layout import Layout
 from warpfrag.tables import read_table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from warpfrag.isa.tcgen05_forms import TensorForm
-    from warpfrag.isa.tcgen05_spelling import TensorSpelling
 
 TENSOR_LANES, TENSOR_COLUMNS = 128, 512
 WARPS = 4
@@ -240,8 +236,9 @@ def access(
     distance = split_of(spelling) if split is None else split
     own = count * factor if shape == "16x32bx2" else 0
     if own and (distance < own or distance % own or (distance // own) & (distance // own - 1)):
-        msg = f"{spelling.name}: halves {distance} columns apart are no linear layout; a power of two times {own} is"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"{spelling.name}: halves {distance} columns apart are no linear layout; a power of two times {own} is"
+        )
     named = {"split": (0, distance // factor, 0)}
 
     def widened(steps: Iterable[Step]) -> list[Step]:
@@ -265,22 +262,20 @@ def access(
         column, base_lane, reach, min(size, TENSOR_COLUMNS) if columns else TENSOR_COLUMNS, shape != "32x32b"
     )
     if column % (1 << (reach - 1).bit_length()):
-        msg = f"column {column} is no multiple of the {reach} columns that {spelling.name} reaches: ask from column 0"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"column {column} is no multiple of the {reach} columns that {spelling.name} reaches: ask from column 0"
+        )
     extents = {"tlane": TENSOR_LANES, "column": size, "slot": 1}
     return Layout.of_steps(extents, steps, (base_lane, column, 0))
 
 
 def _check_address(column: int, base_lane: int, reach: int, columns: int, is_half: bool) -> None:  # noqa: FBT001
     if base_lane not in ((0, 16) if is_half else (0,)):
-        msg = f"base_lane is {'0 or 16' if is_half else '0'}, got {base_lane}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"base_lane is {'0 or 16' if is_half else '0'}, got {base_lane}")
     if reach > columns:
-        msg = f"it reaches {reach} columns, and there are {columns}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"it reaches {reach} columns, and there are {columns}")
     if not 0 <= column <= columns - reach:
-        msg = f"column is 0..{columns - reach} for {reach} columns, got {column}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"column is 0..{columns - reach} for {reach} columns, got {column}")
 
 
 def columns_read(spelling: TensorSpelling) -> int:

@@ -7,13 +7,11 @@ cannot express. To add a notation, add these and a section to docs/how-to/notati
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from warpfrag.errors import InvalidOperand, quote
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class Notation(NamedTuple):
@@ -45,8 +43,7 @@ def converter(notation: str, direction: Literal["read", "write"]) -> Callable[..
     if not isinstance(notation, str) or notation not in known:
         is_written = isinstance(notation, str) and notation in NOTATIONS
         fault = f"{notation} can only be written" if is_written else f"no notation {quote(notation)}"
-        msg = f"{fault}: expected one of {', '.join(known)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{fault}: expected one of {', '.join(known)}")
     module = import_module(f"warpfrag.layout.{NOTATIONS[notation].module}")
     function: Callable[..., Any] = getattr(module, f"{direction}_{notation}")
     parameters = inspect.signature(function).parameters.values()
@@ -56,8 +53,7 @@ def converter(notation: str, direction: Literal["read", "write"]) -> Callable[..
         unknown = [name for name in options if name not in accepted]
         if unknown:
             has = f"it takes {', '.join(accepted)}" if accepted else "it takes no options"
-            msg = f"{direction} {notation}: {', '.join(unknown)} means nothing here; {has}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{direction} {notation}: {', '.join(unknown)} means nothing here; {has}")
         return function(source, **options)
 
     return convert

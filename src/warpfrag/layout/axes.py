@@ -30,8 +30,7 @@ class Axis(NamedTuple):
     def of_size(cls, name: str, size: int) -> Axis:
         """An axis of `size`: its factors of two as bits, then the odd rest as one digit."""
         if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= MAX_SIZE:
-            msg = f"the size of {name} is an integer from 1 on, at most {MAX_SIZE}; got {quote(size)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"the size of {name} is an integer from 1 on, at most {MAX_SIZE}; got {quote(size)}")
         return cls(name, factors(size))
 
     @classmethod
@@ -41,8 +40,9 @@ class Axis(NamedTuple):
         for weight, radix in [*sorted(set(digits)), (cls.of_size(name, size).size, 1)]:
             gap, rest = divmod(weight, prod(radices))
             if rest:
-                msg = f"{name} is {size}: it cannot be cut into digits so that one counts {radix} steps of {weight}"
-                raise InvalidOperand(msg)
+                raise InvalidOperand(
+                    f"{name} is {size}: it cannot be cut into digits so that one counts {radix} steps of {weight}"
+                )
             radices += factors(gap) + ((radix,) if radix > 1 else ())
         return cls(name, radices)
 
@@ -65,8 +65,7 @@ class Axis(NamedTuple):
         """The digits that are not 0 in an index whose digits are all 0 or 1."""
         digits = [index // weight % radix for radix, weight in zip(self.radices, self.weights, strict=True)]
         if not 0 <= index < self.size or not set(digits) <= {0, 1}:
-            msg = f"{self.name} cannot be moved by {quote(index)} at once: it is {self.size}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{self.name} cannot be moved by {quote(index)} at once: it is {self.size}")
         return sum(digit << place for place, digit in enumerate(digits))
 
     def unpack(self, packed: int) -> int:
@@ -216,8 +215,7 @@ def stacked(low: Axes, high: Axes) -> tuple[Axes, dict[int, int], dict[int, int]
             radices += own
         axis = Axis(name, radices)
         if axis.size > MAX_SIZE:
-            msg = f"the product's {name} would be {axis.size}, more than {MAX_SIZE}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"the product's {name} would be {axis.size}, more than {MAX_SIZE}")
         axes.append(axis)
     return tuple(axes), low_places, high_places
 
@@ -244,16 +242,16 @@ def flattened(axes: Axes) -> tuple[Axis, list[int]]:
 def regrouped_weights(extents: Mapping[str, int], present: Mapping[str, int]) -> dict[str, int]:
     """Return the weight of each new axis in the index through all of them, the last fastest."""
     if not isinstance(extents, Mapping) or not all(isinstance(name, str) for name in extents):
-        msg = f"reshape: expected names with their extents, such as {{'thread': 128, 'value': 4}}; got {quote(extents)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"reshape: expected names with their extents, such as {{'thread': 128, 'value': 4}}; got {quote(extents)}"
+        )
     weights, weight = {}, 1
     for name, size in reversed([*extents.items()]):
         weights[name] = weight
         weight *= Axis.of_size(name, size).size
     if weight != prod(present.values()):
         mine, its = extents_text(present), extents_text(extents)
-        msg = f"reshape: {its} are {weight} in all, but {mine} are {prod(present.values())}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"reshape: {its} are {weight} in all, but {mine} are {prod(present.values())}")
     return weights
 
 

@@ -7,14 +7,10 @@ and reads `c8 c16`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 from warpfrag.errors import InvalidOperand, quote
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from warpfrag.layout.axes import Axis
+from warpfrag.layout.axes import Axis
 
 LONGEST_NUMBER = 10  # digits; no axis is that long
 
@@ -45,12 +41,12 @@ def _read_word(word: str, outs: tuple[Axis, ...]) -> dict[str, int]:
         number = part[1:]
         is_number = number.isascii() and number.isdigit() and len(number) < LONGEST_NUMBER
         if not (part and part[0] in by_letter and is_number):
-            msg = f"basis {quote(word)}: expected 0, or one of {' '.join(by_letter)} and a number, several joined by +"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"basis {quote(word)}: expected 0, or one of {' '.join(by_letter)} and a number, several joined by +"
+            )
         axis = by_letter[part[0]]
         if not 0 < int(number) < 1 << (axis.size - 1).bit_length():
-            msg = f"basis {quote(word)} oversteps {axis.name}, which is {axis.size}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"basis {quote(word)} oversteps {axis.name}, which is {axis.size}")
         moves[axis.name] = moves.get(axis.name, 0) ^ int(number)
     return {coordinate: move for coordinate, move in moves.items() if move}
 
@@ -70,7 +66,8 @@ def _columns(name: str, words: list[dict[str, int]], outs: tuple[Axis, ...]) -> 
         expected = [{axis.name: axis.weights[-1] << bit} for bit in range(bits)]
         if words[at : at + bits] != expected:
             spelled = " ".join(f"{axis.name[0]}{word[axis.name]}" for word in expected)
-            msg = f"{axis.name} is {axis.size}, no power of two: {spelled} stand together in {name}, in this order"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"{axis.name} is {axis.size}, no power of two: {spelled} stand together in {name}, in this order"
+            )
         yield axis.radices[-1], 1 << (starts[axis.name] + len(axis.radices) - 1)
         at += bits

@@ -16,10 +16,8 @@ returns the longest runs. Formulas have a term for each run.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 
 class Echelon:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections import namedtuple
+from collections.abc import Iterable
 from functools import cache
 from keyword import iskeyword
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Self, cast
 
 from warpfrag.errors import InvalidOperand, quote
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Self
 
 LANES = 32
 """Lanes of a warp."""
@@ -69,5 +66,4 @@ def _coordinate(names: tuple[str, ...], indices: tuple[int, ...]) -> Coordinate:
 def check_name(name: object) -> None:
     """Raise InvalidOperand if a name cannot be the field of a named tuple."""
     if not isinstance(name, str) or not name.isidentifier() or name.startswith("_") or iskeyword(name):
-        msg = f"an index has a name such as lane or row, got {quote(name)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"an index has a name such as lane or row, got {quote(name)}")

@@ -24,6 +24,7 @@ two digits move the same bit has no such text, nor has one that does not start a
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -32,9 +33,11 @@ from warpfrag.errors import InvalidOperand, check_flag, quote
 from warpfrag.layout import tensor_memory_notation as tensor_memory
 from warpfrag.layout.axes import MAX_SIZE, Axis
 from warpfrag.layout.coordinates import LANES
+from warpfrag.layout.linear_layout import Basis, Layout
 from warpfrag.layout.scanner import MAX_DEPTH, Scanner
 from warpfrag.layout.thread_layout import (
     MATRIX,
+    Digit,
     assemble,
     check_onto,
     check_slots,
@@ -45,10 +48,6 @@ from warpfrag.layout.thread_layout import (
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Iterator, Sequence
-
-    from warpfrag.layout.linear_layout import Basis, Layout
-    from warpfrag.layout.thread_layout import Digit
 
 Tree: TypeAlias = "int | tuple[Tree, ...]"
 TUPLES = {"(": ")", "<": ">"}
@@ -70,11 +69,13 @@ def write_cute(layout: Layout, *, transposed: bool = False) -> str:
     parts = threads_and_values("cute", layout)
     dims = _order(layout.dims, transposed=transposed)
     if any(layout.start):
-        msg = f"cute cannot express {layout}: it does not start at the first element, and a layout has no offset"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"cute cannot express {layout}: it does not start at the first element, and a layout has no offset"
+        )
     if not layout.is_additive:
-        msg = f"cute cannot express {layout}: two digits move the same bit, and strides are added, not joined by xor"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"cute cannot express {layout}: two digits move the same bit, and strides are added, not joined by xor"
+        )
     strides = {dim: prod(layout.outs[below] for below in dims[:at]) for at, dim in enumerate(dims)}
 
     def modes(steps: list[Basis]) -> list[Mode]:
@@ -105,8 +106,7 @@ def read_cute(
         return _read_tensor_memory(str(text), pointer, dims_of("cute", len(MATRIX), dims))
     threads, values = _modes(text)
     if shape is None:
-        msg = "cute: the text numbers elements; say how far rows and columns run, as in shape=(16, 8)"
-        raise InvalidOperand(msg)
+        raise InvalidOperand("cute: the text numbers elements; say how far rows and columns run, as in shape=(16, 8)")
     sizes = shape_of("cute", shape)
     check_slots("cute", slots)
     names = dims_of("cute", len(sizes), dims)
@@ -114,8 +114,9 @@ def read_cute(
     last = sum((mode.size - 1) * mode.stride for mode in chain(threads, values))
     if last >= prod(sizes):
         extent = "x".join(map(str, sizes))
-        msg = f"cute: the layout reaches element {last}, but {extent} has {prod(sizes)}: is this the shape it is for?"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"cute: the layout reaches element {last}, but {extent} has {prod(sizes)}: is this the shape it is for?"
+        )
 
     def digits(parts: list[Mode]) -> Iterator[Digit]:
         for size, stride in parts:
@@ -130,8 +131,9 @@ def read_cute(
     parts = digits(_cut(threads, LANES)), digits(_cut(values, slots))
     layout = assemble("cute", {name: extents[name] for name in names}, *parts, slots)
     if not layout.is_additive:
-        msg = "cute: two digits of this layout move the same bit, and their sum is no xor; is the shape right?"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            "cute: two digits of this layout move the same bit, and their sum is no xor; is the shape right?"
+        )
     return check_onto("cute", layout)
 
 
@@ -139,8 +141,7 @@ def _read_tensor_memory(text: str, pointer: re.Match[str], dims: Sequence[str]) 
     """A text that begins with a pointer into tensor memory."""
     bits = int(pointer[1][:3])
     if bits not in (4, 8, 16, 32):
-        msg = f"cute: elements of tensor memory have 4, 8, 16 or 32 bits, got {bits}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"cute: elements of tensor memory have 4, 8, 16 or 32 bits, got {bits}")
     return tensor_memory.read_cute(text, _modes(text[pointer.end() :], "(rows, columns)"), bits, dims)
 
 
@@ -149,8 +150,7 @@ def _order(dims: tuple[str, ...], *, transposed: bool) -> tuple[str, ...]:
     if not check_flag("transposed", transposed):
         return dims
     if len(dims) != len(MATRIX):
-        msg = f"cute: only a matrix of two coordinates can be transposed; this has {', '.join(dims)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"cute: only a matrix of two coordinates can be transposed; this has {', '.join(dims)}")
     return dims[::-1]
 
 
@@ -205,13 +205,11 @@ def _modes(text: object, parts: str = "(threads, values)") -> tuple[list[Mode], 
     scanner.skip(";")
     scanner.end()
     if isinstance(sizes, int) or len(sizes) != 2:
-        msg = f"cute: expected two parts, {parts}; got {1 if isinstance(sizes, int) else len(sizes)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"cute: expected two parts, {parts}; got {1 if isinstance(sizes, int) else len(sizes)}")
     modes = [list(_pairs(part, stride)) for part, stride in zip(sizes, _alike(sizes, strides), strict=True)]
     places = prod(mode.size for mode in chain(*modes))
     if not 0 < places <= MAX_SIZE:
-        msg = f"cute: expected 1 to {MAX_SIZE} places of threads and values, got {places}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"cute: expected 1 to {MAX_SIZE} places of threads and values, got {places}")
     return modes[0], modes[1]
 
 
@@ -245,8 +243,7 @@ def _tree(scanner: Scanner, depth: int = 0) -> Tree:
 def _alike(sizes: Tree, strides: Tree) -> tuple[Tree, ...]:
     """The parts of the strides, refused unless there are as many as of the sizes."""
     if isinstance(sizes, int) or isinstance(strides, int) or len(sizes) != len(strides):
-        msg = f"cute: strides are grouped as sizes are; got {quote(strides)} for {quote(sizes)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"cute: strides are grouped as sizes are; got {quote(strides)} for {quote(sizes)}")
     return strides
 
 

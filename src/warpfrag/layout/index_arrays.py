@@ -13,9 +13,12 @@ came from anywhere (a kernel that wrote its coordinates, a table of a paper) are
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.layout.axes import MAX_SIZE, Axis
@@ -24,11 +27,6 @@ from warpfrag.layout.linear_layout import Layout
 from warpfrag.layout.thread_layout import shape_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy as np
-    from numpy.typing import NDArray
-
     Indices = NDArray[np.intp]
 
 
@@ -77,8 +75,9 @@ def read_numpy(source: object, *, shape: Sequence[int] | None = None) -> Layout:
     wrong = np.argwhere((elements != np.stack([*write_numpy(layout).values()], axis=-1)).any(axis=-1))
     if wrong.size:
         place, came = dict(zip(inputs, wrong[0].tolist(), strict=True)), elements[tuple(wrong[0])].tolist()
-        msg = f"numpy: these arrays are no linear map: {place} has {came}, and not {list(layout.at(**place))}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"numpy: these arrays are no linear map: {place} has {came}, and not {list(layout.at(**place))}"
+        )
     return layout
 
 
@@ -89,8 +88,9 @@ def _arrays(source: object) -> dict[str, Indices]:
     from warpfrag.formats.arrays import as_array
 
     if not isinstance(source, Mapping) or not source or not all(isinstance(name, str) for name in source):
-        msg = f"numpy: expected an index array for each coordinate, {{'row': ..., 'col': ...}}; got {quote(source)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"numpy: expected an index array for each coordinate, {{'row': ..., 'col': ...}}; got {quote(source)}"
+        )
     arrays = {}
     for name, indices in source.items():
         array = as_array(indices, f"numpy: {name}")
@@ -99,14 +99,15 @@ def _arrays(source: object) -> dict[str, Indices]:
             or not 0 < array.ndim <= len(REGISTERS)
             or not 0 < prod(array.shape) <= MAX_SIZE
         ):
-            msg = f"numpy: {name} is an array of integers with axes (lane, reg, slot), got {quote(indices)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"numpy: {name} is an array of integers with axes (lane, reg, slot), got {quote(indices)}"
+            )
         arrays[name] = array.astype(np.intp)
         if arrays[name].min() < 0 or arrays[name].max() >= MAX_SIZE:
-            msg = f"numpy: {name} counts from 0 on, below {MAX_SIZE}; got {arrays[name].min()} to {arrays[name].max()}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"numpy: {name} counts from 0 on, below {MAX_SIZE}; got {arrays[name].min()} to {arrays[name].max()}"
+            )
     if len({array.shape for array in arrays.values()}) > 1:
         shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
-        msg = f"numpy: the arrays of all coordinates have one shape; got {shapes}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"numpy: the arrays of all coordinates have one shape; got {shapes}")
     return arrays

@@ -19,16 +19,13 @@ the tree to write PTX, and `evaluate` computes it.
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from warpfrag.layout.bit_matrix import diagonals
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from warpfrag.layout.linear_layout import Layout
+from warpfrag.layout.linear_layout import Layout
 
 # Every operator of a formula, those that bind tighter first.
 OPERATORS = {"*": operator.mul, "+": operator.add, ">>": operator.rshift, "&": operator.and_, "^": operator.xor}

@@ -66,7 +66,7 @@ type, and only `core` reads its columns: others ask `at`, `where`, `steps`, `run
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, product
@@ -83,8 +83,6 @@ from warpfrag.layout.linear_map import LinearMap, check_axis
 from warpfrag.layout.providers import card
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
     import numpy as np
     from numpy.typing import NDArray
 
@@ -126,19 +124,18 @@ class Layout(LinearMap):
         element would have no place, or two bits would move the same.
         """
         if not isinstance(extents, Mapping) or not all(isinstance(name, str) for name in extents):
-            msg = (
+            raise InvalidOperand(
                 f"expected the coordinates and how far they run, such as {{'row': 16, 'col': 8}}; got {quote(extents)}"
             )
-            raise InvalidOperand(msg)
         outs = tuple(Axis.of_size(name, size) for name, size in extents.items())
         letters = [axis.name[:1] for axis in outs]
         if len(set(letters)) < len(letters) or not all(letters):
-            msg = f"coordinates are told apart by their first letters, got {', '.join(map(quote, extents))}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"coordinates are told apart by their first letters, got {', '.join(map(quote, extents))}"
+            )
         for axis, text in bases.items():
             if not isinstance(text, str):
-                msg = f"the bases of {axis} are a text such as 'c2 c4 r1', got {quote(text)}"
-                raise InvalidOperand(msg)
+                raise InvalidOperand(f"the bases of {axis} are a text such as 'c2 c4 r1', got {quote(text)}")
         if "lane" in bases:
             bases = {
                 name: bases.get(name, "") for name in REGISTERS if name in bases or name in MAY_BE_LEFT_OUT
@@ -266,8 +263,7 @@ class Layout(LinearMap):
         reasons = [f"{fault} {' '.join(dict.fromkeys(words))}" for fault, words in faults.items() if words]
         if reasons:
             shape = tuple(self.outs.values())
-            msg = f"layout {self} of shape {shape} has not full rank: {'; '.join(reasons)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"layout {self} of shape {shape} has not full rank: {'; '.join(reasons)}")
 
     def _repr_html_(self) -> str:
         """A card for notebooks."""
@@ -307,8 +303,7 @@ class Layout(LinearMap):
         ins = self.ins.keys()
         if place.keys() != ins and not ins - MAY_BE_LEFT_OUT <= place.keys() <= ins:
             kind = "inputs" if issubclass(self._place_type, Place) else "coordinates"
-            msg = f"expected the {kind} {', '.join(self.ins)}; got {', '.join(place) or 'none'}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"expected the {kind} {', '.join(self.ins)}; got {', '.join(place) or 'none'}")
         packed = self._packed_origin
         for name, table in self._packed_steps:
             packed ^= table[check_index(name, place.get(name, 0), len(table))]
@@ -329,8 +324,7 @@ class Layout(LinearMap):
     def _reached(self, element: dict[str, int]) -> list[Place]:
         """The places of an element that a map may not reach."""
         if element.keys() != self.outs.keys():
-            msg = f"expected the coordinates {', '.join(self.outs)}; got {', '.join(element) or 'none'}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"expected the coordinates {', '.join(self.outs)}; got {', '.join(element) or 'none'}")
         indices = tuple(check_index(name, element[name], size) for name, size in self.outs.items())
         return self._by_element.get(indices, [])
 
@@ -492,8 +486,7 @@ def _check_steps(extents: object, steps: object, origin: object) -> None:
         for name, digits in steps.items()
     )
     if not (is_extents and is_steps and (origin is None or are_moves(origin))):
-        msg = (
+        raise InvalidOperand(
             "expected coordinates with how far they run, and for each input its digits as (radix, moves), such as "
             f"{{'row': 2}}, {{'lane': [(2, (1,))]}}; got {quote(extents)}, {quote(steps)}, {quote(origin)}"
         )
-        raise InvalidOperand(msg)

@@ -23,6 +23,7 @@ only runs that pass through the map unmixed can be cut again.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -55,8 +56,6 @@ from warpfrag.layout.bit_matrix import Echelon, diagonals
 from warpfrag.layout.coordinates import check_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     Boundaries = Mapping[str, set[int]]  # of some axes: the weights at which a digit has to start
 
 
@@ -77,15 +76,13 @@ class LinearMap:
         for name in (*self.ins, *self.outs):
             check_name(name)
         if len(self.columns) != len(self._in_radices):
-            msg = f"{len(self.columns)} columns for the {len(self._in_radices)} digits of {self.ins}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{len(self.columns)} columns for the {len(self._in_radices)} digits of {self.ins}")
         larger = [column for radix, column in zip(self._in_radices, self.columns, strict=True) if radix != 2]
         alike = {radix: mask_of(radix, self._out_radices) for radix in {2, *self._in_radices}}
         for radix, column in [*zip(self._in_radices, self.columns, strict=True), (2, self.origin)]:
             is_unmixed = column and not column & (column - 1) and larger.count(column) == 1
             if column & ~alike[radix] or not (radix == 2 or is_unmixed):
-                msg = f"a digit of radix {radix} cannot move the digits {column:b} of {self.outs}"
-                raise InvalidOperand(msg)
+                raise InvalidOperand(f"a digit of radix {radix} cannot move the digits {column:b} of {self.outs}")
 
     def __reduce__(self) -> tuple[type[Self], tuple[Axes, Axes, tuple[int, ...], int]]:
         """Pickle the map alone, without what was derived from it."""
@@ -188,8 +185,7 @@ class LinearMap:
             outer = outer._recut({name: boundaries(within.out_axes)[name]}, {}) or outer
         if {*outer.in_axes} != {*within.out_axes}:
             mine, its = cut_text(self.in_axes), cut_text(inner.out_axes)
-            msg = f"the inner layout leads to {its}, but the outer one starts from {mine}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"the inner layout leads to {its}, but the outer one starts from {mine}")
         return outer._after(within)
 
     def _after(self, inner: Self) -> Self:
@@ -288,13 +284,13 @@ class LinearMap:
         The tiles are counted by new digits of `reg`, above the old ones, in the order of the keywords.
         """
         if "reg" not in self.ins:
-            msg = f"only a layout with registers can be tiled; this one starts from {', '.join(self.ins)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"only a layout with registers can be tiled; this one starts from {', '.join(self.ins)}"
+            )
         tiles = []
         for name, count in counts.items():
             if name not in self.outs:
-                msg = f"tiled: expected some of {', '.join(self.outs)}; got {name}"
-                raise InvalidOperand(msg)
+                raise InvalidOperand(f"tiled: expected some of {', '.join(self.outs)}; got {name}")
             tiles.append(Axis(name, Axis.of_size(f"tiles along {name}", count).radices))
         radices = tuple(radix for axis in tiles for radix in axis.radices)
         columns = tuple(1 << digit for digit in range(len(radices)))
@@ -314,8 +310,9 @@ class LinearMap:
             for radix, column in zip(axis.radices, own, strict=True):
                 index, digit = divmod(index, radix)
                 if radix > 2 and digit:
-                    msg = f"{axis.name} cannot be fixed at {inputs[axis.name]}: a digit of radix {radix} is not 0 there"
-                    raise InvalidOperand(msg)
+                    raise InvalidOperand(
+                        f"{axis.name} cannot be fixed at {inputs[axis.name]}: a digit of radix {radix} is not 0 there"
+                    )
                 origin ^= column * digit
         return type(self)(tuple(ins), self.out_axes, tuple(columns), origin)
 
@@ -335,11 +332,10 @@ class LinearMap:
         kept = sum(1 << digit for digit in out_digits)
         for digit in in_digits:
             if self._in_radices[digit] > 2 and not self.columns[digit] & kept:
-                msg = (
+                raise InvalidOperand(
                     f"a digit of radix {self._in_radices[digit]} of {', '.join(kept_ins)} moves a coordinate that is"
                     f" not among {', '.join(kept_outs) or 'the outputs'}: it cannot be left out alone"
                 )
-                raise InvalidOperand(msg)
         return self._rearranged(
             tuple(axis for axis in self.in_axes if axis.name in kept_ins),
             in_digits,
@@ -363,8 +359,9 @@ class LinearMap:
         )
         for renamed in (ins, outs):
             if len({axis.name for axis in renamed}) < len(renamed):
-                msg = f"rename: two axes would have one name: {', '.join(axis.name for axis in renamed)}"
-                raise InvalidOperand(msg)
+                raise InvalidOperand(
+                    f"rename: two axes would have one name: {', '.join(axis.name for axis in renamed)}"
+                )
         return type(self)(ins, outs, self.columns, self.origin)
 
     def reshape(self, ins: Mapping[str, int] | None = None, outs: Mapping[str, int] | None = None) -> Self:
@@ -413,8 +410,7 @@ class LinearMap:
         for axis in axes:
             check_axis(axis, self.ins)
         if not isinstance(name, str) or not name.isidentifier() or name in self.ins:
-            msg = f"the joined input needs a new name, got {quote(name)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"the joined input needs a new name, got {quote(name)}")
         order = [other for other in numbers if other not in axes]
         radices = self._in_radices
         joint = Axis(name, tuple(radices[digit] for axis in axes for digit in numbers[axis]))
@@ -553,8 +549,7 @@ class LinearMap:
     def _first_place(self) -> Self:
         """The inverse: for each element the least of its holders."""
         if not self.is_onto:
-            msg = f"layout {self} has no inverse: some elements of {self.outs} have no place"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"layout {self} has no inverse: some elements of {self.outs} have no place")
         origin = 0
         for digit, column in enumerate(self._solved[0]):
             origin ^= column * (self.origin >> digit & 1)
@@ -564,26 +559,22 @@ class LinearMap:
 
     def _check_map(self, other: object, what: str) -> None:
         if not isinstance(other, type(self)):
-            msg = f"{what} is a {type(self).__name__}, got {quote(other)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{what} is a {type(self).__name__}, got {quote(other)}")
 
     @staticmethod
     def _check_names(method: str, names: Iterable[str], axes: Mapping[str, int]) -> None:
         unknown = [name for name in names if name not in axes]
         if unknown:
-            msg = f"{method}: expected some of {', '.join(axes)}; got {', '.join(map(str, unknown))}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{method}: expected some of {', '.join(axes)}; got {', '.join(map(str, unknown))}")
 
     @staticmethod
     def _names(side: str, names: Sequence[str], axes: Mapping[str, int]) -> tuple[str, ...]:
         if not isinstance(names, tuple | list) or not all(isinstance(name, str) and name in axes for name in names):
-            msg = f"{side}: expected a list of some of {', '.join(axes)}; got {quote(names)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{side}: expected a list of some of {', '.join(axes)}; got {quote(names)}")
         return tuple(names)
 
 
 def check_axis(name: object, axes: Mapping[str, int]) -> None:
     """Refuse a name that is not among these axes."""
     if not isinstance(name, str) or name not in axes:
-        msg = f"expected one of {', '.join(axes)}; got {quote(name)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected one of {', '.join(axes)}; got {quote(name)}")

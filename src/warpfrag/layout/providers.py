@@ -6,10 +6,8 @@ loader for each service, which imports the provider on first use.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, cast
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import Protocol, cast
 
 
 class FigureSvg(Protocol):

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from collections.abc import Collection
+from typing import NamedTuple, NoReturn
 
 from warpfrag.errors import InvalidOperand, quote
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 TOKEN = re.compile(r"(?P<space>\s+)|\d+|[A-Za-z_#]\w*(?:(?:::|\.)\w+)*|->|.", re.ASCII | re.DOTALL)
 MAX_TEXT = 20_000  # characters: the largest thread-value layout has a few hundred
@@ -30,13 +28,11 @@ class Scanner:
     def __init__(self, notation: str, text: object) -> None:
         """Split a text into tokens; raise InvalidOperand if it is not a text or too long."""
         if not isinstance(text, str):
-            msg = f"{notation}: expected a text, got {quote(text)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{notation}: expected a text, got {quote(text)}")
         self.notation = notation
         self.text = text
         if len(text) > MAX_TEXT:
-            msg = f"{notation}: a layout is a text of at most {MAX_TEXT} characters, got {len(text)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{notation}: a layout is a text of at most {MAX_TEXT} characters, got {len(text)}")
         self._tokens = [LayoutToken(match[0], match.start()) for match in TOKEN.finditer(text) if not match["space"]]
         self._tokens.append(LayoutToken("", len(text)))
         self._next = 0
@@ -93,5 +89,4 @@ class Scanner:
         before = self.text[max(0, at - QUOTED_BEFORE) : at]
         after = f" after {quote(before)}" if before else ""
         came = quote(self.word) if self.word else "the end"
-        msg = f"{self.notation}: {fault} at character {at + 1}{after}; got {came}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{self.notation}: {fault} at character {at + 1}{after}; got {came}")

@@ -18,16 +18,14 @@ Both have the tensor memory of one block; of a pair, cut out one with `sublayout
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from warpfrag.errors import InvalidOperand
 from warpfrag.layout.axes import Axis
 from warpfrag.layout.linear_layout import Layout
 from warpfrag.layout.scanner import Scanner
 from warpfrag.layout.thread_layout import MATRIX
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 PLACES = ("tlane", "column", "slot")
 LANES = 128
@@ -54,11 +52,11 @@ def is_tensor_memory(layout: Layout) -> bool:
 def _check(notation: str, layout: Layout) -> None:
     other = [name for name in layout.ins if name not in PLACES]
     if other:
-        msg = f"{notation} has the tensor memory of one block, and no {', '.join(other)}: take a sublayout of one"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"{notation} has the tensor memory of one block, and no {', '.join(other)}: take a sublayout of one"
+        )
     if any(layout.start):
-        msg = f"{notation} cannot express {layout}: it does not start at the first element"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{notation} cannot express {layout}: it does not start at the first element")
 
 
 def write_cute(layout: Layout) -> str:
@@ -71,8 +69,7 @@ def write_cute(layout: Layout) -> str:
         for step in layout.steps(name):
             moved = {dim: amount for dim, amount in step.moves._asdict().items() if amount}
             if len(moved) > 1:
-                msg = f"cute cannot express {layout}: a bit of {name} moves {' and '.join(moved)}"
-                raise InvalidOperand(msg)
+                raise InvalidOperand(f"cute cannot express {layout}: a bit of {name} moves {' and '.join(moved)}")
             for dim, amount in moved.items():
                 modes[dim].append(AddressMode(step.radix, amount, weight * units[name]))
             weight *= step.radix
@@ -87,8 +84,7 @@ def _joined(layout: Layout, dim: str, modes: list[AddressMode]) -> list[AddressM
     counted = 1
     for mode in modes:
         if mode.counts != counted:
-            msg = f"cute cannot express {layout}: two places count {dim} {mode.counts}, or none does"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"cute cannot express {layout}: two places count {dim} {mode.counts}, or none does")
         counted *= mode.size
         last = joined[-1] if joined else None
         if last and mode.stride == last.size * last.stride:
@@ -96,8 +92,7 @@ def _joined(layout: Layout, dim: str, modes: list[AddressMode]) -> list[AddressM
         else:
             joined.append(mode)
     if counted != layout.outs[dim]:
-        msg = f"cute cannot express {layout}: not every {dim} has a place"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"cute cannot express {layout}: not every {dim} has a place")
     return joined or [AddressMode(1, 1, 0)]
 
 
@@ -127,8 +122,9 @@ def _place(text: str, address: int, slots: int) -> tuple[str, int]:
     """The input that an address is a step of, and its weight."""
     lane, element = divmod(address, LANE_STRIDE * slots)
     if bool(lane) == bool(element) or lane >= LANES:
-        msg = f"cute: expected strides of lanes, {LANE_STRIDE * slots}, or of elements in one, in {text!r}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"cute: expected strides of lanes, {LANE_STRIDE * slots}, or of elements in one, in {text!r}"
+        )
     if lane:
         return "tlane", lane
     return ("slot", element) if element < slots else ("column", element // slots)
@@ -147,8 +143,7 @@ def _layout(extents: dict[str, int], images: dict[tuple[str, int], Step], slots:
             weight *= steps[name][-1][0]
     if images:
         (name, weight), _ = next(iter(images.items()))
-        msg = f"expected digits of a {name} without a gap, got one that counts {weight}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected digits of a {name} without a gap, got one that counts {weight}")
     return Layout.of_steps(extents, steps)
 
 
@@ -156,8 +151,7 @@ def write_triton(layout: Layout) -> str:
     """The bases as Gluon prints a layout of tensor memory."""
     _check("triton", layout)
     if any(size & (size - 1) for size in (*layout.ins.values(), *layout.shape)):
-        msg = f"triton cannot express {layout}: it has a size that is no power of two"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"triton cannot express {layout}: it has a size that is no power of two")
     rows, columns, slots = ([[*step.moves] for step in layout.steps(name)] for name in PLACES)
     options = [f"slots = {layout.slots}"] if layout.slots > 1 else []
     options += [f"dims = {', '.join(layout.dims)}"] if layout.dims != MATRIX else []
@@ -178,14 +172,13 @@ def read_triton(text: str, slots: int, dims: Sequence[str]) -> Layout:
     scanner.end()
     inside = slots.bit_length() - 1
     if len(shape) != 2 or len(rows) != LANES.bit_length() - 1 or 1 << inside != slots or len(cols) < inside:
-        msg = f"triton: expected 7 rows, 2 sizes and slots that are a power of two; got {text!r} and slots {slots}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"triton: expected 7 rows, 2 sizes and slots that are a power of two; got {text!r} and slots {slots}"
+        )
     if any(len(basis) != 2 for basis in rows + cols):
-        msg = f"triton: expected bases of two coordinates, got {text!r}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"triton: expected bases of two coordinates, got {text!r}")
     if any(size < 1 or size & (size - 1) or any(b[at] >= size for b in rows + cols) for at, size in enumerate(shape)):
-        msg = f"triton: expected a shape of powers of two that the bases stay in, got {shape}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"triton: expected a shape of powers of two that the bases stay in, got {shape}")
     parts = {"tlane": rows, "column": cols[inside:], "slot": cols[:inside]}
     steps = {name: [(2, tuple(basis)) for basis in bases] for name, bases in parts.items()}
     return Layout.of_steps(dict(zip(dims, shape, strict=True)), steps)

@@ -46,10 +46,9 @@ def write_c(layout: Layout) -> str:
     weights += [run.multiply for dim in layout.dims for run in layout.runs(dim)]
     weights += [layout.slots] * (layout.regs > 1)  # the weight of a register in i
     if any(weight & (weight - 1) for weight in weights):
-        msg = (
+        raise InvalidOperand(
             f"c cannot express {layout} by shifts: a size that is not a power of two is below another part of its index"
         )
-        raise InvalidOperand(msg)
     lines = [f"int {dim} = {formula};" for dim, formula in element_formulas(layout).items()]
     return "\n".join([*_element_number(layout), *lines])
 
@@ -130,19 +129,17 @@ def read_json(text: object) -> Layout:
     try:
         value = json.loads(scanner.text)
     except (ValueError, RecursionError) as error:
-        msg = f"json: {error}" if isinstance(error, json.JSONDecodeError) else "json: this is not JSON"
-        raise InvalidOperand(msg) from None
+        raise InvalidOperand(
+            f"json: {error}" if isinstance(error, json.JSONDecodeError) else "json: this is not JSON"
+        ) from None
     try:
         outs, ins, start = value["outs"], value["ins"], value["start"]
         places = prod(radix for digits in ins.values() for radix, _ in digits)
     except (TypeError, KeyError, AttributeError, ValueError):
-        msg = f"json: expected {SHAPE}, got {quote(value)}"
-        raise InvalidOperand(msg) from None
+        raise InvalidOperand(f"json: expected {SHAPE}, got {quote(value)}") from None
     if places > MAX_SIZE:
-        msg = f"json: expected at most {MAX_SIZE} places, got {quote(places)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"json: expected at most {MAX_SIZE} places, got {quote(places)}")
     try:
         return Layout.of_steps(outs, ins, start)
     except InvalidOperand as error:
-        msg = f"json: {error}"
-        raise InvalidOperand(msg) from None
+        raise InvalidOperand(f"json: {error}") from None

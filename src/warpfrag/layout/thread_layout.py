@@ -6,19 +6,14 @@ a register is full, which only the reader of a text can say: `slots`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.layout.axes import Axis
 from warpfrag.layout.coordinates import LANES, REGISTERS
-from warpfrag.layout.linear_layout import Layout
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from warpfrag.layout.linear_layout import Basis
+from warpfrag.layout.linear_layout import Basis, Layout
 
 MATRIX = ("row", "col")
 Digit: TypeAlias = "tuple[int, Sequence[int]]"
@@ -29,11 +24,11 @@ def threads_and_values(notation: str, layout: Layout) -> tuple[list[Basis], list
     """The digits of threads (lane, then warp) and of values (slot, then reg), low first."""
     other = [name for name in layout.ins if name not in REGISTERS]
     if other:
-        msg = f"{notation} starts from threads and values, not from {', '.join(other)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{notation} starts from threads and values, not from {', '.join(other)}")
     if layout.lanes > LANES or (layout.ins.get("warp", 1) > 1 and layout.lanes != LANES):
-        msg = f"{notation} counts threads through warps of {LANES} lanes; this layout has {layout.lanes}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"{notation} counts threads through warps of {LANES} lanes; this layout has {layout.lanes}"
+        )
     threads, values = (
         [step for name in names if name in layout.ins for step in layout.steps(name)]
         for names in (("lane", "warp"), ("slot", "reg"))
@@ -46,16 +41,16 @@ def shape_of(notation: str, shape: object, count: int | None = None) -> tuple[in
     sizes = tuple(shape) if isinstance(shape, Sequence) and not isinstance(shape, str) else ()
     if not sizes or (count is not None and len(sizes) != count):
         wanted = "the extents of the matrix, such as (16, 8)" if count is None else f"{count} extents"
-        msg = f"{notation}: shape is {wanted}; got {quote(shape)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{notation}: shape is {wanted}; got {quote(shape)}")
     return tuple(Axis.of_size(f"coordinate {at} of shape", size).size for at, size in enumerate(sizes))
 
 
 def check_slots(notation: str, slots: object) -> int:
     """Return the number of values per register; raise InvalidOperand if it is not a positive integer."""
     if isinstance(slots, bool) or not isinstance(slots, int) or slots < 1:
-        msg = f"{notation}: slots is how many values share a register, an integer from 1 on; got {quote(slots)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"{notation}: slots is how many values share a register, an integer from 1 on; got {quote(slots)}"
+        )
     return slots
 
 
@@ -65,8 +60,9 @@ def dims_of(notation: str, count: int, dims: Sequence[str] | None) -> tuple[str,
         return MATRIX if count == len(MATRIX) else tuple(f"dim{at}" for at in range(count))
     names = tuple(dims) if isinstance(dims, Sequence) and not isinstance(dims, str) else ()
     if not all(isinstance(name, str) and name.isidentifier() for name in names) or len({*names}) != count:
-        msg = f"{notation}: expected the names of {count} coordinates, such as ('row', 'col'); got {quote(dims)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"{notation}: expected the names of {count} coordinates, such as ('row', 'col'); got {quote(dims)}"
+        )
     return names
 
 
@@ -77,14 +73,14 @@ def assemble(
     lane, warp = _cut(notation, threads, LANES, "threads into warps of")
     slot, reg = _cut(notation, values, slots, "values into registers of")
     if prod(radix for radix, _ in slot) < slots:
-        msg = f"{notation}: {prod(radix for radix, _ in slot)} values cannot fill a register of {slots} slots"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"{notation}: {prod(radix for radix, _ in slot)} values cannot fill a register of {slots} slots"
+        )
     steps = {"lane": lane, "reg": reg, "slot": slot}
     try:
         return Layout.of_steps(extents, {"warp": warp, **steps} if warp else steps)
     except InvalidOperand as error:
-        msg = f"{notation}: this is no layout that warpfrag can hold: {error}"
-        raise InvalidOperand(msg) from None
+        raise InvalidOperand(f"{notation}: this is no layout that warpfrag can hold: {error}") from None
 
 
 def check_onto(notation: str, layout: Layout) -> Layout:
@@ -92,8 +88,7 @@ def check_onto(notation: str, layout: Layout) -> Layout:
     if not layout.is_onto:
         shape = "x".join(map(str, layout.shape))
         reached = prod(layout.ins.values()) // layout.copies
-        msg = f"{notation}: only {reached} of the {prod(layout.shape)} elements of {shape} have a place"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{notation}: only {reached} of the {prod(layout.shape)} elements of {shape} have a place")
     return layout
 
 
@@ -106,6 +101,5 @@ def _cut(notation: str, digits: Iterable[Digit], size: int, what: str) -> tuple[
         (below if counted < size else above).append((radix, moves))
         counted *= radix if counted < size else 1
     if counted > size or (above and counted != size):
-        msg = f"{notation}: the text does not cut its {what} {size}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{notation}: the text does not cut its {what} {size}")
     return below, above

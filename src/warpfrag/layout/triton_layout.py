@@ -25,12 +25,13 @@ Every size is a power of two, every element has a place, and element 0 is at the
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from warpfrag.errors import InvalidOperand
 from warpfrag.layout import tensor_memory_notation as tensor_memory
 from warpfrag.layout.axes import MAX_SIZE
 from warpfrag.layout.coordinates import LANES
+from warpfrag.layout.linear_layout import Layout
 from warpfrag.layout.scanner import Scanner
 from warpfrag.layout.thread_layout import (
     MATRIX,
@@ -41,11 +42,6 @@ from warpfrag.layout.thread_layout import (
     shape_of,
     threads_and_values,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from warpfrag.layout.linear_layout import Layout
 
 Bases = list[list[int]]
 INPUTS = ("register", "lane", "warp", "block")
@@ -75,8 +71,7 @@ def write_triton(layout: Layout) -> str:
     }
     for fault, is_so in faults.items():
         if is_so:
-            msg = f"triton cannot express {layout}: it has {fault}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"triton cannot express {layout}: it has {fault}")
     lanes = len(layout.steps("lane")) if "lane" in layout.ins else 0
     parts = {"register": values, "lane": threads[:lanes], "warp": threads[lanes:], "block": []}
     bases = {name: [[*step.moves] for step in steps] for name, steps in parts.items()}
@@ -113,11 +108,10 @@ def read_triton(
     bare = COMMENT.sub(lambda match: " " * len(match[0]), whole)
     nameless = NAMELESS.search(bare)
     if nameless:
-        msg = (
+        raise InvalidOperand(
             f"triton: {nameless[0]} names a family and has no bases; let Triton convert it to a linear layout"
             " (toLinearLayout, or to_linear_layout in Gluon) and paste that"
         )
-        raise InvalidOperand(msg)
     if tensor_memory.GLUON in bare:
         stated = options.get("slots", "1")
         count = int(stated) if slots is None and stated.isdigit() else slots
@@ -128,8 +122,9 @@ def read_triton(
     ranks = {len(image) for images in bases.values() for image in images} | ({len(sizes)} if sizes else set())
     if len(ranks) != 1 or 0 in ranks:
         counts = ", ".join(map(str, sorted(ranks))) or "none at all"
-        msg = f"triton: every basis has a number for each coordinate, the same count in all; got {counts}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"triton: every basis has a number for each coordinate, the same count in all; got {counts}"
+        )
     if slots is None:
         slots = int(options["slots"]) if options.get("slots", "").isdigit() and len(options["slots"]) < 4 else 1
     check_slots("triton", slots)
@@ -138,15 +133,14 @@ def read_triton(
         sizes = [*shape_of("triton", shape, len(names))]
     extents = _extents(names, bases, sizes)
     if bases["block"]:
-        msg = "triton: block has bases: a layout of several thread blocks; those here are of one"
-        raise InvalidOperand(msg)
+        raise InvalidOperand("triton: block has bases: a layout of several thread blocks; those here are of one")
     if 1 << len(bases["lane"]) > LANES:
-        msg = f"triton: {1 << len(bases['lane'])} lanes: a warp of NVIDIA has {LANES}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"triton: {1 << len(bases['lane'])} lanes: a warp of NVIDIA has {LANES}")
     missing = LANES.bit_length() - 1 - len(bases["lane"])
     if missing and bases["warp"]:
-        msg = f"triton: {len(bases['lane'])} bases for the lane and some for the warp: a warp has {LANES} lanes"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"triton: {len(bases['lane'])} bases for the lane and some for the warp: a warp has {LANES} lanes"
+        )
     threads = [(2, image) for image in bases["lane"] + bases["warp"]]
     values = [(2, image) for image in bases["register"]]
     return check_onto("triton", assemble("triton", extents, threads, values, slots))
@@ -158,12 +152,12 @@ def _extents(names: Sequence[str], bases: dict[str, Bases], sizes: Sequence[int]
     reach = [1 << max((image[at].bit_length() for image in images), default=0) for at in range(len(names))]
     sizes = sizes or reach
     if len(sizes) != len(names) or any(last > size for last, size in zip(reach, sizes, strict=True)):
-        msg = f"triton: the bases reach {'x'.join(map(str, reach))}, but the shape is {'x'.join(map(str, sizes))}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"triton: the bases reach {'x'.join(map(str, reach))}, but the shape is {'x'.join(map(str, sizes))}"
+        )
     places = 1 << min(sum(map(len, bases.values())), MAX_SIZE.bit_length())
     if places > MAX_SIZE or any(not 0 < size <= MAX_SIZE for size in sizes):
-        msg = f"triton: expected at most {MAX_SIZE} places and coordinates up to {MAX_SIZE}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"triton: expected at most {MAX_SIZE} places and coordinates up to {MAX_SIZE}")
     return dict(zip(names, sizes, strict=True))
 
 

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from warpfrag.errors import InvalidOperand, quote
+from warpfrag.formats.arrays import Words
 from warpfrag.layout import providers
 from warpfrag.layout.coordinates import LANES
 from warpfrag.plans.relayout_operations import price
-from warpfrag.smem.shared_memory import ROW_OF_UNITS, SWIZZLES, UNIT, bank_conflicts, swizzled, wavefronts
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy as np
-    from numpy.typing import ArrayLike, NDArray
-
-    from warpfrag.formats.arrays import Words
-    from warpfrag.smem.shared_memory import Memory
-    from warpfrag.tensorcore.operand import Operand
+from warpfrag.smem.shared_memory import ROW_OF_UNITS, SWIZZLES, UNIT, Memory, bank_conflicts, swizzled, wavefronts
+from warpfrag.tensorcore.operand import Operand
 
 LINES = 8  # of a matrix
 Direction = Literal["load", "store"]
@@ -224,8 +220,7 @@ class AccessPlan:
         Lanes whose address is not read repeat that of another.
         """
         if not isinstance(access, Access):
-            msg = f"access is one of the accesses of this plan, got {quote(access)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"access is one of the accesses of this plan, got {quote(access)}")
         total = sum_expression(address_sum(access.addresses, self.memory))
         if not self.memory.swizzle:
             return total
@@ -293,8 +288,9 @@ class AccessPlan:
         held = (*self.operand.threads, self.operand.words)
         if registers.shape != held:
             extents = ", ".join(map(str, held))
-            msg = f"expected the registers of one operand, uint32[{extents}], got shape {registers.shape}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"expected the registers of one operand, uint32[{extents}], got shape {registers.shape}"
+            )
         turned = (matrix_moves.move_words(registers) if self.transposes else registers).reshape(-1, held[-1])
         for access in self.accesses:
             if "matrix" in access.instruction:
@@ -314,8 +310,7 @@ class AccessPlan:
             address + access.width for access in self.accesses for address in access.addresses if address is not None
         )
         if last > len(memory):
-            msg = f"{self.name} reaches byte {last - 1} of a memory of {len(memory)} bytes"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{self.name} reaches byte {last - 1} of a memory of {len(memory)} bytes")
         return memory
 
     def _load_plain(self, access: Access, memory: NDArray[np.uint8], words: NDArray[np.uint32]) -> None:

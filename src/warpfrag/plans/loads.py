@@ -15,20 +15,17 @@ Plans come cheapest first, by the instructions and the passes that shared memory
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.layout.coordinates import LANES
+from warpfrag.layout.linear_layout import Layout
 from warpfrag.plans.access_plan import Access, AccessPlan, Direction
 from warpfrag.plans.matrix_accesses import LINE, element_addresses, matrix_accesses
 from warpfrag.smem.shared_memory import Memory
 from warpfrag.tensorcore.operand import Operand
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from warpfrag.layout.linear_layout import Layout
 
 WORD = 4  # bytes
 MATRIX_BITS = 16  # of the elements that movmatrix transposes
@@ -70,28 +67,26 @@ def search(operand: Operand, order: Literal["row", "col"], direction: Direction 
 
 def _extents(operand: Operand) -> tuple[int, int]:
     if not isinstance(operand, Operand):
-        msg = f"expected an operand such as mma.b or mma.b.tiled(col=2), got {quote(operand)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected an operand such as mma.b or mma.b.tiled(col=2), got {quote(operand)}")
     if operand.layout.dims != ("row", "col"):
         axes = ", ".join(operand.layout.dims)
-        msg = f"{operand.description} is no single matrix in the registers of threads: it has {axes}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{operand.description} is no single matrix in the registers of threads: it has {axes}")
     return operand.layout.outs["row"], operand.layout.outs["col"]
 
 
 def _check(operand: Operand, memory: Memory) -> None:
     _extents(operand)
     if not isinstance(memory, Memory):
-        msg = f"expected a wf.Memory, which describes the matrix in shared memory; got {quote(memory)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected a wf.Memory, which describes the matrix in shared memory; got {quote(memory)}")
 
 
 def _packed(operand: Operand, memory: Memory) -> list[AccessPlan]:
     """Return ldmatrix plans; ldmatrix leaves a code in the low bits of its byte, so some operands need a shift."""
     _check(operand, memory)
     if operand.format.bits not in PACKED_BITS or operand.spec.container != BYTE:
-        msg = f"packed is for elements of 4 and 6 bits in bytes, such as A of kind::f8f6f4; {operand.description} has none"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"packed is for elements of 4 and 6 bits in bytes, such as A of kind::f8f6f4; {operand.description} has none"
+        )
     every = matrix_accesses(operand.spec, memory, "ldmatrix", packed=True)
     plans = [AccessPlan(operand, memory, "load", accesses, shift=operand.spec.low) for _, accesses in every]
     return sorted(plans, key=lambda plan: plan.cost)

@@ -7,22 +7,18 @@ the matrix. If all parts of every line agree, the mover serves, and the starts s
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
 from itertools import permutations, product
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from warpfrag.isa.operands import REGISTER_BITS
+from warpfrag.isa.operands import REGISTER_BITS, OperandSpec
 from warpfrag.layout.coordinates import LANES
 from warpfrag.plans.access_plan import Access
+from warpfrag.smem.shared_memory import Memory, Order
+from warpfrag.tensorcore.instruction import Instruction
+from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.registry import find
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from warpfrag.isa.operands import OperandSpec
-    from warpfrag.smem.shared_memory import Memory, Order
-    from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.operand import Operand
 
 
 class LineStart(NamedTuple):

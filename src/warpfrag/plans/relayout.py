@@ -14,16 +14,19 @@ An operation that does nothing is left out, so that a plan which only renames re
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Literal
 
 from warpfrag.errors import InvalidOperand, quote
+from warpfrag.formats.arrays import Words
 from warpfrag.isa.targets import read_target
 from warpfrag.layout import providers
 from warpfrag.layout.axes import Axis
 from warpfrag.layout.bit_matrix import Echelon
+from warpfrag.layout.coordinates import Coordinate
 from warpfrag.layout.linear_layout import Layout
 from warpfrag.plans.relayout_operations import (
     WORD_BITS,
@@ -44,17 +47,12 @@ from warpfrag.plans.relayout_operations import (
 )
 from warpfrag.plans.round_trip import SharedMemoryRoundTrip, conversion_between, packed, plan_through_memory
 from warpfrag.plans.shuffle_search import LANE, Select, Shuffle, Swap, combined, find_shuffles
+from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.registry import find
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from numpy.typing import ArrayLike
-
-    from warpfrag.formats.arrays import Words
-    from warpfrag.layout.coordinates import Coordinate
-    from warpfrag.tensorcore.instruction import Instruction
 
 MATRIX_BITS = 16  # of the elements that movmatrix transposes
 WARP = "warp"  # the axis of a fragment that four warps hold together
@@ -204,18 +202,21 @@ def _transposed(source: Operand, target: Operand, end: Layout) -> tuple[Relayout
 def _check(source: Operand, target: Operand) -> None:
     for name, operand in (("source", source), ("target", target)):
         if not isinstance(operand, Operand):
-            msg = f"the {name} of a relayout is an operand such as mma.d or mma.a.tiled(col=2), got {quote(operand)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"the {name} of a relayout is an operand such as mma.d or mma.a.tiled(col=2), got {quote(operand)}"
+            )
         if operand.storage == "tensor":
-            msg = f"the {name} of a relayout lies in registers; {operand.description} lies in tensor memory: load it first"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"the {name} of a relayout lies in registers; {operand.description} lies in tensor memory: load it first"
+            )
     if source.layout.outs != target.layout.outs or source.threads != target.threads:
         mine, its = (
             f"{' x '.join(f'{size} {name}s' for name, size in operand.layout.outs.items())} in {_threads(operand)}"
             for operand in (source, target)
         )
-        msg = f"a relayout keeps the matrix: the source has {mine}, the target {its}{_advice(source, target)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"a relayout keeps the matrix: the source has {mine}, the target {its}{_advice(source, target)}"
+        )
     conversion(source.format.name, target.format.name)  # refuses what nothing converts
 
 
@@ -242,11 +243,10 @@ def _advice(source: Operand, target: Operand) -> str:
 def _check_warps(start: Layout, end: Layout) -> None:
     """Reject plans that move elements between warps, or differently in each warp: shuffles stay in a warp."""
     if WARP in end.ins and not (start.inverse() @ end).is_trivial_over(WARP):
-        msg = (
+        raise InvalidOperand(
             "elements would change warps, or move differently in each, which no shuffle does: store the matrix"
             " in shared memory, let all warps meet at a barrier, and load it from there"
         )
-        raise InvalidOperand(msg)
 
 
 class _Lane:
@@ -315,8 +315,7 @@ def _plan(source: Operand, target: Operand, start: Layout, end: Layout) -> tuple
     late = stored[0] != stored[1] and not early
     moves = find_shuffles(lanes, cells, slots, _liked(cells, own, its, late=late))
     if moves is None:
-        msg = f"no plan of shuffles is known from {source!r} to {target!r}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"no plan of shuffles is known from {source!r} to {target!r}")
 
     def converted(words: Assembly) -> RelayoutOperation:
         return Convert(source.format.name, target.format.name, words)
@@ -416,8 +415,7 @@ def _without_idle(operations: list[RelayoutOperation], words: int) -> list[Relay
 def find_permutation(source: Layout, target: Layout, axis: str) -> Layout:
     """The order of one coordinate, as a map of elements, in which the target finds every element in its own lane."""
     if not isinstance(axis, str) or axis not in target.outs or list(source.outs) != list(target.outs):
-        msg = f"permute is one of {', '.join(target.outs)}, got {quote(axis)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"permute is one of {', '.join(target.outs)}, got {quote(axis)}")
     identity = {name: Axis.of_size(name, size) for name, size in target.outs.items()}
     weights = [weight for weight, radix in target.inverse().digits(axis) if radix == 2]
     zero = dict.fromkeys(target.outs, 0)
@@ -434,15 +432,15 @@ def find_permutation(source: Layout, target: Layout, axis: str) -> Layout:
             (option for option in options if taken.rest(option) and lane(source, **{axis: option}) == wanted), None
         )
         if choice is None:
-            msg = f"no order of the {axis}s keeps every element in its lane"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"no order of the {axis}s keeps every element in its lane")
         taken.add(choice)
         chosen.append(choice)
     for name in target.outs:
         moved = [weight for weight, _ in target.inverse().digits(name) if name != axis]
         if any(lane(target, **{name: weight}) != lane(source, **{name: weight}) for weight in moved):
-            msg = f"no order of the {axis}s keeps every element in its lane: the {name}s lie in other lanes"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"no order of the {axis}s keeps every element in its lane: the {name}s lie in other lanes"
+            )
     steps = {name: chosen if name == axis else full.weights for name, full in identity.items()}
     bases = {name: " ".join(f"{name[0]}{step}" for step in some) for name, some in steps.items()}
     return Layout.parse(target.outs, **bases)

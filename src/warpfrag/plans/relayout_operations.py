@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.errors import NotModelled
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.formats.number_formats import FORMATS
+from warpfrag.isa.operands import OperandSpec
 from warpfrag.layout.index_expressions import linear
 from warpfrag.plans.shuffle_search import Select, Shuffle, Swap
 from warpfrag.tables import read_table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from warpfrag.isa.operands import OperandSpec
 
 
 @dataclass(frozen=True)
@@ -52,8 +49,7 @@ def conversion(source: str, target: str) -> Conversion | None:
     row = conversions().get((source, target))
     if row is None:
         known = ", ".join(f"{a} to {b}" for a, b in conversions())
-        msg = f"no conversion from {source} to {target} is known; known: {known}"
-        raise NotModelled(msg)
+        raise NotModelled(f"no conversion from {source} to {target} is known; known: {known}")
     return row
 
 

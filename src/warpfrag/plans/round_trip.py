@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Literal
 
+from warpfrag.formats.arrays import Words
 from warpfrag.layout.linear_layout import Layout
+from warpfrag.plans.access_plan import AccessPlan
 from warpfrag.plans.loads import loads, stores
 from warpfrag.plans.matrix_accesses import LINE
-from warpfrag.plans.relayout_operations import Convert, RegisterSlot, run_operation, total_cost
+from warpfrag.plans.relayout_operations import Convert, RegisterSlot, RelayoutOperation, run_operation, total_cost
 from warpfrag.smem.shared_memory import Memory
+from warpfrag.tensorcore.operand import Operand
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import ArrayLike
-
-    from warpfrag.formats.arrays import Words
-    from warpfrag.plans.access_plan import AccessPlan
-    from warpfrag.plans.relayout_operations import RelayoutOperation
-    from warpfrag.tensorcore.operand import Operand
 
 
 def packed(wide: Operand, narrow: Operand) -> Iterator[Operand]:

@@ -16,13 +16,10 @@ Everything is linear over bits, so lanes and cells are integers, directions are 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from warpfrag.layout.bit_matrix import Echelon
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 @dataclass(frozen=True)

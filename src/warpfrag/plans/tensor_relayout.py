@@ -12,31 +12,28 @@ elements would change warps: that is refused.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 from warpfrag.errors import InvalidOperand, NotModelled
+from warpfrag.formats.arrays import Words
 from warpfrag.isa.qualifiers import Shape
-from warpfrag.isa.tcgen05_spelling import read_spelling
+from warpfrag.isa.tcgen05_forms import TensorForm
+from warpfrag.isa.tcgen05_spelling import TensorSpelling, read_spelling
 from warpfrag.isa.tmem_layouts import access, accumulator, multiplicand, placement
 from warpfrag.layout.linear_layout import Layout
 from warpfrag.plans.relayout import Relayout
 from warpfrag.plans.relayout import relayout as register_relayout
 from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.registry import get
+from warpfrag.tensorcore.tcgen05_types import TensorInstruction, TensorLoad, TensorStore
 from warpfrag.tensorcore.tensor_operand import TensorOperand, composed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import ArrayLike
-
-    from warpfrag.formats.arrays import Words
-    from warpfrag.isa.tcgen05_forms import TensorForm
-    from warpfrag.isa.tcgen05_spelling import TensorSpelling
-    from warpfrag.tensorcore.tcgen05_types import TensorInstruction, TensorLoad, TensorStore
 
 COLUMNS = {"32x32b": 1, "16x64b": 2, "16x128b": 4, "16x256b": 8}  # that one repeat of a shape reaches
 WHOLE, HALVES = ("32x32b",), ("16x64b", "16x128b", "16x256b")  # shapes that reach all lanes, or 16 of each 32
@@ -140,23 +137,23 @@ def tensor_relayout(source: TensorOperand, target: TensorOperand) -> TensorRelay
     """The plan from D of a product to A of another, which reads all columns of D in steps of k."""
     first, second = (cast("TensorInstruction", get(operand.instruction)).form for operand in (source, target))
     if source.role not in "cd" or target.role != "a":
-        msg = f"a relayout in tensor memory brings D to A, got {source.role} to {target.role}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"a relayout in tensor memory brings D to A, got {source.role} to {target.role}")
     n, k = source.layout.outs["col"], target.layout.outs["col"]
     if (first.shape.m, first.blocks) != (second.shape.m, second.blocks) or n % k:
-        msg = (
+        raise InvalidOperand(
             f"D has {first.shape.m} rows and {n} columns in {first.blocks} block(s); expected as many rows and blocks"
             f" of A, and whole steps of {k} columns along k; A has {second.shape.m} rows in {second.blocks}"
         )
-        raise InvalidOperand(msg)
     for form in (first, second):
         if placement(form)[0] not in SAME_LANES:
-            msg = f"{form.name}: D is cut into parts in other lanes and A has copies there, which no warp reaches alone"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"{form.name}: D is cut into parts in other lanes and A has copies there, which no warp reaches alone"
+            )
     plans = list(_plans(source, target, first, second))
     if not plans:
-        msg = f"no load and store of the same {n} columns fit {source.description} and {target.description}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"no load and store of the same {n} columns fit {source.description} and {target.description}"
+        )
     return min(plans, key=lambda plan: (plan.cost, plan.count))
 
 

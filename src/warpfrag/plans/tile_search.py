@@ -14,16 +14,13 @@ multiple of 16 fills its last chunk in part; lines still start at multiples of 1
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING
 
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.layout.coordinates import LANES
 from warpfrag.smem.shared_memory import is_whole
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 CHUNK = 16  # bytes of a line of a matrix, of a vector store and of cp.async
 BANK, BANKS = 4, 32
@@ -87,11 +84,11 @@ def search_tiles(width: int, pitch: int | None = None) -> list[TileMemory]:
     """
     for name, number, unit in (("width", width, BANK), ("pitch", CHUNK if pitch is None else pitch, CHUNK)):
         if not is_whole(number) or not 0 < number <= MAX_WIDTH or number % unit:
-            msg = f"{name}: expected a multiple of {unit} bytes, at most {MAX_WIDTH}; got {quote(number)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"{name}: expected a multiple of {unit} bytes, at most {MAX_WIDTH}; got {quote(number)}"
+            )
     if pitch is not None and pitch < width:
-        msg = f"pitch: expected at least the width of {width} bytes, got {pitch}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"pitch: expected at least the width of {width} bytes, got {pitch}")
     filled = _chunks(width) * CHUNK
     pitches = [filled + CHUNK * extra for extra in range(MAX_PADDING + 1)] if pitch is None else [pitch]
     best: dict[tuple[int, int, int | None], TileMemory] = {}

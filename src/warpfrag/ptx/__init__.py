@@ -37,8 +37,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from warpfrag.errors import CompilationFailed, MemoryFault, PtxError
+from warpfrag.ptx.reader.source_lines import SourceLine
+
 if TYPE_CHECKING:
-    from warpfrag.errors import CompilationFailed, MemoryFault, PtxError
     from warpfrag.ptx.debugger.debug_views import InstructionView, OperandValues, SharedView
     from warpfrag.ptx.debugger.debugger import Debugger, WarpRegisters
     from warpfrag.ptx.debugger.stepping import Breakpoint, Stop, Watchpoint
@@ -53,7 +55,6 @@ if TYPE_CHECKING:
     from warpfrag.ptx.launch.run import InexactLine, Run
     from warpfrag.ptx.launch.symbols import Symbols
     from warpfrag.ptx.launch.tensor_map_argument import TensorMap
-    from warpfrag.ptx.reader.source_lines import SourceLine
     from warpfrag.ptx.semantics.textures import Surface, Texture
 
 __all__ = [
@@ -120,8 +121,7 @@ def __getattr__(name: str) -> object:
     """Import a public name on first use: a look-up of an instruction must not import numpy."""
     home = next((module for module, names in HOMES.items() if name in names), None)
     if home is None:
-        msg = f"module 'warpfrag.ptx' has no attribute {name!r}"
-        raise AttributeError(msg)
+        raise AttributeError(f"module 'warpfrag.ptx' has no attribute {name!r}")
     module = import_module(home)
     return getattr(module, "compile_cuda" if name == "compile" else name)
 

@@ -34,16 +34,13 @@ use. So does `decode`; `problems` says what is suspicious about a word.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from warpfrag.errors import InvalidOperand, check_flag, quote
+from warpfrag.formats.number_formats import Format
 from warpfrag.smem.shared_memory import SWIZZLES, UNIT, Digit, Memory, Order, is_whole, repr_of_fields
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from warpfrag.formats.number_formats import Format
 
 WORD_BITS = 64
 LINES = 8  # of an atom
@@ -174,31 +171,30 @@ class Descriptor:
     def __post_init__(self) -> None:
         """Refuse what cannot be written into the word."""
         if self.kind not in KINDS:
-            msg = f"the kind of a descriptor is one of {', '.join(KINDS)}, got {quote(self.kind)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"the kind of a descriptor is one of {', '.join(KINDS)}, got {quote(self.kind)}")
         is_wide = self.kind == "tcgen05" and self.swizzle == 128
         if self.unit not in ((UNIT, WIDE_UNIT) if is_wide else (UNIT,)):
-            msg = f"unit is {UNIT}, or {WIDE_UNIT} of a 128-byte swizzle of tcgen05; got {quote(self.unit)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"unit is {UNIT}, or {WIDE_UNIT} of a 128-byte swizzle of tcgen05; got {quote(self.unit)}"
+            )
         if not (is_whole(self.version) and 0 <= self.version < 8):
-            msg = f"version is 0..7, got {quote(self.version)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"version is 0..7, got {quote(self.version)}")
         if not isinstance(self.absolute, bool) or (self.absolute and self.kind == "wgmma"):
-            msg = f"absolute is True or False, and only tcgen05 has it; got {quote(self.absolute)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"absolute is True or False, and only tcgen05 has it; got {quote(self.absolute)}")
         if not (is_whole(self.swizzle) and self.swizzle in CODES):
-            msg = f"swizzle is one of {', '.join(map(str, SWIZZLES))} bytes, got {quote(self.swizzle)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"swizzle is one of {', '.join(map(str, SWIZZLES))} bytes, got {quote(self.swizzle)}")
         for name in ("start", "leading", "stride", "base_offset"):
             number, field = getattr(self, name), self.FIELDS[name]
             end = field.unit << field.bits
             if not (is_whole(number) and 0 <= number < end and number % field.unit == 0):
                 what = f"a multiple of {field.unit} bytes" if field.unit > 1 else "a number"
-                msg = f"{name} of a descriptor is {what} from 0 to {end - field.unit}, got {quote(number)}"
-                raise InvalidOperand(msg)
+                raise InvalidOperand(
+                    f"{name} of a descriptor is {what} from 0 to {end - field.unit}, got {quote(number)}"
+                )
         if not (is_whole(self.other) and 0 <= self.other < 1 << WORD_BITS) or self.other & _in_fields(self.kind):
-            msg = f"other has only bits of a descriptor that belong to no field, got {quote(self.other)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"other has only bits of a descriptor that belong to no field, got {quote(self.other)}"
+            )
 
     def __repr__(self) -> str:
         """As it is made, without what is the default."""
@@ -232,8 +228,9 @@ class Descriptor:
     def decode(cls, word: int, *, kind: str = "wgmma") -> Descriptor:
         """The descriptor that a word is for wgmma or tcgen05."""
         if not (is_whole(word) and 0 <= word < 1 << WORD_BITS):
-            msg = f"a descriptor is a word of {WORD_BITS} bits, such as 0x4000004000000000; got {quote(word)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"a descriptor is a word of {WORD_BITS} bits, such as 0x4000004000000000; got {quote(word)}"
+            )
         if kind == "tcgen05":
             return cls._decode_tensor(word)
         numbers = {name: field.read(word) for name, field in cls.FIELDS.items()}
@@ -294,8 +291,7 @@ class Descriptor:
     def memory(self, role: str, *, trans: bool = False) -> Memory:
         """Return the shared-memory layout of operand a or b."""
         if not (isinstance(role, str) and role in {"a", "b"}):
-            msg = f"a descriptor is for operand a or b, got {quote(role)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"a descriptor is for operand a or b, got {quote(role)}")
         check_flag("trans", trans)
         leading, stride = Digit(None, self.leading), Digit(None, self.stride)
         # without a swizzle the two keep to K and to the rows; with one, `leading` is along the contiguous axis
@@ -354,11 +350,9 @@ def _in_fields(kind: str) -> int:
 def lines(operand: StagedOperand, *, trans: bool) -> tuple[int, int]:
     """The bytes along the contiguous axis of an operand, and how many lines there are across."""
     if not getattr(operand, "staged", False):
-        msg = f"expected A or B of wgmma, such as wf.get('wgmma...').b; got {quote(operand)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected A or B of wgmma, such as wf.get('wgmma...').b; got {quote(operand)}")
     if check_flag("trans", trans) and operand.format.bits not in turnable(operand):
-        msg = f"only {turnable_text(operand)} types can be MN-major (trans), not {operand.format.name}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"only {turnable_text(operand)} types can be MN-major (trans), not {operand.format.name}")
     rows, cols = operand.shape
     k, other = (cols, rows) if operand.role == "a" else (rows, cols)
     inner, outer = (other, k) if trans else (k, other)
@@ -385,8 +379,9 @@ def _steps(operand: StagedOperand, k: int | None) -> tuple[int, int]:
     mine = operand.shape[1 if operand.role == "a" else 0]
     total = mine if k is None else k
     if not (is_whole(total) and mine <= total <= MAX_K and total % mine == 0):
-        msg = f"k of a tile is a multiple of {mine}, the k that one instruction reads, up to {MAX_K}; got {quote(k)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"k of a tile is a multiple of {mine}, the k that one instruction reads, up to {MAX_K}; got {quote(k)}"
+        )
     return mine, total // mine
 
 
@@ -407,8 +402,7 @@ def compact(
     first = Descriptor(start=start, swizzle=swizzle, kind=kind)
     width = first.width
     if line % width:
-        msg = f"a line of {line} bytes is no multiple of the {width} bytes of a {swizzle}-byte swizzle"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"a line of {line} bytes is no multiple of the {width} bytes of a {swizzle}-byte swizzle")
     across, along = LINES * width, count * width  # from atom to atom: first down all lines, then on to the next bytes
     is_plain = trans and not swizzle
     first = replace(first, leading=across if is_plain else along, stride=along if is_plain else across)
@@ -516,8 +510,7 @@ def _tensor_map(descriptor: Descriptor, operand: StagedOperand, *, trans: bool, 
     if line % width:
         reasons.append(f"a line of {line} bytes is no multiple of the {width} bytes of a box")
     if reasons:
-        msg = f"no tensor map leaves this tile: {'; '.join(reasons)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"no tensor map leaves this tile: {'; '.join(reasons)}")
     size = max(1, operand.format.bits // 8)
     distance = getattr(descriptor, along) if used[along] else count * width
     return TensorMapArguments(

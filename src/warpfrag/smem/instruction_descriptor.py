@@ -20,20 +20,17 @@ takes any word, and `problems` says what is suspicious about it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from warpfrag.errors import InvalidOperand, quote
+from warpfrag.isa.qualifiers import HasForm
 from warpfrag.isa.tcgen05_forms import TensorForm, shape_rows
 from warpfrag.smem.descriptor import Explained, Problem
 from warpfrag.smem.shared_memory import is_whole, repr_of_fields
 from warpfrag.tables import read_table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from warpfrag.isa.qualifiers import HasForm
 
 WORD_BITS, MASK_BITS = 32, 64
 FLAGS = ("sparse", "saturate", "negate_a", "negate_b", "transpose_a", "transpose_b", "wide_k", "k_128", "k_96")
@@ -69,8 +66,7 @@ def _fields_of(kind: str) -> tuple[WordField, ...]:
         if kind in table[name]["kinds"]:
             return tuple(WordField(**row) for row in table[name]["fields"])
     kinds = ", ".join(entry for name in ("plain", "mxf8f6f4", "mxf4") for entry in table[name]["kinds"])
-    msg = f"kind is one of {kinds}; got {quote(kind)}"
-    raise InvalidOperand(msg)
+    raise InvalidOperand(f"kind is one of {kinds}; got {quote(kind)}")
 
 
 def _numbers(name: str, kind: str) -> dict[str, int]:
@@ -119,8 +115,7 @@ class InstructionDescriptor:
             is_text = field.name in TEXTS
             if not isinstance(entry, str if is_text else int):
                 what = "a text such as f16" if is_text else "a number"
-                msg = f"{field.name} of an instruction descriptor is {what}, got {quote(entry)}"
-                raise InvalidOperand(msg)
+                raise InvalidOperand(f"{field.name} of an instruction descriptor is {what}, got {quote(entry)}")
         known = {field.name: field for field in fields_of(self.kind)}
         for field in fields(self):
             entry = getattr(self, field.name)
@@ -128,13 +123,11 @@ class InstructionDescriptor:
                 continue
             if field.name not in known:
                 if entry not in (field.default, "ue8m0" if field.name == "scale_type" else field.default):
-                    msg = f"a descriptor of kind {self.kind} has no {field.name}, got {quote(entry)}"
-                    raise InvalidOperand(msg)
+                    raise InvalidOperand(f"a descriptor of kind {self.kind} has no {field.name}, got {quote(entry)}")
                 continue
             self._raw(known[field.name])
         if not is_whole(self.other) or self.other & ~self._unused():
-            msg = f"other has only bits of a word that belong to no field, got {quote(self.other)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"other has only bits of a word that belong to no field, got {quote(self.other)}")
 
     def __repr__(self) -> str:
         """As it is made, without what is the default."""
@@ -149,8 +142,7 @@ class InstructionDescriptor:
         entry = getattr(self, field.name)
         if field.name in FLAGS:
             if not isinstance(entry, bool):
-                msg = f"{field.name} is True or False, got {quote(entry)}"
-                raise InvalidOperand(msg)
+                raise InvalidOperand(f"{field.name} is True or False, got {quote(entry)}")
             return int(entry)
         if field.name in NUMBERED:
             numbers = _numbers(field.name, self.kind)
@@ -159,15 +151,13 @@ class InstructionDescriptor:
                 return numbers[text]
             if text.startswith("?") and text[1:].isdigit() and int(text[1:]) < 1 << field.bits:
                 return int(text[1:])
-            msg = f"{field.name} of kind {self.kind} is one of {', '.join(numbers)}; got {quote(entry)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{field.name} of kind {self.kind} is one of {', '.join(numbers)}; got {quote(entry)}")
         end = field.shift << field.bits
         if not is_whole(entry) or not 0 <= entry < end or entry % field.shift:
             what = f"a multiple of {field.shift}" if field.shift > 1 else "a number"
-            msg = (
+            raise InvalidOperand(
                 f"{field.name} of an instruction descriptor is {what} from 0 to {end - field.shift}, got {quote(entry)}"
             )
-            raise InvalidOperand(msg)
         return int(entry) // field.shift
 
     @property
@@ -179,8 +169,9 @@ class InstructionDescriptor:
     def decode(cls, word: int, *, kind: str) -> InstructionDescriptor:
         """The descriptor that a word is for a kind; any word is taken."""
         if not (is_whole(word) and 0 <= word < 1 << WORD_BITS):
-            msg = f"an instruction descriptor is a word of {WORD_BITS} bits, such as 0x8400490; got {quote(word)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"an instruction descriptor is a word of {WORD_BITS} bits, such as 0x8400490; got {quote(word)}"
+            )
         entries: dict[str, Any] = {"kind": kind}
         used = 0
         for field in fields_of(kind):
@@ -201,8 +192,7 @@ class InstructionDescriptor:
         """The descriptor of a product with shape and types; `options` are fields that its name does not say."""
         form = getattr(instruction, "form", None)
         if not (isinstance(form, TensorForm) and form.shape.m):
-            msg = f"expected a product of tcgen05 with shape and types, got {quote(instruction)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"expected a product of tcgen05 with shape and types, got {quote(instruction)}")
         made: dict[str, Any] = {"kind": form.kind, "m": form.shape.m, "n": form.shape.n, "a": form.a, "b": form.b}
         made |= {"d": form.d, "sparse": form.spelling.is_sparse, "scale_type": form.scale_type}
         made["k_96"] = form.shape.k == 96
@@ -225,8 +215,7 @@ class InstructionDescriptor:
     def problems(self, instruction: HasForm | None = None) -> list[Problem]:
         """Return suspicious fields of the word, and fields that contradict the shape or types of `instruction`."""
         if not (instruction is None or isinstance(getattr(instruction, "form", None), TensorForm)):
-            msg = f"expected an instruction of tcgen05, got {quote(instruction)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"expected an instruction of tcgen05, got {quote(instruction)}")
         return list(_problems(self, instruction))
 
 
@@ -299,14 +288,12 @@ class ZeroColumnMask:
         for name, low, high in (("zeros", 1, 256), ("used", 1, 256), ("shift", 0, 63)):
             entry = getattr(self, name)
             if not is_whole(entry) or not low <= entry <= high:
-                msg = f"{name} of a zero-column mask is {low}..{high}, got {quote(entry)}"
-                raise InvalidOperand(msg)
+                raise InvalidOperand(f"{name} of a zero-column mask is {low}..{high}, got {quote(entry)}")
         is_four = all(isinstance(entry, tuple) and len(entry) == 4 for entry in (self.starts, self.zero_first))
         if not is_four or not all(is_whole(start) and 0 <= start < 256 for start in self.starts):
-            msg = (
+            raise InvalidOperand(
                 f"starts and zero_first have one entry for each of four banks, starts 0..255; got {quote(self.starts)}"
             )
-            raise InvalidOperand(msg)
 
     @property
     def word(self) -> int:
@@ -319,8 +306,7 @@ class ZeroColumnMask:
     def decode(cls, word: int) -> ZeroColumnMask:
         """The mask that a word is."""
         if not (is_whole(word) and 0 <= word < 1 << MASK_BITS):
-            msg = f"a zero-column mask is a word of {MASK_BITS} bits, got {quote(word)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"a zero-column mask is a word of {MASK_BITS} bits, got {quote(word)}")
         starts = tuple(word >> 8 * bank & 255 for bank in range(4))
         first = tuple(bool(word >> 32 + bank & 1) for bank in range(4))
         return cls(
@@ -337,8 +323,7 @@ class ZeroColumnMask:
         """For each column of D the column of B that it reads; None where it is zero."""
         _check_rows(m)
         if not is_whole(n) or not 0 < n <= 256 or n % 4:
-            msg = f"n of mma.ws is a multiple of 4 up to 256, got {quote(n)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"n of mma.ws is a multiple of 4 up to 256, got {quote(n)}")
         banks = 128 // m
         result: list[int | None] = []
         for column in range(n):
@@ -371,5 +356,4 @@ class ZeroColumnMask:
 def _check_rows(m: object) -> None:
     """Refuse an m that mma.ws does not have."""
     if not is_whole(m) or m not in (32, 64, 128):
-        msg = f"m of mma.ws is one of 32, 64, 128; got {quote(m)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"m of mma.ws is one of 32, 64, 128; got {quote(m)}")

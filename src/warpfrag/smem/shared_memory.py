@@ -33,18 +33,18 @@ and two for each pass: docs/evidence.)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from warpfrag.errors import InvalidOperand, check_index, quote
 from warpfrag.layout.coordinates import LANES, Coordinate, coordinate_type
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import numpy as np
     from _typeshed import DataclassInstance
-    from numpy.typing import ArrayLike, NDArray
 
 Order = Literal["row", "col"]
 """Which coordinate of a matrix is contiguous: `row` where the elements of a row are neighbours."""
@@ -88,14 +88,13 @@ class Memory:
     def __post_init__(self) -> None:
         """Refuse what is no memory."""
         if not (isinstance(self.order, str) and self.order in {"row", "col"}):
-            msg = f"order is row or col, got {quote(self.order)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"order is row or col, got {quote(self.order)}")
         if self.unit not in (UNIT, 2 * UNIT) or (self.unit != UNIT and self.swizzle != ROW_OF_UNITS):
-            msg = f"unit is {UNIT}, or {2 * UNIT} with a swizzle of {ROW_OF_UNITS} bytes; got {quote(self.unit)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"unit is {UNIT}, or {2 * UNIT} with a swizzle of {ROW_OF_UNITS} bytes; got {quote(self.unit)}"
+            )
         if not (is_whole(self.swizzle) and self.swizzle in SWIZZLES):
-            msg = f"swizzle is one of {', '.join(map(str, SWIZZLES))} bytes, got {quote(self.swizzle)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"swizzle is one of {', '.join(map(str, SWIZZLES))} bytes, got {quote(self.swizzle)}")
         for name, number, minimum in (
             ("pitch", self.pitch, 1),
             ("start", self.start, 0),
@@ -104,11 +103,11 @@ class Memory:
             if (number is None and name != "pitch") or (
                 number is not None and not (is_whole(number) and minimum <= number < MAX_BYTES)
             ):
-                msg = f"{name} is an integer from {minimum} on, in bytes; got {quote(number)}"
-                raise InvalidOperand(msg)
+                raise InvalidOperand(f"{name} is an integer from {minimum} on, in bytes; got {quote(number)}")
         if self.pitch is not None and self.across:
-            msg = f"give a pitch or the digits across, not both; got pitch={self.pitch} and across={self.across}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"give a pitch or the digits across, not both; got pitch={self.pitch} and across={self.across}"
+            )
 
     def __repr__(self) -> str:
         """As it is made, without what is the default."""
@@ -186,22 +185,21 @@ class Memory:
 
         after, matrix = as_bytes(shared, batch=True).copy(), as_array(codes, "codes")
         if matrix.dtype.kind not in "biu" or matrix.ndim < 2:
-            msg = f"codes are a matrix of unsigned integers, got {matrix.dtype} of shape {matrix.shape}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"codes are a matrix of unsigned integers, got {matrix.dtype} of shape {matrix.shape}")
         rows, cols = matrix.shape[-2:]
         try:
             np.broadcast_to(matrix[..., 0, 0] if matrix.size else np.empty(matrix.shape[:-2]), after.shape[:-1])
         except ValueError:
-            msg = f"codes {matrix.shape} and memory {after.shape} have leading axes that do not broadcast"
-            raise InvalidOperand(msg) from None
+            raise InvalidOperand(
+                f"codes {matrix.shape} and memory {after.shape} have leading axes that do not broadcast"
+            ) from None
         twice = self.overlap((rows, cols), bits)
         if twice is not None:
             first, second, address = twice
-            msg = (
+            raise InvalidOperand(
                 f"{self.description}: a {rows} x {cols} matrix overlaps itself: row {first[0]}, column {first[1]} and "
                 f"row {second[0]}, column {second[1]} lie at byte {address}"
             )
-            raise InvalidOperand(msg)
         places, shifts = self._bytes((rows, cols), bits, after.shape[-1])
         whole = matrix.astype(np.uint64)[..., None]
         parts = ((whole >> (8 * np.arange(places.shape[-1], dtype=np.uint64))) & np.uint64(0xFF)).astype(np.uint8)
@@ -257,14 +255,12 @@ class Memory:
         index = np.indices((rows, cols))[0 if self.contiguous == "row" else 1]
         places = first[..., None] + np.arange(max(1, bits // 8))
         if places.size and not 0 <= int(places.min()) <= int(places.max()) < size:
-            msg = f"a {rows} x {cols} matrix reaches byte {int(places.max())} of a memory of {size}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"a {rows} x {cols} matrix reaches byte {int(places.max())} of a memory of {size}")
         return places, index * bits % 8
 
     def _address(self, row: Index, col: Index, bits: int, shape: tuple[int, int] | None) -> Index:
         if not (is_whole(bits) and bits in ELEMENT_BITS):
-            msg = f"an element has {', '.join(map(str, ELEMENT_BITS))} bits, got {quote(bits)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"an element has {', '.join(map(str, ELEMENT_BITS))} bits, got {quote(bits)}")
         inner, outer = (col, row) if self.order == "row" else (row, col)
         across = self.across or (Digit(None, self._pitch(bits, shape)),)
         address = self.start + _by_digits(inner * bits // 8, self.along) + _by_digits(outer, across)
@@ -274,8 +270,7 @@ class Memory:
         if self.pitch is not None:
             return self.pitch
         if shape is None:
-            msg = "a memory without a pitch has no gaps between rows: give the shape of the matrix"
-            raise InvalidOperand(msg)
+            raise InvalidOperand("a memory without a pitch has no gaps between rows: give the shape of the matrix")
         return -(-shape[1 if self.order == "row" else 0] * bits // 8)
 
 
@@ -294,12 +289,10 @@ def is_whole(number: object) -> bool:
 def _checked(shape: object) -> tuple[int, int]:
     """A shape of two extents."""
     if not (isinstance(shape, tuple | list) and len(shape) == 2 and all(is_whole(extent) for extent in shape)):
-        msg = f"a shape is two integers, rows and columns, such as (16, 16); got {quote(shape)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"a shape is two integers, rows and columns, such as (16, 16); got {quote(shape)}")
     rows, cols = shape
     if not (0 <= rows < MAX_ROWS and 0 <= cols < MAX_ROWS):
-        msg = f"a shape has 0 to {MAX_ROWS - 1} rows and columns, got {quote(shape)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"a shape has 0 to {MAX_ROWS - 1} rows and columns, got {quote(shape)}")
     return rows, cols
 
 
@@ -309,8 +302,9 @@ def as_bytes(shared: ArrayLike, *, batch: bool = False) -> NDArray[np.uint8]:
 
     memory = as_array(shared, "shared")
     if memory.dtype.name != "uint8" or not (memory.ndim == 1 or (batch and memory.ndim)):
-        msg = f"shared is uint8[{'..., ' if batch else ''}bytes], got {memory.dtype} of shape {memory.shape}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"shared is uint8[{'..., ' if batch else ''}bytes], got {memory.dtype} of shape {memory.shape}"
+        )
     return memory
 
 
@@ -336,8 +330,7 @@ def wavefronts(addresses: Sequence[int | None], width: int) -> int:
 def bank_loads(addresses: Sequence[int | None], width: int) -> list[int]:
     """Return the number of words that each bank has to deliver."""
     if not (is_whole(width) and width in {1, 2, 4, 8, 16}):
-        msg = f"a lane reads 1, 2, 4, 8 or 16 bytes, got {quote(width)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"a lane reads 1, 2, 4, 8 or 16 bytes, got {quote(width)}")
     counts = [0] * BANKS
     for word in _words(_checked_addresses(addresses), width):
         counts[word % BANKS] += 1
@@ -363,8 +356,7 @@ def _checked_addresses(addresses: Sequence[int | None]) -> list[int | None]:
     except TypeError:
         checked = []
     if not 1 <= len(checked) <= LANES:
-        msg = f"expected the addresses of up to {LANES} lanes, got {quote(addresses)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected the addresses of up to {LANES} lanes, got {quote(addresses)}")
     for lane, address in enumerate(checked):
         if address is not None and not (type(address) is int and 0 <= address < MAX_BYTES):
             checked[lane] = check_index(f"the address of lane {lane}", address, MAX_BYTES)

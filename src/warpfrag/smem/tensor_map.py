@@ -28,17 +28,15 @@ own. (PTX ISA, "Tensors" and "tensormap.replace"; CUDA Driver API, "Tensor Map O
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.smem.shared_memory import SWIZZLES, swizzled
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import numpy as np
-    from numpy.typing import NDArray
 
 DRIVER = "CUDA Driver API, cuTensorMapEncodeTiled"
 MAP_BYTES = 128
@@ -382,11 +380,9 @@ def replace_field(data: bytes, name: str, number: int, axis: int = 0) -> bytes:
     row = REPLACED[name]
     field = FIELDS[row.field]
     if not 0 <= axis < field.numbers:
-        msg = f"expected an axis 0..{field.numbers - 1} for {name}, got {axis}"
-        raise ValueError(msg)
+        raise ValueError(f"expected an axis 0..{field.numbers - 1} for {name}, got {axis}")
     if row.choices and number >= row.choices:
-        msg = f"expected {name} 0..{row.choices - 1}, got {number}"
-        raise ValueError(msg)
+        raise ValueError(f"expected {name} 0..{row.choices - 1}, got {number}")
     mask = (1 << field.bits) - 1
     word = int.from_bytes(data, "little") & ~(mask << field.at(axis))
     return (word | ((number - row.bias) & mask) << field.at(axis)).to_bytes(MAP_BYTES, "little")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,8 +13,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from warpfrag.errors import SchedulerError, WarpfragError, import_extra, quote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
-
     import distributed
 
 Task = TypeVar("Task")
@@ -41,8 +40,9 @@ def connected(scheduler: str | None, workers: int | None) -> Iterator[Any]:
         try:
             client = distributed.Client(scheduler, timeout=SECONDS)
         except (OSError, ValueError, TypeError, RuntimeError) as error:
-            msg = f"no scheduler answers at {quote(scheduler)} ({type(error).__name__}: {error})"
-            raise SchedulerError(msg) from None
+            raise SchedulerError(
+                f"no scheduler answers at {quote(scheduler)} ({type(error).__name__}: {error})"
+            ) from None
         yield stack.enter_context(client)
 
 
@@ -97,10 +97,8 @@ def run_all(
     except WarpfragError:
         raise
     except distributed.CancelledError:
-        msg = "the scheduler is no longer reachable"
-        raise SchedulerError(msg) from None
+        raise SchedulerError("the scheduler is no longer reachable") from None
     except Exception as error:  # noqa: BLE001 (a worker can raise anything, and a connection can break)
-        msg = f"a worker failed ({type(error).__name__}: {error})"
-        raise SchedulerError(msg) from None
+        raise SchedulerError(f"a worker failed ({type(error).__name__}: {error})") from None
     finally:
         client.cancel(list(pending))

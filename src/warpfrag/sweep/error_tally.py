@@ -9,16 +9,14 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from math import sqrt
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.blas.error_figures import Figures, magnitude
 from warpfrag.blas.error_report import Summary
 from warpfrag.formats.exact_sums import exact_numbers, exact_product
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 NOTHING = Fraction(0)
 

@@ -29,15 +29,18 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from difflib import get_close_matches
 from functools import cache, cached_property
 from hashlib import sha256
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
+from os import PathLike
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.blas.gemm import gemm
 from warpfrag.blas.gemm_backend import BACKENDS
@@ -45,24 +48,15 @@ from warpfrag.blas.order import Order
 from warpfrag.errors import FileError, WarpfragError, quote
 from warpfrag.files import read_bytes
 from warpfrag.formats.codes import code_dtype, to_codes
-from warpfrag.formats.number_formats import FORMATS
+from warpfrag.formats.number_formats import FORMATS, Format
 from warpfrag.formats.random_codes import FLOAT_CLASSES, INTEGER_CLASSES, random_codes
 from warpfrag.isa.legality import form_of
 from warpfrag.isa.operands import operands
-from warpfrag.isa.patterns import pattern_of
+from warpfrag.isa.patterns import Pattern, pattern_of
+from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.targets import read_target
 from warpfrag.tensorcore.array_types import Scaled
 from warpfrag.tensorcore.registry import get
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from os import PathLike
-
-    from numpy.typing import NDArray
-
-    from warpfrag.formats.number_formats import Format
-    from warpfrag.isa.patterns import Pattern
-    from warpfrag.isa.qualifiers import Form
 
 MAX_BYTES = 1 << 20
 MAX_CASES = 100_000
@@ -277,13 +271,11 @@ class SweepPlan:
         try:
             table = tomllib.loads(content.decode("utf-8"))
         except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            msg = f"{quote(str(path))} is not TOML: {error}"
-            raise FileError(msg) from None
+            raise FileError(f"{quote(str(path))} is not TOML: {error}") from None
         try:
             return cls.of_table(table)
         except WarpfragError as error:
-            msg = f"{quote(str(path))}: {error}"
-            raise FileError(msg) from None
+            raise FileError(f"{quote(str(path))}: {error}") from None
 
     @classmethod
     def of_table(cls, table: dict[str, Any]) -> SweepPlan:
@@ -292,21 +284,17 @@ class SweepPlan:
             if name not in READERS:
                 near = get_close_matches(name, READERS, n=1)
                 hint = f"the nearest is {near[0]!r}" if near else f"the keys are {', '.join(READERS)}"
-                msg = f"unknown key {quote(name)}: {hint}"
-                raise FileError(msg)
+                raise FileError(f"unknown key {quote(name)}: {hint}")
         missing = [name for name in ("instruction", "arch", "shape", "data") if name not in table]
         if missing:
-            msg = f"the key {missing[0]!r} is missing: expected {READERS[missing[0]].expected}"
-            raise FileError(msg)
+            raise FileError(f"the key {missing[0]!r} is missing: expected {READERS[missing[0]].expected}")
         values: dict[str, Any] = {name: READERS[name].read(name, value) for name, value in table.items()}
         plan = cls(**values)
         axes = [getattr(plan, name) for name in READERS if name != "block"]
         if prod(map(len, axes)) > MAX_CASES:
-            msg = f"these are {prod(map(len, axes))} cases: expected at most {MAX_CASES}"
-            raise FileError(msg)
+            raise FileError(f"these are {prod(map(len, axes))} cases: expected at most {MAX_CASES}")
         if all(case.refusal for case in plan.cases):
-            msg = f"none of its cases can be computed; the first is {plan.cases[0]}: {plan.cases[0].refusal}"
-            raise FileError(msg)
+            raise FileError(f"none of its cases can be computed; the first is {plan.cases[0]}: {plan.cases[0].refusal}")
         return plan
 
     @cached_property
@@ -338,8 +326,7 @@ class KeyReader(NamedTuple):
             return self._read_entry(name, value)
         listed = value if isinstance(value, list) and not (name == "shape" and _is_shape(value)) else [value]
         if not listed:
-            msg = f"{name}: expected {self.expected}, or a list of them; got an empty list"
-            raise FileError(msg)
+            raise FileError(f"{name}: expected {self.expected}, or a list of them; got an empty list")
         entries = tuple(
             self._read_entry(name if len(listed) == 1 else f"{name}[{index}]", entry)
             for index, entry in enumerate(listed)
@@ -347,19 +334,16 @@ class KeyReader(NamedTuple):
         firsts: dict[Any, int] = {}
         for index, entry in enumerate(entries):
             if firsts.setdefault(entry, index) != index:
-                msg = f"{name}[{index}] repeats {name}[{firsts[entry]}]: {quote(_plain(entry))}"
-                raise FileError(msg)
+                raise FileError(f"{name}[{index}] repeats {name}[{firsts[entry]}]: {quote(_plain(entry))}")
         return entries
 
     def _read_entry(self, name: str, value: object) -> object:
         try:
             return self.read_value(value)
         except WarpfragError as error:
-            msg = f"{name}: {error}"
-            raise FileError(msg) from None
+            raise FileError(f"{name}: {error}") from None
         except (TypeError, ValueError):
-            msg = f"{name}: expected {self.expected}; got {quote(value)}"
-            raise FileError(msg) from None
+            raise FileError(f"{name}: expected {self.expected}; got {quote(value)}") from None
 
 
 def _is_count(value: object, minimum: int = 1, maximum: int = MAX_EXTENT) -> TypeGuard[int]:
@@ -391,8 +375,7 @@ def _choice(known: tuple[str, ...]) -> Callable[[Any], str]:
         if text not in known:
             near = get_close_matches(text, known, n=1)
             hint = f"; the nearest is {near[0]!r}" if near else ""
-            msg = f"expected one of {', '.join(known)}; got {quote(text)}{hint}"
-            raise FileError(msg)
+            raise FileError(f"expected one of {', '.join(known)}; got {quote(text)}{hint}")
         return text
 
     return read

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.blas.gemm import gemm
 from warpfrag.blas.gemm_backend import Cpu
@@ -32,11 +35,6 @@ from warpfrag.tensorcore.arithmetic_plan import plan as arithmetic_plan
 from warpfrag.tensorcore.rules import Popcount
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from os import PathLike
-
-    from numpy.typing import NDArray
-
     Progress = Callable[[int, int, Case, bool], None]
 
 
@@ -57,8 +55,7 @@ def run_task(task: BlockTask) -> tuple[NDArray[Any], ErrorTally] | str:
         texts = (
             ", ".join(f"{name} {number}" for name, number in stack.items()) for stack in (versions(), task.versions)
         )
-        msg = "a worker has {}, and the sweep {}: results could differ".format(*texts)
-        raise SchedulerError(msg)
+        raise SchedulerError("a worker has {}, and the sweep {}: results could differ".format(*texts))
     case, block = task.case, task.block
     matrices = case.operands(block)
     try:
@@ -109,8 +106,7 @@ def sweep(
     whose content has changed.
     """
     if not isinstance(plan, SweepPlan):
-        msg = f"plan: expected a SweepPlan, such as SweepPlan.read('sweep.toml'), got {quote(plan)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"plan: expected a SweepPlan, such as SweepPlan.read('sweep.toml'), got {quote(plan)}")
     if workers is not None:
         check_index("workers", workers, 1 << 10)
     check_flag("verify", verify)
@@ -215,8 +211,9 @@ class _Run:
     def _refuse(self, task: BlockTask, reason: str) -> None:
         """Give up a case that this machine cannot compute, unless it was finished before."""
         if task.number in self.corrupt:
-            msg = f"{quote(str(self.store.chunk_file(task.number, task.grid_index)))} is corrupt, and {reason}"
-            raise FileError(msg)
+            raise FileError(
+                f"{quote(str(self.store.chunk_file(task.number, task.grid_index)))} is corrupt, and {reason}"
+            )
         self.done += len(self._missing(task.number))
         self.refusals[task.number] = reason
         self.store.delete_case(task.number)
@@ -227,10 +224,9 @@ class _Run:
         if self.store.write(number, task.grid_index, D, None) != self.cases[number].crc32c[task.grid_index]:
             chunk, folder = self.store.chunk_file(number, task.grid_index), self.store.path / self.store.name(number)
             chunk.unlink()
-            msg = (
+            raise FileError(
                 f"{quote(str(chunk))} is corrupt, and recomputing it gives different bytes; delete {quote(str(folder))}"
             )
-            raise FileError(msg)
         self.corrupt[number].remove(task.grid_index)
         return not self.corrupt[number]
 

@@ -17,15 +17,18 @@ import json
 import os
 import shutil
 import warnings
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from errno import ENOENT, ENOTDIR
 from importlib.metadata import version
 from itertools import product
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.errors import FileError, InvalidOperand, StoreWarning, check_flag, import_extra, quote
 from warpfrag.files import PART, read_bytes, write_atomically
@@ -35,11 +38,7 @@ from warpfrag.sweep.error_tally import ErrorTally
 from warpfrag.sweep.sweep_plan import Case, SweepPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from os import PathLike
-
     import zarr
-    from numpy.typing import NDArray
 
 SCHEMA = 3
 KEY = "warpfrag"
@@ -223,11 +222,9 @@ def read_header(path: Path) -> dict[str, Any]:
     """Return attributes["warpfrag"] of a store; raise FileError if the folder is not a store of this version."""
     header = read_json(path / METADATA).get("attributes", {}).get(KEY)
     if not isinstance(header, dict) or not isinstance(header.get("plan"), dict):
-        msg = f"{quote(str(path / METADATA))} is not a sweep: it has no attributes[{KEY!r}]"
-        raise FileError(msg)
+        raise FileError(f"{quote(str(path / METADATA))} is not a sweep: it has no attributes[{KEY!r}]")
     if header.get("schema") != SCHEMA:
-        msg = f"{quote(str(path / METADATA))} has schema {quote(header.get('schema'))}, not {SCHEMA}"
-        raise FileError(msg)
+        raise FileError(f"{quote(str(path / METADATA))} has schema {quote(header.get('schema'))}, not {SCHEMA}")
     return header
 
 
@@ -253,16 +250,13 @@ class SweepResults:
         """Return D of a case, by its name; raise FileError if it is unfinished or does not match its checksums."""
         names = [outcome.name for outcome in self.outcomes]
         if name not in names:
-            msg = f"name: expected one of the cases {names[0]} to {names[-1]}, got {quote(name)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"name: expected one of the cases {names[0]} to {names[-1]}, got {quote(name)}")
         stored = self._store.read_case(names.index(name), verify=True)
         file = quote(str(self._store.path / name))
         if stored.damage:
-            msg = f"{file} is damaged: {list_damage(stored.damage)}; run the sweep again to repair it"
-            raise FileError(msg)
+            raise FileError(f"{file} is damaged: {list_damage(stored.damage)}; run the sweep again to repair it")
         if stored.figures is None:
-            msg = f"{file} is not finished: run the sweep again to resume it"
-            raise FileError(msg)
+            raise FileError(f"{file} is not finished: run the sweep again to resume it")
         D: NDArray[Any] = import_extra("zarr", "dask").open_group(self._store.path, mode="r")[name][:]
         return D
 
@@ -275,8 +269,7 @@ def open_results(path: str | PathLike[str], *, verify: bool = False) -> SweepRes
     """
     check_flag("verify", verify)
     if not isinstance(path, str | os.PathLike):
-        msg = f"expected the path of a store, got {quote(path)}"
-        raise FileError(msg)
+        raise FileError(f"expected the path of a store, got {quote(path)}")
     folder = Path(path)
     store = StoreReader(folder, SweepPlan.of_table(read_header(folder)["plan"]))
     outcomes: list[Outcome] = []
@@ -303,8 +296,7 @@ class StoreWriter(StoreReader):
     def __init__(self, path: str | PathLike[str], plan: SweepPlan) -> None:
         """Create a store, or continue one with the same plan and versions."""
         if not isinstance(path, str | os.PathLike):
-            msg = f"expected the path of a store, got {quote(path)}"
-            raise FileError(msg)
+            raise FileError(f"expected the path of a store, got {quote(path)}")
         super().__init__(Path(path), plan)
         self._zarr = import_extra("zarr", "dask")
         self._arrays: dict[int, Any] = {}
@@ -330,8 +322,7 @@ class StoreWriter(StoreReader):
             self._group = self._zarr.create_group(self.path, attributes={KEY: header})
             return
         if not (self.path / METADATA).exists():
-            msg = f"{quote(str(self.path))} exists and is not a sweep; give another name with -o"
-            raise FileError(msg)
+            raise FileError(f"{quote(str(self.path))} exists and is not a sweep; give another name with -o")
         stored = read_header(self.path)
         for name in ("plan", *versions()):
             if stored.get(name) != header[name]:
@@ -340,8 +331,7 @@ class StoreWriter(StoreReader):
                     if name == "plan"
                     else f"it was made with {name} {stored.get(name)}, and this is {header[name]}"
                 )
-                msg = f"{quote(str(self.path))} holds another sweep: {difference}; give another name with -o"
-                raise FileError(msg)
+                raise FileError(f"{quote(str(self.path))} holds another sweep: {difference}; give another name with -o")
         self._group = self._zarr.open_group(self.path, mode="r+")
 
     def __enter__(self) -> Self:
@@ -439,8 +429,7 @@ def _write_errors(path: Path) -> Iterator[None]:
         yield
     except (OSError, ValueError) as error:  # a ValueError: a NUL in the path
         reason = error.strerror if isinstance(error, OSError) else error
-        msg = f"cannot write {quote(str(path))}: {reason}"
-        raise FileError(msg) from None
+        raise FileError(f"cannot write {quote(str(path))}: {reason}") from None
 
 
 def _lock(path: Path) -> int | None:
@@ -454,6 +443,5 @@ def _lock(path: Path) -> int | None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)
-        msg = f"{quote(str(path))} is in use: another sweep writes to it"
-        raise FileError(msg) from None
+        raise FileError(f"{quote(str(path))} is in use: another sweep writes to it") from None
     return descriptor

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.machinery import SourceFileLoader
-from typing import TYPE_CHECKING, Any, cast
-
-if TYPE_CHECKING:
-    from types import CodeType
+from types import CodeType
+from typing import Any, cast
 
 
 class TableLoader(SourceFileLoader):
@@ -34,6 +32,5 @@ def read_table(name: str) -> dict[str, Any]:
     code = cast("CodeType", TableLoader(name, f"{__path__[0]}/{name}.toml").get_code(name))
     rows: dict[str, Any] = eval(code)  # noqa: S307 (literals only)
     if not rows:
-        msg = f"table {name} is empty"
-        raise ValueError(msg)
+        raise ValueError(f"table {name} is empty")
     return rows

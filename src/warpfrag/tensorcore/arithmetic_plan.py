@@ -148,16 +148,13 @@ def _read_rows() -> tuple[dict[str, Any], ...]:
         named = [key.removeprefix("piece_") for key in row if key not in (*_CONDITIONS, *_ANSWERS)]
         named = [name for name in (*named, *row.get("arch", ())) if name not in architectures()]
         if named:
-            msg = f"lowering table: unknown keys or architectures {named}"
-            raise ValueError(msg)
+            raise ValueError(f"lowering table: unknown keys or architectures {named}")
         for written in row["steps"]:
             if written["do"] not in get_args(Do):
-                msg = f"lowering table: unknown step {written['do']!r}"
-                raise ValueError(msg)
+                raise ValueError(f"lowering table: unknown step {written['do']!r}")
         unknown = [name for name in row.get("a", ()) if name not in FORMATS]
         if unknown:
-            msg = f"lowering table: unknown formats {unknown}"
-            raise ValueError(msg)
+            raise ValueError(f"lowering table: unknown formats {unknown}")
     return rows
 
 
@@ -258,14 +255,11 @@ class ArithmeticUnit:
         """Refuse a row that names what does not exist or contradicts itself."""
         unknown = [name for name in (*self.operands, self.accumulator) if name not in FORMATS]
         if unknown:
-            msg = f"unit {self.unit}: unknown formats {unknown}"
-            raise ValueError(msg)
+            raise ValueError(f"unit {self.unit}: unknown formats {unknown}")
         if (self.rounding == "RNE-FP16") != (self.accumulator == "f16"):
-            msg = f"unit {self.unit}: rounding {self.rounding} does not give {self.accumulator}"
-            raise ValueError(msg)
+            raise ValueError(f"unit {self.unit}: rounding {self.rounding} does not give {self.accumulator}")
         if (self.rule == "grouped") != (self.group > 0):
-            msg = f"unit {self.unit}: only the grouped rule has groups"
-            raise ValueError(msg)
+            raise ValueError(f"unit {self.unit}: only the grouped rule has groups")
 
 
 @cache

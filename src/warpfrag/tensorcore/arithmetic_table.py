@@ -181,8 +181,7 @@ class ArithmeticTable:
         if rows:
             return rows
         archs = ", ".join(dict.fromkeys(row.arch for row in self.rows))
-        msg = f"{name} is not among the instructions whose arithmetic is known on {archs}"
-        raise NotModelled(msg)
+        raise NotModelled(f"{name} is not among the instructions whose arithmetic is known on {archs}")
 
     def __repr__(self) -> str:
         """How many rows, for which architectures."""
@@ -253,8 +252,7 @@ def arithmetic_table(arch: str | None = None) -> ArithmeticTable:
     `references()`).
     """
     if arch is not None and not isinstance(arch, str):
-        msg = f"expected an architecture, as 'sm_90', got {quote(arch)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected an architecture, as 'sm_90', got {quote(arch)}")
     names = architectures() if arch is None else (read_target(arch, "", "arch").arch,)
     tables = [_table_of(name) for name in names]
     return ArithmeticTable(

@@ -96,8 +96,7 @@ def kind_of(array: object) -> ArrayKind:
     library = type(array).__module__.partition(".")[0]
     if library == "torch" and hasattr(array, "device") and hasattr(array, "layout"):
         if getattr(array, "is_nested", False):  # it has no shape to ask for
-            msg = "expected a dense tensor, got a nested one"
-            raise InvalidOperand(msg)
+            raise InvalidOperand("expected a dense tensor, got a nested one")
         return ArrayKind("torch", str(array.device))
     if library == "cupy" and hasattr(array, "device"):
         return ArrayKind("cupy", f"cuda:{array.device.id}")
@@ -131,8 +130,7 @@ class Matrix:
             return cls(name, argument, kind)
         array = as_array(to_host(argument, kind), name)
         if array.ndim < 2:
-            msg = f"{name}: expected a matrix, got an array of shape {array.shape}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{name}: expected a matrix, got an array of shape {array.shape}")
         return cls(name, array, kind)
 
     @property
@@ -169,12 +167,10 @@ def common_kind(matrices: Iterable[Matrix | None]) -> ArrayKind:
                 kinds[part.name] = part.kind
     if len(set(kinds.values())) > 1:
         listed = ", ".join(f"{name} is a {kind}" for name, kind in kinds.items())
-        msg = f"arrays of several libraries or devices: {listed}; expected one library and one device"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"arrays of several libraries or devices: {listed}; expected one library and one device")
     kind = next(iter(kinds.values()), HOST)
     if kind.on_gpu and not kind.device.startswith("cuda:"):
-        msg = f"expected arrays in host memory or on an NVIDIA GPU, got a {kind}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected arrays in host memory or on an NVIDIA GPU, got a {kind}")
     return kind
 
 
@@ -196,8 +192,7 @@ def dtype_of(array: HasDtype) -> np.dtype[Any]:
     try:
         return np.dtype(getattr(ml_dtypes, name) if hasattr(ml_dtypes, name) else name)
     except TypeError:
-        msg = f"expected an array of numbers, got dtype {quote(name)}"
-        raise InvalidOperand(msg) from None
+        raise InvalidOperand(f"expected an array of numbers, got dtype {quote(name)}") from None
 
 
 def to_host(array: MatrixLike, kind: ArrayKind) -> ArrayLike:
@@ -221,8 +216,7 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor:
     import torch
 
     if tensor.is_sparse or tensor.is_quantized or tensor.layout != torch.strided:
-        msg = f"expected a dense tensor, got one with layout {tensor.layout}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected a dense tensor, got one with layout {tensor.layout}")
     return tensor.detach().resolve_conj().resolve_neg()
 
 

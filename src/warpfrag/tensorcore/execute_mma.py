@@ -37,8 +37,7 @@ def multiply(
         if d is not None:
             return d
     if isinstance(a, Shared | Descriptor) or isinstance(b, Shared | Descriptor):
-        msg = f"{resolved.name} takes registers: only wgmma reads tiles and descriptors"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{resolved.name} takes registers: only wgmma reads tiles and descriptors")
     registers = [resolved.a.check(a), resolved.b.check(b)]
     if c is not None:
         registers.append(resolved.c.check(c))

@@ -57,12 +57,12 @@ MAX_LAYOUTS = 512
 def split_address(address: object, what: str) -> tuple[int, int]:
     """The base lane and the column of an address."""
     if isinstance(address, bool) or not isinstance(address, int | np.integer) or not 0 <= int(address) < 1 << 23:
-        msg = f"{what} is a column 0..{TENSOR_COLUMNS - 1}, or lane << 16 | column; got {quote(address)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"{what} is a column 0..{TENSOR_COLUMNS - 1}, or lane << 16 | column; got {quote(address)}"
+        )
     lane, column = divmod(int(address), 1 << 16)
     if column >= TENSOR_COLUMNS:
-        msg = f"{what} is a column 0..{TENSOR_COLUMNS - 1}, got {column}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{what} is a column 0..{TENSOR_COLUMNS - 1}, got {column}")
     return lane, column
 
 
@@ -73,18 +73,18 @@ def check_tensor_memory(memory: ArrayLike, blocks: int) -> Words:
     shape = array.shape[-1 - len(axes) : -1]
     if array.dtype != np.uint32 or shape != axes or array.shape[-1] > TENSOR_COLUMNS:
         expected = ", ".join(map(str, axes))
-        msg = (
+        raise InvalidOperand(
             f"tensor memory is uint32[..., {expected}, columns] with up to {TENSOR_COLUMNS} columns; "
             f"got {array.dtype} of shape {array.shape}"
         )
-        raise InvalidOperand(msg)
     return cast("Words", array)
 
 
 def _columns(memory: Words, first: int, count: int, what: str) -> Words:
     if first + count > memory.shape[-1]:
-        msg = f"{what} takes columns {first} to {first + count - 1}; tensor memory has {memory.shape[-1]}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"{what} takes columns {first} to {first + count - 1}; tensor memory has {memory.shape[-1]}"
+        )
     return memory[..., first : first + count]
 
 
@@ -106,21 +106,19 @@ class TensorProduct:
     def __post_init__(self) -> None:
         """Refuse places of operands that it does not have, and a descriptor of another product."""
         if not isinstance(self.at, Mapping):
-            msg = f"at= is a mapping such as {{'a': 64}}, got {quote(self.at)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"at= is a mapping such as {{'a': 64}}, got {quote(self.at)}")
         if not (self.idesc is None or isinstance(self.idesc, InstructionDescriptor)):
-            msg = f"idesc is an InstructionDescriptor or its word, got {quote(self.idesc)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"idesc is an InstructionDescriptor or its word, got {quote(self.idesc)}")
         unknown = [name for name in self.at if name not in ("a", "scale_a", "scale_b", "metadata")]
         if unknown:
-            msg = f"at= says where a, scale_a, scale_b and metadata begin in tensor memory; got {quote(unknown[0])}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"at= says where a, scale_a, scale_b and metadata begin in tensor memory; got {quote(unknown[0])}"
+            )
         if self.idesc is not None:
             names = ("kind", "sparse", "m", "n", "a", "b", "d", "scale_type")
             wrong = [problem for problem in self.idesc.problems(self) if problem.field in names]
             if wrong:
-                msg = f"the instruction descriptor is not that of {self.form.name}: {wrong[0].text}"
-                raise InvalidOperand(msg)
+                raise InvalidOperand(f"the instruction descriptor is not that of {self.form.name}: {wrong[0].text}")
 
     @property
     def word(self) -> InstructionDescriptor:
@@ -224,8 +222,7 @@ class TensorProduct:
     def _check_lane(self, lane: int) -> None:
         halves = placement(self.form)[0] in "CF"
         if lane not in ((0, 16) if halves else (0,)):
-            msg = f"the base lane of D is {'0 or 16' if halves else '0'}, got {lane}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"the base lane of D is {'0 or 16' if halves else '0'}, got {lane}")
 
     def _used_lanes(self, lane: int) -> NDArray[np.intp]:
         lanes = np.arange(TENSOR_LANES)
@@ -236,8 +233,9 @@ class TensorProduct:
         if a is not None:
             return read_shared(operand, a, shared, self.form.blocks, trans=self.word.transpose_a, axis=0)
         if "a" not in self.at:
-            msg = f"{self.form.name}: A is a descriptor or a tile, or lies in tensor memory from at={{'a': column}} on"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"{self.form.name}: A is a descriptor or a tile, or lies in tensor memory from at={{'a': column}} on"
+            )
         _, first = split_address(self.at["a"], "the address of A")
         cells = _columns(seen, first, operand.columns, "A")
         return operand.unpack(cells, raw=True, strict=is_strict and self.parts > 1)
@@ -261,8 +259,9 @@ class TensorProduct:
 
     def _cells(self, seen: Words, role: str, columns: int) -> Words:
         if role not in self.at:
-            msg = f"{self.form.name} needs at={{{role!r}: column}}: where its {role} begins in tensor memory"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"{self.form.name} needs at={{{role!r}: column}}: where its {role} begins in tensor memory"
+            )
         _, first = split_address(self.at[role] & ~(3 << 30), f"the address of {role}")
         return _columns(seen, first, columns, role)
 
@@ -282,19 +281,16 @@ def read_shared(
         tile = location
     elif isinstance(location, bool) or not isinstance(location, Descriptor | int | np.integer):
         expected = "a Shared, which `store` gives, or a descriptor with shared="
-        msg = f"{operand.description}: expected {expected}; got {quote(location)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{operand.description}: expected {expected}; got {quote(location)}")
     elif shared is None:
-        msg = f"{operand.description} is a descriptor: it needs shared=, the bytes of shared memory"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{operand.description} is a descriptor: it needs shared=, the bytes of shared memory")
     else:
         tile = Shared(as_bytes(shared, batch=True), as_descriptor(location, "tcgen05"), trans)
     codes = part.read(tile)
     if blocks == 1:
         return codes
     if codes.ndim < 3 or codes.shape[-3] != 2:
-        msg = f"{operand.description}: a pair of blocks has two shared memories, uint8[..., 2, bytes]"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{operand.description}: a pair of blocks has two shared memories, uint8[..., 2, bytes]")
     return cast("Array", np.concatenate([codes[..., 0, :, :], codes[..., 1, :, :]], axis=-2 if axis == 0 else -1))
 
 
@@ -345,8 +341,7 @@ def _places(spelling: TensorSpelling, address: int) -> tuple[NDArray[np.intp], N
 def load(spelling: TensorSpelling, memory: ArrayLike, address: int) -> Any:  # noqa: ANN401 (words, or words and results)
     """Registers of four warps, uint32[..., 4, 32, regs]; of ld.red also what each lane's columns reduce to."""
     if spelling.op.endswith("spcompress"):
-        msg = f"nobody has published which elements {spelling.name} keeps in which register"
-        raise NotModelled(msg)
+        raise NotModelled(f"nobody has published which elements {spelling.name} keeps in which register")
     cells = check_tensor_memory(memory, 1)
     lanes, columns, _ = _places(spelling, address)
     _columns(cells, 0, int(columns.max()) + 1, spelling.name)
@@ -386,8 +381,9 @@ def store(spelling: TensorSpelling, memory: ArrayLike, address: int, words: Arra
     registers = as_array(words, f"registers of {spelling.name}")
     if registers.dtype != np.uint32 or registers.shape[-3:] != lanes.shape[:3]:
         expected = ", ".join(map(str, lanes.shape[:3]))
-        msg = f"{spelling.name}: expected registers uint32[..., {expected}], got {registers.dtype} {registers.shape}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"{spelling.name}: expected registers uint32[..., {expected}], got {registers.dtype} {registers.shape}"
+        )
     batch = np.broadcast_shapes(cells.shape[:-2], registers.shape[:-3])
     after = np.array(np.broadcast_to(cells, (*batch, *cells.shape[-2:])))
     put_registers(after, lanes, columns, registers)
@@ -453,8 +449,7 @@ def shift(spelling: TensorSpelling, memory: ArrayLike, address: int) -> Words:
     cells = check_tensor_memory(memory, spelling.blocks)
     lane, column = split_address(address, "the address")
     if lane % 32:
-        msg = f"the lane of {spelling.name} is a multiple of 32, got {lane}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"the lane of {spelling.name} is a multiple of 32, got {lane}")
     after = np.array(cells)
     _columns(cells, column, SHIFTED_COLUMNS, spelling.name)
     put_shift(after, column)

@@ -55,18 +55,16 @@ def multiply(
     scale_d = immediates.scale_d
     _check_modifiers(resolved, negate, scale_d=scale_d)
     if shared is not None and not (_is_descriptor(a) or _is_descriptor(b)):
-        msg = f"{resolved.name}: shared is the memory of descriptors, and neither A nor B is one"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{resolved.name}: shared is the memory of descriptors, and neither A nor B is one")
     words = resolved.check_words({"metadata": metadata})
     operands = resolved.operands
     tile_a = _read_shared(operands.a, a, shared, is_transposed=trans[0])
     tile_b = _read_shared(operands.b, b, shared, is_transposed=trans[1])
     if tile_b is None:
-        msg = (
+        raise InvalidOperand(
             f"{operands.b.description} is in shared memory: expected a Shared, which `b.store` returns, or a descriptor "
             f"with shared=; got {quote(b)}"
         )
-        raise InvalidOperand(msg)
     words_a = None if tile_a is not None else resolved.a.check(cast("ArrayLike", a))
     words_c = None if c is None else resolved.c.check(c)
     registers = [array.shape[:-3] for array in (words_a, words_c) if array is not None]
@@ -177,11 +175,9 @@ def run_wgmma_cases(instruction: str | HasForm, cases: WgmmaCases, arch: str) ->
 def _check_modifiers(resolved: ResolvedInstruction, negate: tuple[bool, bool], *, scale_d: object) -> None:
     """Refuse a scale_d that is no truth value, and the negation of what has no sign."""
     if not isinstance(scale_d, bool | np.bool_):
-        msg = f"{resolved.name}: scale_d is True or False, got {quote(scale_d)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{resolved.name}: scale_d is True or False, got {quote(scale_d)}")
     if any(negate) and not resolved.operands.a.format.is_float:
-        msg = f"{resolved.name}: only products of floats can be negated, got negate={quote(negate)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{resolved.name}: only products of floats can be negated, got negate={quote(negate)}")
 
 
 def _is_descriptor(location: object) -> bool:
@@ -195,17 +191,18 @@ def _read_shared(
     """The codes of an operand in shared memory; None where it is passed in registers."""
     if isinstance(location, Shared):
         if is_transposed and not location.trans:
-            msg = f"{operand.description}: the tile says itself that it is K-major; trans is for descriptors"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"{operand.description}: the tile says itself that it is K-major; trans is for descriptors"
+            )
         return operand.read(location)
     if _is_descriptor(location):
         if shared is None:
-            msg = f"{operand.description} is a descriptor: it needs shared=, the bytes of shared memory"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{operand.description} is a descriptor: it needs shared=, the bytes of shared memory")
         return operand.read(Shared(as_bytes(shared, batch=True), as_descriptor(location), is_transposed))
     if is_transposed:
-        msg = f"{operand.description} is given in registers, which cannot be transposed; trans is for descriptors"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"{operand.description} is given in registers, which cannot be transposed; trans is for descriptors"
+        )
     return None
 
 
@@ -218,6 +215,7 @@ def _negated(number_format: Format, codes: NDArray[Any]) -> NDArray[Any]:
 def _pair(resolved: ResolvedInstruction, what: str, pair: object) -> tuple[bool, bool]:
     """Two truth values, for A and for B."""
     if not (isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(flag, bool) for flag in pair)):
-        msg = f"{resolved.name}: {what} is a pair of True and False, that of A and that of B; got {quote(pair)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"{resolved.name}: {what} is a pair of True and False, that of A and that of B; got {quote(pair)}"
+        )
     return pair[0], pair[1]

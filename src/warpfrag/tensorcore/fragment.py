@@ -125,8 +125,9 @@ def _refuse_unequal(expected: NDArray[Any], places: NDArray[Any], layout: Layout
         lane = (
             place // (places.shape[1] // math.prod(layout.ins.get(name, 1) for name in ("warp", "lane"))) % layout.lanes
         )
-        msg = f"copies of one element differ: in tile {tile}, lane {lane}; strict=False reads the first copy"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"copies of one element differ: in tile {tile}, lane {lane}; strict=False reads the first copy"
+        )
 
 
 def _join_slots(elements: NDArray[Any], container: int) -> NDArray[Any]:

@@ -134,8 +134,9 @@ def identify(layout: Layout | OperandBase) -> Matches:
     if isinstance(layout, OperandBase):
         layout = layout.layout
     if not isinstance(layout, Layout):
-        msg = f"identify takes a layout or an operand, got {quote(layout)}; Layout.read and Layout.parse make layouts"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"identify takes a layout or an operand, got {quote(layout)}; Layout.read and Layout.parse make layouts"
+        )
     return Matches(layout)
 
 

@@ -167,15 +167,15 @@ class Instruction:
         fields = as_array(metadata, f"metadata codes of {self.name}")
         if fields.shape[-2:] != self.metadata.shape:
             rows, chunks = self.metadata.shape
-            msg = f"{self.name}: expected metadata codes of shape (..., {rows}, {chunks}), got {fields.shape}"
-            raise InvalidSparsity(msg)
+            raise InvalidSparsity(
+                f"{self.name}: expected metadata codes of shape (..., {rows}, {chunks}), got {fields.shape}"
+            )
         full = sparsity.expand(rule, self.a.codes(stored, raw=raw), fields)
         return full if raw else codes.from_codes(self.a.format, full)
 
     def _sparse_pattern(self) -> Pattern:
         if self.pattern is None:
-            msg = f"{self.name} is dense: only mma.sp has stored elements and metadata"
-            raise InvalidSparsity(msg)
+            raise InvalidSparsity(f"{self.name} is dense: only mma.sp has stored elements and metadata")
         return self.pattern
 
     def execute(
@@ -202,8 +202,7 @@ class Instruction:
         """Reject the first of these arguments that is not its default: the instruction has no such operand."""
         for name, value in arguments.items():
             if value is not None and not (isinstance(value, Immediates) and value == DEFAULT_IMMEDIATES):
-                msg = f"{self.name} takes no {name}, got {quote(value)}"
-                raise InvalidOperand(msg)
+                raise InvalidOperand(f"{self.name} takes no {name}, got {quote(value)}")
 
     def __call__(
         self,

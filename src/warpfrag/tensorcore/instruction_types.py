@@ -55,8 +55,7 @@ class Mma(Instruction):
         IllegalInstruction if `arch` cannot run it, NotModelled if nobody knows what that architecture computes.
         """
         if shared is not None:
-            msg = f"{self.name} takes no shared memory: its operands are registers"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{self.name} takes no shared memory: its operands are registers")
         return _multiply_registers()(self.form, arch, a, b, c, metadata, scales, immediates, threads)
 
 
@@ -117,14 +116,12 @@ class MatrixMove(Instruction):
             self._reject(b=b, shared=shared)
             return matrix_moves.move(self.form, self.a.check_words(operand))
         if shared is None:
-            msg = f"{self.name} needs shared=, the bytes of its memory"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{self.name} needs shared=, the bytes of its memory")
         if self.op == "ldmatrix":
             self._reject(b=b)
             return matrix_moves.load(self.form, operand, shared)
         if b is None:
-            msg = f"{self.name} needs b, the registers to store"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{self.name} needs b, the registers to store")
         registers = self.a.check_words(cast("ArrayLike", b))
         return cast("Words", matrix_moves.store(self.form, operand, registers, shared))
 

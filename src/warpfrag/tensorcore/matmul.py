@@ -69,23 +69,26 @@ def check_operands(rule: Rule, operands: ProductOperands) -> None:
     a, b, c, columns, scale_a, scale_b = operands
     for name, codes in (("a", a), ("b", b), ("c", c)):
         if codes.ndim != 3 or codes.dtype.kind != "u":
-            msg = f"{name} must be unsigned codes [tile, row, column], got {codes.dtype} of shape {codes.shape}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"{name} must be unsigned codes [tile, row, column], got {codes.dtype} of shape {codes.shape}"
+            )
     tiles, depth, width = b.shape
     height = c.shape[1]
     stored = depth // 2 if rule.is_sparse else depth
     if a.shape != (tiles, height, stored) or c.shape != (tiles, height, width):
-        msg = f"a {a.shape}, b {b.shape} and c {c.shape} do not fit: expected a ({tiles}, {height}, {stored})"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"a {a.shape}, b {b.shape} and c {c.shape} do not fit: expected a ({tiles}, {height}, {stored})"
+        )
     if depth == 0 or depth % rule.k:
-        msg = f"K must be a multiple of the instruction's {rule.k}, got {depth}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"K must be a multiple of the instruction's {rule.k}, got {depth}")
     if depth != rule.k and rule.c != rule.d:
-        msg = f"K = {depth} needs D as the next C, but C is {rule.c} and D is {rule.d}; only K = {rule.k} is possible"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"K = {depth} needs D as the next C, but C is {rule.c} and D is {rule.d}; only K = {rule.k} is possible"
+        )
     if rule.is_sparse != (columns is not None) or (columns is not None and columns.shape != a.shape):
-        msg = "a sparse rule takes columns of the shape of a" if rule.is_sparse else "a dense rule takes no columns"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            "a sparse rule takes columns of the shape of a" if rule.is_sparse else "a dense rule takes no columns"
+        )
     if columns is not None:
         _check_columns(columns)
     scales = rule.scales * (depth // rule.k)
@@ -95,8 +98,7 @@ def check_operands(rule: Rule, operands: ProductOperands) -> None:
     ):
         shape = None if scale is None else scale.shape
         if shape != (expected if rule.scales else None):
-            msg = f"{name}: expected {'shape ' + str(expected) if rule.scales else 'none'}, got {shape}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{name}: expected {'shape ' + str(expected) if rule.scales else 'none'}, got {shape}")
 
 
 def _check_columns(columns: Codes) -> None:
@@ -105,11 +107,10 @@ def _check_columns(columns: Codes) -> None:
     if astray.any():
         tile, row, place = (int(index) for index in np.argwhere(astray)[0])
         first = 8 * (place // 4)
-        msg = (
+        raise InvalidOperand(
             f"columns: stored element {place} of row {row}, tile {tile}, is from one of the columns {first} to "
             f"{first + 7}; got {columns[tile, row, place]}"
         )
-        raise InvalidOperand(msg)
 
 
 def multiply_matrices(
@@ -134,8 +135,9 @@ def multiply_matrices(
     for role in "ab":
         matrix, name = matrices[role], f"scale_{role}"
         if isinstance(matrix, Scaled) != (name in operands):
-            msg = f"{resolved.name} {'needs' if name in operands else 'takes no'} {name}: pass Scaled(matrix, scales)"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"{resolved.name} {'needs' if name in operands else 'takes no'} {name}: pass Scaled(matrix, scales)"
+            )
         if isinstance(matrix, Scaled):
             matrices[role], scales = matrix
             extra[name] = operands[name].codes(cast("ArrayLike", scales), raw=raw, rounding=rounding)

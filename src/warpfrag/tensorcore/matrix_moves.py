@@ -40,13 +40,15 @@ def store(form: Form, addresses: ArrayLike, words: NDArray[np.uint32], shared: A
     starts = _addresses(form, addresses, after, lines)
     data = _bytes(row, fragment.unpack(row, words), lines)
     if data.shape[:-1] != starts.shape:
-        msg = f"{spell(form)}: addresses {starts.shape[:-2]} and registers {data.shape[:-3]} have other leading axes"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"{spell(form)}: addresses {starts.shape[:-2]} and registers {data.shape[:-3]} have other leading axes"
+        )
     places = (starts[..., None] + np.arange(LINE)).reshape(-1)
     after[places] = data.reshape(-1)
     if not np.array_equal(after[places], data.reshape(-1)):
-        msg = f"{spell(form)}: two lanes store different bytes at one address; the hardware promises neither"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"{spell(form)}: two lanes store different bytes at one address; the hardware promises neither"
+        )
     return after
 
 
@@ -85,16 +87,14 @@ def _lines(form: Form) -> Layout:
     """Which lane gives the address of which line: (matrix, row) or (matrix, col)."""
     lines = addresses_of(form)
     if lines is None:
-        msg = f"{spell(form)} takes no addresses"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{spell(form)} takes no addresses")
     return lines
 
 
 def _memory(form: Form, shared: ArrayLike) -> NDArray[np.uint8]:
     memory = as_array(shared, "shared")
     if memory.dtype != np.uint8 or memory.ndim != 1:
-        msg = f"{spell(form)}: shared is uint8[bytes], got {memory.dtype} of shape {memory.shape}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{spell(form)}: shared is uint8[bytes], got {memory.dtype} of shape {memory.shape}")
     return memory
 
 
@@ -102,15 +102,17 @@ def _addresses(form: Form, addresses: ArrayLike, memory: NDArray[np.uint8], line
     """The address of each line, [..., matrix, line]; lanes that give none are not looked at."""
     lanes = as_array(addresses, "addresses")
     if lanes.dtype.kind not in "iu" or lanes.shape[-1:] != (LANES,):
-        msg = f"{spell(form)}: expected addresses int[..., {LANES}], got {lanes.dtype} of shape {lanes.shape}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"{spell(form)}: expected addresses int[..., {LANES}], got {lanes.dtype} of shape {lanes.shape}"
+        )
     read = lanes[..., : lines.lanes]
     wrong = (read % LINE != 0) | (read < 0) | (read > len(memory) - LINE)
     if wrong.any():
         at = tuple(int(index) for index in np.argwhere(wrong)[0])
         expected = f"multiples of {LINE} in a memory of {len(memory)} bytes"
-        msg = f"{spell(form)}: the address of lane {at[-1]} is {int(read[at])}, but addresses are {expected}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"{spell(form)}: the address of lane {at[-1]} is {int(read[at])}, but addresses are {expected}"
+        )
     ordered: NDArray[np.int64] = read.astype(np.int64)[..., fragment.first_places(lines)]
     return ordered.reshape(*read.shape[:-1], *lines.shape)
 

@@ -124,11 +124,10 @@ class OperandBase:
     def _registers(self) -> Layout:
         """The layout, of which at least the sizes are known."""
         if self.storage == "shared":
-            msg = (
+            raise InvalidOperand(
                 f"{self.description} lies in shared memory and has no registers: "
                 "its places are addresses(descriptor), and store(matrix) and load(tile) put it there and back"
             )
-            raise InvalidOperand(msg)
         return self.spec.layout
 
     @property
@@ -186,11 +185,9 @@ class OperandBase:
         registers = as_array(words, self.description)
         expected = f"uint32[..., {', '.join(map(str, axes))}]"
         if registers.dtype != np.uint32:
-            msg = f"{self.description}: expected registers {expected}, got dtype {registers.dtype}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{self.description}: expected registers {expected}, got dtype {registers.dtype}")
         if registers.shape[max(0, registers.ndim - len(axes)) :] != axes:
-            msg = f"{self.description}: expected registers {expected}, got shape {registers.shape}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{self.description}: expected registers {expected}, got shape {registers.shape}")
         return registers.astype(np.uint32, copy=False)
 
     def codes(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> Array:
@@ -201,8 +198,7 @@ class OperandBase:
         array = as_array(matrix, self.description)
         if array.shape[max(0, array.ndim - len(self.shape)) :] != self.shape:
             expected = ", ".join(map(str, self.shape))
-            msg = f"{self.description}: expected an array of shape (..., {expected}), got {array.shape}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{self.description}: expected an array of shape (..., {expected}), got {array.shape}")
         return codes_of(self.format, array, raw=raw, rounding=rounding, what=self.description)
 
 
@@ -260,8 +256,7 @@ class Operand(OperandBase, InShared):
     def sparsity(self) -> Pattern:
         """The pattern of a sparse A; refused for any other operand."""
         if self.pattern is None:
-            msg = f"{self.description} is dense: only A of mma.sp has logical columns and metadata"
-            raise InvalidSparsity(msg)
+            raise InvalidSparsity(f"{self.description} is dense: only A of mma.sp has logical columns and metadata")
         return self.pattern
 
     def span(self, *, lane: int, reg: int, warp: int | None = None) -> Span:
@@ -281,8 +276,9 @@ class Operand(OperandBase, InShared):
         full = as_array(matrix, self.description)
         rows, stored = self.shape
         if full.shape[-2:] != (rows, 2 * stored):
-            msg = f"{self.description}: expected a full A of shape (..., {rows}, {2 * stored}), got {full.shape}"
-            raise InvalidSparsity(msg)
+            raise InvalidSparsity(
+                f"{self.description}: expected a full A of shape (..., {rows}, {2 * stored}), got {full.shape}"
+            )
         return codes_of(self.format, full, raw=raw, rounding=rounding, what=self.description)
 
     def where(self, *, row: int, col: int, codes: ArrayLike) -> list[Place]:
@@ -299,8 +295,9 @@ class Operand(OperandBase, InShared):
         fields = as_array(codes, self.description)
         expected = (rows, stored // rule.kept)
         if fields.shape != expected:
-            msg = f"{self.description}: expected metadata codes of shape {expected}, got {fields.shape}"
-            raise InvalidSparsity(msg)
+            raise InvalidSparsity(
+                f"{self.description}: expected metadata codes of shape {expected}, got {fields.shape}"
+            )
         columns = logical_columns(rule, fields)[row]
         return [
             place for index in np.flatnonzero(columns == col) for place in self.layout.where(row=row, col=int(index))
@@ -356,8 +353,7 @@ class SelectedWord(OperandBase):
             asked = ", ".join(f"{name} {value}" for name, value in chosen.items())
             bits = self.bits(slot)
             those = f"bits {bits.low} to {bits.high} of lane {thread['lane']}"
-            msg = f"{self.description}: {those} are read with {read}, not with {asked}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{self.description}: {those} are read with {read}, not with {asked}")
         rest = {name: index for name, index in element.items() if name not in wanted}
         return coordinate_type(tuple(rest))._make(rest.values())
 

@@ -323,8 +323,7 @@ def compute(rule: Rule, codes: OutputOperands, trace: Trace | None = None) -> in
             return _integer(rule, codes, trace)
         case Popcount():
             return _popcount(rule, codes, trace)
-    msg = f"no such rule: {rule}"
-    raise TypeError(msg)
+    raise TypeError(f"no such rule: {rule}")
 
 
 def _fused(rule: Fused, codes: OutputOperands, trace: Trace | None) -> int:

@@ -210,8 +210,7 @@ class ResolvedInstruction:
         checked = {}
         for role, given in words.items():
             if (given is not None) != (role in self.selected):
-                msg = f"{self.name} {'needs' if given is None else 'takes no'} {role}"
-                raise InvalidOperand(msg)
+                raise InvalidOperand(f"{self.name} {'needs' if given is None else 'takes no'} {role}")
             if given is not None:
                 checked[role] = self.operands[role].check_words(given)
         return checked
@@ -270,8 +269,7 @@ def batch_of(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:
-        msg = f"leading axes do not broadcast: {', '.join(map(str, shapes))}"
-        raise InvalidOperand(msg) from None
+        raise InvalidOperand(f"leading axes do not broadcast: {', '.join(map(str, shapes))}") from None
 
 
 def tiles_of(array: NDArray[Any], batch: tuple[int, ...], axes: int) -> NDArray[Any]:

@@ -29,8 +29,7 @@ LARGE_TILE = 1 << 21
 def check_threads(threads: object) -> None:
     """Refuse what is no number of threads, however small the work."""
     if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
-        msg = f"threads is an integer from 1 on, or None for every core; got {quote(threads)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"threads is an integer from 1 on, or None for every core; got {quote(threads)}")
 
 
 def count_threads(requested: int | None, work: int) -> int:

@@ -74,12 +74,14 @@ class InShared:
     def memory(self, desc: Descriptor | int, *, trans: bool = False) -> Memory:
         """How the operand lies in shared memory under a descriptor."""
         if not self.staged:
-            msg = f"{self.description} lies in registers: only A and B of wgmma can lie in shared memory"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"{self.description} lies in registers: only A and B of wgmma can lie in shared memory"
+            )
         if check_flag("trans", trans) and self.format.bits not in self.transposable_bits:
             types = " and ".join(f"{bits}-bit" for bits in self.transposable_bits)
-            msg = f"{self.description} is K-major: only {types} types can be MN-major (trans), and it is {self.format.name}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"{self.description} is K-major: only {types} types can be MN-major (trans), and it is {self.format.name}"
+            )
         return as_descriptor(desc, self.descriptor_kind).memory(self.role, trans=trans)
 
     def descriptors(
@@ -128,8 +130,7 @@ class InShared:
         from warpfrag.formats.codes import code_dtype
 
         if not isinstance(tile, Shared):
-            msg = f"{self.description}: expected a Shared, which `store` gives; got {quote(tile)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{self.description}: expected a Shared, which `store` gives; got {quote(tile)}")
         memory = self.memory(tile.descriptor, trans=tile.trans)
         return memory.read(tile.memory, self._extents, self.format.bits).astype(code_dtype(self.format))
 
@@ -150,6 +151,5 @@ def as_descriptor(desc: object, kind: str = "wgmma") -> Descriptor:
     except TypeError:  # an array of several
         word = -1
     if not 0 <= word < 1 << 64:
-        msg = f"expected a Descriptor or a word of 64 bits, got {quote(desc)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected a Descriptor or a word of 64 bits, got {quote(desc)}")
     return Descriptor.decode(word, kind=kind)

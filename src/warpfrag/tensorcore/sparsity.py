@@ -123,8 +123,7 @@ def logical_columns(rule: Pattern, metadata: NDArray[Any]) -> NDArray[np.int32]:
     codes = np.asarray(metadata)
     if codes.dtype.kind not in "iu" or (codes.size and not 0 <= int(codes.min()) <= int(codes.max()) < CODES):
         came = f"{codes.min()}..{codes.max()}" if codes.dtype.kind in "iu" else f"dtype {codes.dtype}"
-        msg = f"metadata codes are integers 0..{CODES - 1}, got {came}"
-        raise InvalidSparsity(msg)
+        raise InvalidSparsity(f"metadata codes are integers 0..{CODES - 1}, got {came}")
     table = _columns(rule)
     is_illegal = (table < 0).any(axis=-1).take(codes)
     if is_illegal.any():
@@ -135,11 +134,10 @@ def logical_columns(rule: Pattern, metadata: NDArray[Any]) -> NDArray[np.int32]:
         if rule.kept == 1:
             why = f"has no meaning for {rule.name}"
         first = chunk * rule.chunk
-        msg = (
+        raise InvalidSparsity(
             f"row {row}, columns {first}..{first + rule.chunk - 1}: metadata code {code:04b} {why}; "
             f"legal codes are {legal}"
         )
-        raise InvalidSparsity(msg)
     return _in_rows(rule, table.take(codes, axis=0).reshape(*codes.shape[:-1], codes.shape[-1] * rule.kept))
 
 
@@ -149,8 +147,9 @@ def expand(rule: Pattern, stored: NDArray[Any], metadata: NDArray[Any]) -> NDArr
     try:
         batch = np.broadcast_shapes(stored.shape, columns.shape)
     except ValueError:
-        msg = f"leading axes do not broadcast: stored elements {stored.shape}, metadata codes {metadata.shape}"
-        raise InvalidSparsity(msg) from None
+        raise InvalidSparsity(
+            f"leading axes do not broadcast: stored elements {stored.shape}, metadata codes {metadata.shape}"
+        ) from None
     full = np.zeros((*batch[:-1], 2 * batch[-1]), stored.dtype)
     np.put_along_axis(full, np.broadcast_to(columns, batch), np.broadcast_to(stored, batch), axis=-1)
     return full

@@ -8,9 +8,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from warpfrag.errors import IllegalInstruction
+from warpfrag.formats.arrays import Words
 from warpfrag.isa.tcgen05_forms import TensorForm
 from warpfrag.isa.tmem_layouts import copied
 from warpfrag.layout.linear_layout import Layout
+from warpfrag.smem.descriptor import Descriptor
+from warpfrag.smem.instruction_descriptor import InstructionDescriptor
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.shared_operand import Shared
@@ -18,10 +21,6 @@ from warpfrag.tensorcore.tensor_operand import TensorMetadata, TensorOperand, Te
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
-
-    from warpfrag.formats.arrays import Words
-    from warpfrag.smem.descriptor import Descriptor
-    from warpfrag.smem.instruction_descriptor import InstructionDescriptor
 
 
 class TensorInstruction(Instruction):

@@ -7,9 +7,13 @@ of one operand, `unpack` reads them; `through` says what a load of them leaves i
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from warpfrag.errors import IllegalInstruction, InvalidOperand, ParseError, check_flag, quote
+from warpfrag.formats.arrays import Array, Words
 from warpfrag.formats.number_formats import Rounding
 from warpfrag.isa.operands import REGISTER_BITS, OperandSpec
 from warpfrag.isa.patterns import Pattern
@@ -18,17 +22,10 @@ from warpfrag.isa.tcgen05_forms import TensorForm, read_form
 from warpfrag.isa.tmem_layouts import access, scaled_lines
 from warpfrag.layout.coordinates import Coordinate
 from warpfrag.layout.linear_layout import Layout
+from warpfrag.smem.descriptor import Descriptor
+from warpfrag.smem.shared_memory import Memory
 from warpfrag.tensorcore.operand import Metadata, Operand, OperandBase, SparseOperand
 from warpfrag.tensorcore.shared_operand import Shared, as_descriptor
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import ArrayLike, NDArray
-
-    from warpfrag.formats.arrays import Array, Words
-    from warpfrag.smem.descriptor import Descriptor
-    from warpfrag.smem.shared_memory import Memory
-
 
 HALF = 16  # bits of a column that a load with pack::16b keeps
 PADDED = 16  # elements, and bytes, of a padded row of 4- or 6-bit types
@@ -38,15 +35,13 @@ def load_layout(load: str | HasForm, column: int, base_lane: int = 0, columns: i
     """What the registers of a load or store hold, over as many columns as an operand has."""
     for what, number in (("column", column), ("base_lane", base_lane)):
         if isinstance(number, bool) or not isinstance(number, int):
-            msg = f"{what} is an integer, got {quote(number)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{what} is an integer, got {quote(number)}")
     try:
         form = read_form(load) if isinstance(load, str) else getattr(load, "form", None)
     except ParseError as error:
         raise IllegalInstruction(str(load)[:160], str(error)) from None
     if not isinstance(form, TensorForm) or not form.spelling.qualifier("lanes"):
-        msg = f"expected tcgen05.ld or tcgen05.st, or its name; got {quote(load)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected tcgen05.ld or tcgen05.st, or its name; got {quote(load)}")
     return access(form.spelling, column, base_lane, columns=columns)
 
 
@@ -79,13 +74,13 @@ class _InTensorMemory(OperandBase):
         """
         loaded = load_layout(load, column, base_lane, self.columns)
         if loaded.slots > 1 and self.slots > 1:
-            msg = f"{self.description} has {self.slots} elements in a column: a load that packs halves splits them"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"{self.description} has {self.slots} elements in a column: a load that packs halves splits them"
+            )
         if loaded.slots > 1 and self.format.bits > HALF:
-            msg = (
+            raise InvalidOperand(
                 f"{self.description} is {self.format}: a load that packs halves keeps the lower 16 bits of each column"
             )
-            raise InvalidOperand(msg)
         return composed(self.layout, loaded)
 
     def _after(self, load: str | HasForm, column: int = 0, base_lane: int = 0) -> OperandSpec:
@@ -196,8 +191,9 @@ class InTensorShared(Operand):
             return super().read(tile)
         starts, inside = self._padded(self.memory(tile.descriptor, trans=tile.trans))
         if int(starts.max()) + PADDED > tile.memory.shape[-1]:
-            msg = f"{self.description} reaches byte {int(starts.max()) + PADDED - 1} of {tile.memory.shape[-1]}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"{self.description} reaches byte {int(starts.max()) + PADDED - 1} of {tile.memory.shape[-1]}"
+            )
         codes = np.zeros((*tile.memory.shape[:-1], *starts.shape), np.uint8)
         for bit in range(self.format.bits):
             places = inside * self.format.bits + bit
@@ -290,8 +286,9 @@ class TensorScale(_InTensorMemory):
         import numpy as np
 
         if byte_id not in self.byte_ids:
-            msg = f"{self.description}: the byte id is one of {', '.join(map(str, self.byte_ids))}, got {byte_id}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"{self.description}: the byte id is one of {', '.join(map(str, self.byte_ids))}, got {byte_id}"
+            )
         is_a = self.role == "scale_a"
         lines = np.array(scaled_lines(self.form, self.role[-1]))
         count = self.form.scales
@@ -327,8 +324,7 @@ class TensorRegisters(OperandBase):
 def after_load(operand: OperandBase, load: str | HasForm, column: int = 0, base_lane: int = 0) -> OperandBase:
     """An operand of tensor memory as the registers hold it after a load; what `through` says, with bits and names."""
     if not isinstance(operand, _InTensorMemory):
-        msg = f"{operand.description} is not in tensor memory: no tcgen05.ld brings it to registers"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{operand.description} is not in tensor memory: no tcgen05.ld brings it to registers")
     row = operand._after(load, column, base_lane)  # noqa: SLF001 (of this module)
     if isinstance(operand, TensorOperand) and not isinstance(operand, SparseOperand):
         return Operand(row, operand.instruction)

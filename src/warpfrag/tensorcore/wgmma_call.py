@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+import numpy as np
+from numpy.typing import NDArray
 
-    from warpfrag.formats.arrays import Bytes, Words
+from warpfrag.formats.arrays import Bytes, Words
 
 
 @dataclass(frozen=True)
@@ -78,8 +77,7 @@ class WgmmaCall:
         (trans_a, trans_b), (negate_a, negate_b) = row["trans"], row["negate"]
         flags = (row["staged"], trans_a, trans_b, negate_a, negate_b, row["scale_d"])
         if not all(isinstance(flag, bool) for flag in flags):
-            msg = f"a call has true and false, got {flags}"
-            raise ValueError(msg)
+            raise ValueError(f"a call has true and false, got {flags}")
         a, b = (int(word, 16) for word in row["descriptors"])
         return cls(Variant(row["staged"], (trans_a, trans_b), (negate_a, negate_b), selector), (a, b), row["scale_d"])
 

@@ -38,8 +38,7 @@ try:
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 except ImportError as error:  # pragma: no cover (tests of this module need torch)
-    msg = "warpfrag.torch needs PyTorch: pip install 'warpfrag[torch]'"
-    raise MissingExtra(msg) from error
+    raise MissingExtra("warpfrag.torch needs PyTorch: pip install 'warpfrag[torch]'") from error
 
 
 ASCENDING = Order()
@@ -108,8 +107,9 @@ def _emulation_here(name: str) -> Emulation | None:
     own = [emulation for emulation in emulations if emulation.thread == get_ident()]
     owners = {emulation.thread for emulation in emulations}
     if not own and len(owners) > 1:
-        msg = f"{name} in thread {current_thread().name!r}: {len(owners)} other threads emulate; enter one here too"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"{name} in thread {current_thread().name!r}: {len(owners)} other threads emulate; enter one here too"
+        )
     return (own or emulations or (None,))[-1]
 
 
@@ -173,8 +173,7 @@ class Emulation(TorchDispatchMode):
         from torch.nn.modules import module as hooks
 
         if self._is_open:
-            msg = "this emulation is entered already: call emulate() again for another one"
-            raise InvalidOperand(msg)
+            raise InvalidOperand("this emulation is entered already: call emulate() again for another one")
         with ExitStack() as around:  # what is begun is undone if something fails
             HOOKS.install([*OPERATIONS, *PLAIN_PRODUCTS], _run_anywhere)
             around.enter_context(SWITCH)
@@ -250,8 +249,7 @@ class Emulation(TorchDispatchMode):
         operation.check()
         if os.getpid() != self._process:
             where = "in a process that was forked inside an emulation, such as a DataLoader's worker"
-            msg = f"{operation.name} {where}: what runs there cannot be recorded; use num_workers=0"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{operation.name} {where}: what runs there cannot be recorded; use num_workers=0")
         choice = self._choice(operation)
         form, device = form_of(choice.instruction), self._device(operation.A)
         wide = [tensor.detach().resolve_neg().to(device) for tensor in (operation.A, operation.B)]
@@ -290,8 +288,9 @@ class Emulation(TorchDispatchMode):
         name = names.get(operation.A.dtype)
         if name is None or operation.alpha != 1 or operation.beta != 1:
             what = f"{operation.name} of {operation.A.dtype}, alpha {operation.alpha}, beta {operation.beta}"
-            msg = f"{what}: the library's choice is modelled for float16, bfloat16 and float32, alpha and beta 1"
-            raise NotModelled(msg)
+            raise NotModelled(
+                f"{what}: the library's choice is modelled for float16, bfloat16 and float32, alpha and beta 1"
+            )
         a, b = operation.A, operation.B
         layout = "".join("n" if tensor.stride(-1) == 1 or tensor.shape[-1] == 1 else "t" for tensor in (a, b))
         has_bias = operation.C is not None and operation.C.ndim == 1
@@ -320,8 +319,7 @@ class Emulation(TorchDispatchMode):
                 c = c.detach().resolve_neg().broadcast_to(sums.shape)
             except RuntimeError:
                 shapes = f"{tuple(c.shape)}, and the product is {tuple(sums.shape)}"
-                msg = f"{operation.name}: C does not broadcast: it is {shapes}"
-                raise InvalidOperand(msg) from None
+                raise InvalidOperand(f"{operation.name}: C does not broadcast: it is {shapes}") from None
             if sums.is_cuda and operation.alpha == operation.beta == 1 and c.dtype != torch.float64:
                 return sums + c.float()  # one addition, rounded once
         numbers = None if c is None else widened(c).cpu().numpy()
@@ -414,12 +412,12 @@ def emulate(
     kind. A product in a process that is forked inside, such as a worker of a DataLoader, is refused.
     """
     if (instruction is None) == (library is None):
-        msg = "expected an instruction, or library='cublas'; got " + ("neither" if instruction is None else "both")
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            "expected an instruction, or library='cublas'; got " + ("neither" if instruction is None else "both")
+        )
     if instruction is None:
         if not isinstance(library, str) or library != "cublas":
-            msg = f"library: expected 'cublas', got {quote(library)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"library: expected 'cublas', got {quote(library)}")
         choices_of(gpu)  # rejects a GPU without a table
         instruction = instruction_for(natural_dtype(FORMATS["bf16"]), natural_dtype(FORMATS["bf16"]), arch)
     form = form_of(instruction)
@@ -427,20 +425,20 @@ def emulate(
         arithmetic_arch(form, name)
     is_dense = form.operation.does == "multiply" and not form.operation.sparsity and not form.block_scale
     if not is_dense or not FORMATS[form.a].is_float or form.c != form.d:
-        msg = f"{spell(form)}: expected a dense product of floats without scale factors, whose C and D are alike"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"{spell(form)}: expected a dense product of floats without scale factors, whose C and D are alike"
+        )
     if not isinstance(order, Order):
-        msg = f"order: expected a wf.Order, got {quote(order)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"order: expected a wf.Order, got {quote(order)}")
     if model is not None and not isinstance(model, torch.nn.Module):
-        msg = f"model: expected a torch.nn.Module, got {quote(model)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"model: expected a torch.nn.Module, got {quote(model)}")
     order.chains(0, form.shape.k, FORMATS[form.a].bits)  # refuses lengths that do not fit the instruction
     check_backend(backend)
     scales = (check_scale("scale_a", scale_a), check_scale("scale_b", scale_b))
     if library is not None and scales != (1.0, 1.0):
-        msg = "scale_a and scale_b go with an instruction: the library's scaled products are wf.predict's"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            "scale_a and scale_b go with an instruction: the library's scaled products are wf.predict's"
+        )
     return Emulation(
         spell(form),
         arch,
@@ -473,8 +471,9 @@ def check_scale(name: str, scale: object) -> TensorScale:
         return "amax"
     if isinstance(scale, int | float) and not isinstance(scale, bool) and 0 < scale < float("inf"):
         return float(scale)
-    msg = f"{name}: expected a positive number, or 'amax' for the largest of each tensor; got {quote(scale)}"
-    raise InvalidOperand(msg)
+    raise InvalidOperand(
+        f"{name}: expected a positive number, or 'amax' for the largest of each tensor; got {quote(scale)}"
+    )
 
 
 def widened(tensor: torch.Tensor) -> torch.Tensor:

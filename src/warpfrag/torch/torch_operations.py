@@ -41,15 +41,15 @@ class TorchProduct(NamedTuple):
         tensors = {"A": self.A, "B": self.B, **({} if self.C is None else {"C": self.C})}
         for name, tensor in tensors.items():
             if tensor.layout != torch.strided or tensor.is_quantized:
-                msg = f"{self.name}: {name} is a tensor of layout {tensor.layout}; only plain ones are emulated"
-                raise InvalidOperand(msg)
+                raise InvalidOperand(
+                    f"{self.name}: {name} is a tensor of layout {tensor.layout}; only plain ones are emulated"
+                )
         of_result = {"C": self.A} if self.C is not None and self.C.dtype == self.dtype else {}
         for what in ("dtype", "device"):
             kinds = {name: getattr(of_result.get(name, tensor), what) for name, tensor in tensors.items()}
             if len(set(kinds.values())) > 1:
                 listed = ", ".join(f"{name} {kind}" for name, kind in kinds.items())
-                msg = f"{self.name}: expected operands of one {what}, got {listed}"
-                raise InvalidOperand(msg)
+                raise InvalidOperand(f"{self.name}: expected operands of one {what}, got {listed}")
 
     def written(self, result: torch.Tensor) -> torch.Tensor:
         """The result, or what it is written to: of its dtype and shape, or empty."""
@@ -58,8 +58,9 @@ class TorchProduct(NamedTuple):
             return result
         if out.dtype != result.dtype or (out.shape != result.shape and out.numel()):
             got = f"{out.dtype} of shape {tuple(out.shape)}"
-            msg = f"{self.name}: expected to write {result.dtype} of shape {tuple(result.shape)}, got {got}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"{self.name}: expected to write {result.dtype} of shape {tuple(result.shape)}, got {got}"
+            )
         return out.resize_(result.shape).copy_(result)
 
 

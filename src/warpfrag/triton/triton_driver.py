@@ -81,8 +81,7 @@ def storage(value: object) -> tuple[NDArray[np.uint8], int]:
     """The memory that an array or tensor is a view of, byte by byte, and where in it the view starts."""
     if isinstance(value, np.ndarray):
         if value.dtype.hasobject:
-            msg = f"expected an array of numbers, got {value.dtype}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"expected an array of numbers, got {value.dtype}")
         owner = value
         while isinstance(owner.base, np.ndarray):
             owner = owner.base
@@ -92,11 +91,11 @@ def storage(value: object) -> tuple[NDArray[np.uint8], int]:
         return storage(value.array)
     tensor: Any = getattr(value, "base", value) if not hasattr(value, "untyped_storage") else value
     if not hasattr(tensor, "untyped_storage"):
-        msg = f"expected an array of numpy or a tensor of PyTorch, got {quote(value)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected an array of numpy or a tensor of PyTorch, got {quote(value)}")
     if tensor.device.type != "cpu":
-        msg = f"expected a tensor in the memory of the host, got one on {tensor.device}: .cpu() copies it"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"expected a tensor in the memory of the host, got one on {tensor.device}: .cpu() copies it"
+        )
     memory = tensor.untyped_storage()
     return _memory(memory.data_ptr(), memory.nbytes(), writable=True), tensor.storage_offset() * tensor.element_size()
 
@@ -153,11 +152,10 @@ class EntryArguments:
         tensor_map = getattr(ptx, "TensorMap", None)
         if tensor_map is None or about.get("is_im2col") or about.get("fp4_padded"):
             what = "convolutions and padded 4-bit tensors" if tensor_map else "tensor maps"
-            msg = (
+            raise NotModelled(
                 f"argument {name} is copied by TMA, and {what} are not run yet; "
                 "target='sm_89' or older compiles descriptors to plain accesses"
             )
-            raise NotModelled(msg)
         memory, offset = storage(value.base)
         if offset:
             self._views.append(DeviceArray(memory))
@@ -179,8 +177,7 @@ class EntryArguments:
 def _scalar(name: str, kind: str, value: Any) -> object:  # noqa: ANN401 # Triton has checked that it is a number
     """A number of the type that Triton gave it."""
     if kind not in SCALARS:
-        msg = f"argument {name}: expected a pointer or a number, got Triton's type {kind}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"argument {name}: expected a pointer or a number, got Triton's type {kind}")
     dtype = np.dtype(SCALARS[kind])
     if dtype.kind in "iu":
         bits = 8 * dtype.itemsize
@@ -201,8 +198,7 @@ try:
     from triton.backends.compiler import GPUTarget
     from triton.backends.driver import DriverBase
 except ImportError as error:  # pragma: no cover (tests of this package need triton)
-    msg = "warpfrag.triton needs Triton: pip install 'warpfrag[triton]'"
-    raise MissingExtra(msg) from error
+    raise MissingExtra("warpfrag.triton needs Triton: pip install 'warpfrag[triton]'") from error
 
 
 # Shared memory of a block in bytes, by the compute capabilities that Triton compiles for: CUDA C++ Programming Guide,
@@ -220,8 +216,7 @@ def capability(target: object) -> int:
     match = re.fullmatch(r"sm_(\d+)[af]?", target) if isinstance(target, str) else None
     if match is None or target not in targets() or int(match[1]) not in SHARED_BYTES:
         known = ", ".join(f"sm_{number}" for number in SHARED_BYTES)
-        msg = f"expected a target that Triton compiles for ({known}), got {quote(target)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected a target that Triton compiles for ({known}), got {quote(target)}")
     return int(match[1])
 
 
@@ -257,8 +252,7 @@ class MachineDriver(DriverBase):
 
     def map_python_to_cpp_type(self, ty: str) -> str:
         """Triton's base class asks for it; only a launcher in C would use it, and none is written."""
-        msg = f"expected no launcher in C, got a question for the C type of {quote(ty)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected no launcher in C, got a question for the C type of {quote(ty)}")
 
     def get_current_target(self) -> object:
         """What Triton compiles for."""

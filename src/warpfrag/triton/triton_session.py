@@ -205,8 +205,7 @@ def run(
     """
     if not isinstance(kernel, KernelInterface) or type(kernel).__name__ == "InterpretedFunction":
         hint = "; unset TRITON_INTERPRET" if type(kernel).__name__ == "InterpretedFunction" else ""
-        msg = f"expected a kernel that @triton.jit made, got {quote(kernel)}{hint}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected a kernel that @triton.jit made, got {quote(kernel)}{hint}")
     options: dict[str, Any] = {"config": config, "checks": checks, "engine": engine, "seed": seed, "redirect": False}
     Session(target, **options)  # says what is wrong before a grid is given
     return Launcher(kernel, lambda: Session(target, **options))
@@ -231,8 +230,7 @@ def _choose(pruned: Sequence[Any], configs: Sequence[Any], wanted: object) -> ob
     elif hasattr(wanted, "all_kwargs"):
         return wanted
     listed = "; ".join(f"{number}: {config}" for number, config in enumerate(configs))
-    msg = f"config: expected one of the kernel's ({listed}), got {quote(wanted)}"
-    raise InvalidOperand(msg)
+    raise InvalidOperand(f"config: expected one of the kernel's ({listed}), got {quote(wanted)}")
 
 
 @contextmanager

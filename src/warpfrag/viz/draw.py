@@ -27,20 +27,25 @@ charts, `figures` lists the figures of the PTX ISA, and `notebook` makes cards.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
+from typing import Any, TypeVar, cast, get_args
 
+from warpfrag.blas.cublas.batch_invariance import Invariance
+from warpfrag.blas.error_report import ErrorReport
 from warpfrag.errors import InvalidOperand, check_flag, check_index, quote
 from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, Immediates
 from warpfrag.plans.access_plan import AccessPlan
 from warpfrag.plans.relayout import Relayout
+from warpfrag.ptx.launch.tensor_map_argument import TensorMap
+from warpfrag.smem.descriptor import Descriptor
 from warpfrag.smem.tensor_map import TensorMapFields
+from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.registry import get
 from warpfrag.tensorcore.shared_operand import as_descriptor
 from warpfrag.viz.drawing import Drawing, GridDrawing, Plot
 from warpfrag.viz.figures import figure_row
 from warpfrag.viz.fragment_grids import WARPS, flatten_warps
-from warpfrag.viz.grids import Cut
+from warpfrag.viz.grids import Cut, Range
 from warpfrag.viz.palette import Theme
 from warpfrag.viz.plan_views import access_drawing, relayout_drawing
 from warpfrag.viz.shared_memory_views import box_drawing
@@ -56,14 +61,6 @@ from warpfrag.viz.views import (
     notes,
     scenes,
 )
-
-if TYPE_CHECKING:
-    from warpfrag.blas.cublas.batch_invariance import Invariance
-    from warpfrag.blas.error_report import ErrorReport
-    from warpfrag.ptx.launch.tensor_map_argument import TensorMap
-    from warpfrag.smem.descriptor import Descriptor
-    from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.viz.grids import Range
 
 __all__ = ["Drawing", "ViewOptions", "draw", "draw_figure"]
 
@@ -99,19 +96,20 @@ def draw(
     a copy writes. An error report shows a histogram and the growth with k, batch invariance the ranges of m.
     """
     if not isinstance(title, str):
-        msg = f"title: expected a string, got {quote(title)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"title: expected a string, got {quote(title)}")
     _check_choice("theme", theme, get_args(Theme))
     picture = _own_figure(subject, rows)
     if picture is not None:
         defaults = (None, None, None, DEFAULT_IMMEDIATES, DEFAULT_OPTIONS, None)
         if (operand, view, cols, immediates, options, arch) != defaults:
-            msg = "a figure of a plan, a tensor map or a report takes a theme and a title (a tensor map also rows)"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                "a figure of a plan, a tensor map or a report takes a theme and a title (a tensor map also rows)"
+            )
         return replace(picture, title=title or picture.title, theme=theme)
     if isinstance(subject, Operand):
-        msg = f"to draw an operand, give its instruction and its name: draw(instruction, {subject.role!r})"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"to draw an operand, give its instruction and its name: draw(instruction, {subject.role!r})"
+        )
     instruction = get(cast("str | Instruction", subject), target=arch)
     chosen = _operand(instruction, operand)
     if view is not None:
@@ -122,8 +120,9 @@ def draw(
         picture = tensor_drawing(instruction, chosen, view, request)
         return replace(picture, title=title or picture.title, theme=theme)
     if options.through is not None or options.block is not None or options.column or options.base_lane:
-        msg = f"through, column, base_lane and block are for operands of tcgen05 in tensor memory, not {instruction}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"through, column, base_lane and block are for operands of tcgen05 in tensor memory, not {instruction}"
+        )
     view = view or ("memory" if descriptors else default_view(instruction, chosen))
     _check_options(instruction, view, request)
     pictures = scenes(instruction, chosen, view, request)  # first, because it rejects what cannot be shown
@@ -175,8 +174,7 @@ def _operand(instruction: Instruction, role: str | None) -> AnyOperand | None:
         only = tuple(instruction.operands.values())
         return only[0] if len(only) == 1 else None
     if not instruction.operands:
-        msg = f"{instruction} has no operands to draw"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{instruction} has no operands to draw")
     name = role.lower() if isinstance(role, str) else role
     _check_choice("operand", name, tuple(instruction.operands), of=instruction.name)
     chosen: AnyOperand = instruction.operands[name]
@@ -195,27 +193,26 @@ def _check_options(instruction: Instruction, view: View, request: FigureRequest)
     """Reject options that would change nothing: a warp is for registers, a descriptor for shared memory."""
     warp = request.options.warp
     if check_flag("trans", request.options.trans) and view != "memory":
-        msg = "trans turns an operand in shared memory: it is for the memory view"
-        raise InvalidOperand(msg)
+        raise InvalidOperand("trans turns an operand in shared memory: it is for the memory view")
     if request.descriptors and view != "memory":
-        msg = f"a descriptor says how an operand lies in shared memory: it is for the memory view, not for {view}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"a descriptor says how an operand lies in shared memory: it is for the memory view, not for {view}"
+        )
     if warp is None:
         return
     warps = WARPS[instruction.form.operation.scope]
     if warps == 1 or view == "memory":
-        msg = f"warp chooses among the registers of a warpgroup; {instruction} has none in the {view} view"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"warp chooses among the registers of a warpgroup; {instruction} has none in the {view} view"
+        )
     check_index("warp", warp, warps)
     if request.cut.rows is not None:
-        msg = "a warp is 16 rows of the matrix: give warp or rows, not both"
-        raise InvalidOperand(msg)
+        raise InvalidOperand("a warp is 16 rows of the matrix: give warp or rows, not both")
 
 
 def _check_choice(name: str, choice: Choice, choices: tuple[Choice, ...], of: str = "a figure") -> None:
     if not (isinstance(choice, str) and choice in choices):
-        msg = f"the {name} of {of} is one of {', '.join(map(str, choices))}; got {quote(choice)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"the {name} of {of} is one of {', '.join(map(str, choices))}; got {quote(choice)}")
 
 
 def _title(instruction: Instruction, operand: AnyOperand | None, view: View) -> str:

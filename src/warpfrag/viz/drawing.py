@@ -5,22 +5,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from warpfrag.errors import InvalidOperand, WarpfragError, quote
 from warpfrag.files import write_atomically
+from warpfrag.viz.grids import FigureGrid, HeadingLevel, Scene
+from warpfrag.viz.palette import Theme
 from warpfrag.viz.svg_page import cell_size, page
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from warpfrag.viz.grids import FigureGrid, HeadingLevel, Scene
-    from warpfrag.viz.palette import Theme
 
 TEXT_WIDTH = 100  # default width of text, in characters
 PNG_ZOOM = 2  # pixels for each unit of the SVG: sharp on common screens and in print
@@ -56,8 +53,7 @@ class Drawing:
         suffix = target.suffix.lower() if target else ""
         if target is None or suffix not in {".svg", ".png", ".txt"}:
             name = quote(target.name if target else path)
-            msg = f"cannot save a figure as {name}: expected a name that ends in .svg, .png or .txt"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"cannot save a figure as {name}: expected a name that ends in .svg, .png or .txt")
         write_atomically(target, self.png() if suffix == ".png" else self.svg if suffix == ".svg" else self.text)
         return target
 
@@ -66,8 +62,9 @@ class Drawing:
         try:
             import resvg_py
         except ImportError:
-            msg = 'PNG needs the package resvg-py: install "warpfrag[png]", or save the figure as .svg'
-            raise WarpfragError(msg) from None
+            raise WarpfragError(
+                'PNG needs the package resvg-py: install "warpfrag[png]", or save the figure as .svg'
+            ) from None
         picture = self.to_svg("dark" if self.theme == "dark" else "light")
         return bytes(resvg_py.svg_to_bytes(svg_string=picture, zoom=PNG_ZOOM))
 
@@ -121,8 +118,7 @@ class GridDrawing(Drawing):
     def to_text(self, width: int = TEXT_WIDTH) -> str:
         """Return the figure as ASCII tables, in lines of about `width` characters at most."""
         if isinstance(width, bool) or not isinstance(width, int) or width < 1:
-            msg = f"width: expected a number of characters, at least 1; got {quote(width)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"width: expected a number of characters, at least 1; got {quote(width)}")
         grids = [grid_text(grid, width=width) for scene in self.scenes for grid in scene]
         notes = [fill(note, width, break_long_words=False, break_on_hyphens=False) for note in self.notes]
         return "\n\n".join(["\n".join([self.title, self.instruction, *notes]), *grids]) + "\n"

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
 
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.tables import read_table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from warpfrag.viz.grids import Range
+from warpfrag.viz.grids import Range
 
 
 @dataclass(frozen=True)
@@ -53,8 +49,7 @@ def figure_rows() -> dict[str, FigureRow]:
     rows = list(_read())
     by_key = {row.key: row for row in rows}
     if len(by_key) != len(rows):
-        msg = "table figures: two rows with the same key"
-        raise ValueError(msg)
+        raise ValueError("table figures: two rows with the same key")
     return by_key
 
 
@@ -76,5 +71,4 @@ def figure_row(key: int | str) -> FigureRow:
         return rows[wanted]
     near = difflib.get_close_matches(wanted, rows, n=3, cutoff=0.4)
     hint = f"; near: {', '.join(near)}" if near else ""
-    msg = f"there is no figure {quote(wanted)}{hint}; figures are {', '.join(rows)}"
-    raise InvalidOperand(msg)
+    raise InvalidOperand(f"there is no figure {quote(wanted)}{hint}; figures are {', '.join(rows)}")

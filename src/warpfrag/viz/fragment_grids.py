@@ -14,10 +14,13 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
-from warpfrag.isa.immediates import immediate_coordinates
-from warpfrag.layout.coordinates import LANES
+from warpfrag.isa.immediates import Immediates, immediate_coordinates
+from warpfrag.isa.patterns import Pattern
+from warpfrag.layout.coordinates import LANES, Place
+from warpfrag.layout.linear_layout import Layout
+from warpfrag.tensorcore.operand import Metadata, Operand, OperandBase, Scale, SparseOperand
 from warpfrag.viz.grids import (
     EVERYTHING,
     CellBlock,
@@ -35,13 +38,6 @@ from warpfrag.viz.grids import (
     place_words,
     ticks,
 )
-
-if TYPE_CHECKING:
-    from warpfrag.isa.immediates import Immediates
-    from warpfrag.isa.patterns import Pattern
-    from warpfrag.layout.coordinates import Place
-    from warpfrag.layout.linear_layout import Layout
-    from warpfrag.tensorcore.operand import Metadata, Operand, OperandBase, Scale, SparseOperand
 
 WARPS = {"warp": 1, "warpgroup": 4}  # by the scope of an operation
 WARP_ROWS = 16  # rows of the matrix that each warp of a warpgroup holds

@@ -7,17 +7,13 @@ written from grids, so they cannot disagree. A `Cut` selects the part of a matri
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from warpfrag.errors import InvalidOperand, quote
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from warpfrag.layout.coordinates import Place
-    from warpfrag.tensorcore.operand import Operand, OperandBase
-
+from warpfrag.layout.coordinates import Place
+from warpfrag.tensorcore.operand import Operand, OperandBase
 
 Range = tuple[int, int]  # first and last, both included
 
@@ -39,16 +35,16 @@ class Cut(NamedTuple):
             return 0, extent - 1
         pair = isinstance(asked, tuple | list) and len(asked) == 2 and all(isinstance(index, int) for index in asked)
         if not pair or not 0 <= asked[0] <= asked[1] < extent:
-            msg = f"{name} is (first, last) with 0 <= first <= last <= {extent - 1}, got {quote(asked)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{name} is (first, last) with 0 <= first <= last <= {extent - 1}, got {quote(asked)}")
         return asked
 
     def reject(self, figure: str) -> None:
         """Raise InvalidOperand if a part is requested of a figure that is always shown whole."""
         cuts = [name for name, asked in self._asdict().items() if asked is not None]
         if cuts:
-            msg = f"{figure} cannot be cut, got {' and '.join(cuts)}; name one operand and its matrix or logical view"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"{figure} cannot be cut, got {' and '.join(cuts)}; name one operand and its matrix or logical view"
+            )
 
 
 EVERYTHING = Cut()

@@ -6,22 +6,18 @@ The tooltip of a patch names its lane. `draw` makes the figure with text.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from itertools import groupby, product
-from typing import TYPE_CHECKING
 
 from warpfrag import html
+from warpfrag.layout.coordinates import Place
 from warpfrag.layout.linear_layout import Layout
+from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import OperandBase
 from warpfrag.viz import svg
 from warpfrag.viz.fragment_grids import flatten_warps, flattened_layout
 from warpfrag.viz.grids import range_text
 from warpfrag.viz.palette import COLOURS, Palette, themed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from warpfrag.layout.coordinates import Place
-    from warpfrag.tensorcore.instruction import Instruction
 
 LARGEST = 136  # pixels along a side of a map
 CELL = 9  # pixels of an element at most

@@ -7,14 +7,12 @@ equally light; a test checks that text on it has a contrast of at least 4.5 to 1
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import cos, radians, sin
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 from warpfrag.errors import InvalidOperand, quote
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 COLOURS = 32  # the warps of a warpgroup share the colours of the first warp
 GROUP = 4  # lanes that share a hue
@@ -66,8 +64,7 @@ DARK = Palette(
 def themed(theme: Theme, rules: Callable[[Palette], str]) -> str:
     """Return CSS rules for a theme; "auto" follows the reader's colour scheme and prints in light colours."""
     if not (isinstance(theme, str) and theme in get_args(Theme)):
-        msg = f"theme: expected {', '.join(get_args(Theme))}; got {quote(theme)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"theme: expected {', '.join(get_args(Theme))}; got {quote(theme)}")
     if theme == "auto":
         return f"{rules(LIGHT)}@media screen and (prefers-color-scheme:dark){{{rules(DARK)}}}"
     return rules(DARK if theme == "dark" else LIGHT)

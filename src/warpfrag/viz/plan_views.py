@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from warpfrag.layout.coordinates import LANES
+from warpfrag.layout.coordinates import LANES, Place
+from warpfrag.plans.access_plan import Access, AccessPlan
+from warpfrag.plans.relayout import Relayout
 from warpfrag.smem.shared_memory import BANK_BYTES, BANKS, UNIT, bank_loads
 from warpfrag.viz.drawing import GridDrawing
 from warpfrag.viz.fragment_grids import warp_grid
@@ -20,13 +22,6 @@ from warpfrag.viz.grids import (
     lane_name,
     single_blocks,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from warpfrag.layout.coordinates import Place
-    from warpfrag.plans.access_plan import Access, AccessPlan
-    from warpfrag.plans.relayout import Relayout
 
 RELAYOUT_NOTE = (
     "First the source: its cells say which element (row, col) they hold. Then the target: a cell has the colour of the"

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
 
-from warpfrag.blas.cublas.batch_invariance import Invariance
-from warpfrag.blas.error_report import ErrorReport
+from warpfrag.blas.cublas.batch_invariance import Invariance, LayerRanges
+from warpfrag.blas.cublas.predict_order import OrderRun
+from warpfrag.blas.error_report import ErrorReport, Growth
+from warpfrag.blas.order import Order
 from warpfrag.viz import svg
 from warpfrag.viz.drawing import Plot
 from warpfrag.viz.palette import DARK, Palette, Theme, oklch, themed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from warpfrag.blas.cublas.batch_invariance import LayerRanges
-    from warpfrag.blas.cublas.predict_order import OrderRun
-    from warpfrag.blas.error_report import Growth
-    from warpfrag.blas.order import Order
 
 MARGIN = 20
 PLOT_WIDTH, PLOT_HEIGHT = 340, 190

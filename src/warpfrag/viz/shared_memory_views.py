@@ -7,21 +7,17 @@ count its outer axes; for im2col they are pixels.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from warpfrag.errors import InvalidOperand
+from warpfrag.smem.descriptor import Descriptor, stored_bits
 from warpfrag.smem.descriptor import lines as lines_of
-from warpfrag.smem.descriptor import stored_bits
 from warpfrag.smem.shared_memory import BANK_BYTES, BANKS, UNIT
+from warpfrag.smem.tensor_map import TensorMapFields
+from warpfrag.tensorcore.operand import Operand
 from warpfrag.viz.drawing import GridDrawing
 from warpfrag.viz.grids import ColourKey, Cut, FigureCell, FigureGrid, labels, single_blocks, ticks
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from warpfrag.smem.descriptor import Descriptor
-    from warpfrag.smem.tensor_map import TensorMapFields
-    from warpfrag.tensorcore.operand import Operand
 
 MAX_LINES = 16  # lines of memory and of the matrix that are shown by default
 MAX_BOX_UNITS = 16  # units in a line of a box; of a box with longer lines, only memory is shown
@@ -127,8 +123,7 @@ def box_drawing(described: str, fields: TensorMapFields, cut: Cut) -> GridDrawin
     """Return the figure of a tensor map, after checking that the driver accepts it."""
     problems = fields.problems()
     if problems:
-        msg = f"{described} is no tensor map that the driver takes: {'; '.join(problems)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{described} is no tensor map that the driver takes: {'; '.join(problems)}")
     figure = BoxFigure(fields)
     extents = " x ".join(map(str, fields.box_shape[::-1]))
     notes = [f"A box is {extents} of {fields.element.name}: a copy completes {fields.box_bytes} bytes of its mbarrier."]

@@ -11,12 +11,9 @@ file.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
 from warpfrag.html import escape
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 Number = int | float
 NAMESPACE = "http://www.w3.org/2000/svg"

@@ -13,20 +13,18 @@ no CSS variables, because not every SVG renderer supports them.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import groupby
 from math import ceil
 from operator import attrgetter
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from warpfrag.layout.coordinates import LANES
 from warpfrag.viz import svg
 from warpfrag.viz.grids import ColourKey, FigureCell, FigureGrid, HeadingLevel, HeadingMark, Scene
 from warpfrag.viz.palette import GROUP, Palette, Theme, themed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 FONT = 11
 SMALL = 10

@@ -9,16 +9,18 @@ holds: columns of tensor memory, or elements of an operand that is loaded `throu
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from warpfrag.errors import InvalidOperand, check_index
 from warpfrag.isa.tcgen05_forms import TensorForm
 from warpfrag.isa.tmem_layouts import copies_in_words, is_half, placement, scaled_lines
-from warpfrag.layout.coordinates import LANES
+from warpfrag.layout.coordinates import LANES, Place
 from warpfrag.layout.linear_layout import Layout
-from warpfrag.tensorcore.operand import Operand
+from warpfrag.tensorcore.instruction import Instruction
+from warpfrag.tensorcore.operand import Operand, OperandBase
 from warpfrag.tensorcore.tensor_operand import after_load, load_layout, missing_shape
 from warpfrag.viz.drawing import GridDrawing
 from warpfrag.viz.fragment_grids import matrix_grids, warp_grid
@@ -36,14 +38,7 @@ from warpfrag.viz.grids import (
     single_blocks,
     ticks,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from warpfrag.layout.coordinates import Place
-    from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.operand import OperandBase
-    from warpfrag.viz.views import FigureRequest, View
+from warpfrag.viz.views import FigureRequest, View
 
 ACROSS = 4  # regions side by side, if the columns can be grouped so
 LONG_NAMES = 8  # up to this many regions side by side have words beside their numbers
@@ -379,8 +374,7 @@ def tensor_drawing(
     if not instruction.operands or not isinstance(form, TensorForm):
         if isinstance(form, TensorForm) and form.op.startswith("tcgen05.mma"):
             raise missing_shape(form, "a figure")
-        msg = f"{instruction} has no operands to draw"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{instruction} has no operands to draw")
     through = request.options.through
     if operand is None and through is None and form.shape.m:
         title, notes, grids = _all_maps(instruction, form, view, request)
@@ -395,16 +389,16 @@ def tensor_drawing(
 
 def _check_view(view: View | None, views: tuple[str, ...], figure: str) -> None:
     if view is not None and view not in views:
-        msg = f"{figure} has the views {' and '.join(views)}, not {view}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{figure} has the views {' and '.join(views)}, not {view}")
 
 
 def _reject_load(request: FigureRequest, figure: str) -> None:
     """Raise InvalidOperand if a load's warp or address is given without a load."""
     options = request.options
     if options.warp is not None or options.column or options.base_lane:
-        msg = f"warp, column and base_lane are of a load: {figure} has them with `through`, such as a tcgen05.ld"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"warp, column and base_lane are of a load: {figure} has them with `through`, such as a tcgen05.ld"
+        )
 
 
 Contents = tuple[str, list[str], list[FigureGrid]]  # title, notes and grids

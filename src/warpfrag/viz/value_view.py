@@ -5,25 +5,21 @@ Operands in shared memory have no lane and are grey.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.layout.coordinates import LANES
+from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import Operand
 from warpfrag.viz.drawing import GridDrawing
 from warpfrag.viz.fragment_grids import flatten_warps
 from warpfrag.viz.grids import Cut, FigureCell, FigureGrid, Scene, single_blocks, ticks
+from warpfrag.viz.palette import Theme
 from warpfrag.viz.views import MAX_COLUMNS, FigureRequest, scenes
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.viz.palette import Theme
 
 DIGITS = 3  # of a value in a cell
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 from warpfrag.errors import InvalidOperand
 from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, Immediates
+from warpfrag.isa.patterns import Pattern
+from warpfrag.isa.qualifiers import HasForm
 from warpfrag.layout.coordinates import LANES
+from warpfrag.smem.descriptor import Descriptor
+from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import Metadata, Operand, OperandBase, Scale, SparseOperand
 from warpfrag.viz.fragment_grids import (
     WARP_ROWS,
@@ -24,14 +29,6 @@ from warpfrag.viz.fragment_grids import (
 )
 from warpfrag.viz.grids import EVERYTHING, Cut, FigureGrid, Range, Scene
 from warpfrag.viz.shared_memory_views import StagedFigure, left_out, staged_grids
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from warpfrag.isa.patterns import Pattern
-    from warpfrag.isa.qualifiers import HasForm
-    from warpfrag.smem.descriptor import Descriptor
-    from warpfrag.tensorcore.instruction import Instruction
 
 View = Literal["matrix", "warp", "logical", "whole", "memory"]
 VIEWS: tuple[View, ...] = get_args(View)
@@ -108,8 +105,7 @@ def _staged(instruction: Instruction, operand: AnyOperand | None, request: Figur
     """Return the figure of an operand in shared memory: a tile without gaps if no descriptor is given."""
     if not (isinstance(operand, Operand) and operand.staged):
         subject = f"operand {operand.role}" if operand else "all operands"
-        msg = f"the memory view shows A or B of wgmma in shared memory, not {subject} of {instruction}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"the memory view shows A or B of wgmma in shared memory, not {subject} of {instruction}")
     trans = request.options.trans
     return StagedFigure(operand, request.descriptors or tuple(operand.descriptors(trans=trans)), trans=trans)
 
@@ -127,8 +123,9 @@ def _grids(instruction: Instruction, operand: AnyOperand, view: View, request: F
     if view == "logical":
         if isinstance(operand, SparseOperand):
             return [logical_grid(operand, request.cut)]
-        msg = f"{operand.description} is dense: the logical view is for the A of mma.sp; use matrix or warp"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"{operand.description} is dense: the logical view is for the A of mma.sp; use matrix or warp"
+        )
     is_wide = operand.layout.lanes > LANES and operand.shape[1] > MAX_COLUMNS
     narrow = is_wide and request.cut.cols is None
     cut = request.cut._replace(cols=(0, MAX_COLUMNS - 1)) if narrow else request.cut
@@ -145,8 +142,7 @@ def _in_registers(instruction: Instruction) -> list[AnyOperand]:
 def _words_grid(instruction: Instruction, operand: Metadata | Scale, view: View, request: FigureRequest) -> FigureGrid:
     """Return the grid of metadata or scale factors."""
     if view == "logical":
-        msg = f"{operand.description} has the views matrix and warp, not {view}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{operand.description} has the views matrix and warp, not {view}")
     choice = field_choice(operand, request.immediates)
     if view == "warp":
         return field_warp_grid(operand, choice)
@@ -158,12 +154,12 @@ def _words_grid(instruction: Instruction, operand: Metadata | Scale, view: View,
 def _whole(instruction: Instruction, operand: AnyOperand | None, request: FigureRequest) -> tuple[Scene, ...]:
     """Return A, B, D, metadata and scale factors, a scene for each product."""
     if any(each.storage == "shared" for each in instruction.operands.values()):
-        msg = f"the whole view shows A, B and D in registers; B of {instruction.name} lies in shared memory: use matrix"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"the whole view shows A, B and D in registers; B of {instruction.name} lies in shared memory: use matrix"
+        )
     if operand is not None or not instruction.operands.keys() >= PRODUCT_ROLES:
         subject = f"operand {operand.role}" if operand else instruction.name
-        msg = f"the whole view shows A, B and D of a product; for {subject} use matrix or warp"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"the whole view shows A, B and D of a product; for {subject} use matrix or warp")
     request.cut.reject("the whole view")
     a = [logical_grid(instruction.a)] if isinstance(instruction.a, SparseOperand) else matrix_grids(instruction.a)
     fields = [each for each in instruction.operands.values() if isinstance(each, Metadata | Scale)]

@@ -55,10 +55,12 @@ def bmma_sync(
     """D[i, j] = C[i, j] + the number of ones in (row i of A) op (column j of B); AND needs sm_80."""
     check_product("bmma_sync", d, a, b, c)
     if a.element_type != B1:
-        msg = f"bmma_sync: expected fragments of {B1.name}, got {a.element_type.name}; mma_sync multiplies those"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"bmma_sync: expected fragments of {B1.name}, got {a.element_type.name}; mma_sync multiplies those"
+        )
     for operation, kind in ((op, BitOperation), (accumulate, AccumulateOperation)):
         if not isinstance(operation, kind):
-            msg = f"bmma_sync: expected {' or '.join(entry.name for entry in kind)}, got {quote(operation)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"bmma_sync: expected {' or '.join(entry.name for entry in kind)}, got {quote(operation)}"
+            )
     multiply(d, a, b, c, bit_operation=op.value)

@@ -11,18 +11,15 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.errors import InvalidOperand, quote
+from warpfrag.formats.arrays import Array
 from warpfrag.tensorcore.fragment import cut_slots as cut_elements
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from warpfrag.formats.arrays import Array
-    from warpfrag.wmma.wmma_types import ElementType
+from warpfrag.wmma.wmma_types import ElementType
 
 # CUDA C++ Programming Guide, load_matrix_sync: alignment of the first element, and what ldm is a multiple of
 POINTER_BITS = 256
@@ -67,8 +64,9 @@ class Pointer:
         stop = high - allocation.ctypes.data
         start = first + self.offset * self.array.itemsize
         if not first <= start <= stop:
-            msg = f"{self!r} is outside of its memory: elements 0..{(high - low) // self.array.itemsize - 1}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"{self!r} is outside of its memory: elements 0..{(high - low) // self.array.itemsize - 1}"
+            )
         return ReachableMemory(allocation, start, stop)
 
 
@@ -77,8 +75,7 @@ def _whole(elements: object) -> int:
     try:
         return operator.index(elements)  # type: ignore[arg-type]  # anything may come here; what is no index is refused
     except TypeError:
-        msg = f"a pointer moves by an integer number of elements, got {quote(elements)}"
-        raise InvalidOperand(msg) from None
+        raise InvalidOperand(f"a pointer moves by an integer number of elements, got {quote(elements)}") from None
 
 
 def ptr(memory: object, *, strict: bool = False) -> Pointer:
@@ -97,11 +94,10 @@ def ptr(memory: object, *, strict: bool = False) -> Pointer:
     array = memory if isinstance(memory, np.ndarray) else _from_buffer(memory)
     steps = [step for step, extent in zip(array.strides, array.shape, strict=True) if extent > 1]
     if any(step < 0 for step in steps) or (steps and min(steps) != array.itemsize):
-        msg = (
+        raise InvalidOperand(
             f"memory: expected elements that are neighbours along one axis, got strides {array.strides} of "
             f"{array.itemsize}-byte elements; a pointer has no strides"
         )
-        raise InvalidOperand(msg)
     return Pointer(array, 0, strict)
 
 
@@ -110,8 +106,9 @@ def _from_buffer(memory: object) -> NDArray[Any]:
     try:
         view = memoryview(memory)  # type: ignore[arg-type]  # anything may come here; what has no buffer is refused
     except TypeError:
-        msg = f"memory: expected a numpy array, a wmma.ptr or an object with a buffer; got {type(memory).__name__}"
-        raise InvalidOperand(msg) from None
+        raise InvalidOperand(
+            f"memory: expected a numpy array, a wmma.ptr or an object with a buffer; got {type(memory).__name__}"
+        ) from None
     return np.asarray(view)
 
 
@@ -131,8 +128,9 @@ def _allocation(array: NDArray[Any]) -> NDArray[np.uint8]:
             except (TypeError, ValueError):  # no buffer: memory that only numpy knows of
                 break
     if not owner.flags.forc:
-        msg = f"memory: expected one block of memory, got an array of strides {owner.strides} that owns no such block"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"memory: expected one block of memory, got an array of strides {owner.strides} that owns no such block"
+        )
     return owner.ravel(order="K").view(np.uint8)
 
 
@@ -154,11 +152,10 @@ class Tile:
         line, step = self.extent * self.bits // 8, self.ldm * self.bits // 8
         needed = (self.lines - 1) * step + line
         if start + needed > stop:
-            msg = (
+            raise InvalidOperand(
                 f"{what}: memory is too small: {self.lines} lines of {self.extent} elements with ldm {self.ldm} "
                 f"take {needed} bytes from {self.pointer!r}, and {stop - start} are there"
             )
-            raise InvalidOperand(msg)
         return np.lib.stride_tricks.as_strided(allocation[start:], (self.lines, line), (step, 1))
 
     def _check_ldm(self, what: str) -> None:
@@ -166,21 +163,22 @@ class Tile:
         if self.ldm % unit:
             below, smallest = self.ldm // unit * unit, -(-self.extent // unit) * unit
             near = ", ".join(str(ldm) for ldm in sorted({max(below, smallest), max(below + unit, smallest)}))
-            msg = f"{what}: ldm must be a multiple of {unit} elements (16 bytes), got {self.ldm}; near: {near}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"{what}: ldm must be a multiple of {unit} elements (16 bytes), got {self.ldm}; near: {near}"
+            )
         if self.ldm < self.extent:
-            msg = f"{what}: ldm must be at least {self.extent}, the elements in one line of the tile; got {self.ldm}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"{what}: ldm must be at least {self.extent}, the elements in one line of the tile; got {self.ldm}"
+            )
 
     def _check_alignment(self, what: str, origin: int, start: int) -> None:
         past = (origin + start) % (POINTER_BITS // 8)
         if past:
             place = f"address {origin + start:#x}" if self.pointer.strict else f"byte {start} of its allocation"
-            msg = (
+            raise InvalidOperand(
                 f"{what}: the pointer must be aligned to {POINTER_BITS} bits; {self.pointer!r} is at {place}, "
                 f"{past} bytes past a multiple of {POINTER_BITS // 8}"
             )
-            raise InvalidOperand(msg)
 
 
 def check_memory_type(pointer: Pointer, element: ElementType, what: str) -> None:
@@ -189,19 +187,18 @@ def check_memory_type(pointer: Pointer, element: ElementType, what: str) -> None
     if element.is_sub_byte:
         expected = f"{8 // element.format.bits} elements in a byte, low bits first, as uint8, uint32 or int32"
         if dtype not in {np.dtype(np.uint8), np.dtype(np.uint32), np.dtype(np.int32)}:
-            msg = f"{what}: expected packed memory for {element.name}, {expected}; got {dtype}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{what}: expected packed memory for {element.name}, {expected}; got {dtype}")
         if not pointer.array.flags.c_contiguous and pointer.array.strides[-1] != dtype.itemsize:
             # np.packbits of a transposed array gives such an array, and nobody means its memory
-            msg = (
+            raise InvalidOperand(
                 f"{what}: expected packed memory along the last axis, got strides {pointer.array.strides}; "
                 "np.ascontiguousarray puts it in order"
             )
-            raise InvalidOperand(msg)
         return
     if dtype not in {element.dtype, np.dtype(np.uint8)}:
-        msg = f"{what}: expected memory of {element.dtype} (or bytes, uint8) for {element.name}, got {dtype}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"{what}: expected memory of {element.dtype} (or bytes, uint8) for {element.name}, got {dtype}"
+        )
 
 
 def read_codes(tile: NDArray[np.uint8], bits: int) -> NDArray[Any]:

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from warpfrag.errors import InvalidOperand, check_index, quote
+from warpfrag.formats.arrays import Array, Words
 from warpfrag.formats.codes import from_codes
 from warpfrag.isa.qualifiers import Shape
+from warpfrag.layout.coordinates import Coordinate
 from warpfrag.layout.index_expressions import element_formulas
+from warpfrag.layout.linear_layout import Layout
 from warpfrag.tensorcore import fragment as registers
 from warpfrag.tensorcore.evidence import Evidence
+from warpfrag.tensorcore.operand import Operand
 from warpfrag.wmma.wmma_types import ElementType, MatrixLayout, as_real, base_arch, element_type, find_operand, spelling
 from warpfrag.wmma.wmma_types import Use as Uses
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from warpfrag.formats.arrays import Array, Words
-    from warpfrag.layout.coordinates import Coordinate
-    from warpfrag.layout.linear_layout import Layout
-    from warpfrag.tensorcore.operand import Operand
 
 
 class ElementPlace(NamedTuple):
@@ -117,8 +114,7 @@ class Fragment:
     ) -> None:
         """Refuse a combination that does not exist, with a list of those that do."""
         if not isinstance(Use, Uses):
-            msg = f"use: expected one of {', '.join(map(str, Uses))}; got {quote(Use)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"use: expected one of {', '.join(map(str, Uses))}; got {quote(Use)}")
         _check_layout(Use, Layout)
         self.use = Use
         self.arch = base_arch(arch)
@@ -173,8 +169,7 @@ class Fragment:
     def words(self, words: ArrayLike) -> None:
         checked = self.operand.check_words(words)
         if checked.shape != self._words.shape:
-            msg = f"words: expected uint32{list(self._words.shape)}, got shape {checked.shape}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"words: expected uint32{list(self._words.shape)}, got shape {checked.shape}")
         self._words[...] = checked
 
     @property
@@ -188,8 +183,7 @@ class Fragment:
             with np.errstate(over="ignore", invalid="ignore"):  # infinities and quiet NaNs come of it, as in C++
                 self.x[...] = as_real(elements, "x")
         except (TypeError, ValueError, OverflowError) as error:
-            msg = f"x: expected {self.storage_element_type.name}{list(self.x.shape)}: {error}"
-            raise InvalidOperand(msg) from None
+            raise InvalidOperand(f"x: expected {self.storage_element_type.name}{list(self.x.shape)}: {error}") from None
 
     @property
     def is_measured(self) -> bool:
@@ -214,8 +208,7 @@ class Fragment:
         """Write a matrix of unsigned codes into the registers, every copy."""
         matrix = self.operand.codes(codes, raw=True)
         if matrix.shape != self.operand.shape:
-            msg = f"codes: expected a matrix of shape {self.operand.shape}, got {matrix.shape}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"codes: expected a matrix of shape {self.operand.shape}, got {matrix.shape}")
         self._words[...] = registers.pack(self.operand.spec, matrix)
 
     def copy(self) -> Fragment:
@@ -232,18 +225,15 @@ def _extent(name: str, extent: object) -> int:
     try:
         return operator.index(extent)  # type: ignore[arg-type]  # anything may come here; what is no index is refused
     except TypeError:
-        msg = f"{name}: expected an integer, got {quote(extent)}"
-        raise InvalidOperand(msg) from None
+        raise InvalidOperand(f"{name}: expected an integer, got {quote(extent)}") from None
 
 
 def _check_layout(use: Uses, layout: object) -> None:
     """A multiplicand has its layout from the start; an accumulator gets it with each load and store."""
     if use is Uses.accumulator and layout is not None:
-        msg = (
+        raise InvalidOperand(
             f"fragment accumulator: expected no Layout, got {spelling(layout)}; give mem_row_major or mem_col_major to "
             "load_matrix_sync and store_matrix_sync"
         )
-        raise InvalidOperand(msg)
     if use is not Uses.accumulator and not isinstance(layout, MatrixLayout):
-        msg = f"fragment {use}: expected the Layout row_major or col_major, got {spelling(layout)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"fragment {use}: expected the Layout row_major or col_major, got {spelling(layout)}")

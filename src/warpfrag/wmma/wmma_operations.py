@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.wmma.pointers import Tile, check_memory_type, ptr, read_codes, write_codes
 from warpfrag.wmma.wmma_fragments import Fragment
 from warpfrag.wmma.wmma_types import B1, MatrixLayout, MemoryLayout, Use, accumulators, find_product, sizes, spelling
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 ROLES = {"d": Use.accumulator, "a": Use.matrix_a, "b": Use.matrix_b, "c": Use.accumulator}
 
@@ -44,8 +40,9 @@ def store_matrix_sync(pointer: object, a: Fragment, ldm: int, layout: MemoryLayo
     """Write an accumulator to memory whose rows (or columns) start `ldm` elements apart; the rest is not touched."""
     _check_fragments("store_matrix_sync", a=a)
     if a.use is not Use.accumulator:
-        msg = f"store_matrix_sync: expected an accumulator, got {a!r}; matrix() shows what another fragment holds"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"store_matrix_sync: expected an accumulator, got {a!r}; matrix() shows what another fragment holds"
+        )
     word = _memory_word("store_matrix_sync", a, layout)
     tile = _tile("store_matrix_sync", a, pointer, ldm, word, writes=True)
     write_codes(tile, a.codes() if word == "row" else a.codes().T)
@@ -59,32 +56,29 @@ def fill_fragment(a: Fragment, v: float) -> None:
     _check_fragments("fill_fragment", a=a)
     kind = a.element_type
     if np.ndim(v):
-        msg = f"fill_fragment: expected one value for all elements, got an array of shape {np.shape(v)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"fill_fragment: expected one value for all elements, got an array of shape {np.shape(v)}")
     if kind.format.is_float:
         if np.asarray(v).dtype.kind in "OSUcmM":  # of these numpy would make a number of its own
-            msg = f"fill_fragment: expected a number for {kind.name}, got {quote(v)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"fill_fragment: expected a number for {kind.name}, got {quote(v)}")
         try:
             with np.errstate(over="ignore", invalid="ignore"):  # infinities and quiet NaNs come of it, as in C++
                 a.x[...] = np.asarray(v).astype(kind.dtype)
         except (TypeError, ValueError):
-            msg = f"fill_fragment: expected a number for {kind.name}, got {quote(v)}"
-            raise InvalidOperand(msg) from None
+            raise InvalidOperand(f"fill_fragment: expected a number for {kind.name}, got {quote(v)}") from None
         return
     try:
         whole = operator.index(v)  # type: ignore[arg-type]  # a float is refused right here
     except TypeError:
-        msg = f"fill_fragment: expected an integer for {kind.name}, got {quote(v)}"
-        raise InvalidOperand(msg) from None
+        raise InvalidOperand(f"fill_fragment: expected an integer for {kind.name}, got {quote(v)}") from None
     if kind.is_sub_byte:
         ones = kind.format.codes - 1
         a.words[...] = (whole & ones) * (0xFFFFFFFF // ones)
     elif kind.format.min <= whole <= kind.format.max:
         a.x[...] = whole
     else:
-        msg = f"fill_fragment: {kind.name} holds {kind.format.min}..{kind.format.max}, got {quote(whole)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"fill_fragment: {kind.name} holds {kind.format.min}..{kind.format.max}, got {quote(whole)}"
+        )
 
 
 def mma_sync(d: Fragment, a: Fragment, b: Fragment, c: Fragment, satf: bool = False) -> None:  # noqa: FBT001, FBT002
@@ -99,11 +93,11 @@ def mma_sync(d: Fragment, a: Fragment, b: Fragment, c: Fragment, satf: bool = Fa
     """
     check_product("mma_sync", d, a, b, c)
     if a.element_type == B1:
-        msg = "mma_sync: bits are multiplied by experimental.bmma_sync, which asks for the bit operation"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            "mma_sync: bits are multiplied by experimental.bmma_sync, which asks for the bit operation"
+        )
     if not isinstance(satf, bool | np.bool):
-        msg = f"mma_sync: expected satf as True or False, got {quote(satf)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"mma_sync: expected satf as True or False, got {quote(satf)}")
     is_float = a.element_type.format.is_float
     multiply(d, a, b, c, saturate=bool(satf) and not is_float)
     if satf and is_float:
@@ -130,8 +124,7 @@ def _check_fragments(what: str, **fragments: object) -> None:
     """Refuse what is no fragment."""
     for name, entry in fragments.items():
         if not isinstance(entry, Fragment):
-            msg = f"{what}: expected a fragment as {name}, got {type(entry).__name__}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{what}: expected a fragment as {name}, got {type(entry).__name__}")
 
 
 def check_product(what: str, d: Fragment, a: Fragment, b: Fragment, c: Fragment) -> None:
@@ -140,35 +133,35 @@ def check_product(what: str, d: Fragment, a: Fragment, b: Fragment, c: Fragment)
     _check_fragments(what, **fragments)
     for name, use in ROLES.items():
         if fragments[name].use is not use:
-            msg = f"{what}: expected {use} as {name}, got {fragments[name]!r}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{what}: expected {use} as {name}, got {fragments[name]!r}")
     for label, of in (("arch", lambda entry: entry.arch), ("size m x n x k", lambda entry: sizes(entry.shape))):
         values = {name: of(entry) for name, entry in fragments.items()}
         if len(set(values.values())) > 1:
             listed = ", ".join(f"{name} {entry}" for name, entry in values.items())
-            msg = f"{what}: expected d, a, b and c of one {label}, got {listed}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{what}: expected d, a, b and c of one {label}, got {listed}")
     if a.element_type != b.element_type:
-        msg = f"{what}: expected a and b of one type, got {a.element_type.name} and {b.element_type.name}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"{what}: expected a and b of one type, got {a.element_type.name} and {b.element_type.name}"
+        )
     allowed = accumulators(a.shape, a.element_type)
     for name in "dc":
         if fragments[name].element_type not in allowed:
             names = " or ".join(entry.name for entry in allowed)
-            msg = f"{what}: with {a.element_type.name}, {name} is {names}; got {fragments[name].element_type.name}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"{what}: with {a.element_type.name}, {name} is {names}; got {fragments[name].element_type.name}"
+            )
 
 
 def _memory_word(what: str, a: Fragment, layout: object) -> str:
     """Row or col: of the fragment itself, or for an accumulator of the layout given."""
     if a.matrix_layout is not None:
         if layout is not None:
-            msg = f"{what}: {a!r} has its layout; expected none here, got {spelling(layout)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{what}: {a!r} has its layout; expected none here, got {spelling(layout)}")
         return a.matrix_layout.value
     if not isinstance(layout, MemoryLayout):
-        msg = f"{what}: expected the layout mem_row_major or mem_col_major for an accumulator, got {spelling(layout)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"{what}: expected the layout mem_row_major or mem_col_major for an accumulator, got {spelling(layout)}"
+        )
     return layout.value
 
 
@@ -179,13 +172,11 @@ def _tile(
     place = ptr(pointer)
     check_memory_type(place, a.element_type, what)
     if writes and not place.array.flags.writeable:
-        msg = f"{what}: expected memory that can be written, got read-only memory"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{what}: expected memory that can be written, got read-only memory")
     try:
         step = operator.index(ldm)  # type: ignore[arg-type]  # anything may come here; what is no index is refused
     except TypeError:
-        msg = f"{what}: expected ldm as an integer, got {quote(ldm)}"
-        raise InvalidOperand(msg) from None
+        raise InvalidOperand(f"{what}: expected ldm as an integer, got {quote(ldm)}") from None
     rows, cols = a.operand.shape
     lines, extent = (rows, cols) if word == "row" else (cols, rows)
     return Tile(place, step, lines, extent, a.operand.format.bits).view(what)

@@ -5,12 +5,14 @@ Names that Python has taken (`float`, `int`) are defined in capitals here; the p
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.formats.arrays import as_array
@@ -20,15 +22,9 @@ from warpfrag.isa.instruction_names import spell
 from warpfrag.isa.qualifiers import Form, Shape
 from warpfrag.isa.rows import forms, legal_targets
 from warpfrag.isa.targets import read_target
+from warpfrag.tensorcore.instruction import Instruction
+from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.registry import get
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import ArrayLike, NDArray
-
-    from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.operand import Operand
 
 
 class Use(Enum):
@@ -142,8 +138,7 @@ def as_real(values: ArrayLike, what: str) -> NDArray[Any]:
     """An array of real numbers; what numpy would first have to make numbers of is refused."""
     array = as_array(values, what)
     if array.dtype.kind in "OSUcmM" or (array.dtype.kind == "V" and array.dtype.names):
-        msg = f"{what}: expected real numbers, got {quote(values)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{what}: expected real numbers, got {quote(values)}")
     return array
 
 
@@ -159,8 +154,7 @@ def element_type(argument: object) -> ElementType:
     if isinstance(argument, ElementType) and argument.format_name:
         return argument
     names = ", ".join(entry.name for entry in ELEMENT_TYPES)
-    msg = f"element type: expected one of {names}; got {quote(argument)}"
-    raise InvalidOperand(msg)
+    raise InvalidOperand(f"element type: expected one of {names}; got {quote(argument)}")
 
 
 UNUSED = FORMATS["tf32"].unused
@@ -240,8 +234,9 @@ def find_operand(use: Use, shape: Shape, element: ElementType, layout: MatrixLay
     words = fragments(use, arch).get((element.format_name, shape), ())
     if not words or (layout and layout.value not in words):
         wanted = f"{element.name} {sizes(shape)}" + (f" {layout}" if layout else "")
-        msg = f"fragment {use} of {wanted} does not exist on {arch}; there are: {describe_allowed(use, arch)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"fragment {use} of {wanted} does not exist on {arch}; there are: {describe_allowed(use, arch)}"
+        )
     name = f"{LOAD}.{use.value}.sync.aligned.{words[0]}.{shape}.{element.format_name}"
     operand: Operand = getattr(get(name, arch), use.value)
     return operand

@@ -148,8 +148,7 @@ def batch_invariance(
     layers = _layers(n, k)
     tables = list(choices) if isinstance(choices, tuple | list) else [choices]
     if not tables:
-        msg = "choices: expected a file of choices or several, got none"
-        raise InvalidOperand(msg)
+        raise InvalidOperand("choices: expected a file of choices or several, got none")
     listed, sources = [], []
     for (name, (rows, depth)), table in ((layer, table) for layer in layers.items() for table in tables):
         runs, source = order_runs(kind, rows, depth, span, query_cublas=query_cublas, choices=table)
@@ -162,12 +161,10 @@ def batch_invariance(
 def _span(m: object) -> tuple[int, int]:
     pair = m if isinstance(m, tuple | list) and len(m) == 2 else ()
     if not pair or not all(isinstance(end, int | np.integer) and not isinstance(end, bool) for end in pair):
-        msg = f"m: expected the first and the last m, such as (1, 8192); got {quote(m)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"m: expected the first and the last m, such as (1, 8192); got {quote(m)}")
     first, last = map(int, pair)
     if not 1 <= first <= last <= MAX_SPAN:
-        msg = f"m: expected 1 <= first <= last <= {MAX_SPAN}, got {quote(m)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"m: expected 1 <= first <= last <= {MAX_SPAN}, got {quote(m)}")
     return first, last
 
 
@@ -184,14 +181,12 @@ def _layers(n: object, k: object) -> dict[str, tuple[int, int]]:
         named = [("", (n, k))]
         k = None
     if k is not None or not 1 <= len(named) <= MAX_LAYERS:
-        msg = f"expected n and k, or a list of pairs (n, k); got {quote(n)} and {quote(k)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected n and k, or a list of pairs (n, k); got {quote(n)} and {quote(k)}")
     layers: dict[str, tuple[int, int]] = {}
     for name, pair in named:
         fits = isinstance(pair, tuple | list) and len(pair) == 2
         if not fits or not isinstance(name, str) or not all(_is_extent(extent) for extent in pair):
-            msg = f"a layer is n and k, two integers from 1 on; got {quote(pair)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"a layer is n and k, two integers from 1 on; got {quote(pair)}")
         layers[name or f"{int(pair[0])} x {int(pair[1])}"] = (int(pair[0]), int(pair[1]))
     return layers
 

@@ -109,8 +109,7 @@ def choose(kind: ProductKind, m: int, n: int, k: int) -> tuple[Choice, float | N
     call = {"linear": "matmul", "bmm": "matmul", "scaled_mm bias": "scaled_mm slow"}.get(kind.call, kind.call)
     name = f"{call} {kind.type} {kind.layout}" + ("" if is_nvjet else " other")
     if name not in trees():
-        msg = f"{kind.call} {kind.type} {kind.layout} {m} x {n} x {k}: fp8 is in whole vectors of 16 bytes"
-        raise NotModelled(msg)
+        raise NotModelled(f"{kind.call} {kind.type} {kind.layout} {m} x {n} x {k}: fp8 is in whole vectors of 16 bytes")
     tree = trees()[name]
     choice = tree.find(features(m, n, k, LINE // SIZES[kind.type]))
     if kind.batch > 1:

@@ -36,12 +36,14 @@ def instruction_for(a: np.dtype[Any], b: np.dtype[Any], arch: str) -> str:
     """The instruction that a library's kernels have for operands of these dtypes on an architecture."""
     base = read_target(arch, "").name.rstrip("af")
     if base not in _instructions():
-        msg = f"which instruction libraries use was measured on {', '.join(_instructions())}, not on {base}: name one"
-        raise NotModelled(msg)
+        raise NotModelled(
+            f"which instruction libraries use was measured on {', '.join(_instructions())}, not on {base}: name one"
+        )
     known = {natural_dtype(FORMATS[name]): name for name in _instructions()[base]}
     if a != b or a not in known:
-        msg = f"A is {a} and B is {b}: expected both of one of {', '.join(map(str, known))}, or name an instruction"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"A is {a} and B is {b}: expected both of one of {', '.join(map(str, known))}, or name an instruction"
+        )
     return _instructions()[base][known[a]]
 
 
@@ -218,8 +220,7 @@ class Choices:
         try:
             data = Path(path).read_bytes()
         except (OSError, ValueError, TypeError) as error:
-            msg = f"choices: {quote(str(path))} cannot be read: {_reason(error)}"
-            raise FileError(msg) from None
+            raise FileError(f"choices: {quote(str(path))} cannot be read: {_reason(error)}") from None
         return cls.from_bytes(data, Path(path).name)
 
     @classmethod
@@ -231,8 +232,7 @@ class Choices:
             header = json.loads(bytes(arrays.pop("header")))
         except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
             what = f"{type(error).__name__}: {error}"
-            msg = f"{name}: expected a file of choices, as `warpfrag survey` writes them; {what}"
-            raise FileError(msg) from None
+            raise FileError(f"{name}: expected a file of choices, as `warpfrag survey` writes them; {what}") from None
         _check(name, header, arrays)
         kernels = header["kernels"]
         rows = tuple(Choice._make([*row[:-1], kernels[row[-1]]]) for row in arrays["choices"].tolist())
@@ -267,8 +267,7 @@ def _check(name: str, header: object, arrays: dict[str, NDArray[Any]]) -> None:
     """Refuse what is not a whole file of this schema."""
 
     def refuse(reason: str) -> None:
-        msg = f"{name}: {reason}"
-        raise FileError(msg)
+        raise FileError(f"{name}: {reason}")
 
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         refuse("expected a file of choices, as `warpfrag survey` writes them")
@@ -324,8 +323,9 @@ def choices_of(source: object) -> Choices:
     if isinstance(source, Choices):
         return source
     if not isinstance(source, str | Path):
-        msg = f"choices: expected a GPU, a file that `warpfrag survey` has written, or a table; got {quote(source)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"choices: expected a GPU, a file that `warpfrag survey` has written, or a table; got {quote(source)}"
+        )
     name = str(source).removeprefix("NVIDIA ")
     if name in BUILT_IN:
         return built_in(name)
@@ -334,8 +334,8 @@ def choices_of(source: object) -> Choices:
     except (OSError, ValueError) as error:
         if not Path(source).suffix:
             hint = "`warpfrag survey` writes a file on such a machine, which choices= reads"
-            msg = f"choices: there are tables for {', '.join(BUILT_IN)}, not for {quote(source)}: {hint}"
-            raise NotModelled(msg) from None
-        msg = f"choices: {quote(str(source))} cannot be read: {_reason(error)}"
-        raise FileError(msg) from None
+            raise NotModelled(
+                f"choices: there are tables for {', '.join(BUILT_IN)}, not for {quote(source)}: {hint}"
+            ) from None
+        raise FileError(f"choices: {quote(str(source))} cannot be read: {_reason(error)}") from None
     return _opened(str(source), changed)

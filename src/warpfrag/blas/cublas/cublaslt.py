@@ -102,8 +102,7 @@ class Question:
 
 def _check(status: int, what: str) -> None:
     if status:
-        msg = f"{what} fails with status {status}"
-        raise NoGpu(msg)
+        raise NoGpu(f"{what} fails with status {status}")
 
 
 def _loaded() -> Iterator[str]:
@@ -134,8 +133,9 @@ class Library:
         try:
             self._driver: Any = ctypes.CDLL("libcuda.so.1")
         except OSError:
-            msg = "there is no NVIDIA driver on this machine (libcuda.so.1): without it the library cannot be asked"
-            raise NoGpu(msg) from None
+            raise NoGpu(
+                "there is no NVIDIA driver on this machine (libcuda.so.1): without it the library cannot be asked"
+            ) from None
         _check(self._driver.cuInit(0), "cuInit")
         context = ctypes.c_void_p()
         _check(self._driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), "cuDevicePrimaryCtxRetain")
@@ -144,8 +144,7 @@ class Library:
         try:
             self._lt, self._blas = (ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL) for path in files)
         except OSError as error:
-            msg = f"cuBLAS cannot be loaded ({error}): PyTorch with CUDA brings it"
-            raise NoGpu(msg) from None
+            raise NoGpu(f"cuBLAS cannot be loaded ({error}): PyTorch with CUDA brings it") from None
         self._lt_handle, self._blas_handle, self._stream = (ctypes.c_void_p() for _ in range(3))
         _check(self._lt.cublasLtCreate(ctypes.byref(self._lt_handle)), "cublasLtCreate")
         _check(self._blas.cublasCreate_v2(ctypes.byref(self._blas_handle)), "cublasCreate")

@@ -52,8 +52,7 @@ def choice_of(
     """What of a configuration and its kernels the order depends on; the family names what runs."""
     main = [launch for launch in launches if "splitKreduce" not in launch.name]
     if configuration is None and not main:
-        msg = f"the library has nothing for a product of {' x '.join(map(str, shape))}"
-        raise NotModelled(msg)
+        raise NotModelled(f"the library has nothing for a product of {' x '.join(map(str, shape))}")
     algorithm, tile, split, reduction, _, custom, stages, _, _ = configuration or (0,) * 9
     if algorithm == NVJET or (main and main[0].name.startswith("nvjet")):
         return Choice(NVJET, 0, split, reduction, 0, 0, "nvjet")
@@ -116,11 +115,10 @@ def order_of(kind: ProductKind, choice: Choice, shape: tuple[int, int, int]) -> 
         return KernelOrder(Order(segment_k=choice.split_k, unit=XMMA_UNIT), is_proved=False)
     if choice.kernel.startswith("xmma_segment_k") and choice.split_k < 2:
         return KernelOrder(Order(), is_proved=False)  # some tiles are cut, to fill the last wave
-    msg = (
+    raise NotModelled(
         f"{kind.call} {kind.type} {kind.layout} {' x '.join(map(str, shape))}: the library takes a kernel whose order "
         f"of additions is not modelled, {choice.kernel or f'algorithm {choice.algorithm}'}"
     )
-    raise NotModelled(msg)
 
 
 def _nvjet(kind: ProductKind, choice: Choice, shape: tuple[int, int, int]) -> KernelOrder:

@@ -128,12 +128,12 @@ def predict(
     instruction = instruction_for(a.dtype, b.dtype, ARCH)
     axes = len(a.shape)
     if axes not in {2, 3} or len(b.shape) != axes:
-        msg = f"A and B: expected two matrices, or two batches of them; got shapes {a.shape} and {b.shape}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"A and B: expected two matrices, or two batches of them; got shapes {a.shape} and {b.shape}"
+        )
     name = {natural_dtype(FORMATS[name]): name for name in DTYPES}[a.dtype]
     if axes == 3 and (name in {"e4m3", "s8"} or bias is not None):
-        msg = "a batch is measured for float16, bfloat16 and float32 without a bias"
-        raise InvalidOperand(msg)
+        raise InvalidOperand("a batch is measured for float16, bfloat16 and float32 without a bias")
     kind = product_kind(name, layout, bias=bias is not None, fast_accumulation=fast_accumulation)
     if axes == 3:
         kind = kind._replace(call="bmm", batch=max(1, a.shape[0]))
@@ -159,14 +159,11 @@ def _shape(shape: object, own: tuple[int, int, int]) -> tuple[int, int, int]:
         return own
     extents = shape if isinstance(shape, tuple | list) and len(shape) == 3 else ()
     if not extents or not all(isinstance(extent, int | np.integer) for extent in extents):
-        msg = f"shape: expected (m, n, k) of the whole product, got {quote(shape)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"shape: expected (m, n, k) of the whole product, got {quote(shape)}")
     m, n, k = map(int, extents)
     if k != own[2]:
-        msg = f"shape: k is {k}, but A has {own[2]} columns: a part of a product has all of its k"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"shape: k is {k}, but A has {own[2]} columns: a part of a product has all of its k")
     for name, whole, part, what in (("m", m, own[0], "rows of A"), ("n", n, own[1], "columns of B")):
         if whole < part:
-            msg = f"shape: {name} is {whole}, but there are {part} {what}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"shape: {name} is {whole}, but there are {part} {what}")
     return m, n, k

@@ -182,19 +182,15 @@ def product_kind(
     """Return the PyTorch call that computes a gemm of such operands; reject operands that it does not take."""
     name = format_name(dtype, DTYPES)
     if not isinstance(layout, str) or layout not in LAYOUTS:
-        msg = f"layout: expected one of {', '.join(LAYOUTS)}; got {quote(layout)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"layout: expected one of {', '.join(LAYOUTS)}; got {quote(layout)}")
     count = _extent("batch", batch)
     has_bias, fast = check_flag("bias", bias), check_flag("fast_accumulation", fast_accumulation)
     if count > 1 and (name in {"e4m3", "s8"} or has_bias):
-        msg = "a batch is measured for float16, bfloat16 and float32 without a bias"
-        raise InvalidOperand(msg)
+        raise InvalidOperand("a batch is measured for float16, bfloat16 and float32 without a bias")
     if name == "s8" and has_bias:
-        msg = "torch._int_mm takes no bias"
-        raise InvalidOperand(msg)
+        raise InvalidOperand("torch._int_mm takes no bias")
     if fast and name != "e4m3":
-        msg = "fast_accumulation is a choice for float8_e4m3fn only"
-        raise InvalidOperand(msg)
+        raise InvalidOperand("fast_accumulation is a choice for float8_e4m3fn only")
     if name == "s8":
         return ProductKind("int_mm", name, "nt")
     if name == "e4m3":
@@ -206,8 +202,7 @@ def product_kind(
 
 def _extent(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= MAX_EXTENT:
-        msg = f"{name}: expected an integer from 1 to {MAX_EXTENT}, got {quote(value)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{name}: expected an integer from 1 to {MAX_EXTENT}, got {quote(value)}")
     return int(value)
 
 
@@ -284,8 +279,9 @@ def _chosen(kind: ProductKind, shape: tuple[int, int, int], table: Choices, *, i
             return _Chosen(alike, "modelled", None, table.source)
     own = built_in(GPU)  # the model was fitted on its library
     if (table.gpu, table.library) != (own.gpu, own.library):
-        msg = f"{kind.call} {kind.type} {kind.layout} {m} x {n} x {k} is not in {table!r}: survey this layer too"
-        raise NotModelled(msg)
+        raise NotModelled(
+            f"{kind.call} {kind.type} {kind.layout} {m} x {n} x {k} is not in {table!r}: survey this layer too"
+        )
     choice, accuracy = choice_model.choose(kind, m, n, k)
     return _Chosen(choice, "modelled", accuracy, own.source)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import click
@@ -13,8 +14,6 @@ from warpfrag.errors import IllegalInstruction, InvalidOperand, WarpfragError, q
 from warpfrag.isa.targets import gpus, read_target, targets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from click.shell_completion import CompletionItem
 
     from warpfrag.blas.order import Order
@@ -41,8 +40,9 @@ def read_order(text: str) -> Order:
         name, _, value = part.partition("=")
         known = Order.__dataclass_fields__
         if name not in known or not (value.isascii() and value.isdigit() and len(value) < 10):
-            msg = f"expected {', '.join(f'{field}=N' for field in known)}, separated by commas; got {quote(part)}"
-            raise click.BadParameter(msg)
+            raise click.BadParameter(
+                f"expected {', '.join(f'{field}=N' for field in known)}, separated by commas; got {quote(part)}"
+            )
         fields[name] = value != "0" if name == "in_place" else int(value)
     return Order(**fields)
 
@@ -159,8 +159,7 @@ class Load(NamedTuple):
         """Reject options that would change nothing."""
         options = [f"--{name.replace('_', '-')}" for name, choice in self._asdict().items() if choice is not None]
         if options:
-            msg = f"{' and '.join(options)} is not for {operand}: it is for an operand in tensor memory"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{' and '.join(options)} is not for {operand}: it is for an operand in tensor memory")
 
 
 IN_TENSOR_MEMORY = Load()

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from click.shell_completion import BashComplete, add_completion_class
-
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
+from click.shell_completion import BashComplete, CompletionItem, add_completion_class
 
 
 @add_completion_class

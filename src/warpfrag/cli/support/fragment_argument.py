@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import re
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from warpfrag.cli.support.output import shape_text
 from warpfrag.errors import InvalidOperand, quote
+from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.registry import get
-
-if TYPE_CHECKING:
-    from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.tensor_operand import TensorOperand
+from warpfrag.tensorcore.tensor_operand import TensorOperand
 
 # instruction names contain pairs of colons, as in kind::mxf4: a single one ends the name
 FRAGMENT = re.compile(r"(?P<name>.+[^:]):(?P<operand>[A-Za-z_]+(?::[^:]*)?)", re.ASCII)
@@ -28,8 +26,9 @@ def read_fragment(text: str, arch: str | None) -> Operand:
     """Return the fragment that INSTRUCTION:OPERAND[:row=N,col=N] names."""
     match = FRAGMENT.fullmatch(text.strip())
     if match is None:
-        msg = f"expected INSTRUCTION:OPERAND, such as mma.m16n8k16.f32.f16.f16.f32:d or ...:d:col=2, got {quote(text)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"expected INSTRUCTION:OPERAND, such as mma.m16n8k16.f32.f16.f16.f32:d or ...:d:col=2, got {quote(text)}"
+        )
     return read_operand(get(match["name"], arch), match["operand"])
 
 
@@ -39,21 +38,18 @@ def read_operand(instruction: Instruction, text: str) -> Operand:
     operand = instruction.operands.get(role.lower())
     if not isinstance(operand, Operand):
         known = [name for name, candidate in instruction.operands.items() if isinstance(candidate, Operand)]
-        msg = f"{instruction} has no matrix {quote(role)}: it has {', '.join(known)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{instruction} has no matrix {quote(role)}: it has {', '.join(known)}")
     if not colon:
         return operand
     counts: dict[str, int] = {}
     for part in tiles.split(","):
         match = COUNT.fullmatch(part.strip())
         if match is None or match[1] in counts or not int(match[2]):
-            msg = f"tiles are written row=N,col=N with N from 1 on, such as col=2; got {quote(tiles)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"tiles are written row=N,col=N with N from 1 on, such as col=2; got {quote(tiles)}")
         counts[match[1]] = int(match[2])
     words = operand.words * prod(counts.values())
     if words > MAX_WORDS:
-        msg = f"{tiles} of {operand.role} take {words} registers; a lane has at most {MAX_WORDS}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{tiles} of {operand.role} take {words} registers; a lane has at most {MAX_WORDS}")
     return operand.tiled(**counts)
 
 

@@ -12,22 +12,19 @@ from __future__ import annotations
 import math
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from io import BytesIO, StringIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.cli.support.output import shape_text, table_lines
 from warpfrag.errors import FileError, InvalidOperand, quote
 from warpfrag.files import read_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from warpfrag.formats.number_formats import Format, Rounding
+from warpfrag.formats.number_formats import Format, Rounding
 
 MAX_BYTES = 1 << 24  # of an input: the largest operand, as text with every digit, is a tenth of that
 MAX_ARRAY_BYTES = 1 << 30  # of a whole matrix, as .npy
@@ -59,14 +56,12 @@ class InputSource:
     def text(self) -> str:
         """Return the text, without a byte order mark."""
         if self.content.startswith(ZIP):
-            msg = f"{self.name} is an archive (.npz): save each matrix as .npy"
-            raise FileError(msg)
+            raise FileError(f"{self.name} is an archive (.npz): save each matrix as .npy")
         try:
             return self.content.decode("utf-8-sig")
         except UnicodeDecodeError:
             held = "a .npy file, but text is expected" if self.is_array else "neither text in UTF-8 nor .npy"
-            msg = f"{self.name} is {held}"
-            raise FileError(msg) from None
+            raise FileError(f"{self.name} is {held}") from None
 
     def array(self, *, opaque: bool = False) -> NDArray[Any]:
         """Return the array of a .npy: real numbers; if `opaque`, also elements without a type."""
@@ -78,16 +73,15 @@ class InputSource:
             read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
             shape, is_fortran, dtype = read_header[version](stream)
         except Exception as error:  # noqa: BLE001 (a header is Python text: what numpy raises for a broken one is open)
-            msg = f"{self.name} is not an array of numbers: its header cannot be read ({type(error).__name__})"
-            raise FileError(msg) from None
+            raise FileError(
+                f"{self.name} is not an array of numbers: its header cannot be read ({type(error).__name__})"
+            ) from None
         if dtype.kind not in "biuf" and not (opaque and dtype.kind == "V" and dtype.names is None and dtype.itemsize):
-            msg = f"{self.name} is not an array of numbers: its dtype is {quote(str(dtype))}"
-            raise FileError(msg)
+            raise FileError(f"{self.name} is not an array of numbers: its dtype is {quote(str(dtype))}")
         data = self.content[stream.tell() :]
         if min(shape, default=1) < 1 or len(data) != math.prod(shape) * dtype.itemsize:
             size = f"says {dtype} of shape {quote(shape)}, but {len(data)} bytes follow"
-            msg = f"{self.name}: its header {size}" if math.prod(shape) else f"{self.name} is an empty array"
-            raise FileError(msg)
+            raise FileError(f"{self.name}: its header {size}" if math.prod(shape) else f"{self.name} is an empty array")
         return np.frombuffer(data, dtype).reshape(shape, order="F" if is_fortran else "C")
 
 
@@ -96,16 +90,13 @@ def read_source(file: str, max_bytes: int = MAX_BYTES) -> InputSource:
     if file != "-":
         return InputSource(quote(file), read_bytes(file, max_bytes))
     if sys.stdin is None or sys.stdin.isatty():
-        msg = "expected a file, or input on stdin" + ("" if sys.stdin else ", which is closed")
-        raise FileError(msg)
+        raise FileError("expected a file, or input on stdin" + ("" if sys.stdin else ", which is closed"))
     try:
         content = sys.stdin.buffer.read(max_bytes + 1)
     except OSError as error:
-        msg = f"cannot read stdin: {error.strerror or error}"
-        raise FileError(msg) from None
+        raise FileError(f"cannot read stdin: {error.strerror or error}") from None
     if len(content) > max_bytes:
-        msg = f"cannot read stdin: it has more than {max_bytes} bytes"
-        raise FileError(msg)
+        raise FileError(f"cannot read stdin: it has more than {max_bytes} bytes")
     return InputSource("stdin", content)
 
 
@@ -126,8 +117,7 @@ def codes_of(
 
     array = source.array()
     if array.shape != shape:
-        msg = f"{source.name}: expected an array of shape {shape}, got {array.shape}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{source.name}: expected an array of shape {shape}, got {array.shape}")
     if raw:
         return check_codes(number_format, array, what=source.name)
     return to_codes(number_format, array, rounding=rounding, what=source.name)
@@ -148,8 +138,7 @@ def _codes_of_text(
             code = _check_code(number_format, value) if raw else _encode(number_format, value, rounding)
             if isinstance(code, str):
                 index = tuple(int(i) for i in np.unravel_index(place, shape))
-                msg = f"{source.name}: element {index} is {quote(word)}, but {code}"
-                raise InvalidOperand(msg)
+                raise InvalidOperand(f"{source.name}: element {index} is {quote(word)}, but {code}")
             known[word] = code
     return np.array([known[word] for _, word in words], code_dtype(number_format)).reshape(shape)
 
@@ -165,17 +154,14 @@ def _words(source: InputSource, shape: tuple[int, ...]) -> list[tuple[int, str]]
             words.append((number, match[0]))
             per_line[number] = per_line.get(number, 0) + 1
             if len(words) > count:
-                msg = f"{expected}, {count} in all, got more"
-                raise InvalidOperand(msg)
+                raise InvalidOperand(f"{expected}, {count} in all, got more")
     if len(words) != count:
         for number, word in words:
             exact_value(word, f"{source.name}, line {number}")  # a word that is not a number is the better message
-        msg = f"{expected}, {count} in all, got {len(words)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{expected}, {count} in all, got {len(words)}")
     for number, came in per_line.items():
         if len(per_line) > 1 and came != shape[-1]:
-            msg = f"{expected}, {shape[-1]} in each line, got {came} in line {number}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{expected}, {shape[-1]} in each line, got {came} in line {number}")
     return words
 
 
@@ -192,8 +178,9 @@ def exact_value(word: str, what: str) -> Fraction | float:
                 return _scaled(match[1], match[2], match[3] or "", int(match[4] or 0), base)
         if match := SPECIAL.fullmatch(word):
             return float(word)
-    msg = f"{what}: {quote(word)} is not a number" + (f" of at most {MAX_DIGITS} digits" if word[:1].isdigit() else "")
-    raise InvalidOperand(msg)
+    raise InvalidOperand(
+        f"{what}: {quote(word)} is not a number" + (f" of at most {MAX_DIGITS} digits" if word[:1].isdigit() else "")
+    )
 
 
 def _scaled(sign: str, whole: str, fraction: str, exponent: int, base: int) -> Fraction | float:
@@ -301,16 +288,15 @@ def read_array(file: str, codes: str | None, option: str = "--codes") -> NDArray
 
     source = read_source(file, MAX_ARRAY_BYTES)
     if not source.is_array:
-        msg = f"{source.name} is not .npy: save the whole matrix with numpy.save"
-        raise FileError(msg)
+        raise FileError(f"{source.name} is not .npy: save the whole matrix with numpy.save")
     array = source.array(opaque=True)
     if codes is None:
         if array.dtype.kind == "V":
-            msg = f"{source.name} has {array.dtype.itemsize}-byte elements without a type: name it with {option}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"{source.name} has {array.dtype.itemsize}-byte elements without a type: name it with {option}"
+            )
         return array
     fmt = FORMATS[codes]
     if array.dtype.itemsize != code_dtype(fmt).itemsize or array.dtype.kind not in "uiV":
-        msg = f"{source.name}: codes of {codes} are {code_dtype(fmt)}, got dtype {array.dtype}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{source.name}: codes of {codes} are {code_dtype(fmt)}, got dtype {array.dtype}")
     return from_codes(fmt, check_codes(fmt, np.asarray(array).view(code_dtype(fmt)), what=source.name))

@@ -6,6 +6,7 @@ element are a record, a dict from column to number, which text and JSON print al
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -17,16 +18,12 @@ from warpfrag.cli.support.output import shape_text
 from warpfrag.errors import InvalidOperand, check_index, quote
 from warpfrag.isa.tcgen05_forms import TensorForm
 from warpfrag.isa.tmem_layouts import copies_in_words, scaled_lines
-from warpfrag.layout.coordinates import LANES
-from warpfrag.tensorcore.operand import Metadata, Operand, Scale, SparseOperand
+from warpfrag.layout.coordinates import LANES, Place
+from warpfrag.layout.linear_layout import Layout
+from warpfrag.tensorcore.instruction import Instruction
+from warpfrag.tensorcore.operand import Metadata, Operand, OperandBase, Scale, SparseOperand
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from warpfrag.layout.coordinates import Place
-    from warpfrag.layout.linear_layout import Layout
-    from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.operand import OperandBase
     from warpfrag.tensorcore.tensor_operand import TensorScale
 
 Record = dict[str, int]
@@ -69,8 +66,9 @@ class OperandView:
         from warpfrag.tensorcore.tensor_operand import TensorScale
 
         if not isinstance(self.registers, Metadata | Scale | Operand | TensorScale):
-            msg = f"addresses of {self.instruction} are not a matrix; `warpfrag at` and `warpfrag where` show them"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"addresses of {self.instruction} are not a matrix; `warpfrag at` and `warpfrag where` show them"
+            )
         return self.registers
 
     @cached_property
@@ -120,8 +118,7 @@ class OperandView:
         """Return the warp of the question, or all warps; an empty index if the operand belongs to one warp."""
         if "warp" not in self.layout.ins:
             if warp is not None:
-                msg = f"one warp runs {self.instruction}: it takes no --warp, got {warp}"
-                raise InvalidOperand(msg)
+                raise InvalidOperand(f"one warp runs {self.instruction}: it takes no --warp, got {warp}")
             return [{}]
         count = self.layout.ins["warp"]
         warps = range(count) if warp is None else [check_index("warp", warp, count)]
@@ -179,16 +176,16 @@ class OperandView:
         for dim, index in indices.items():
             if index is not None and dim not in self.choices:
                 has = ", ".join(f"--{own.replace('_', '-')}" for own in self.choices) or "no such option"
-                msg = f"--{dim.replace('_', '-')} is not for {self.name} of {self.instruction}, which takes {has}"
-                raise InvalidOperand(msg)
+                raise InvalidOperand(
+                    f"--{dim.replace('_', '-')} is not for {self.name} of {self.instruction}, which takes {has}"
+                )
         extents = self.layout.outs
         ranges = []
         for dim in self.choices:
             legal = range(0, extents[dim] * self.step(dim), self.step(dim))
             index = indices.get(dim)
             if index is not None and index not in legal:
-                msg = f"{dim} is one of {', '.join(map(str, legal))}, got {index}"
-                raise InvalidOperand(msg)
+                raise InvalidOperand(f"{dim} is one of {', '.join(map(str, legal))}, got {index}")
             ranges.append(legal if index is None else [index])
         return (dict(zip(self.choices, values, strict=True)) for values in product(*ranges))
 
@@ -196,8 +193,9 @@ class OperandView:
         """Return every holder of the element at a position, for every choice that is left open."""
         if len(position) != len(self.positions):
             names = " and ".join(self.positions)
-            msg = f"expected {names} for {self.name} of {self.instruction}, got {' '.join(map(str, position))}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"expected {names} for {self.name} of {self.instruction}, got {' '.join(map(str, position))}"
+            )
         coordinates = dict(zip(self.positions, position, strict=True))
         padded, lines = self.lines
         for dim, index in coordinates.items():
@@ -311,8 +309,7 @@ def operand_view(instruction: Instruction, operand: str, load: Load = IN_TENSOR_
     if name == ADDRESSES and instruction.addresses is not None:
         return OperandView(instruction, name, instruction.addresses)
     known = [*instruction.operands, *([ADDRESSES] if instruction.addresses is not None else [])]
-    msg = f"{instruction} has no operand {quote(operand)}: it has {', '.join(known)}"
-    raise InvalidOperand(msg)
+    raise InvalidOperand(f"{instruction} has no operand {quote(operand)}: it has {', '.join(known)}")
 
 
 def _loaded(view: OperandView, registers: OperandBase, load: Load) -> OperandView:
@@ -327,8 +324,7 @@ def _loaded(view: OperandView, registers: OperandBase, load: Load) -> OperandVie
     if registers.storage != "tensor":
         load.refuse(f"{view.name} of {view.instruction}")
     if load.through is None:
-        msg = "--column and --base-lane belong to the address of a load: name it with --through"
-        raise InvalidOperand(msg)
+        raise InvalidOperand("--column and --base-lane belong to the address of a load: name it with --through")
     loaded = after_load(registers, load.through, column, base_lane)
     at = f" at column {column}" * bool(column) + f" from lane {base_lane} of each 32" * bool(base_lane)
     return replace(view, layout=loaded.layout, registers=loaded, after=load.through + at)

@@ -9,13 +9,11 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from warpfrag.errors import IllegalInstruction
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 DONE, NO, ERROR, FAULT = range(4)
 INCOMPLETE = FAULT  # of a checked launch: nothing is wrong, but not everything could be judged
@@ -78,8 +76,7 @@ def echo(text: str = "") -> None:
 def _write(text: str) -> None:
     stream = sys.stdout
     if stream is None:  # closed before Python started
-        msg = "stdout is closed"
-        raise OutputFailed(msg)
+        raise OutputFailed("stdout is closed")
     with _output_errors():
         # Line by line: if Python does not buffer, one long write that breaks off halfway goes unnoticed.
         for line in (encodable(text, stream.encoding) + "\n").splitlines(keepends=True):

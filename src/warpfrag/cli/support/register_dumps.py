@@ -17,20 +17,17 @@ A dump of tensor memory has a line for each lane, with a hex word for each colum
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from warpfrag.cli.support.matrix_files import COMMENT, MAX_DIGITS, exact_value
 from warpfrag.errors import InvalidOperand, quote
+from warpfrag.formats.number_formats import Format
 from warpfrag.layout.coordinates import LANES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from warpfrag.formats.number_formats import Format
-    from warpfrag.tensorcore.operand import OperandBase
+from warpfrag.tensorcore.operand import OperandBase
 
 REGISTER_BITS = 32
 MASK = (1 << REGISTER_BITS) - 1
@@ -129,8 +126,7 @@ def read_lines(text: str) -> list[DumpLine]:
         blocks.add(owner.get("block"))
         lines.append(DumpLine(number, owner.get("warp"), owner.get("lane"), words))
         if len(blocks) > 1:
-            msg = f"line {number} is of another block than those before: give the dump of one block"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"line {number} is of another block than those before: give the dump of one block")
     return lines
 
 
@@ -149,16 +145,16 @@ def _cut_labels(line: str, number: int) -> tuple[dict[str, int], int]:
         digits = next(group for group in label.groups() if group)
         limit = {"lane": LANES, "thread": MAX_THREADS, "warp": MAX_THREADS // LANES}.get(kind, 1 << 31)
         if not (len(digits) <= MAX_DIGITS and int(digits) < limit):
-            msg = f"line {number}: a {kind} is 0..{limit - 1}, got {quote(digits)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"line {number}: a {kind} is 0..{limit - 1}, got {quote(digits)}")
         labels[kind] = int(digits)
         start = label.end()
     thread = labels.pop("thread", None)
     if thread is not None and "lane" not in labels:
         labels["lane"] = thread % LANES
         if thread >= LANES and labels.setdefault("warp", thread // LANES) != thread // LANES:
-            msg = f"line {number}: thread {thread} is of warp {thread // LANES}, not of warp {labels['warp']}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"line {number}: thread {thread} is of warp {thread // LANES}, not of warp {labels['warp']}"
+            )
     return labels, start
 
 
@@ -195,8 +191,7 @@ def _words(line: str, start: int, number: int) -> list[DumpWord]:
         if is_name or (has_prefix and not prefixed and BARE_NAME.fullmatch(piece)):
             following = _name(piece, number)
             if name is not None and used == len(words):
-                msg = f"line {number}: no word follows {name}"
-                raise InvalidOperand(msg)
+                raise InvalidOperand(f"line {number}: no word follows {name}")
             name, used = following, len(words)
         elif prefixed or (piece == "0" and has_prefix and bare_zeros):
             words.append(DumpWord(prefixed[1] if prefixed else "0", number, name, has_prefix=True))
@@ -207,8 +202,7 @@ def _words(line: str, start: int, number: int) -> list[DumpWord]:
             words.append(DumpWord(piece, number, name, has_prefix=False))
             name = _next(name)
         else:
-            msg = f"line {number}: {quote(piece)} is not a hex number"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"line {number}: {quote(piece)} is not a hex number")
     return words
 
 
@@ -220,8 +214,7 @@ def _check_remark(piece: str, before: list[DumpWord], number: int) -> None:
             return
     elif VALUE.fullmatch(piece) and IS_VALUE.search(piece):
         return
-    msg = f"line {number}: cannot tell what {quote(piece)} is beside words with 0x"
-    raise InvalidOperand(msg)
+    raise InvalidOperand(f"line {number}: cannot tell what {quote(piece)} is beside words with 0x")
 
 
 def _name(text: str, number: int) -> RegisterName:
@@ -235,8 +228,9 @@ def _name(text: str, number: int) -> RegisterName:
     elif last in FIELDS:
         name = RegisterName(before, FIELDS.index(last))
     if name.stem.lower() in {"lane", "tid", "thread", "warp", "block"}:
-        msg = f"line {number}: {quote(name.stem)} comes after other words: the name of the registers must come first"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"line {number}: {quote(name.stem)} comes after other words: the name of the registers must come first"
+        )
     return name
 
 
@@ -274,8 +268,7 @@ def single_warp(warps: dict[int, list[list[int]]], warp: int | None) -> list[lis
         return next(iter(warps.values()))
     if warp is None or warp not in warps:
         wanted = "choose one" if warp is None else f"there is no warp {warp}"
-        msg = f"the dump has the warps {', '.join(map(str, warps))}: {wanted}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"the dump has the warps {', '.join(map(str, warps))}: {wanted}")
     return warps[warp]
 
 
@@ -283,11 +276,10 @@ def warps_of_group(warps: dict[int, list[list[int]]], warp: int | None, count: i
     """Return the words of all warps of a warpgroup."""
     if warp is not None or sorted(warps) != list(range(count)):
         came = f"warp {warp} alone" if warp is not None else f"the warps {', '.join(map(str, sorted(warps)))}"
-        msg = (
+        raise InvalidOperand(
             f"{what} is held by warps 0 to {count - 1}, so the dump must name its threads "
             f"(warp 1 lane 3:, or T35:); got {came}"
         )
-        raise InvalidOperand(msg)
     return [warps[index] for index in range(count)]
 
 
@@ -295,15 +287,13 @@ def parse_warps(text: str, dumped: DumpFormat) -> dict[int, list[list[int]]]:
     """Return the words of every lane, by warp; a dump without warps belongs to warp 0."""
     lines = read_lines(text)
     if not lines:
-        msg = f"expected a dump of {LANES} lanes of {dumped.words} words, got no hex numbers"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected a dump of {LANES} lanes of {dumped.words} words, got no hex numbers")
     floats = _values_of(lines, dumped.floats)
     lines = [line._replace(words=[_decoded(word, dumped, floats) for word in line.words]) for line in lines]
     lines = _of_role(lines, dumped.role)
     labelled = [line.lane is not None for line in lines]
     if not all(labelled) and any(labelled):
-        msg = f"line {lines[labelled.index(False)].number} names no lane, though other lines do"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"line {lines[labelled.index(False)].number} names no lane, though other lines do")
     count = floats.slots * dumped.words * REGISTER_BITS // floats.bits if floats else dumped.words
     warps = {}
     for warp in sorted({line.warp or 0 for line in lines}):
@@ -321,12 +311,12 @@ def _values_of(lines: list[DumpLine], floats: ValueEncoding | None) -> ValueEnco
     if value is None:
         return None
     if floats is None:
-        msg = f"line {value.line}: {quote(value.text)} is not a hex number"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"line {value.line}: {quote(value.text)} is not a hex number")
     prefixed = next((word for word in every if word.has_prefix), None)
     if prefixed is not None:
-        msg = f"line {prefixed.line}: {quote('0x' + prefixed.text)} is a word, but line {value.line} has values"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"line {prefixed.line}: {quote('0x' + prefixed.text)} is a word, but line {value.line} has values"
+        )
     return floats
 
 
@@ -341,8 +331,9 @@ def _decoded(word: DumpWord, dumped: DumpFormat, floats: ValueEncoding | None) -
         whole = int(significant, 16)
         return word._replace(codes=(whole & MASK, whole >> REGISTER_BITS))
     if len(significant) > WORD_DIGITS:
-        msg = f"line {word.line}: {quote(word.text)} has more than 32 bits; words are hex, with or without 0x"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"line {word.line}: {quote(word.text)} has more than 32 bits; words are hex, with or without 0x"
+        )
     return word._replace(codes=(int(significant, 16),))
 
 
@@ -377,15 +368,15 @@ def _by_position(lines: list[DumpLine], count: int, by: str | None) -> list[list
         heads = [line.words[0].name for line in lines]
         if by is None and None in heads:
             each = f"{count} lines of {LANES} words"
-            msg = f"{each}: say --by register if a line is a register, --by lane if it is a stream"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{each}: say --by register if a line is a register, --by lane if it is a stream")
         columns = [[word._replace(name=head) for word in line.words] for line, head in zip(lines, heads, strict=True)]
         return [list(row) for row in zip(*columns, strict=True)]
     if sum(sizes) != LANES * count:
         line_at = next((at for at, size in enumerate(sizes) if size != count), None) if len(lines) == LANES else None
         came = f"got {sum(sizes)}" if line_at is None else f"got {sizes[line_at]} in line {lines[line_at].number}"
-        msg = f"expected {LANES * count} words, {count} in each of {LANES} lines or all in one stream, {came}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"expected {LANES * count} words, {count} in each of {LANES} lines or all in one stream, {came}"
+        )
     stream = [word for line in lines for word in line.words]
     if by == "register":
         return [stream[lane::LANES] for lane in range(LANES)]
@@ -402,8 +393,7 @@ def _registers(row: list[DumpWord], lane: int, what: str, count: int, floats: Va
     codes = [code for word in _ordered(row, lane) for code in word.codes]
     if len(codes) != count:
         came = f"got {len(codes)}" if row else "but it is missing"
-        msg = f"expected {what} of lane {lane}, {came}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected {what} of lane {lane}, {came}")
     if floats is None:
         return codes
     words = []
@@ -423,14 +413,14 @@ def _ordered(row: list[DumpWord], lane: int) -> list[DumpWord]:
     if not numbers:
         different = list(dict.fromkeys(name for name in names if name))
         if len(different) > 1:
-            msg = f"line {row[-1].line}: {different[0]} and {different[1]} do not say which registers they are"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"line {row[-1].line}: {different[0]} and {different[1]} do not say which registers they are"
+            )
         return row
     if len(numbers) < len(row):
         unnumbered = next(word for word in row if not word.name or word.name.number is None)
         others = f"though other words of lane {lane} have"
-        msg = f"line {unnumbered.line}: {quote(unnumbered.text)} has no number in its name, {others}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"line {unnumbered.line}: {quote(unnumbered.text)} has no number in its name, {others}")
     ordered = [row[at] for at in sorted(range(len(row)), key=numbers.__getitem__)]
     start = min(numbers) if all(name and ORDERED.fullmatch(name.stem) for name in names) else 0
     for place, word in enumerate(ordered):
@@ -439,8 +429,7 @@ def _ordered(row: list[DumpWord], lane: int) -> list[DumpWord]:
             twice = before == word.name
             why = "comes twice" if twice else f"comes after {before}" if before else "comes first"
             expected = RegisterName(word.name.stem, start + place)
-            msg = f"line {word.line}: of lane {lane}, {word.name} {why}; expected {expected}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"line {word.line}: of lane {lane}, {word.name} {why}; expected {expected}")
     return ordered
 
 
@@ -480,10 +469,10 @@ def read_tensor_dump(text: str, shape: tuple[int, ...]) -> NDArray[np.uint32]:
         wrong = next((word for word in words if not TENSOR_WORD.fullmatch(word)), None)
         if wrong is not None or len(words) != shape[-1] or not index < count or index in rows:
             expected = f"{shape[-1]} hex words of one lane 0..{lanes - 1}, each lane once"
-            msg = f"line {number + 1}: expected {expected}; got {quote(wrong if wrong is not None else line)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"line {number + 1}: expected {expected}; got {quote(wrong if wrong is not None else line)}"
+            )
         rows[index] = [int(word, 16) for word in words]
     if len(rows) != count:
-        msg = f"expected {count} lanes of tensor memory, got {len(rows)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected {count} lanes of tensor memory, got {len(rows)}")
     return np.array([rows[index] for index in range(count)], np.uint32).reshape(shape)

@@ -51,11 +51,9 @@ def integer(low: int = -LARGEST, high: int = LARGEST) -> Callable[[object], int]
 
     def integer(value: object) -> int:
         if not INTEGER.fullmatch(text := str(value).strip()):
-            msg = f"{quote(value)} is not a valid integer"
-            raise click.BadParameter(msg)
+            raise click.BadParameter(f"{quote(value)} is not a valid integer")
         if len(text) > len(str(-LARGEST)) or not low <= int(text) <= high:
-            msg = f"{quote(value)} is not in the range {low}..{high}"
-            raise click.BadParameter(msg)
+            raise click.BadParameter(f"{quote(value)} is not in the range {low}..{high}")
         return int(text)
 
     return integer

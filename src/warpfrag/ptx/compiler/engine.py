@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,7 @@ from warpfrag.ptx.compiler.mma_issue import (
 )
 from warpfrag.ptx.compiler.pending_mma import MmaInstructions, PendingProducts
 from warpfrag.ptx.compiler.register_flow import RegisterLayout
+from warpfrag.ptx.compiler.segments import GeneratedModule, Segment
 from warpfrag.ptx.interpreter.block_barriers import MAX_BARRIERS
 from warpfrag.ptx.interpreter.device_memory import Owners
 from warpfrag.ptx.interpreter.lane_group import LaneGroup
@@ -47,10 +48,6 @@ from warpfrag.ptx.program import actions
 from warpfrag.ptx.program.program import DecodedInstruction, Immediate, Program
 from warpfrag.ptx.program.ptx_types import Codes, container
 from warpfrag.ptx.program.state_spaces import SPACES
-
-if TYPE_CHECKING:
-    from warpfrag.ptx.compiler.segments import GeneratedModule, Segment
-
 
 PATIENCE = 30  # how often each instruction is interpreted, on average, before its machine code is thought of
 INSTRUCTIONS_PER_LINE = (

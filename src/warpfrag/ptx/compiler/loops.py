@@ -12,15 +12,11 @@ from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
 
 from warpfrag.ptx.compiler import object_cache
 from warpfrag.tensorcore.kernels import objects
+from warpfrag.tensorcore.kernels.jit import KernelEntry
 from warpfrag.tensorcore.kernels.processor import ObjectTarget, targets_for_host
-
-if TYPE_CHECKING:
-    from warpfrag.tensorcore.kernels.jit import KernelEntry
-
 
 SET = "ptx-"
 """How the names of the wheel's objects begin."""

@@ -46,8 +46,7 @@ B64 = TYPES["b64"]
 def matrix_action(inst: DecodedInstruction) -> MatrixOp:
     """The action of a matrix instruction; InvalidOperand for any other."""
     if not isinstance(inst.action, MatrixOp):
-        msg = f"line {inst.line}: {inst.text} is no matrix instruction, so its registers are no matrix"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"line {inst.line}: {inst.text} is no matrix instruction, so its registers are no matrix")
     return inst.action
 
 
@@ -87,15 +86,13 @@ def operand_matrix(
     if wanted == "c" and action.operation == "wgmma":
         wanted = "d"  # one set of registers
     if wanted not in named:
-        msg = f"expected an operand of {inst.name}: {', '.join(named)}; got {role!r}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected an operand of {inst.name}: {', '.join(named)}; got {role!r}")
     operand = operands[wanted]
     group = _group(state, row, WARPGROUP if action.operation == "wgmma" else 1)
     source = named[wanted]
     if action.operation == "wgmma" and wanted in {"a", "b"} and not isinstance(source, VectorOperand):
         if not isinstance(operand, Operand):
-            msg = f"operand {wanted} of {inst.name} has no descriptor"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"operand {wanted} of {inst.name} has no descriptor")
         return _staged(state, inst, group, operand, source, raw=raw)
     words = words_of(group, source)
     whole = words if action.operation == "wgmma" else words[0]
@@ -210,22 +207,21 @@ class SharedView:
         """
         if isinstance(memory, Descriptor):
             if operand is None:
-                msg = "a descriptor needs operand=, such as wgmma.b: its shape and its number format"
-                raise InvalidOperand(msg)
+                raise InvalidOperand("a descriptor needs operand=, such as wgmma.b: its shape and its number format")
             moved = memory if start is None else memory.moved(start - memory.start)
             return operand.load(Shared(self._memory[: self.end], moved, trans), raw=raw)
         if isinstance(memory, Memory):
             place = memory if start is None else replace(memory, start=start)
             if shape is None or format is None:
-                msg = f"a Memory needs shape=(rows, cols) and format=, such as 'f16'; got {quote(shape)}"
-                raise InvalidOperand(msg)
+                raise InvalidOperand(
+                    f"a Memory needs shape=(rows, cols) and format=, such as 'f16'; got {quote(shape)}"
+                )
             kind = format if isinstance(format, Format) else _format(format)
             codes = place.read(self._memory[: self.end], shape, kind.bits).astype(code_dtype(kind))
             return codes if raw else from_codes(kind, codes)
         fields = getattr(memory, "fields", None)
         if fields is None:
-            msg = f"expected a Memory, a Descriptor or a TensorMap, got {quote(memory)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"expected a Memory, a Descriptor or a TensorMap, got {quote(memory)}")
         return self._box(memory, fields, self.start if start is None else start, raw=raw)
 
     def _box(self, box: BoxMap, fields: TensorMapFields, start: int, *, raw: bool) -> NDArray[Any]:
@@ -240,8 +236,7 @@ class SharedView:
 def _format(name: object) -> Format:
     """A number format by its name."""
     if not isinstance(name, str) or name not in FORMATS:
-        msg = f"expected a number format, one of {', '.join(FORMATS)}; got {quote(name)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected a number format, one of {', '.join(FORMATS)}; got {quote(name)}")
     return FORMATS[name]
 
 

@@ -53,8 +53,7 @@ class WarpRegisters(dict[str, "NDArray[Any]"]):
         """Return the codes of a register, uint[32]."""
         if isinstance(name, str) and name in self:
             return super().__getitem__(name)
-        msg = f"expected a register of this kernel, got {quote(name)}; it has {len(self)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected a register of this kernel, got {quote(name)}; it has {len(self)}")
 
     def __repr__(self) -> str:
         """How many, and the first names."""
@@ -64,8 +63,7 @@ class WarpRegisters(dict[str, "NDArray[Any]"]):
         """A register of 16, 32 or 64 bits read as floating-point numbers."""
         codes = self[name]
         if codes.dtype.itemsize < 2 or codes.dtype.kind != "u":
-            msg = f"{name} has {codes.dtype.itemsize * 8} bits: no floating-point number"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{name} has {codes.dtype.itemsize * 8} bits: no floating-point number")
         return codes.view(f"f{codes.dtype.itemsize}")
 
     def as_matrix(self, operand: Operand, names: Sequence[str], *, raw: bool = False) -> NDArray[Any]:
@@ -142,14 +140,13 @@ class Debugger:
         """
         for name, number in (("line", line), ("source", source), ("warp", warp), ("ignore", ignore)):
             if number is not None and not (is_whole(number) and number >= 0):
-                msg = f"expected {name} as a number, got {quote(number)}"
-                raise InvalidOperand(msg)
+                raise InvalidOperand(f"expected {name} as a number, got {quote(number)}")
         if opcode is not None and not isinstance(opcode, str):
-            msg = f"expected an opcode, or its first words, such as 'mma' or 'ld.global'; got {quote(opcode)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"expected an opcode, or its first words, such as 'mma' or 'ld.global'; got {quote(opcode)}"
+            )
         if condition is not None and not callable(condition):
-            msg = f"expected condition as a function of the debugger, got {quote(condition)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"expected condition as a function of the debugger, got {quote(condition)}")
         place = None if block is None else _index(block)
         point = Breakpoint(line, opcode, source, condition, place, warp, ignore)
         if not any(point.names(inst, self.sources.get(inst.line)) for inst in self.program.instructions):
@@ -161,8 +158,9 @@ class Debugger:
                 if value is not None
             )
             hint = f"; instructions are near it on line {', '.join(near)}" if near else ""
-            msg = f"{self.program.name} has no instruction at {wanted or 'all'}{hint}: lines {lines[0]} to {lines[-1]}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"{self.program.name} has no instruction at {wanted or 'all'}{hint}: lines {lines[0]} to {lines[-1]}"
+            )
         self.breakpoints.append(point)
         return point
 
@@ -181,19 +179,15 @@ class Debugger:
         `shared` is an address as the kernel uses it, in the memory of `block`. `access` may be "read" or "any".
         """
         if not (isinstance(access, str) and access in {"write", "read", "any"}):
-            msg = f"expected access write, read or any, got {quote(access)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"expected access write, read or any, got {quote(access)}")
         if not is_whole(size) or size < 1 or not (shared is None or is_whole(shared)):
-            msg = f"expected size and shared in bytes, got {quote(size)} and {quote(shared)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"expected size and shared in bytes, got {quote(size)} and {quote(shared)}")
         if (array is None) == (shared is None):
-            msg = "expected an array among the arguments, or shared= with an address"
-            raise InvalidOperand(msg)
+            raise InvalidOperand("expected an array among the arguments, or shared= with an address")
         if shared is not None:
             if not SharedView.start <= shared <= self.shared_end - size:
                 text = f"{SharedView.start:#x} to {self.shared_end:#x}"
-                msg = f"expected {size} bytes in shared memory, which is {text}; got {shared:#x}"
-                raise InvalidOperand(msg)
+                raise InvalidOperand(f"expected {size} bytes in shared memory, which is {text}; got {shared:#x}")
             point = Watchpoint("shared", int(shared), size, access, _index(block))
         else:
             point = Watchpoint("global", *self._element(array, index), access)
@@ -203,8 +197,7 @@ class Debugger:
     def delete(self, point: Breakpoint | Watchpoint) -> None:
         """Take a breakpoint or watchpoint away."""
         if not any(point is item for item in [*self.breakpoints, *self.watchpoints]):
-            msg = f"expected a breakpoint or watchpoint of this debugger, got {quote(point)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"expected a breakpoint or watchpoint of this debugger, got {quote(point)}")
         if isinstance(point, Breakpoint):
             self.breakpoints.remove(point)
         else:
@@ -218,15 +211,15 @@ class Debugger:
         try:
             span = values[key]
         except (IndexError, ValueError, TypeError, OverflowError) as error:
-            msg = f"expected an index of an array of shape {values.shape}, got {quote(index)}: {error}"
-            raise InvalidOperand(msg) from None
+            raise InvalidOperand(
+                f"expected an index of an array of shape {values.shape}, got {quote(index)}: {error}"
+            ) from None
         place = span.__array_interface__["data"][0]
         for allocation in self.memory.allocations:
             first = allocation.data.__array_interface__["data"][0]
             if first <= place < first + len(allocation.data):
                 return allocation.start + place - first, int(span.nbytes)
-        msg = f"expected an array among the arguments of this launch, got {quote(array)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected an array among the arguments of this launch, got {quote(array)}")
 
     # --- going on
 
@@ -244,8 +237,7 @@ class Debugger:
         A breakpoint or a watchpoint on the way stops it too. None when the kernel has ended.
         """
         if not is_whole(count) or count < 1:
-            msg = f"expected a count of instructions from 1 on, got {quote(count)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"expected a count of instructions from 1 on, got {quote(count)}")
         stop = self.stop
         for _ in range(count):
             stop = self._go(self._row)
@@ -256,8 +248,7 @@ class Debugger:
     def _go(self, stepped: int | None) -> Stop | None:
         """Run on, until the next stop; `stepped` is the warp that goes on by one instruction."""
         if self.is_finished:
-            msg = "the kernel has ended: start another debugger"
-            raise InvalidOperand(msg)
+            raise InvalidOperand("the kernel has ended: start another debugger")
         is_moved = not self._is_at_stop and stepped is not None and self.stop is None
         try:
             with np.errstate(all="ignore"):
@@ -407,8 +398,7 @@ class Debugger:
     def batch(self) -> SteppedBatch:
         """The blocks that run now."""
         if self._batch is None:
-            msg = "nothing has run yet: call run() or step() first"
-            raise InvalidOperand(msg)
+            raise InvalidOperand("nothing has run yet: call run() or step() first")
         return self._batch
 
     @property
@@ -447,8 +437,9 @@ class Debugger:
     def register(self, name: str, *, block: int | Sequence[int] | None = None, warp: int | None = None) -> NDArray[Any]:
         """A register of a warp: the codes of its 32 lanes."""
         if not isinstance(name, str) or name not in self._names:
-            msg = f"expected a register of {self.program.name}, got {quote(name)}; it has {len(self._names)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"expected a register of {self.program.name}, got {quote(name)}; it has {len(self._names)}"
+            )
         codes: NDArray[Any] = self.batch.registers[self._names[name].index][self._row_of(block, warp)].copy()
         return codes
 
@@ -477,8 +468,7 @@ class Debugger:
             self.step()
         stop, row, inst = self.stop, self._row, self.instruction
         if stop is None:
-            msg = "the kernel has ended: there is no next instruction"
-            raise InvalidOperand(msg)
+            raise InvalidOperand("the kernel has ended: there is no next instruction")
         batch = self.batch
         sources = sources_now(batch, inst, row)
         self.step()
@@ -496,8 +486,7 @@ class Debugger:
                 return inst
         lines = sorted({inst.line for inst in self.program.instructions if isinstance(inst.action, MatrixOp)})
         known = ", ".join(map(str, lines[:8])) + (", ..." if len(lines) > 8 else "")
-        msg = f"line {quote(line)} is no matrix instruction; lines of such are {known or 'none'}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"line {quote(line)} is no matrix instruction; lines of such are {known or 'none'}")
 
     @property
     def shared(self) -> SharedView:
@@ -546,11 +535,9 @@ class Debugger:
         number = mine if warp is None else warp
         if wanted not in batch.blocks:
             running = f"{batch.blocks[0]} to {batch.blocks[-1]}"
-            msg = f"expected a block that runs now, {running}; got {wanted}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"expected a block that runs now, {running}; got {wanted}")
         if not is_whole(number) or not 0 <= number < self.config.warps:
-            msg = f"expected a warp below {self.config.warps}, got {quote(number)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"expected a warp below {self.config.warps}, got {quote(number)}")
         return batch.blocks.index(wanted) * self.config.warps + int(number)
 
 
@@ -561,7 +548,6 @@ def _index(block: int | Sequence[int]) -> Block:
     """The index of a block; axes that are left out are 0."""
     axes = list(block) if isinstance(block, Sequence) else [block]
     if not 1 <= len(axes) <= 3 or not all(is_whole(axis) and axis >= 0 for axis in axes):
-        msg = f"expected block as one to three indices, got {quote(block)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected block as one to three indices, got {quote(block)}")
     x, y, z = (*map(int, axes), 0, 0)[:3]
     return x, y, z

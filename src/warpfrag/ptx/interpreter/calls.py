@@ -218,8 +218,7 @@ class ThreadReader:
         def number(text: str) -> str:
             text = str(_signed(next_argument(4))) if text == "*" else text
             if len(text) > MAX_DIGITS or abs(int(text or 0)) > MAX_WIDTH:
-                msg = f"expected a width and a precision of at most {MAX_WIDTH}, got {quote(text)}"
-                raise ValueError(msg)
+                raise ValueError(f"expected a width and a precision of at most {MAX_WIDTH}, got {quote(text)}")
             return text
 
         def field(match: re.Match[str]) -> str:

@@ -66,8 +66,7 @@ class MbarrierState:
         """Expect more bytes, or with a negative count fewer."""
         self.bytes += count
         if abs(self.bytes) > MAX_TX:
-            msg = f"{self.bytes} bytes are owed: expected -{MAX_TX} to {MAX_TX}"
-            raise ValueError(msg)
+            raise ValueError(f"{self.bytes} bytes are owed: expected -{MAX_TX} to {MAX_TX}")
 
     @property
     def description(self) -> str:
@@ -325,8 +324,7 @@ def _advance(barrier: MbarrierState, action: MemoryBarrier, number: int) -> int:
     before = barrier.word
     if action.name == "init":
         if not 1 <= number <= COUNT:
-            msg = f"expected 1..{COUNT} arrivals for mbarrier.init, got {number}"
-            raise ValueError(msg)
+            raise ValueError(f"expected 1..{COUNT} arrivals for mbarrier.init, got {number}")
         barrier.pending = barrier.count = number
         barrier.bytes = barrier.parity = 0
     elif action.name == "inval":
@@ -343,8 +341,7 @@ def _advance(barrier: MbarrierState, action: MemoryBarrier, number: int) -> int:
             barrier.owe(number)
             number = 1
         if number > barrier.pending:
-            msg = f"{number} arrivals at an mbarrier that awaits {barrier.pending}"
-            raise ValueError(msg)
+            raise ValueError(f"{number} arrivals at an mbarrier that awaits {barrier.pending}")
         barrier.pending -= number
         if action.drops:
             barrier.count -= number

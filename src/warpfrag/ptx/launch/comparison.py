@@ -281,11 +281,11 @@ def _sides(
         [arch] if arch is None or isinstance(arch, str) else list(arch) if isinstance(arch, Sequence) else [None] * 3
     )
     if not kernels or len(kernels) > 2 or not all(isinstance(item, Kernel) for item in kernels):
-        msg = f"expected a kernel, or two of them, got {quote(kernel)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected a kernel, or two of them, got {quote(kernel)}")
     if len(archs) > 2 or {len(kernels), len(archs)} == {1}:
-        msg = f"expected two kernels, or two architectures such as arch=['sm_80', 'sm_90'], got arch={quote(arch)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"expected two kernels, or two architectures such as arch=['sm_80', 'sm_90'], got arch={quote(arch)}"
+        )
     pairs = list(zip(kernels * (3 - len(kernels)), archs * (3 - len(archs)), strict=True))[:2]
     made = []
     for number, (item, name) in enumerate(pairs):

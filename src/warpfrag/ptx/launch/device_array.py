@@ -44,8 +44,7 @@ class DeviceArray:
         array = as_host_array(source, "DeviceArray")
         data = as_bytes(source, "DeviceArray")
         if array is None or data is None:
-            msg = f"DeviceArray: expected an array, or a list of arrays and None, got {quote(source)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"DeviceArray: expected an array, or a list of arrays and None, got {quote(source)}")
         self.array: Array = array
         self._source, self.data = source, data
         self.host = data.ctypes.data
@@ -63,8 +62,7 @@ class DeviceArray:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Refuse to be pickled or copied: its address may stand in other memory, and means nothing elsewhere."""
-        msg = "a DeviceArray cannot be pickled or copied: its address is one of this process"
-        raise TypeError(msg)
+        raise TypeError("a DeviceArray cannot be pickled or copied: its address is one of this process")
 
     def __repr__(self) -> str:
         """Type, shape and address."""

@@ -22,16 +22,15 @@ HOST_DEVICES = {1, 3}  # of DLPack: the memory of the host, pinned or not
 def as_host_array(value: object, what: str) -> NDArray[Any] | None:
     """An array as numpy's, over the same memory; None for what is no array. What a GPU could not read is refused."""
     if is_masked_array(value):
-        msg = f"{what}: expected a plain array, got a masked one: .filled() gives one"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{what}: expected a plain array, got a masked one: .filled() gives one")
     array = value if isinstance(value, np.ndarray) else _foreign(value, what)
     numbers = value if isinstance(value, np.generic) else array  # a scalar may be a record
     if numbers is not None and numbers.dtype.hasobject:
-        msg = f"{what}: expected an array of numbers, got {numbers.dtype}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{what}: expected an array of numbers, got {numbers.dtype}")
     if numbers is not None and not numbers.dtype.isnative:
-        msg = f"{what}: expected the byte order of a GPU, got big-endian numbers ({numbers.dtype.str}): see .astype"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"{what}: expected the byte order of a GPU, got big-endian numbers ({numbers.dtype.str}): see .astype"
+        )
     return array
 
 
@@ -41,8 +40,9 @@ def as_bytes(value: object, what: str) -> NDArray[np.uint8] | None:
     if array is None:
         return None
     if not array.flags.c_contiguous:
-        msg = f"{what}: expected a contiguous array, got strides {array.strides} for shape {array.shape}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"{what}: expected a contiguous array, got strides {array.strides} for shape {array.shape}"
+        )
     return array.reshape(-1).view(np.uint8) if array.nbytes else np.zeros(0, np.uint8)
 
 
@@ -52,35 +52,41 @@ def _foreign(value: object, what: str) -> NDArray[Any] | None:
     if kind.library == "torch":
         return _tensor(value, kind.device, what)
     if kind.on_gpu or hasattr(value, "__cuda_array_interface__"):
-        msg = f"{what}: expected an array in the memory of the host, got one in that of a GPU: copy it first"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"{what}: expected an array in the memory of the host, got one in that of a GPU: copy it first"
+        )
     if isinstance(value, np.generic):
         return None
     if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
         device = value.__dlpack_device__()[0]
         if device not in HOST_DEVICES:
-            msg = f"{what}: expected an array in the memory of the host, got one on DLPack's device {int(device)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"{what}: expected an array in the memory of the host, got one on DLPack's device {int(device)}"
+            )
         try:
             return cast("NDArray[Any]", np.from_dlpack(value))
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
-            msg = f"{what}: numpy cannot share the memory of this {type(value).__name__} ({error}); give it as integers"
-            raise InvalidOperand(msg) from None
+            raise InvalidOperand(
+                f"{what}: numpy cannot share the memory of this {type(value).__name__} ({error}); give it as integers"
+            ) from None
     return np.asarray(value) if hasattr(value, "__array_interface__") else None
 
 
 def _tensor(tensor: Any, device: str, what: str) -> NDArray[Any]:  # noqa: ANN401 # PyTorch's, if it is installed
     """The bytes of a tensor of PyTorch, whatever its dtype."""
     if device != "cpu":
-        msg = f"{what}: expected a tensor in the memory of the host, got one on {device}: .cpu() copies it"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"{what}: expected a tensor in the memory of the host, got one on {device}: .cpu() copies it"
+        )
     if str(tensor.layout) != "torch.strided" or tensor.is_conj() or tensor.is_neg():
-        msg = f"{what}: expected a tensor whose memory holds its numbers, got a sparse or conjugated one"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"{what}: expected a tensor whose memory holds its numbers, got a sparse or conjugated one"
+        )
     if not tensor.is_contiguous():
         strides, shape = tuple(tensor.stride()), tuple(tensor.shape)
-        msg = f"{what}: expected a contiguous tensor, got strides {strides} for shape {shape}: .contiguous() copies it"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"{what}: expected a contiguous tensor, got strides {strides} for shape {shape}: .contiguous() copies it"
+        )
     count = tensor.numel() * tensor.element_size()
     if not count:
         return np.zeros(0, np.uint8)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -16,9 +16,13 @@ from warpfrag.files import read_bytes
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.compiler.engine import CompiledProgram
+from warpfrag.ptx.compiler.screening import ProgramScreen
+from warpfrag.ptx.debugger.debugger import Debugger
 from warpfrag.ptx.interpreter.device_memory import Allocation, DeviceMemory
-from warpfrag.ptx.interpreter.kernel_findings import BATCH_THREADS, ORDER_CHECKS
+from warpfrag.ptx.interpreter.kernel_findings import BATCH_THREADS, ORDER_CHECKS, Check
+from warpfrag.ptx.interpreter.warp_state import LaunchConfig
 from warpfrag.ptx.launch.device_array import ADDRESSES
+from warpfrag.ptx.launch.exploration import Exploration
 from warpfrag.ptx.launch.grid import Progress, Waves, Work, is_alone, is_ordered, warps_at_once
 from warpfrag.ptx.launch.launch_arguments import Arguments
 from warpfrag.ptx.launch.names import matching, readable, resolve
@@ -35,7 +39,7 @@ from warpfrag.ptx.launch.run import Run
 from warpfrag.ptx.launch.run_evidence import launch_arch, opcode_evidence, unknown_layout
 from warpfrag.ptx.launch.summary import summarise
 from warpfrag.ptx.launch.symbols import Symbols
-from warpfrag.ptx.lowering.fragment_flow import layout_use
+from warpfrag.ptx.lowering.fragment_flow import LayoutUse, layout_use
 from warpfrag.ptx.lowering.passes import lower
 from warpfrag.ptx.program import state_spaces
 from warpfrag.ptx.program.actions import (
@@ -43,22 +47,14 @@ from warpfrag.ptx.program.actions import (
     SystemCall,
     TensorCopy,
 )
+from warpfrag.ptx.program.program import Parameter, Program
 from warpfrag.ptx.reader.linker import LinkInput, link_modules
 from warpfrag.ptx.reader.parser import parse
 from warpfrag.ptx.reader.source_lines import SourceLine, source_lines
+from warpfrag.ptx.reader.syntax import ModuleSyntax
 from warpfrag.smem.tensor_map import MAP_ALIGN, MAP_BYTES
+from warpfrag.tensorcore.evidence import Evidence
 from warpfrag.tensorcore.schedule import check_threads
-
-if TYPE_CHECKING:
-    from warpfrag.ptx.compiler.screening import ProgramScreen
-    from warpfrag.ptx.debugger.debugger import Debugger
-    from warpfrag.ptx.interpreter.kernel_findings import Check
-    from warpfrag.ptx.interpreter.warp_state import LaunchConfig
-    from warpfrag.ptx.launch.exploration import Exploration
-    from warpfrag.ptx.lowering.fragment_flow import LayoutUse
-    from warpfrag.ptx.program.program import Parameter, Program
-    from warpfrag.ptx.reader.syntax import ModuleSyntax
-    from warpfrag.tensorcore.evidence import Evidence
 
 MAX_TEXT = 1 << 28  # bytes of a module
 MODULE_START = re.compile(r"(\s|/\*.*?\*/)*\.version\s")
@@ -73,13 +69,11 @@ def load(source: str | Path, *, keep_state: bool = False) -> Module:
     if isinstance(source, str) and ("\n" in source or MODULE_START.match(source)):
         return module_of(source, keep_state=keep_state)
     if not isinstance(source, str | Path) or not str(source).strip():
-        msg = f"expected a path or the text of a PTX module, got {quote(source)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected a path or the text of a PTX module, got {quote(source)}")
     try:
         text = read_bytes(source, MAX_TEXT).decode("utf-8")
     except UnicodeDecodeError as error:
-        msg = f"{quote(str(source))} cannot be read as PTX: {error}"
-        raise FileError(msg) from None
+        raise FileError(f"{quote(str(source))} cannot be read as PTX: {error}") from None
     return module_of(text, keep_state=keep_state, file_name=Path(source).name)
 
 
@@ -96,8 +90,7 @@ def link(modules: Sequence[Module | str | Path], *, keep_state: bool = False) ->
     stood one behind the other.
     """
     if isinstance(modules, str | Path | Module) or not isinstance(modules, Sequence) or not modules:
-        msg = f"expected a list of modules, got {quote(modules)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected a list of modules, got {quote(modules)}")
     loaded = [module if isinstance(module, Module) else load(module) for module in modules]
     inputs = [
         LinkInput(module.file_name or f"module {number}", module.lines, module.source)
@@ -284,8 +277,7 @@ class Kernel:
         unknown = unknown_layout(self.program, arch)
         if unknown and self._layout_use is not None:
             inst = self.program.instructions[self._layout_use.at]
-            msg = f"line {inst.line}: {inst.text}: {self._layout_use.why}; {unknown}"
-            raise NotModelled(msg)
+            raise NotModelled(f"line {inst.line}: {inst.text}: {self._layout_use.why}; {unknown}")
 
     @exact_floats
     def launch(
@@ -454,8 +446,7 @@ class Kernel:
     def waves(self, config: LaunchConfig, seed: int | None, *, follow_order: bool = False) -> Waves:
         """The blocks of the grid, so many at once as fit and cannot see each other's order."""
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0):
-            msg = f"expected seed as an integer of at least 0, got {quote(seed)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"expected seed as an integer of at least 0, got {quote(seed)}")
         at_once = 1 if self.order_matters else max(1, warps_at_once(self.program) // config.warps)
         if follow_order:
             at_once = min(at_once, max(1, BATCH_THREADS // (config.warps * LANES)))

@@ -55,8 +55,7 @@ class Arguments:
         """The bytes of all parameters; arrays become allocations."""
         if len(args) != len(self.parameters):
             kinds = ", ".join(f"{item.name} .{item.type}" for item in self.parameters) or "none"
-            msg = f"{self.kernel} takes {len(self.parameters)} arguments ({kinds}), got {len(args)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{self.kernel} takes {len(self.parameters)} arguments ({kinds}), got {len(args)}")
         data = bytearray(size)
         for number, (value, parameter) in enumerate(zip(args, self.parameters, strict=True)):
             code = self._argument(value, number, parameter)
@@ -91,12 +90,12 @@ class Arguments:
         data = value.encode(self._address(value.array, what))
         if parameter.size == len(data):
             if parameter.align < MAP_ALIGN:
-                msg = f"{what}: expected an alignment of {MAP_ALIGN} bytes for a tensor map, got {parameter.align}"
-                raise InvalidOperand(msg)
+                raise InvalidOperand(
+                    f"{what}: expected an alignment of {MAP_ALIGN} bytes for a tensor map, got {parameter.align}"
+                )
             return data
         if parameter.size != self.pointer_size:
-            msg = f"{what}: expected {parameter.size} bytes, got a tensor map of {len(data)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{what}: expected {parameter.size} bytes, got a tensor map of {len(data)}")
         copy = np.frombuffer(data, np.uint8).copy()
         self.maps.append(copy)  # alive as long as its address
         return self._address(copy, f"{what}, the tensor map").to_bytes(self.pointer_size, "little")
@@ -105,21 +104,20 @@ class Arguments:
         """The address of an array; the same array twice is one allocation."""
         what = f"argument {number} ({parameter.name})"
         if parameter.size != self.pointer_size:
-            msg = f"{what}: expected a number of {parameter.size} bytes, got an array"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{what}: expected a number of {parameter.size} bytes, got an array")
         return self._address(value, what).to_bytes(self.pointer_size, "little")
 
     def _address(self, value: object, what: str) -> int:
         """Where an array lies: where it has an address of its own, there, else where this launch puts it."""
         if isinstance(value, DeviceArray):
             if self.pointer_size != 8:
-                msg = f"{what}: a DeviceArray has an address of 64 bits, and this module those of 32: give its array"
-                raise InvalidOperand(msg)
+                raise InvalidOperand(
+                    f"{what}: a DeviceArray has an address of 64 bits, and this module those of 32: give its array"
+                )
             return value.address
         flat = as_bytes(value, what)
         if flat is None:
-            msg = f"{what}: expected an array, got {quote(value)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{what}: expected an array, got {quote(value)}")
         owner = ADDRESSES.owner(flat.ctypes.data, len(flat)) if self.pointer_size == 8 else None
         if owner is not None:
             return owner.address + flat.ctypes.data - owner.host
@@ -130,8 +128,9 @@ class Arguments:
             size = max(len(flat), 1) + state_spaces.ALIGNMENT  # a gap, so that an access beyond is not in the next
             self._next += -(-size // state_spaces.ALIGNMENT) * state_spaces.ALIGNMENT
             if self.pointer_size == 4 and self._next > self.memory_map.constants:
-                msg = f"{what}: expected arrays that fit into addresses of 32 bits, got {len(flat)} bytes more"
-                raise InvalidOperand(msg)
+                raise InvalidOperand(
+                    f"{what}: expected arrays that fit into addresses of 32 bits, got {len(flat)} bytes more"
+                )
         return self._known[place]
 
     def _is_pointer(self, array: NDArray[Any], parameter: Parameter) -> bool:
@@ -142,8 +141,9 @@ class Arguments:
     def _handle(self, resource: Texture | Surface, number: int, parameter: Parameter) -> bytes:
         """The handle of a texture or surface; the same object twice has one."""
         if parameter.size != 8:
-            msg = f"argument {number} ({parameter.name}): expected {parameter.size} bytes, got the handle of {resource}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"argument {number} ({parameter.name}): expected {parameter.size} bytes, got the handle of {resource}"
+            )
         known = (handle for handle, other in self.resources.items() if other is resource)
         handle = next(known, state_spaces.HANDLES + HANDLE_STEP * len(self.resources))
         self.resources[handle] = resource
@@ -159,11 +159,10 @@ class Arguments:
             if isinstance(resource, Surface):
                 continue
             if any(np.may_share_memory(resource.array, surface.array) for surface in surfaces):
-                msg = (
+                raise InvalidOperand(
                     f"expected {resource} and the surface of the same launch in different memory: "
                     "a texture cache does not see stores, so what it gives is not known"
                 )
-                raise InvalidOperand(msg)
             if any(np.may_share_memory(resource.array, data) for data in written):
                 result[handle] = resource.copy()
         return result
@@ -183,15 +182,15 @@ class Arguments:
             elif isinstance(value, np.generic | bytes) or value is None:
                 code = _scalar(value, number, field, self.pointer_size)
             else:
-                msg = (
+                raise InvalidOperand(
                     f"argument {number} ({name}): expected an array, a numpy scalar, bytes or None, got {quote(value)}"
                 )
-                raise InvalidOperand(msg)
             aligned = 1 if isinstance(value, bytes) else size
             data += bytes(-len(data) % aligned) + code
         if len(data) > parameter.size:
-            msg = f"argument {number} ({parameter.name}): expected at most {parameter.size} bytes, got {len(data)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"argument {number} ({parameter.name}): expected at most {parameter.size} bytes, got {len(data)}"
+            )
         return data.ljust(parameter.size, b"\0")
 
 
@@ -210,8 +209,9 @@ def _scalar(value: object, number: int, parameter: Parameter, pointer_size: int)
     what = f"argument {number} ({parameter.name}, .{parameter.type})"
     if value is None:
         if parameter.size != pointer_size:
-            msg = f"{what}: None is a null pointer of {pointer_size} bytes, expected {parameter.size} bytes"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"{what}: None is a null pointer of {pointer_size} bytes, expected {parameter.size} bytes"
+            )
         return bytes(pointer_size)
     if isinstance(value, bytes):
         data = value
@@ -220,11 +220,9 @@ def _scalar(value: object, number: int, parameter: Parameter, pointer_size: int)
     elif isinstance(value, bool | int | float):
         data = _python_number(value, what, parameter)
     else:
-        msg = f"{what}: expected an array, a number, bytes or None, got {quote(value)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{what}: expected an array, a number, bytes or None, got {quote(value)}")
     if len(data) != parameter.size:
-        msg = f"{what}: expected {parameter.size} bytes, got {len(data)} of {quote(value)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{what}: expected {parameter.size} bytes, got {len(data)} of {quote(value)}")
     return data
 
 
@@ -232,13 +230,11 @@ def _python_number(value: float, what: str, parameter: Parameter) -> bytes:
     """A plain number of Python takes the type of its parameter."""
     if isinstance(value, float):
         if parameter.size not in {4, 8} or parameter.type[0] in "us":
-            msg = f"{what}: expected an integer, got {value}; give a numpy scalar to choose its bits"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{what}: expected an integer, got {value}; give a numpy scalar to choose its bits")
         return np.array(value, f"f{parameter.size}").tobytes()
     if parameter.type[0] == "f":
         return np.array(value, f"f{parameter.size}").tobytes()
     bits = 8 * parameter.size
     if parameter.size > 8 or not -(1 << (bits - 1)) <= value < 1 << bits:
-        msg = f"{what}: expected an integer of {bits} bits, got {quote(value)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{what}: expected an integer of {bits} bits, got {quote(value)}")
     return (int(value) & ((1 << bits) - 1)).to_bytes(parameter.size, "little")

@@ -43,8 +43,7 @@ def compile_cuda(
     was compiled is kept, by content. CompilationFailed has nvcc's message, MissingExtra says that there is no nvcc.
     """
     if arch not in targets():
-        msg = f"expected arch as a target such as sm_90a, got {quote(arch)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected arch as a target such as sm_90a, got {quote(arch)}")
     words = _options(options)
     if isinstance(source, str) and "\n" in source:
         with tempfile.TemporaryDirectory() as folder:
@@ -52,14 +51,12 @@ def compile_cuda(
             text = _compiled(Path("kernel.cu"), source, arch, words, Path(folder))
         return module_of(text, keep_state=keep_state)
     if not isinstance(source, str | Path):
-        msg = f"expected a path or the text of a CUDA C++ file, got {quote(source)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected a path or the text of a CUDA C++ file, got {quote(source)}")
     path = Path(source)
     try:
         content = read_bytes(path, MAX_TEXT).decode("utf-8")
     except UnicodeDecodeError as error:
-        msg = f"{quote(str(source))} cannot be read as CUDA C++: {error}"
-        raise FileError(msg) from None
+        raise FileError(f"{quote(str(source))} cannot be read as CUDA C++: {error}") from None
     return module_of(_compiled(path, content, arch, words), keep_state=keep_state, file_name=path.name)
 
 
@@ -68,8 +65,9 @@ def find_nvcc() -> Path:
     for path in _candidates():
         if path.is_file():
             return path
-    msg = "CUDA C++ needs nvcc; none is on the path, below CUDA_HOME or installed: pip install 'warpfrag[assembler]'"
-    raise MissingExtra(msg)
+    raise MissingExtra(
+        "CUDA C++ needs nvcc; none is on the path, below CUDA_HOME or installed: pip install 'warpfrag[assembler]'"
+    )
 
 
 def _candidates() -> Iterator[Path]:
@@ -86,12 +84,12 @@ def _candidates() -> Iterator[Path]:
 
 def _options(options: Sequence[str]) -> tuple[str, ...]:
     if isinstance(options, str) or not all(isinstance(word, str) for word in options):
-        msg = f'expected options as a list of words such as ["-DN=4"], got {quote(options)}'
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f'expected options as a list of words such as ["-DN=4"], got {quote(options)}')
     for word in options:
         if FORBIDDEN.fullmatch(word):
-            msg = f"options: {quote(word)} says what nvcc makes, which is PTX here, or for which target: see arch"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"options: {quote(word)} says what nvcc makes, which is PTX here, or for which target: see arch"
+            )
     return tuple(options)
 
 
@@ -133,8 +131,7 @@ def _run(command: list[str], folder: Path | None = None) -> subprocess.Completed
             stdin=subprocess.DEVNULL, cwd=folder,
         )  # fmt: skip
     except OSError as error:
-        msg = f"{command[0]} cannot be run: {error.strerror or error}"
-        raise MissingExtra(msg) from None
+        raise MissingExtra(f"{command[0]} cannot be run: {error.strerror or error}") from None
 
 
 def _included(dependencies: Path, here: Path) -> list[Path]:

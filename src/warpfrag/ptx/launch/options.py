@@ -41,23 +41,20 @@ def launch_config(
     """The launch that is asked for, checked."""
     blocks, threads = extent_of("grid", grid, MAX_GRID), extent_of("block", block, MAX_BLOCK)
     if threads[0] * threads[1] * threads[2] > MAX_THREADS:
-        msg = f"expected at most {MAX_THREADS} threads in a block, got {threads}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected at most {MAX_THREADS} threads in a block, got {threads}")
     required = program.directives.get("reqntid")
     if required and (*required, 1, 1)[:3] != threads:
-        msg = f"{name} must be launched with blocks of {(*required, 1, 1)[:3]} (.reqntid), got {threads}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"{name} must be launched with blocks of {(*required, 1, 1)[:3]} (.reqntid), got {threads}"
+        )
     limits = program.directives.get("maxntid")
     if limits and np.prod(limits) < np.prod(threads):
-        msg = f"{name} takes blocks of at most {int(np.prod(limits))} threads (.maxntid), got {threads}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"{name} takes blocks of at most {int(np.prod(limits))} threads (.maxntid), got {threads}")
     if isinstance(shared, bool) or not isinstance(shared, int | np.integer) or shared < 0:
-        msg = f"expected shared as a number of bytes, got {quote(shared)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected shared as a number of bytes, got {quote(shared)}")
     total = program.dynamic_start - state_spaces.SHARED_START + int(shared)
     if total > MAX_SHARED:
-        msg = f"expected at most {MAX_SHARED} bytes of shared memory, got {total}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected at most {MAX_SHARED} bytes of shared memory, got {total}")
     shape, is_explicit = cluster_shape(program, cluster, blocks)
     config = LaunchConfig(
         blocks, threads, int(shared), launch_arch(program.target, arch), limit, cooperative, shape, is_explicit
@@ -72,20 +69,17 @@ def extent_of(name: str, value: object, limits: tuple[int, int, int]) -> tuple[i
     extents = [value] if isinstance(value, int | np.integer) else list(value) if isinstance(value, Sequence) else []
     sizes = [int(extent) for extent in extents if isinstance(extent, int | np.integer) and extent >= 1]
     if not 1 <= len(extents) <= 3 or len(sizes) != len(extents):
-        msg = f"expected {name} as one to three positive integers, got {quote(value)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected {name} as one to three positive integers, got {quote(value)}")
     x, y, z = (*sizes, 1, 1)[:3]
     if any(size > limit for size, limit in zip((x, y, z), limits, strict=True)):
-        msg = f"expected {name} of at most {limits}, got {quote(value)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected {name} of at most {limits}, got {quote(value)}")
     return x, y, z
 
 
 def check_explore(runs: object) -> None:
     """Refuse a number of runs that is none."""
     if isinstance(runs, bool) or not isinstance(runs, int | np.integer) or runs < 0:
-        msg = f"expected explore as a number of runs, got {quote(runs)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected explore as a number of runs, got {quote(runs)}")
 
 
 def checks_of(checks: object) -> tuple[Check, ...]:
@@ -112,8 +106,7 @@ def check_choice(name: str, values: Sequence[object], known: tuple[str, ...]) ->
     """Refuse a value that is none of those known."""
     for value in values:
         if value not in known:
-            msg = f"expected {name} of {', '.join(known)}, got {quote(value)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"expected {name} of {', '.join(known)}, got {quote(value)}")
 
 
 MAX_CLUSTER = 8
@@ -131,23 +124,22 @@ def cluster_shape(program: Program, cluster: object, grid: tuple[int, int, int])
     shape = _read(cluster) if cluster is not None else declared
     if shape is None:
         if "explicitcluster" in program.directives:
-            msg = f"{program.name} must be launched with clusters (.explicitcluster): give cluster=(x, y, z)"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"{program.name} must be launched with clusters (.explicitcluster): give cluster=(x, y, z)"
+            )
         return (1, 1, 1), False
     if declared is not None and shape != declared:
-        msg = f"{program.name} must be launched with clusters of {declared} (.reqnctapercluster), got {shape}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"{program.name} must be launched with clusters of {declared} (.reqnctapercluster), got {shape}"
+        )
     largest = min(MAX_CLUSTER, *program.directives.get("maxclusterrank", (MAX_CLUSTER,)))
     if prod(shape) > largest:
-        msg = f"expected at most {largest} blocks in a cluster, got {prod(shape)} of {shape}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected at most {largest} blocks in a cluster, got {prod(shape)} of {shape}")
     if any(blocks % size for blocks, size in zip(grid, shape, strict=True)):
-        msg = f"expected a grid that is a multiple of the cluster {shape} along every axis, got {grid}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected a grid that is a multiple of the cluster {shape} along every axis, got {grid}")
     number = "".join(filter(str.isdigit, program.target.split("_")[-1]))
     if prod(shape) > 1 and number and int(number) < FIRST_ARCH:
-        msg = f"clusters need sm_{FIRST_ARCH} or later, got a module for {program.target}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"clusters need sm_{FIRST_ARCH} or later, got a module for {program.target}")
     return shape, is_explicit
 
 
@@ -169,8 +161,7 @@ def _read(cluster: object) -> tuple[int, int, int]:
     )
     sizes = [int(extent) for extent in extents if isinstance(extent, int | np.integer) and extent >= 1]
     if not 1 <= len(extents) <= 3 or len(sizes) != len(extents):
-        msg = f"expected cluster as one to three positive integers, got {quote(cluster)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected cluster as one to three positive integers, got {quote(cluster)}")
     return _three(sizes)
 
 
@@ -191,8 +182,7 @@ def check_resident(config: LaunchConfig, shared_bytes: int) -> None:
     per_multiprocessor = min(RESIDENT_BLOCKS, RESIDENT_WARPS // config.warps, by_shared)
     x, y, z = config.grid
     if x * y * z > MULTIPROCESSORS * per_multiprocessor:
-        msg = (
+        raise InvalidOperand(
             f"a cooperative launch needs all blocks at once: of {config.threads} threads and {shared_bytes} bytes of "
             f"shared memory an H200 holds {MULTIPROCESSORS} x {per_multiprocessor}, got a grid of {x * y * z}"
         )
-        raise InvalidOperand(msg)

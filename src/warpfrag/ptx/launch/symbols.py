@@ -56,8 +56,7 @@ class Symbols(Mapping[str, "Array"]):
         try:
             memory[...] = values.address if isinstance(values, DeviceArray) else values
         except (ValueError, TypeError, OverflowError) as error:
-            msg = f"{readable(symbol)}, {memory.dtype} of shape {memory.shape}: {error}"
-            raise InvalidOperand(msg) from None
+            raise InvalidOperand(f"{readable(symbol)}, {memory.dtype} of shape {memory.shape}: {error}") from None
         self._targets.pop(symbol, None)
         if isinstance(values, DeviceArray):
             self._targets[symbol] = values

@@ -76,8 +76,7 @@ class TensorMap:
         self.array = array
         host = array.array if isinstance(array, DeviceArray) else as_host_array(array, "the array of a tensor map")
         if host is None:
-            msg = f"expected an array for a tensor map, got {quote(array)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"expected an array for a tensor map, got {quote(array)}")
         _check_choice("interleave", interleave, INTERLEAVES)
         shape, pitches, element = _tensor(array, host, dims, strides, dtype, interleave)
         extents = _numbers("box", box, len(shape))
@@ -163,8 +162,7 @@ class TensorMap:
     def __bytes__(self) -> bytes:
         """The 128 bytes of the map, where its array has an address beyond a launch."""
         if not isinstance(self.array, DeviceArray):
-            msg = f"{self!r} has no address before a launch: make it over a DeviceArray"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{self!r} has no address before a launch: make it over a DeviceArray")
         return self.fields.encode()
 
     @property
@@ -188,8 +186,7 @@ class TensorMap:
         row = self.fields.box_shape[0] * self.fields.element.bytes
         if row != (self.fields.swizzle or GRANULE):
             expected = self.fields.swizzle or GRANULE
-            msg = f"expected a box whose rows have {expected} bytes, those of its swizzle, got {row}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"expected a box whose rows have {expected} bytes, those of its swizzle, got {row}")
         return Descriptor(start=start, stride=CORE_ROWS * row, swizzle=self.fields.swizzle)
 
     def encode(self, address: int) -> bytes:
@@ -197,8 +194,7 @@ class TensorMap:
         fields = replace(self.fields, address=_numbers("address", [address], 1)[0])
         problems = fields.problems()
         if problems:
-            msg = f"{self!r} is no tensor map that the driver takes: {'; '.join(problems)}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"{self!r} is no tensor map that the driver takes: {'; '.join(problems)}")
         return fields.encode()
 
 
@@ -218,11 +214,11 @@ def _tensor(
     element = ELEMENT_TYPES.get(SAME_BYTES.get(name, name)) if isinstance(name, str) else None
     if element is None:
         known = ", ".join(ELEMENT_TYPES)
-        msg = f"expected a dtype of {known} or one as wide (int8, float8_*), got {quote(name)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected a dtype of {known} or one as wide (int8, float8_*), got {quote(name)}")
     if dims is None and element.bytes != host.dtype.itemsize:
-        msg = f"expected elements of {host.dtype.itemsize} bytes as the array has, got {element.name}: give dims too"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"expected elements of {host.dtype.itemsize} bytes as the array has, got {element.name}: give dims too"
+        )
     shape = (
         list(host.shape) if dims is None else _numbers("dims", dims, len(dims) if isinstance(dims, Sequence) else -1)
     )
@@ -230,34 +226,29 @@ def _tensor(
     if dims is None and interleave:
         if not shape or shape[-1] * element.bytes != interleave:
             last = shape[-1] * element.bytes if shape else 0
-            msg = f"expected a last axis of {interleave} bytes, the channels of a slice, got {last}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"expected a last axis of {interleave} bytes, the channels of a slice, got {last}")
         shape = shape[:-1]
     if not 1 <= len(shape) <= 5:
-        msg = f"expected an array of one to five axes, got {len(shape)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected an array of one to five axes, got {len(shape)}")
     dense = [inner] * len(shape)
     for axis in range(len(shape) - 2, -1, -1):
         dense[axis] = dense[axis + 1] * shape[axis + 1]
     pitches = dense if strides is None else _numbers("strides", strides, len(shape))
     if pitches[-1] != inner:
         what = "a slice" if interleave else "an element"
-        msg = f"expected the innermost stride to be {what} of {inner} bytes, got {pitches[-1]}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected the innermost stride to be {what} of {inner} bytes, got {pitches[-1]}")
     if not isinstance(array, DeviceArray):
         as_bytes(array, "the array of a tensor map")  # refuses what is not contiguous
     reach = sum((extent - 1) * pitch for extent, pitch in zip(shape, pitches, strict=True)) + inner
     if min(shape) > 0 and reach > host.nbytes:
-        msg = f"expected a tensor inside the array of {host.nbytes} bytes, got one that reaches {reach}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected a tensor inside the array of {host.nbytes} bytes, got one that reaches {reach}")
     return shape, pitches, element
 
 
 def _check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
     """Refuse what is not one of some numbers or words."""
     if type(value) not in {int, str} or value not in choices:
-        msg = f"expected {name} of {', '.join(map(str, choices))}, got {quote(value)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected {name} of {', '.join(map(str, choices))}, got {quote(value)}")
 
 
 def _numbers(name: str, values: object, count: int) -> list[int]:
@@ -265,6 +256,5 @@ def _numbers(name: str, values: object, count: int) -> list[int]:
     items = list(values) if isinstance(values, Sequence) and not isinstance(values, str) else []
     numbers = [int(item) for item in items if isinstance(item, int | np.integer) and not isinstance(item, bool)]
     if len(numbers) != count or len(items) != count:
-        msg = f"expected {name} as {count} integers, one for each axis, got {quote(values)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected {name} as {count} integers, one for each axis, got {quote(values)}")
     return numbers

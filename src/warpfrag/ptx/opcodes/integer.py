@@ -102,8 +102,7 @@ def _multiply_add(attributes: Attributes) -> LaneOp:
     wide, multiply = product(attributes)
     if attributes.sat:
         if attributes.half != "hi" or kind != S32:
-            msg = "mad.sat is for .hi.s32"
-            raise NotModelled(msg)
+            raise NotModelled("mad.sat is for .hi.s32")
         return LaneOp((wide,), (kind, kind, wide), lambda a, b, c: on.add_saturated(multiply(a, b), c))
     return LaneOp((wide,), (kind, kind, wide), lambda a, b, c: multiply(a, b) + c)
 

@@ -57,8 +57,9 @@ class OpcodeRow:
         known = {item.name for item in fields(Attributes)} | HINTS
         unknown = sorted((self.modifiers.keys() | self.implies.keys()) - known)
         if unknown:
-            msg = f"{self.opcode}: expected modifiers that are attributes or hints, got {', '.join(unknown)}"
-            raise ValueError(msg)
+            raise ValueError(
+                f"{self.opcode}: expected modifiers that are attributes or hints, got {', '.join(unknown)}"
+            )
 
 
 @dataclass(frozen=True)

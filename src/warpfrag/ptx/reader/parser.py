@@ -90,8 +90,7 @@ class Parser:
         """The next token, and step over it."""
         token = self.tokens[self.at]
         if token.kind == "body":
-            msg = "no body"
-            raise self.error(msg)
+            raise self.error("no body")
         if token.kind != "end":
             self.at += 1
         return token
@@ -106,8 +105,7 @@ class Parser:
     def expect(self, text: str) -> Token:
         """Step over this very token."""
         if self.next.text != text:
-            msg = f"{text!r}"
-            raise self.error(msg)
+            raise self.error(f"{text!r}")
         return self.take()
 
     def expect_kind(self, kind: str, what: str) -> Token:
@@ -130,8 +128,7 @@ class Parser:
         """Step over everything up to a semicolon."""
         while not self.takes(";"):
             if self.next.kind == "end":
-                msg = "';'"
-                raise self.error(msg)
+                raise self.error("';'")
             self.take()
 
     def skips(self) -> bool:
@@ -154,8 +151,7 @@ class Parser:
         while depth:
             token = self.take()
             if token.kind == "end":
-                msg = "'}'"
-                raise self.error(msg)
+                raise self.error("'}'")
             depth += (token.text == "{") - (token.text == "}")
 
     # --- the module
@@ -186,8 +182,7 @@ class Parser:
             elif token.text in LINKAGE or token.text in SPACES or token.text in {".entry", ".func"}:
                 self.definition(variables, functions)
             elif not self.takes(";"):
-                msg = "a directive of a module"
-                raise self.error(msg)
+                raise self.error("a directive of a module")
         if not target:
             raise PtxError(self.next.line, "expected a .target, got none")
         if size not in {32, 64}:
@@ -250,8 +245,7 @@ class Parser:
         self.expect("(")
         while not self.takes(")"):
             if self.next.text not in {".param", ".reg"}:
-                msg = "a .param"
-                raise self.error(msg)
+                raise self.error("a .param")
             parameters += self.variables("", ends={",", ")"})
             if not self.takes(","):
                 self.expect(")")
@@ -264,8 +258,7 @@ class Parser:
             self.expect("(")
             while not self.takes(")"):
                 if self.take().kind == "end":
-                    msg = "')'"
-                    raise self.error(msg)
+                    raise self.error("')'")
 
     # --- declarations
 
@@ -294,8 +287,7 @@ class Parser:
             elif not (word in SPACES or word.split("::", maxsplit=1)[0] in SPACES):  # after .ptr
                 kind = word[1:]
         if not kind:
-            msg = f"the type of a .{space}"
-            raise self.error(msg)
+            raise self.error(f"the type of a .{space}")
         variables: list[VariableDecl] = []
         while True:
             like = VariableDecl(token.line, "", space, kind, vector, None, align, pointer, linkage)
@@ -357,16 +349,14 @@ class Parser:
             inner = self.initial_value()
             self.expect(")")
             if not isinstance(inner, SymbolRef):
-                msg = "a variable in a mask"
-                raise self.error(msg)
+                raise self.error("a variable in a mask")
             return MaskedAddress(inner, mask)
         if self.takes("generic"):
             self.expect("(")
             name = self.operand()
             self.expect(")")
             if not isinstance(name, SymbolRef):
-                msg = "a variable in generic()"
-                raise self.error(msg)
+                raise self.error("a variable in generic()")
             return SymbolRef(name.text, name.offset + self.added())
         return self.operand()
 
@@ -401,8 +391,7 @@ class Parser:
             elif token.kind == "word":
                 items.append(self.label())
             elif not self.takes(";"):
-                msg = "an instruction or '}'"
-                raise self.error(msg)
+                raise self.error("an instruction or '}'")
         self.depth -= 1
         return Scope(tuple(items))
 
@@ -415,8 +404,7 @@ class Parser:
             return self.declaration(linkage)
         if self.next.text.split("::", maxsplit=1)[0] in SPACES:
             return self.declaration()
-        msg = "a declaration or an instruction"
-        raise self.error(msg)
+        raise self.error("a declaration or an instruction")
 
     def label(self) -> Label:
         """A label, with its table of targets where it has one."""
@@ -501,8 +489,7 @@ class Parser:
         self.expect("[")
         base = self.operand()
         if not isinstance(base, SymbolRef | IntegerLiteral):
-            msg = "a register, a variable or a number in brackets"
-            raise self.error(msg)
+            raise self.error("a register, a variable or a number in brackets")
         coordinates: list[OperandSyntax] = []
         while self.takes(","):
             coordinates.append(self.operand())

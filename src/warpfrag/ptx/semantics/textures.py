@@ -34,16 +34,14 @@ MAX_AXES = 3
 def _choice(name: str, value: object, known: tuple[object, ...]) -> None:
     """Refuse a value that is none of those that are known."""
     if type(value) is not type(known[0]) or value not in known:
-        msg = f"expected {name} as one of {', '.join(map(str, known))}, got {quote(value)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected {name} as one of {', '.join(map(str, known))}, got {quote(value)}")
 
 
 def _address_modes(address: object, axes: int) -> tuple[AddressMode, ...]:
     """The mode of each axis, of one for all, of one for each, or of three."""
     modes = (address,) * MAX_AXES if isinstance(address, str) else address
     if not isinstance(modes, list | tuple) or len(modes) not in {axes, MAX_AXES}:
-        msg = f"expected an address mode, or one for each of {axes} axes, got {quote(address)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected an address mode, or one for each of {axes} axes, got {quote(address)}")
     for mode in modes:
         _choice("address", mode, get_args(AddressMode))
     return tuple(modes[:axes])
@@ -53,27 +51,24 @@ def _border(border: object, dtype: np.dtype[Any]) -> NDArray[np.float32]:
     """The four channels outside of a texture."""
     channels = list(border) if isinstance(border, list | tuple) else []
     if len(channels) != 4 or not all(isinstance(item, int | float | np.floating | np.integer) for item in channels):
-        msg = f"expected a border of four numbers, got {quote(border)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected a border of four numbers, got {quote(border)}")
     with np.errstate(over="ignore"):
         values = np.array([float(item) for item in channels], np.float32)
     if values.any() and dtype != np.float32:
-        msg = f"a border that is not 0 is not modelled for texels of {dtype}: the unit converts it by a rule of its own"
-        raise NotModelled(msg)
+        raise NotModelled(
+            f"a border that is not 0 is not modelled for texels of {dtype}: the unit converts it by a rule of its own"
+        )
     return values
 
 
 def _texels(array: object, channels: int, *, layered: bool, what: str) -> NDArray[Any]:
     """The texels as [layer, z, y, x, channel], a view of the array."""
     if not isinstance(array, np.ndarray) or is_masked_array(array):
-        msg = f"expected the texels of a {what} as a plain numpy array, got {quote(array)}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected the texels of a {what} as a plain numpy array, got {quote(array)}")
     if str(array.dtype) not in FORMATS:
-        msg = f"expected texels of {', '.join(FORMATS)}, got {array.dtype}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected texels of {', '.join(FORMATS)}, got {array.dtype}")
     if not array.flags.c_contiguous:
-        msg = f"expected a contiguous array, got strides {array.strides} for shape {array.shape}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(f"expected a contiguous array, got strides {array.strides} for shape {array.shape}")
     _choice("channels", channels, CHANNELS)
     _choice("layered", layered, FLAG)
     shape = array.shape if channels == 1 else array.shape[:-1]
@@ -81,8 +76,9 @@ def _texels(array: object, channels: int, *, layered: bool, what: str) -> NDArra
     limit = MAX_AXES - layered
     if not 1 <= axes <= limit or 0 in shape or (channels > 1 and array.shape[-1] != channels):
         order = ", ".join(["layer"] * layered + ["z", "y", "x"][layered:] + [f"{channels} channels"] * (channels > 1))
-        msg = f"expected a {what} as [{order}], with fewer of these axes before x or all, got shape {array.shape}"
-        raise InvalidOperand(msg)
+        raise InvalidOperand(
+            f"expected a {what} as [{order}], with fewer of these axes before x or all, got shape {array.shape}"
+        )
     layers = shape[0] if layered else 1
     extents = (1,) * (MAX_AXES - axes) + shape[layered:]
     return array.reshape((layers, *extents, channels))
@@ -125,11 +121,11 @@ class Texture:
         self.filter, self.read, self.normalized = filter, read, normalized
         self.address = _address_modes(address, axes)
         if read == "normalized" and str(array.dtype) not in NORMALIZED_FORMATS:
-            msg = f"expected texels of {', '.join(NORMALIZED_FORMATS)} to read as normalized floats, got {array.dtype}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"expected texels of {', '.join(NORMALIZED_FORMATS)} to read as normalized floats, got {array.dtype}"
+            )
         if filter == "linear" and array.dtype.kind != "f" and read == "element":
-            msg = f"expected floats, or read='normalized', to filter linearly, got {array.dtype}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(f"expected floats, or read='normalized', to filter linearly, got {array.dtype}")
         self.border = _border(border, array.dtype)
 
     @property
@@ -166,8 +162,9 @@ class Surface:
     def __init__(self, array: NDArray[Any], *, channels: Literal[1, 2, 4] = 1, layered: bool = False) -> None:
         """Check that CUDA has such a surface."""
         if isinstance(array, np.ndarray) and not array.flags.writeable:
-            msg = f"expected an array that can be written for a surface, got a read-only one of shape {array.shape}"
-            raise InvalidOperand(msg)
+            raise InvalidOperand(
+                f"expected an array that can be written for a surface, got a read-only one of shape {array.shape}"
+            )
         self.array = array
         self.texels = _texels(array, channels, layered=layered, what="surface")
         self.channels, self.layered = channels, layered

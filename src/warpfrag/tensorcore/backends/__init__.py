@@ -16,17 +16,15 @@ from __future__ import annotations
 import sys
 import warnings
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from warpfrag.errors import SlowArithmetic
 from warpfrag.tensorcore.backend_protocol import ProductKernel, ProductOperands
+from warpfrag.tensorcore.backends.compiled import Compiled
 from warpfrag.tensorcore.backends.portable import Portable, max_rows
 from warpfrag.tensorcore.encodings import LoopVariant, loop_variant_of
 from warpfrag.tensorcore.rules import Fma64, Fused, Grouped, IntegerSum, Rule
 from warpfrag.tensorcore.schedule import is_split
-
-if TYPE_CHECKING:
-    from warpfrag.tensorcore.backends.compiled import Compiled
 
 WORTH_LOADING = 0.05
 """Seconds spent in the portable backend."""

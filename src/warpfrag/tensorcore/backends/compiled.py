@@ -203,8 +203,7 @@ class GroupedKernel(BlockKernel):
         """Elements doubled, scales as integers."""
         a, b, c, _, scale_a, scale_b = operands
         if scale_a is None or scale_b is None:
-            msg = "a grouped rule has scale factors"
-            raise TypeError(msg)
+            raise TypeError("a grouped rule has scale factors")
         out = np.empty(c.shape, np.uint32)
         elements = (self.doubled.take(a), self.doubled.take(b), _plain(c, np.uint32))
         return LoopArguments((*elements, self.scales.take(scale_a), self.scales.take(scale_b), self.numbers, out), out)
@@ -400,11 +399,10 @@ def fused_constants(rule: Fused) -> Constants:
     """The numbers of a rule, as the kernels read them."""
     how, products = rule.sum, len(rule.steps[0])
     if not Compiled.holds(rule):
-        msg = (
+        raise ValueError(
             f"the kernels of the fused rule keep at most {MAX_FRACTION_BITS} fraction bits, and add products by fours, "
             f"at most {MAX_PRODUCTS}; got {how.fraction_bits} bits, {products} products"
         )
-        raise ValueError(msg)
     variant = loop_variant_of(rule)
     return Constants(
         a=Encoding(*encoding_of(FORMATS[rule.multiplicands[0]])),

@@ -91,13 +91,11 @@ def cupy() -> ModuleType:
     try:
         import cupy as module
     except ImportError as error:
-        msg = f"CuPy is not installed ({error}): pip install 'warpfrag[gpu]'"
-        raise NoGpu(msg) from None
+        raise NoGpu(f"CuPy is not installed ({error}): pip install 'warpfrag[gpu]'") from None
     try:
         module.cuda.Device().compute_capability  # noqa: B018 (it asks the driver)
     except Exception as error:  # noqa: BLE001 (CuPy raises many kinds where there is no driver or GPU)
-        msg = f"no NVIDIA GPU can be used: {error}"
-        raise NoGpu(msg) from None
+        raise NoGpu(f"no NVIDIA GPU can be used: {error}") from None
     with_gpu: ModuleType = module
     return with_gpu
 

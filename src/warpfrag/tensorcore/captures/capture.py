@@ -86,8 +86,7 @@ class CapturedCase:
         single = [array for array in (self.metadata, self.scale_a, self.scale_b) if array is not None]
         for array, axes in [*((array, 3) for array in words), *((array, 2) for array in single)]:
             if array.dtype != np.uint32 or array.ndim != axes or array.shape[:2] != (len(self.d), LANES):
-                msg = f"an array of {self.instruction} is {array.dtype} of shape {array.shape}"
-                raise ValueError(msg)
+                raise ValueError(f"an array of {self.instruction} is {array.dtype} of shape {array.shape}")
 
 
 @dataclass(frozen=True)
@@ -107,11 +106,9 @@ class WgmmaCase:
             axes = 3 if role == "metadata" else 4
             shape = (len(self.d), *WARPGROUP)
             if array.dtype != np.uint32 or array.ndim != axes or array.shape[:3] != shape:
-                msg = f"an array of {self.instruction} is {array.dtype} of shape {array.shape}"
-                raise ValueError(msg)
+                raise ValueError(f"an array of {self.instruction} is {array.dtype} of shape {array.shape}")
         if self.call.shared.shape[:-1] != (len(self.d),):
-            msg = f"shared memory of {self.instruction} has the shape {self.call.shared.shape}"
-            raise ValueError(msg)
+            raise ValueError(f"shared memory of {self.instruction} has the shape {self.call.shared.shape}")
 
 
 @dataclass(frozen=True)
@@ -134,8 +131,7 @@ class TensorCase:
             lanes = () if array is self.a or array is self.b else (TENSOR_LANES,)
             shape = (len(self.d), *pair, *lanes)
             if array.dtype != np.uint32 or array.shape[:-1] != shape:
-                msg = f"an image of {self.instruction} is {array.dtype} of shape {array.shape}"
-                raise ValueError(msg)
+                raise ValueError(f"an image of {self.instruction} is {array.dtype} of shape {array.shape}")
 
 
 def _wgmma_case(entry: CaptureEntry, kind: str, arrays: dict[str, NDArray[np.uint32]]) -> WgmmaCase:
@@ -186,8 +182,7 @@ def open_capture(path: Path) -> Capture:
         arrays = np.load(BytesIO(read_bytes(path, MAX_BYTES)), allow_pickle=False)
         about = json.loads(arrays["about"].tobytes().decode("utf-8"))
         if not about["entries"] or not isinstance(about["entries"], list):
-            msg = "it has no entries"
-            raise ValueError(msg)
+            raise ValueError("it has no entries")
         for fact in ("device", "arch", "driver"):
             about[fact] = str(about[fact])
     return Capture(path, about, arrays)

@@ -45,8 +45,7 @@ def whole(path: str | Path, what: str) -> Iterator[None]:
         raise
     except Exception as error:  # noqa: BLE001 (a damaged file can fail in any part of its reader)
         reason = str(error) if isinstance(error, ValueError | WarpfragError) else f"{type(error).__name__} {error}"
-        msg = f"{quote(str(path))} is not {what}: {quote(reason)}"
-        raise FileError(msg) from None
+        raise FileError(f"{quote(str(path))} is not {what}: {quote(reason)}") from None
 
 
 @lru_cache(maxsize=16)
@@ -54,8 +53,7 @@ def _rows(folder: str) -> dict[tuple[str, str], list[EvidenceRow]]:
     path = f"{folder}/{INDEX}"
     command = f"python -m tools.write_capture_index {folder}"
     if not os.path.exists(path):  # noqa: PTH110
-        msg = f"there is no {INDEX} among the captures in {quote(folder)}; `{command}` writes it"
-        raise FileError(msg)
+        raise FileError(f"there is no {INDEX} among the captures in {quote(folder)}; `{command}` writes it")
     rows: dict[tuple[str, str], list[EvidenceRow]] = {}
     with whole(path, f"an index of captures, which `{command}` writes"):
         for capture in json.loads(read_bytes(path, MAX_BYTES))["captures"]:

@@ -88,8 +88,7 @@ def record_arguments() -> dict[str, tuple[jit.KernelEntry[...], tuple[object, ..
             kinds = objects.kinds_of(arguments)
             first = seen.setdefault(entry.name, (entry, arguments))
             if objects.kinds_of(first[1]) != kinds:
-                msg = f"{entry.name} is called with {kinds} and with other types"
-                raise TypeError(msg)
+                raise TypeError(f"{entry.name} is called with {kinds} and with other types")
 
         return run
 
@@ -198,8 +197,7 @@ def optimize(texts: dict[str, str], target: ObjectTarget) -> tuple[llvm.ModuleRe
     builder.getModulePassManager().run(whole, builder)
     needed = {function.name for function in whole.functions if function.is_declaration and "llvm." not in function.name}
     if not needed <= MAY_CALL:
-        msg = f"objects may call {sorted(MAY_CALL)}; the loops call {sorted(needed - MAY_CALL)}"
-        raise ValueError(msg)
+        raise ValueError(f"objects may call {sorted(MAY_CALL)}; the loops call {sorted(needed - MAY_CALL)}")
     return whole, machine
 
 

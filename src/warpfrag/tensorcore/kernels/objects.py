@@ -137,17 +137,13 @@ def unpack(data: bytes, source: str, target: str) -> tuple[bytes, dict[str, list
         digest, made_from, made_for = head.pop("sha256"), head["source"], head["target"]
         functions: dict[str, list[str]] = head["functions"]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        msg = "it does not begin as such a file does"
-        raise ValueError(msg) from error
+        raise ValueError("it does not begin as such a file does") from error
     if digest != digest_of(head, code):
-        msg = "its digest is not that of its code"
-        raise ValueError(msg)
+        raise ValueError("its digest is not that of its code")
     if made_from != source:
-        msg = "it was made from other kernels than those installed"
-        raise ValueError(msg)
+        raise ValueError("it was made from other kernels than those installed")
     if made_for != target:
-        msg = f"it was made for {made_for}"
-        raise ValueError(msg)
+        raise ValueError(f"it was made for {made_for}")
     return code, functions
 
 
@@ -167,8 +163,7 @@ def load(data: bytes, source: str, target: str) -> dict[str, ObjectFunction]:
     _engines.append(engine)
     addresses = {name: engine.get_function_address(name) for name in functions}
     if not all(addresses.values()):
-        msg = "it lacks a function that it names"
-        raise ValueError(msg)
+        raise ValueError("it lacks a function that it names")
     return {name: ObjectFunction(addresses[name], kinds) for name, kinds in functions.items()}
 
 

@@ -9,33 +9,29 @@ their lane.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from warpfrag import __version__
 from warpfrag.errors import InvalidOperand
 from warpfrag.isa.aliases import aliases_of
+from warpfrag.isa.operands import OperandSpec
 from warpfrag.isa.patterns import pattern
 from warpfrag.isa.rows import families_of, nicknames
 from warpfrag.isa.targets import architectures, gpus, targets
 from warpfrag.layout.index_expressions import element_formulas, place_formulas
-from warpfrag.plans.relayout import WIDTH, fragments, relayout, tiled_alike, warpgroup_fragments
+from warpfrag.layout.linear_layout import Layout
+from warpfrag.plans.relayout import WIDTH, Relayout, fragments, relayout, tiled_alike, warpgroup_fragments
 from warpfrag.plans.relayout_operations import cost, described
+from warpfrag.tensorcore.evidence import Evidence
+from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.instruction_types import instruction_of
+from warpfrag.tensorcore.operand import Operand, OperandBase
 from warpfrag.tensorcore.registry import find
 from warpfrag.viz.explorer.explorer_names import InternedList, framework_vocabulary, names_of
 from warpfrag.viz.explorer.explorer_tensor import SharedLists, tensor_moves, tensor_products, tensor_tables
 from warpfrag.viz.palette import COLOURS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator
-
-    from warpfrag.isa.operands import OperandSpec
-    from warpfrag.layout.linear_layout import Layout
-    from warpfrag.plans.relayout import Relayout
-    from warpfrag.tensorcore.evidence import Evidence
-    from warpfrag.tensorcore.instruction import Instruction
-    from warpfrag.tensorcore.operand import Operand, OperandBase
 
 Plan = tuple[str, int, tuple[tuple[int, int], ...]]  # category, and indices of its verdict, costs and steps
 AXES: tuple[Literal["row", "col"], ...] = ("row", "col")

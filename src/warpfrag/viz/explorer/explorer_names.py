@@ -7,12 +7,10 @@ into the list of texts. Framework names are written as the patterns that find th
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, Generic, TypeVar
 
 from warpfrag.isa import framework_names as frameworks
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping
 
 Entry = TypeVar("Entry", bound="Hashable")
 

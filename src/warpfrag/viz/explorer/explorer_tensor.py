@@ -8,24 +8,21 @@ warp 0: each further warp reaches the same columns 32 lanes further.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from warpfrag.isa.operands import OperandSpec
 from warpfrag.isa.tcgen05_forms import TensorForm, listed_forms
+from warpfrag.isa.tcgen05_spelling import TensorSpelling
 from warpfrag.isa.tmem_layouts import metadata_row, placement
 from warpfrag.layout.linear_layout import Layout
 from warpfrag.tables import read_table
+from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.instruction_types import instruction_of
 from warpfrag.tensorcore.registry import aliases as aliases_of
 from warpfrag.tensorcore.registry import find
 from warpfrag.viz.explorer.explorer_names import InternedList, names_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from warpfrag.isa.operands import OperandSpec
-    from warpfrag.isa.tcgen05_spelling import TensorSpelling
-    from warpfrag.tensorcore.instruction import Instruction
 
 MOVES = ("tcgen05.ld", "tcgen05.st")
 USUAL = (128, 64)  # the default m and n of a spelling that has them

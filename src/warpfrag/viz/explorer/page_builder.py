@@ -15,16 +15,13 @@ import base64
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from warpfrag.viz.explorer.explorer_data import page_data
 from warpfrag.viz.palette import COLOURS, DARK, LIGHT, Palette
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 PAGE = Path(__file__).parent / "page"
 PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}")
@@ -89,24 +86,21 @@ def join_modules(files: Mapping[str, str]) -> str:
         left = LEFT_OVER.search(EXPORT.sub("", body))
         if left:
             expected = 'import { name } from "./file.js"; or export before a declaration'
-            msg = f"{name}: cannot join {left[0]!r}; expected {expected}"
-            raise ValueError(msg)
+            raise ValueError(f"{name}: cannot join {left[0]!r}; expected {expected}")
         for file, names in imports[name].items():
             if file not in files:
-                msg = f"{name}: imports {file}, which is not there; there are {', '.join(sorted(files))}"
-                raise ValueError(msg)
+                raise ValueError(f"{name}: imports {file}, which is not there; there are {', '.join(sorted(files))}")
             missing = [wanted for wanted in names if ("export ", wanted) not in declared[file]]
             if missing:
-                msg = f"{name}: {file} does not export {', '.join(missing)}"
-                raise ValueError(msg)
+                raise ValueError(f"{name}: {file} does not export {', '.join(missing)}")
         for _, identifier in declared[name]:
             if identifier in owners:
-                msg = f"{name}: {identifier} is declared in {owners[identifier]} too; joined modules share one scope"
-                raise ValueError(msg)
+                raise ValueError(
+                    f"{name}: {identifier} is declared in {owners[identifier]} too; joined modules share one scope"
+                )
             owners[identifier] = name
     try:
         order = list(TopologicalSorter(imports).static_order())
     except CycleError as error:
-        msg = f"modules import each other in a circle: {' -> '.join(error.args[1])}"
-        raise ValueError(msg) from None
+        raise ValueError(f"modules import each other in a circle: {' -> '.join(error.args[1])}") from None
     return "\n".join(f"// {name}\n{EXPORT.sub('', bodies[name]).strip()}\n" for name in order)

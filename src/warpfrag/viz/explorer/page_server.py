@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from warpfrag.errors import ServerError, quote
 from warpfrag.viz.explorer.page_builder import build_page
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 HOST = "127.0.0.1"  # local only: the page is for the user of this machine
 NAMES = (HOST, "localhost")
@@ -61,14 +59,12 @@ class PageServer(ThreadingHTTPServer):
     def __init__(self, port: int = 0) -> None:
         """Bind a port, any free one for 0; ServerError if it is taken."""
         if isinstance(port, bool) or not isinstance(port, int):
-            msg = f"a port is an integer, got {quote(port)}"
-            raise ServerError(msg)
+            raise ServerError(f"a port is an integer, got {quote(port)}")
         self.page = build_page().encode()
         try:
             super().__init__((HOST, port), PageHandler)
         except (OSError, OverflowError) as error:
-            msg = f"cannot serve on port {port} of {HOST} ({error}); 0 takes a free one"
-            raise ServerError(msg) from None
+            raise ServerError(f"cannot serve on port {port} of {HOST} ({error}); 0 takes a free one") from None
 
     @property
     def hosts(self) -> list[str]:

@@ -6,14 +6,9 @@ kernel names them with .loc, then lines of the PTX.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from warpfrag.html import escape
-from warpfrag.ptx.launch.profile import COLUMNS, HEADINGS
+from warpfrag.ptx.launch.profile import COLUMNS, HEADINGS, LineProfile, Profile
 from warpfrag.viz.explorer.page_builder import PAGE, colour_rules, fill_template
-
-if TYPE_CHECKING:
-    from warpfrag.ptx.launch.profile import LineProfile, Profile
 
 STEPS = 20  # widths of a bar
 
