@@ -268,11 +268,13 @@ def whole_products() -> None:
     print(wf.gemm(A, B, instruction=name, order=order, epilogue=epilogue).shape)
     found: Prediction = wf.predict(A, B, shape=(64, 64, 48))
     print(found.D.shape, found.order, found.instruction, found.is_guess, found.text, found.basis, found.accuracy)
-    print(found.lost, None if found.row is None else found.row.kernel, found.product.kernel)
+    print(found.omitted_k, None if found.row is None else found.row.kernel, found.product.kernel)
     known: PredictedOrder = wf.predict_order(
         4, 64, 4096, dtype="bf16", layout="nt", bias=False, batch=1, choices="H200"
     )
-    print(known.kind, known.shape, known.order, known.basis, known.accuracy, known.lost, known.is_guess, known.kernel)
+    print(
+        known.kind, known.shape, known.order, known.basis, known.accuracy, known.omitted_k, known.is_guess, known.kernel
+    )
     print(known.source, known.choice, known.row, known.text, known.to_dict()["basis"])
     ranges: Invariance = wf.batch_invariance(
         [(64, 4096)], dtype="bf16", layout="nt", m=(1, 64), choices="H200", query_cublas=False
@@ -384,8 +386,8 @@ def the_rest() -> None:
     f16: wf.Format = wf.FORMATS["f16"]
     print(f16.encode(1.5) + 1, f16.decode(0x3C00), f16.name, f16.max, f16.is_float)
     figure: Drawing = wf.draw("mma.m16n8k16.f32.f16.f16.f32", "a")
-    print(figure.svg, figure.text, figure.to_text(80), figure.title, figure.instruction, figure.notes, figure.theme)
-    print(figure.scenes[0], figure.save, figure.png)
+    print(figure.svg, figure.text, figure.to_text(80), figure.title, figure.theme)
+    print(figure.save, figure.png)
     print(
         f16.codes,
         f16.min,

@@ -133,9 +133,8 @@ def run_tile(gpu: Gpu, module: LoadedModule, instruction: Instruction, tile: Til
     if instruction.pattern is not None:
         codes["metadata"] = random.choice([*instruction.pattern.rising], instruction.metadata.shape).astype(np.uint64)
         full = np.asarray(instruction.expand(codes["a"], codes["metadata"].astype(np.uint8), raw=True))
-    a, b = full, codes["b"]
-    if "scale_a" in codes:
-        a, b = Scaled(a, codes["scale_a"]), Scaled(b, codes["scale_b"])
+    matrices = {"a": full, "b": codes["b"]}
+    a, b = (Scaled(x, codes[f"scale_{role}"]) if f"scale_{role}" in codes else x for role, x in matrices.items())
     expected = instruction(a, b, codes["c"], arch=gpu.target, raw=True)
     memory = {role: to_memory(codes[role], tile.strides[role], element_bits(operands[role])) for role in codes}
     bits = element_bits(operands["d"])

@@ -10,6 +10,7 @@ import pytest
 import warpfrag as wf
 from diagnosis.asking import diagnose
 from diagnosis.test_diagnose import FAMILIES, SCALED, SPARSE, Planted
+from sampling import sampled
 from warpfrag.diagnosis.arithmetic_mistakes import plus
 from warpfrag.diagnosis.findings import Mistake
 from warpfrag.formats.codes import from_codes, to_codes

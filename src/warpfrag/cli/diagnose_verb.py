@@ -236,7 +236,7 @@ def diagnose(
         None if expectations else arch,
         diagnosis.correct,
         [_facts(finding) for finding in diagnosis],
-        dict(diagnosis.tried),
+        {str(category): count for category, count in diagnosis.tried.items()},
         diagnosis.pairs,
         diagnosis.agreement,
     )

@@ -22,7 +22,7 @@ from warpfrag.tensorcore.registry import get
 from warpfrag.viz.drawing import Drawing, GridDrawing
 from warpfrag.viz.grids import Cut
 from warpfrag.viz.palette import Theme
-from warpfrag.viz.views import View  # noqa: TC001 (an option)
+from warpfrag.viz.views import View
 
 RANGE = re.compile(r"(\d{1,9})(?:(?:-|\.\.|:)(\d{1,9}))?", re.ASCII)
 BOX = re.compile(r"\d{1,9}(?:x\d{1,9}){0,4}", re.ASCII)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import click
 
 from warpfrag.blas.cublas.predict_order import PredictedOrder
-from warpfrag.blas.error_report import ErrorReport  # noqa: TC004 (not evaluated)
-from warpfrag.blas.explain import Explanation  # noqa: TC004 (not evaluated)
+from warpfrag.blas.error_report import ErrorReport
+from warpfrag.blas.explain import Explanation
 from warpfrag.blas.gemm_trace import ProductStep
 from warpfrag.blas.order import Order
 from warpfrag.cli.support.arguments import (

@@ -14,7 +14,7 @@ from warpfrag.cli.support.verbs import Answer, Param, integer, verb
 from warpfrag.errors import NoGpu, WarpfragError, quote
 from warpfrag.files import check_writable, write_atomically
 from warpfrag.hardware.open_points import Settled
-from warpfrag.hardware.verification import KernelResult, Report  # noqa: TC004 (not evaluated)
+from warpfrag.hardware.verification import KernelResult, Report
 from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.rows import Family
 from warpfrag.tables.samples import SAMPLES, read_sample

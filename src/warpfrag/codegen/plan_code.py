@@ -219,7 +219,7 @@ class RelayoutLowering:
         """`registers` appends the operations to a function."""
         self.do = registers.do
         self.lane = registers.thread
-        self.source, self.target = plan.source.spec, plan.target.row
+        self.source, self.target = plan.source.spec, plan.target.spec
 
     def lower(self, op: RelayoutOperation, state: list[str]) -> list[str]:
         """Append one operation of the relayout; return the registers that hold its results."""

@@ -52,7 +52,7 @@ def line_starts(
     The registers of the mover are these of the operand, from the first on unless `regs` has others. The matrix is
     contiguous along its rows, or in `col` order along its columns. Of a warpgroup it is what one `warp` moves.
     """
-    unit = moved(mover).row
+    unit = moved(mover).spec
     taken = range(unit.layout.regs) if regs is None else regs
     if unit.unknown or operand.container > REGISTER_BITS or max(taken) >= operand.layout.regs:
         return None

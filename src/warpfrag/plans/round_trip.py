@@ -30,8 +30,8 @@ def packed(wide: Operand, narrow: Operand) -> Iterator[Operand]:
         reg = [step for step in steps["reg"] if step not in chosen]
         layout = Layout.of_steps(wide.layout.outs, {**steps, "reg": reg, "slot": [*steps["slot"], *chosen]})
         container, low = narrow.spec.container, narrow.spec.low
-        row = replace(wide.row, layout=layout, format=narrow.format, container=container, low=low)
-        yield replace(wide, row=row)
+        row = replace(wide.spec, layout=layout, format=narrow.format, container=container, low=low)
+        yield replace(wide, spec=row)
 
 
 def conversion_between(source: Operand, target: Operand) -> Convert:

@@ -53,7 +53,7 @@ def flatten_warps(operand: Held) -> Held:
     """Return an operand whose warps and lanes are numbered together as lanes."""
     if operand.storage == "shared" or "warp" not in operand.spec.layout.ins:
         return operand
-    return replace(operand, row=replace(operand.spec, layout=flattened_layout(operand.spec.layout)))
+    return replace(operand, spec=replace(operand.spec, layout=flattened_layout(operand.spec.layout)))
 
 
 def flattened_layout(layout: Layout) -> Layout:

@@ -260,4 +260,6 @@ def _layer(
 
 def _order_key(run: OrderRun) -> object:
     order = run.order
-    return None if order is None else (order.split_k, order.segment_k, order.residue, order.in_place, bool(run.lost))
+    return (
+        None if order is None else (order.split_k, order.segment_k, order.residue, order.in_place, bool(run.omitted_k))
+    )

@@ -462,7 +462,7 @@ def _registers(instruction: Instruction, operand: OperandBase, view: View | None
         load = getattr(options.through, "name", options.through)
     else:
         layout = load_layout(instruction, options.column, options.base_lane)
-        held = replace(operand, row=replace(operand.spec, layout=layout))
+        held = replace(operand, spec=replace(operand.spec, layout=layout))
         load = instruction.name
     fixed, of_block = {"warp": warp}, ""
     blocks = held.layout.ins.get("block", 1)
