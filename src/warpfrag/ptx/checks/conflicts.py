@@ -2,8 +2,8 @@
 
 A cell is a few bytes, at first four; a narrower access splits all cells of its buffer. Of each cell the last write is
 kept, and last reads: one of each warp of a block in shared memory, of a few warps in global memory, and one of the
-agents. An access is an entity, a time, the instruction, and its `nature`: how strong it is, which scope and size it has, and
-whether it goes through the async proxy. Of reads of other warps that were replaced, only the last time and the block
+agents. An access has an entity, a time, an instruction and a `nature`: its strength, scope and size, and if it goes
+through the async proxy. Of reads of other warps that were replaced, only the last time and the block
 are kept: a write that these do not show to be ordered cannot be judged.
 """
 
@@ -38,7 +38,7 @@ def nature_of(inst: int, flags: int, level: int, size: int) -> int:
 
 @dataclass
 class Accesses:
-    """The last access of one kind to each cell, [cells] or [slots, cells]: entity, time (0: none), instruction with nature."""
+    """The last read or write of each cell, [cells] or [slots, cells]: entity, time (0: none) and nature."""
 
     entities: NDArray[np.int64]
     times: NDArray[np.int32]

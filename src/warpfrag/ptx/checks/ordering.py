@@ -1,7 +1,7 @@
 """Which accesses are ordered: happens-before as the memory model of PTX has it, by vector clocks.
 
-Time is the number of instructions so far, the same for all. `known[u, e]` is the time up to which thread u is ordered behind
-all that entity e did: an access of e at time c happens before what u does now where `known[u, e] >= c`. Entities are
+Time is the number of instructions so far, the same for all. Thread u is ordered after all that entity e did up to time
+`known[u, e]`: an access of e at time c happens before the next access of u if `known[u, e] >= c`. Entities are
 the threads of the batch, and agents: whatever copies for a thread after it went on (the cp.async and bulk groups of a
 thread, the copies that an mbarrier counts, the wgmma of a warpgroup). What a thread learns is the maximum of rows:
 

@@ -369,7 +369,7 @@ def uses_async_proxy(inst: DecodedInstruction) -> bool:
 
 
 def is_tensor_allocation(inst: DecodedInstruction) -> bool:
-    """Whether an instruction is tcgen05.alloc, which leaves an address in shared memory: the manual names no proxy for that."""
+    """Return True for tcgen05.alloc: the manual does not name the proxy through which it stores the address."""
     return isinstance(inst.action, actions.TensorThreadOp) and inst.action.spelling.op == "alloc"
 
 

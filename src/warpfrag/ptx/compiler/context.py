@@ -21,22 +21,22 @@ CLUSTER_WARPS = SUSPICIONS + 1
 CONTEXT_WORDS = CLUSTER_WARPS + 1
 ALLOCATION_WORDS = 5  # of an allocation: start, end, data, writable, tags
 NO_FAULT = (1 << 62) - 1
-"""What FAULT_STEP holds while no access has been a fault."""
+"""What FAULT_INST holds while no access has been a fault."""
 SHARED_BUFFER, LOCAL_BUFFER, COPY_GROUPS = 1, 2, 3
 """What an access that is told goes to, besides rows of the table of allocations."""
 
 
 # Columns of the table, which has a row for each instruction:
-# how it runs, the instruction after it (or after its segment), the address of the segment's code, how many stores that has,
+# how it runs, the instruction after it (or after its segment), the address and the stores of the segment's code,
 # the byte offset of the guard (-1 for none), whether that is negated, the target of a branch, the end of its block,
 # how many time slices that counts for, and whether the results of mma and wgmma must be in registers before it runs.
 KIND, END, FUNCTION, STORES, GUARD, NEGATED, TARGET, BLOCK_END, WEIGHT, NEEDS_PRODUCTS = range(10)
 COLUMNS = 10
-# Kinds: by the interpreter; compiled code, for any lanes or only for whole warps; instructions that the scheduler itself runs.
+# Kinds: interpreted; compiled, for any lanes or only for whole warps; run by the scheduler itself.
 INTERPRETED, SEGMENT, WHOLE_WARP_SEGMENT, BRANCH, BARRIER, EXIT, WARP_WAIT = range(7)
 
-# Words of the state. Of the lanes that have the time slice: whether there are any, the instruction they are at, the end of
-# their block, how many warps they are of, whether they are all lanes that are alive (converged), and then the slices
+# Words of the state. Of the lanes that have the time slice: whether there are any, their instruction, the end of its
+# block, the number of their warps, whether they are all lanes that are alive (converged), and then the slices
 # that are not yet counted lane by lane. Of the launch: warp instructions so far, their limit, after how many of them
 # Python is asked again, stores so far, barriers that lanes wait at, whether Python has changed program counters, how
 # many products are pending (`pending_mma`), and whether a block reached a barrier after some of its threads had exited.

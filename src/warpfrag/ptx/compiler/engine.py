@@ -441,7 +441,7 @@ class CompiledWarpBatch(WarpBatch):
                 tiling.issue(self.products, rows, compiled.mma_instructions.accumulators[start])
 
     def execute(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Run an instruction that goes on to the next: many lanes at once where that can be, else as the interpreter does."""
+        """Run an instruction that goes on to the next: many lanes at once if possible, else as the interpreter does."""
         action, at = inst.action, self.memory.inst
         is_done = False
         if isinstance(action, actions.MatrixOp) and action.operation == "wgmma":

@@ -32,8 +32,8 @@ UNIT_WORDS = 2  # of 64 bits: operands are compared and copied by units of 16 by
 class MmaInstructions:
     """Which instructions issue products, and which need what these compute.
 
-    `accumulators` has the registers of D by the instruction that issues a product; `needs_products` is True for instructions that
-    read or write such a register, and for calls and returns, which save and restore registers.
+    `accumulators` has the registers of D by the instruction that issues a product; `needs_products` is True for
+    instructions that read or write such a register, and for calls and returns, which save and restore registers.
     """
 
     def __init__(self, program: Program, runs: dict[int, list[DecodedInstruction]]) -> None:

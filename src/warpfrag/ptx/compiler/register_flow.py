@@ -275,7 +275,7 @@ class RegisterLayout:
 
     @staticmethod
     def of(program: Program) -> RegisterLayout:
-        """Lay out the registers of a program: first those that outlive a block of instructions, so that they lie together."""
+        """Lay out a program's registers: those that outlive a block of instructions come first and are adjacent."""
         outlive = outliving(program)
         at, offsets = 0, [0] * len(program.registers)
         for index in sorted(range(len(offsets)), key=lambda index: index not in outlive):

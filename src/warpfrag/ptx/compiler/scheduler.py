@@ -1,8 +1,8 @@
 """The compiled scheduler: which lanes run next, by the interpreter's rules (`warp_batch`), without Python or the GIL.
 
 `run_scheduler` gives one time slice after the other to the lanes that are furthest behind, and calls the machine code
-of their instructions. Where an instruction has none, or needs Python, it returns with a status; Python runs that instruction and calls again.
-While all lanes that are alive are at one instruction, as they mostly are, program counters are not written lane by lane.
+of their instructions. For an instruction that needs Python it returns with a status; Python runs it and calls again.
+While all live lanes are at one instruction, as they usually are, program counters are not written lane by lane.
 
 The arrays: `flags` are alive and waiting, `numbers` program counters and time slices, both [2, warps, lanes]; `lists`
 are [3, warps]: the priority of every warp, then the rows and the lane masks of the warps that have the time slice.
@@ -307,7 +307,7 @@ def run_scheduler(
 ) -> None:
     """Run until Python is needed: `state[STATUS]` says for what.
 
-    `blocks` has the block of every warp; `runs` counts how many warps ran the instructions from each instruction on; `writers` are
+    `blocks` has the block of every warp; `runs` counts the warps that ran each stretch of instructions; `writers` are
     the tags of what the warps store, which every barrier changes (`interpreter.store_tags`); `exited` says of every
     block whether threads of it have.
     """

@@ -344,6 +344,6 @@ class ScreenedWarpBatch(CompiledWarpBatch):
 
 
 def is_partial(inst: DecodedInstruction, group: LaneGroup) -> bool:
-    """Whether an instruction that reads registers of other lanes is run by some lanes only: others may have written nothing."""
+    """Return True if only some lanes run an instruction that reads other lanes, which may have written nothing."""
     reads_others = isinstance(inst.action, actions.MatrixOp) or inst.attributes.opcode == "shfl"
     return reads_others and (inst.guard is not None or not group.is_whole)

@@ -1,7 +1,7 @@
 """Segments: the runs of instructions that are compiled to one function each, and the LLVM module with all of them.
 
-A function runs its instructions for one warp after the other, with the registers of a warp in vector registers. Warps must see
-each other's stores as in the interpreter, step by step: so a store starts a segment, and no load follows it there.
+A function runs its instructions for one warp after the other, with a warp's registers in vector registers. Warps must
+see each other's stores in the order of the interpreter: so a store starts a segment, and no load follows it there.
 """
 
 from __future__ import annotations

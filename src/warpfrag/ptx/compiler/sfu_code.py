@@ -1,6 +1,6 @@
 """The special function unit in LLVM: the compiled twins of `ptx.semantics.special_functions` and its `.approx` users.
 
-The unit evaluates a parabola for each segment of a function. That is computed in float64, where each instruction is exact: all
+The unit evaluates a parabola for each segment of a function. Float64 computes it exactly, because all
 numbers are integers below 2**53. Every function is emitted once into the module of a kernel that calls it.
 """
 

@@ -1,4 +1,4 @@
-"""The LLVM code of some instructions of one warp: registers are loaded when they are first read, and stored at the end."""
+"""The LLVM code of a run of instructions for one warp: registers are loaded at the first read and stored at the end."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class WarpCode:
     # --- instructions
 
     def inst(self, at: int, inst: DecodedInstruction) -> None:
-        """Append an instruction; UnsupportedStep if it cannot be compiled."""
+        """Append an instruction; UnsupportedInstruction if it cannot be compiled."""
         action = inst.action
         active = None
         if inst.guard is not None:
@@ -439,7 +439,7 @@ class WarpCode:
 
 
 def copy_groups(inst: DecodedInstruction) -> list[int | None]:
-    """What an instruction does with groups of cp.async: None closes one, a number waits until at most so many are not done."""
+    """Return the effects on cp.async groups: None closes one, a number waits until at most that many are pending."""
     words = inst.name.split(".")
     if words[:2] != ["cp", "async"] or "bulk" in words or "mbarrier" in words:
         return []

@@ -1,1 +1,1 @@
-"""A debugger for kernels: breakpoints, instructions and watchpoints on the reference engine, and matrices to look at."""
+"""A debugger for kernels: breakpoints, single steps, watchpoints and matrix views on the reference engine."""

@@ -1,4 +1,4 @@
-"""The debugger of a launch: run to a breakpoint or a watchpoint, instruction a warp, look at registers and memory.
+"""The debugger of a launch: run to a breakpoint or a watchpoint, step a warp, look at registers and memory.
 
 Words are those of cuda-gdb. The `focus` is the warp that commands without a block or warp mean: the first of those that
 stopped. Warps that are in step stop together. Nothing in the kernel's result changes by being looked at: the launch is
@@ -455,7 +455,7 @@ class Debugger:
         """Registers of a warp as the matrix that they are for a matrix instruction: "a", "b", "c", "d", "metadata", ...
 
         The instruction is the next one, or that of `line`. Of wgmma it is the matrix of the warpgroup; what lies in
-        shared memory is read there. D has its new values once the instruction has run: instruction, then ask with its line.
+        shared memory is read there. D has its new values once the instruction has run: step, then ask with its line.
         """
         return operand_matrix(self.batch, self._matrix_inst(line), self._row_of(block, warp), role, raw=raw)
 

@@ -194,7 +194,7 @@ class Lockstep:
                 pass
 
     def chain(self) -> list[NodeFacts]:
-        """From the origin to the first output that differs, to what a failing instruction read, or to where the runs part."""
+        """Return the path from the origin to the first different output, failing instruction or different branch."""
         return self.provenance.chain(self.output[1] if self.output is not None else self.failed or self.branch)
 
     def _advance(self) -> bool:
@@ -296,7 +296,7 @@ class Lockstep:
         return [self._pooled(inst, best)]
 
     def _pooled(self, inst: DecodedInstruction, nodes: Nodes) -> Nodes:
-        """What lanes read of each other: the earliest of a warp or warpgroup, for instructions that they run together."""
+        """Return the earliest node of each warp or warpgroup, for instructions whose lanes read each other's values."""
         if not isinstance(inst.action, actions.MatrixOp | actions.WarpCollective) or not nodes.any():
             return nodes
         warps = WARPGROUP if isinstance(inst.action, actions.MatrixOp) and inst.action.operation == "wgmma" else 1

@@ -28,7 +28,7 @@ KINDS = {1: TYPES["b8"], 2: TYPES["b16"], 4: TYPES["b32"], 8: TYPES["b64"]}
 
 
 class CallStacks:
-    """The call stacks of all lanes: `depth`, the instructions to return to (`callers`), the registers that callers `saved`."""
+    """The call stacks of all lanes: `depth`, return addresses (`callers`) and the registers that callers `saved`."""
 
     def __init__(self, state: WarpState) -> None:
         """Start with every lane in the entry, at depth 0."""

@@ -1,8 +1,8 @@
 """The heap of a launch: malloc hands out one piece after the other, and free marks a piece as gone.
 
-A piece is never handed out again, so an address that was freed stays one. On a GPU an access to it goes unnoticed;
-where accesses are checked it is a MemoryFault of kind "freed", and so is a free of what malloc did not give, or gave and took
-back.
+A piece is never handed out again, so a freed address stays invalid. On a GPU an access to it goes unnoticed; when
+accesses are checked it is a MemoryFault of kind "freed". So is a free of an address that malloc did not return, or that
+was freed before.
 """
 
 from __future__ import annotations

@@ -244,7 +244,7 @@ class Mbarriers:
         return cells, self.is_over(cells, action, number_of(group, inst.sources[1:], action))
 
     def _polls(self, at: int, group: LaneGroup) -> NDArray[np.bool_]:
-        """Whether lanes have tested at this instruction before, and nothing was stored since; notes that they test now."""
+        """Note that lanes test here; return True for lanes that did so before, with no store in between."""
         polls = (group.of(self.polled) == self.state.progress) & (group.of(self.polled_at) == at)
         group.put(self.polled, self.state.progress)
         group.put(self.polled_at, at)

@@ -55,8 +55,8 @@ def next_interval(writers: Tags, rows: NDArray[np.bool_], *, across_blocks: bool
 class StoreTags:
     """The tags of the memory of a launch, and the warps that store now.
 
-    `writers` has the tag of every warp of the batch, `causes` a byte for each instruction. Tags of global memory are shared by
-    all parts of a launch; those of shared memory stay from batch to batch, for a tag of another block means nothing.
+    `writers` has the tag of every warp of the batch, `causes` a byte for each instruction. All parts of a launch share
+    the tags of global memory; those of shared memory stay from batch to batch: a tag of another block has no effect.
     """
 
     def __init__(self) -> None:

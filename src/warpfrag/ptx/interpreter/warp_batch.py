@@ -1,8 +1,8 @@
 """The interpreter: some blocks at once, every register a numpy array over all their lanes.
 
 Each lane has a program counter of its own. The scheduler takes the lanes that are furthest behind (the lowest program
-counter), of all warps that have lanes there, and runs them to the end of their block of instructions: lanes that diverged
-reconverge at the next block, and warps that are in step are computed together. Lanes that poll for a long time lose
+counter), in all warps, and runs them to the end of their block of instructions: lanes that diverged reconverge at the
+next block, and warps at the same instruction are computed together. Lanes that poll for a long time lose
 priority, so that those they wait for get to run. Nothing is written in place: a result is a new array, so that copies
 cost nothing.
 """
@@ -488,7 +488,7 @@ HANDLERS: dict[type[actions.Action], Callable[..., None]] = {
     actions.SurfaceReduction: run_surface_reduction,
     actions.Trap: run_trap,
 }
-"""Of actions that go on to the next instruction: called with the instruction, its action and the lanes that run it."""
+"""Handlers of actions that go on to the next instruction: called with the instruction, its action and its lanes."""
 CONTROL_HANDLERS: dict[type[actions.Action], Callable[..., None]] = {
     actions.Branch: WarpBatch.branch,
     actions.DirectCall: WarpBatch.call,
@@ -498,4 +498,4 @@ CONTROL_HANDLERS: dict[type[actions.Action], Callable[..., None]] = {
     actions.ClusterBarrier: WarpBatch.cluster_barrier,
     actions.Refused: WarpBatch.refuse,
 }
-"""Of actions that end a block of instructions: called with the index of the instruction too, and with all lanes that reach it."""
+"""Handlers of actions that end a block: called with the instruction's index too, and with all lanes that reach it."""

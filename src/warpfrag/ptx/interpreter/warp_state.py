@@ -70,7 +70,7 @@ class LaunchConfig:
 
 @dataclass
 class LaunchTally:
-    """Counts of a launch: how often each instruction ran, and what makes its result inexact: special registers, causes."""
+    """Counts of a launch: runs of each instruction, and the causes of an inexact result."""
 
     instructions: NDArray[np.int64]
     causes: NDArray[np.uint8]  # bits of InexactCause, by instruction
