@@ -58,7 +58,7 @@ NOT_RUN = {
     r"warpfrag explore --serve\b": "it serves until it is interrupted",
     r"python (docs|examples|benchmarks)/": "it needs the checkout; the tests of that folder run it",
     r"python -m tools\.": "it needs the checkout, and writes into it",
-    r"python -m warpfrag\.arithmetic\.kernels": "it compiles every kernel, which takes a minute",
+    r"python -m warpfrag\.tensorcore\.kernels": "it compiles every kernel, which takes a minute",
     r"python -m build\b": "it needs a fresh environment",
 }
 

@@ -43,9 +43,9 @@ if TYPE_CHECKING:  # for type checkers; at run time `_EXPORTS` says where a name
     from warpfrag.errors import WarpfragError as WarpfragError
     from warpfrag.formats.epilogue import Epilogue as Epilogue
     from warpfrag.formats.number_formats import FORMATS as FORMATS
-    from warpfrag.formats.number_formats import Format as Format
     from warpfrag.formats.quantize import quantize as quantize
     from warpfrag.hardware.verification import verify as verify
+    from warpfrag.isa.immediates import Immediates as Immediates
     from warpfrag.layout.linear_layout import Layout as Layout
     from warpfrag.plans.loads import loads as loads
     from warpfrag.plans.loads import stores as stores
@@ -54,6 +54,7 @@ if TYPE_CHECKING:  # for type checkers; at run time `_EXPORTS` says where a name
     from warpfrag.smem.instruction_descriptor import InstructionDescriptor as InstructionDescriptor
     from warpfrag.smem.shared_memory import Memory as Memory
     from warpfrag.tensorcore.arithmetic_table import arithmetic_table as arithmetic_table
+    from warpfrag.tensorcore.array_types import Scaled as Scaled
     from warpfrag.tensorcore.execute import execute as execute
     from warpfrag.tensorcore.identify import identify as identify
     from warpfrag.tensorcore.instruction import Instruction as Instruction
@@ -64,7 +65,7 @@ if TYPE_CHECKING:  # for type checkers; at run time `_EXPORTS` says where a name
     from warpfrag.tensorcore.shared_operand import Shared as Shared
     from warpfrag.viz.draw import draw as draw
 
-__version__ = "0.3.0.dev0"
+__version__ = "0.4.0.dev0"
 
 # The public names of each module. They are imported on first use, so that a look-up does not import numpy.
 _EXPORTS = {
@@ -82,9 +83,10 @@ _EXPORTS = {
     "diagnosis.diagnose": ["diagnose"],
     "errors": ["IllegalInstruction", "NotModelled", "WarpfragError"],
     "formats.epilogue": ["Epilogue"],
-    "formats.number_formats": ["FORMATS", "Format"],
+    "formats.number_formats": ["FORMATS"],
     "formats.quantize": ["quantize"],
     "hardware.verification": ["verify"],
+    "isa.immediates": ["Immediates"],
     "layout.linear_layout": ["Layout"],
     "plans.loads": ["loads", "stores"],
     "plans.tensor_relayout": ["relayout"],
@@ -92,6 +94,7 @@ _EXPORTS = {
     "smem.instruction_descriptor": ["InstructionDescriptor"],
     "smem.shared_memory": ["Memory"],
     "tensorcore.arithmetic_table": ["arithmetic_table"],
+    "tensorcore.array_types": ["Scaled"],
     "tensorcore.execute": ["execute"],
     "tensorcore.identify": ["identify"],
     "tensorcore.instruction": ["Instruction"],
