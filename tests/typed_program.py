@@ -13,7 +13,7 @@ from warpfrag.blas.cublas.predict_order import PredictedOrder
 from warpfrag.blas.error_report import ErrorReport, Errors
 from warpfrag.blas.explain import Explanation
 from warpfrag.diagnosis.diagnose import Agreement, Diagnosis, Finding
-from warpfrag.isa.immediates import Immediates
+from warpfrag.formats.number_formats import Format
 from warpfrag.layout.coordinates import Coordinate, Place
 from warpfrag.plans.access_plan import AccessPlan
 from warpfrag.plans.relayout import Relayout
@@ -167,7 +167,7 @@ def warpgroups() -> None:
     print(tile.memory.shape, tile.descriptor.word, tile.trans, w.b.load(tile).shape, w.b.addresses(desc, trans=True))
     print(w.b.descriptors(k=64, swizzle=128)[1].start, w.b.read(tile).shape)
     a, c = w.a.pack(A), w.c.pack(C)
-    signs = Immediates(negate=(True, False), scale_d=False)
+    signs = wf.Immediates(negate=(True, False), scale_d=False)
     d = wf.execute(w, a, tile, c, immediates=signs, arch="sm_90")
     again = wf.execute(w, a, desc, c, shared=tile.memory, arch="sm_90")
     print(w.execute(a, tile, c, immediates=signs).shape)
@@ -383,7 +383,7 @@ def on_a_gpu() -> None:
 
 def the_rest() -> None:
     warnings.simplefilter("error", wf.errors.SlowArithmetic)
-    f16: wf.Format = wf.FORMATS["f16"]
+    f16: Format = wf.FORMATS["f16"]
     print(f16.encode(1.5) + 1, f16.decode(0x3C00), f16.name, f16.max, f16.is_float)
     figure: Drawing = wf.draw("mma.m16n8k16.f32.f16.f16.f32", "a")
     print(figure.svg, figure.text, figure.to_text(80), figure.title, figure.theme)

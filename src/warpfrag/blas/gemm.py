@@ -135,16 +135,16 @@ def gemm(
     """Return D = A B + C for A of M x K and B of K x N, as a kernel of that instruction computes it.
 
     Arrays are taken as `Operand.pack` takes them; C=None is zero; leading axes are a batch and broadcast. A sparse
-    instruction takes the full, pruned A. A block-scaled one takes A and B as `Scaled` matrices, with scale factors
+    instruction takes the full, pruned A. A block-scaled one takes A and B as `wf.Scaled`, with scale factors
     (M, blocks) and (blocks, N). `order` says how the kernel adds along k: by default in a chain that starts from C.
     `epilogue` says what the kernel does with its sums, which then start from zero; C may be any numbers that are exact
     in float32. An instruction whose C and D have different formats is rejected: it cannot be chained.
 
-    `backend` says what computes: "cpu", all cores, or `Cpu(threads=n)`; "cuda", a GPU that emulates; "native", that
-    GPU's own tensor cores, if `arch` is its own; "auto", the fastest of these. Every code is the same. Arrays come from
-    numpy, PyTorch or CuPy, and so does D; those in GPU memory need a backend that runs there. `Cpu(threads=n)` does not
-    limit products of large integer matrices: numpy's BLAS computes them, on as many threads as its own settings say
-    (OPENBLAS_NUM_THREADS and the like).
+    `backend` says what computes: "cpu", all cores; `warpfrag.blas.gemm_backend.Cpu(threads=n)`; "cuda", a GPU that
+    emulates; "native", that GPU's own tensor cores, if `arch` is its own; "auto", the fastest of these. The codes are
+    always the same. Arrays come from numpy, PyTorch or CuPy, and so does D; those in GPU memory need a backend that
+    runs there. `Cpu(threads=n)` does not limit products of large integer matrices: numpy's BLAS computes them, with the
+    threads that its own settings allow (OPENBLAS_NUM_THREADS and the like).
     """
     options = GemmOptions(order, epilogue, raw, rounding, backend)
     a, b = Matrix.read(A, "A"), Matrix.read(B, "B")
