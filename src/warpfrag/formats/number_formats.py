@@ -165,7 +165,8 @@ class Format:
     def encode(self, value: float | Fraction, *, rounding: Rounding = None) -> int:
         """The code of a value; refused where none is exact, unless `rounding="rne"` takes the nearest, ties to even.
 
-        Too large a value becomes an infinity where the format has one and is refused where it has none.
+        Too large a value becomes an infinity where the format has one and is refused where it has none. In ue8m0, which
+        has no fraction, a tie goes to the larger power of two, as in ml_dtypes and PyTorch.
         """
         from fractions import Fraction
 
