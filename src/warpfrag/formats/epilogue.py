@@ -11,7 +11,7 @@ in it changes alpha * sum. A kernel that has an epilogue starts its sums from ze
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -23,9 +23,8 @@ from warpfrag.formats.codes import code_dtype, natural_dtype
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.formats.number_formats import CANONICAL_NANS, FORMATS
 
-if TYPE_CHECKING:
-    Floats = NDArray[np.float32]
-    Codes = NDArray[Any]
+Floats = NDArray[np.float32]
+Codes = NDArray[Any]
 
 RESULTS = ("f32", "f16", "bf16")
 MAX_INTEGER = 2.0**53

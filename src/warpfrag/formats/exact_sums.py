@@ -7,15 +7,14 @@ exactly, a product of matrices is a few products of float64 matrices, put togeth
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.formats.float_environment import exact_floats
 
-if TYPE_CHECKING:
-    Doubles = NDArray[np.float64]
+Doubles = NDArray[np.float64]
 
 FLOAT_BITS = 53
 MAX_WIDTH = 900

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,8 +34,7 @@ from warpfrag.formats.codes import from_codes
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.formats.number_formats import FORMATS, Format
 
-if TYPE_CHECKING:
-    Doubles = NDArray[np.float64]
+Doubles = NDArray[np.float64]
 
 SCALES = ("ue8m0", "ue4m3", "f32")
 SCALE_ROUNDINGS = ("floor", "ceil", "even", "rceil")

@@ -12,13 +12,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.rows import forms
 
-if TYPE_CHECKING:
-    Qualifiers = Mapping[str, object]
+Qualifiers = Mapping[str, object]
 
 TYPES = {
     "half": "f16",

@@ -24,10 +24,11 @@ two digits move the same bit has no such text, nor has one that does not start a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from warpfrag.errors import InvalidOperand, check_flag, quote
 from warpfrag.layout import tensor_memory_notation as tensor_memory
@@ -45,9 +46,6 @@ from warpfrag.layout.thread_layout import (
     shape_of,
     threads_and_values,
 )
-
-if TYPE_CHECKING:
-    import re
 
 Tree: TypeAlias = "int | tuple[Tree, ...]"
 TUPLES = {"(": ")", "<": ">"}

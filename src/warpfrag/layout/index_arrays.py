@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,14 +25,11 @@ from warpfrag.layout.coordinates import REGISTERS
 from warpfrag.layout.linear_layout import Layout
 from warpfrag.layout.thread_layout import shape_of
 
-if TYPE_CHECKING:
-    Indices = NDArray[np.intp]
+Indices = NDArray[np.intp]
 
 
 def write_numpy(layout: Layout) -> dict[str, Indices]:
     """The coordinates of every place."""
-    import numpy as np
-
     if not layout.is_bitwise:
         elements = np.array([layout.at(**place._asdict()) for place in layout.places()], np.intp)
         return {dim: elements[:, at].reshape(*layout.ins.values()) for at, dim in enumerate(layout.dims)}
@@ -51,8 +47,6 @@ def write_numpy(layout: Layout) -> dict[str, Indices]:
 
 def read_numpy(source: object, *, shape: Sequence[int] | None = None) -> Layout:
     """The layout whose coordinates these are, axes (lane, reg, slot), or (warp, lane, reg, slot)."""
-    import numpy as np
-
     arrays = _arrays(source)
     dims = tuple(arrays)
     elements = np.stack([*arrays.values()], axis=-1)
@@ -83,8 +77,6 @@ def read_numpy(source: object, *, shape: Sequence[int] | None = None) -> Layout:
 
 def _arrays(source: object) -> dict[str, Indices]:
     """Index arrays of one shape by coordinate, refused where they are none."""
-    import numpy as np
-
     from warpfrag.formats.arrays import as_array
 
     if not isinstance(source, Mapping) or not source or not all(isinstance(name, str) for name in source):

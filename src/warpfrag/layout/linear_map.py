@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from math import prod
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from warpfrag.errors import InvalidOperand, check_index, quote
 from warpfrag.layout.axes import (
@@ -55,8 +55,7 @@ from warpfrag.layout.axes import (
 from warpfrag.layout.bit_matrix import Echelon, diagonals
 from warpfrag.layout.coordinates import check_name
 
-if TYPE_CHECKING:
-    Boundaries = Mapping[str, set[int]]  # of some axes: the weights at which a digit has to start
+Boundaries = Mapping[str, set[int]]  # of some axes: the weights at which a digit has to start
 
 
 @dataclass(frozen=True, eq=False)

@@ -62,7 +62,7 @@ def multiply(
     tile_b = _read_shared(operands.b, b, shared, is_transposed=trans[1])
     if tile_b is None:
         raise InvalidOperand(
-            f"{operands.b.description} is in shared memory: expected a Shared, which `b.store` returns, or a descriptor "
+            f"{operands.b.description} is in shared memory: expected what `b.store` returns, or a descriptor "
             f"with shared=; got {quote(b)}"
         )
     words_a = None if tile_a is not None else resolved.a.check(cast("ArrayLike", a))

@@ -80,7 +80,7 @@ class InShared:
         if check_flag("trans", trans) and self.format.bits not in self.transposable_bits:
             types = " and ".join(f"{bits}-bit" for bits in self.transposable_bits)
             raise InvalidOperand(
-                f"{self.description} is K-major: only {types} types can be MN-major (trans), and it is {self.format.name}"
+                f"{self.description} is K-major: only {types} types can be MN-major (trans), not {self.format.name}"
             )
         return as_descriptor(desc, self.descriptor_kind).memory(self.role, trans=trans)
 

@@ -16,15 +16,17 @@ from __future__ import annotations
 import sys
 import warnings
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.errors import SlowArithmetic
 from warpfrag.tensorcore.backend_protocol import ProductKernel, ProductOperands
-from warpfrag.tensorcore.backends.compiled import Compiled
 from warpfrag.tensorcore.backends.portable import Portable, max_rows
 from warpfrag.tensorcore.encodings import LoopVariant, loop_variant_of
 from warpfrag.tensorcore.rules import Fma64, Fused, Grouped, IntegerSum, Rule
 from warpfrag.tensorcore.schedule import is_split
+
+if TYPE_CHECKING:  # this imports numba
+    from warpfrag.tensorcore.backends.compiled import Compiled
 
 WORTH_LOADING = 0.05
 """Seconds spent in the portable backend."""
@@ -159,4 +161,4 @@ def _warn(reason: str) -> None:
 def _say_compiling() -> None:
     """Tell a person at a terminal why it takes a while, once."""
     if sys.stderr is not None and sys.stderr.isatty():
-        sys.stderr.write("warpfrag: compiling kernels; this takes some seconds, once per installation\n")
+        sys.stderr.write("warpfrag: compiling faster kernels, once per installation (about a minute)\n")
