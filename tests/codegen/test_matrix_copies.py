@@ -23,7 +23,7 @@ def every_copy():
     for instruction in of_a_warp():
         if instruction.form.is_product and not instruction.form.is_wmma:
             for role in "abcd":
-                for copy in shared_copies(instruction.operands[role].row, "stmatrix" if role == "d" else "ldmatrix"):
+                for copy in shared_copies(instruction.operands[role].spec, "stmatrix" if role == "d" else "ldmatrix"):
                     found.setdefault((copy.operand, copy.order), (instruction.operands[role], copy))
     return list(found.values())
 
@@ -88,14 +88,14 @@ def test_the_operands_that_have_one():
     ],
 )
 def test_addresses(name, role, order, matrix_move, row, col):
-    (copy,) = [copy for copy in shared_copies(get(name).operands[role].row) if copy.order == order]
+    (copy,) = [copy for copy in shared_copies(get(name).operands[role].spec) if copy.order == order]
 
     assert copy.matrix_move.name == f"ldmatrix.sync.aligned.{matrix_move}"
     assert {dim: str(formula) for dim, formula in copy.formulas.items()} == {"row": row, "col": col}
 
 
 def test_a_mover_that_contradicts_the_layout_does_not_serve():
-    row = get("mma.m16n8k16.f32.f16.f16.f32").a.row
+    row = get("mma.m16n8k16.f32.f16.f16.f32").a.spec
     wrong = Layout.parse({"row": 16, "col": 16}, lane="c2 r1 c4 r2 r4", reg="r8 c8", slot="c1")
 
     assert len(shared_copies(row)) == 2
