@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROUNDS = 7
+ONE_THREAD = wf.ptx.LaunchOptions(threads=1)
 SIZE = 512
 PTX = HERE.parent / "tests" / "data" / "ptx"
 F16 = "mma.m16n8k16.f32.f16.f16.f32"
@@ -120,7 +121,7 @@ def plain() -> None:
         out = np.zeros(32 * 128, np.uint32)
 
         def launch(engine: str = engine, rounds: int = rounds, out: np.ndarray = out) -> wf.ptx.Run:
-            return kernel.launch(32, 128, [out, rounds], engine=engine, threads=1)  # type: ignore[arg-type] # two of its names
+            return kernel.launch(32, 128, [out, rounds], engine=engine, options=ONE_THREAD)  # type: ignore[arg-type] # two of its names
 
         speed = launch().counts.instructions / best_of(launch)
         say(f"  plain code, {engine:<9} {speed / 1e6:9.1f} M warp instructions a second on one core")
@@ -131,7 +132,7 @@ def by_blocks() -> None:
     kernel = wf.ptx.load(KERNEL.format(body=BODY))["plain"]
     for blocks in (64, 512, 4096):
         out = np.zeros(blocks * 128, np.uint32)
-        seconds = best_of(partial(kernel.launch, blocks, 128, [out, 200], engine="compiled", threads=1))
+        seconds = best_of(partial(kernel.launch, blocks, 128, [out, 200], engine="compiled", options=ONE_THREAD))
         say(f"  {blocks:4} blocks: {seconds / blocks * 1e6:6.1f} us for each")
 
 
@@ -216,7 +217,7 @@ def tensor_copies() -> None:
         args += [wf.ptx.TensorMap(array, box, swizzle=128), *map(np.int32, array.shape), *strides]
     args += [np.int32(k), None, None]
     grid, columns = (m // 128, n // 64), np.ascontiguousarray(b.T)
-    whole = best_of(partial(kernel.launch, grid, 256, args, shared=73752, engine="compiled", threads=1))
+    whole = best_of(partial(kernel.launch, grid, 256, args, shared=73752, engine="compiled", options=ONE_THREAD))
     gemm = best_of(partial(wf.gemm, a, columns, instruction=WGMMA, backend=Cpu(threads=1)))
     figures = f"kernel {whole * 1e3:.0f} ms, gemm {gemm * 1e3:.0f} ms: {whole / gemm:.1f} times"
     say(f"  tensor maps and wgmma, {m} x {n} x {k}: {figures}")
@@ -267,7 +268,7 @@ def checking() -> None:
             )
             for item in case["args"]
         ]
-        launch = partial(kernel.launch, case["grid"], case["block"], args, shared=case["shared"], threads=1)
+        launch = partial(kernel.launch, case["grid"], case["block"], args, shared=case["shared"], options=ONE_THREAD)
         compiled, interpreted = (
             best_of(partial(launch, engine=engine), time.process_time) for engine in ("compiled", "reference")
         )

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 ROUNDS = 7
+ONE_THREAD = wf.ptx.LaunchOptions(threads=1)
 COPY = """
 .version 8.0
 .target sm_80
@@ -64,20 +65,22 @@ def kernels(engine: str) -> dict[str, Callable[[], Callable[[], object]]]:
     def plain() -> Callable[[], object]:
         out = np.zeros(blocks * 128, np.uint32)
         kernel = wf.ptx.load(KERNEL.format(body=BODY))["plain"]
-        return partial(kernel.launch, blocks, 128, [out, rounds], engine=engine, threads=1)
+        return partial(kernel.launch, blocks, 128, [out, rounds], engine=engine, options=ONE_THREAD)
 
     def matmul() -> Callable[[], object]:
         work = Matmul()
         size = SIZE if engine == "compiled" else 128
         numbers = [np.int32(number) for number in (size, size, size, SIZE, 1, SIZE, 1, SIZE, 1)]
         args = [work.a, work.b, work.c, *numbers, None, None]
-        return partial(work.kernel.launch, (size // 64, size // 64), 128, args, shared=16384, engine=engine, threads=1)
+        return partial(
+            work.kernel.launch, (size // 64, size // 64), 128, args, shared=16384, engine=engine, options=ONE_THREAD
+        )
 
     def copy(kind: str, size: int) -> Callable[[], object]:
         count = (1024 if engine == "compiled" else 256) * 256
         source, target = np.ones(count * size, np.uint8), np.zeros(count * size, np.uint8)
         kernel = wf.ptx.load(COPY.format(type=kind, size=size))["copy"]
-        return partial(kernel.launch, count // 256, 256, [source, target], engine=engine, threads=1)
+        return partial(kernel.launch, count // 256, 256, [source, target], engine=engine, options=ONE_THREAD)
 
     return {
         "plain code": plain, "matmul of Triton": matmul,

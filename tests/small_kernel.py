@@ -20,6 +20,6 @@ def kernel(body, parameters=".param .u64 out", before="", registers=""):
 def run(body, *, block=64, grid=1, out=None, args=(), shared=0, checks=(), limit=200_000, **text):
     array = np.zeros(block * grid, np.uint32) if out is None else out
     launched = wf.ptx.load(kernel(body, **text))["k"].launch(
-        grid, block, [array, *args], shared=shared, checks=checks, limit=limit
+        grid, block, [array, *args], shared=shared, checks=checks, options=wf.ptx.LaunchOptions(limit=limit)
     )
     return array, launched

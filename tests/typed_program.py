@@ -334,7 +334,7 @@ def whole_kernels() -> None:
         run.printed,
     )
     print(run.engine, run.arch, run.inexact, run.inexact_lines, run.interpreted, run.texts, run.profile)
-    checked: wf.ptx.Run = kernel.launch(grid=1, block=32, checks="all", explore=1)
+    checked: wf.ptx.Run = kernel.launch(grid=1, block=32, checks="all", options=wf.ptx.LaunchOptions(explore=1))
     print(checked.verdict, checked.checks, checked.unjudged)
     explored: wf.ptx.Exploration | None = checked.exploration
     if explored is not None:
@@ -354,7 +354,7 @@ def whole_kernels() -> None:
     table = wf.ptx.DeviceArray([np.zeros(4), None, [np.ones(2)]])
     symbols["pointer"] = table.address
     print(symbols["pointer"].shape, "pointer" in symbols, linked.keep_state, kernel.readable_name, kernel.module.lines)
-    print(kernel.launch(1, 32, cooperative=True).exact, table.array)
+    print(kernel.launch(1, 32, options=wf.ptx.LaunchOptions(cooperative=True)).exact, table.array)
     linked.reset()
     picture, layers = np.zeros((4, 4), np.float32), np.zeros((2, 4, 4), np.uint8)
     texture = wf.ptx.Texture(picture, filter="linear", address="wrap", normalized=True)
@@ -364,7 +364,7 @@ def whole_kernels() -> None:
     print(tiles.problems(), tiles.box_bytes, tiles.memory(start=1024).swizzle, tiles.descriptor().word, columns)
     print(tiles.encode(4096), tiles.array is None, tiles.fields.rank, kernel.cluster, kernel.tensor_maps)
     hopper = wf.ptx.load(KERNEL.replace("sm_80", "sm_90"))["nothing"]
-    print(hopper.launch(grid=2, block=32, cluster=2).exact)
+    print(hopper.launch(grid=2, block=32, options=wf.ptx.LaunchOptions(cluster=2)).exact)
     with kernel.debug(grid=1, block=32) as debugger:
         point: wf.ptx.Breakpoint = debugger.break_at(opcode="ret")
         stop: wf.ptx.Stop | None = debugger.run()

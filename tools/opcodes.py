@@ -82,7 +82,7 @@ def cases(prefix: str = "") -> Iterator[Case]:
 
 
 def computes(row: OpcodeRow) -> bool:
-    """Whether a row gives registers from registers; the first of its spellings tells."""
+    """Return True if a row gives registers from registers; the first of its spellings tells."""
     attributes = match(row, next(spellings(row)), 3)
     return not isinstance(attributes, str) and isinstance(row.bind(attributes), LaneOp | WarpCollective)
 
@@ -155,13 +155,13 @@ def kernel(case: Case, target: str) -> str:
 
 
 def pairs(case: Case) -> int:
-    """How many results a kernel keeps: setp of f16 and bf16 may not have its second."""
+    """Return the number of results that a kernel keeps: setp of f16 and bf16 may not have its second."""
     two = case.row.opcode in {"setp", "lop3", "shfl", "match", "elect"} and len(case.action.results) > 1
     return 2 if two and not case.name.endswith((".f16", ".bf16")) else 1
 
 
 def shape(case: Case) -> tuple[int, int]:
-    """How many sources and results the kernel of a case reads and writes."""
+    """Return the number of sources and results of a case's kernel."""
     action = case.action
     sources = sum(kind is not None for kind in action.sources) - (isinstance(action, WarpCollective) and action.synced)
     return sources, pairs(case) + (".cc" in case.name)
@@ -248,7 +248,7 @@ def _special(kind: Type) -> list[int]:
 
 @dataclass
 class Outcome:
-    """What came of one case."""
+    """The outcome of one case."""
 
     name: str
     level: str
@@ -286,7 +286,7 @@ def compare(gpu: Gpu, case: Case, seed: int = 3) -> Outcome:
 
 
 def emulate(text: str, given: NDArray[np.uint64], results: int) -> NDArray[np.uint64]:
-    """What the machine makes of a kernel."""
+    """Return the results of a kernel on the PTX machine."""
     out = np.zeros((results, THREADS), np.uint64)
     load(text)["k"].launch(WARPS, 32, [out, np.ascontiguousarray(given)])
     return out

@@ -189,7 +189,9 @@ def outcome(text: str, engine: str, checks: tuple[str, ...], limit: int) -> dict
                     args.append(bytes([1] + [0] * (parameter.size - 1))[: parameter.size])
             required = kernel.program.directives.get("reqntid") or kernel.program.directives.get("maxntid") or (64,)
             block = tuple(size if 0 < size <= 128 else 64 for size in required[:3])
-            run = kernel.launch(2, block, args, shared=64, limit=limit, engine=engine, checks=checks)
+            run = kernel.launch(
+                2, block, args, shared=64, options=wf.ptx.LaunchOptions(limit=limit), engine=engine, checks=checks
+            )
             facts = [run.printed, [asdict(item) for item in run.findings], asdict(run.counts), run.uncertain]
         except wf.WarpfragError as error:
             text = str(error)

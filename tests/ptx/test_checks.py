@@ -173,7 +173,7 @@ def test_a_marked_array_is_unwritten():
 def test_other_interleavings_show_that_the_order_matters():
     racy = text_of("global histogram", "count", next(row[2] for row in PLANTED if row[0] == "global histogram"))
     out, data = np.zeros(64, np.uint32), np.zeros(64, np.uint32)
-    run = wf.ptx.load(racy)["k"].launch(1, 64, [out, data], explore=12)
+    run = wf.ptx.load(racy)["k"].launch(1, 64, [out, data], options=wf.ptx.LaunchOptions(explore=12))
     left = data.copy()
 
     assert run.exploration.seeds
@@ -182,7 +182,9 @@ def test_other_interleavings_show_that_the_order_matters():
     data[:] = 0
     wf.ptx.load(racy)["k"].launch(1, 64, [out, data])
     assert np.array_equal(data, left)  # exploring leaves what the launch left
-    run = wf.ptx.load(text_of("global histogram"))["k"].launch(1, 64, [out, data], explore=5)
+    run = wf.ptx.load(text_of("global histogram"))["k"].launch(
+        1, 64, [out, data], options=wf.ptx.LaunchOptions(explore=5)
+    )
     assert str(run.exploration) == "all 5 interleavings leave the same memory"
 
 

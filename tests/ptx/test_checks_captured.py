@@ -72,7 +72,7 @@ def hopper():
 def test_a_hopper_launch_is_clean(hopper, name):
     case = hopper_launches.CASES[name]
     args, _ = test_hopper.arguments(case)
-    options = {"shared": case["shared"], "cluster": case["cluster"], "checks": "all"}
+    options = {"shared": case["shared"], "options": wf.ptx.LaunchOptions(cluster=case["cluster"]), "checks": "all"}
     run = hopper[case["entry"]].launch(case["grid"], case["block"], args, **options)
 
     assert (run.verdict, run.findings) == ("clean", [])
@@ -111,7 +111,7 @@ def test_a_captured_kernel_is_clean(name):
 def test_the_barrier_of_a_grid_orders_blocks():
     kernel = wf.ptx.load(test_hopper.DATA.parent / "modules" / "cooperative.ptx")["scan"]
     values, partial = np.ones((2, 5 * 64), np.float32)
-    run = kernel.launch(5, 64, [values, partial, 5 * 64], cooperative=True, checks="all")
+    run = kernel.launch(5, 64, [values, partial, 5 * 64], options=wf.ptx.LaunchOptions(cooperative=True), checks="all")
 
     assert (run.verdict, run.findings) == ("clean", [])
 

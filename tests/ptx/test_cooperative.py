@@ -47,7 +47,7 @@ def test_blocks_meet_at_grid_sync(grid, block):
     step = block if isinstance(block, int) else block[0]
     partial, out = np.zeros(n, np.int32), np.zeros(n, np.int32)
     last = module.symbols["last"]
-    run = module["two_phases"].launch(grid, block, [partial, out, n], cooperative=True)
+    run = module["two_phases"].launch(grid, block, [partial, out, n], options=wf.ptx.LaunchOptions(cooperative=True))
 
     expected = (np.arange(n) + step) % n * 3 + n
     assert (out == expected).all()
@@ -55,11 +55,21 @@ def test_blocks_meet_at_grid_sync(grid, block):
     assert not run.uncertain
 
 
-@pytest.mark.parametrize("options", [{}, {"seed": 3}, {"checks": ["memory", "barriers"]}, {"threads": 2}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"seed": 3},
+        {"checks": ["memory", "barriers"]},
+        {"options": wf.ptx.LaunchOptions(cooperative=True, threads=2)},
+    ],
+)
 def test_each_step_of_a_scan_sees_all_of_the_last(options):
     x = np.arange(5 * 64) % 7.0
     values = x.astype(np.float32)
-    run = MODULE["scan"].launch(5, 64, [values, np.zeros_like(values), len(x)], cooperative=True, **options)
+    run = MODULE["scan"].launch(
+        5, 64, [values, np.zeros_like(values), len(x)], **{"options": wf.ptx.LaunchOptions(cooperative=True)} | options
+    )
 
     assert (values == np.cumsum(x)).all()
     assert not run.findings
@@ -69,11 +79,14 @@ def test_a_launch_that_is_not_cooperative_has_no_grid():
     out = np.zeros(1, np.int32)
     seen = []
     for cooperative in (False, True):
-        MODULE["is_valid"].launch(1, 1, [out], cooperative=cooperative)
+        MODULE["is_valid"].launch(1, 1, [out], options=wf.ptx.LaunchOptions(cooperative=cooperative))
         seen.append(int(out[0]))
 
     assert seen == [0, 1]
-    with pytest.raises(wf.ptx.PtxError, match=r"trap by .*; grid.sync\(\) needs launch\(..., cooperative=True\)"):
+    with pytest.raises(
+        wf.ptx.PtxError,
+        match=r"trap by .*; grid.sync\(\) needs launch\(..., options=LaunchOptions\(cooperative=True\)\)",
+    ):
         MODULE["two_phases"].launch(2, 32, [np.zeros(64, np.int32), np.zeros(64, np.int32), 64])
 
 
@@ -94,7 +107,7 @@ def test_barriers_by_hand_work_in_any_order_of_blocks():
     kernel = wf.ptx.load(BARRIER)["ring"]
     for seed in (None, 1):
         flags = np.zeros(20, np.uint32)
-        kernel.launch(20, 1, [flags], cooperative=True, seed=seed)
+        kernel.launch(20, 1, [flags], options=wf.ptx.LaunchOptions(cooperative=True), seed=seed)
         assert flags.tolist() == [20, *range(1, 20)]
 
 
@@ -110,7 +123,9 @@ def test_barriers_by_hand_work_in_any_order_of_blocks():
 def test_a_grid_that_does_not_fit_at_once_is_refused(grid, block, shared, message):
     arrays = np.zeros(1, np.int32)
     with pytest.raises(wf.errors.InvalidOperand, match=message):
-        MODULE["two_phases"].launch(grid, block, [arrays, arrays, 1], shared=shared, cooperative=True)
+        MODULE["two_phases"].launch(
+            grid, block, [arrays, arrays, 1], shared=shared, options=wf.ptx.LaunchOptions(cooperative=True)
+        )
 
 
 COOPERATIVE = (Path(__file__).parent.parent / "data" / "ptx" / "modules" / "cooperative.ptx").read_text(
@@ -174,7 +189,7 @@ def test_lanes_that_wait_for_memory_which_nobody_changes_are_a_deadlock(text, na
     arrays = [np.zeros(1024, np.int32) for _ in range(2)] if name == "two_phases" else [np.zeros(1024, np.int32)]
     arguments = [*arrays, grid * block] if name == "two_phases" else arrays
     kernel = wf.ptx.load(text)[name]
-    run = kernel.launch(grid, block, arguments, cooperative=True, checks="all")
+    run = kernel.launch(grid, block, arguments, options=wf.ptx.LaunchOptions(cooperative=True), checks="all")
     (finding,) = [item for item in run.findings if item.kind == "deadlock"]
 
     assert finding.check == "barriers"
@@ -185,7 +200,7 @@ def test_lanes_that_wait_for_memory_which_nobody_changes_are_a_deadlock(text, na
     kernel.compiled.prepare()
     for engine in ("reference", "compiled"):
         with pytest.raises(wf.errors.PtxError, match="deadlock: ld") as raised:
-            kernel.launch(grid, block, arguments, cooperative=True, engine=engine)
+            kernel.launch(grid, block, arguments, options=wf.ptx.LaunchOptions(cooperative=True), engine=engine)
         assert all(words in str(raised.value) for words in said)
 
 
@@ -205,4 +220,6 @@ def test_blocks_that_have_not_begun_may_still_change_memory():
     """Here they never begin, and the launch ends at its limit: on a GPU they may run beside the others."""
     kernel = wf.ptx.load(BARRIER.replace("@%p bra done;", "@%p ret;"))["ring"]
     with pytest.raises(wf.errors.PtxError, match="its limit: it may never end"):
-        kernel.launch(400, 1, [np.zeros(400, np.uint32)], engine="reference", limit=200_000)
+        kernel.launch(
+            400, 1, [np.zeros(400, np.uint32)], engine="reference", options=wf.ptx.LaunchOptions(limit=200_000)
+        )

@@ -111,7 +111,8 @@ def test_both_engines_leave_and_count_the_same(seed):
     kernel = wf.ptx.load(Writer(seed).text)["k"]
     block, grid = [(32, 3), (100, 7), (128, 5), (33, 70)][seed % 4]
     found = []
-    for options in ({"engine": "reference"}, {"threads": 1}, {"threads": 2}, {"threads": 2, "seed": 1}):
+    one, two = wf.ptx.LaunchOptions(threads=1), wf.ptx.LaunchOptions(threads=2)
+    for options in ({"engine": "reference"}, {"options": one}, {"options": two}, {"options": two, "seed": 1}):
         out = np.zeros(8 + 8 * block * grid, np.uint32)
         run = kernel.launch(grid, block, [out], **({"engine": "compiled"} | options))
         found.append((out.tobytes(), run.counts))

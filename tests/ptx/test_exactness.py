@@ -205,7 +205,7 @@ def test_stores_that_overlap_with_nothing_between_them_are_uncertain(name):
 def test_stores_of_blocks_overlap_unless_one_has_waited_for_the_other(body, expected, threads):
     out = np.zeros(600 * 32, np.uint32)
     launched = wf.ptx.load(kernel("setp.ne.u32 %p1, %r1, 0;\n@%p1 ret;\n" + body))["k"].launch(
-        600, 32, [out], threads=threads
+        600, 32, [out], options=wf.ptx.LaunchOptions(threads=threads)
     )
 
     assert bool(launched.uncertain) == expected

@@ -67,7 +67,12 @@ def run(module, name, engine):
     case = hopper_launches.CASES[name]
     args, outputs = arguments(case)
     summary = module[case["entry"]].launch(
-        case["grid"], case["block"], args, shared=case["shared"], cluster=case["cluster"], engine=engine
+        case["grid"],
+        case["block"],
+        args,
+        shared=case["shared"],
+        options=wf.ptx.LaunchOptions(cluster=case["cluster"]),
+        engine=engine,
     )
     return {place: hashlib.sha256(data.tobytes()).hexdigest() for place, data in outputs.items()}, summary
 
@@ -169,7 +174,7 @@ ret;
 }
 """
     out = np.zeros(4, np.uint32)
-    run = wf.ptx.load(text)["k"].launch(4, 1, [out], cluster=4, checks="all")
+    run = wf.ptx.load(text)["k"].launch(4, 1, [out], options=wf.ptx.LaunchOptions(cluster=4), checks="all")
 
     assert run.verdict == "clean"
     assert out.tolist() == [256 * (70 + (rank ^ 2)) + 70 + (rank ^ 1) for rank in range(4)]
@@ -206,7 +211,7 @@ ret;
 }
 """.replace("{mask}", mask)
     out = np.zeros(4, np.uint32)
-    run = wf.ptx.load(text)["k"].launch(4, 1, [out], cluster=4, checks="all")
+    run = wf.ptx.load(text)["k"].launch(4, 1, [out], options=wf.ptx.LaunchOptions(cluster=4), checks="all")
 
     assert run.verdict == "clean"
     assert out.tolist() == [256 * (1024 + 16) + 70 + (rank & kept) for rank in range(4)]

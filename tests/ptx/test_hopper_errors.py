@@ -49,7 +49,7 @@ def kernel(body, parameters="", directives=""):
 )
 def test_a_bad_barrier_or_address_is_named(body, message):
     with pytest.raises(PtxError) as error:
-        kernel(body).launch(grid=2, block=1, cluster=2)
+        kernel(body).launch(grid=2, block=1, options=wf.ptx.LaunchOptions(cluster=2))
     assert message in str(error.value)
 
 
@@ -85,7 +85,7 @@ def test_a_cluster_that_waits_for_a_block_that_does_not_come_is_a_deadlock():
     body += "W: barrier.cluster.arrive;\n  mbarrier.init.shared::cta.b64 [bar], 1;\n"
     body += "V: mbarrier.try_wait.parity.shared::cta.b64 %p1, [bar], 0;\n  @!%p1 bra V;"
     with pytest.raises(PtxError, match="deadlock") as error:
-        kernel(body).launch(grid=2, block=1, cluster=2)
+        kernel(body).launch(grid=2, block=1, options=wf.ptx.LaunchOptions(cluster=2))
     assert "waits for the mbarrier at 0x400 of block (1, 0, 0)" in str(error.value)
 
 
@@ -100,7 +100,12 @@ def test_a_cluster_that_waits_for_a_block_that_does_not_come_is_a_deadlock():
             ".reqnctapercluster 4",
             "must be launched with clusters of (4, 1, 1) (.reqnctapercluster), got (2, 1, 1)",
         ),
-        (None, 4, ".explicitcluster", "must be launched with clusters (.explicitcluster): give cluster=(x, y, z)"),
+        (
+            None,
+            4,
+            ".explicitcluster",
+            "must be launched with clusters (.explicitcluster): give options=LaunchOptions(cluster=(x, y, z))",
+        ),
         (4, 4, ".maxclusterrank 2", "expected at most 2 blocks in a cluster, got 4 of (4, 1, 1)"),
         ("2", 4, "", "expected cluster as one to three positive integers, got '2'"),
         ((2, 0), 4, "", "expected cluster as one to three positive integers, got (2, 0)"),
@@ -108,7 +113,7 @@ def test_a_cluster_that_waits_for_a_block_that_does_not_come_is_a_deadlock():
 )
 def test_a_cluster_that_cannot_be_is_refused(cluster, grid, directives, message):
     with pytest.raises(InvalidOperand) as error:
-        kernel("", directives=directives).launch(grid=grid, block=1, cluster=cluster)
+        kernel("", directives=directives).launch(grid=grid, block=1, options=wf.ptx.LaunchOptions(cluster=cluster))
     assert message in str(error.value)
 
 
@@ -116,7 +121,7 @@ def test_a_cluster_that_cannot_be_is_refused(cluster, grid, directives, message)
 def test_clusters_are_refused_before_hopper():
     old = wf.ptx.load(".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k()\n{\n  ret;\n}")["k"]
     with pytest.raises(InvalidOperand, match="clusters need sm_90 or later, got a module for sm_80"):
-        old.launch(grid=2, block=1, cluster=2)
+        old.launch(grid=2, block=1, options=wf.ptx.LaunchOptions(cluster=2))
     assert (old.cluster, old.tensor_maps) == (None, [])
 
 

@@ -219,7 +219,7 @@ MEASURE = """
     def launch(grid, **options):
         for entry in module:
             try:
-                module[entry].launch(grid, 32, limit=1000, engine=sys.argv[1], **options)
+                module[entry].launch(grid, 32, options=wf.ptx.LaunchOptions(limit=1000), engine=sys.argv[1], **options)
             except wf.WarpfragError as error:
                 assert "the launch has run 1000 warp instructions" in str(error)
                 assert grid != 1 or entry == "k"

@@ -118,7 +118,6 @@ def read_only():
         ("limited", {"block": 64, "arch": "sm_12"}, "sm_12"),
         ("limited", {"block": 64, "arch": ""}, "unknown arch ''"),
         ("limited", {"block": 64, "checks": ("speed",)}, "expected checks of memory, races, .*, async, got 'speed'"),
-        ("limited", {"block": 64, "explore": -1}, "expected explore as a number of runs, got -1"),
         ("limited", {"block": 64, "engine": "jit"}, "expected engine of auto, reference, compiled, got 'jit'"),
         ("recursive", {}, "line 17: expected at most 1024 nested calls"),
     ],
@@ -126,6 +125,11 @@ def read_only():
 def test_what_cannot_be_launched_is_refused(entry, options, message):
     with pytest.raises(wf.WarpfragError, match=message):
         MODULE[entry].launch(**({"grid": 1, "block": 1, "args": []} | options))
+
+
+def test_invalid_launch_options_are_rejected():
+    with pytest.raises(wf.errors.InvalidOperand, match="expected explore as a number of runs, got -1"):
+        wf.ptx.LaunchOptions(explore=-1)
 
 
 def test_missing_entries_and_files_are_named():

@@ -67,7 +67,7 @@ def launch_of(place, programs):
     text = kernel(place, programs)
     if place == "warps":
         text = text.replace("@%p2 bra", "setp.ne.or.u32 %p2, %r7, 0, %p2;\n@%p2 bra")
-    return text, grid, block, {"cluster": len(programs)} if place == "cluster" else {}
+    return text, grid, block, {"options": wf.ptx.LaunchOptions(cluster=len(programs))} if place == "cluster" else {}
 
 
 @pytest.mark.one_engine

@@ -53,7 +53,9 @@ def test_two_phases_of_a_grid(name):
     grid, block = (int(word) for word in name.split()[1:])
     module = wf.ptx.load(DATA / "cooperative.ptx", keep_state=True)
     partial, out = np.zeros((2, grid * block), np.int32)
-    module["two_phases"].launch(grid, block, [partial, out, grid * block], cooperative=True)
+    module["two_phases"].launch(
+        grid, block, [partial, out, grid * block], options=wf.ptx.LaunchOptions(cooperative=True)
+    )
 
     assert [int(out.sum()), int(module.symbols["last"])] == H200[name]
 
@@ -61,7 +63,9 @@ def test_two_phases_of_a_grid(name):
 def test_a_scan_over_a_grid():
     n = 5 * 64
     values = (np.arange(n, dtype=np.float32) * np.float32(0.37)) % 3
-    wf.ptx.load(DATA / "cooperative.ptx")["scan"].launch(5, 64, [values, np.zeros_like(values), n], cooperative=True)
+    wf.ptx.load(DATA / "cooperative.ptx")["scan"].launch(
+        5, 64, [values, np.zeros_like(values), n], options=wf.ptx.LaunchOptions(cooperative=True)
+    )
 
     assert values.view(np.uint32).tolist() == H200["scan"]
 

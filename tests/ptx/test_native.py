@@ -217,7 +217,9 @@ def test_a_limit_ends_both_engines_at_one_place():
     messages = set()
     for engine in ("reference", "compiled"):
         with pytest.raises(wf.WarpfragError, match="its limit") as caught:
-            kernel.launch(4, 64, [np.zeros(256, np.uint32), 1000], engine=engine, limit=1234)
+            kernel.launch(
+                4, 64, [np.zeros(256, np.uint32), 1000], engine=engine, options=wf.ptx.LaunchOptions(limit=1234)
+            )
         messages.add(str(caught.value))
 
     assert len(messages) == 1

@@ -272,7 +272,7 @@ def test_mutated_files_are_read_or_refused(seed):
         for name in module:
             kernel = module[name]
             args = [out if one.size == 8 else np.zeros(one.size, np.uint8).tobytes() for one in kernel.parameters]
-            kernel.launch(1, 128, args, shared=64, limit=3000)
+            kernel.launch(1, 128, args, shared=64, options=wf.ptx.LaunchOptions(limit=3000))
     except wf.WarpfragError as error:
         said = str(error)
 

@@ -46,7 +46,12 @@ AGAIN:
 @pytest.mark.parametrize("threads", [100, 128])
 def test_blocks_on_several_cores_leave_the_same(threads):
     found, runs = [], []
-    for options in ({"engine": "reference"}, {"threads": 1}, {"threads": 3}, {"threads": None, "seed": 3}):
+    for options in (
+        {"engine": "reference"},
+        {"options": wf.ptx.LaunchOptions(threads=1)},
+        {"options": wf.ptx.LaunchOptions(threads=3)},
+        {"seed": 3},
+    ):
         out = np.zeros(10001, np.uint32)
         runs.append(MEETING.launch(78, threads, [out], **({"engine": "compiled"} | options)))
         found.append(out.tobytes())
@@ -71,7 +76,12 @@ def test_progress_is_told_of_every_block():
     out = np.zeros(10001, np.uint32)
     for threads in (1, 2):
         seen = []
-        MEETING.launch(78, 128, [out], threads=threads, progress=lambda *both, seen=seen: seen.append(both))
+        MEETING.launch(
+            78,
+            128,
+            [out],
+            options=wf.ptx.LaunchOptions(threads=threads, progress=lambda *both, seen=seen: seen.append(both)),
+        )
 
         assert seen[-1] == (78, 78)
         assert seen == sorted(seen)
@@ -86,7 +96,7 @@ def test_an_interrupt_ends_a_launch_and_says_how_far_it_came(threads):
     timer = threading.Timer(0.3, _thread.interrupt_main)
     timer.start()
     with pytest.raises(KeyboardInterrupt) as caught:
-        module("", ENDLESS).launch(100, 128, [], threads=threads)
+        module("", ENDLESS).launch(100, 128, [], options=wf.ptx.LaunchOptions(threads=threads))
 
     assert caught.value.__notes__ == ["interrupted after 0 of 100 blocks; arrays hold what was stored until then"]
 
@@ -94,7 +104,7 @@ def test_an_interrupt_ends_a_launch_and_says_how_far_it_came(threads):
 @pytest.mark.slow
 def test_a_limit_ends_a_runaway():
     with pytest.raises(wf.WarpfragError, match="the launch has run 3000000 warp instructions, its limit"):
-        module("", ENDLESS).launch(100, 128, [], limit=3_000_000)
+        module("", ENDLESS).launch(100, 128, [], options=wf.ptx.LaunchOptions(limit=3_000_000))
 
 
 # --- checks

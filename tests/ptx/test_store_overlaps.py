@@ -116,7 +116,9 @@ def test_both_engines_call_the_same_lines_uncertain():
         seen = []
         for engine in ("reference", "compiled"):
             out = np.zeros(1024, np.uint32)
-            run = wf.ptx.load(text)["k"].launch(3, block, [out], engine=engine, arch="sm_100", threads=1)
+            run = wf.ptx.load(text)["k"].launch(
+                3, block, [out], engine=engine, arch="sm_100", options=wf.ptx.LaunchOptions(threads=1)
+            )
             seen.append((out.tobytes(), run.inexact_lines))
         assert seen[0] == seen[1]
         uncertain += bool(run.uncertain)

@@ -123,7 +123,7 @@ def stack(g: Generator) -> None:
 
 
 def hint(g: Generator) -> None:
-    """What changes no value: prefetches, fences, pauses."""
+    """Write instructions that change no value: prefetches, fences, pauses."""
     hints = [*HINTS, *(NEW_HINTS if g.target != "sm_80" else ())]
     if g.block == 128 and g.place.together and g.target != "sm_80":
         hints.append(("setmaxnreg.dec.sync.aligned.u32", "128"))
@@ -145,7 +145,7 @@ NEW_HINTS = (
 
 
 def never(g: Generator) -> None:
-    """What would end the kernel, behind a condition that does not come true."""
+    """Write an instruction that would end the kernel, under a false condition."""
     with g.group(whole=True):
         g.emit("setp.gt.u32", "%q3", "%threads", "2000")
         g.emit(g.choose("trap", "brkpt"), guard="@%q3")
@@ -165,7 +165,7 @@ def policy(g: Generator) -> None:
 
 
 def address_space(g: Generator) -> None:
-    """Which space a generic address is in, and the address there."""
+    """Write a test of a generic address's state space, and its address there."""
     if g.random.random() < 0.6:
         space = g.choose("global", "shared", "local", "const", "shared::cta")
         result = g.register("p")

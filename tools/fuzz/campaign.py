@@ -42,7 +42,7 @@ TWO_NANS = "different NaNs"  # how the reason begins that no compiler's rule can
 
 @dataclass
 class Tally:
-    """What came of a run."""
+    """The outcome of a run."""
 
     counts: Counter[str] = field(default_factory=Counter)
     rows: Counter[str] = field(default_factory=Counter)

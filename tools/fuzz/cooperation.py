@@ -83,7 +83,7 @@ def common_update(g: Generator) -> None:
 
 
 def commutes(update: Update) -> bool:
-    """Whether the order of updates by several threads cannot be seen in the end."""
+    """Return True if the order of updates by several threads cannot be seen in the end."""
     return update.operation in COMMUTING and not update.kind.is_float and update.vector == 1
 
 

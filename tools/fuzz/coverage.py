@@ -1,4 +1,4 @@
-"""Which opcode rows kernels have."""
+"""The opcode rows that kernels cover."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class DriverError(RuntimeError):
     """A call of the driver that failed; `is_fatal` says whether the context is lost."""
 
     def __init__(self, call: str, code: int, text: str) -> None:
-        """What failed and why."""
+        """A failed call and its reason."""
         super().__init__(f"{call}: {text} ({code})")
         self.is_fatal = 700 <= code < 800
 

@@ -9,12 +9,12 @@ import numpy as np
 from tools.fuzz.inputs import random_bytes
 from tools.fuzz.kernel import BLOB_BYTES, IN_BYTES, TRACED
 from warpfrag.ptx.launch.kernel import load
+from warpfrag.ptx.launch.options import Engine, LaunchOptions
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tools.fuzz.kernel import Kernel
-    from warpfrag.ptx.launch.options import Engine
     from warpfrag.ptx.launch.run import Run
 
 ARCH = "sm_90"
@@ -23,7 +23,7 @@ WITH_NANS = 5  # of so many kernels, one is given f64 NaNs
 
 
 class Data(NamedTuple):
-    """What a kernel is given: its input, its output as it is before, its struct."""
+    """The arguments of a kernel: its input, its initial output, its struct."""
 
     given: NDArray[np.uint8]
     before: NDArray[np.uint8]
@@ -36,7 +36,7 @@ def data_of(kernel: Kernel) -> Data:
 
 
 def has_nans(seed: int) -> bool:
-    """Whether f64 NaNs are among what the kernel of a seed is given."""
+    """Return True if f64 NaNs are among what the kernel of a seed is given."""
     return seed % WITH_NANS == 0
 
 
@@ -50,13 +50,15 @@ def make_data(seed: int, in_bytes: int, out_bytes: int, *, has_nans: bool) -> Da
 def emulate(
     text: str, kernel: Kernel, data: Data, engine: Engine = "reference", *, traced: bool = False
 ) -> tuple[list[NDArray[np.uint8]], Run]:
-    """What the machine leaves of the arrays, and what it says of the run."""
+    """Return the arrays after an emulated run, and the run."""
     arrays = [data.given.copy(), data.before.copy()]
     arguments = [*arrays, data.blob]
     if traced:
         arrays.append(blank_trace(kernel))
         arguments.append(arrays[-1])
-    return arrays, launch(text, kernel.grid, kernel.block, arguments, engine=engine, limit=LIMIT, threads=1)
+    return arrays, launch(
+        text, kernel.grid, kernel.block, arguments, engine=engine, options=LaunchOptions(limit=LIMIT, threads=1)
+    )
 
 
 def launch(text: str, grid: int, block: int, arguments: list[Any], **options: Any) -> Run:  # noqa: ANN401 (those of launch)

@@ -1,4 +1,4 @@
-"""What a worker process does, job by job: compare a kernel, trace one, make one smaller, run probes.
+"""The jobs of a worker process: compare a kernel, trace one, reduce one, run probes.
 
 A job is a JSON object with the key `do`; its answer is one too. Each worker has the GPU for itself in its own context,
 and a fault ends the process: `pool` starts another one.
@@ -45,7 +45,7 @@ def reasons_of(run: Run) -> list[str]:
 
 
 def run_on_gpu(kernel: Kernel, text: str, *, traced: bool = False) -> list[NDArray[np.uint8]]:
-    """What the GPU leaves of a kernel's arrays."""
+    """Return a kernel's arrays after a run on the GPU."""
     data = data_of(kernel)
     arguments: list[NDArray[np.uint8] | bytes] = [data.given, data.before, data.blob]
     if traced:

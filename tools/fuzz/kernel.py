@@ -123,7 +123,7 @@ class Kernel:
         return "\n".join(lines)
 
     def traced_results(self, without: frozenset[Piece] = frozenset()) -> list[tuple[Statement, str]]:
-        """Which result the number of a trace's entry stands for."""
+        """Return the result that a trace entry belongs to."""
         trace = Trace()
         for body in (*(function.body for function in self.functions), self.body):
             list(written(body, without, trace))
@@ -140,7 +140,7 @@ def instructions(group: Group, without: frozenset[Piece] = frozenset()) -> Itera
 
 
 def removable(group: Group, without: frozenset[Piece] = frozenset()) -> Iterator[Piece]:
-    """What can be left out of a group, outer pieces before inner ones."""
+    """Return the removable pieces of a group, outer pieces before inner ones."""
     for piece in group.pieces:
         if isinstance(piece, str) or piece in without:
             continue

@@ -37,7 +37,7 @@ def kind_of(operand: Operand) -> str:
 
 
 def fits(operand: Operand | None) -> bool:
-    """Whether a kernel has registers enough for an operand."""
+    """Return True if a kernel has registers enough for an operand."""
     return operand is None or operand.storage == "shared" or operand.regs <= REGISTERS[kind_of(operand)]
 
 
@@ -126,7 +126,7 @@ def _generic_tile(g: Generator) -> None:
 
 
 def _matrix_place(g: Generator, space: str) -> str:
-    """Where a warp loads a matrix from."""
+    """Return the address from which a warp loads a matrix."""
     if space == ".shared":
         return "[%tile]"
     if space == ".global" or g.random.random() < 0.5:

@@ -48,7 +48,7 @@ def _part(g: Generator) -> str:
 
 PARTS = tuple(filter(None, SELECTORS))
 NEGATED: tuple[tuple[int, ...], ...] = ((), (), (), (0,), (1,), (0, 1), (2,))
-"""Which sources of vmad may have their sign changed."""
+"""The sources of vmad that may be negated."""
 
 
 def carry_chain(g: Generator) -> None:

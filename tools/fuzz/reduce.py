@@ -71,7 +71,7 @@ def first_difference(kernel: Kernel, here: NDArray[np.uint8], there: NDArray[np.
 def last_values(
     kernel: Kernel, results: list[tuple[Statement, str]], entries: NDArray[np.void], thread: int
 ) -> tuple[dict[str, int], dict[str, str]]:
-    """What each register holds after the entries of a trace, and the opcode that wrote it last."""
+    """Return the value of each register after the entries of a trace, and the opcode that wrote it last."""
     own = data_of(kernel).given[thread * IN_BYTES : (thread + 1) * IN_BYTES].tobytes()
     values, writers = {}, {}
     for bits, register, at in INITIAL.findall("\n".join(kernel.start)):
@@ -84,7 +84,7 @@ def last_values(
 
 
 def context_key(statement: Statement) -> str:
-    """What a difference is grouped by: the opcode, its guard, which operands are constants, which are the same."""
+    """Return the group of a difference: the opcode, its guard, its constant operands and its equal operands."""
     sources = statement.operands[1:] if statement.results else statement.operands
     shape = ["c" if not source.lstrip("!{[").startswith("%") else "r" for source in sources]
     registers = [source for source in sources if source.startswith("%")]

@@ -200,7 +200,7 @@ def _probe(case: Case, constant_at: int | None) -> str | None:
 
 
 def judge(target: str) -> dict[str, str]:
-    """What ptxas says of every spelling for a target."""
+    """Return the ptxas verdict on every spelling for a target."""
     everything = list(candidates())
     plain = _accepted_of({(case.name, None): _probe(case, None) for case in everything}, target)
     trials: dict[tuple[str, int | None], str | None] = {

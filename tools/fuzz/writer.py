@@ -1,4 +1,4 @@
-"""What writes a random kernel: its registers, operands, places and frame.
+"""Writes a random kernel: its registers, operands, blocks and frame.
 
 A kernel has a fixed set of registers (`kernel.REGISTERS`), filled from its input. Recipes write statements that change
 them; at the end all are stored. No statement reads what is not initialised, no two threads touch one place without a
@@ -53,7 +53,7 @@ TEMPORARIES = (
 
 @dataclass(frozen=True)
 class Place:
-    """What may stand where: whether all threads of a block come here, whether it is in a function, how deep it is."""
+    """The context of a statement: uniform control flow, inside a function, nesting depth."""
 
     together: bool = True
     in_function: bool = False
@@ -384,7 +384,7 @@ CONSTANT_BELOW = {("bfe", 1): 256, ("bfe", 2): 256, ("bfi", 2): 256, ("bfi", 3):
 
 @dataclass(frozen=True)
 class Recipe:
-    """How something is written, how often, and where it may stand."""
+    """A recipe for a statement: its writer, its weight and its allowed contexts."""
 
     write: Callable[[Generator], None]
     weight: float
@@ -396,7 +396,7 @@ class Recipe:
     needs: Callable[[Generator], bool] = lambda _: True
 
     def fits(self, generator: Generator) -> bool:
-        """Whether it may stand where the generator is."""
+        """Return True if it may stand where the generator is."""
         place = generator.place
         return (
             (place.together or not self.together)

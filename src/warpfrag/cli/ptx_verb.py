@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
@@ -23,12 +24,13 @@ from warpfrag.cli.support.output import (
     print_table,
     terminal_width,
 )
-from warpfrag.cli.support.verbs import Answer, Param, integer, verb
+from warpfrag.cli.support.verbs import Answer, Param, facts_of, integer, verb
 from warpfrag.errors import FileError, InvalidOperand, quote
 from warpfrag.files import read_bytes, write_atomically
 from warpfrag.ptx.interpreter.kernel_findings import KernelFinding
 from warpfrag.ptx.launch.exploration import Exploration
 from warpfrag.ptx.launch.run import Counts, InexactLine
+from warpfrag.ptx.program.program import Parameter
 from warpfrag.tensorcore.evidence import Evidence
 from warpfrag.viz.drawing import Drawing
 
@@ -95,6 +97,8 @@ class LaunchOptions(NamedTuple):
 
     def settings(self, kernel: Kernel, arrays: Arrays) -> dict[str, Any]:
         """Return the arguments of `Kernel.launch`; the arrays are added by name."""
+        from warpfrag.ptx import LaunchOptions
+
         return {
             "grid": self.grid or (1,),
             "block": self.block or tuple(kernel.program.directives.get("reqntid", (32,))),
@@ -102,8 +106,7 @@ class LaunchOptions(NamedTuple):
             "shared": self.shared,
             "arch": self.arch,
             "seed": self.seed,
-            "cooperative": self.cooperative,
-            "cluster": self.cluster,
+            "options": LaunchOptions(cooperative=self.cooperative, cluster=self.cluster),
         }
 
 
@@ -144,15 +147,6 @@ class VariableFacts(NamedTuple):
     bytes: int
 
 
-class ParameterFacts(NamedTuple):
-    """A kernel parameter."""
-
-    name: str
-    type: str
-    bytes: int
-    offset: int
-
-
 class EntryFacts(NamedTuple):
     """A kernel of a module.
 
@@ -167,7 +161,7 @@ class EntryFacts(NamedTuple):
     readable_name: str
     shared: int
     instructions: int
-    parameters: list[ParameterFacts]
+    parameters: list[Parameter]
     cluster: tuple[int, ...] | None
     tensor_maps: tuple[str, ...]
     opcodes: dict[str, Evidence]
@@ -216,7 +210,7 @@ class RunFacts(NamedTuple):
     arch: str
     exact: bool
     basis: str
-    inexact: list[str]
+    inexact: tuple[str, ...]
     instructions: int
     evidence: dict[str, Evidence]
     counts: Counts
@@ -227,23 +221,6 @@ class RunFacts(NamedTuple):
     inexact_lines: list[InexactLine]
     printed: str
     arrays: dict[str, ArrayFacts]
-
-
-class ValueFacts(NamedTuple):
-    """An operand of an instruction with its values.
-
-    name: a, b, c, d, or a register or address
-    format: number format or type
-    is_result: true if the values are those after the instruction
-    shape: extents of the matrix; else 32 lanes
-    values: in order; values that are not finite are text
-    """
-
-    name: str
-    format: str
-    is_result: bool
-    shape: tuple[int, ...]
-    values: list[Any]
 
 
 class ExplainedInstruction(NamedTuple):
@@ -264,7 +241,7 @@ class ExplainedInstruction(NamedTuple):
     warp: int
     visit: int
     lanes: int
-    operands: list[ValueFacts]
+    operands: tuple[OperandValues, ...]
 
 
 class PtxView(NamedTuple):
@@ -332,8 +309,6 @@ def ptx(
         return _profile(run, by, output)
     arrays |= variables
     if output is not None:
-        import numpy as np
-
         data = io.BytesIO()
         np.savez_compressed(data, **arrays)  # type: ignore[arg-type] # names of arrays, as numpy means them
         write_atomically(output, data.getvalue())
@@ -346,12 +321,12 @@ def _run(kernel: Kernel, settings: dict[str, Any], checks: RunOptions) -> Run:
     """Launch a kernel, with a progress bar."""
     with ProgressLine() as line:
         try:
-            return kernel.launch(
-                **settings,
-                checks=checks.check,  # type: ignore[arg-type] # "all" too
+            options = replace(
+                settings["options"],
                 explore=checks.explore,
                 progress=lambda done, total: line.show(done, total, "blocks"),
             )
+            return kernel.launch(**settings | {"options": options}, checks=checks.check)
         except KeyboardInterrupt as error:
             line.clear()
             for note in getattr(error, "__notes__", ()):
@@ -384,8 +359,6 @@ def _kernel(module: Module, entry: str | None) -> Kernel:
 
 def _symbol(text: str, module: Module) -> tuple[str, np.ndarray[Any, Any]]:
     """Set a variable, and return it with its name."""
-    import numpy as np
-
     name, equals, value = text.partition("=")
     memory = module.symbols[name]
     if value.endswith(".npy"):
@@ -400,8 +373,6 @@ def _symbol(text: str, module: Module) -> tuple[str, np.ndarray[Any, Any]]:
 
 def _argument(text: str, arrays: Arrays) -> object:
     """Return an argument from its text; arrays are kept by name."""
-    import numpy as np
-
     if text == "null":
         return None
     if text.startswith("[") and text.endswith("]"):
@@ -428,8 +399,6 @@ def _argument(text: str, arrays: Arrays) -> object:
 
 def _load(text: str) -> np.ndarray[Any, Any]:
     """Return the array of a file."""
-    import numpy as np
-
     data = io.BytesIO(read_bytes(text, MAX_BYTES))
     try:
         array = np.load(data, allow_pickle=False)
@@ -464,7 +433,7 @@ def _info(module: Module, launch: LaunchOptions) -> Answer[ModuleFacts]:
             kernel.readable_name,
             kernel.shared_bytes,
             len(kernel.program.instructions),
-            [ParameterFacts(each.name, each.type, each.size, each.offset) for each in kernel.parameters],
+            list(kernel.parameters),
             kernel.cluster,
             tuple(kernel.tensor_maps),
             opcode_evidence(kernel.program, arch),
@@ -488,7 +457,10 @@ def _info(module: Module, launch: LaunchOptions) -> Answer[ModuleFacts]:
             if entry.tensor_maps:
                 names = ", ".join(short_name(name, entry.name) for name in entry.tensor_maps)
                 echo(f"tensor maps by value: {names} (wf.ptx.TensorMap)")
-            rows = [[short_name(each.name, entry.name), f".{each.type}", *each[2:]] for each in entry.parameters]
+            rows = [
+                [short_name(each.name, entry.name), f".{each.type}", each.size, each.offset]
+                for each in entry.parameters
+            ]
             print_table(["parameter", "type", "bytes", "at"], rows)
             echo()
             known = entry.opcodes
@@ -499,24 +471,9 @@ def _info(module: Module, launch: LaunchOptions) -> Answer[ModuleFacts]:
 
 
 def _run_facts(kernel: Kernel, run: Run, arrays: Arrays) -> RunFacts:
-    return RunFacts(
-        action="run",
-        entry=kernel.name,
-        arch=run.arch,
-        exact=run.exact,
-        basis=run.basis,
-        inexact=list(run.inexact),
-        instructions=run.counts.instructions,
-        evidence=dict(run.evidence),
-        counts=run.counts,
-        verdict=run.verdict,
-        findings=list(run.findings),
-        unjudged=list(run.unjudged),
-        exploration=run.exploration,
-        inexact_lines=list(run.inexact_lines),
-        printed=run.printed,
-        arrays={name: ArrayFacts(str(array.dtype), array.shape) for name, array in arrays.items()},
-    )
+    shapes = {name: ArrayFacts(str(array.dtype), array.shape) for name, array in arrays.items()}
+    instructions = run.counts.instructions
+    return facts_of(RunFacts, run, action="run", entry=kernel.name, instructions=instructions, arrays=shapes)
 
 
 def _print_run(kernel: Kernel, run: Run) -> None:
@@ -601,12 +558,9 @@ def _explain(
     picture = _drawing(view, title) if view.is_matrix else None
     if output is not None and picture is not None:
         picture.save(output)
-    values = [
-        ValueFacts(each.name, each.format, each.is_result, each.values.shape, _numbers(each)) for each in view.operands
-    ]
     source = None if stop.source is None else str(stop.source)
     where = view.instruction, view.arch, stop.block, stop.warp, visit, stop.lanes
-    facts = ExplainedInstruction(stop.line, stop.text, source, *where, values)
+    facts = ExplainedInstruction(stop.line, stop.text, source, *where, view.operands)
 
     def show() -> None:
         if picture is not None:
@@ -662,9 +616,3 @@ def _value(operand: OperandValues, lane: int) -> str:
         return f"{value:.9g}"
     is_signed = operand.values.dtype.kind == "i" or operand.format in {"pred", "u8", "u16", "u32", "u64"}
     return str(int(value)) if is_signed else f"{int(value):#x}"
-
-
-def _numbers(operand: OperandValues) -> list[Any]:
-    """Return the values in order, as Python numbers."""
-    values = operand.values.reshape(-1)
-    return [int(value) if values.dtype.kind in "biu" else float(value) for value in values]

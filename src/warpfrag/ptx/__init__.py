@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from warpfrag.ptx.launch.kernel import Kernel, Module, link, load
     from warpfrag.ptx.launch.launch_arguments import Unwritten
     from warpfrag.ptx.launch.nvcc import compile_cuda as compile  # noqa: A004 (wf.ptx.compile reads as it should)
+    from warpfrag.ptx.launch.options import LaunchOptions
     from warpfrag.ptx.launch.profile import LineProfile, Profile
     from warpfrag.ptx.launch.run import InexactLine, Run
     from warpfrag.ptx.launch.symbols import Symbols
@@ -69,6 +70,7 @@ __all__ = [
     "Kernel",
     "KernelAccess",
     "KernelFinding",
+    "LaunchOptions",
     "LineProfile",
     "MemoryFault",
     "Module",
@@ -107,6 +109,7 @@ HOMES = {
     "warpfrag.ptx.launch.exploration": ("Exploration",),
     "warpfrag.ptx.launch.kernel": ("Kernel", "Module", "link", "load"),
     "warpfrag.ptx.launch.nvcc": ("compile",),
+    "warpfrag.ptx.launch.options": ("LaunchOptions",),
     "warpfrag.ptx.launch.profile": ("LineProfile", "Profile"),
     "warpfrag.ptx.launch.run": ("InexactLine", "Run"),
     "warpfrag.ptx.launch.symbols": ("Symbols",),
@@ -127,5 +130,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """What is public."""
+    """Return the public names."""
     return sorted(__all__)

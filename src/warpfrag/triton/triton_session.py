@@ -15,6 +15,7 @@ from triton.runtime.jit import JITFunction, KernelInterface
 
 from warpfrag.errors import InvalidOperand, PtxError, quote
 from warpfrag.ptx.launch.device_array import DeviceArray
+from warpfrag.ptx.launch.options import Engine, LaunchOptions
 from warpfrag.triton.triton_driver import (
     EntryLauncher,
     LoadedKernel,
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from warpfrag.ptx.interpreter.kernel_findings import Check
-    from warpfrag.ptx.launch.options import Engine
     from warpfrag.ptx.launch.run import Run
     from warpfrag.triton.triton_driver import EntryArguments, LaunchSession
 
@@ -113,7 +113,7 @@ class Session:
                 checks=self.checks,
                 engine=self.engine,
                 seed=self.seed,
-                cooperative=getattr(metadata, "launch_cooperative_grid", False),
+                options=LaunchOptions(cooperative=getattr(metadata, "launch_cooperative_grid", False)),
             )
         except PtxError as error:
             raise name_arguments(error, arguments.names) from None

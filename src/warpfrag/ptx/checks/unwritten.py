@@ -15,18 +15,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.isa.operands import operands
+from warpfrag.isa.operands import OperandSpec, operands
 from warpfrag.isa.qualifiers import Form
 from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.checks.tmem_checks import WrittenColumns
 from warpfrag.ptx.interpreter.kernel_findings import FindingCollector, KernelFinding
 from warpfrag.ptx.interpreter.lane_group import LaneGroup, items_of
-from warpfrag.ptx.interpreter.matrix_instructions import architecture_of
+from warpfrag.ptx.interpreter.matrix_instructions import architecture_of, join_words, split_words
 from warpfrag.ptx.interpreter.observer import InstructionObserver, TensorAccess
 from warpfrag.ptx.interpreter.warp_batch import WarpBatch
 from warpfrag.ptx.program import actions
 from warpfrag.ptx.program.program import DecodedInstruction, MemoryOperand, PtxOperand, Register, VectorOperand
-from warpfrag.ptx.program.ptx_types import Codes, container
+from warpfrag.ptx.program.ptx_types import TYPES, Codes, container
 from warpfrag.tensorcore import fragment, matrix_moves
 
 Bytes = NDArray[np.uint8]
@@ -47,6 +47,7 @@ ADDRESSED = (
     | actions.MatrixOp
 )
 MARK = np.uint8(0xFF)
+EVERY_BIT = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
 class UnwrittenCheck(InstructionObserver):
@@ -96,23 +97,16 @@ class UnwrittenCheck(InstructionObserver):
 
     def write(self, buffer: Bytes, offsets: Numbers, codes: NDArray[Any], threads: Numbers) -> None:
         """Marks go with the values; in memory without marks they are a finding."""
-        inst = self.inst
         size = codes.dtype.itemsize * codes.shape[1]
-        data = self.stored_marks(inst, threads, size)
+        data = self.stored_marks(self.inst, threads, size)
         marks = self.marks_of(buffer)
         is_global = buffer is not self.state.memory.shared and buffer is not self.state.memory.local
         if data is None:
             if marks is not None:
                 marks[offsets[:, None] + np.arange(size)] = 0
             return
-        if is_global and data.any():
-            which = int(data.any(axis=1).argmax())
-            self.report(
-                inst,
-                int(threads[which]),
-                "a value that was never written is stored to global memory",
-                data.any(axis=1).sum(),
-            )
+        if is_global:
+            self.report_threads(data.any(axis=1), threads, "a value that was never written is stored to global memory")
         if marks is not None:
             marks[offsets[:, None] + np.arange(size)] = 0 if is_global else data
 
@@ -136,51 +130,38 @@ class UnwrittenCheck(InstructionObserver):
                 np.ascontiguousarray(column.astype(kind)).view(np.uint8).reshape(len(threads), -1) for column in columns
             ]
             return np.concatenate(parts, axis=1)
-        if isinstance(action, actions.MemoryStore):
-            wrong = self.mask_of(inst.sources[1]).reshape(-1)[threads] != 0
-            return np.where(wrong[:, None], MARK, np.uint8(0)).repeat(size, axis=1) if wrong.any() else None
-        if isinstance(action, actions.MatrixOp) and action.operation == "stmatrix":
-            warps = np.unique(threads // LANES)
-            group = LaneGroup(self.state, warps, np.ones((len(warps), LANES), np.bool_))
-            lines = matrix_moves.lines_by_lane(action.form, self.words(group, inst.sources[1]))
+        if not isinstance(action, actions.MatrixOp):
+            return None
+        warps = np.unique(threads // LANES)
+        words = self.words(LaneGroup(self.state, warps, np.ones((len(warps), LANES), np.bool_)), inst.sources[1])
+        if action.operation == "stmatrix":
+            lines = matrix_moves.lines_by_lane(action.form, words)
             return lines.reshape(-1, lines.shape[-1]) if lines.any() else None
-        if isinstance(action, actions.MatrixOp):  # wmma.store: element by element, for the first lane of each warp
-            warps = np.unique(threads // LANES)
-            group = LaneGroup(self.state, warps, np.ones((len(warps), LANES), np.bool_))
-            (spec,) = operands(action.form, architecture_of(action.form, self.state.launch.arch)).values()
-            codes = fragment.unpack(spec, self.words(group, inst.sources[1])).reshape(-1, 1) != 0
-            return np.where(codes, MARK, np.uint8(0)).repeat(size, axis=1) if codes.any() else None
-        return None
+        # wmma.store: element by element, for the first lane of each warp
+        (spec,) = operands(action.form, architecture_of(action.form, self.state.launch.arch)).values()
+        codes = fragment.unpack(spec, words).reshape(-1, 1) != 0
+        return np.where(codes, MARK, np.uint8(0)).repeat(size, axis=1) if codes.any() else None
 
     def update(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers) -> None:
         """Atomics: what they add to must be written, and so must the operand."""
         self.read(buffer, offsets, size, threads)
         inst = self.inst
-        for operand in inst.sources[1:]:
-            for item in items_of(operand):
-                wrong = self.mask_of(item).reshape(-1)[threads] != 0
-                if wrong.any():
-                    self.report(
-                        inst, int(threads[wrong.argmax()]), "an operand of an atomic was never written", wrong.sum()
-                    )
+        for item in (item for operand in inst.sources[1:] for item in items_of(operand)):
+            wrong = self.mask_of(item).reshape(-1)[threads] != 0
+            self.report_threads(wrong, threads, "an operand of an atomic was never written")
         marks = self.marks_of(buffer)
         if marks is not None:
-            data = marks[offsets[:, None] + np.arange(size)]
-            if data.any() and isinstance(inst.action, actions.Atomic) and inst.action.name != "exch":
-                wrong = data.any(axis=1)
-                self.report(
-                    inst, int(threads[wrong.argmax()]), "an atomic changes memory that was never written", wrong.sum()
+            cells = offsets[:, None] + np.arange(size)
+            if isinstance(inst.action, actions.Atomic) and inst.action.name != "exch":
+                self.report_threads(
+                    marks[cells].any(axis=1), threads, "an atomic changes memory that was never written"
                 )
-            marks[offsets[:, None] + np.arange(size)] = 0
+            marks[cells] = 0
 
     def copy_read(self, buffer: Bytes, offsets: Numbers, size: int, thread: int) -> None:  # noqa: ARG002 (all are told)
         """Keep the marks of what a copy reads."""
-        marks = self.marks_of(buffer)
-        self.copied.append(
-            np.zeros(len(offsets) * size, np.uint8)
-            if marks is None
-            else marks[offsets[:, None] + np.arange(size)].reshape(-1)
-        )
+        marks, cells = self.marks_of(buffer), offsets[:, None] + np.arange(size)
+        self.copied.append(np.zeros(cells.size, np.uint8) if marks is None else marks[cells].reshape(-1))
 
     def copy_write(
         self,
@@ -199,10 +180,9 @@ class UnwrittenCheck(InstructionObserver):
         if is_global and source.any():
             self.report(self.inst, thread, "a copy stores bytes to global memory that were never written", 1)
         if marks is not None and not reduces:
-            fits = (
-                len(source) == len(offsets) * size and not is_global and isinstance(self.inst.action, actions.BulkCopy)
-            )
-            marks[offsets[:, None] + np.arange(size)] = source.reshape(len(offsets), size) if fits else 0
+            cells = offsets[:, None] + np.arange(size)
+            fits = len(source) == cells.size and not is_global and isinstance(self.inst.action, actions.BulkCopy)
+            marks[cells] = source.reshape(cells.shape) if fits else 0
 
     def product_read(self, offsets: Numbers, size: int, warp: int) -> None:  # noqa: ARG002 (all are told)
         """Keep the marks of the operands of wgmma."""
@@ -241,14 +221,7 @@ class UnwrittenCheck(InstructionObserver):
 
     def words(self, group: LaneGroup, operand: PtxOperand) -> NDArray[np.uint32]:
         """The masks of an operand as words, [warps, 32, words]."""
-        columns: list[Codes] = []
-        for item in items_of(operand):
-            mask = self.mask_of(item)[group.warp_rows]
-            if isinstance(item, Register) and item.bits == 64:
-                columns += [(mask & np.uint64(0xFFFFFFFF)).astype(np.uint32), (mask >> np.uint64(32)).astype(np.uint32)]
-            else:
-                columns.append(mask.astype(np.uint32))
-        return np.ascontiguousarray(np.stack(columns, axis=-1))
+        return join_words([self.mask_of(item)[group.warp_rows] for item in items_of(operand)])
 
     def put(self, group: LaneGroup, operand: PtxOperand, mask: Codes) -> None:
         """Give the register of an operand a mask in some lanes; `mask` is [warps of the group, lanes]."""
@@ -275,10 +248,7 @@ class UnwrittenCheck(InstructionObserver):
     def put_whole(self, group: LaneGroup, operand: PtxOperand, wrong: NDArray[np.bool_]) -> None:
         """Mark registers whole, or not at all."""
         for item in items_of(operand):
-            if isinstance(item, Register):
-                dtype = container(item.bits)
-                ones = dtype.type(1) if dtype == np.bool_ else dtype.type(np.iinfo(dtype).max)
-                self.put(group, item, np.where(wrong, ones, dtype.type(0)))
+            self.put(group, item, np.where(wrong, EVERY_BIT, np.uint64(0)))
 
     # --- instructions
 
@@ -336,16 +306,7 @@ class UnwrittenCheck(InstructionObserver):
         if opcode in {"xor", "sub"} and len(registers) == 2 and registers[0] == registers[1]:
             return [np.zeros(group.mask.shape, np.uint64)] * len(inst.results)
         if opcode == "selp":
-            chosen = (
-                group.of(self.state.registers[inst.sources[2].index])
-                if isinstance(inst.sources[2], Register)
-                else wrong
-            )
-            picked = (
-                np.where(chosen, masks[0], masks[1])
-                if not getattr(inst.sources[2], "negated", False)
-                else np.where(chosen, masks[1], masks[0])
-            )
+            picked = np.where(group.read(inst.sources[2], TYPES["pred"]), masks[0], masks[1])
             return [np.where(masks[2] != 0, _ones(picked), picked)]
         if opcode in APPLIED:
             moved = MOVED_OPERANDS[opcode]
@@ -370,7 +331,7 @@ class UnwrittenCheck(InstructionObserver):
             if opcode == "or":
                 left, right = ~left, ~right
             return [(first & (second | right)) | (second & (first | left))]
-        return [np.where(wrong, np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64(0))] * len(inst.results)
+        return [np.where(wrong, EVERY_BIT, np.uint64(0))] * len(inst.results)
 
     def collected(self, inst: DecodedInstruction, action: actions.WarpCollective, group: LaneGroup) -> list[Codes]:
         """The masks of shuffles, votes and reductions."""
@@ -383,7 +344,7 @@ class UnwrittenCheck(InstructionObserver):
             moved = action.function(group.mask, masks[0].astype(np.uint32), *args[1:])
             return [moved[0] if isinstance(moved, tuple) else moved, clean]
         wrong = ((masks[0] != 0) & group.mask).any(axis=1, keepdims=True) & group.mask
-        return [np.where(wrong, np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64(0))] * len(inst.results)
+        return [np.where(wrong, EVERY_BIT, np.uint64(0))] * len(inst.results)
 
     def after(self, inst: DecodedInstruction, group: LaneGroup) -> None:
         """Mark the results."""
@@ -456,7 +417,7 @@ class UnwrittenCheck(InstructionObserver):
 
     def call(self, inst: DecodedInstruction, group: LaneGroup) -> None:
         """call: arguments take their marks along."""
-        for copy in inst.copies:
+        for copy in inst.arguments:
             for target, source in zip(items_of(copy.target), items_of(copy.source), strict=False):
                 if isinstance(target, Register):
                     self.put(group, target, self.mask_of(source)[group.warp_rows].astype(np.uint64))
@@ -482,18 +443,10 @@ class UnwrittenCheck(InstructionObserver):
             self.put_words(here, inst.results[0], matrix_moves.move(form, self.words(here, inst.sources[0])))
         elif form.op.startswith("wmma.load"):
             (spec,) = operands(form, architecture_of(form, self.state.launch.arch)).values()
-            marks = (
-                np.concatenate([data.any(axis=1) for data, _, _ in self.loaded])
-                if self.loaded
-                else np.zeros(0, np.bool_)
-            )
             shape = (here.warps, *spec.layout.shape)
-            if marks.size != np.prod(shape):
-                marks = np.zeros(int(np.prod(shape)), np.bool_)
-            codes = np.where(marks, spec.format.codes - 1, 0).reshape(shape)
-            self.put_words(here, inst.results[0], fragment.pack(spec, codes.astype(_code_type(spec.container))))
-        elif action.operation == "mma" and self.is_clean:
-            self.put_clean(here, inst.results[0])
+            wrong = np.concatenate([np.zeros(0, np.bool_), *(data.any(axis=1) for data, _, _ in self.loaded)])
+            wrong = wrong if wrong.size == np.prod(shape) else np.zeros(int(np.prod(shape)), np.bool_)
+            self.put_words(here, inst.results[0], _packed(spec, wrong.reshape(shape)))
         elif action.operation == "wgmma":
             self.put_whole(here, inst.results[0], self.product_marks(inst, here))
         else:
@@ -501,36 +454,27 @@ class UnwrittenCheck(InstructionObserver):
 
     def put_words(self, group: LaneGroup, operand: PtxOperand, words: NDArray[np.uint32]) -> None:
         """Words of masks into the registers of an operand."""
-        at = 0
-        for item in items_of(operand):
-            if isinstance(item, Register) and item.bits == 64:
-                low, high = words[..., at].astype(np.uint64), words[..., at + 1].astype(np.uint64)
-                self.put(group, item, low | high << np.uint64(32))
-                at += 2
-            else:
-                self.put(group, item, words[..., at])
-                at += 1
+        for item, codes in split_words(operand, words):
+            self.put(group, item, codes)
 
     def multiply(self, inst: DecodedInstruction, form: Form, group: LaneGroup) -> NDArray[np.uint32]:
         """mma: an element of D is marked where its row of A, its column of B or its element of C is."""
         specs = operands(form, architecture_of(form, self.state.launch.arch))
         words = [self.words(group, operand) for operand in inst.sources[:3]]
-        if not any(word.any() for word in words):
-            return np.zeros((group.warps, LANES, _word_count(inst.results[0])), np.uint32)
         a, b, c = (fragment.unpack(specs[role], word) != 0 for role, word in zip("abc", words, strict=True))
-        wrong = c | a.any(axis=-1, keepdims=True) | b.any(axis=-2, keepdims=True)
-        spec = specs["d"]
-        codes = np.where(wrong, spec.format.codes - 1, 0).astype(_code_type(spec.container))
-        return fragment.pack(spec, codes)
+        return _packed(specs["d"], c | a.any(axis=-1, keepdims=True) | b.any(axis=-2, keepdims=True))
 
     def product_marks(self, inst: DecodedInstruction, group: LaneGroup) -> NDArray[np.bool_]:
         """wgmma: a warp is marked whole where an operand has a mark."""
-        wrong = np.zeros(group.mask.shape, np.bool_)
-        if any(part.any() for part in self.products):
-            wrong[...] = True
-        for operand in (inst.sources[0],) if isinstance(inst.sources[0], VectorOperand) else ():
-            wrong |= (self.mask_of(operand)[group.warp_rows] != 0).any(axis=1, keepdims=True)
+        wrong = np.full(group.mask.shape, any(part.any() for part in self.products))
+        if isinstance(inst.sources[0], VectorOperand):
+            wrong |= (self.mask_of(inst.sources[0])[group.warp_rows] != 0).any(axis=1, keepdims=True)
         return wrong
+
+    def report_threads(self, wrong: NDArray[np.bool_], threads: Numbers, text: str) -> None:
+        """Report the running instruction if any thread is wrong."""
+        if wrong.any():
+            self.report(self.inst, int(threads[wrong.argmax()]), text, wrong.sum())
 
     def report(self, inst: DecodedInstruction, thread: int, text: str, count: int) -> None:
         """Report an instruction, with the first thread that is concerned."""
@@ -545,9 +489,6 @@ def _ones(mask: Codes) -> Codes:
     return mask | True if mask.dtype == np.bool_ else mask | mask.dtype.type(np.iinfo(mask.dtype).max)
 
 
-def _code_type(bits: int) -> np.dtype[Any]:
-    return np.dtype(f"u{max(8, bits) // 8}")
-
-
-def _word_count(operand: PtxOperand) -> int:
-    return sum(2 if isinstance(item, Register) and item.bits == 64 else 1 for item in items_of(operand))
+def _packed(spec: OperandSpec, wrong: NDArray[np.bool_]) -> NDArray[np.uint32]:
+    """The words of a fragment with all bits of the wrong elements."""
+    return fragment.pack(spec, np.where(wrong, spec.format.codes - 1, 0).astype(f"u{max(8, spec.container) // 8}"))

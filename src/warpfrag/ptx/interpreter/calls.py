@@ -46,13 +46,13 @@ class CallStacks:
                 raise PtxError(inst.line, f"expected at most {MAX_CALL_DEPTH} nested calls")
             more = np.zeros((self.state.warps, LANES, 8), np.int64)
             self.callers = np.concatenate([self.callers, more], axis=2)
-        args = [bytes_of(group, copy.source, copy.size) for copy in inst.copies]
-        if inst.saves:
+        args = [bytes_of(group, copy.source, copy.size) for copy in inst.arguments]
+        if inst.saved_registers:
             for level in np.unique(depth[group.mask]):
                 self._save(inst, group.part(group.mask & (depth == level)), int(level))
-        if inst.deepens:
+        if inst.pushes_frame:
             self._move_frame(group, self.state.program.frame_bytes)
-        for copy, data in zip(inst.copies, args, strict=True):
+        for copy, data in zip(inst.arguments, args, strict=True):
             put_bytes(group, copy.target, data)
         warps, lanes = self._places(group)
         self.callers[warps, lanes, self.depth[warps, lanes]] = at
@@ -72,9 +72,9 @@ class CallStacks:
             part = group.part(mask)
             inst = state.program.instructions[int(caller)]
             results = [bytes_of(part, copy.source, copy.size) for copy in inst.returns]
-            if inst.deepens:
+            if inst.pushes_frame:
                 self._move_frame(part, -state.program.frame_bytes)
-            if inst.saves:
+            if inst.saved_registers:
                 depth = part.of(self.depth)
                 for level in np.unique(depth[mask]):
                     self._restore(inst, part.part(mask & (depth == level)), int(level))
@@ -87,14 +87,14 @@ class CallStacks:
         return group.warp_rows[warps], lanes
 
     def _save(self, inst: DecodedInstruction, group: LaneGroup, level: int) -> None:
-        for register in inst.saves:
+        for register in inst.saved_registers:
             codes = self.state.registers[register.index]
             if (level, register.index) not in self.saved:
                 self.saved[level, register.index] = np.zeros_like(codes)
             group.put(self.saved[level, register.index], group.of(codes))
 
     def _restore(self, inst: DecodedInstruction, group: LaneGroup, level: int) -> None:
-        for register in inst.saves:
+        for register in inst.saved_registers:
             group.write(register, group.of(self.saved[level, register.index]))
 
     def _move_frame(self, group: LaneGroup, by: int) -> None:

@@ -97,7 +97,11 @@ def run_trap(state: WarpState, inst: DecodedInstruction, _action: actions.Trap, 
     """trap and brkpt: the launch ends with an error."""
     warps, lanes = np.nonzero(group.mask)
     who = state.thread_name(int(group.warp_rows[warps[0]]), int(lanes[0]))
-    hint = "; grid.sync() needs launch(..., cooperative=True)" if lacks_grid_workspace(state) else ""
+    hint = (
+        "; grid.sync() needs launch(..., options=LaunchOptions(cooperative=True))"
+        if lacks_grid_workspace(state)
+        else ""
+    )
     raise PtxError(inst.line, f"{inst.name} by {who}: the kernel ended the launch itself{hint}")
 
 

@@ -1,8 +1,8 @@
-"""Two runs of one launch compared: which outputs differ, and the instruction, block and lane where that begins.
+"""Compare two runs of one launch: the outputs that differ, and the instruction, block and lane where that begins.
 
-Both run wave after wave until the memory that they leave differs; that wave is then run again, step by step side by
-side (`debugger.lockstep`), and the way back from the first byte that differs leads to its origin: an instruction whose operands
-were equal and whose results are not. Sides are architectures, or kernels that are alike but for some instructions.
+Both sides run wave after wave until their memory differs. That wave is then run again, one instruction at a time on
+both sides (`debugger.lockstep`). The first byte that differs is traced back to its origin: an instruction with equal
+operands and different results. Sides are two architectures, or two kernels that differ in a few instructions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from warpfrag.ptx.launch.device_array import DeviceArray
 from warpfrag.ptx.launch.grid import Blocks, Waves, Work
 from warpfrag.ptx.launch.host_arrays import as_host_array
 from warpfrag.ptx.launch.kernel import Kernel
-from warpfrag.ptx.launch.options import LIMIT
+from warpfrag.ptx.launch.options import DEFAULT_OPTIONS, LaunchOptions, launch_config
 from warpfrag.ptx.launch.tensor_map_argument import TensorMap
 from warpfrag.ptx.program.program import Program
 from warpfrag.ptx.reader.source_lines import SourceLine
@@ -53,7 +53,7 @@ class OutputDifference:
 
 @dataclass(frozen=True)
 class TracedInstruction:
-    """An instruction of the way from the origin of a difference to the output: who ran it, and what it left on both sides.
+    """An instruction between the origin of a difference and the output: its thread, and its results on both sides.
 
     `text` is the left's instruction, `other` the right's where that is another one. `codes` are what register or memory
     `name` holds, as unsigned integers.
@@ -78,7 +78,7 @@ class TracedInstruction:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What two runs of a launch left: the outputs that differ, and the way back to where they first differ."""
+    """The result of a comparison: the outputs that differ, and the trace back to their origin."""
 
     sides: tuple[str, str]
     outputs: tuple[OutputDifference, ...]
@@ -87,7 +87,7 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
-        """Whether both runs leave the same memory."""
+        """True if both runs leave the same memory."""
         return not self.outputs and not self.note
 
     @property
@@ -175,7 +175,7 @@ class Side:
 
     @property
     def program(self) -> Program:
-        """What it runs."""
+        """The program of this side."""
         return self.kernel.program
 
     def run(self, wave: Blocks) -> WarpfragError | None:
@@ -233,9 +233,7 @@ def compare(
     arch: str | Sequence[str] | None = None,
     shared: int = 0,
     seed: int | None = None,
-    limit: int = LIMIT,
-    cooperative: bool = False,
-    cluster: int | Sequence[int] | None = None,
+    options: LaunchOptions = DEFAULT_OPTIONS,
 ) -> Comparison:
     """Run a kernel on two architectures, or two kernels, and find where the runs first differ.
 
@@ -243,7 +241,7 @@ def compare(
     such as one before and after a change. The first output that differs is followed back to its origin: the instruction
     whose operands were equal and whose results are not, with its block, warp and lane.
     """
-    sides = _sides(kernel, args, arch, grid, block, shared, limit, cooperative=cooperative, cluster=cluster)
+    sides = _sides(kernel, args, arch, grid, block, shared, options)
     left, right = sides
     pairing = Pairing.of(left.program, right.program)
     trace: tuple[TracedInstruction, ...] = ()
@@ -270,10 +268,7 @@ def _sides(
     grid: object,
     block: object,
     shared: int,
-    limit: int,
-    *,
-    cooperative: bool,
-    cluster: object,
+    options: LaunchOptions,
 ) -> tuple[Side, Side]:
     """The two runs that are asked for."""
     kernels = [kernel] if isinstance(kernel, Kernel) else list(kernel) if isinstance(kernel, Sequence) else []
@@ -289,7 +284,7 @@ def _sides(
     pairs = list(zip(kernels * (3 - len(kernels)), archs * (3 - len(archs)), strict=True))[:2]
     made = []
     for number, (item, name) in enumerate(pairs):
-        config = item.config(grid, block, shared, name, limit, cooperative=cooperative, cluster=cluster)
+        config = launch_config(item.program, grid, block, shared, name, options)
         label = config.arch if len(archs) == 2 else item.name
         if len(archs) < 2 and pairs[0][0].name == pairs[1][0].name:
             label = f"{item.name} ({('first', 'second')[number]})"
@@ -298,7 +293,7 @@ def _sides(
 
 
 def differing(left: DeviceMemory, right: DeviceMemory) -> bool:
-    """Whether global memory differs."""
+    """Return True if global memory differs."""
     others = {item.start: item.data for item in right.allocations}
     return any(item.start in others and not np.array_equal(item.data, others[item.start]) for item in left.allocations)
 
@@ -369,7 +364,7 @@ def _outputs(args: Sequence[object], sides: tuple[Side, Side]) -> tuple[OutputDi
 
 
 def _left_in(side: Side, host: NDArray[Any]) -> NDArray[Any] | None:
-    """What a run left of an array: its copy, found by the address that the launch gave it."""
+    """Return the copy of an array that a run wrote, found by the array's host address."""
     place = host.__array_interface__["data"][0]
     for original, own in zip(side.originals, side.memory.allocations, strict=True):
         if original == (place, host.nbytes):

@@ -1,8 +1,8 @@
-"""Many interleavings of one launch: whether another order of warps and blocks leaves other memory.
+"""Run many interleavings of one launch, and compare the memory that they leave.
 
-Each run starts from the same memory and has a seed of its own, which permutes the blocks and chooses, every few instructions,
-which warp goes on. A result that differs shows that the order matters: a race, or sums of floats by atomics. That all
-agree proves nothing: the check "races" looks at what is ordered, not at what happened.
+Each run starts from the same memory. Its seed permutes the blocks and chooses, every few instructions, the warp that
+continues. A different result shows that the order matters: a race, or a float sum by atomics. Equal results prove
+nothing; the check "races" examines which accesses are ordered.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from warpfrag.ptx.interpreter.device_memory import DeviceMemory
 
 @dataclass(frozen=True)
 class Exploration:
-    """What other interleavings of a launch left: how many ran, and the seeds and arrays that differ."""
+    """The result of other interleavings: the number that ran, and the seeds and arrays that differ."""
 
     runs: int
     seeds: tuple[int, ...] = ()
@@ -27,11 +27,11 @@ class Exploration:
     arrays: tuple[str, ...] = ()
     """The arrays that differ."""
     errors: tuple[str, ...] = ()
-    """What went wrong in runs that ended with an error, each once."""
+    """The messages of runs that ended with an error, each once."""
 
     @property
     def agrees(self) -> bool:
-        """Whether every run left the same memory."""
+        """True if every run left the same memory."""
         return not self.seeds and not self.errors
 
     def __str__(self) -> str:

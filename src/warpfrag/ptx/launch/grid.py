@@ -53,7 +53,7 @@ class Permutation:
         self.keys = np.random.default_rng(seed).integers(0, 1 << 64, ROUNDS, np.uint64, endpoint=False)
 
     def __call__(self, numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """Where each number goes."""
+        """Return the image of each number."""
         result = self._network(numbers)
         while (outside := result >= np.uint64(self.size)).any():
             result[outside] = self._network(result[outside])
@@ -89,7 +89,7 @@ class Waves:
         self._lock = Lock()
 
     def __len__(self) -> int:
-        """How many waves are left."""
+        """Return the number of waves that are left."""
         return -(-self.clusters // self.at_once) - self.taken
 
     def take(self) -> tuple[int, Blocks] | None:
@@ -251,7 +251,7 @@ class Work:
 
 
 def is_ordered(inst: DecodedInstruction) -> bool:
-    """Whether an instruction shows in which order blocks run: atomics on floats, or whose old value is used."""
+    """Return True if an instruction shows in which order blocks run: atomics on floats, or whose old value is used."""
     action = inst.action
     if isinstance(action, TensorCopy):
         return action.reduction == "add"  # of floats, perhaps: the map says it
@@ -263,7 +263,7 @@ def is_ordered(inst: DecodedInstruction) -> bool:
 
 
 def is_alone(inst: DecodedInstruction) -> bool:
-    """Whether an instruction keeps blocks on one core: it prints, or waits for what other blocks store."""
+    """Return True if an instruction keeps blocks on one core: it prints, or waits for what other blocks store."""
     action = inst.action
     return isinstance(action, SystemCall) or (
         isinstance(action, MemoryLoad) and action.polls and action.space in {"global", "generic"}
@@ -271,7 +271,7 @@ def is_alone(inst: DecodedInstruction) -> bool:
 
 
 def warps_at_once(program: Program) -> int:
-    """How many warps of a program run at once: more with wgmma, as far as their registers are few."""
+    """Return the number of warps that run at once: more with wgmma if they have few registers."""
     if not any(inst.attributes.opcode == "wgmma" for inst in program.instructions):
         return MAX_WARPS
     minimum, maximum = WARPS_OF_WGMMA

@@ -23,13 +23,14 @@ from warpfrag.ptx.interpreter.kernel_findings import BATCH_THREADS, ORDER_CHECKS
 from warpfrag.ptx.interpreter.warp_state import LaunchConfig
 from warpfrag.ptx.launch.device_array import ADDRESSES
 from warpfrag.ptx.launch.exploration import Exploration
-from warpfrag.ptx.launch.grid import Progress, Waves, Work, is_alone, is_ordered, warps_at_once
+from warpfrag.ptx.launch.grid import Waves, Work, is_alone, is_ordered, warps_at_once
 from warpfrag.ptx.launch.launch_arguments import Arguments
 from warpfrag.ptx.launch.names import matching, readable, resolve
 from warpfrag.ptx.launch.options import (
+    DEFAULT_OPTIONS,
     LIMIT,
     Engine,
-    check_explore,
+    LaunchOptions,
     checks_of,
     chosen_engine,
     declared_shape,
@@ -54,7 +55,6 @@ from warpfrag.ptx.reader.source_lines import SourceLine, source_lines
 from warpfrag.ptx.reader.syntax import ModuleSyntax
 from warpfrag.smem.tensor_map import MAP_ALIGN, MAP_BYTES
 from warpfrag.tensorcore.evidence import Evidence
-from warpfrag.tensorcore.schedule import check_threads
 
 MAX_TEXT = 1 << 28  # bytes of a module
 MODULE_START = re.compile(r"(\s|/\*.*?\*/)*\.version\s")
@@ -128,17 +128,17 @@ class Module(Mapping[str, "Kernel"]):
         self._kernels: dict[str, Kernel] = {}
 
     def __getstate__(self) -> dict[str, object]:
-        """What pickle and copy take: kernels are made again."""
+        """Return the state without the kernels, which are made again."""
         return {**self.__dict__, "_kernels": {}}
 
     @cached_property
     def sources(self) -> dict[int, SourceLine]:
-        """What the text was compiled from, line by line, where it says so."""
+        """The source line of each line of the text, if it has .loc directives."""
         return self._read_sources()
 
     @property
     def keep_state(self) -> bool:
-        """Whether variables keep what a launch leaves in them."""
+        """True if variables keep what a launch leaves in them."""
         return self.symbols.keep
 
     def reset(self) -> None:
@@ -167,11 +167,11 @@ class Module(Mapping[str, "Kernel"]):
         return (function.name for function in self.source.functions if function.is_entry and function.body)
 
     def __len__(self) -> int:
-        """How many entries there are."""
+        """Return the number of entries."""
         return sum(1 for _ in self)
 
     def __contains__(self, name: object) -> bool:
-        """Whether a name stands for one entry."""
+        """Return True if a name stands for one entry."""
         return isinstance(name, str) and len(matching(name, list(self))) == 1
 
     def __repr__(self) -> str:
@@ -240,31 +240,31 @@ class Kernel:
 
     @cached_property
     def compiled(self) -> CompiledProgram:
-        """What the compiled engine runs."""
+        """The kernel for the compiled engine."""
         return CompiledProgram(self.program)
 
     @cached_property
     def _screen(self) -> ProgramScreen:
-        """Which checks may be decided in compiled code."""
+        """The checks that can be decided in compiled code."""
         from warpfrag.ptx.compiler.screening import ProgramScreen
 
         return ProgramScreen(self.compiled)
 
     @cached_property
     def order_matters(self) -> bool:
-        """Whether the order of blocks can be seen: atomics on floats, or whose old value is used."""
+        """True if the order of blocks can be seen: atomics on floats, or whose old value is used."""
         return any(map(is_ordered, self.program.instructions))
 
     @cached_property
     def uses_heap(self) -> bool:
-        """Whether the kernel may call malloc."""
+        """True if the kernel may call malloc."""
         return any(
             isinstance(inst.action, SystemCall) and inst.action.name == "malloc" for inst in self.program.instructions
         )
 
     @cached_property
     def is_shared_out(self) -> bool:
-        """Whether blocks may run on several cores: their order cannot be seen, and none waits for what others store."""
+        """True if blocks may run on several cores: their order cannot be seen, and none waits for what others store."""
         return not self.order_matters and not any(map(is_alone, self.program.instructions))
 
     @cached_property
@@ -291,63 +291,48 @@ class Kernel:
         checks: Sequence[Check] | Check | Literal["all"] = (),
         engine: Engine = "auto",
         seed: int | None = None,
-        limit: int = LIMIT,
-        threads: int | None = None,
-        progress: Progress | None = None,
-        cooperative: bool = False,
-        cluster: int | Sequence[int] | None = None,
-        explore: int = 0,
+        options: LaunchOptions = DEFAULT_OPTIONS,
     ) -> Run:
         """Run the kernel; arrays among the arguments are global memory and change in place.
 
         A struct is its bytes, or a list of its fields: arrays for pointers, numpy scalars, bytes. A `Texture` or a
         `Surface` stands for its handle.
 
-        `arch` is whose arithmetic is computed: sm_90 where nothing is said and the module's target runs there, else
-        the target's own. Evidence is for this architecture, which `Run.arch` names.
+        `arch` is the architecture whose arithmetic is computed: sm_90 by default if the module's target runs there,
+        else the target. Evidence is for this architecture, which `Run.arch` names.
 
-        The blocks run in the order of the grid, several at once where no atomic makes their order visible; a `seed`
-        permutes them, and with `checks` chooses at random which warp goes on. `explore` runs so many more interleavings
-        from the same memory, and `Run.exploration` says whether one leaves other memory. The blocks of a compiled
-        kernel are shared out over the cores, or `threads` of them, unless their order can be seen or one may wait for
-        another. A launch that executes more than `limit` warp instructions is stopped; a limit of your own is counted
-        on one core. `progress(done, total)` is told how many blocks are done. What has been stored when an error or an
-        interrupt ends a launch stays.
-
-        `cluster` is the shape of clusters: blocks that run together and reach each other's shared memory, 8 at most.
-        Where the PTX says it (.reqnctapercluster), it may be left out.
-
-        A `cooperative` launch runs all blocks at once, so that they may wait for each other: grid.sync() needs it, and
-        so does a barrier of your own in global memory. The grid must fit on an H200 at once.
+        The blocks run in grid order, several at once if no atomic makes their order visible. A `seed` permutes them;
+        with `checks` it also chooses the warp that continues. The blocks of a compiled kernel are distributed over the
+        cores unless their order is visible or one may wait for another. If an error or an interrupt ends a launch,
+        memory keeps what was stored before.
 
         `checks` search for mistakes: "memory", "races", "uninitialised", "barriers" and "async", or "all".
-        `Run.findings` lists what they report, `Run.verdict` what that amounts to. An access outside every array ends
-        the launch, and so does one that is misaligned, outside shared or local memory, or a store to read-only
-        memory; with "memory" these are findings instead: a load gives 0 and a store nothing. A deadlock is a finding
-        with "barriers", and ends the launch. What compiled code does not prove clean runs again in the interpreter.
+        `Run.findings` lists them, `Run.verdict` summarises them. An access outside every array ends the launch, and so
+        does a misaligned access, one outside shared or local memory, or a store to read-only memory; with "memory"
+        these are findings: the load returns 0 and the store is ignored. A deadlock is a finding with "barriers", and
+        ends the launch. If compiled code cannot prove a launch clean, it runs again in the interpreter.
         """
-        check_explore(explore)
-        config = self.config(grid, block, shared, arch, limit, cooperative=cooperative, cluster=cluster)
+        config = launch_config(self.program, grid, block, shared, arch, options)
         self._check_fragments(config.arch)
         named = checks_of(checks)
         engine_name = chosen_engine(engine)
-        check_threads(threads)
+        threads, explore = options.threads, options.explore
         memory = self.device_memory(args, config)
         compiled = None if engine_name == "reference" else self._compiled_program(at_once=engine_name == "compiled")
         waves = self.waves(config, seed, follow_order=bool(ORDER_CHECKS & set(named)))
-        if not self.is_shared_out or limit < LIMIT or cooperative:
+        if not self.is_shared_out or options.limit < LIMIT or options.cooperative:
             threads = 1
         before = [buffer.copy() for buffer in memory.writable_buffers()] if explore else []
         work = Work(self.program, config, memory, compiled)
         if set(named) <= {"memory"}:
-            work = (work.run_checked if named else work.run_waves)(waves, threads, progress)
+            work = (work.run_checked if named else work.run_waves)(waves, threads, options.progress)
         else:
-            from warpfrag.ptx.launch.followed import FollowedLaunch
+            from warpfrag.ptx.launch.instrumented_launch import InstrumentedLaunch
 
             config = replace(config, interleaving=None if seed is None else int(seed))
             screen = None if compiled is None else self._screen
-            followed = FollowedLaunch(self.program, config, memory, named, self.module.sources, screen)
-            work = followed.run(waves, progress)
+            launch = InstrumentedLaunch(self.program, config, memory, named, self.module.sources, screen)
+            work = launch.run(waves, options.progress)
         module = self.module
         result = summarise(work, self.readable_name, module.sources, module.source.address_size, named)
         if explore:
@@ -378,17 +363,15 @@ class Kernel:
         shared: int = 0,
         arch: str | None = None,
         seed: int | None = None,
-        limit: int = LIMIT,
-        cooperative: bool = False,
-        cluster: int | Sequence[int] | None = None,
+        options: LaunchOptions = DEFAULT_OPTIONS,
     ) -> Debugger:
-        """A launch that stops at breakpoints, on the reference engine; arguments are those of `launch`.
+        """Return a debugger for a launch on the reference engine; it takes the arguments of `launch`.
 
-        Nothing runs before `Debugger.run` or `inst`.
+        Nothing runs before `Debugger.run` or `inst`. Only `cluster`, `cooperative` and `limit` of the options apply.
         """
         from warpfrag.ptx.debugger.debugger import Debugger
 
-        config = self.config(grid, block, shared, arch, limit, cooperative=cooperative, cluster=cluster)
+        config = launch_config(self.program, grid, block, shared, arch, options)
         self._check_fragments(config.arch)
         waves = self.waves(config, seed)
         memory = self.device_memory(args, config)
@@ -426,22 +409,6 @@ class Kernel:
         if at_once and not self.compiled.is_ready:
             self.compiled.prepare()
         return self.compiled
-
-    def config(
-        self,
-        grid: object,
-        block: object,
-        shared: int,
-        arch: str | None,
-        limit: int,
-        *,
-        cooperative: bool,
-        cluster: object,
-    ) -> LaunchConfig:
-        """The launch that is asked for, checked."""
-        return launch_config(
-            self.program, self.name, grid, block, shared, arch, limit, cooperative=cooperative, cluster=cluster
-        )
 
     def waves(self, config: LaunchConfig, seed: int | None, *, follow_order: bool = False) -> Waves:
         """The blocks of the grid, so many at once as fit and cannot see each other's order."""

@@ -1,4 +1,4 @@
-"""What a launch is given: numbers, structs, and arrays, which become global memory."""
+"""The arguments of a launch: numbers, structs, and arrays, which become global memory."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Arguments:
         return self._address(value, what).to_bytes(self.pointer_size, "little")
 
     def _address(self, value: object, what: str) -> int:
-        """Where an array lies: where it has an address of its own, there, else where this launch puts it."""
+        """Return the address of an array: its own if it is a DeviceArray, else one of this launch."""
         if isinstance(value, DeviceArray):
             if self.pointer_size != 8:
                 raise InvalidOperand(
@@ -134,7 +134,7 @@ class Arguments:
         return self._known[place]
 
     def _is_pointer(self, array: NDArray[Any], parameter: Parameter) -> bool:
-        """Whether an array is meant to be pointed at: always, unless it is the very bytes of a struct."""
+        """Return True if an array is meant to be pointed at: always, unless it is the very bytes of a struct."""
         is_pointer_sized = parameter.size == parameter.align == self.pointer_size
         return not parameter.is_array or (is_pointer_sized and array.nbytes != parameter.size)
 

@@ -95,7 +95,7 @@ def _options(options: Sequence[str]) -> tuple[str, ...]:
 
 @cache
 def _version(nvcc: Path) -> str:
-    """What nvcc says of itself."""
+    """Return the version that nvcc reports."""
     return _run([str(nvcc), "--version"]).stdout
 
 
@@ -124,7 +124,7 @@ def _compiled(path: Path, content: str, arch: str, options: tuple[str, ...], fol
 
 
 def _run(command: list[str], folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """What a program says; it sees the environment, but asks nobody anything."""
+    """Run a program without standard input and return its output."""
     try:
         return subprocess.run(  # noqa: S603 (nvcc, with words that are not given to a shell)
             command, capture_output=True, check=False, text=True, encoding="utf-8", errors="replace",

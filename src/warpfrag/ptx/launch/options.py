@@ -1,9 +1,10 @@
-"""What a launch is asked for, checked: extents, shared memory, clusters, checks and engine."""
+"""The options of a launch and their checks: extents, shared memory, clusters, checks and engine."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
@@ -12,9 +13,11 @@ import numpy as np
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.ptx.interpreter.kernel_findings import CHECKS, Check
 from warpfrag.ptx.interpreter.warp_state import LaunchConfig
+from warpfrag.ptx.launch.grid import Progress
 from warpfrag.ptx.launch.run_evidence import launch_arch
 from warpfrag.ptx.program import state_spaces
 from warpfrag.ptx.program.program import Program
+from warpfrag.tensorcore.schedule import check_threads
 
 Engine = Literal["auto", "reference", "compiled"]
 ENGINES = ("auto", "reference", "compiled")
@@ -26,19 +29,39 @@ MAX_SHARED = 227 * 1024
 LIMIT = 10_000_000_000  # warp instructions
 
 
+@dataclass(frozen=True, kw_only=True)
+class LaunchOptions:
+    """Rarely needed options of a launch."""
+
+    cluster: int | Sequence[int] | None = None
+    """The shape of a cluster, at most 8 blocks; None takes the shape in the PTX (.reqnctapercluster)."""
+    cooperative: bool = False
+    """Run all blocks at once, so that they may wait for each other, as grid.sync() does. They must fit on an H200."""
+    explore: int = 0
+    """The number of further interleavings to run from the same memory; `Run.exploration` compares their results."""
+    limit: int = LIMIT
+    """Stop a launch after this number of warp instructions; a limit below the default is counted on one core."""
+    threads: int | None = None
+    """The number of cores for the blocks of a compiled kernel; None for all."""
+    progress: Progress | None = None
+    """Called with the number of finished blocks and the number of all blocks."""
+
+    def __post_init__(self) -> None:
+        """Reject invalid numbers."""
+        explore = self.explore
+        if isinstance(explore, bool) or not isinstance(explore, int | np.integer) or explore < 0:
+            raise InvalidOperand(f"expected explore as a number of runs, got {quote(explore)}")
+        check_threads(self.threads)
+
+
+DEFAULT_OPTIONS = LaunchOptions()
+
+
 def launch_config(
-    program: Program,
-    name: str,
-    grid: object,
-    block: object,
-    shared: int,
-    arch: str | None,
-    limit: int,
-    *,
-    cooperative: bool,
-    cluster: object,
+    program: Program, grid: object, block: object, shared: int, arch: str | None, options: LaunchOptions
 ) -> LaunchConfig:
-    """The launch that is asked for, checked."""
+    """Return the configuration of a launch, or raise InvalidOperand if the kernel cannot be launched so."""
+    name = program.name
     blocks, threads = extent_of("grid", grid, MAX_GRID), extent_of("block", block, MAX_BLOCK)
     if threads[0] * threads[1] * threads[2] > MAX_THREADS:
         raise InvalidOperand(f"expected at most {MAX_THREADS} threads in a block, got {threads}")
@@ -55,31 +78,26 @@ def launch_config(
     total = program.dynamic_start - state_spaces.SHARED_START + int(shared)
     if total > MAX_SHARED:
         raise InvalidOperand(f"expected at most {MAX_SHARED} bytes of shared memory, got {total}")
-    shape, is_explicit = cluster_shape(program, cluster, blocks)
+    shape, is_explicit = cluster_shape(program, options.cluster, blocks)
+    architecture = launch_arch(program.target, arch)
     config = LaunchConfig(
-        blocks, threads, int(shared), launch_arch(program.target, arch), limit, cooperative, shape, is_explicit
+        blocks, threads, int(shared), architecture, options.limit, options.cooperative, shape, is_explicit
     )
-    if cooperative:
+    if options.cooperative:
         check_resident(config, total)
     return config
 
 
-def extent_of(name: str, value: object, limits: tuple[int, int, int]) -> tuple[int, int, int]:
-    """Three extents within the limits of every GPU; those that are left out are 1."""
+def extent_of(name: str, value: object, limits: tuple[int, int, int] | None = None) -> tuple[int, int, int]:
+    """Return three extents, 1 for those that are left out, or raise InvalidOperand if one is above its limit."""
     extents = [value] if isinstance(value, int | np.integer) else list(value) if isinstance(value, Sequence) else []
     sizes = [int(extent) for extent in extents if isinstance(extent, int | np.integer) and extent >= 1]
     if not 1 <= len(extents) <= 3 or len(sizes) != len(extents):
         raise InvalidOperand(f"expected {name} as one to three positive integers, got {quote(value)}")
     x, y, z = (*sizes, 1, 1)[:3]
-    if any(size > limit for size, limit in zip((x, y, z), limits, strict=True)):
+    if limits and any(size > limit for size, limit in zip((x, y, z), limits, strict=True)):
         raise InvalidOperand(f"expected {name} of at most {limits}, got {quote(value)}")
     return x, y, z
-
-
-def check_explore(runs: object) -> None:
-    """Refuse a number of runs that is none."""
-    if isinstance(runs, bool) or not isinstance(runs, int | np.integer) or runs < 0:
-        raise InvalidOperand(f"expected explore as a number of runs, got {quote(runs)}")
 
 
 def checks_of(checks: object) -> tuple[Check, ...]:
@@ -121,11 +139,12 @@ def cluster_shape(program: Program, cluster: object, grid: tuple[int, int, int])
     """
     declared = declared_shape(program)
     is_explicit = declared is not None or cluster is not None or "explicitcluster" in program.directives
-    shape = _read(cluster) if cluster is not None else declared
+    shape = extent_of("cluster", cluster) if cluster is not None else declared
     if shape is None:
         if "explicitcluster" in program.directives:
             raise InvalidOperand(
-                f"{program.name} must be launched with clusters (.explicitcluster): give cluster=(x, y, z)"
+                f"{program.name} must be launched with clusters (.explicitcluster):"
+                " give options=LaunchOptions(cluster=(x, y, z))"
             )
         return (1, 1, 1), False
     if declared is not None and shape != declared:
@@ -145,24 +164,8 @@ def cluster_shape(program: Program, cluster: object, grid: tuple[int, int, int])
 
 def declared_shape(program: Program) -> tuple[int, int, int] | None:
     """The shape that the PTX asks for; None where it says nothing."""
-    written = program.directives.get("reqnctapercluster")
-    return _three(written) if written else None
-
-
-def _three(extents: Sequence[int]) -> tuple[int, int, int]:
-    x, y, z = (*extents, 1, 1)[:3]
-    return x, y, z
-
-
-def _read(cluster: object) -> tuple[int, int, int]:
-    """Three extents; those that are left out are 1."""
-    extents = (
-        [cluster] if isinstance(cluster, int | np.integer) else list(cluster) if isinstance(cluster, Sequence) else []
-    )
-    sizes = [int(extent) for extent in extents if isinstance(extent, int | np.integer) and extent >= 1]
-    if not 1 <= len(extents) <= 3 or len(sizes) != len(extents):
-        raise InvalidOperand(f"expected cluster as one to three positive integers, got {quote(cluster)}")
-    return _three(sizes)
+    extents = program.directives.get("reqnctapercluster")
+    return extent_of("cluster", extents) if extents else None
 
 
 MULTIPROCESSORS = 132

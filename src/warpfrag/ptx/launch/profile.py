@@ -24,7 +24,7 @@ QUAD_PAIRS = 4  # products of mma.m8n8k4 with f16
 
 @dataclass(frozen=True)
 class LineProfile:
-    """What a line executed: warp instructions, bytes, wavefronts, bank conflicts, operations of tensor cores."""
+    """Counts of a line: warp instructions, bytes, wavefronts, bank conflicts, tensor core operations."""
 
     line: int  # of the PTX, or of the source
     text: str

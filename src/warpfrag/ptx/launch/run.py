@@ -1,4 +1,4 @@
-"""What a launch leaves besides memory: counts, evidence and findings, and how a notebook shows them."""
+"""The result of a launch besides memory: counts, evidence and findings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PTX_REASON = "PTX was executed as its manual defines it; a GPU executes what ptx
 
 @dataclass(frozen=True)
 class Counts:
-    """What a launch executed: warp instructions by opcode and by line, bytes and wavefronts by state space.
+    """Counts of a launch: warp instructions by opcode and by line, bytes and wavefronts by state space.
 
     A wavefront of shared memory is a pass over its banks: an access takes as many as its busiest bank has words to give
     (`memory.shared_memory`), each matrix of ldmatrix and stmatrix for itself. Of global memory it is a sector of 32
@@ -76,13 +76,13 @@ class Run:
     checks: tuple[str, ...] = ()
     """The checks that followed the launch."""
     unjudged: tuple[str, ...] = ()
-    """What the checks could not judge, and why."""
+    """The parts that the checks could not judge, with reasons."""
     exploration: Exploration | None = None
-    """What other interleavings left, where the launch was asked to `explore` some."""
+    """The result of other interleavings, if the launch was asked to `explore` some."""
 
     @property
     def verdict(self) -> Verdict | None:
-        """What the checks amount to: "clean", "findings" or "incomplete" (see `unjudged`); None without checks."""
+        """The verdict of the checks: "clean", "findings" or "incomplete" (see `unjudged`); None without checks."""
         if not self.checks:
             return None
         return "findings" if self.findings else "incomplete" if self.unjudged else "clean"
@@ -122,7 +122,7 @@ class Run:
 
     @property
     def profile(self) -> Profile:
-        """What every line executed, moved and multiplied."""
+        """The counts of every line."""
         counts = self.counts
         columns = {
             "instructions": counts.lines,

@@ -27,7 +27,7 @@ WRITTEN_TARGET = re.compile(r"sm_([0-9]+)([0-9])([af]?)", re.ASCII)
 
 
 def runs_on(target: str, arch: str) -> bool:
-    """Whether a GPU of an architecture takes a module for a target, which its driver compiles.
+    """Return True if a GPU of an architecture takes a module for a target, which its driver compiles.
 
     A suffix ties a module to its architecture (a), or to the later ones of its generation (f).
 
@@ -75,12 +75,12 @@ def causes_of(inst: DecodedInstruction, bits: int, arch: str) -> list[InexactCau
 
 
 def unknown_layout(program: Program, arch: str) -> str:
-    """Why the layout of some wmma fragment of a program is not known on an architecture; nothing where all are."""
+    """Return the reason why a wmma fragment layout of a program is unknown on an architecture, or an empty string."""
     return next((reason for inst in program.instructions if (reason := _unknown_layout(inst, arch))), "")
 
 
 def _unknown_layout(inst: DecodedInstruction, arch: str) -> str:
-    """Why the layout of an instruction's fragment is not known on an architecture; nothing where it is, or there is none."""
+    """Return the reason why an instruction's fragment layout is unknown on an architecture, or an empty string."""
     if not isinstance(inst.action, MatrixOp) or not inst.action.form.is_wmma:
         return ""
     return next(iter(operands(inst.action.form, _arithmetic_of(arch)).values())).unknown
@@ -92,7 +92,7 @@ def opcode_evidence(program: Program, arch: str) -> dict[str, Evidence]:
 
 
 def instruction_evidence(inst: DecodedInstruction, arch: str) -> Evidence:
-    """How well it is known what an instruction does on an architecture, or on that of a target."""
+    """Return the evidence for an instruction on an architecture or target."""
     if isinstance(inst.action, Refused):
         return Evidence("not modelled", inst.action.reason)
     if isinstance(inst.action, MatrixOp):
@@ -123,7 +123,7 @@ def _matrix_evidence(inst: DecodedInstruction, form: Form, arch: str) -> Evidenc
 
 
 def _row_evidence(inst: DecodedInstruction, row: OpcodeRow, arch: str) -> Evidence:
-    """How well a row of the opcode table is known."""
+    """Return the evidence for a row of the opcode table."""
     detail = row.source
     if row.may_contract:
         detail += "; ptxas may fuse an unqualified mul and add: done here in the plain case"

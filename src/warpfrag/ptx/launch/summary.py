@@ -43,7 +43,8 @@ def summarise(
     counts = Counts(
         dict(opcodes), dict(lines), dict(memory.read_bytes), dict(memory.written_bytes), dict(memory.wavefronts),
         by_line(instructions, memory.inst_wavefronts), by_line(instructions, memory.inst_conflicts),
-        by_line(instructions, memory.inst_read), by_line(instructions, memory.inst_written), by_line(instructions, operations),
+        by_line(instructions, memory.inst_read), by_line(instructions, memory.inst_written),
+        by_line(instructions, operations),
     )  # fmt: skip
     engine, interpreted = "reference", set(opcodes)
     if compiled is not None and compiled.segments:
@@ -78,7 +79,7 @@ def inexact_lines(program: Program, tally: LaunchTally, arch: str) -> tuple[Inex
 def findings_of(
     work: Work, sources: Mapping[int, SourceLine], checks: tuple[Check, ...]
 ) -> tuple[list[KernelFinding], tuple[str, ...]]:
-    """What the checks report, by line, and what they could not judge; an error that is no finding is raised."""
+    """Return the findings by line and the unjudged parts; an error that is not a finding is raised."""
     collector = work.checks.collector if work.checks is not None else FindingCollector(sources, checks)
     for line, text in work.divergent.items():
         collector.add(KernelFinding("barrier", line, text))

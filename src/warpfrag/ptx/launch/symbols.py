@@ -41,7 +41,7 @@ class Symbols(Mapping[str, "Array"]):
 
     @cached_property
     def variables(self) -> dict[str, ModuleVariable]:
-        """Where each lies, and what it starts with."""
+        """The address and the initial bytes of each variable."""
         return module_variables(self.source, CallGraph(self.source))
 
     def __getitem__(self, name: str) -> Array:
@@ -66,11 +66,11 @@ class Symbols(Mapping[str, "Array"]):
         return iter(self.variables)
 
     def __len__(self) -> int:
-        """How many variables the module has."""
+        """Return the number of variables."""
         return len(self.variables)
 
     def __contains__(self, name: object) -> bool:
-        """Whether a name stands for one variable."""
+        """Return True if a name stands for one variable."""
         return isinstance(name, str) and len(matching(name, list(self))) == 1
 
     def __repr__(self) -> str:

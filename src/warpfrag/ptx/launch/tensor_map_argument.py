@@ -171,11 +171,11 @@ class TensorMap:
         return self.fields.box_bytes
 
     def problems(self) -> list[str]:
-        """What the driver refuses in this map, each with what it expects; none where it takes it."""
+        """Return the reasons for which the driver rejects this map, with the values that it expects."""
         return self.fields.problems()
 
     def memory(self, start: int = 0) -> Memory:
-        """How a box lies in shared memory from an address on: a matrix whose rows are the innermost axis.
+        """Return the shared memory layout of a box: a matrix whose rows are the innermost axis.
 
         With `interleave` a row is what it copies of one line of pixels, one slice of channels after the other.
         """

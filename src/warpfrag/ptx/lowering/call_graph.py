@@ -1,4 +1,4 @@
-"""Which functions of a module call which: those that come back to themselves need a frame for each call.
+"""The call graph of a module: recursive functions need a frame for each call.
 
 A call by address may reach every function whose address is taken: in the values of a variable, or by an instruction.
 """
@@ -21,7 +21,7 @@ def statements(scope: Scope) -> Iterator[Statement]:
 
 
 def callee_of(statement: Statement) -> SymbolRef | None:
-    """What a call names: a function, or the register that holds the address of one."""
+    """Return the operand of a call that names a function, or the register with its address."""
     return next((operand for operand in statement.operands if isinstance(operand, SymbolRef)), None)
 
 
@@ -64,7 +64,7 @@ class CallGraph:
         return self.called[caller]
 
     def comes_back(self, caller: str, callee: str) -> bool:
-        """Whether a function that is called may call its caller, directly or not."""
+        """Return True if a function that is called may call its caller, directly or not."""
         reached, queue = {callee}, [callee]
         while queue:
             for other in self.calls_of(queue.pop()):
@@ -74,7 +74,7 @@ class CallGraph:
         return caller in reached
 
     def is_recursive(self, name: str) -> bool:
-        """Whether a function may be at work more than once in one thread."""
+        """Return True if a function may be at work more than once in one thread."""
         if name not in self.known:
             self.known[name] = any(self.comes_back(name, callee) for callee in self.calls_of(name))
         return self.known[name]

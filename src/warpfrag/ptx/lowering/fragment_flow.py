@@ -1,4 +1,4 @@
-"""Whether a kernel depends on where the elements of its wmma fragments lie: a flow analysis of a whole program.
+"""Return True if a kernel depends on where the elements of its wmma fragments lie: a flow analysis of a whole program.
 
 The ISA leaves open which lane and register holds which element of a wmma fragment. A kernel that loads fragments,
 multiplies them, computes the same of every element and stores them gives the same matrix for any layout, so it can run
@@ -62,7 +62,7 @@ class Uniform:
 
 @dataclass(frozen=True)
 class FragmentElement:
-    """What every lane computed of the element that it has in one register of a fragment; `slot` is a part of it."""
+    """A value that every lane computed from its element in one register of a fragment; `slot` is a part of it."""
 
     fragment: Hashable  # fragments with one layout
     reg: int
@@ -105,7 +105,7 @@ def layout_use(program: Program) -> LayoutUse | None:
 
 
 def fragment_of(form: Form, role: str) -> Hashable:
-    """What fragments with one layout have in common: C and D are one, A and B have one for each order in memory."""
+    """Return a key that fragments with one layout share: C and D have one, A and B one for each memory order."""
     if role in "cd":
         return "accumulator", form.shape, form.c if role == "c" else form.d
     index = 0 if form.op.startswith("wmma.load") else "ab".index(role)
@@ -218,7 +218,7 @@ class FragmentFlow:
 
     @staticmethod
     def is_same_place(values: Iterable[AbstractValue]) -> bool:
-        """Whether values are of one place of a fragment, or uniform."""
+        """Return True if values are of one place of a fragment, or uniform."""
         places = {
             (value.fragment, value.reg, value.slot) if isinstance(value, FragmentElement) else type(value)
             for value in values
@@ -227,7 +227,7 @@ class FragmentFlow:
         return len(places) == 1
 
     def met(self, start: int, register: int, values: Sequence[AbstractValue]) -> AbstractValue:
-        """What a register holds that is not of one fragment on all paths."""
+        """Return the value of a register that is not of one fragment on all paths."""
         for value in values:
             if isinstance(value, Dependent):
                 return value
@@ -253,14 +253,14 @@ class FragmentFlow:
         return split
 
     def has_matrix(self, start: int) -> bool:
-        """Whether a block has an instruction that all lanes of a warp run together."""
+        """Return True if a block has an instruction that all lanes of a warp run together."""
         return any(
             isinstance(inst.action, MatrixOp) and inst.guard is None
             for inst in self.instructions[start : self.program.ends[start]]
         )
 
     def is_varying(self, start: int) -> bool:
-        """Whether lanes of a warp may leave a block in different computations."""
+        """Return True if lanes of a warp may leave a block in different computations."""
         inst = self.instructions[self.end(start)]
         if not isinstance(inst.action, Branch | Return):
             return False
@@ -319,7 +319,7 @@ class FragmentFlow:
             state[item.index] = value
 
     def results(self, at: int, inst: DecodedInstruction, state: State) -> Iterable[AbstractValue]:
-        """The values of an instruction's results; instructions that others can see may not have a source that depends on layouts."""
+        """Return the values of an instruction's results; visible instructions may not read layout-dependent values."""
         action: Action = inst.action
         if isinstance(action, LaneOp):
             sources = [self.value(state, source) for source in inst.sources]
@@ -364,7 +364,7 @@ class FragmentFlow:
         return Uniform(self.number("constant", repr(operand)))
 
     def combined(self, at: int, signature: Hashable, values: Sequence[AbstractValue]) -> AbstractValue:
-        """What a lane computes of some values."""
+        """Return the value that a lane computes from others."""
         for value in values:
             if isinstance(value, Dependent):
                 return value
@@ -446,7 +446,7 @@ class FragmentFlow:
             self.uses.append(LayoutUse(at, f"the elements of {role} are not all computed in one way"))
 
     def is_even(self, number: int) -> bool:
-        """Whether all slots of a uniform register are equal: equal parts joined, or zero."""
+        """Return True if all slots of a uniform register are equal: equal parts joined, or zero."""
         key = self.keys[number]
         if not isinstance(key, tuple):
             return False

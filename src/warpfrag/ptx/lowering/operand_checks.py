@@ -89,7 +89,7 @@ def _parts(form: Form, count: int) -> tuple[tuple[tuple[int, ...], ...], str]:
 
 
 def _shows(inst: DecodedInstruction, parts: tuple[tuple[int, ...], ...], reread: str) -> bool:
-    """Whether a later part reads a register that an earlier one wrote."""
+    """Return True if a later part reads a register that an earlier one wrote."""
     d, operands = _indices(inst.results[0]), dict(zip("abc", map(_indices, inst.sources), strict=False))
     if "c" in reread and len(operands["c"]) != len(d):
         return False  # which is refused when it runs
@@ -123,7 +123,7 @@ class SharedAddresses:
         self.registers: set[int] = set()
 
     def is_address(self, operand: PtxOperand) -> bool:
-        """Whether an operand is the address of a shared variable, or made of one."""
+        """Return True if an operand is the address of a shared variable, or made of one."""
         if isinstance(operand, MemoryOperand):
             return operand.base is None and operand.space in {"shared", "dynamic"}
         return isinstance(operand, Register) and operand.index in self.registers
@@ -151,7 +151,7 @@ class SharedAddresses:
 
 
 def clears_rank(mask: int) -> bool:
-    """Whether a mask of 32 bits clears bits of a rank, and keeps those above."""
+    """Return True if a mask of 32 bits clears bits of a rank, and keeps those above."""
     cleared = ~mask >> RANK_SHIFT & 0xFF
     return 0 < cleared < MAX_RANKS
 
@@ -161,18 +161,18 @@ MBARRIER_SOURCES = {
     "init": (2, 2), "inval": (1, 1), "expect_tx": (2, 2), "complete_tx": (2, 2), "arrive": (1, 2),
     "arrive_drop": (1, 2), "test_wait": (2, 2), "try_wait": (2, 3), "pending_count": (1, 1), "copies": (1, 1),
 }  # fmt: skip
-"""How many sources an mbarrier instruction has: its address, and what follows."""
+"""The number of sources of each mbarrier instruction, with its address."""
 MATRIX_SOURCES = {
     "mma": (3, 7), "mma.sp": (5, 9), "mma.sp::ordered_metadata": (5, 9), "wmma.mma": (3, 3), "wmma.load.a": (1, 2),
     "wmma.load.b": (1, 2), "wmma.load.c": (1, 2), "wmma.store.d": (2, 3), "wgmma.mma_async": (3, 7),
     "wgmma.mma_async.sp": (5, 9), "ldmatrix": (1, 1), "stmatrix": (2, 2), "movmatrix": (1, 1),
 }  # fmt: skip
-"""How many sources each operation of `isa.words.OPS` has."""
+"""The number of sources of each operation."""
 MATRIX_ACCESSES = {"wmma.load.a", "wmma.load.b", "wmma.load.c", "wmma.store.d", "ldmatrix", "stmatrix"}
 
 
 def address_count(action: Action) -> int | None:
-    """How many operands of an instruction are addresses in brackets; None where any may be."""
+    """Return the number of operands that are addresses in brackets; None for any number."""
     if isinstance(action, MemoryLoad | MemoryStore | Atomic | TensorMapReplace):
         return 1
     if isinstance(action, LaneOp) and not action.sources:
@@ -210,7 +210,7 @@ def _is_value(operand: PtxOperand) -> bool:
 
 
 def _is_predicate(operand: PtxOperand, kind: Type) -> bool:
-    """Whether an operand is a single bit; a number is whatever is wanted."""
+    """Return True if an operand is a single bit; a number is whatever is wanted."""
     if isinstance(operand, SpecialRegister):
         return operand.name == "%is_explicit_cluster"
     return kind.bits == 1 if isinstance(operand, Immediate) else isinstance(operand, Register) and operand.bits == 1
@@ -239,7 +239,7 @@ def _require_place(inst: DecodedInstruction, index: int = 0) -> None:
 
 
 def _check_lanes(inst: DecodedInstruction, action: LaneOp | WarpCollective) -> None:
-    """What lanes compute has as many operands as its function takes, and of its kinds."""
+    """Check that a lane operation has the operands that its function takes."""
     if inst.row is not None and inst.row.any_words:
         inst.sources = ()
         return

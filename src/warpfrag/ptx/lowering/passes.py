@@ -130,7 +130,7 @@ def split_products(kernel: KernelLowering) -> None:
 
 
 def link_targets(kernel: KernelLowering) -> None:
-    """Labels and functions become places in the list of instructions; where they lie, and behind a jump, a block begins."""
+    """Replace labels and functions by instruction indices; a block begins at each of them and after each jump."""
     for at, labels in kernel.branches:
         kernel.instructions[at].targets = tuple(label[0] for label in labels)
     kernel.leaders = {0}
@@ -146,7 +146,7 @@ def link_targets(kernel: KernelLowering) -> None:
 def save_frames(kernel: KernelLowering) -> None:
     """A call that may come back to its caller saves the caller's registers: all of them are known now."""
     for inst, caller in kernel.recursive_calls:
-        inst.saves, inst.deepens = tuple(kernel.variables.owned.get(caller, ())), True
+        inst.saved_registers, inst.pushes_frame = tuple(kernel.variables.owned.get(caller, ())), True
 
 
 def place_shared_memory(kernel: KernelLowering) -> None:
@@ -174,7 +174,7 @@ def initialise_variables(kernel: KernelLowering) -> None:
 def place_local_memory(kernel: KernelLowering) -> None:
     """Local memory holds a frame for each call of a recursive function, and behind them the stack of alloca."""
     variables, frames = kernel.variables, 1
-    if any(inst.deepens for inst in kernel.instructions):
+    if any(inst.pushes_frame for inst in kernel.instructions):
         variables.local = max(16, -(-variables.local // 16) * 16)
         frames = max(16, min(MAX_FRAMES, FRAMES_BYTES // variables.local))
     kernel.local_bytes = frames * variables.local
@@ -185,7 +185,7 @@ def place_local_memory(kernel: KernelLowering) -> None:
             if inst.attributes.opcode == "alloca":
                 inst.sources = (*inst.sources[:-1], Immediate(start))
             elif isinstance(inst.action, DirectCall) and inst.text in kernel.allocates:
-                inst.saves = (*inst.saves, variables.stack)  # what a function allocates ends with it
+                inst.saved_registers += (variables.stack,)  # a return frees what the function allocated
 
 
 def contract_products(kernel: KernelLowering) -> None:

@@ -292,7 +292,7 @@ class KernelLowering:
             raise PtxError(statement.line, f"expected operands of {expected} bytes in the call, got {statement}")
 
     def fits(self, operands: Sequence[PtxOperand], sizes: Sequence[int]) -> bool:
-        """Whether operands of a call are as many and as large as the parameters of a function."""
+        """Return True if operands of a call are as many and as large as the parameters of a function."""
         if len(operands) != len(sizes):
             return False
         for operand, size in zip(operands, sizes, strict=True):
@@ -322,7 +322,7 @@ class KernelLowering:
         formals = [(formal, inner.symbols[formal.name]) for formal in (*function.parameters, *function.results)]
         copies = [(outer, own, size_of(formal)) for outer, (formal, own) in zip(operands, formals, strict=True)]
         count = len(function.parameters)
-        inst.copies = tuple(Copy(outer, own, size) for outer, own, size in copies[:count])
+        inst.arguments = tuple(Copy(outer, own, size) for outer, own, size in copies[:count])
         inst.returns = tuple(Copy(own, outer, size) for outer, own, size in copies[count:])
         if self.graph.comes_back(self.variables.current, function.name):
             self.recursive_calls.append((inst, self.variables.current))

@@ -1,4 +1,4 @@
-"""Where everything lies that a module declares: registers have numbers, variables addresses, parameters offsets.
+"""Storage for the declarations of a module: register numbers, variable addresses, parameter offsets.
 
 The registers of a range, `.reg .b32 %r<1000>`, get a number when they are first named: those that no instruction names
 cost nothing.
@@ -51,7 +51,7 @@ Entry = TypeVar("Entry")
 
 
 class ScopedTable(dict[str, Entry]):
-    """What the names of one kind stand for in a scope; `find` asks the scopes around it too."""
+    """The names of one category in a scope; `find` searches the enclosing scopes too."""
 
     def __init__(self, outer: ScopedTable[Entry] | None) -> None:
         """An empty scope inside another."""
@@ -59,7 +59,7 @@ class ScopedTable(dict[str, Entry]):
         self.outer = outer
 
     def find(self, name: str) -> Entry | None:
-        """What a name stands for in the innermost scope that has it."""
+        """Return the value of a name in the innermost scope that defines it."""
         scope: ScopedTable[Entry] | None = self
         while scope is not None:
             entry = scope.own(name)
@@ -69,7 +69,7 @@ class ScopedTable(dict[str, Entry]):
         return None
 
     def own(self, name: str) -> Entry | None:
-        """What a name stands for in this scope alone."""
+        """Return the value of a name in this scope alone."""
         return self.get(name)
 
 
@@ -82,7 +82,7 @@ class SymbolScope(ScopedTable[Register | MemoryOperand | VectorOperand]):
         self.ranges: dict[str, Callable[[str, int], None]] = {}  # by prefix: what declares a register of it
 
     def own(self, name: str) -> Register | MemoryOperand | VectorOperand | None:
-        """What a name stands for in this scope alone."""
+        """Return the value of a name in this scope alone."""
         if name not in self and self.ranges:
             full = name.partition(".")[0]  # %v1.x is of %v1
             for at in range(len(full) - 1, 0, -1):
@@ -239,14 +239,14 @@ class StorageAllocator:
 
     @staticmethod
     def _grown(what: str, used: int, size: int, limit: int, variable: VariableDecl) -> int:
-        """What is used of a memory with one more variable."""
+        """Return the bytes used of a memory after one more variable."""
         if used + size > limit:
             msg = f"expected at most {limit} bytes of {what} memory, got {used + size} with {quote(variable.name)}"
             raise PtxError(variable.line, msg)
         return used + size
 
     def place_dynamic(self) -> int:
-        """Where dynamic shared memory begins, once everything is declared."""
+        """Return the start of dynamic shared memory after all declarations."""
         start = -(-self.shared // self.shared_align) * self.shared_align
         for names, variable in self.dynamic:
             names.symbols[variable.name] = MemoryOperand(None, start, "shared", variable.name)
@@ -286,11 +286,11 @@ class StorageAllocator:
         return function + name.offset
 
     def hint(self, name: str) -> str:
-        """What to add to a message about a name that stands for nothing, where a declaration says why."""
+        """Return a hint for the message about an undefined name, if a declaration explains it."""
         return ": it is .extern, and no module that was linked defines it" if name in self.undefined else ""
 
     def function_address(self, name: str) -> int | None:
-        """Where a function lies: a number of our own, which no other function has."""
+        """Return the address of a function, which no other function has."""
         if name not in self.functions:
             return None
         return self.memory_map.code + FUNCTION_BYTES * (1 + list(self.functions).index(name))
@@ -341,7 +341,7 @@ def size_of(variable: VariableDecl) -> int:
 
 
 def alignment_of(variable: VariableDecl) -> int:
-    """What its address is a multiple of."""
+    """Return the alignment of a variable's address."""
     kind = TYPES.get(variable.type)
     natural = max(1, kind.bits // 8) * variable.vector if kind else 1
     return variable.align or natural

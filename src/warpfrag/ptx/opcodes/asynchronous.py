@@ -55,7 +55,7 @@ MULTIMEM = "multimem needs a multicast object, which several GPUs map: one GPU i
 
 
 def reduction(name: str, kind: Type, space: StateSpace) -> CodeFunction:
-    """What a reduction of a bulk copy leaves of an old element and a new one: what `red` would."""
+    """Return the function by which a bulk copy reduces an old and a new element, that of `red`."""
     return update_of(Attributes(name, "red", (kind,), operation=name, space=space))
 
 

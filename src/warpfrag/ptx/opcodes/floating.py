@@ -28,7 +28,7 @@ APPROX = required("approx")
 
 
 def style_of(attributes: Attributes) -> FloatModifiers:
-    """How the result of a float instruction is rounded and clamped."""
+    """Return the rounding and clamping of a float instruction."""
     return FloatModifiers(
         attributes.rounding or "rn",
         ftz=attributes.ftz,

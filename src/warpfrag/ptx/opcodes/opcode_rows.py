@@ -1,4 +1,4 @@
-"""How a row of the opcode table is written, and how the words of an instruction are matched with it.
+"""The rows of the opcode table, and how the qualifiers of an instruction are matched with them.
 
 The words after an opcode are types and modifiers; an assembler takes the modifiers in one order only, here any order
 does. What a row is made of, `program.opcode` says.

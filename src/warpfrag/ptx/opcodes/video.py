@@ -92,7 +92,7 @@ def _scalar_operation(attributes: Attributes) -> Callable[[Codes, Codes], Codes]
 
 
 def _departs(attributes: Attributes) -> bool:
-    """Whether an H200 gave something else than the manual says, by no rule that is known."""
+    """Return True if an H200 gave something else than the manual says, by no rule that is known."""
     is_merged = attributes.operand_count == MERGED_OPERANDS or attributes.operation is not None
     if attributes.operation in {"min", "max"}:
         return attributes.comparison is None
@@ -147,7 +147,7 @@ def _multiply_add(attributes: Attributes) -> LaneOp | Refused:
 DEPARTURE = "what ptxas makes of it gives other results than its manual says"
 MERGED_OPERANDS = 4
 SELECTORS = ((0, 32), (0, 8), (8, 8), (16, 8), (24, 8), (0, 16), (16, 16))
-"""Where the part of each of `program.program.SELECTORS` starts, and its bits."""
+"""The first bit and the width of each of `program.program.SELECTORS`."""
 HIGH_HALF = 6  # of d: ptxas puts the high half of the result there, where its manual has the low one
 SCALAR_SOURCES = (B32, B32, B32, None, None, None, None)
 SCALAR_OPERATIONS = {name: OPERATIONS[name] for name in ("vadd", "vsub", "vabsdiff", "vmin", "vmax")}

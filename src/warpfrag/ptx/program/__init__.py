@@ -1,1 +1,1 @@
-"""What both engines run: instructions with typed attributes, their operands and actions, types and state spaces."""
+"""The program that both engines run: instructions with typed attributes, operands, actions and types."""

@@ -1,4 +1,4 @@
-"""What an instruction does, decoded: the few kinds of action that both engines know how to run.
+"""The actions of decoded instructions, which both engines can run.
 
 An opcode row turns the words of an instruction into one of these. `results` and `sources` are the types of its register
 operands in order; what a `LaneOp` computes is a function of arrays of codes, lane by lane.
@@ -62,7 +62,7 @@ class Move(Action):
 
 @dataclass(frozen=True)
 class NoOp(Action):
-    """What has no effect that the machine shows: hints, fences, pauses."""
+    """An instruction without a visible effect: hints, fences, pauses."""
 
     pauses: bool = False  # nanosleep: whoever waits lets others run
 
@@ -186,7 +186,7 @@ class TensorCopy(Action):
 
     @property
     def tells_mbarrier(self) -> bool:
-        """Whether it reports to an mbarrier, not to the bulk group."""
+        """True if it reports to an mbarrier, not to the bulk group."""
         return self.direction == "load"
 
 
@@ -344,14 +344,14 @@ class MatrixOp(Action):
 
 @dataclass(frozen=True)
 class TensorThreadOp(Action):
-    """What a thread does with tensor memory: tcgen05's mma, cp, shift, commit, and the fences."""
+    """A tcgen05 instruction that one thread issues: mma, cp, shift, commit, fences."""
 
     spelling: TensorSpelling
 
 
 @dataclass(frozen=True)
 class TensorWarpOp(TensorThreadOp):
-    """What a whole warp does with tensor memory: tcgen05's ld, st, their waits, and what allocates."""
+    """A tcgen05 instruction that a whole warp issues: ld, st, wait, alloc, dealloc."""
 
     is_collective: ClassVar[bool] = True
 

@@ -17,7 +17,7 @@ from warpfrag.ptx.program.attributes import Attributes
 from warpfrag.ptx.program.ptx_types import Type
 
 Level = Literal["specified", "measured", "approximate"]
-"""Who says what an opcode gives: the ISA, a table of one architecture that was measured, or nobody to the last bit."""
+"""The authority for an opcode's results: the ISA, a table measured on one architecture, or none to the last bit."""
 Binder: TypeAlias = "Callable[[Attributes], Action]"
 Types: TypeAlias = tuple[Type, ...]
 
@@ -72,5 +72,5 @@ class DecodedOpcode:
 
     @cached_property
     def action(self) -> Action:
-        """What the row says that an instruction with these attributes does."""
+        """Return the action of an instruction with these attributes."""
         return Refused(self.refusal) if self.row is None else self.row.bind(self.attributes)

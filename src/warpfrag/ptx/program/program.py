@@ -1,9 +1,8 @@
 """One entry, decoded: what both engines run.
 
-Names have become numbers: registers an index, variables an address, labels a place in one list of instructions that holds the
-entry and every function it calls. Each instruction is a decoded instruction: its opcode with typed attributes, its action and
-its operands. A block is a run of instructions that is entered at its top and left at its end; lanes reconverge at the starts
-of blocks. `lowering` makes all this.
+Names have become numbers: registers an index, variables an address, labels an index into one list of instructions,
+which holds the entry and every function that it calls. Each instruction has an opcode with typed attributes, an action
+and operands. Basic blocks are entered at their top and left at their end; lanes reconverge where blocks start.
 """
 
 from __future__ import annotations
@@ -116,10 +115,10 @@ class DecodedInstruction:
     results: tuple[PtxOperand, ...] = ()
     sources: tuple[PtxOperand, ...] = ()
     targets: tuple[int, ...] = ()  # places in the list of instructions: of a branch, or of the function that is called
-    copies: tuple[Copy, ...] = ()  # arguments of a call
+    arguments: tuple[Copy, ...] = ()  # arguments of a call
     returns: tuple[Copy, ...] = ()
-    saves: tuple[Register, ...] = ()  # what a call keeps, to be given back when it returns
-    deepens: bool = False  # a call that may come back to its caller: it gets local memory of its own
+    saved_registers: tuple[Register, ...] = ()  # restored when a call returns
+    pushes_frame: bool = False  # a call that may recurse: it gets its own local memory
     text: str = ""
     uncertain: str = ""  # why a GPU may leave another result as soon as it runs
 
@@ -130,7 +129,7 @@ class DecodedInstruction:
 
     @property
     def attributes(self) -> Attributes:
-        """What the words of the opcode say."""
+        """The typed qualifiers of the opcode."""
         return self.opcode.attributes
 
     @property
@@ -140,13 +139,13 @@ class DecodedInstruction:
 
     @property
     def memory_results(self) -> tuple[PtxOperand, ...]:
-        """What is read besides the sources: registers that addresses and calls use."""
+        """The operands that are read besides the sources: those of addresses and calls."""
         places = [
             operand.base
             for operand in (*self.sources, *self.results)
             if isinstance(operand, MemoryOperand) and operand.base is not None
         ]
-        arguments = [operand for copy in (*self.copies, *self.returns) for operand in (copy.source, copy.target)]
+        arguments = [operand for copy in (*self.arguments, *self.returns) for operand in (copy.source, copy.target)]
         return (*places, *arguments)
 
 
@@ -221,7 +220,7 @@ def block_ends(instructions: Sequence[DecodedInstruction], leaders: set[int]) ->
 
 
 def polls(action: Action) -> bool:
-    """Whether an instruction looks at memory that others may change, or pauses until they do."""
+    """Return True if an instruction looks at memory that others may change, or pauses until they do."""
     if isinstance(action, NoOp):
         return action.pauses
     if isinstance(action, MemoryLoad):

@@ -26,7 +26,7 @@ class Type:
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
-        """What holds its codes: unsigned integers, low 64 bits first for 128."""
+        """The numpy dtype of its codes: unsigned integers, low 64 bits first for 128."""
         return container(self.bits)
 
     @property
@@ -36,7 +36,7 @@ class Type:
 
     @property
     def is_float(self) -> bool:
-        """Whether its parts have exponents."""
+        """True if its parts have exponents."""
         return self.kind == "f"
 
 

@@ -32,12 +32,12 @@ HANDLES = 0x0005_0000_0000_0000
 """The first handle of a texture or surface; the others follow, 64 apart."""
 HEAP = 0x7D00_0000_0000
 HEAP_BYTES = 8 << 20
-"""What malloc in a kernel may give in all, as CUDA has it when nobody asks for more."""
+"""The size of the malloc heap of a kernel, CUDA's default."""
 GRID_WORKSPACE = 0x7C00_0000_0000
-"""What %envreg1 (high half) and %envreg2 point to in a cooperative launch: the barrier of grid.sync() lies there."""
+"""The address in %envreg1 (high half) and %envreg2 of a cooperative launch: the barrier of grid.sync()."""
 GRID_WORKSPACE_BYTES = 256
 DEVICE_ARRAYS = 0x1000_0000_0000
-"""Where arrays begin that have an address beyond one launch."""
+"""The first address of arrays that keep their address between launches."""
 CONSTANTS = 0x7B00_0000_0000
 CONSTANTS_BYTES = 1 << 28  # of addresses: the variables are far apart
 VARIABLES = 0x7E00_0000_0000
@@ -45,7 +45,7 @@ ARRAYS = 0x7F00_0000_0000
 
 
 class GlobalMemoryMap(NamedTuple):
-    """Where the parts of global memory begin; in 32 bits, the arrays of a launch end where constants begin."""
+    """The start of each part of global memory; with 32 bits, the arrays of a launch end where constants begin."""
 
     arrays: int
     constants: int
@@ -54,7 +54,7 @@ class GlobalMemoryMap(NamedTuple):
     code: int
 
     def end(self, region: Literal["constants", "variables"]) -> int:
-        """Where the addresses of constants or of other variables end."""
+        """Return the end of the addresses of constants or of other variables."""
         return self.constants + CONSTANTS_BYTES if region == "constants" else self.variables_end
 
 
@@ -69,7 +69,7 @@ ALIGNMENT = 256
 
 
 def is_in_window(address: int) -> bool:
-    """Whether a generic address is one of shared, local or parameter memory, not of global memory."""
+    """Return True if a generic address is one of shared, local or parameter memory, not of global memory."""
     return 1 <= int(address) >> WINDOW_SHIFT <= len(set(WINDOWS.values())) - 1
 
 
@@ -82,5 +82,5 @@ NAMES = re.compile(
 
 
 def is_special(name: str) -> bool:
-    """Whether the machine fills a register of this name."""
+    """Return True if the machine fills a register of this name."""
     return NAMES.fullmatch(name) is not None

@@ -111,7 +111,7 @@ class Linker:
         )
 
     def _definition(self, name: str, declarations: list[tuple[str, Declaration]]) -> Declaration | None:
-        """What a name stands for: a `.visible` definition, else the largest `.common`, else the first `.weak` one."""
+        """Return a name's definition: a `.visible` one, else the largest `.common`, else the first `.weak` one."""
         defining = [(module, item) for module, item in declarations if _defines(item)]
         strong = [(module, item) for module, item in defining if item.linkage not in {"weak", "common"}]
         if len(strong) > 1:
@@ -164,7 +164,7 @@ def _count_elements(item: VariableDecl) -> int:
 
 
 def _agrees(item: Declaration, definition: Declaration) -> bool:
-    """Whether a declaration may stand for a definition."""
+    """Return True if a declaration may stand for a definition."""
     if isinstance(item, FunctionDecl):
         return isinstance(definition, FunctionDecl) and _signature(item) == _signature(definition)
     if not isinstance(definition, VariableDecl) or item.space != definition.space:

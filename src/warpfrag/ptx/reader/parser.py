@@ -54,7 +54,7 @@ def parse(text: str) -> ModuleSyntax:
 
 
 def read_body(text: str, line: int) -> ScopeItems:
-    """What the text of a body holds that begins in a line."""
+    """Return the items of a function body whose text begins in a given line."""
     return Parser(tokens(text, line)).scope().items
 
 
@@ -115,7 +115,7 @@ class Parser:
         return self.take()
 
     def error(self, expected: str) -> PtxError:
-        """What is wrong at the next token."""
+        """Return the error for an unexpected next token."""
         return PtxError(self.next.line, f"expected {expected}, got {self.next.quoted}")
 
     def skip_line(self) -> None:
@@ -467,7 +467,7 @@ class Parser:
         return self.expression()
 
     def begins_group(self) -> bool:
-        """Whether a parenthesis holds operands of a call rather than a constant."""
+        """Return True if a parenthesis holds operands of a call rather than a constant."""
         after = self.tokens[self.at + 1]
         return after.text == ")" or (after.kind == "word" and after.text not in ptx_constants.NAMED_NUMBERS)
 
@@ -497,7 +497,7 @@ class Parser:
         return Address(base, tuple(coordinates))
 
     def added(self) -> int:
-        """What is added to a name, if something is: +4, -8, +4+8."""
+        """Return the offset after a name (+4, -8, +4+8), or 0."""
         if not self.takes("+") and self.next.text != "-":
             return 0
         return ptx_constants.integer(self.integer()).value

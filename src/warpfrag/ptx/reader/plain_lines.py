@@ -92,7 +92,7 @@ class OperandTexts(dict[str, OperandSyntax]):
 
 
 class LineContents(dict[str, LineContent]):
-    """What lines hold, by their texts."""
+    """The items of plain lines, by line text."""
 
     def __init__(self) -> None:
         """Nothing is read yet."""
@@ -145,11 +145,11 @@ class PlainLines:
 
     @cached_property
     def starts(self) -> list[int]:
-        """Where each begins, without the line feeds before it."""
+        """The start of each line, after the line feeds before it."""
         return [0, *accumulate(map(len, self.lines))]
 
     def read(self, first: int) -> tuple[list[Statement | Label], int]:
-        """What the lines from one on hold, up to one that is not plain, and the number of that.
+        """Return the items from a line on, up to one that is not plain, and the number of that line.
 
         A label before such a line is left to the parser, because a table of targets may follow.
         """
@@ -169,5 +169,5 @@ class PlainLines:
         return items, line
 
     def start_of(self, line: int) -> int:
-        """Where a line begins in the text."""
+        """Return the offset of a line in the text."""
         return self.starts[line - self.first_line] + line - self.first_line

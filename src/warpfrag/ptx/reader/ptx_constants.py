@@ -24,7 +24,7 @@ MASK = (1 << BITS) - 1
 MAX_DIGITS = 80  # no number of 64 bits is written longer
 NAMED_NUMBERS = {"WARP_SZ": 32}
 CASTS = {".s64": False, ".u64": True}
-"""Whether a cast makes an integer unsigned."""
+"""Return True if a cast makes an integer unsigned."""
 PRECEDENCE = {
     sign: level
     for level, signs in enumerate(
@@ -86,7 +86,7 @@ def f64(number: float) -> FloatLiteral:
 
 
 def unary(sign: str, operand: ConstantSyntax, line: int) -> ConstantSyntax:
-    """What a sign before a constant makes of it."""
+    """Return a constant with a sign or a unary operator applied."""
     if isinstance(operand, FloatLiteral) and sign in "+-":
         return operand if sign == "+" else FloatLiteral(operand.code ^ 1 << (operand.bits - 1), operand.bits)
     value = value_of(operand, line)
@@ -105,7 +105,7 @@ def cast(kind: str, operand: ConstantSyntax, line: int) -> IntegerLiteral:
 
 
 def binary(sign: str, left: ConstantSyntax, right: ConstantSyntax, line: int) -> ConstantSyntax:
-    """What an operator between two constants makes of them."""
+    """Return the result of an operator between two constants."""
     if isinstance(left, FloatLiteral) and isinstance(right, FloatLiteral) and left.bits == right.bits == BITS:
         return _binary_floats(sign, left, right, line)
     unsigned = is_unsigned(left) or is_unsigned(right)
@@ -156,5 +156,5 @@ def value_of(operand: ConstantSyntax, line: int) -> int:
 
 
 def is_unsigned(operand: ConstantSyntax) -> bool:
-    """Whether a constant is an unsigned integer."""
+    """Return True if a constant is an unsigned integer."""
     return isinstance(operand, IntegerLiteral) and operand.is_unsigned

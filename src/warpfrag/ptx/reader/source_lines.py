@@ -1,4 +1,4 @@
-"""Which line of which source file an instruction was compiled from: the directives .file and .loc.
+"""The source lines that instructions were compiled from: the directives .file and .loc.
 
 `.file 1 "softmax.py"` numbers a file, and `.loc 1 12 20` says that the instructions behind it are from line
 12. What was inlined names the call too, nvcc as `inlined_at 1 30 5`, LLVM in a comment: `@[ softmax.py:30:5 ]`. The
@@ -70,7 +70,7 @@ def _locate(text: str) -> Iterator[tuple[int, SourceLine]]:
 
 
 def _location(line: str, files: dict[str, str], by_name: dict[str, str]) -> SourceLine | None:
-    """What a .loc says; line 0 is code of the compiler's own."""
+    """Return the source line of a .loc; line 0 marks code that the compiler made."""
     match = LOCATION.match(line)
     if match is None or match[1] not in files or match[2] == "0":
         return None

@@ -1,4 +1,4 @@
-"""What a PTX module is made of, as it is written: opcodes are not interpreted here."""
+"""The syntax tree of a PTX module; opcodes are not interpreted here."""
 
 from __future__ import annotations
 
@@ -200,17 +200,17 @@ class Scope:
     """
 
     def __init__(self, items: ScopeItems = (), read: Callable[[], ScopeItems] | None = None) -> None:
-        """What is in it, or what reads it."""
+        """The items, or a function that reads them."""
         self._items, self._read = items, read
 
     @property
     def is_unread(self) -> bool:
-        """Whether nobody has asked yet."""
+        """True if nobody has asked yet."""
         return self._read is not None
 
     @property
     def items(self) -> ScopeItems:
-        """What is between the braces."""
+        """The items between the braces."""
         read = self._read
         if read is not None:
             self._items = read()
@@ -218,7 +218,7 @@ class Scope:
         return self._items
 
     def __eq__(self, other: object) -> bool:
-        """Whether both hold the same."""
+        """Return True if both hold the same."""
         return isinstance(other, Scope) and self.items == other.items
 
     def __hash__(self) -> int:
@@ -226,7 +226,7 @@ class Scope:
         return hash(self.items)
 
     def __repr__(self) -> str:
-        """What is in it."""
+        """The items of the body."""
         return f"Scope({self.items!r})"
 
 

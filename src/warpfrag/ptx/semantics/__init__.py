@@ -1,1 +1,1 @@
-"""What a lane computes: functions of arrays of codes. `floats` rounds once and exactly; `integers` wraps."""
+"""The functions that lanes compute, on arrays of codes. `floats` rounds once and exactly; `integers` wraps."""

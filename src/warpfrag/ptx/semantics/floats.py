@@ -61,7 +61,7 @@ def magnitude_of(codes: Codes) -> Codes:
 
 
 def is_nan(codes: Codes, name: str) -> Codes:
-    """Whether codes of f16, bf16, f32 or f64 are NaNs."""
+    """Return True if codes of f16, bf16, f32 or f64 are NaNs."""
     fmt = FORMATS[name]
     return magnitude_of(codes) > codes.dtype.type(((1 << fmt.exponent) - 1) << fmt.fraction)
 
@@ -84,7 +84,7 @@ def another_nan(codes: Codes, name: str) -> Codes:
 
 
 def finish(codes: Codes, name: str, modifiers: FloatModifiers) -> Codes:
-    """What follows the rounding: ftz, sat, relu."""
+    """Return codes after the modifiers that follow rounding: ftz, sat, relu."""
     if modifiers.ftz:
         codes = flush(codes, name)
     zero, code_of_1 = codes.dtype.type(0), codes.dtype.type(CODE_OF_1.get(name, 0))
@@ -325,7 +325,7 @@ def _whole(
 
 
 def _is_plain(function: Callable[..., Any], flat: list[Codes], index: int) -> bool:
-    """Whether integers can do it: the root of a zero is that zero."""
+    """Return True if integers can do it: the root of a zero is that zero."""
     return function is not exact_root or int(flat[0][index]) << 1 & ((1 << 64) - 1) != 0
 
 

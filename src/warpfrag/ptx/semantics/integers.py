@@ -19,7 +19,7 @@ def values_of(a: Codes, kind: str) -> Codes:
 
 
 def width(a: Codes) -> int:
-    """How many bits the codes of an array have."""
+    """Return the width of an array's codes in bits."""
     return int(a.dtype.itemsize) * 8
 
 

@@ -133,7 +133,7 @@ def encode(number: ExactNumbers, fmt: Format, mode: str, *, satfinite: bool = Fa
 
 
 def _rounds_up(mode: str, negative: Codes, kept: Codes, rest: Codes, half: Codes) -> Codes:
-    """Whether rounding adds one to the magnitude: `rest` of what is dropped, `half` of its range."""
+    """Return True if rounding adds one to the magnitude: `rest` of what is dropped, `half` of its range."""
     if mode == "rn":
         return (rest > half) | ((rest == half) & ((kept & U1) == U1))
     if mode == "rna":

@@ -36,7 +36,7 @@ TANH_DIGITS = {119: 0, 120: 0, 121: 0, 122: 1, 123: 1, 124: 2, 125: 2, 126: 2, 1
 
 @dataclass(frozen=True)
 class FloatEncoding:
-    """How 32 bits encode a number: the bits of its fraction, and the bias of its exponent."""
+    """A 32-bit number encoding: its fraction bits and exponent bias."""
 
     fraction: int
     bias: int
@@ -78,7 +78,7 @@ def coefficients() -> dict[str, NDArray[np.int64]]:
 
 @cache
 def squares() -> NDArray[np.int64]:
-    """What the squarer makes of each x, in units of its last column."""
+    """Return the squarer's result for each x, in units of its last column."""
     x = np.arange(1 << DIGITS, dtype=np.int64)
     total = np.zeros(1 << DIGITS, np.int64)
     for place in range(COLUMN // 2 + 1, DIGITS):  # a digit's own square, and its products with those below it

@@ -1,4 +1,4 @@
-"""What the texture unit of an H200 gives for coordinates: a texel, or a mean of the texels around a place.
+"""Texture sampling as on an H200: a texel, or a mean of the texels around a coordinate.
 
 Coordinates become integers first. One that is not normalized is rounded down, to texels for point sampling, and to the
 nearest 256th of a texel for linear filtering. A normalized one is rounded down to 21 fraction bits, or 22 for wide
@@ -35,7 +35,7 @@ GUARD = 4  # bits that floats keep below their last one when they are aligned
 
 
 class AxisPlace(NamedTuple):
-    """Where coordinates lie along one axis: the texels before and behind, and the weight of the latter in 256ths."""
+    """The texels on both sides of coordinates along one axis, and the weight of the second in 256ths."""
 
     before: Integers
     behind: Integers
@@ -97,7 +97,7 @@ def _axes(texture: Texture) -> list[tuple[int, AddressMode]]:
 _UNNORMALIZED: dict[AddressMode, AddressMode] = {
     "clamp": "clamp", "wrap": "clamp", "mirror": "clamp", "border": "border",
 }  # fmt: skip
-"""What becomes of an address mode when coordinates are not normalized: CUDA's rule."""
+"""The address mode that replaces another when coordinates are not normalized: CUDA's rule."""
 
 
 def _nearest(texture: Texture, axes: list[Codes]) -> list[Integers]:
@@ -303,7 +303,7 @@ def _float_mean(slices: list[list[Corner]], dtype: np.dtype[Any]) -> NDArray[np.
 
 
 def _not_finite(corners: list[Corner]) -> tuple[NDArray[np.bool_], Integers]:
-    """Whether a mean is NaN, and the sign of the infinity that it is, or 0."""
+    """Return True if a mean is NaN, and the sign of the infinity that it is, or 0."""
     is_nan, plus, minus = (np.zeros(corners[0].texel.shape, np.bool_) for _ in range(3))
     for corner in corners:
         is_nan |= corner.is_read & np.isnan(corner.texel)

@@ -135,7 +135,7 @@ class Texture:
 
     @property
     def is_guess(self) -> bool:
-        """Whether nobody has measured how coordinates of such a texture are rounded."""
+        """True if nobody has measured how coordinates of such a texture are rounded."""
         return self.normalized and self.texels.shape[1] in UNMEASURED_DEPTHS
 
     def copy(self) -> Texture:
@@ -146,7 +146,7 @@ class Texture:
         return other
 
     def __repr__(self) -> str:
-        """What is sampled, and how."""
+        """Describe the texture."""
         return (
             f"<Texture {self.geometry} of {self.array.dtype} {self.array.shape}: {self.filter}, "
             f"{'/'.join(dict.fromkeys(self.address))}{', normalized coordinates' * self.normalized}>"
@@ -171,5 +171,5 @@ class Surface:
         self.geometry = _geometry(array.ndim - (channels > 1) - layered, layered=layered)
 
     def __repr__(self) -> str:
-        """What is accessed."""
+        """Describe the surface."""
         return f"<Surface {self.geometry} of {self.array.dtype} {self.array.shape}>"
