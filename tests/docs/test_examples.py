@@ -136,7 +136,7 @@ $ warpfrag where nonsense a 0 0
 $ warpfrag legal mma.m16n8k8.f32.f16.f16.f32 --json > legal.json
 $ cat legal.json
 {
- "schema": 1,
+ "schema": 2,
 ...
 ```
 """
