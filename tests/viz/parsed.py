@@ -1,4 +1,4 @@
-"""Reading figures back: what the tests of figures share."""
+"""Read figures back: helpers shared by the figure tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FACTS = ("data-operand", "data-row", "data-col", "data-lane", "data-reg", "data-
 def draw(subject, operand=None, view=None, **options):
     """A figure; immediates and options of views are given one by one."""
     own = {field.name for field in fields(drawing.ViewOptions)} & options.keys()
-    chosen = {field.name for field in fields(Immediates)} & options.keys()
+    chosen = {field.name for field in fields(Immediates)} & options.keys() - own
     return drawing.draw(
         subject,
         operand,

@@ -19,7 +19,7 @@ first. If none does, pairs of mistakes are tried.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -118,17 +118,19 @@ def diagnose(
         if any(extra is not None for extra in (metadata, *scales)) or isinstance(A, Shared) or isinstance(B, Shared):
             raise InvalidOperand(f"{mma.name}: tile= takes A, B and C as matrices, without metadata or scale factors")
         return KernelSearch(mma, arch, read_tile(tile, mma), (A, B, C), observed, options.rounding).diagnosis()
-    check_immediates(form, options.immediates, mma.operands.selected_layouts)
+    negate, scale_d = options.immediates.negate, options.immediates.scale_d
     _check_warpgroup(mma, A, B, options)
+    immediates = replace(options.immediates, negate=(False, False), scale_d=True)  # both are applied here
+    check_immediates(form, immediates, mma.operands.selected_layouts)
     tiles, words = _inputs(mma, A, B, C, metadata, options)
     for role, factors in zip(("scale_a", "scale_b"), scales, strict=True):
         words |= _scale_words(mma, role, factors, options)
-    for operand, is_negated in zip((mma.a, mma.b), options.immediates.negate, strict=True):
+    for operand, is_negated in zip((mma.a, mma.b), negate, strict=True):
         if is_negated:
             role = operand.role
             in_memory = role in tiles
             words[role] = negated_memory(operand, tiles[role]) if in_memory else negated_words(words[role], operand)
-    case = SuspectProduct(mma, arch, options.immediates, tiles, options.immediates.scale_d)
+    case = SuspectProduct(mma, arch, immediates, tiles, scale_d)
     return Search(case, words, _observed_codes(mma.d, observed)).diagnosis()
 
 

@@ -27,15 +27,12 @@ charts, `figures` lists the figures of the PTX ISA, and `notebook` makes cards.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
-from warpfrag.blas.cublas.batch_invariance import Invariance
-from warpfrag.blas.error_report import ErrorReport
 from warpfrag.errors import InvalidOperand, check_flag, check_index, quote
 from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, Immediates
 from warpfrag.plans.access_plan import AccessPlan
 from warpfrag.plans.relayout import Relayout
-from warpfrag.ptx.launch.tensor_map_argument import TensorMap
 from warpfrag.smem.descriptor import Descriptor
 from warpfrag.smem.tensor_map import TensorMapFields
 from warpfrag.tensorcore.instruction import Instruction
@@ -61,6 +58,11 @@ from warpfrag.viz.views import (
     notes,
     scenes,
 )
+
+if TYPE_CHECKING:  # these import numpy
+    from warpfrag.blas.cublas.batch_invariance import Invariance
+    from warpfrag.blas.error_report import ErrorReport
+    from warpfrag.ptx.launch.tensor_map_argument import TensorMap
 
 __all__ = ["Drawing", "ViewOptions", "draw", "draw_figure"]
 
