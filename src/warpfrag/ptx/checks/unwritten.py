@@ -447,6 +447,8 @@ class UnwrittenCheck(InstructionObserver):
             wrong = np.concatenate([np.zeros(0, np.bool_), *(data.any(axis=1) for data, _, _ in self.loaded)])
             wrong = wrong if wrong.size == np.prod(shape) else np.zeros(int(np.prod(shape)), np.bool_)
             self.put_words(here, inst.results[0], _packed(spec, wrong.reshape(shape)))
+        elif action.operation == "mma" and self.is_clean:
+            self.put_clean(here, inst.results[0])
         elif action.operation == "wgmma":
             self.put_whole(here, inst.results[0], self.product_marks(inst, here))
         else:

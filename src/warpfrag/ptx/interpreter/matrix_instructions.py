@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -74,28 +74,32 @@ def run_matrix(state: WarpState, inst: DecodedInstruction, action: MatrixOp, gro
 
 def words_of(group: LaneGroup, operand: PtxOperand) -> NDArray[np.uint32]:
     """The registers of an operand as words, [warps, 32, words]."""
-    columns: list[NDArray[Any]] = []
-    for item in items_of(operand):
-        if isinstance(item, Register) and item.bits == 64:
-            codes = group.read(item, B64)
-            columns += [(codes & np.uint64(0xFFFFFFFF)).astype(np.uint32), (codes >> np.uint64(32)).astype(np.uint32)]
-        else:
-            columns.append(group.read(item, B32))
-    return np.ascontiguousarray(np.stack(columns, axis=-1))
+    kinds = ((item, B64 if isinstance(item, Register) and item.bits == 64 else B32) for item in items_of(operand))
+    return join_words(group.read(item, kind) for item, kind in kinds)
+
+
+def join_words(columns: Iterable[Codes]) -> NDArray[np.uint32]:
+    """The codes of several registers as words, two for a register of 64 bits."""
+    words: list[NDArray[Any]] = []
+    for codes in columns:
+        words.append(codes.astype(np.uint32, copy=False))
+        if codes.dtype.itemsize == 8:
+            words.append((codes >> np.uint64(32)).astype(np.uint32))
+    return np.ascontiguousarray(np.stack(words, axis=-1))
 
 
 def put_words(group: LaneGroup, operand: PtxOperand, words: NDArray[Any]) -> None:
     """Words into the registers of an operand."""
-    at = 0
-    for item in items_of(operand):
-        if isinstance(item, Register) and item.bits == 64:
-            low, high = words[..., at].astype(np.uint64), words[..., at + 1].astype(np.uint64)
-            group.write(item, low | high << np.uint64(32))
-            at += 2
-        else:
-            if not isinstance(item, Discard):
-                group.write(item, words[..., at])
-            at += 1
+    for item, codes in split_words(operand, words):
+        group.write(item, codes)
+
+
+def split_words(operand: PtxOperand, words: NDArray[Any]) -> Iterator[tuple[PtxOperand, Codes]]:
+    """Each register of an operand with its codes, which are two words for a register of 64 bits."""
+    columns = iter(np.moveaxis(words, -1, 0))
+    for item, low in zip(items_of(operand), columns, strict=False):
+        is_wide = isinstance(item, Register) and item.bits == 64
+        yield item, low.astype(np.uint64) | next(columns).astype(np.uint64) << np.uint64(32) if is_wide else low
 
 
 def _multiply(state: WarpState, inst: DecodedInstruction, action: MatrixOp, group: LaneGroup) -> None:
