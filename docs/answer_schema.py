@@ -18,9 +18,12 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is
 from warpfrag.cli import VERBS, verb_command
 from warpfrag.cli.support.output import SCHEMA
 from warpfrag.cli.support.verbs import Answer
+from warpfrag.tensorcore.instruction import Instruction
 
 MEANING = re.compile(r"^(\w+): (.*(?:\n +.*)*)", re.MULTILINE)
-PLAIN = {str: "string", bool: "boolean", int: "integer", float: "number", NoneType: "null", dict: "object"}
+PLAIN = {str: "string", bool: "boolean", int: "integer", float: "number", NoneType: "null", dict: "object"} | {
+    Instruction: "string"
+}
 COMMON = {  # keys that mean the same wherever they are
     "instruction": "canonical name",
     "operand": "the operand",

@@ -23,9 +23,8 @@ import warpfrag as wf
 from tools.write_capture_index import write
 from warpfrag.cli import VERBS, main, verb_command
 from warpfrag.cli import installation_verbs as cache
-from warpfrag.errors import NoGpu
+from warpfrag.errors import NoGpu, SchedulerError
 from warpfrag.hardware import verification
-from warpfrag.sweep import SchedulerError
 from warpfrag.sweep import sweep_run as study_run
 from warpfrag.tensorcore.captures import capture
 from warpfrag.viz.explorer.page_server import PageServer

@@ -268,7 +268,7 @@ def test_check_finds_a_difference(monkeypatch: pytest.MonkeyPatch, capsys: pytes
 
 def test_verify_without_a_gpu_is_an_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     from warpfrag.errors import NoGpu
-    from warpfrag.hardware.verification import verify as module
+    from warpfrag.hardware import verification as module
 
     def no_gpu(_device: int):
         reason = "no NVIDIA GPU 0 can be used: none"

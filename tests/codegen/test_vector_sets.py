@@ -11,16 +11,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from warpfrag.cli.vectors import command
 
 import warpfrag as wf
 from instructions import of_a_warp
 from oracle.toolkit import absent
 from warpfrag import IllegalInstruction, NotModelled, WarpfragError
+from warpfrag.cli.code_verbs import test_vectors as vectors_verb
 from warpfrag.codegen.statement import choices, identifier
 from warpfrag.diagnosis.descriptor_mistakes import wrong_descriptors
 from warpfrag.diagnosis.mistakes import mistakes
 from warpfrag.errors import InvalidOperand
+from warpfrag.isa.immediates import Immediates
 from warpfrag.smem.instruction_descriptor import InstructionDescriptor
 from warpfrag.tensorcore.execute import execute, execute_registers
 from warpfrag.tensorcore.execute_wgmma import run_wgmma_cases
@@ -169,7 +170,7 @@ def test_every_result_is_what_execute_gives():
             for word, turned in zip(group.call.descriptors, trans, strict=True)
         )
         a = a if group.call.variant.staged else group.words["a"]
-        options = {"metadata": group.words["metadata"], "selector": group.choice.selector}
+        options = {"metadata": group.words["metadata"], "immediates": Immediates(group.choice.selector)}
         assert np.array_equal(execute(vector_set.instruction, a, b, group.words["c"], **options), group.d)
     vector_set = wf.test_vectors(TCGEN05[0], arch="sm_100")
     mma = vector_set.instruction
@@ -286,18 +287,18 @@ def test_a_header_compiles_and_holds_the_words(tmp_path, name, arch):
 def test_the_command(tmp_path):
     runner = CliRunner()
     output = tmp_path / "v.npz"
-    answer = runner.invoke(command, [SPARSE, "-o", str(output)], standalone_mode=False)
+    answer = runner.invoke(vectors_verb, [SPARSE, "-o", str(output)], standalone_mode=False)
     assert answer.return_value == 0
     assert "random selector1: 8 cases" in answer.stdout
     assert output.exists()
-    answer = runner.invoke(command, [SPARSE, "--json"], standalone_mode=False)
+    answer = runner.invoke(vectors_verb, [SPARSE, "--json"], standalone_mode=False)
     facts = json.loads(answer.stdout)
     assert facts["arch"] == "sm_90"
     assert [group["name"] for group in facts["groups"]][:2] == ["positions", "random selector0"]
     for refused in ("missing/v.npz", "v.txt"):
         with pytest.raises(WarpfragError, match="cannot write|ending names the format"):
             runner.invoke(
-                command, [SPARSE, "-o", str(tmp_path / refused)], standalone_mode=False, catch_exceptions=False
+                vectors_verb, [SPARSE, "-o", str(tmp_path / refused)], standalone_mode=False, catch_exceptions=False
             )
 
 

@@ -12,7 +12,7 @@ from warpfrag.cli.support.arguments import Arch, File, InstructionName, Rounding
 from warpfrag.cli.support.matrix_files import codes_of, read_source
 from warpfrag.cli.support.output import DONE, NO, echo, wrapped
 from warpfrag.cli.support.register_dumps import dump_of, parse_warps, single_warp, warps_of_group
-from warpfrag.cli.support.verbs import Answer, Param, integer, verb
+from warpfrag.cli.support.verbs import Answer, Param, facts_of, integer, verb
 from warpfrag.diagnosis.diagnose import Agreement, Diagnosis, Finding
 from warpfrag.errors import InvalidOperand
 from warpfrag.formats.number_formats import Rounding
@@ -33,22 +33,6 @@ SCALED = "mma.m16n8k64.kind::mxf4.block_scale.f32.e2m1.e2m1.f32.ue8m0"
 Pair = tuple[Annotated[int, Param("N", integer(0))], Annotated[int, Param("N", integer(0))]]
 
 
-class FindingFacts(NamedTuple):
-    """A mistake that explains the observed result.
-
-    kind: transposed, descriptor, blocks, registers, halves, index, stride, offset, layout, lanes, sign, selector,
-        metadata, c, loop, arch, order or rounding
-    operand: the operand of the mistake
-    text: the mistake in words
-    second: the other mistake of a pair
-    """
-
-    kind: str
-    operand: str
-    text: str
-    second: FindingFacts | None
-
-
 class DiagnosisFacts(NamedTuple):
     """The mistakes that explain a result.
 
@@ -66,7 +50,7 @@ class DiagnosisFacts(NamedTuple):
     operand: str
     arch: str | None
     correct: bool
-    findings: list[FindingFacts]
+    findings: list[Finding]
     tried: dict[str, int]
     pairs: int
     agreement: Agreement | None
@@ -230,15 +214,13 @@ def diagnose(
             arch=arch,
             tile=_extents(tile),
         )
-    facts = DiagnosisFacts(
-        resolved.name,
-        role,
-        None if expectations else arch,
-        diagnosis.correct,
-        [_facts(finding) for finding in diagnosis],
-        {str(category): count for category, count in diagnosis.tried.items()},
-        diagnosis.pairs,
-        diagnosis.agreement,
+    facts = facts_of(
+        DiagnosisFacts,
+        diagnosis,
+        instruction=resolved.name,
+        operand=role,
+        arch=None if expectations else arch,
+        findings=list(diagnosis),
     )
     return Answer(facts, lambda: _print(diagnosis), DONE if diagnosis or diagnosis.correct else NO)
 
@@ -367,8 +349,3 @@ def _observed(registers: OperandBase, dump: Dump) -> NDArray[Any]:
     else:
         words = np.array(single_warp(warps, dump.warp), np.uint32)
     return words[..., 0] if registers.role in SELECTED_BY else words
-
-
-def _facts(finding: Finding) -> FindingFacts:
-    second = None if finding.second is None else _facts(finding.second)
-    return FindingFacts(finding.kind, finding.operand, finding.text, second)

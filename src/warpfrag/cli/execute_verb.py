@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 
 from warpfrag.cli.support.arguments import Arch, File, InstructionName, RoundingName, Seed
 from warpfrag.cli.support.matrix_files import code_text, codes_of, read_source, short_text, value_text
 from warpfrag.cli.support.output import echo, print_heading, print_table, wrapped
-from warpfrag.cli.support.verbs import Answer, Param, verb
-from warpfrag.errors import InvalidOperand, quote
+from warpfrag.cli.support.verbs import Answer, facts_of, verb
+from warpfrag.errors import InvalidOperand
 from warpfrag.formats.number_formats import Format, Rounding
 from warpfrag.isa.legality import arithmetic_arch
 from warpfrag.tensorcore.evidence import Evidence
@@ -35,19 +34,6 @@ ROUNDINGS = {
     "RZ-E8M13": "cut toward zero to 13 fraction bits",
     "RNE-FP16": "rounded to nearest f16",
 }
-
-
-def read_lanes(text: str) -> list[int]:
-    """Return lanes written as 0,5-7 or all."""
-    if text == "all":
-        return list(range(32))
-    lanes: list[int] = []
-    for part in text.split(","):
-        ends = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part.strip(), re.ASCII)
-        if ends is None or not int(ends[1]) <= int(ends[2] or ends[1]) <= 31:
-            raise click.BadParameter(f"lanes are numbers 0..31, such as 0,5-7, or all; got {quote(text)}")
-        lanes += range(int(ends[1]), int(ends[2] or ends[1]) + 1)
-    return lanes
 
 
 class OperandFiles(NamedTuple):
@@ -117,7 +103,6 @@ class Execution(NamedTuple):
     seed: seed of random operands; null if none is random
     sources: by role: file, random or zero
     operands: codes by role
-    registers: with --registers: words by role and lane
     results: by architecture
     """
 
@@ -125,14 +110,13 @@ class Execution(NamedTuple):
     seed: int | None
     sources: dict[str, str]
     operands: dict[str, list[Any]]
-    registers: dict[str, dict[int, list[int]]]
     results: list[ArchResult]
 
 
 @verb(
     "warpfrag execute mma.m16n8k16.f32.f16.f16.f32                     # random operands; the seed is shown",
     "warpfrag execute mma.m16n8k16.f32.f16.f16.f32 --seed 7 --trace 3 5   # the steps of D[3, 5]",
-    "warpfrag execute mma.m16n8k16.f32.f16.f16.f32 --a A.npy --b B.npy --registers 0,5-7",
+    "warpfrag execute mma.m16n8k16.f32.f16.f16.f32 --a A.npy --b B.npy",
     "warpfrag execute mma.m16n8k32.f32.e4m3.e4m3.f32 --arch sm_89",
     "warpfrag execute mma.m16n8k16.f32.f16.f16.f32 --arch sm_80 sm_90 --seed 1     # side by side",
 )
@@ -144,7 +128,6 @@ def execute(
     rounding: RoundingName | None = None,
     arch: tuple[Arch, ...] = (),
     seed: Seed | None = None,
-    registers: Annotated[list[int], Param("LANES", read_lanes)] | None = None,
     trace: tuple[int, int] | None = None,
     mma: int | None = None,
 ) -> Answer[Execution]:
@@ -155,7 +138,6 @@ def execute(
 
     Options:
         arch (ARCH...): The architecture whose arithmetic is used; default: sm_90. Several are printed side by side.
-        registers: Show the register words of lanes, such as 0,5-7 or all.
         trace (ROW COL): Show each step of one output.
         mma: Which of the four multiplications of m8n8k4 with f16.
     """
@@ -174,15 +156,13 @@ def execute(
     codes = operands.codes
     a, b = (Scaled(codes[role], codes[f"scale_{role}"]) if f"scale_{role}" in codes else codes[role] for role in "ab")
     results = {each: resolved(a, b, codes["c"], arch=each, raw=True) for each in archs}
-    words = _words(resolved, codes, results[archs[0]]) if registers else {}
-    of_lanes = {role: {lane: array[lane].tolist() for lane in registers or ()} for role, array in words.items()}
     steps = {each: _trace(resolved, each, codes, trace, mma or 0) if trace else [] for each in archs}
     rows = [
-        ArchResult(each, resolved.evidence(each), result.tolist(), [_facts(step) for step in steps[each]])
+        ArchResult(each, resolved.evidence(each), result.tolist(), [facts_of(TraceFacts, step) for step in steps[each]])
         for each, result in results.items()
     ]
     lists = {role: matrix.tolist() for role, matrix in codes.items()}
-    facts = Execution(resolved.name, operands.seed, operands.sources, lists, of_lanes, rows)
+    facts = Execution(resolved.name, operands.seed, operands.sources, lists, rows)
     return Answer(facts, lambda: _print(resolved, operands, facts, results, steps))
 
 
@@ -254,18 +234,6 @@ def _read(instruction: Instruction, role: str, path: str, rounding: Rounding) ->
     return unpacked
 
 
-def _words(instruction: Instruction, codes: Codes, result: NDArray[Any]) -> Codes:
-    """Return the registers of every operand and of D."""
-    matrices = {**{role: codes[role] for role in "abc"}, "d": result}
-    words: Codes = {}
-    if instruction.pattern is not None:
-        matrices["a"], fields = instruction.compress(codes["a"], raw=True)
-        words["metadata"] = instruction.metadata.pack(fields, selector=0)[:, None]
-    words |= {role: getattr(instruction, role).pack(matrix, raw=True) for role, matrix in matrices.items()}
-    scales = {role: codes[role] for role in ("scale_a", "scale_b") if role in codes}
-    return words | {role: getattr(instruction, role).pack(each, raw=True)[:, None] for role, each in scales.items()}
-
-
 def _trace(instruction: Instruction, arch: str, codes: Codes, output: tuple[int, int], mma: int) -> list[TraceStep]:
     """Return the steps of one output."""
     from warpfrag.errors import check_index
@@ -301,10 +269,6 @@ def _by_column(step: TraceStep, columns: list[int]) -> TraceStep:
     return replace(step, terms=tuple(terms))
 
 
-def _facts(step: TraceStep) -> TraceFacts:
-    return TraceFacts(*(getattr(step, name) for name in TraceFacts._fields))
-
-
 def _print(
     instruction: Instruction,
     operands: RandomOperands,
@@ -323,10 +287,6 @@ def _print(
         _print_side_by_side(instruction, results)
     else:
         _print_result(instruction, *results.values())
-    for role, lanes in facts.registers.items():
-        echo(f"\nregisters of {role}")
-        header = ["lane", *(f"word {number}" for number in range(len(next(iter(lanes.values())))))]
-        print_table(header, [[lane, *(f"{word:08x}" for word in words)] for lane, words in lanes.items()])
     for arch, traced in steps.items():
         if is_several and traced:
             echo(f"\n{arch}")

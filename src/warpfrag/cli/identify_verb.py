@@ -25,42 +25,6 @@ SHAPE = re.compile(r"\d{1,6}(?:[x,]\d{1,6})*", re.ASCII)
 LayoutText = Annotated[str, Param("LAYOUT", complete=complete_file)]
 
 
-class MatchedOperand(NamedTuple):
-    """An operand of an instruction that has the layout."""
-
-    instruction: str
-    operand: str
-
-
-class TiledOperand(NamedTuple):
-    """An operand whose tiles make the layout.
-
-    tiles: how many along each coordinate
-    warps: warps that hold one each
-    """
-
-    instruction: str
-    operand: str
-    tiles: dict[str, int]
-    warps: int
-
-
-class NearOperand(NamedTuple):
-    """An operand that differs little, and the differences."""
-
-    instruction: str
-    operand: str
-    differences: tuple[str, ...]
-
-
-class LoadedLayout(NamedTuple):
-    """An operand in tensor memory, and the tcgen05.ld after which registers have the layout."""
-
-    instruction: str
-    operand: str
-    load: str
-
-
 class ReadLayout(NamedTuple):
     """One reading of the input as a layout, and the operands that match it.
 
@@ -77,7 +41,7 @@ class ReadLayout(NamedTuple):
     extents: tuple[int, ...]
     slots: int
     transposed: bool
-    operands: list[MatchedOperand]
+    operands: list[Match]
 
 
 class Identification(NamedTuple):
@@ -90,9 +54,9 @@ class Identification(NamedTuple):
     """
 
     layouts: list[ReadLayout]
-    tiles: list[TiledOperand]
-    near: list[NearOperand]
-    loads: list[LoadedLayout]
+    tiles: list[Tiled]
+    near: list[Near]
+    loads: list[LoadedOperand]
 
 
 class LayoutReading:
@@ -167,9 +131,9 @@ def identify(
     loads = [match for reading in readings for match in reading.loads]
     facts = Identification(
         [_read_layout(reading) for reading in shown],
-        [TiledOperand(each.instruction.name, each.operand, each.tiles, each.warps) for r in tiled for each in r.tiles],
-        [NearOperand(each.instruction.name, each.operand, each.differences) for each in near],
-        [LoadedLayout(each.instruction.name, each.operand, each.load.name) for each in loads],
+        [match for reading in tiled for match in reading.tiles],
+        near,
+        loads,
     )
 
     def show() -> None:
@@ -225,9 +189,8 @@ def _readings(pasted: PastedLayout, slots: int | None, *, transposed: bool) -> I
 
 def _read_layout(reading: LayoutReading) -> ReadLayout:
     layout = reading.layout
-    operands = [MatchedOperand(match.instruction.name, match.operand) for match in reading.matches]
     bases = {name: text.split() for name, text in layout.bases.items()}
-    return ReadLayout(bases, layout.dims, layout.shape, layout.slots, reading.transposed, operands)
+    return ReadLayout(bases, layout.dims, layout.shape, layout.slots, reading.transposed, reading.matches)
 
 
 def _print_matches(reading: LayoutReading, limit: int) -> None:

@@ -25,7 +25,7 @@ LABEL_WIDTH = 58
 MAPS = "wgmma addresses in shared memory, by descriptor"
 
 
-class Sample(NamedTuple):
+class SampleFile(NamedTuple):
     """An example file; `sample:NAME` stands for it wherever a file is read."""
 
     name: str
@@ -36,7 +36,7 @@ class Sample(NamedTuple):
 class Samples(NamedTuple):
     """The example files, or the one that was named."""
 
-    samples: list[Sample]
+    samples: list[SampleFile]
 
 
 @verb(
@@ -58,7 +58,7 @@ def samples(
     if name is None and output is not None:
         raise click.UsageError("-o needs the name of a sample")
     contents = {each: read_sample(each) for each in ([name] if name else SAMPLES)}
-    rows = [Sample(each, len(content), SAMPLES[each]) for each, content in contents.items()]
+    rows = [SampleFile(each, len(content), SAMPLES[each]) for each, content in contents.items()]
     if name is not None and output is not None:
         write_atomically(output, contents[name])
 

@@ -16,7 +16,7 @@ from warpfrag.cli.support.fragment_argument import (
     read_operand,
 )
 from warpfrag.cli.support.output import DONE, NO, echo, print_heading, print_notes, print_table, wrapped
-from warpfrag.cli.support.verbs import Answer, Param, integer, verb
+from warpfrag.cli.support.verbs import Answer, Param, facts_of, integer, verb
 from warpfrag.errors import InvalidOperand
 from warpfrag.files import write_atomically
 from warpfrag.plans import loads as plans
@@ -33,32 +33,17 @@ from warpfrag.plans.relayout import Relayout
 from warpfrag.plans.relayout_operations import cost, described
 from warpfrag.plans.tensor_relayout import TensorRelayout
 from warpfrag.plans.tensor_relayout import relayout as plan_relayout
-from warpfrag.plans.tile_search import CHUNK, TileMemory, search_tiles
 from warpfrag.smem.shared_memory import MAX_BYTES, Memory
 from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.registry import get
 
 IN_LINE = 8  # addresses
-MAX_TILES = 12  # in text; JSON has all
 MMA, HALF = "mma.m16n8k16.f32.f16.f16.f32", "mma.m16n8k16.f16.f16.f16.f16"
 FP8 = "mma.m16n8k32.f32.e4m3.e4m3.f32"
 TENSOR = "tcgen05.mma.cta_group::1.kind::f16.m128n64k16.f32.bf16.bf16"
 
 Size = Annotated[int, Param("BYTES", integer(1, MAX_BYTES - 1))]
 Language = Annotated[Literal["cuda", "ptx"], Param(help="Print the code.")]
-
-
-class MemoryFacts(NamedTuple):
-    """A matrix in shared memory, in bytes.
-
-    order: the contiguous direction: row or col
-    pitch: bytes from row to row, or column to column; null without gaps
-    """
-
-    order: str
-    pitch: int | None
-    swizzle: int
-    start: int
 
 
 class AccessFacts(NamedTuple):
@@ -93,7 +78,7 @@ class PlanFacts(NamedTuple):
     """
 
     name: str
-    memory: MemoryFacts
+    memory: Memory
     instructions: int
     passes: int
     conflicts: int
@@ -110,18 +95,14 @@ class AccessPlans(NamedTuple):
     lang: language of the code
     code: with --emit: the code
     file: file that was written
-    width: with --width: bytes of a tile line
-    tiles: with --width: the fewest conflicts first
     """
 
     operand: FragmentFacts
     order: str
     plans: list[PlanFacts]
-    lang: str | None = None
-    code: str | None = None
-    file: str | None = None
-    width: int | None = None
-    tiles: list[TileMemory] | None = None
+    lang: str | None
+    code: str | None
+    file: str | None
 
 
 class MatrixInMemory(NamedTuple):
@@ -161,7 +142,6 @@ class PlanOutput(NamedTuple):
     f"warpfrag loads {MMA} a --order row --pitch 128 --swizzle 128",
     f"warpfrag loads {MMA} b:col=2 --order col --pitch 128 --swizzle 128 --lanes   # two tiles",
     f"warpfrag loads {MMA} a --search",
-    f"warpfrag loads {MMA} a --search --width 80             # tiles of 80 bytes, written and read",
     f"warpfrag loads {MMA} b --pitch 128 --swizzle 128 --emit cuda",
     f"warpfrag loads {MMA} a --pitch 128 --swizzle 128 -o addresses.svg",
     "warpfrag loads mma.m16n8k32.kind::f8f6f4.f32.e3m2.e2m1.f32 a --pitch 48 --packed",
@@ -173,7 +153,6 @@ def loads(
     memory: MatrixInMemory = MatrixInMemory(),  # noqa: B008 (immutable)
     packed: bool = False,
     shown: PlanOutput = PlanOutput(),  # noqa: B008 (immutable)
-    width: Size | None = None,
     arch: Arch | None = None,
 ) -> Answer[AccessPlans]:
     """Show every plan to load an operand from shared memory, the cheapest first: addresses, passes, bank conflicts.
@@ -183,12 +162,8 @@ def loads(
 
     Options:
         packed: 16 elements of 4 or 6 bits are at the start of each 16 bytes.
-        width: With --search: bytes per line of a tile that is written and read; --pitch fixes the pitch.
     """
-    resolved = read_operand(get(instruction, arch), operand)
-    if width is not None:
-        return _tile_answer(resolved, memory, width, searches=shown.search)
-    return _plan_answer("load", resolved, memory, shown, arch, packed=packed)
+    return _plan_answer("load", read_operand(get(instruction, arch), operand), memory, shown, arch, packed=packed)
 
 
 @verb(
@@ -256,47 +231,8 @@ def _plans(
 
 
 def _plan_facts(plan: AccessPlan) -> PlanFacts:
-    memory = MemoryFacts(plan.memory.order, plan.memory.pitch, plan.memory.swizzle, plan.memory.start)
-    accesses = [
-        AccessFacts(
-            access.instruction,
-            access.words,
-            access.slot,
-            access.width,
-            access.addresses,
-            plan.expression(access),
-            access.passes,
-            access.conflicts,
-        )
-        for access in plan.accesses
-    ]
-    counts = plan.instructions, plan.passes, plan.conflicts, plan.cost
-    return PlanFacts(plan.name, memory, *counts, plan.shift, plan.targets, accesses)
-
-
-def _tile_answer(operand: Operand, memory: MatrixInMemory, width: int, *, searches: bool) -> Answer[AccessPlans]:
-    """Answer with tiles of a width, written and read: the fewest bank conflicts first."""
-    extent = operand.layout.outs["col" if memory.order == "row" else "row"] * operand.spec.container // 8
-    if not searches:
-        raise click.UsageError("--width goes with --search: which tile is written and read without bank conflicts")
-    if extent > width or extent % CHUNK:
-        lines = f"a {memory.order} of {operand.description} has {extent} bytes"
-        raise click.UsageError(f"--width {width}: {lines}, which must be a multiple of 16 and at most the width")
-    tiles = search_tiles(width, memory.pitch)
-
-    def show() -> None:
-        print_heading(fragment_text(operand))
-        print_heading(f"tiles with lines of {width} bytes, {memory.order} order: extra passes for 64 lines")
-        rows = [
-            [tile.pitch, tile.read, tile.copied, tile.stored, "-" if tile.tma is None else tile.tma, tile.formula]
-            for tile in tiles[:MAX_TILES]
-        ]
-        header = ["pitch", "ldmatrix", "cp.async", "st.shared.b32", "TMA swizzle", "byte offset of a 16-byte chunk"]
-        print_table(header, rows)
-        reads = "ldmatrix reads 8 lines of 16 bytes at once; cp.async and 16-byte stores write whole lines in order"
-        print_notes([reads, "TMA swizzle: the mode with which TMA writes this tile, in bytes; - if it cannot"])
-
-    return Answer(AccessPlans(fragment_facts(operand), memory.order, [], width=width, tiles=tiles), show)
+    accesses = [facts_of(AccessFacts, access, expression=plan.expression(access)) for access in plan.accesses]
+    return facts_of(PlanFacts, plan, archs=plan.targets, accesses=accesses)
 
 
 def _print_code(code: str, output: str | None) -> None:

@@ -65,7 +65,7 @@ Extent = Annotated[tuple[int, ...], Param("X[,Y[,Z]]", read_extent)]
 Natural = Annotated[int, Param("N", integer(0))]
 
 
-class LaunchOptions(NamedTuple):
+class LaunchSettings(NamedTuple):
     """A launch.
 
     Options:
@@ -270,7 +270,7 @@ def ptx(
     action: Literal["info", "run", "profile", "explain", "compare"],
     file: File,
     *,
-    launch: LaunchOptions = LaunchOptions(),  # noqa: B008 (immutable)
+    launch: LaunchSettings = LaunchSettings(),  # noqa: B008 (immutable)
     checks: RunOptions = RunOptions(),  # noqa: B008 (immutable)
     with_: str | None = None,
     by: Literal["source", "line"] | None = None,
@@ -416,7 +416,7 @@ def _number(option: str, dtype: np.dtype[Any], digits: str) -> object:
         raise InvalidOperand(f"{option}: expected a number of that type") from None
 
 
-def _info(module: Module, launch: LaunchOptions) -> Answer[ModuleFacts]:
+def _info(module: Module, launch: LaunchSettings) -> Answer[ModuleFacts]:
     from warpfrag.ptx.launch.launch_arguments import short_name
     from warpfrag.ptx.launch.names import readable
     from warpfrag.ptx.launch.run_evidence import default_arch, opcode_evidence
@@ -522,7 +522,7 @@ def _profile(run: Run, by: str | None, output: str | None) -> Answer[PtxView]:
 
 
 def _compare(
-    kernel: Kernel, settings: dict[str, Any], other: str | None, launch: LaunchOptions, output: str | None
+    kernel: Kernel, settings: dict[str, Any], other: str | None, launch: LaunchSettings, output: str | None
 ) -> Answer[PtxView]:
     from warpfrag.ptx import compare
 

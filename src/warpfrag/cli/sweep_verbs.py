@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
-from io import StringIO
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -86,7 +84,7 @@ class SweepFacts(NamedTuple):
 @verb(
     "warpfrag sweep sweep.toml                                   # writes sweep.zarr; the same command resumes",
     "warpfrag sweep sweep.toml --workers 8 -o results.zarr       # on eight processes of this machine",
-    "warpfrag sweep sweep.toml --csv sweep.csv --plot sweep.svg  # tables and figures of its results",
+    "warpfrag sweep sweep.toml --plot sweep.svg                  # a figure of its results",
     "warpfrag sweep sweep.toml --verify                          # reads all blocks, and repairs damaged ones",
     "warpfrag sweep sweep.toml --scheduler tcp://10.0.0.1:8786   # on the workers of a Dask scheduler",
 )
@@ -97,7 +95,6 @@ def sweep(
     workers: Annotated[int, Param("N", integer(1, 1024))] | None = None,
     verify: bool = False,
     output: File | None = None,
-    csv_: File | None = None,
     plot: File | None = None,
 ) -> Answer[SweepFacts]:
     """Compute every GEMM of a TOML file, block by block, and compare it with the exact one.
@@ -111,7 +108,6 @@ def sweep(
         workers: Number of processes on this machine; default: only this one.
         verify: Read every existing block, and compare it with its checksum.
         output: The Zarr store; default: FILE.zarr.
-        csv_: Write every case and figure to this file, as CSV.
         plot: Write a figure of the errors of all cases to this file, as SVG.
     """
     from warpfrag.sweep import SweepPlan
@@ -120,8 +116,8 @@ def sweep(
     if scheduler is not None and workers is not None:
         raise click.UsageError("give --scheduler, whose workers already run, or --workers, which are started; not both")
     plan = SweepPlan.read(file)
-    for path in filter(None, (csv_, plot)):
-        check_writable(path)
+    if plot is not None:
+        check_writable(plot)
     store = str(Path(file).with_suffix(".zarr")) if output is None else output
     with ProgressLine(lines=True) as line:
         progress = CaseProgress(line)
@@ -136,8 +132,6 @@ def sweep(
             raise
         except (NoGpu, FileError, SchedulerError) as error:
             raise type(error)(f"{error}{progress.kept(store)}") from None
-    if csv_ is not None:
-        write_atomically(csv_, _csv(outcomes).encode())
     if plot is not None:
         write_atomically(plot, _plot(plan, outcomes).encode())
 
@@ -145,8 +139,8 @@ def sweep(
         _print_outcomes(plan, outcomes)
         summary = f"computed {progress.computed} blocks" if progress.computed else "nothing was left to compute"
         echo(f"{summary}; everything is in {store}")
-        for written in filter(None, (csv_, plot)):
-            echo(f"wrote {written}")
+        if plot is not None:
+            echo(f"wrote {plot}")
 
     return Answer(SweepFacts(store, plan.digest, progress.computed, outcomes), show)
 
@@ -155,24 +149,6 @@ def _names(plan: SweepPlan, outcomes: list[Outcome]) -> tuple[list[str], list[st
     """Return the keys of a case, and those that vary in this plan."""
     names = [field.name for field in fields(outcomes[0].case)]
     return names, [name for name in names if len(getattr(plan, name)) > 1]
-
-
-def _csv(outcomes: list[Outcome]) -> str:
-    """Return a line for each case and its figures; empty if it could not be computed."""
-    from warpfrag.blas.error_report import Summary
-
-    names = [field.name for field in fields(outcomes[0].case)]
-    figures = [field.name for field in fields(Summary)]
-    text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["case", *names, *figures, "compared", "nonfinite", "refusal"])
-    for outcome in outcomes:
-        facts = outcome.figures or {}
-        errors = facts.get("errors") or {}
-        counts = [facts.get(name, "") for name in ("compared", "nonfinite")]
-        cells = [repr(errors[name]) if errors.get(name) is not None else "" for name in figures]
-        writer.writerow([outcome.name, *outcome.case.texts(*names), *cells, *counts, outcome.refusal or ""])
-    return text.getvalue()
 
 
 def _plot(plan: SweepPlan, outcomes: list[Outcome]) -> str:

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import re
 from math import prod
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.cli.support.output import shape_text
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.registry import get
-from warpfrag.tensorcore.tensor_operand import TensorOperand
+
+if TYPE_CHECKING:
+    from warpfrag.tensorcore.tensor_operand import TensorOperand
 
 # instruction names contain pairs of colons, as in kind::mxf4: a single one ends the name
 FRAGMENT = re.compile(r"(?P<name>.+[^:]):(?P<operand>[A-Za-z_]+(?::[^:]*)?)", re.ASCII)

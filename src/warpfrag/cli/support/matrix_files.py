@@ -16,15 +16,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from io import BytesIO, StringIO
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from warpfrag.cli.support.output import shape_text, table_lines
 from warpfrag.errors import FileError, InvalidOperand, quote
 from warpfrag.files import read_bytes
 from warpfrag.formats.number_formats import Format, Rounding
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 MAX_BYTES = 1 << 24  # of an input: the largest operand, as text with every digit, is a tenth of that
 MAX_ARRAY_BYTES = 1 << 30  # of a whole matrix, as .npy

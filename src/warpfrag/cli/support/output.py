@@ -172,7 +172,9 @@ def print_notes(lines: Iterable[str]) -> None:
 
 
 def to_json(value: object) -> object:
-    """Return a result as JSON types: named tuples and dataclasses by field, `to_dict` first, anything else as text.
+    """Return a result as JSON types: named tuples and dataclasses by field, an instruction as its name.
+
+    If there is a method `to_dict`, it decides; anything else becomes text.
 
     >>> to_json({"shape": (16, 8), "largest": float("inf")})
     {'shape': [16, 8], 'largest': 'inf'}
@@ -183,14 +185,14 @@ def to_json(value: object) -> object:
         return value if abs(value) < float("inf") else repr(value)
     if hasattr(value, "to_dict"):
         return to_json(value.to_dict())
+    if hasattr(value, "dtype"):  # numbers may have a type that Python does not have
+        return to_json((value if value.dtype.kind in "biu" else value.astype(float)).tolist())
     fields = getattr(value, "_fields", None) or getattr(value, "__dataclass_fields__", None)
-    if fields is not None:
-        return {name: to_json(getattr(value, name)) for name in fields}
+    if fields is not None and not hasattr(value, "form"):
+        value = {name: getattr(value, name) for name in fields}
     if isinstance(value, dict):
         return {str(key): to_json(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [to_json(entry) for entry in value]
-    return to_json(value.tolist()) if hasattr(value, "tolist") else str(value)
+    return [to_json(entry) for entry in value] if isinstance(value, list | tuple) else str(value)
 
 
 def print_json(verb: str, facts: object) -> None:

@@ -18,16 +18,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, NamedTuple
 
 from warpfrag.cli.support.matrix_files import COMMENT, MAX_DIGITS, exact_value
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.formats.number_formats import Format
 from warpfrag.layout.coordinates import LANES
 from warpfrag.tensorcore.operand import OperandBase
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 REGISTER_BITS = 32
 MASK = (1 << REGISTER_BITS) - 1

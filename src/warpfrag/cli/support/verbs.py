@@ -37,6 +37,12 @@ class Answer(NamedTuple, Generic[Facts]):
     status: int = DONE
 
 
+def facts_of(facts: type[Facts], source: object, **more: object) -> Facts:
+    """Return facts of this named tuple: the attributes of an object that have the same names, and more."""
+    names = facts._fields  # type: ignore[attr-defined] # a named tuple
+    return facts(**{name: more[name] if name in more else getattr(source, name) for name in names})
+
+
 class Param(NamedTuple):
     """The metavar, reader, completion and default help of a parameter type."""
 
