@@ -23,14 +23,13 @@ import numpy as np
 
 from tools.arguments import report_parser
 from warpfrag.codegen.emit import emit
-from warpfrag.codegen.matrix_copies import kernel_copies, memory_orders
-from warpfrag.codegen.memory_indexing import contiguous_strides, element_bits
+from warpfrag.codegen.memory_indexing import contiguous_strides, element_bits, kernel_copies, memory_orders
 from warpfrag.codegen.statement import choices, kernel_variants, raw_name, registers, shared_kernel_name, tile_name
 from warpfrag.errors import InvalidOperand
 from warpfrag.files import write_atomically
 from warpfrag.formats.random_codes import random_codes
 from warpfrag.hardware.gpu_device import WARPGROUP, open_gpu
-from warpfrag.hardware.warpgroups import launches
+from warpfrag.hardware.launches import wgmma_launches
 from warpfrag.tensorcore.array_types import Scaled
 from warpfrag.tensorcore.execute import execute_registers
 from warpfrag.tensorcore.execute_wgmma import run_wgmma_cases
@@ -158,7 +157,7 @@ def run_raw(gpu: Gpu, module: LoadedModule, instruction: Instruction, choice: Im
 
 def run_raw_warpgroup(gpu: Gpu, module: LoadedModule, instruction: Instruction, variant: Variant) -> bool:
     """Whether the raw kernel of a wgmma gives exactly the registers of `wf.execute`."""
-    for _, cases in launches(instruction, variant, 6, 1):
+    for _, cases in wgmma_launches(instruction, variant, 6, 1):
         found = gpu.run_warpgroups(module, raw_name(instruction, variant), cases, instruction.d.words)
         if not np.array_equal(found, run_wgmma_cases(instruction, cases, gpu.target)):
             return False

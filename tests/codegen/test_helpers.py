@@ -16,7 +16,7 @@ from oracle.ptx_machine import Machine, functions
 from oracle.toolkit import absent
 from warpfrag.codegen.cuda_functions import COMMON, load_function, register_array, store_function
 from warpfrag.codegen.memory_indexing import dimensions, element_bits, extents, stride_names
-from warpfrag.codegen.ptx_functions import function_name, move_function
+from warpfrag.codegen.ptx_kernels import function_name, move_function
 from warpfrag.codegen.statement import registers
 
 

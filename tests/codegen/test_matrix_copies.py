@@ -10,10 +10,10 @@ import pytest
 
 from instructions import of_a_warp
 from warpfrag import get
-from warpfrag.codegen.matrix_copies import kernel_copies, shared_copies
+from warpfrag.codegen.memory_indexing import kernel_copies, shared_copies
 from warpfrag.layout.index_expressions import evaluate
 from warpfrag.layout.linear_layout import Layout
-from warpfrag.plans.matrix_accesses import moved
+from warpfrag.plans.loads import moved
 
 
 @cache

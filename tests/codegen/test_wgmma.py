@@ -20,8 +20,8 @@ from warpfrag.codegen.cuda_functions import COMMON, stage_function, wgmma_common
 from warpfrag.codegen.emit import emit
 from warpfrag.codegen.kernels import wgmma_raw_kernel, wgmma_tile_kernel
 from warpfrag.codegen.memory_indexing import stages
-from warpfrag.codegen.ptx_functions import stage_function as ptx_stage_function
 from warpfrag.codegen.ptx_kernels import PtxKernel
+from warpfrag.codegen.ptx_kernels import stage_function as ptx_stage_function
 from warpfrag.codegen.statement import check_variant, kernel_variants
 from warpfrag.errors import InvalidOperand
 from warpfrag.tensorcore.wgmma_call import Variant

@@ -14,7 +14,7 @@ from instructions import every, of_a_warp
 from oracle.toolkit import absent, advisories, assemble, compile_cuda, find_nvcc, find_ptxas, virtual
 from warpfrag.codegen.emit import emit, ptx_body, ptx_header, source_file
 from warpfrag.codegen.kernels import raw_kernel, wgmma_raw_kernel
-from warpfrag.codegen.matrix_copies import operand_copies
+from warpfrag.codegen.memory_indexing import operand_copies
 from warpfrag.codegen.ptx_kernels import PtxKernel, wgmma_declarations
 from warpfrag.codegen.statement import identifier
 from warpfrag.isa.legality import advice, first_version

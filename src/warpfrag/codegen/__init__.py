@@ -2,7 +2,8 @@
 
     emit              `wf.emit`: headers, source files and PTX modules for instructions; plans become functions
     kernels           every kernel, described once; `cuda_kernels` and `ptx_kernels` write its parts
-    cuda_functions    device functions and wrappers; `ptx_functions` their counterparts in PTX
+    cuda_functions    device functions and wrappers; in PTX they are in `ptx_kernels`
+    memory_indexing   index formulas of operands in memory, and their ldmatrix and stmatrix copies
     plan_code         relayouts and access plans
     tcgen05_code      kernels of tensor memory
     vectors           `wf.test_vectors`; `vector_groups` and `shared_vectors` make the groups

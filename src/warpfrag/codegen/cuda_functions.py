@@ -20,14 +20,15 @@ from warpfrag.codegen.cuda_builder import (
     device_function,
     guarded,
 )
-from warpfrag.codegen.matrix_copies import SharedCopy, operand_copies
 from warpfrag.codegen.memory_indexing import (
+    SharedCopy,
     Stage,
     described,
     described_index,
     element_bits,
     formulas,
     index_formula,
+    operand_copies,
     stages,
     stride_names,
     thread_name,
@@ -47,7 +48,7 @@ from warpfrag.codegen.statement import (
     wgmma_immediate_names,
     wgmma_statement,
 )
-from warpfrag.plans.matrix_accesses import moved
+from warpfrag.plans.loads import moved
 from warpfrag.smem.descriptor import CODES, Descriptor
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import OperandBase

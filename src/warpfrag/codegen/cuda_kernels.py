@@ -12,8 +12,7 @@ from typing import Literal
 from warpfrag.codegen.cuda_builder import CudaBuilder, RegisterArray
 from warpfrag.codegen.cuda_functions import register_array, shared_name
 from warpfrag.codegen.kernels import KernelWriter, Parameters
-from warpfrag.codegen.matrix_copies import SharedCopy
-from warpfrag.codegen.memory_indexing import Stage, contiguous_strides, extents, stride_names
+from warpfrag.codegen.memory_indexing import SharedCopy, Stage, contiguous_strides, extents, stride_names
 from warpfrag.codegen.statement import (
     SWIZZLE_PERIOD,
     THREADS,

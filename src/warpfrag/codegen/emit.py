@@ -41,9 +41,9 @@ from warpfrag.codegen.kernels import (
 from warpfrag.codegen.languages import LANGUAGES, check_language
 from warpfrag.codegen.plan_code import emit_plan
 from warpfrag.codegen.ptx_builder import module_header
-from warpfrag.codegen.ptx_functions import mma_functions as mma_ptx_functions
-from warpfrag.codegen.ptx_functions import wgmma_functions as wgmma_ptx_functions
 from warpfrag.codegen.ptx_kernels import PtxKernel, wgmma_declarations, wmma_move_declarations
+from warpfrag.codegen.ptx_kernels import mma_functions as mma_ptx_functions
+from warpfrag.codegen.ptx_kernels import wgmma_functions as wgmma_ptx_functions
 from warpfrag.codegen.statement import identifier, remarks
 from warpfrag.errors import InvalidOperand, WarpfragError, quote
 from warpfrag.isa.immediates import Immediates

@@ -11,8 +11,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
-from warpfrag.codegen.matrix_copies import SharedCopy, described_orders, kernel_copies, memory_orders
-from warpfrag.codegen.memory_indexing import Stage, contiguous_strides, stride_names
+from warpfrag.codegen.memory_indexing import (
+    SharedCopy,
+    Stage,
+    contiguous_strides,
+    described_orders,
+    kernel_copies,
+    memory_orders,
+    stride_names,
+)
 from warpfrag.codegen.statement import (
     ROLES,
     SWIZZLE_PERIOD,

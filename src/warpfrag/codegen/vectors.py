@@ -135,8 +135,6 @@ class VectorSet:
 
     def to_npz(self) -> bytes:
         """Return the bytes of an npz archive."""
-        import numpy as np
-
         arrays = {f"{group.name}/{role}": words for group in self.groups for role, words in group.registers.items()}
         buffer = io.BytesIO()
         np.savez_compressed(buffer, allow_pickle=False, about=np.array(json.dumps(self.to_dict())), **arrays)

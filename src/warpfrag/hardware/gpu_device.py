@@ -20,7 +20,7 @@ from warpfrag.codegen.emit import raw_module
 from warpfrag.codegen.kernels import WGMMA_RAW_PARAMETERS
 from warpfrag.codegen.statement import ROLES, SWIZZLE_PERIOD, raw_name
 from warpfrag.errors import NoGpu
-from warpfrag.hardware.tensor_memory import WARPS, TensorLaunch
+from warpfrag.hardware.launches import WARPS, TensorLaunch
 from warpfrag.isa.immediates import Immediates
 from warpfrag.isa.targets import targets
 from warpfrag.tensorcore.registry import get

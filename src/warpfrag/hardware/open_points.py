@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from warpfrag.codegen.tcgen05_code import UNIT, identifier, module, probe_module, vector
 from warpfrag.files import write_atomically
 from warpfrag.hardware.gpu_device import Worker
-from warpfrag.hardware.tensor_memory import TensorLaunch, random_images
+from warpfrag.hardware.launches import TensorLaunch, random_images
 from warpfrag.isa.immediates import Immediates
 from warpfrag.ptx.launch.kernel import load
 from warpfrag.smem.descriptor import Descriptor

@@ -16,8 +16,14 @@ from warpfrag.codegen.tcgen05_code import product
 from warpfrag.codegen.vectors import check_multiplies, check_seed, test_vectors
 from warpfrag.errors import InvalidOperand, NotModelled, quote
 from warpfrag.hardware.gpu_device import Worker
-from warpfrag.hardware.tensor_memory import TensorLaunch, is_chosen, tensor_launches
-from warpfrag.hardware.warpgroups import chosen_variants, launches, warp_tiles
+from warpfrag.hardware.launches import (
+    TensorLaunch,
+    chosen_variants,
+    is_chosen,
+    tensor_launches,
+    warp_tiles,
+    wgmma_launches,
+)
 from warpfrag.isa.immediates import Immediates
 from warpfrag.tensorcore.captures.capture import CaptureEntry, write_capture
 from warpfrag.tensorcore.execute_wgmma import run_wgmma_cases
@@ -175,7 +181,7 @@ def _operand_sets(
 ) -> Iterator[tuple[str, OperandSet]]:
     """Operands to run: `cases` of the random classes together, then the test vectors of this choice."""
     if isinstance(how, Variant):
-        yield from launches(instruction, how, -(-cases // warp_tiles(instruction)), seed)
+        yield from wgmma_launches(instruction, how, -(-cases // warp_tiles(instruction)), seed)
         return
     if isinstance(instruction, TensorMma):
         yield from tensor_launches(instruction, -(-cases // warp_tiles(instruction)), seed, target)

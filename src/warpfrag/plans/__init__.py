@@ -11,8 +11,7 @@ Between fragments:
 Between memory and fragments:
 
     access_plan           accesses that move an operand: addresses, cost and result
-    matrix_accesses       ldmatrix and stmatrix for an operand
-    loads                 every access plan of an operand: `wf.loads`, `wf.stores`
+    loads                 every access plan of an operand: `wf.loads`, `wf.stores`; ldmatrix and stmatrix too
     tile_search           pitches and swizzles without bank conflicts
 
 `warpfrag.codegen` writes plans as code.

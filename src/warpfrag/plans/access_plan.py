@@ -250,8 +250,6 @@ class AccessPlan:
 
         Of a warpgroup uint32[4, 32, words].
         """
-        import numpy as np
-
         from warpfrag.isa.legality import resolve
         from warpfrag.smem.shared_memory import as_bytes
         from warpfrag.tensorcore import matrix_moves
@@ -278,8 +276,6 @@ class AccessPlan:
 
     def store(self, words: ArrayLike, shared: ArrayLike) -> NDArray[np.uint8]:
         """Return the memory after the registers are stored in it; the argument is not changed."""
-        import numpy as np
-
         from warpfrag.isa.legality import resolve
         from warpfrag.smem.shared_memory import as_bytes
         from warpfrag.tensorcore import matrix_moves
@@ -314,8 +310,6 @@ class AccessPlan:
         return memory
 
     def _load_plain(self, access: Access, memory: NDArray[np.uint8], words: NDArray[np.uint32]) -> None:
-        import numpy as np
-
         threads, places = _plain_places(access)
         held = np.ascontiguousarray(words[threads][:, list(access.words)]).view(np.uint8)
         held[:, _own_bytes(access)] = memory[places]
@@ -324,8 +318,6 @@ class AccessPlan:
 
 def _plain_places(access: Access) -> tuple[list[int], NDArray[np.intp]]:
     """Return the threads that pass an address, and the addresses of their bytes."""
-    import numpy as np
-
     by_thread = {thread: address for thread, address in enumerate(access.addresses) if address is not None}
     return list(by_thread), np.array([*by_thread.values()], np.intp)[:, None] + np.arange(access.width)
 

@@ -1,13 +1,14 @@
-"""Between shared memory and a fragment: every plan to load or store an operand, with addresses and bank conflicts.
+"""Plans to load or store an operand: every one between shared memory and a fragment, with addresses and bank conflicts.
 
-An operand is a layout, and a memory gives the byte of each element, so the bytes of every register of every lane are
-known. It remains to find the instructions that move just those bytes.
+An operand is a layout, and a memory gives the address of each element, so the bytes of every register of every lane are
+known. The search finds the instructions that move exactly those bytes.
 
-- `ldmatrix` and `stmatrix` move lines of 16 bytes. Registers can be moved by them if the bytes that the lanes hold
-  make up such lines; with `.trans` other lanes make up a line. The lane whose turn it is gives the address of a line.
+- `ldmatrix` and `stmatrix` move lines of 16 bytes, one for each address. Their layout says which lane, register and bit
+  each part of a line goes to; the operand's layout says which element belongs there. So each part tells where its line
+  starts in the matrix. If all parts of every line agree, the instruction can be used, and the starts are its addresses.
   There are those for 8 x 8 elements of 16 bits, and from sm_100a on those for bytes, and for elements of 4 and 6 bits.
-- Plain loads and stores move 4, 8 or 16 bytes of one lane, if they lie side by side, or single elements if not.
-- Where only a transposed register can be loaded, `movmatrix` turns it afterwards.
+- Plain loads and stores move 4, 8 or 16 bytes of one lane if they are adjacent, or single elements if not.
+- If only a transposed register can be loaded, `movmatrix` transposes it afterwards.
 
 Plans come cheapest first, by the instructions and the passes that shared memory takes.
 """
@@ -15,17 +16,198 @@ Plans come cheapest first, by the instructions and the passes that shared memory
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from functools import lru_cache
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from functools import cache, lru_cache
+from itertools import permutations, product
+from typing import Literal, NamedTuple
 
 from warpfrag.errors import InvalidOperand, quote
+from warpfrag.isa.operands import REGISTER_BITS, OperandSpec
 from warpfrag.layout.coordinates import LANES
 from warpfrag.layout.linear_layout import Layout
 from warpfrag.plans.access_plan import Access, AccessPlan, Direction
-from warpfrag.plans.matrix_accesses import LINE, element_addresses, matrix_accesses
-from warpfrag.smem.shared_memory import Memory
+from warpfrag.smem.shared_memory import Memory, Order
+from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import Operand
+from warpfrag.tensorcore.registry import find
+
+
+class LineStart(NamedTuple):
+    """The first element of a line."""
+
+    row: int
+    col: int
+
+
+class LinePart(NamedTuple):
+    """Some bits of a line, from bit `at` on, and the register that receives them."""
+
+    lane: int
+    reg: int
+    bit: int
+    giver: int  # the lane that gives the address of the line
+    at: int
+
+
+def moved(mover: Instruction) -> Operand:
+    """The register operand of ldmatrix or stmatrix."""
+    operand: Operand = mover.a if mover.op == "stmatrix" else mover.d
+    return operand
+
+
+def line_starts(
+    mover: Instruction, operand: OperandSpec, order: str, regs: Sequence[int] | None = None, warp: int = 0
+) -> tuple[LineStart, ...] | None:
+    """Return the start of the line of each lane that passes an address; None if parts of a line contradict each other.
+
+    The registers of the mover are these of the operand, from the first on unless `regs` has others. The matrix is
+    contiguous along its rows, or in `col` order along its columns. Of a warpgroup it is what one `warp` moves.
+    """
+    unit = moved(mover).spec
+    taken = range(unit.layout.regs) if regs is None else regs
+    if unit.unknown or operand.container > REGISTER_BITS or max(taken) >= operand.layout.regs:
+        return None
+    starts: dict[int, LineStart] = {}
+    held = {"warp": warp} if "warp" in operand.layout.ins else {}
+    for part in _parts(mover, min(unit.container, operand.container)):
+        slot, bit_wanted = divmod(part.bit, operand.container)
+        row, col = operand.layout.at(**held, lane=part.lane, reg=taken[part.reg], slot=slot)
+        passed, bit_there = divmod(part.at, operand.container)
+        start = LineStart(row, col - passed) if order == "row" else LineStart(row - passed, col)
+        if bit_there != bit_wanted or starts.setdefault(part.giver, start) != start:
+            return None
+    return tuple(start for _, start in sorted(starts.items()))
+
+
+@cache
+def _parts(mover: Instruction, step: int) -> tuple[LinePart, ...]:
+    """Every register that a mover fills, `step` bits at a time."""
+    layout, addresses = moved(mover).layout, mover.addresses
+    if addresses is None:
+        return ()
+    line_dim = addresses.dims[1]
+    along = "col" if line_dim == "row" else "row"
+    givers = {tuple(addresses.at(lane=lane)): lane for lane in range(addresses.lanes)}
+    unit = moved(mover).spec.container
+    parts = []
+    for lane, reg, bit in product(range(layout.lanes), range(layout.regs), range(0, REGISTER_BITS, step)):
+        slot, inside = divmod(bit, unit)
+        place = layout.at(lane=lane, reg=reg, slot=slot)
+        giver = givers[place.matrix, getattr(place, line_dim)]
+        parts.append(LinePart(lane, reg, bit, giver, getattr(place, along) * unit + inside))
+    return tuple(parts)
+
+
+LINE = 16  # bytes
+
+
+class MatrixLines(NamedTuple):
+    """The registers that one matrix of a mover moves, and by warp the first element of each line."""
+
+    regs: tuple[int, ...]
+    starts: tuple[tuple[LineStart, ...], ...]
+
+
+@lru_cache(maxsize=32)
+def element_addresses(memory: Memory, shape: tuple[int, int], bits: int) -> list[list[int]]:
+    """The byte in which each element of a matrix starts; without numpy, so that look-ups stay quick."""
+    rows, cols = map(range, shape)
+    matrix_shape = shape if memory.pitch is None else None  # which nobody else asks for, and every element would check
+    return [[memory.address(row=row, col=col, bits=bits, shape=matrix_shape) for col in cols] for row in rows]
+
+
+def matrix_accesses(
+    operand: OperandSpec, memory: Memory, op: str, *, packed: bool = False
+) -> Iterator[tuple[Instruction, tuple[Access, ...]]]:
+    """Yield each mover of a single matrix that serves an operand, and the accesses of its group.
+
+    With `packed`, those that unpack elements of 4 or 6 bits.
+    """
+    for movers in _kinds(op):
+        unit = moved(movers[-1]).spec
+        if packed != bool(movers[0].form.memory) or (packed and unit.format.bits != operand.format.bits):
+            continue
+        matrices = _matrices(movers[-1], operand, memory.order)
+        lines = [_line_addresses(matrix, operand, memory) for matrix in matrices]
+        if lines and all(lines):
+            yield movers[-1], tuple(_joined(movers, matrices, lines))
+
+
+@cache
+def _kinds(op: str) -> tuple[tuple[Instruction, ...], ...]:
+    """Return groups of movers that differ only in their number of matrices, the most first."""
+    by_kind: dict[object, list[Instruction]] = {}
+    for mover in find(op=op):
+        if not moved(mover).spec.unknown:
+            form = mover.form
+            by_kind.setdefault((form.shape, form.trans, form.memory), []).append(mover)
+    return tuple(tuple(sorted(some, key=lambda mover: -mover.form.num)) for some in by_kind.values())
+
+
+@cache
+def _matrices(mover: Instruction, operand: OperandSpec, order: Order) -> tuple[MatrixLines, ...]:
+    """Return the matrices that the registers of an operand form, for a mover of one matrix; () if some do not."""
+    left, matrices = list(range(operand.layout.regs)), []
+    while left:
+        some = permutations(left, moved(mover).layout.regs)
+        tried = (_matrix(mover, operand, order, regs) for regs in some if left[0] in regs)
+        matrix = next(filter(None, tried), None)
+        if matrix is None:
+            return ()
+        matrices.append(matrix)
+        left = [reg for reg in left if reg not in matrix.regs]
+    return tuple(matrices)
+
+
+def _matrix(mover: Instruction, operand: OperandSpec, order: Order, regs: tuple[int, ...]) -> MatrixLines | None:
+    """Return the matrix that some registers form in every warp; None if they do not."""
+    starts = []
+    for warp in range(operand.layout.ins.get("warp", 1)):
+        of_warp = line_starts(mover, operand, order, regs, warp)
+        if not of_warp:
+            return None
+        starts.append(of_warp)
+    return MatrixLines(regs, tuple(starts))
+
+
+def _line_addresses(matrix: MatrixLines, operand: OperandSpec, memory: Memory) -> list[list[int]]:
+    """The address of each line, by warp; none where some line is not 16 aligned bytes side by side."""
+    addresses = [_warp_addresses(starts, operand, memory) for starts in matrix.starts]
+    return addresses if all(addresses) else []
+
+
+def _warp_addresses(starts: tuple[LineStart, ...], operand: OperandSpec, memory: Memory) -> list[int]:
+    bits, (rows, cols) = operand.container, operand.layout.shape
+    addresses = element_addresses(memory, (rows, cols), bits)
+    line_addresses = []
+    for row, col in starts:
+        inside = range(0, LINE * 8 // bits, max(1, 8 // bits))  # elements that start a byte
+        places = [(row, col + at) if memory.contiguous == "col" else (row + at, col) for at in inside]
+        if not all(0 <= row < rows and 0 <= col < cols for row, col in places):
+            return []
+        there = [addresses[row][col] for row, col in places]
+        if there[0] % LINE or there != [there[0] + at * bits // 8 for at in inside]:
+            return []
+        line_addresses.append(there[0])
+    return line_addresses
+
+
+def _joined(
+    movers: tuple[Instruction, ...], matrices: tuple[MatrixLines, ...], lines: list[list[list[int]]]
+) -> Iterator[Access]:
+    """Yield the fewest instructions that move the matrices."""
+    first = 0
+    while first < len(matrices):
+        mover = next(mover for mover in movers if first + mover.form.num <= len(matrices))
+        some = slice(first, first + mover.form.num)
+        addresses: list[int | None] = []
+        for warp in range(len(lines[0])):
+            of_warp = [address for matrix in lines[some] for address in matrix[warp]]
+            addresses += [*of_warp, *[None] * (LANES - len(of_warp))]
+        words = tuple(reg for matrix in matrices[some] for reg in matrix.regs)
+        yield Access(mover.name, words, tuple(addresses), LINE)
+        first += mover.form.num
+
 
 WORD = 4  # bytes
 MATRIX_BITS = 16  # of the elements that movmatrix transposes
@@ -85,7 +267,7 @@ def _packed(operand: Operand, memory: Memory) -> list[AccessPlan]:
     _check(operand, memory)
     if operand.format.bits not in PACKED_BITS or operand.spec.container != BYTE:
         raise InvalidOperand(
-            f"packed is for elements of 4 and 6 bits in bytes, such as A of kind::f8f6f4; {operand.description} has none"
+            f"packed needs elements of 4 or 6 bits in bytes, such as A of kind::f8f6f4; {operand.description} has none"
         )
     every = matrix_accesses(operand.spec, memory, "ldmatrix", packed=True)
     plans = [AccessPlan(operand, memory, "load", accesses, shift=operand.spec.low) for _, accesses in every]

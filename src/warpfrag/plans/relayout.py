@@ -84,7 +84,7 @@ class Relayout:
 
     @property
     def cost(self) -> int:
-        """Instructions in all, and a pass more for each shuffle and movmatrix; see `relayout_steps.price`."""
+        """Instructions in all, and a pass more for each shuffle and movmatrix; see `relayout_operations.price`."""
         return total_cost(self.operations)
 
     @cached_property
@@ -207,7 +207,7 @@ def _check(source: Operand, target: Operand) -> None:
             )
         if operand.storage == "tensor":
             raise InvalidOperand(
-                f"the {name} of a relayout lies in registers; {operand.description} lies in tensor memory: load it first"
+                f"the {name} of a relayout is in registers; {operand.description} is in tensor memory: load it first"
             )
     if source.layout.outs != target.layout.outs or source.threads != target.threads:
         mine, its = (

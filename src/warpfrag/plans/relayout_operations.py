@@ -56,8 +56,6 @@ def conversion(source: str, target: str) -> Conversion | None:
 @exact_floats
 def convert_codes(source: str, target: str, codes: NDArray[Any]) -> NDArray[Any]:
     """The codes of a format that codes of another become."""
-    import numpy as np
-
     from warpfrag.formats.arrays import as_doubles
     from warpfrag.formats.codes import code_dtype, from_codes, to_codes
 
@@ -242,8 +240,6 @@ def run_operation(
     op: RelayoutOperation, state: NDArray[np.uint32], source: OperandSpec, target: OperandSpec
 ) -> NDArray[np.uint32]:
     """Registers [..., lanes, words] after one operation from one operand to another."""
-    import numpy as np
-
     from warpfrag.tensorcore import matrix_moves
 
     lanes = np.arange(state.shape[-2])
@@ -270,15 +266,11 @@ def run_operation(
 
 def _parity(lanes: NDArray[np.intp], mask: int) -> NDArray[np.bool_]:
     """Return the lanes with an odd number of bits in a mask, as booleans."""
-    import numpy as np
-
     return np.array([(int(lane) & mask).bit_count() & 1 for lane in lanes], bool)
 
 
 def _joined(state: NDArray[np.uint32], words: Assembly, bits: int) -> NDArray[np.uint32]:
     """Words made of cells as they are."""
-    import numpy as np
-
     mask = np.uint32((1 << bits) - 1)
     made = []
     for cells in words:
@@ -294,8 +286,6 @@ def _assembled(
     state: NDArray[np.uint32], words: Assembly, source: OperandSpec, target: OperandSpec, formats: tuple[str, str]
 ) -> NDArray[np.uint32]:
     """Words made of converted elements."""
-    import numpy as np
-
     from warpfrag.formats.codes import code_dtype
 
     made = []

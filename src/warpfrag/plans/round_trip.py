@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from warpfrag.formats.arrays import Words
 from warpfrag.layout.linear_layout import Layout
 from warpfrag.plans.access_plan import AccessPlan
-from warpfrag.plans.loads import loads, stores
-from warpfrag.plans.matrix_accesses import LINE
+from warpfrag.plans.loads import LINE, loads, stores
 from warpfrag.plans.relayout_operations import Convert, RegisterSlot, RelayoutOperation, run_operation, total_cost
 from warpfrag.smem.shared_memory import Memory
 from warpfrag.tensorcore.operand import Operand

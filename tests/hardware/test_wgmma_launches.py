@@ -12,7 +12,7 @@ from instructions import every
 from warpfrag.codegen.emit import raw_module
 from warpfrag.codegen.statement import raw_name, wgmma_variants
 from warpfrag.hardware.gpu_device import POISON, Gpu
-from warpfrag.hardware.warpgroups import MAX_BYTES, chosen_variants, launches
+from warpfrag.hardware.launches import MAX_BYTES, chosen_variants, wgmma_launches
 from warpfrag.isa.immediates import Immediates
 from warpfrag.tensorcore.execute_wgmma import run_wgmma_cases
 from warpfrag.tensorcore.wgmma_call import Variant
@@ -41,7 +41,7 @@ def test_every_value_of_every_immediate_runs_in_every_family():
 def test_descriptors_of_every_kind_stay_inside_their_memory(instruction: wf.Instruction):
     swizzles, scales = set(), set()
     for variant in chosen_variants(instruction)[:8]:
-        for what, cases in launches(instruction, variant, 6, seed=0):
+        for what, cases in wgmma_launches(instruction, variant, 6, seed=0):
             word_a, word_b = cases.descriptors
             swizzles.add(wf.Descriptor.decode(word_b).swizzle)
             scales.add(cases.scale_d)
@@ -57,7 +57,7 @@ def test_descriptors_of_every_kind_stay_inside_their_memory(instruction: wf.Inst
 
 def test_the_same_seed_gives_the_same_operands():
     first, second, other = (
-        [cases.shared.tobytes() for _, cases in launches(F16, Variant(), 6, seed)] for seed in (1, 1, 2)
+        [cases.shared.tobytes() for _, cases in wgmma_launches(F16, Variant(), 6, seed)] for seed in (1, 1, 2)
     )
     assert first == second != other
 
@@ -70,7 +70,7 @@ def test_a_launch_gives_each_parameter_of_the_kernel_what_it_names(instruction, 
         entry = raw_name(instruction, variant)
         listed = re.search(rf"\.entry {entry}\(\n(.*?)\n\)", text, re.DOTALL)[1]
         declared = re.findall(r"\.param (\.u\d\d) (\w+)", listed)
-        _, cases = next(launches(instruction, variant, 12, seed=0))
+        _, cases = next(wgmma_launches(instruction, variant, 12, seed=0))
         seen = {}
 
         def launch(_gpu, _module, name, blocks, warps, arguments, shared, seen=seen):
@@ -98,7 +98,7 @@ def test_a_launch_gives_each_parameter_of_the_kernel_what_it_names(instruction, 
 def test_a_in_shared_memory_and_in_registers_are_the_same_product():
     """What the kernels get is what `execute` takes: tiles, registers, signs and scale-d."""
     variant = Variant(trans=(True, False), negate=(False, True))
-    for _, cases in launches(F16, variant, 6, seed=3):
+    for _, cases in wgmma_launches(F16, variant, 6, seed=3):
         a, b = map(wf.Descriptor.decode, cases.descriptors)
         tile = wf.Shared(cases.shared, a, trans=True)
         words = F16.a.pack(F16.a.load(tile, raw=True), raw=True)

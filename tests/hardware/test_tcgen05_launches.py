@@ -9,8 +9,8 @@ from warpfrag.cli import main
 from warpfrag.cli.installation_verbs import _differing_tiles
 from warpfrag.errors import NotModelled
 from warpfrag.hardware import open_points, verification
+from warpfrag.hardware.launches import WIDTH, TensorLaunch
 from warpfrag.hardware.open_points import POINTS, expected_words, settle
-from warpfrag.hardware.tensor_memory import WIDTH, TensorLaunch
 from warpfrag.hardware.verification import verify
 from warpfrag.tensorcore.captures.capture import open_capture
 

@@ -1,0 +1,220 @@
+"""Launches on the GPU: the wgmma and tcgen05 kernels that `verify` runs, with operands, tiles and descriptors.
+
+The width n does not change the arithmetic, so tcgen05 runs at one width. wgmma runs every combination of immediates at
+that width, and two of them at each other width: one with A in shared memory, one with A in registers.
+
+Shared memory is full of random codes, so that any descriptor reads some. Each wgmma kernel gets tiles of every swizzle,
+and unusual descriptors: tiles that overlap, odd distances, starts anywhere in a pattern.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warpfrag.codegen.statement import wgmma_variants
+from warpfrag.codegen.tcgen05_code import identifier, module
+from warpfrag.errors import InvalidOperand
+from warpfrag.formats.codes import code_dtype
+from warpfrag.formats.number_formats import Format
+from warpfrag.formats.random_codes import random_bytes, random_codes
+from warpfrag.smem.descriptor import Descriptor
+from warpfrag.smem.shared_memory import SWIZZLES, UNIT
+from warpfrag.tensorcore.instruction import Instruction
+from warpfrag.tensorcore.operand import Operand
+from warpfrag.tensorcore.random_operands import classes, random_words
+from warpfrag.tensorcore.tcgen05_types import TensorMma
+from warpfrag.tensorcore.tensor_images import image_columns, shared_parts, tensor_operands
+from warpfrag.tensorcore.wgmma_call import Variant, WgmmaCases
+
+Words: TypeAlias = NDArray[np.uint32]
+WIDTH = 64
+MAX_BYTES = 47 * 1024  # of shared memory: a kernel may use this without asking the driver
+RANDOM = -1  # instead of a swizzle: a random descriptor
+WARPS = 4
+SETS = (*SWIZZLES, RANDOM, RANDOM)
+
+
+def chosen_variants(instruction: Instruction) -> list[Variant]:
+    """Return the variants of one instruction that are run."""
+    every = list(wgmma_variants(instruction))
+    if instruction.shape.n == WIDTH:
+        return every
+    step = instruction.shape.n // 8
+    in_shared = [variant for variant in every if variant.staged]
+    in_registers = [variant for variant in every if not variant.staged]
+    return [in_shared[5 * step % len(in_shared)], in_registers[5 * step % len(in_registers)]]
+
+
+def warp_tiles(instruction: Instruction) -> int:
+    """Return the number of 16 x 8 tiles, the least that a warp computes, in one case."""
+    return instruction.shape.m // 16 * (instruction.shape.n // 8)
+
+
+def wgmma_launches(
+    instruction: Instruction, variant: Variant, cases: int, seed: int
+) -> Iterator[tuple[str, WgmmaCases]]:
+    """Yield operands with a description of each: `cases` in all, and at least one of each set."""
+    categories = classes(instruction)
+    share = -(-cases // len(SETS))
+    # a different start for each kernel, so that each class meets each swizzle and each scale-d
+    turn = zlib.crc32(f"{instruction.name} {variant.description} {variant.selector}".encode())
+    for number, swizzle in enumerate(SETS):
+        category = categories[(number + turn) % len(categories)]
+        random = np.random.default_rng([seed, turn, number])
+        is_added = (number + turn // 7) % 3 > 0
+        tiles = "odd descriptors" if swizzle == RANDOM else f"swizzle {swizzle}"
+        call = variant, is_added
+        yield (
+            f"{category}, {tiles}{'' if is_added else ', no C'}",
+            wgmma_operands(instruction, call, category, swizzle, share, random),
+        )
+
+
+def wgmma_operands(
+    instruction: Instruction,
+    call: tuple[Variant, bool],
+    category: str,
+    swizzle: int,
+    cases: int,
+    random: np.random.Generator,
+) -> WgmmaCases:
+    """Return cases of one class of operands, in tiles of one swizzle, for a variant with C or without."""
+    variant, is_added = call
+    words: dict[str, NDArray[np.uint32]] = random_words(instruction, category, cases, random, variant.selector)
+    descriptor_a, reach_a = Descriptor(), 0
+    if variant.staged:
+        words.pop("a")
+        descriptor_a = _descriptor(instruction.a, swizzle, variant.trans[0], random, (0, MAX_BYTES // 4))
+        reach_a = _reach(instruction.a, descriptor_a, variant.trans[0])
+    start = int(random.integers(0, reach_a + 1)) if swizzle == RANDOM else reach_a  # random ones may share bytes
+    start = -(-start // UNIT) * UNIT
+    descriptor_b = _descriptor(instruction.b, swizzle, variant.trans[1], random, (start, MAX_BYTES))
+    reach = max(reach_a, _reach(instruction.b, descriptor_b, variant.trans[1]))
+    size = -(-reach // UNIT) * UNIT
+    shared = np.empty((cases, size), np.uint8)
+    shared[:, :start] = random_bytes(instruction.a.format, category, (cases, start), random)
+    shared[:, start:] = random_bytes(instruction.b.format, category, (cases, size - start), random)
+    return WgmmaCases(variant, words, shared, (descriptor_a.word, descriptor_b.word), is_added)
+
+
+def _reach(operand: Operand, descriptor: Descriptor, trans: bool) -> int:  # noqa: FBT001 (as in Operand)
+    return int(operand.addresses(descriptor, trans).max()) + max(1, operand.format.bits // 8)
+
+
+def _descriptor(
+    operand: Operand,
+    swizzle: int,
+    trans: bool,  # noqa: FBT001 (as in Operand)
+    random: np.random.Generator,
+    span: tuple[int, int],
+) -> Descriptor:
+    """Return a descriptor of a tile within a part of memory: one of a tile without gaps, or a random one."""
+    first, end = span
+    while True:
+        start = first + UNIT * int(random.integers(0, 128))
+        if swizzle == RANDOM:
+            largest = int(random.choice([64, 512, 2048]))
+            leading, stride = (UNIT * int(random.integers(0, largest // UNIT)) for _ in range(2))
+            width = int(random.choice(list(SWIZZLES)))
+        else:
+            tile = _compact(operand, swizzle, trans)
+            if tile is None:  # lines too short for this swizzle: any distances will do
+                leading, stride, width, step = 512, 1024, swizzle, 0
+            else:
+                chosen = tile[int(random.integers(0, len(tile)))]
+                leading, stride, width, step = chosen.leading, chosen.stride, swizzle, chosen.start
+            # in half of the cases at the start of a pattern, in the others anywhere
+            start = -(-first // 1024) * 1024 + step if random.random() < 0.5 else start + step
+        base_offset = int(random.choice([0, int(random.integers(0, 8))]))
+        descriptor = Descriptor(start, leading, stride, width, base_offset)
+        if _reach(operand, descriptor, trans) <= end:
+            return descriptor
+
+
+def _compact(operand: Operand, swizzle: int, trans: bool) -> list[Descriptor] | None:  # noqa: FBT001
+    """Return the descriptors along k of a tile whose lines fill a swizzle; None if no tile does."""
+    mine = operand.shape[1 if operand.role == "a" else 0]
+    for steps in (1, 2, 4):
+        try:
+            return operand.descriptors(k=mine * steps, swizzle=swizzle, trans=trans)
+        except InvalidOperand:
+            continue
+    return None
+
+
+@dataclass(frozen=True, eq=False)
+class TensorLaunch:
+    """One launch: a module, its entry, the number of blocks, an array for each parameter, and the one it writes."""
+
+    text: str
+    entry: str
+    blocks: int
+    arrays: dict[str, Words]
+    result: str = "d"
+
+    @property
+    def operands(self) -> dict[str, Words]:
+        """The arrays that it reads."""
+        return {name: array for name, array in self.arrays.items() if name != self.result}
+
+
+def is_chosen(instruction: Instruction) -> bool:
+    """Return True if an instruction runs when none is named; tcgen05 runs at one width."""
+    return instruction.form.operation.scope != "block" or instruction.shape.n == WIDTH
+
+
+def tensor_launches(t: TensorMma, cases: int, seed: int, target: str) -> Iterator[tuple[str, TensorLaunch]]:
+    """Yield launches with the class of their operands: `cases` in all, and at least one of each class."""
+    text, entry = module([t], target), f"{identifier(t)}_kernel"
+    categories = classes(t)
+    for number, category in enumerate(categories):
+        for case in range(-(-cases // len(categories))):
+            images = random_images(t, category, np.random.default_rng([seed, number, case]))
+            yield category, TensorLaunch(text, entry, t.blocks, images)
+
+
+def random_images(t: TensorMma, category: str, random: np.random.Generator) -> dict[str, Words]:
+    """Return images with operands of one class, and an empty one for D."""
+    form, operands = t.form, tensor_operands(t.form)
+    images: dict[str, Words] = {}
+    for role, part, axis in zip("ab", shared_parts(form), (0, 1), strict=True):
+        codes = _codes(operands[role].format, category, operands[role].shape, random)
+        tile = part.store(np.stack(np.split(codes, 2, axis)) if t.blocks == 2 else codes, raw=True)
+        images[role] = np.ascontiguousarray(tile.memory).view(np.uint32)
+    columns = image_columns(form)
+    d = operands["d"]
+    old = d.pack(_codes(d.format, category, d.shape, random), raw=True)
+    images["c"] = np.zeros((*old.shape[:-1], columns["end"]), np.uint32)
+    images["c"][..., : d.columns] = old
+    for role, column in columns.items():
+        if role in ("metadata", "scale_a", "scale_b"):
+            operand = operands[role]
+            images["c"][..., column : column + operand.columns] = _packed(t, role, operand, category, random)
+    images["d"] = np.zeros_like(old)
+    return images
+
+
+def _codes(number_format: Format, category: str, shape: tuple[int, ...], random: np.random.Generator) -> NDArray[Any]:
+    if category == "bits":
+        return random.integers(0, number_format.codes, shape).astype(code_dtype(number_format))
+    return random_codes(number_format, category, shape, random).astype(code_dtype(number_format))
+
+
+def _packed(t: TensorMma, role: str, operand: Any, category: str, random: np.random.Generator) -> Words:  # noqa: ANN401
+    """Return the columns of metadata or of scale factors."""
+    if role == "metadata":
+        legal = list(t.pattern.rising) if t.pattern is not None else [0]
+        codes: Words = operand.pack(random.choice(legal, operand.shape[-2:]).astype(np.uint8))
+        return codes
+    if category == "bits":
+        drawn = random.integers(0, 128 if operand.format.name == "ue4m3" else 256, operand.shape)
+    else:
+        drawn = operand.format.encode(1.0) + random.integers(-6, 7, operand.shape)
+    scales: Words = operand.pack(drawn, raw=True)
+    return scales
