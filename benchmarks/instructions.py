@@ -22,12 +22,16 @@ from numba.core.compiler_lock import global_compiler_lock
 
 from warpfrag.tensorcore.kernels import build_objects, fma64
 from warpfrag.tensorcore.kernels.constants import Constants, unflatten
-from warpfrag.tensorcore.kernels.exact_steps import run_exact_steps
+from warpfrag.tensorcore.kernels.fast_steps import (
+    StepPanel,
+    add_products_sparse,
+    find_max_exponents_sparse,
+    run_exact_steps,
+    run_short_steps,
+)
 from warpfrag.tensorcore.kernels.jit import Array, KernelEntry, entry, inlined
 from warpfrag.tensorcore.kernels.prepare import BLOCK, PreparedA, PreparedB
 from warpfrag.tensorcore.kernels.processor import TARGETS, VARIABLE, ObjectTarget, named_target
-from warpfrag.tensorcore.kernels.short_steps import StepPanel, run_short_steps
-from warpfrag.tensorcore.kernels.sparse_steps import add_products_sparse, find_max_exponents_sparse
 from warpfrag.tensorcore.kernels.strip import (
     FAST_START,
     WORD_START,
@@ -42,7 +46,7 @@ from warpfrag.tensorcore.kernels.strip import (
 from warpfrag.tensorcore.kernels.vector import STRIP, ElementPointer, address
 
 K_AT_ONCE = 2
-"""`four_rows.add_lines` and `sparse_steps.add_lines_sparse` pass two k in an iteration."""
+"""`vector.add_lines` and `fast_steps.add_lines_sparse` pass two k in an iteration."""
 SHOWN = ("aarch64", "x86-64-avx2", "x86-64-avx512-icelake")
 REGISTERS = {"xmm": 128, "ymm": 256, "zmm": 512, ".2d": 128, ".16b": 128}
 """Bits of a register, by what names it in assembly."""

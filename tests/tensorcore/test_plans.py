@@ -18,7 +18,7 @@ from warpfrag.isa.targets import architectures
 from warpfrag.tables import read_table
 from warpfrag.tensorcore import arithmetic_plan as lowering
 from warpfrag.tensorcore.arithmetic_plan import ArithmeticUnit, find_unit, plan, read_units
-from warpfrag.tensorcore.rules import Chain, Fma64, Fused, Grouped, IntegerSum, Popcount, Scaled
+from warpfrag.tensorcore.rules import BlockScaled, Chain, Fma64, Fused, Grouped, IntegerSum, Popcount
 
 AMPERE = ["sm_80", "sm_86", "sm_87", "sm_88"]
 F16 = instruction("mma", "m16n8k16", "f32.f16.f16.f32")
@@ -51,7 +51,7 @@ def test_what_is_computed_is_a_rule_with_its_own_few_fields():
         for arch in architectures()
         if modelled(form, arch)
     }
-    assert found == {Fused, Scaled, Grouped, Chain, Fma64, IntegerSum, Popcount}
+    assert found == {Fused, BlockScaled, Grouped, Chain, Fma64, IntegerSum, Popcount}
     assert max(len(fields(kind)) for kind in found) <= 8 + 6  # eight that every rule has
 
 

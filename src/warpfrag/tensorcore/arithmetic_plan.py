@@ -24,6 +24,7 @@ from warpfrag.tables import read_table
 from warpfrag.tensorcore.rules import (
     AlignedSum,
     BitOperation,
+    BlockScaled,
     Chain,
     Direction,
     Fma64,
@@ -32,7 +33,6 @@ from warpfrag.tensorcore.rules import (
     IntegerSum,
     Popcount,
     Rule,
-    Scaled,
     StepRounding,
 )
 
@@ -297,7 +297,7 @@ def make_rule(instruction: Form, multiplicands: tuple[str, str], unit: Arithmeti
     if unit.rule == "grouped":
         return Grouped(**words, sum=how, group=unit.group)
     stored = instruction.shape.k // 2 if words["is_sparse"] else instruction.shape.k
-    make = Scaled if unit.rule == "scaled" else Fused
+    make = BlockScaled if unit.rule == "scaled" else Fused
     split = [_split(step, unit.products, stored) for step in written if step["do"] == unit.rule]
     return make(
         **words,

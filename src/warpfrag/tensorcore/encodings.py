@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from warpfrag.formats.number_formats import FORMATS, Format
 from warpfrag.tensorcore import reference
 from warpfrag.tensorcore.numbers import unpack
-from warpfrag.tensorcore.rules import Fused, Rule, Scaled
+from warpfrag.tensorcore.rules import BlockScaled, Fused, Rule
 
 # How a step is rounded.
 TO_F32_RZ: Final = 0
@@ -84,7 +84,7 @@ class LoopVariant(NamedTuple):
     is_narrow: bool = False
     """A lower bound of exponents, C's or the common one, lies in the range of the vector loops."""
     is_short: bool = False
-    """`short_steps` does the steps of blocks whose exponents allow it."""
+    """`fast_steps` does the steps of blocks whose exponents allow it."""
 
 
 def loop_variant_of(rule: Rule) -> LoopVariant:
@@ -93,6 +93,6 @@ def loop_variant_of(rule: Rule) -> LoopVariant:
         return LoopVariant(rule.is_sparse)
     c_minimum = FORMATS[rule.c_read_as].emin if rule.c == "f16" else MIN_COMMON_EXPONENT  # an f32 has its own exponent
     is_narrow = max(rule.sum.zero_exponent, c_minimum) > MIN_COMMON_EXPONENT
-    is_plain = not (is_narrow or rule.is_sparse or rule.adds_c_last or isinstance(rule, Scaled))
+    is_plain = not (is_narrow or rule.is_sparse or rule.adds_c_last or isinstance(rule, BlockScaled))
     is_short = is_plain and len(rule.steps[0]) <= MAX_SHORT_PRODUCTS and rule.sum.rounding == "RZ-FP32"
     return LoopVariant(rule.is_sparse, rule.adds_c_last, is_narrow, is_short)

@@ -1,7 +1,7 @@
 """What a tensor core computes: a small closed set of rules, each with its own few numbers. Plain Python, no arrays.
 
     Fused      products and C aligned to the largest exponent, truncated, added, rounded once per step
-    Scaled     the same, with a power of two for each block of A's row and B's column
+    BlockScaled  the same, with a power of two for each block of A's row and B's column
     Grouped    exact sums of groups of 4-bit products, each times its scale factors, then one truncated sum
     Chain      ordinary f32 multiply-adds, four products long (m8n8k4 in software)
     Fma64      a chain of f64 fused multiply-adds
@@ -71,7 +71,7 @@ class Fused(Rule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scaled(Fused):
+class BlockScaled(Fused):
     """Fused, and every product is multiplied by the powers of two of its block."""
 
 

@@ -7,10 +7,7 @@ of one operand, `unpack` reads them; `through` says what a load of them leaves i
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
-
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from warpfrag.errors import IllegalInstruction, InvalidOperand, ParseError, check_flag, quote
 from warpfrag.formats.arrays import Array, Words
@@ -26,6 +23,10 @@ from warpfrag.smem.descriptor import Descriptor
 from warpfrag.smem.shared_memory import Memory
 from warpfrag.tensorcore.operand import Metadata, Operand, OperandBase, SparseOperand
 from warpfrag.tensorcore.shared_operand import Shared, as_descriptor
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
 
 HALF = 16  # bits of a column that a load with pack::16b keeps
 PADDED = 16  # elements, and bytes, of a padded row of 4- or 6-bit types

@@ -32,7 +32,7 @@ from warpfrag.tensorcore.kernels.jit import KernelEntry
 from warpfrag.tensorcore.kernels.prepare import BLOCK, WORD, PreparedA, PreparedB, SourceOperands
 from warpfrag.tensorcore.kernels.unfused import GroupedNumbers, chain_block, grouped_block, popcount_block
 from warpfrag.tensorcore.kernels.vector import COLUMNS, STRIP
-from warpfrag.tensorcore.rules import Chain, Fma64, Fused, Grouped, Popcount, Rule, Scaled
+from warpfrag.tensorcore.rules import BlockScaled, Chain, Fma64, Fused, Grouped, Popcount, Rule
 from warpfrag.tensorcore.schedule import allocate, split
 
 MAX_FRACTION_BITS = 25
@@ -431,7 +431,7 @@ def _orders(rule: Fused, depth: int) -> NDArray[np.int32]:
 
 KERNELS: dict[type[Rule], Callable[[Any], BlockKernel | FusedKernel]] = {
     Fused: FusedKernel,
-    Scaled: FusedKernel,
+    BlockScaled: FusedKernel,
     Grouped: GroupedKernel,
     Chain: ChainKernel,
     Fma64: Fma64Kernel,

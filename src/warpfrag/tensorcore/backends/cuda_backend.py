@@ -33,7 +33,7 @@ from warpfrag.tensorcore.backends.device_kernel import (
     struct,
 )
 from warpfrag.tensorcore.encodings import ROUNDINGS, conversion, encoding_of, order_of, powers_of_two, split_scales
-from warpfrag.tensorcore.rules import Chain, Fma64, Fused, Grouped, IntegerSum, Popcount, Rule, Scaled
+from warpfrag.tensorcore.rules import BlockScaled, Chain, Fma64, Fused, Grouped, IntegerSum, Popcount, Rule
 
 NULL = LONG(0)
 STRIDES = aligned(tile=LONG, line=LONG, k=LONG)
@@ -143,7 +143,7 @@ class FusedDevice(DeviceKernel):
             "D_IS_F16": _is_f16(rule.d),
             # products of formats with fewer exponent bits stay far from the ends of f32's range
             "WATCHES_EXPONENTS": int(
-                isinstance(rule, Scaled) or any(FORMATS[name].exponent > 5 for name in rule.multiplicands)
+                isinstance(rule, BlockScaled) or any(FORMATS[name].exponent > 5 for name in rule.multiplicands)
             ),
             "ROWS_PER_THREAD": self.rows_per_thread,
             "COLUMNS_PER_THREAD": self.columns_per_thread,
@@ -391,7 +391,7 @@ class GroupedDevice(DeviceKernel):
 
 KERNELS: dict[type[Rule], Callable[[Any], DeviceKernel]] = {
     Fused: FusedDevice,
-    Scaled: FusedDevice,
+    BlockScaled: FusedDevice,
     Grouped: GroupedDevice,
     Chain: ChainDevice,
     Fma64: Fma64Device,

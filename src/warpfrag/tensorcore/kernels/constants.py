@@ -51,7 +51,7 @@ class Constants(NamedTuple):
     adds_c_last: Int  # steps start from zero, C is added afterwards, rounded to nearest
     is_sparse: Int
     is_narrow: Int  # its lower bounds of exponents are reached in the range of the vector loops
-    is_short: Int  # `short_steps` runs it, where exponents allow
+    is_short: Int  # `fast_steps` runs it, where exponents allow
     unit_exponent: Int  # every product is a multiple of 2**this
 
 

@@ -13,20 +13,16 @@ compared its codes with the reference's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core.base import BaseContext
 from numba.core.cgutils import alloca_once
-from numba.core.typing.context import BaseContext as TypingContext
-from numba.core.typing.templates import Signature
 
 from warpfrag.tensorcore.kernels import processor as target
 from warpfrag.tensorcore.kernels.jit import Int, inlined
-from warpfrag.tensorcore.kernels.llvm_helpers import Lowering, typed_intrinsic
+from warpfrag.tensorcore.kernels.llvm_helpers import Lowering, Numba, Values, typed_intrinsic
 
 MACHINE: Final = target.machine()
 
@@ -45,12 +41,10 @@ _WORD, _LONG = ir.IntType(32), ir.IntType(64)
 
 
 @typed_intrinsic
-def read_control_word(_typing_context: TypingContext) -> Lowering:
+def read_control_word(_typing_context: Numba) -> Lowering:
     """The control word of this thread."""
 
-    def emit(
-        _context: BaseContext, builder: ir.IRBuilder, _signature: Signature, _arguments: Sequence[ir.Value]
-    ) -> ir.Value:
+    def emit(_context: Numba, builder: ir.IRBuilder, _signature: Numba, _arguments: Values) -> ir.Value:
         if MACHINE == "x86":
             slot = alloca_once(builder, _WORD)
             signature = ir.FunctionType(ir.VoidType(), [_BYTES])
@@ -67,12 +61,10 @@ def read_control_word(_typing_context: TypingContext) -> Lowering:
 
 
 @typed_intrinsic
-def write_control_word(_typing_context: TypingContext, _word: types.Integer) -> Lowering:
+def write_control_word(_typing_context: Numba, _word: types.Integer) -> Lowering:
     """Make this thread compute as the word says, from here on."""
 
-    def emit(
-        context: BaseContext, builder: ir.IRBuilder, _signature: Signature, arguments: Sequence[ir.Value]
-    ) -> ir.Value:
+    def emit(context: Numba, builder: ir.IRBuilder, _signature: Numba, arguments: Values) -> ir.Value:
         builder.fence("seq_cst", targetscope="singlethread")
         if MACHINE == "x86":
             slot = alloca_once(builder, _WORD)

@@ -1,7 +1,7 @@
 """The truncated fused dot-product-add on whole matrices: step by step, strip by strip, block by block.
 
-`strip` does a step for many outputs at once, `sparse_steps` does so for a sparse A, `short_steps` does several steps of
-few products, `exact_steps` those that truncate no product. What they do not cover, *exceptional* outputs,
+`strip` does a step for many outputs at once, `fast_steps` those with a sparse A, several steps of few products, and
+steps that truncate no product. What they do not cover, *exceptional* outputs,
 `exceptional` computes from codes.
 """
 
@@ -20,8 +20,19 @@ from warpfrag.tensorcore.kernels.control_word import (
     restore_environment,
     write_control_word,
 )
-from warpfrag.tensorcore.kernels.exact_steps import is_exact, largest_sum, may_be_exact, run_exact_steps
 from warpfrag.tensorcore.kernels.exceptional import redo_exceptional_rows
+from warpfrag.tensorcore.kernels.fast_steps import (
+    StepPanel,
+    add_products_sparse,
+    find_max_exponents_sparse,
+    is_exact,
+    largest_sum,
+    may_be_exact,
+    run_exact_steps,
+    run_short_steps,
+    to_f32,
+    to_f64,
+)
 from warpfrag.tensorcore.kernels.jit import Array, Flag, Int, entry, inlined, inner
 from warpfrag.tensorcore.kernels.prepare import (
     BLOCK,
@@ -41,8 +52,6 @@ from warpfrag.tensorcore.kernels.prepare import (
     sign_words,
 )
 from warpfrag.tensorcore.kernels.scalar import read_accumulator, round_f16, write_accumulator
-from warpfrag.tensorcore.kernels.short_steps import StepPanel, run_short_steps, to_f32, to_f64
-from warpfrag.tensorcore.kernels.sparse_steps import add_products_sparse, find_max_exponents_sparse
 from warpfrag.tensorcore.kernels.strip import (
     FAST_START,
     GENERAL_START,

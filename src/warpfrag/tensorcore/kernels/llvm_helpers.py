@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from llvmlite import ir
 from numba import types
-from numba.core.base import BaseContext
-from numba.core.typing.context import BaseContext as TypingContext
-from numba.core.typing.templates import Signature
 from numba.extending import intrinsic
 
 from warpfrag.tensorcore.kernels.jit import Array, Float, Int
 
-EmitCode: TypeAlias = "Callable[[BaseContext, ir.IRBuilder, Signature, Sequence[ir.Value]], ir.Value]"
+Numba: TypeAlias = Any
+"""An object of a numba class that its extension interface passes but does not export: a context, a signature."""
+Values: TypeAlias = Sequence[ir.Value]
+EmitCode: TypeAlias = Callable[[Numba, ir.IRBuilder, Numba, Values], ir.Value]
 """What numba calls to emit the code of an intrinsic."""
-Lowering: TypeAlias = "tuple[Signature, EmitCode]"
+Lowering: TypeAlias = tuple[Numba, EmitCode]
 """What an intrinsic is for arguments of some types: its signature, and what emits its code."""
 
 
@@ -29,10 +29,8 @@ def typed_intrinsic(function: Callable[..., Lowering]) -> Callable[..., Int]:
 def _reinterpret(source: types.Type, target: types.Type, llvm_target: ir.Type) -> Callable[[Int | Float], Int | Float]:
     """An intrinsic that reads the bits of a `source` as a `target`."""
 
-    def bitcast(_typing_context: TypingContext, _number: types.Number) -> Lowering:
-        def emit(
-            _context: BaseContext, builder: ir.IRBuilder, _signature: Signature, arguments: Sequence[ir.Value]
-        ) -> ir.Value:
+    def bitcast(_typing_context: Numba, _number: types.Number) -> Lowering:
+        def emit(_context: Numba, builder: ir.IRBuilder, _signature: Numba, arguments: Values) -> ir.Value:
             return builder.bitcast(arguments[0], llvm_target)
 
         return target(source), emit
@@ -41,35 +39,29 @@ def _reinterpret(source: types.Type, target: types.Type, llvm_target: ir.Type) -
 
 
 @typed_intrinsic
-def fused_multiply_add(_typing_context: TypingContext, _x: types.Float, _y: types.Float, _z: types.Float) -> Lowering:
+def fused_multiply_add(_typing_context: Numba, _x: types.Float, _y: types.Float, _z: types.Float) -> Lowering:
     """x * y + z in float64, rounded once."""
 
-    def emit(
-        _context: BaseContext, builder: ir.IRBuilder, _signature: Signature, arguments: Sequence[ir.Value]
-    ) -> ir.Value:
+    def emit(_context: Numba, builder: ir.IRBuilder, _signature: Numba, arguments: Values) -> ir.Value:
         return builder.fma(*arguments)
 
     return types.float64(types.float64, types.float64, types.float64), emit
 
 
 @typed_intrinsic
-def count_ones(_typing_context: TypingContext, word: types.Integer) -> Lowering:
+def count_ones(_typing_context: Numba, word: types.Integer) -> Lowering:
     """How many bits of an unsigned integer are set."""
 
-    def emit(
-        _context: BaseContext, builder: ir.IRBuilder, _signature: Signature, arguments: Sequence[ir.Value]
-    ) -> ir.Value:
+    def emit(_context: Numba, builder: ir.IRBuilder, _signature: Numba, arguments: Values) -> ir.Value:
         return builder.ctpop(arguments[0])
 
     return word(word), emit
 
 
-def _first_elements(_typing_context: TypingContext, array: types.Array, count: types.IntegerLiteral) -> Lowering:
+def _first_elements(_typing_context: Numba, array: types.Array, count: types.IntegerLiteral) -> Lowering:
     """See `first_elements`."""
 
-    def emit(
-        context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: Sequence[ir.Value]
-    ) -> ir.Value:
+    def emit(context: Numba, builder: ir.IRBuilder, signature: Numba, arguments: Values) -> ir.Value:
         data = context.make_array(array)(context, builder, arguments[0]).data
         places = (ir.Constant(ir.IntType(64), place) for place in range(count.literal_value))
         elements = [builder.load(builder.gep(data, [place])) for place in places]

@@ -25,7 +25,7 @@ are 5, -2 and -3, and the sum is 4. Two products are below zero, so the float64 
     - 3.0000000028  =  S + 4     S + 4.99... down: too far as well, because the product no longer lies on the grid
     - S             =  4         exact, and right: the two grids too far are the two at the start
 
-Steps of few products do 2 and 4 in integers: `short_steps`. For a sparse A, 1 and 3 are loops in `sparse_steps`.
+Steps of few products do 2 and 4 in integers, and for a sparse A, 1 and 3 are other loops: both in `fast_steps`.
 
 A row is *exceptional* if it has an output that all this does not cover; `fused` computes those again. Where no int8 sum
 of an output is reliable, step 1 sees it. A common exponent out of range is searched for only if the largest exponents

@@ -10,22 +10,18 @@ Kernels call it with vectors, addresses and numbers, and see it as its decorator
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core.base import BaseContext
 from numba.core.cgutils import get_or_insert_function
-from numba.core.datamodel.manager import DataModelManager
-from numba.core.typing.context import BaseContext as TypingContext
-from numba.core.typing.templates import Signature
 from numba.extending import intrinsic, lower_builtin, models, register_model, type_callable
 
 from warpfrag.tensorcore.kernels import processor as target
 from warpfrag.tensorcore.kernels.jit import Int, inlined, inner
-from warpfrag.tensorcore.kernels.llvm_helpers import EmitCode, Lowering
+from warpfrag.tensorcore.kernels.llvm_helpers import EmitCode, Lowering, Numba, Values
 
 
 class Element(Protocol):
@@ -87,7 +83,7 @@ class VectorType(types.Type):
 class VectorModel(models.PrimitiveModel):
     """A vector is a value of LLVM's, in memory as in registers."""
 
-    def __init__(self, manager: DataModelManager, kind: VectorType) -> None:
+    def __init__(self, manager: Numba, kind: VectorType) -> None:
         """Find LLVM's type of it by that of its element."""
         llvm = ir.VectorType(manager[kind.element].get_value_type(), kind.lanes)
         super().__init__(manager, kind, llvm)  # type: ignore[no-untyped-call] # of numba
@@ -117,12 +113,10 @@ def scalar_intrinsic(function: Callable[..., Lowering]) -> Callable[..., Int]:
 # numba asks for a function of four arguments that emits code. Few intrinsics need more than two of them.
 
 
-def _emits(code: Callable[[ir.IRBuilder, Sequence[ir.Value]], ir.Value]) -> EmitCode:
+def _emits(code: Callable[[ir.IRBuilder, Values], ir.Value]) -> EmitCode:
     """What numba calls to emit code, for code that depends on the arguments alone."""
 
-    def emit(
-        _context: BaseContext, builder: ir.IRBuilder, _signature: Signature, arguments: Sequence[ir.Value]
-    ) -> ir.Value:
+    def emit(_context: Numba, builder: ir.IRBuilder, _signature: Numba, arguments: Values) -> ir.Value:
         return code(builder, arguments)
 
     return emit
@@ -131,9 +125,7 @@ def _emits(code: Callable[[ir.IRBuilder, Sequence[ir.Value]], ir.Value]) -> Emit
 def _emits_as(method: str, result: types.Type) -> EmitCode:
     """The same for an instruction that takes one value to LLVM's type of `result`: a cast or a bitcast."""
 
-    def emit(
-        context: BaseContext, builder: ir.IRBuilder, _signature: Signature, arguments: Sequence[ir.Value]
-    ) -> ir.Value:
+    def emit(context: Numba, builder: ir.IRBuilder, _signature: Numba, arguments: Values) -> ir.Value:
         return getattr(builder, method)(arguments[0], context.get_value_type(result))
 
     return emit
@@ -143,35 +135,31 @@ def _emits_as(method: str, result: types.Type) -> EmitCode:
 
 
 @address_intrinsic
-def address(_context: TypingContext, array: types.Array) -> Lowering:
+def address(_context: Numba, array: types.Array) -> Lowering:
     """Where the elements of a contiguous array are. The caller of the kernel must keep the array alive."""
 
-    def emit(
-        context: BaseContext, builder: ir.IRBuilder, _signature: Signature, arguments: Sequence[ir.Value]
-    ) -> ir.Value:
+    def emit(context: Numba, builder: ir.IRBuilder, _signature: Numba, arguments: Values) -> ir.Value:
         return context.make_array(array)(context, builder, value=arguments[0]).data
 
     return types.CPointer(array.dtype)(array), emit
 
 
 @address_intrinsic
-def bitcast_address(_context: TypingContext, start: types.CPointer, like: types.NumberClass[Any]) -> Lowering:
+def bitcast_address(_context: Numba, start: types.CPointer, like: types.NumberClass[Any]) -> Lowering:
     """The same address, of elements of another type."""
     result = types.CPointer(like.dtype)
     return result(start, like), _emits_as("bitcast", result)
 
 
 @address_intrinsic
-def element_address(_context: TypingContext, start: types.CPointer, at: types.Integer) -> Lowering:
+def element_address(_context: Numba, start: types.CPointer, at: types.Integer) -> Lowering:
     """The address of an element, in a register of its own, of which LLVM does not know where it comes from.
 
     So it is computed where it is asked for, and loads from it need no index beside it: with an index, x86 processors
     split a multiply-add that loads in two.
     """
 
-    def emit(
-        context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: Sequence[ir.Value]
-    ) -> ir.Value:
+    def emit(context: Numba, builder: ir.IRBuilder, signature: Numba, arguments: Values) -> ir.Value:
         index = context.cast(builder, arguments[1], signature.args[1], types.uintp)
         place = builder.gep(arguments[0], [index])
         return builder.asm(ir.FunctionType(place.type, [place.type]), "", "=r,0", [place], side_effect=True)
@@ -180,7 +168,7 @@ def element_address(_context: TypingContext, start: types.CPointer, at: types.In
 
 
 def _vector_at(
-    context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: Sequence[ir.Value], kind: VectorType
+    context: Numba, builder: ir.IRBuilder, signature: Numba, arguments: Values, kind: VectorType
 ) -> ir.Value:
     """LLVM's pointer to the vector that starts `arguments[1]` elements after the address `arguments[0]`."""
     index = context.cast(builder, arguments[1], signature.args[1], types.uintp)
@@ -188,13 +176,11 @@ def _vector_at(
 
 
 @vector_intrinsic
-def load(_context: TypingContext, start: types.CPointer, at: types.Integer, lanes: types.IntegerLiteral) -> Lowering:
+def load(_context: Numba, start: types.CPointer, at: types.Integer, lanes: types.IntegerLiteral) -> Lowering:
     """Neighbours in memory, from element `at` on; the address need not be aligned to the vector."""
     kind = VectorType(start.dtype, lanes.literal_value)
 
-    def emit(
-        context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: Sequence[ir.Value]
-    ) -> ir.Value:
+    def emit(context: Numba, builder: ir.IRBuilder, signature: Numba, arguments: Values) -> ir.Value:
         pointer = _vector_at(context, builder, signature, arguments, kind)
         return builder.load(pointer, align=start.dtype.bitwidth // 8)
 
@@ -202,12 +188,10 @@ def load(_context: TypingContext, start: types.CPointer, at: types.Integer, lane
 
 
 @scalar_intrinsic
-def store(_context: TypingContext, start: types.CPointer, at: types.Integer, vector: VectorType) -> Lowering:
+def store(_context: Numba, start: types.CPointer, at: types.Integer, vector: VectorType) -> Lowering:
     """Put a vector where `load` would read it."""
 
-    def emit(
-        context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: Sequence[ir.Value]
-    ) -> ir.Value:
+    def emit(context: Numba, builder: ir.IRBuilder, signature: Numba, arguments: Values) -> ir.Value:
         pointer = _vector_at(context, builder, signature, arguments, vector)
         builder.store(arguments[2], pointer, align=vector.element.bitwidth // 8)
         return context.get_dummy_value()
@@ -216,12 +200,10 @@ def store(_context: TypingContext, start: types.CPointer, at: types.Integer, vec
 
 
 @scalar_intrinsic
-def prefetch(_context: TypingContext, start: types.CPointer, at: types.Integer) -> Lowering:
+def prefetch(_context: Numba, start: types.CPointer, at: types.Integer) -> Lowering:
     """Have the line of an element brought to the nearest cache; there need be no such element."""
 
-    def emit(
-        context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: Sequence[ir.Value]
-    ) -> ir.Value:
+    def emit(context: Numba, builder: ir.IRBuilder, signature: Numba, arguments: Values) -> ir.Value:
         at = context.cast(builder, arguments[1], signature.args[1], types.intp)
         byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
         place = builder.bitcast(builder.gep(arguments[0], [at]), byte)
@@ -237,14 +219,12 @@ def prefetch(_context: TypingContext, start: types.CPointer, at: types.Integer) 
 
 
 @vector_intrinsic
-def splat(_context: TypingContext, number: types.Number, lanes: types.IntegerLiteral) -> Lowering:
+def splat(_context: Numba, number: types.Number, lanes: types.IntegerLiteral) -> Lowering:
     """The same number in every lane."""
     element = types.unliteral(number)
     kind = VectorType(element, lanes.literal_value)
 
-    def emit(
-        context: BaseContext, builder: ir.IRBuilder, _signature: Signature, arguments: Sequence[ir.Value]
-    ) -> ir.Value:
+    def emit(context: Numba, builder: ir.IRBuilder, _signature: Numba, arguments: Values) -> ir.Value:
         scalar = context.cast(builder, arguments[0], number, element)
         undefined = ir.Constant(context.get_value_type(kind), ir.Undefined)
         first = builder.insert_element(undefined, scalar, ir.IntType(32)(0))
@@ -263,9 +243,7 @@ def _kind(element: Element) -> str:
 def _lanewise(methods: dict[str, str]) -> EmitCode:
     """What emits an operator, by the method of llvmlite's builder for each kind of element."""
 
-    def emit(
-        _context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: Sequence[ir.Value]
-    ) -> ir.Value:
+    def emit(_context: Numba, builder: ir.IRBuilder, signature: Numba, arguments: Values) -> ir.Value:
         return getattr(builder, methods[_kind(signature.return_type.element)])(*arguments)
 
     return emit
@@ -288,13 +266,13 @@ OPERATORS: dict[Callable[..., object], dict[str, str]] = {
 for _operator, _methods in OPERATORS.items():
 
     @type_callable(_operator)
-    def _type_operator(_context: TypingContext) -> Callable[[types.Type, types.Type], types.Type | None]:
+    def _type_operator(_context: Numba) -> Callable[[types.Type, types.Type], types.Type | None]:
         return lambda x, y: x if isinstance(x, VectorType) and x == y else None
 
     lower_builtin(_operator, VectorType, VectorType)(_lanewise(_methods))
 
 
-def _call(builder: ir.IRBuilder, name: str, vectors: Sequence[ir.Value]) -> ir.Value:
+def _call(builder: ir.IRBuilder, name: str, vectors: Values) -> ir.Value:
     """An intrinsic function of LLVM's on vectors of one type."""
     llvm = vectors[0].type
     element = {"double": "f64", "float": "f32"}.get(str(llvm.element), str(llvm.element))
@@ -304,25 +282,25 @@ def _call(builder: ir.IRBuilder, name: str, vectors: Sequence[ir.Value]) -> ir.V
 
 
 @vector_intrinsic
-def vmax(_context: TypingContext, x: VectorType, y: VectorType) -> Lowering:
+def vmax(_context: Numba, x: VectorType, y: VectorType) -> Lowering:
     """The larger of two integers, in each lane."""
     return x(x, y), _emits(lambda builder, vectors: _call(builder, _kind(x.element) + "max", vectors))
 
 
 @vector_intrinsic
-def multiply_add(_context: TypingContext, x: VectorType, y: VectorType, z: VectorType) -> Lowering:
+def multiply_add(_context: Numba, x: VectorType, y: VectorType, z: VectorType) -> Lowering:
     """x * y + z, rounded once."""
     return x(x, y, z), _emits(lambda builder, vectors: _call(builder, "fma", vectors))
 
 
 @vector_intrinsic
-def popcount(_context: TypingContext, x: VectorType) -> Lowering:
+def popcount(_context: Numba, x: VectorType) -> Lowering:
     """How many bits are set, in each lane."""
     return x(x), _emits(lambda builder, vectors: _call(builder, "ctpop", vectors))
 
 
 @vector_intrinsic
-def cast(_context: TypingContext, x: VectorType, like: types.NumberClass[Any]) -> Lowering:
+def cast(_context: Numba, x: VectorType, like: types.NumberClass[Any]) -> Lowering:
     """The same numbers in another type; what it cannot hold is rounded, a float to an integer of its size towards zero.
 
     Of integers that a shorter type cannot hold, the lower bits.
@@ -335,20 +313,20 @@ def cast(_context: TypingContext, x: VectorType, like: types.NumberClass[Any]) -
 
 
 @vector_intrinsic
-def bitcast(_context: TypingContext, x: VectorType, like: types.NumberClass[Any]) -> Lowering:
+def bitcast(_context: Numba, x: VectorType, like: types.NumberClass[Any]) -> Lowering:
     """The same bits as lanes of another type, as many as they fill."""
     result = VectorType(like.dtype, x.lanes * x.element.bitwidth // like.dtype.bitwidth)
     return result(x, like), _emits_as("bitcast", result)
 
 
 @vector_intrinsic
-def shift_right_add(_context: TypingContext, x: VectorType, places: types.IntegerLiteral, y: VectorType) -> Lowering:
+def shift_right_add(_context: Numba, x: VectorType, places: types.IntegerLiteral, y: VectorType) -> Lowering:
     """(x >> places) + y of 32-bit lanes, for an x below 2**31 whose lower half is 0, and fewer than 16 places.
 
     One instruction where there is one that multiplies the halves of words, and adds: the upper one by a power of two.
     """
 
-    def code(builder: ir.IRBuilder, vectors: Sequence[ir.Value]) -> ir.Value:
+    def code(builder: ir.IRBuilder, vectors: Values) -> ir.Value:
         words, total, count = vectors[0], vectors[2], WORDS_AT_ONCE or x.lanes
         kind = ir.VectorType(ir.IntType(32), count)
         if not WORDS_AT_ONCE:
@@ -378,7 +356,7 @@ def _shuffle(builder: ir.IRBuilder, x: ir.Value, y: ir.Value, order: list[int]) 
 
 
 @vector_intrinsic
-def interleave(_context: TypingContext, x: VectorType, y: VectorType) -> Lowering:
+def interleave(_context: Numba, x: VectorType, y: VectorType) -> Lowering:
     """x0, y0, x1, y1 and so on."""
     order = [lane + half for lane in range(x.lanes) for half in (0, x.lanes)]
     result = VectorType(x.element, 2 * x.lanes)
@@ -392,21 +370,19 @@ def _every_second(x: VectorType, first: int) -> Lowering:
 
 
 @vector_intrinsic
-def deinterleave_low(_context: TypingContext, x: VectorType) -> Lowering:
+def deinterleave_low(_context: Numba, x: VectorType) -> Lowering:
     """x0, x2, x4 and so on: of 64-bit lanes read as 32-bit ones, the lower words."""
     return _every_second(x, 0)
 
 
 @vector_intrinsic
-def deinterleave_high(_context: TypingContext, x: VectorType) -> Lowering:
+def deinterleave_high(_context: Numba, x: VectorType) -> Lowering:
     """x1, x3, x5 and so on: of 64-bit lanes read as 32-bit ones, the upper words."""
     return _every_second(x, 1)
 
 
 @vector_intrinsic
-def splat_lane(
-    _context: TypingContext, x: VectorType, lane: types.IntegerLiteral, lanes: types.IntegerLiteral
-) -> Lowering:
+def splat_lane(_context: Numba, x: VectorType, lane: types.IntegerLiteral, lanes: types.IntegerLiteral) -> Lowering:
     """One lane of a vector in every lane of another."""
     order = [lane.literal_value] * lanes.literal_value
     result = VectorType(x.element, lanes.literal_value)
@@ -414,7 +390,7 @@ def splat_lane(
 
 
 @vector_intrinsic
-def swap_lanes(_context: TypingContext, x: VectorType, distance: types.IntegerLiteral) -> Lowering:
+def swap_lanes(_context: Numba, x: VectorType, distance: types.IntegerLiteral) -> Lowering:
     """Lanes exchanged with those `distance` apart, a power of two."""
     order = [lane ^ distance.literal_value for lane in range(x.lanes)]
     return x(x, distance), _emits(lambda builder, vectors: _shuffle(builder, vectors[0], vectors[0], order))
@@ -423,16 +399,14 @@ def swap_lanes(_context: TypingContext, x: VectorType, distance: types.IntegerLi
 # By comparison of integers.
 
 
-def _greater(builder: ir.IRBuilder, x: VectorType, vectors: Sequence[ir.Value]) -> ir.Value:
+def _greater(builder: ir.IRBuilder, x: VectorType, vectors: Values) -> ir.Value:
     """In which lanes the first is greater than the second."""
     compare = builder.icmp_signed if _kind(x.element) == "s" else builder.icmp_unsigned
     return compare(">", vectors[0], vectors[1])
 
 
 @vector_intrinsic
-def select_greater(
-    _context: TypingContext, x: VectorType, y: VectorType, this: VectorType, that: VectorType
-) -> Lowering:
+def select_greater(_context: Numba, x: VectorType, y: VectorType, this: VectorType, that: VectorType) -> Lowering:
     """Lanes of `this` where x is greater than y, else of `that`."""
     return this(x, y, this, that), _emits(
         lambda builder, vectors: builder.select(_greater(builder, x, vectors), vectors[2], vectors[3])
@@ -440,10 +414,10 @@ def select_greater(
 
 
 @scalar_intrinsic
-def greater_mask(_context: TypingContext, x: VectorType, y: VectorType) -> Lowering:
+def greater_mask(_context: Numba, x: VectorType, y: VectorType) -> Lowering:
     """A bit for each lane of x that is greater than that of y, of 64 lanes at most."""
 
-    def code(builder: ir.IRBuilder, vectors: Sequence[ir.Value]) -> ir.Value:
+    def code(builder: ir.IRBuilder, vectors: Values) -> ir.Value:
         mask = builder.bitcast(_greater(builder, x, vectors), ir.IntType(x.lanes))
         return mask if x.lanes == ir.IntType(64).width else builder.zext(mask, ir.IntType(64))
 
