@@ -12,6 +12,7 @@ import warpfrag as wf
 
 HERE = Path(__file__).parent
 PROGRAM = HERE / "typed_program.py"
+OPTIONAL = {"torch", "triton"}  # modules that need extras
 
 
 def members(kind):
@@ -22,7 +23,8 @@ def members(kind):
 
 
 def classes(module):
-    return [one for one in (getattr(module, name) for name in module.__all__) if inspect.isclass(one)]
+    names = set(module.__all__) - OPTIONAL
+    return [one for one in (getattr(module, name) for name in sorted(names)) if inspect.isclass(one)]
 
 
 def test_the_program_touches_every_public_object_and_runs(capsys):
@@ -46,7 +48,8 @@ def functions(kind):
 
 
 def test_no_public_annotation_is_any():
-    public = [(name, getattr(wf, name)) for name in wf.__all__ if inspect.isfunction(getattr(wf, name))]
+    names = sorted(set(wf.__all__) - OPTIONAL)
+    public = [(name, getattr(wf, name)) for name in names if inspect.isfunction(getattr(wf, name))]
     public += [(name, one) for module in (wf, wf.wmma) for name, one in vars(module).items() if inspect.isfunction(one)]
     public += [pair for module in (wf, wf.wmma) for kind in classes(module) for pair in functions(kind)]
     found = {name: one.__annotations__ for name, one in public if name[0] != "_"}
