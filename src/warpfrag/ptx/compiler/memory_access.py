@@ -15,6 +15,11 @@ While a launch is screened, the context has the address of a function that is to
 Lane l accesses `size` bytes at places[l] + base of a buffer: the row of an allocation in the table, or the number of
 shared or local memory. It stores elements of `unit` bytes. Groups of cp.async are told as accesses of `COPY_GROUPS`: a
 store closes a group, a load waits until at most `size` are not done.
+
+Wavefronts are counted by functions that try the common case first: sectors in ascending order; words in different
+banks. Otherwise units are counted one by one: a unit is new if no earlier lane has it. In shared memory, the upper half
+of the result is the number of wavefronts that are bank conflicts: those that the same units, spread evenly over the
+banks, would not need.
 """
 
 from __future__ import annotations
@@ -42,18 +47,98 @@ from warpfrag.ptx.compiler.ir_builder import (
     vector,
 )
 from warpfrag.ptx.compiler.store_overlaps import define_end_wait, define_tagged, own_element, store_order, writer_of
-from warpfrag.ptx.compiler.wavefronts import (
-    LOW_HALF,
-    define_different,
-    define_matrix_passes,
-    define_passes,
-    define_sectors,
-    lane_count,
-)
+from warpfrag.ptx.interpreter.device_memory import SECTOR
 from warpfrag.ptx.program import state_spaces
 from warpfrag.ptx.program.program import InexactCause
 from warpfrag.ptx.program.state_spaces import SPACES
-from warpfrag.smem.shared_memory import BANK_BYTES
+from warpfrag.smem.shared_memory import BANK_BYTES, BANKS
+
+LOW_HALF = (1 << 32) - 1
+
+
+def lane_count(builder: IRBuilder, mask: ir.Value) -> ir.Value:
+    """Return the number of lanes in a mask, as 64 bits."""
+    return builder.zext(builder.intrinsic("ctpop", mask), I64)
+
+
+def define_sectors(module: ir.Module) -> None:
+    """Define `sectors(mask, addresses)`, the wavefronts of an access to global memory."""
+    with define(module, "sectors", I64, I32, POINTER) as (b, mask, addresses):
+        with b.if_then(b.icmp("eq", mask, 0)):
+            b.ret(constant(I64, 0))
+        last = b.sub(constant(I32, LANES - 1), b.intrinsic("ctlz", mask, flag=True))
+        every = b.load(addresses, typ=vector(64), align=8)
+        live = b.select(b.predicate_of(mask), every, b.broadcast(b.element(addresses, last)))
+        sector = b.lshr(live, SECTOR.bit_length() - 1)
+        before = b.permute(sector, [0, *range(LANES - 1)])
+        with b.if_then(b.not_(b.any(b.icmp("ult", sector, before)))):
+            b.ret(b.add(lane_count(b, b.lane_mask(b.icmp("ne", sector, before))), 1))
+        packed = b.call_named("different", I64, mask, addresses, constant(I64, SECTOR), constant(I64, 1))
+        b.ret(b.and_(packed, LOW_HALF))
+
+
+def define_passes(module: ir.Module) -> None:
+    """Define `passes(mask, addresses, unit)`, the wavefronts of an access to shared memory, and its conflicts."""
+    with define(module, "passes", I64, I32, POINTER, I64) as (b, mask, addresses, unit):
+        with b.if_then(b.icmp("eq", mask, 0)):
+            b.ret(constant(I64, 0))
+        slots = b.udiv(constant(I64, BANKS * BANK_BYTES), unit)
+        every = b.load(addresses, typ=vector(64), align=8)
+        piece = b.lshr(every, b.broadcast(b.intrinsic("cttz", unit, flag=True)))
+        first = b.extract_element(piece, b.intrinsic("cttz", mask, flag=True))
+        live = b.select(b.predicate_of(mask), piece, b.broadcast(first))
+        extent = b.sub(b.reduce("umax", live), b.reduce("umin", live))
+        with b.if_then(b.icmp("ult", extent, slots)):
+            b.ret(constant(I64, 1))
+        last_slot = b.sub(slots, 1)
+        slot = b.and_(live, b.broadcast(last_slot))
+        used = b.trunc(b.reduce("or", b.shl(constant(vector(64), 1), slot)), I32)
+        with b.if_then(b.icmp("eq", b.intrinsic("ctpop", used), b.intrinsic("ctpop", mask))):
+            b.ret(constant(I64, 1))
+        packed = b.call_named("different", I64, mask, addresses, unit, slots)
+        count, units = b.and_(packed, LOW_HALF), b.lshr(packed, 32)
+        ideal = b.udiv(b.add(units, last_slot), slots)
+        b.ret(b.or_(count, b.shl(b.sub(count, ideal), 32)))
+
+
+def define_matrix_passes(module: ir.Module) -> None:
+    """Define `matrix_passes(mask, addresses, first)`, the wavefronts of eight rows of ldmatrix."""
+    with define(module, "matrix_passes", I64, I32, POINTER, I32) as (b, mask, addresses, first):
+        eight = b.shl(constant(I32, 0xFF), first)
+        own = b.and_(mask, eight)
+        with b.if_then(b.icmp("eq", own, eight)):
+            rows = b.lshr(b.load(b.at(addresses, first), typ=vector(64, 8), align=8), 4)
+            used = b.reduce("or", b.shl(constant(vector(64, 8), 1), b.and_(rows, 7)))
+            with b.if_then(b.icmp("eq", used, 0xFF)):
+                b.ret(constant(I64, 1))
+        b.ret(b.call_named("passes", I64, own, addresses, constant(I64, 16)))
+
+
+def define_different(module: ir.Module) -> None:
+    """Define `different(mask, addresses, unit, slots)`: the most units in one slot, and above the number of units."""
+    with define(module, "different", I64, I32, POINTER, I64, I64) as (b, mask, addresses, unit, slots):
+        counts, known = (b.entry_alloca(ir.ArrayType(I64, LANES), 64) for _ in range(2))
+        for table in (counts, known):
+            b.store(ir.Constant(ir.ArrayType(I64, LANES), None), table)
+        total, most = Variable(b, constant(I64, 0)), Variable(b, constant(I64, 0))
+        with b.each_bit(mask) as lane:
+            piece = b.udiv(b.element(addresses, lane), unit)
+            index = Variable(b, constant(I64, 0))
+
+            def is_other(piece: ir.Value = piece, index: Variable = index) -> ir.Value:
+                inside = b.icmp("ult", index.get(), total.get())
+                return b.and_(inside, b.icmp("ne", b.element(known, index.get()), piece))
+
+            with b.while_(is_other):
+                index.set(b.add(index.get(), 1))
+            with b.if_then(b.icmp("eq", index.get(), total.get())):
+                b.store(piece, b.at(known, total.get()))
+                total.set(b.add(total.get(), 1))
+                slot = b.urem(piece, slots)
+                b.add_to(counts, slot, constant(I64, 1))
+                most.set(b.maximum(most.get(), b.element(counts, slot), signed=False))
+        b.ret(b.or_(b.shl(total.get(), 32), most.get()))
+
 
 Helper = tuple[str, str, int, int]
 """load or store, the state space, the bits of an element, the elements of a lane: 16 bytes at most.
@@ -69,7 +154,7 @@ START, END, DATA, WRITABLE, TAGS = range(ctx.ALLOCATION_WORDS)
 """The words of an allocation in the table."""
 
 
-class Access(NamedTuple):
+class AccessCall(NamedTuple):
     """The parameters of a helper: what a warp accesses."""
 
     context: ir.Value
@@ -128,7 +213,7 @@ def fail_if(b: IRBuilder, condition: ir.Value) -> None:
 def define_generic(module: ir.Module, access: str, bits: int, count: int) -> None:
     """Define a helper of generic addresses: lanes by the window that their address is in, each by its own helper."""
     with define(module, helper_name(access, "generic", bits, count), I32, *HELPER_TYPES) as (b, *arguments):
-        call = Access(*arguments)
+        call = AccessCall(*arguments)
         every = b.load(call.addresses, typ=vector(64), align=8)
         inner, window = b.entry_alloca(vector(64), 256), b.lshr(every, state_spaces.WINDOW_SHIFT)
         for number, space in WINDOWS.items():
@@ -146,7 +231,7 @@ def define_generic(module: ir.Module, access: str, bits: int, count: int) -> Non
 def define_plain(module: ir.Module, access: str, space: str, bits: int, count: int) -> None:
     """Define a helper of one state space: check the alignment, count, then find the memory of the lanes."""
     with define(module, helper_name(access, space, bits, count), I32, *HELPER_TYPES) as (b, *arguments):
-        call = Access(*arguments)
+        call = AccessCall(*arguments)
         is_store, size = access == "store", bits // 8 * count
         if is_store and space == "param":
             fail_if(b, b.icmp("ne", call.mask, 0))
@@ -171,7 +256,7 @@ def define_plain(module: ir.Module, access: str, space: str, bits: int, count: i
         b.ret(constant(I32, 0))
 
 
-def is_misaligned(b: IRBuilder, call: Access, size: int) -> ir.Value:
+def is_misaligned(b: IRBuilder, call: AccessCall, size: int) -> ir.Value:
     """Return True if the address of a live lane is not a multiple of a power of two."""
     every = b.load(call.addresses, typ=vector(64), align=8)
     live = b.select(b.predicate_of(call.mask), every, constant(vector(64), 0))
@@ -181,14 +266,14 @@ def is_misaligned(b: IRBuilder, call: Access, size: int) -> ir.Value:
 # --- counts
 
 
-def count_bytes(b: IRBuilder, call: Access, space: str, more: ir.Value, *, is_store: bool) -> None:
+def count_bytes(b: IRBuilder, call: AccessCall, space: str, more: ir.Value, *, is_store: bool) -> None:
     """Count bytes that an instruction reads or writes."""
     total, by_inst = (ctx.WRITTEN_BYTES, ctx.INST_WRITTEN) if is_store else (ctx.READ_BYTES, ctx.INST_READ)
     b.add_to(call.context, total + SPACES.index(space), more)
     b.add_to(b.element(call.context, by_inst, POINTER), call.inst, more)
 
 
-def count_wavefronts(b: IRBuilder, call: Access, space: str, packed: ir.Value) -> None:
+def count_wavefronts(b: IRBuilder, call: AccessCall, space: str, packed: ir.Value) -> None:
     """Count wavefronts, with bank conflicts in the upper half."""
     more = b.and_(packed, LOW_HALF)
     b.add_to(b.element(call.context, ctx.INST_CONFLICTS, POINTER), call.inst, b.lshr(packed, 32))
@@ -196,7 +281,7 @@ def count_wavefronts(b: IRBuilder, call: Access, space: str, packed: ir.Value) -
     b.add_to(b.element(call.context, ctx.INST_WAVEFRONTS, POINTER), call.inst, more)
 
 
-def wavefronts_of(b: IRBuilder, call: Access, space: str, size: int) -> ir.Value:
+def wavefronts_of(b: IRBuilder, call: AccessCall, space: str, size: int) -> ir.Value:
     """Return the wavefronts of an access to global or shared memory."""
     if space == "global":
         return b.call_named("sectors", I64, call.mask, call.addresses)
@@ -224,7 +309,7 @@ class Reached(NamedTuple):
 
 
 @contextmanager
-def each_allocation(b: IRBuilder, call: Access, _space: str, size: ir.Value, *, writes: bool) -> Iterator[Reached]:
+def each_allocation(b: IRBuilder, call: AccessCall, _space: str, size: ir.Value, *, writes: bool) -> Iterator[Reached]:
     """Repeat a block for each allocation of global memory that lanes reach."""
     every = b.load(call.addresses, typ=vector(64), align=8)
     left = Variable(b, call.mask)
@@ -248,7 +333,7 @@ def each_allocation(b: IRBuilder, call: Access, _space: str, size: ir.Value, *, 
 
 
 @contextmanager
-def in_buffer(b: IRBuilder, call: Access, space: str, size: ir.Value, *, writes: bool) -> Iterator[Reached]:
+def in_buffer(b: IRBuilder, call: AccessCall, space: str, size: ir.Value, *, writes: bool) -> Iterator[Reached]:
     """Run a block for the lanes of a space that is one buffer, with a part for every block or thread."""
     del writes
     start = state_spaces.SHARED_START if space == "shared" else 0
@@ -280,7 +365,9 @@ SCREEN_FUNCTION = ir.FunctionType(
 ).as_pointer()
 
 
-def tell(b: IRBuilder, call: Access, target: Reached, size: ir.Value, unit: int, *, is_store: bool | ir.Value) -> None:
+def tell(
+    b: IRBuilder, call: AccessCall, target: Reached, size: ir.Value, unit: int, *, is_store: bool | ir.Value
+) -> None:
     """Tell the function that screens a launch, if there is one, of an access."""
     function = b.element(call.context, ctx.SCREEN)
     with b.if_then(b.icmp("ne", function, 0), likely=False):
@@ -300,7 +387,7 @@ def define_tell_groups(module: ir.Module) -> None:
     with define(module, "tell_groups", VOID, *types) as (b, context, row, mask, left, closes, inst):
         nothing, zero = ir.Constant(POINTER, None), constant(I64, 0)
         target = Reached(mask, nothing, zero, zero, constant(I64, ctx.COPY_GROUPS), zero)
-        tell(b, Access(context, row, mask, nothing, nothing, inst), target, left, 0, is_store=closes)
+        tell(b, AccessCall(context, row, mask, nothing, nothing, inst), target, left, 0, is_store=closes)
 
 
 # --- moves
@@ -364,7 +451,7 @@ def define_copy(module: ir.Module, count: int) -> None:
         src_bytes,
         inst,
     ):
-        call = Access(context, row, mask, addresses, items, inst)
+        call = AccessCall(context, row, mask, addresses, items, inst)
         fail_if(b, is_misaligned(b, call, size))
         b.store(ir.Constant(ir.ArrayType(vector(32), count), None), items, align=64)
         sizes, left = b.load(src_bytes, typ=vector(32), align=64), Variable(b, mask)
