@@ -37,14 +37,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
-
 from warpfrag.errors import InvalidOperand, check_index, quote
 from warpfrag.layout.coordinates import LANES, Coordinate, coordinate_type
 
 if TYPE_CHECKING:
+    import numpy as np
     from _typeshed import DataclassInstance
+    from numpy.typing import ArrayLike, NDArray
 
 Order = Literal["row", "col"]
 """Which coordinate of a matrix is contiguous: `row` where the elements of a row are neighbours."""

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from warpfrag.errors import IllegalInstruction, InvalidOperand, ParseError, check_flag, quote
-from warpfrag.formats.arrays import Array, Words
 from warpfrag.formats.number_formats import Rounding
 from warpfrag.isa.operands import REGISTER_BITS, OperandSpec
 from warpfrag.isa.patterns import Pattern
@@ -27,6 +26,8 @@ from warpfrag.tensorcore.shared_operand import Shared, as_descriptor
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
+
+    from warpfrag.formats.arrays import Array, Words
 
 HALF = 16  # bits of a column that a load with pack::16b keeps
 PADDED = 16  # elements, and bytes, of a padded row of 4- or 6-bit types
