@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from warpfrag.errors import MemoryFault, PtxError, WarpfragError
 from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.compiler import context as ctx
-from warpfrag.ptx.compiler.box_copies import BoxCopies
-from warpfrag.ptx.compiler.mbarrier_batches import BatchedMbarriers
+from warpfrag.ptx.compiler.box_copies import BatchedMbarriers, BoxCopies
 from warpfrag.ptx.compiler.mma_issue import (
     WARPS,
     Tiling,

@@ -17,7 +17,7 @@ from llvmlite import __version__ as llvmlite_version
 from llvmlite import binding as llvm
 
 from warpfrag.layout import coordinates
-from warpfrag.ptx.compiler import context, ir_builder, memory_access, store_overlaps, wavefronts
+from warpfrag.ptx.compiler import context, ir_builder, memory_access, store_overlaps
 from warpfrag.ptx.compiler.memory_access import Helper, helper_text, with_callees
 from warpfrag.ptx.interpreter import device_memory, store_tags
 from warpfrag.ptx.program import program as decoded_program
@@ -37,7 +37,7 @@ UNOPTIMIZED, OPTIMIZED = 0, 2
 HELPER_SOURCES = [
     Path(str(module.__file__))
     for module in (
-        context, ir_builder, memory_access, store_overlaps, wavefronts, device_memory, store_tags, decoded_program,
+        context, ir_builder, memory_access, store_overlaps, device_memory, store_tags, decoded_program,
         state_spaces, shared_memory, coordinates,
     )
 ]  # fmt: skip

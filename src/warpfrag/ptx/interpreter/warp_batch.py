@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from warpfrag.errors import MemoryFault, PtxError, WarpfragError
 from warpfrag.layout.coordinates import LANES
-from warpfrag.ptx.interpreter.block_barriers import BlockBarriers, ClusterBarriers
+from warpfrag.ptx.interpreter.block_barriers import BlockBarriers, ClusterBarriers, LivelockDetector
 from warpfrag.ptx.interpreter.bulk_copies import COPIES
 from warpfrag.ptx.interpreter.calls import CallStacks, run_system
 from warpfrag.ptx.interpreter.lane_group import LaneGroup, items_of
@@ -32,7 +32,6 @@ from warpfrag.ptx.interpreter.lane_instructions import (
     run_trap,
     run_warp_collective,
 )
-from warpfrag.ptx.interpreter.livelock import LivelockDetector
 from warpfrag.ptx.interpreter.matrix_instructions import run_matrix
 from warpfrag.ptx.interpreter.mbarriers import Mbarriers
 from warpfrag.ptx.interpreter.texture_instructions import (
