@@ -360,7 +360,8 @@ def whole_kernels() -> None:
     texture = wf.ptx.Texture(picture, filter="linear", address="wrap", normalized=True)
     surface = wf.ptx.Surface(layers, layered=True)
     tiles = wf.ptx.TensorMap(np.zeros((64, 64), np.float16), box=(16, 64), swizzle=128, fill="nan", dtype="float16")
-    columns = wf.ptx.TensorMap.im2col(np.zeros((2, 8, 8, 16), np.float16), (0, 0), (0, 0), channels=16, pixels=8)
+    pixels = wf.ptx.Im2col((0, 0), (0, 0), channels=16, pixels=8)
+    columns = wf.ptx.TensorMap(np.zeros((2, 8, 8, 16), np.float16), pixels)
     print(tiles.problems(), tiles.box_bytes, tiles.memory(start=1024).swizzle, tiles.descriptor().word, columns)
     print(tiles.encode(4096), tiles.array is None, tiles.fields.rank, kernel.cluster, kernel.tensor_maps)
     hopper = wf.ptx.load(KERNEL.replace("sm_80", "sm_90"))["nothing"]

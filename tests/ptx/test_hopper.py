@@ -57,7 +57,8 @@ def tensor_map(row, data):
     if row["im2col"]:
         images = data.view(f"u{size}").reshape(row["dims"][::-1])
         corners = (row["im2col"][name][::-1] for name in ("lower", "upper"))
-        return wf.ptx.TensorMap.im2col(images, *corners, row["im2col"]["channels"], row["im2col"]["pixels"], **options)
+        box = wf.ptx.Im2col(*corners, row["im2col"]["channels"], row["im2col"]["pixels"])
+        return wf.ptx.TensorMap(images, box, **options)
     strides = [*row["strides"][::-1], size]
     dims, box = row["dims"][::-1], row["box"][::-1]
     return wf.ptx.TensorMap(data, box, dims=dims, strides=strides, interleave=row["interleave"], **options)

@@ -35,7 +35,7 @@ def tensor_map(row, data):
         return wf.ptx.TensorMap(data, row["box"][::-1], **options)
     kind = row["im2col"]
     corners = (kind["lower"][::-1], kind["upper"][::-1])
-    return wf.ptx.TensorMap.im2col(data, *corners, kind["channels"], kind["pixels"], **options)
+    return wf.ptx.TensorMap(data, wf.ptx.Im2col(*corners, kind["channels"], kind["pixels"]), **options)
 
 
 def left_by(module, copy, engine):
@@ -102,7 +102,7 @@ def test_an_interleaved_map_is_made_of_an_array_with_slices_of_channels(module):
 
 def test_im2col_of_slices_walks_over_pixels(module):
     images = np.arange(2 * 3 * 4 * 5 * 8, dtype=np.uint16).reshape(2, 3, 4, 5, 8)
-    column = wf.ptx.TensorMap.im2col(images, (0, 0), (0, 0), channels=8, pixels=16, interleave=16)
+    column = wf.ptx.TensorMap(images, wf.ptx.Im2col((0, 0), (0, 0), channels=8, pixels=16), interleave=16)
     out, place = np.zeros(column.box_bytes, np.uint8), np.array((3, 0, 2, 1), np.int32)
     args = [column, place, out, np.uint32(column.box_bytes), np.uint32(256), np.uint32(0), np.uint64(0)]
     module["load_im2col4"].launch(1, 128, args, shared=256)

@@ -34,29 +34,25 @@ run: instructions with typed attributes and their actions. `reader` parses the t
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING
-
 from warpfrag.errors import CompilationFailed, MemoryFault, PtxError
+from warpfrag.ptx.debugger.debug_views import InstructionView, OperandValues, SharedView
+from warpfrag.ptx.debugger.debugger import Debugger, WarpRegisters
+from warpfrag.ptx.debugger.stepping import Breakpoint, Stop, Watchpoint
+from warpfrag.ptx.interpreter.kernel_findings import KernelAccess, KernelFinding
+from warpfrag.ptx.launch.comparison import Comparison, OutputDifference, TracedInstruction, compare
+from warpfrag.ptx.launch.device_array import DeviceArray
+from warpfrag.ptx.launch.exploration import Exploration
+from warpfrag.ptx.launch.kernel import Kernel, Module, link, load
+from warpfrag.ptx.launch.launch_arguments import Unwritten
+from warpfrag.ptx.launch.nvcc import compile_cuda as compile  # noqa: A004 (wf.ptx.compile reads as it should)
+from warpfrag.ptx.launch.options import LaunchOptions
+from warpfrag.ptx.launch.profile import LineProfile, Profile
+from warpfrag.ptx.launch.run import InexactLine, Run
+from warpfrag.ptx.launch.symbols import Symbols
+from warpfrag.ptx.launch.tensor_map_argument import TensorMap
 from warpfrag.ptx.reader.source_lines import SourceLine
-
-if TYPE_CHECKING:
-    from warpfrag.ptx.debugger.debug_views import InstructionView, OperandValues, SharedView
-    from warpfrag.ptx.debugger.debugger import Debugger, WarpRegisters
-    from warpfrag.ptx.debugger.stepping import Breakpoint, Stop, Watchpoint
-    from warpfrag.ptx.interpreter.kernel_findings import KernelAccess, KernelFinding
-    from warpfrag.ptx.launch.comparison import Comparison, OutputDifference, TracedInstruction, compare
-    from warpfrag.ptx.launch.device_array import DeviceArray
-    from warpfrag.ptx.launch.exploration import Exploration
-    from warpfrag.ptx.launch.kernel import Kernel, Module, link, load
-    from warpfrag.ptx.launch.launch_arguments import Unwritten
-    from warpfrag.ptx.launch.nvcc import compile_cuda as compile  # noqa: A004 (wf.ptx.compile reads as it should)
-    from warpfrag.ptx.launch.options import LaunchOptions
-    from warpfrag.ptx.launch.profile import LineProfile, Profile
-    from warpfrag.ptx.launch.run import InexactLine, Run
-    from warpfrag.ptx.launch.symbols import Symbols
-    from warpfrag.ptx.launch.tensor_map_argument import TensorMap
-    from warpfrag.ptx.semantics.textures import Surface, Texture
+from warpfrag.ptx.semantics.textures import Surface, Texture
+from warpfrag.smem.tensor_map import Im2col
 
 __all__ = [
     "Breakpoint",
@@ -65,6 +61,7 @@ __all__ = [
     "Debugger",
     "DeviceArray",
     "Exploration",
+    "Im2col",
     "InexactLine",
     "InstructionView",
     "Kernel",
@@ -95,40 +92,3 @@ __all__ = [
     "link",
     "load",
 ]
-
-
-HOMES = {
-    "warpfrag.errors": ("CompilationFailed", "MemoryFault", "PtxError"),
-    "warpfrag.ptx.interpreter.kernel_findings": ("KernelAccess", "KernelFinding"),
-    "warpfrag.ptx.debugger.stepping": ("Breakpoint", "Stop", "Watchpoint"),
-    "warpfrag.ptx.debugger.debugger": ("Debugger", "WarpRegisters"),
-    "warpfrag.ptx.debugger.debug_views": ("InstructionView", "OperandValues", "SharedView"),
-    "warpfrag.ptx.launch.launch_arguments": ("Unwritten",),
-    "warpfrag.ptx.launch.comparison": ("Comparison", "OutputDifference", "TracedInstruction", "compare"),
-    "warpfrag.ptx.launch.device_array": ("DeviceArray",),
-    "warpfrag.ptx.launch.exploration": ("Exploration",),
-    "warpfrag.ptx.launch.kernel": ("Kernel", "Module", "link", "load"),
-    "warpfrag.ptx.launch.nvcc": ("compile",),
-    "warpfrag.ptx.launch.options": ("LaunchOptions",),
-    "warpfrag.ptx.launch.profile": ("LineProfile", "Profile"),
-    "warpfrag.ptx.launch.run": ("InexactLine", "Run"),
-    "warpfrag.ptx.launch.symbols": ("Symbols",),
-    "warpfrag.ptx.launch.tensor_map_argument": ("TensorMap",),
-    "warpfrag.ptx.reader.source_lines": ("SourceLine",),
-    "warpfrag.ptx.semantics.textures": ("Surface", "Texture"),
-}
-"""The modules that define the public names."""
-
-
-def __getattr__(name: str) -> object:
-    """Import a public name on first use: a look-up of an instruction must not import numpy."""
-    home = next((module for module, names in HOMES.items() if name in names), None)
-    if home is None:
-        raise AttributeError(f"module 'warpfrag.ptx' has no attribute {name!r}")
-    module = import_module(home)
-    return getattr(module, "compile_cuda" if name == "compile" else name)
-
-
-def __dir__() -> list[str]:
-    """Return the public names."""
-    return sorted(__all__)

@@ -28,15 +28,16 @@ own. (PTX ISA, "Tensors" and "tensormap.replace"; CUDA Driver API, "Tensor Map O
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Literal, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from warpfrag.smem.shared_memory import SWIZZLES, swizzled
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 DRIVER = "CUDA Driver API, cuTensorMapEncodeTiled"
 MAP_BYTES = 128
@@ -103,12 +104,12 @@ SWIZZLE_NUMBERS = tuple(SWIZZLES)  # for tensormap.replace: 0 to 3
 class Im2col:
     """The im2col part of a map, in place of a box: corners of the bounding box, and the size of a column.
 
-    `lower` and `upper` have a number for each axis between the channels and the batch, innermost first: where the
-    bounding box begins, and how far from the end of the image it ends.
+    `lower` and `upper` have a number for each axis between the channels and the batch: the start of the bounding box,
+    and the distance of its end from the end of the image. The fields of a map have the innermost axis first.
     """
 
-    lower: tuple[int, ...]
-    upper: tuple[int, ...]
+    lower: Sequence[int]
+    upper: Sequence[int]
     channels: int
     pixels: int
 

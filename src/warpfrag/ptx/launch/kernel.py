@@ -22,8 +22,9 @@ from warpfrag.ptx.interpreter.device_memory import Allocation, DeviceMemory
 from warpfrag.ptx.interpreter.kernel_findings import BATCH_THREADS, ORDER_CHECKS, Check
 from warpfrag.ptx.interpreter.warp_state import LaunchConfig
 from warpfrag.ptx.launch.device_array import ADDRESSES
-from warpfrag.ptx.launch.exploration import Exploration
+from warpfrag.ptx.launch.exploration import Exploration, explore
 from warpfrag.ptx.launch.grid import Waves, Work, is_alone, is_ordered, warps_at_once
+from warpfrag.ptx.launch.instrumented_launch import InstrumentedLaunch
 from warpfrag.ptx.launch.launch_arguments import Arguments
 from warpfrag.ptx.launch.names import matching, readable, resolve
 from warpfrag.ptx.launch.options import (
@@ -246,8 +247,6 @@ class Kernel:
     @cached_property
     def _screen(self) -> ProgramScreen:
         """The checks that can be decided in compiled code."""
-        from warpfrag.ptx.compiler.screening import ProgramScreen
-
         return ProgramScreen(self.compiled)
 
     @cached_property
@@ -316,34 +315,31 @@ class Kernel:
         self._check_fragments(config.arch)
         named = checks_of(checks)
         engine_name = chosen_engine(engine)
-        threads, explore = options.threads, options.explore
+        threads = options.threads
         memory = self.device_memory(args, config)
         compiled = None if engine_name == "reference" else self._compiled_program(at_once=engine_name == "compiled")
         waves = self.waves(config, seed, follow_order=bool(ORDER_CHECKS & set(named)))
         if not self.is_shared_out or options.limit < LIMIT or options.cooperative:
             threads = 1
-        before = [buffer.copy() for buffer in memory.writable_buffers()] if explore else []
+        before = [buffer.copy() for buffer in memory.writable_buffers()] if options.explore else []
         work = Work(self.program, config, memory, compiled)
         if set(named) <= {"memory"}:
             work = (work.run_checked if named else work.run_waves)(waves, threads, options.progress)
         else:
-            from warpfrag.ptx.launch.instrumented_launch import InstrumentedLaunch
-
             config = replace(config, interleaving=None if seed is None else int(seed))
             screen = None if compiled is None else self._screen
             launch = InstrumentedLaunch(self.program, config, memory, named, self.module.sources, screen)
             work = launch.run(waves, options.progress)
         module = self.module
         result = summarise(work, self.readable_name, module.sources, module.source.address_size, named)
-        if explore:
-            result = replace(result, exploration=self._explored(memory, before, config, explore))
+        if options.explore:
+            result = replace(result, exploration=self._explored(memory, before, config, options.explore))
         return result
 
     def _explored(
         self, memory: DeviceMemory, before: list[np.ndarray[Any, Any]], config: LaunchConfig, runs: int
     ) -> Exploration:
         """Run other interleavings, from the memory before the launch."""
-        from warpfrag.ptx.launch.exploration import explore as explore_launch
 
         def run(seed: int) -> str:
             memory.tags.forget()
@@ -352,7 +348,7 @@ class Kernel:
             work.run_waves(self.waves(config, seed), 1, None)
             return str(work.failure[1]) if work.failure is not None else ""
 
-        return explore_launch(memory, before, runs, run)
+        return explore(memory, before, runs, run)
 
     def debug(
         self,
@@ -369,8 +365,6 @@ class Kernel:
 
         Nothing runs before `Debugger.run` or `inst`. Only `cluster`, `cooperative` and `limit` of the options apply.
         """
-        from warpfrag.ptx.debugger.debugger import Debugger
-
         config = launch_config(self.program, grid, block, shared, arch, options)
         self._check_fragments(config.arch)
         waves = self.waves(config, seed)

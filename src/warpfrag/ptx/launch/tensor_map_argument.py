@@ -56,6 +56,9 @@ class TensorMap:
     slice, (depth, height,) width and the channels of a slice, and the map all but the last of them. A copy moves one
     slice, whatever the box says of it; the driver wants a width that as so many elements is a multiple of 16 bytes.
 
+    For convolutions over an array of images, channels last, `box` is an `Im2col`, its axes in numpy's order (depth,
+    height, width): a copy moves `channels` of `pixels`, or with `interleave` one slice of channels of each pixel.
+
     A kernel takes it by value, in a parameter of 128 bytes, or by its address. One over a `DeviceArray` has bytes
     beyond a launch: `bytes(map)`, for constant or global memory of your own.
     """
@@ -63,7 +66,7 @@ class TensorMap:
     def __init__(
         self,
         array: object,
-        box: Sequence[int],
+        box: Sequence[int] | Im2col,
         swizzle: int = 0,
         dims: Sequence[int] | None = None,
         strides: Sequence[int] | None = None,
@@ -79,54 +82,16 @@ class TensorMap:
             raise InvalidOperand(f"expected an array for a tensor map, got {quote(array)}")
         _check_choice("interleave", interleave, INTERLEAVES)
         shape, pitches, element = _tensor(array, host, dims, strides, dtype, interleave)
-        extents = _numbers("box", box, len(shape))
-        steps = (
-            _numbers("element_strides", element_strides, len(shape))
-            if element_strides is not None
-            else [1] * len(shape)
-        )
+        rank = len(shape)
+        extents = [1] * rank if isinstance(box, Im2col) else _numbers("box", box, rank)
+        steps = [1] * rank if element_strides is None else _numbers("element_strides", element_strides, rank)
         _check_choice("swizzle", swizzle, tuple(SWIZZLES))
         _check_choice("fill", fill, FILLS)
         address = array.address if isinstance(array, DeviceArray) else NO_ADDRESS
         self.fields = TensorMapFields(
             element, address, tuple(shape[::-1]), tuple(pitches[-2::-1]), tuple(extents[::-1]), tuple(steps[::-1]),
-            swizzle, fill, interleave,
+            swizzle, fill, interleave, _columns(box, rank) if isinstance(box, Im2col) else None,
         )  # fmt: skip
-
-    @classmethod
-    def im2col(
-        cls,
-        array: object,
-        lower: Sequence[int],
-        upper: Sequence[int],
-        channels: int,
-        pixels: int,
-        swizzle: int = 0,
-        element_strides: Sequence[int] | None = None,
-        fill: Fill = "zero",
-        dtype: str | None = None,
-        dims: Sequence[int] | None = None,
-        strides: Sequence[int] | None = None,
-        interleave: int = 0,
-    ) -> TensorMap:
-        """A map for convolutions over an array of images, channels last.
-
-        `lower` and `upper` have a number for each axis of pixels (depth, height, width): where the bounding box of
-        pixels begins, and how far from the end of the image it ends. A copy moves `channels` of `pixels`; with
-        `interleave` one slice of channels of each.
-        """
-        host = array.array if isinstance(array, DeviceArray) else as_host_array(array, "the array of a tensor map")
-        _check_choice("interleave", interleave, INTERLEAVES)
-        axes = 0 if host is None else host.ndim - (interleave > 0)
-        rank = axes if not isinstance(dims, Sequence) else len(dims)
-        self = cls(array, [1] * rank, swizzle, dims, strides, element_strides, fill, dtype, interleave)
-        corners = [_numbers(name, value, max(0, rank - 2)) for name, value in (("lower", lower), ("upper", upper))]
-        low, high = (tuple(corner[::-1]) for corner in corners)
-        (width,), (count,) = (
-            _numbers(name, [value], 1) for name, value in (("channels", channels), ("pixels", pixels))
-        )
-        self.fields = replace(self.fields, im2col=Im2col(low, high, width, count))
-        return self
 
     def __repr__(self) -> str:
         """The array and what differs from the default."""
@@ -243,6 +208,13 @@ def _tensor(
     if min(shape) > 0 and reach > host.nbytes:
         raise InvalidOperand(f"expected a tensor inside the array of {host.nbytes} bytes, got one that reaches {reach}")
     return shape, pitches, element
+
+
+def _columns(box: Im2col, rank: int) -> Im2col:
+    """Return a checked im2col box in the driver's order, innermost axis first."""
+    lower, upper = (_numbers(name, getattr(box, name), max(0, rank - 2)) for name in ("lower", "upper"))
+    channels, pixels = (_numbers(name, [getattr(box, name)], 1)[0] for name in ("channels", "pixels"))
+    return Im2col(tuple(lower[::-1]), tuple(upper[::-1]), channels, pixels)
 
 
 def _check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
