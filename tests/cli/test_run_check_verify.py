@@ -38,10 +38,9 @@ def test_run_takes_matrices_and_registers_from_files(tmp_path, capsys: pytest.Ca
     np.save(tmp_path / "B.npy", mma.b.pack(B))
     np.save(tmp_path / "C.npy", np.zeros((16, 8)))
     files = [word for role in "abc" for word in (f"--{role}", str(tmp_path / f"{role.upper()}.npy"))]
-    found = answer(capsys, "execute", F16, *files, "--registers", "5")
+    found = answer(capsys, "execute", F16, *files)
     assert found["seed"] is None
     assert np.array(found["results"][0]["d"], np.uint32).view(np.float32).tolist() == B.tolist()
-    assert found["registers"]["b"]["5"] == mma.b.pack(B)[5].tolist()
 
 
 def test_without_a_file_every_operand_is_random(capsys: pytest.CaptureFixture[str]):
@@ -115,18 +114,9 @@ def test_an_architecture_may_be_spelled_in_short(arch: str, capsys: pytest.Captu
     assert answer(capsys, "execute", F16, "--arch", arch)["results"][0]["arch"] == "sm_90"
 
 
-def test_run_shows_registers_only_where_the_fragments_are_known(capsys: pytest.CaptureFixture[str]):
-    name = "wmma.mma.row.col.m16n16k16.f32.f32"
-    assert main(["execute", name, "--arch", "sm_90", "--registers", "0"]) == 0
-    assert main(["execute", name, "--arch", "sm_80"]) == 0
-    assert main(["execute", name, "--arch", "sm_80", "--registers", "0"]) == 2
-    assert "there is no measurement of the wmma fragments of sm_80" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([F16, "--registers", "7-5"], "lanes are numbers 0..31, such as 0,5-7, or all; got '7-5'"),
         ([F16, "--trace", "0", "0", "--mma", "1"], "--mma goes with --trace, and with m8n8k4 of f16"),
         (["mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32", "--mma", "1"], "--mma goes with --trace"),
     ],
@@ -229,7 +219,6 @@ def test_a_trace_of_bits_has_two_terms(capsys: pytest.CaptureFixture[str]):
 
 @pytest.mark.parametrize(("words", "message"), [
     (["execute", F16, "--arch", "sm_75"], "arch 'sm_75' cannot run it"),
-    (["execute", F16, "--registers", "32"], "lanes are numbers 0..31, such as 0,5-7, or all; got '32'"),
     (["execute", F16, "--trace", "16", "0"], "ROW is 0..15, got 16"),
     (["execute", F16, "--a", "missing.npy"], "cannot read 'missing.npy': No such file or directory"),
     (["execute", F16, "--seed", "-1"], "'-1' is not in the range 0.."),

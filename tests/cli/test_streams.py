@@ -145,7 +145,6 @@ def test_what_nobody_foresaw_is_one_line(run, monkeypatch, error, status, senten
         ["at", NAME, "\x1b[31m", "5"],
         ["find", "--shape", "\x1b[31m"],
         ["find", "--arch", "\x1b[31m"],
-        ["execute", NAME, "--registers", "\x1b[31m"],
         ["draw", NAME, "--rows", "\x1b[31m"],
         ["draw", NAME, "-o", "\x1b[31m"],
         ["draw", "--figure", "\x1b[31m"],
@@ -277,7 +276,6 @@ def test_more_digits_than_python_reads_are_refused(refused):
     digits = "9" * 5000
     for words in (
         ["at", NAME, "a", digits],
-        ["execute", NAME, "--registers", digits],
         ["execute", NAME, "--seed", digits],
         ["draw", NAME, "a", "--rows", f"0-{digits}"],
         ["where", NAME, "a", digits, "-" + digits],

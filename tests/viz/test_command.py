@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 import click
-import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -76,7 +75,7 @@ def test_scales_are_chosen_by_ids():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "expected an instruction, --box and its extents, or --figure and a number"),
+        ([], "expected an instruction, or --figure and a number"),
         (["--figure", "46", MMA, "--rows", "0-1"], f"leave out {MMA}, --rows"),
         (["--figure", "45"], "there is no figure '45'"),
         ([MMA, "a", "--rows", "one"], "expected first-last, such as 16-31, got 'one'"),
@@ -102,28 +101,3 @@ print(*sorted({{"numpy", "ml_dtypes", "numba"}} & sys.modules.keys()))
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
 
     assert result.stdout.strip() == ""
-
-
-def test_a_box_of_a_tensor_map(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "90")
-    tiles = wf.ptx.TensorMap(np.zeros((2, 16), np.float16), (2, 16), 32)
-    printed = run("--box", "2x16", "--swizzle", "32").output
-
-    assert printed == draw(tiles).to_text(90).replace(repr(tiles), "float16, box 2x16, swizzle 32")
-    assert "r1: x7" in run("--box", "1x1x2x8", "--interleave", "16", "--rows", "1-1").output
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--box", "4xx4"], "expected extents such as 8x64, outermost first, got '4xx4'"),
-        (["--box", "8x64", "--swizzle", "96"], "expected --swizzle of 0, 32, 64, 128, got 96"),
-        (["--box", "8x64", "--dtype", "half"], "expected --dtype of uint8, uint16"),
-        (["--box", "8x64", MMA], f"--box is a figure of its own; leave out {MMA}"),
-        (["--swizzle", "64"], "--swizzle is about a box: expected --box too, such as --box 8x64"),
-        (["--figure", "130", "--box", "8x64"], "leave out --box"),
-        (["--box", "4x100"], "the innermost extent of a box is a multiple of 16 bytes, got 200"),
-    ],
-)
-def test_boxes_that_are_refused(words, message):
-    assert message in refused(*words)
