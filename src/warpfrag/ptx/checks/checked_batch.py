@@ -42,7 +42,7 @@ class LaunchChecks:
 
     @property
     def follow_order(self) -> bool:
-        """Whether accesses are compared with what orders them."""
+        """True if accesses are compared with what orders them."""
         return bool(ORDER_CHECKS & set(self.checks))
 
     def marks(self, memory: DeviceMemory) -> dict[int, NDArray[np.uint8]]:

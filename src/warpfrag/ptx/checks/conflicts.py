@@ -1,4 +1,4 @@
-"""Who accessed each place of a buffer last: the shadow of memory that the race check compares with.
+"""The last accesses of each cell of a buffer: the shadow memory that the race check compares with.
 
 A cell is a few bytes, at first four; a narrower access splits all cells of its buffer. Of each cell the last write is
 kept, and last reads: one of each warp of a block in shared memory, of a few warps in global memory, and one of the
@@ -169,7 +169,7 @@ class ConflictReporter:
             )  # fmt: skip
 
     def kind_of(self, mine: int, other: int, thread: int) -> str:
-        """Which kind of conflict it is."""
+        """Classify a conflict."""
         if other < 0:
             return "async"
         issuer = int(self.ordering.entities(np.array([thread]))[0])
@@ -215,7 +215,7 @@ class ConflictReporter:
         return tuple(self.state.program.instructions[int(at)].line for at in calls.callers[warp, lane, :depth])
 
     def place(self, access: AccessGroup, index: int) -> dict[str, Any]:
-        """Where an access lies: space, address, and the array of the caller."""
+        """Locate an access: space, address, and the array of the caller."""
         offset = int(access.offsets[index])
         memory = self.state.memory
         if access.buffer is memory.shared:

@@ -1,4 +1,4 @@
-"""Which accesses are ordered: happens-before as the memory model of PTX has it, by vector clocks.
+"""The order of accesses: happens-before as in the PTX memory model, by vector clocks.
 
 Time is the number of instructions so far, the same for all. Thread u is ordered after all that entity e did up to time
 `known[u, e]`: an access of e at time c happens before the next access of u if `known[u, e] >= c`. Entities are
@@ -49,7 +49,7 @@ MAX_THREADS_APART = 9216  # of a batch: with more, the lanes of a warp are taken
 
 @dataclass
 class Snapshot:
-    """What a thread knew at some time: a row of `known`, its part with a proxy fence, and what it knew of the past."""
+    """The knowledge of a thread at some time: a row of `known`, its part with a proxy fence, and earlier batches."""
 
     batch: LaunchBlocks
     row: Times
@@ -58,7 +58,7 @@ class Snapshot:
     sc: ScFences | None = None
 
     def joined(self, other: Snapshot) -> Snapshot:
-        """What two snapshots of one batch know together."""
+        """Merge two snapshots of one batch."""
         return Snapshot(
             self.batch, _longest(self.row, other.row), _longest(self.fenced, other.fenced),
             merge_pasts(self.past, other.past), merge_fences(self.sc, other.sc),
@@ -67,7 +67,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class ScFences:
-    """What a thread knows of fence.sc: what was known at those before it, and what it learns at its next one.
+    """The fence.sc knowledge of a thread: from the fences before it, and for its next one.
 
     A fence.sc that happens before a strong write comes first in the order of these fences if another one happens behind
     a load of what was written: else the load would precede the write.
@@ -86,7 +86,7 @@ class LaunchBlocks:
 
 @dataclass
 class Message:
-    """What a strong store or atomic leaves for those who load its value: a snapshot, and how far it reaches."""
+    """The message of a strong store or atomic to threads that load its value: a snapshot, and its scope."""
 
     level: int
     block: int
@@ -105,7 +105,7 @@ class SyncObject:
 
 @dataclass
 class LaunchOrder:
-    """What the batches of a launch share: the time, and the messages at addresses of global memory."""
+    """The state that the batches of a launch share: the time, and the messages at addresses of global memory."""
 
     now: int = 0
     messages: dict[tuple[int, int], list[Message]] = field(default_factory=dict)
@@ -197,7 +197,7 @@ class Ordering:
     def knows(
         self, threads: Rows, entities: Rows, times: Times | Rows, *, through_fence: bool = False
     ) -> NDArray[np.bool_]:
-        """Whether what entities did at some times is ordered before what threads do now; arrays of one shape."""
+        """Return True where accesses of entities at some times are ordered before threads; arrays of one shape."""
         columns = self.columns(entities)
         table = self.fenced if through_fence else self.known
         result = table[threads, columns] >= times
@@ -223,7 +223,7 @@ class Ordering:
         return (first >= 0) & (by_block[which, np.maximum(first, 0) // columns] >= times)
 
     def _knows_past(self, thread: int, entity: int, time: int) -> bool:
-        """Whether a thread knows what an entity of an earlier batch did."""
+        """Return True if a thread knows what an entity of an earlier batch did."""
         past = self.pasts[thread]
         if entity < 0:  # an agent ends with its thread's block
             times = past.get((-1 - entity) >> 24)
@@ -238,7 +238,7 @@ class Ordering:
         self.known[threads, threads // self.share] = self.now
 
     def snapshot(self, threads: Rows) -> Snapshot:
-        """What some threads know together now."""
+        """Return the joint knowledge of some threads now."""
         self.touch(threads)
         past: Past = {}
         sc: ScFences | None = None
@@ -444,19 +444,19 @@ class Ordering:
 
 
 def merge_fences(first: ScFences | None, second: ScFences | None) -> ScFences | None:
-    """What two threads know of fence.sc together."""
+    """Merge the fence.sc knowledge of two threads."""
     if first is None or second is None or first is second:
         return first or second
     return ScFences(_joined(first.done, second.done), _joined(first.promised, second.promised))
 
 
 def _joined(left: Snapshot | None, right: Snapshot | None) -> Snapshot | None:
-    """What two snapshots know together, where there are two."""
+    """Merge two snapshots, either of which may be None."""
     return left.joined(right) if left and right and left is not right else left or right
 
 
 def merge_pasts(first: Past, second: Past) -> Past:
-    """What is known of blocks that have ended, from two sides."""
+    """Merge the knowledge of two threads about blocks that have ended."""
     if not second or first is second:
         return first
     if not first:

@@ -76,7 +76,7 @@ class RaceCheck(SyncFollower):
     # --- accesses
 
     def strength(self) -> Strength:
-        """How strong the accesses of this instruction are."""
+        """Return the strength of this instruction's accesses."""
         at = self.state.memory.inst
         if at not in self.strengths:
             self.strengths[at] = strength_of(self.inst)
@@ -315,7 +315,7 @@ class RaceCheck(SyncFollower):
         self.check_replaced(access)
 
     def unordered(self, access: AccessGroup, entities: Numbers, times: Times, natures: Numbers) -> NDArray[np.bool_]:
-        """Where nothing orders accesses behind those of others, and one of the two is too weak."""
+        """Return True for accesses that nothing orders after those of others, if one of the two is too weak."""
         threads = np.broadcast_to(access.threads[:, None], entities.shape)
         wrong = (times > 0) & ~self.ordering.knows(threads, entities, times)
         if not wrong.any() or not access.nature & STRONG:
@@ -362,7 +362,7 @@ class RaceCheck(SyncFollower):
 
 
 def uses_async_proxy(inst: DecodedInstruction) -> bool:
-    """Whether an instruction reads or writes memory through the async proxy: bulk copies, boxes, wgmma."""
+    """Return True if an instruction reads or writes memory through the async proxy: bulk copies, boxes, wgmma."""
     action = inst.action
     is_product = isinstance(action, actions.MatrixOp) and action.operation == "wgmma"
     return is_product or isinstance(action, actions.BulkCopy | actions.TensorCopy)

@@ -1,4 +1,4 @@
-"""How strong the accesses and fences of an instruction are: what the words .relaxed, .acquire, .gpu and their like say.
+"""The strength of accesses and fences: the meaning of .relaxed, .acquire, .gpu and similar qualifiers.
 
 Sources: PTX ISA, Memory Consistency Model. An access is strong if it is volatile, relaxed, acquire or release, or an
 atomic. Two strong accesses do not race if each one's scope reaches the thread of the other, and they overlap whole.
@@ -31,7 +31,7 @@ MEMBAR_LEVELS = {"cta": BLOCK, "gl": GPU, "sys": GPU}
 
 
 class Strength(NamedTuple):
-    """Whether an access is strong, whether it acquires or releases, and the level of its scope."""
+    """The strength of an access: if it is strong, if it acquires or releases, and the level of its scope."""
 
     is_strong: bool
     acquires: bool
@@ -68,13 +68,13 @@ def fence_level(inst: DecodedInstruction) -> int | None:
 
 
 def is_sc_fence(inst: DecodedInstruction) -> bool:
-    """Whether a fence is sequentially consistent: fence.sc, and membar, which means the same."""
+    """Return True if a fence is sequentially consistent: fence.sc, and membar, which means the same."""
     words = inst.name.split(".")
     return words[0] == "membar" or "sc" in words
 
 
 def is_proxy_fence(inst: DecodedInstruction) -> bool:
-    """Whether an instruction is fence.proxy.async, which orders the generic and the async proxy."""
+    """Return True if an instruction is fence.proxy.async, which orders the generic and the async proxy."""
     words = inst.name.split(".")
     return words[0] in {"fence", "membar"} and "proxy" in words and any(word.startswith("async") for word in words)
 
@@ -84,7 +84,7 @@ B32 = TYPES["b32"]
 
 @dataclass
 class BarrierInit:
-    """Who initialised an mbarrier, when and where; `is_fenced` by fence.mbarrier_init."""
+    """The thread that initialised an mbarrier, with time and line; `is_fenced` by fence.mbarrier_init."""
 
     thread: int
     time: int
@@ -354,6 +354,6 @@ class SyncFollower(InstructionObserver):
 
 
 def _count(inst: DecodedInstruction) -> int:
-    """How many groups a wait leaves in flight."""
+    """Return the number of groups that a wait leaves in flight."""
     operand = inst.sources[0] if inst.sources else None
     return operand.code(None) if isinstance(operand, Immediate) else 0

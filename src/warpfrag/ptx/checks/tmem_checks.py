@@ -46,7 +46,7 @@ MAX_EVENTS = 16  # waits for the commits of one thread that are kept of each war
 
 
 def uses_tensor_memory(program: Program) -> bool:
-    """Whether a kernel has instructions of tcgen05."""
+    """Return True if a kernel has instructions of tcgen05."""
     return any(isinstance(inst.action, TensorThreadOp) for inst in program.instructions)
 
 
@@ -89,7 +89,7 @@ class IssuedAccess:
 
     @property
     def is_of_warp(self) -> bool:
-        """Whether a wait of its warp completes it, not a commit."""
+        """True if a wait of its warp completes it, not a commit."""
         return self.op in ("ld", "st")
 
 
@@ -157,7 +157,7 @@ class TensorMemoryCheck(InstructionObserver):
     # --- accesses
 
     def tensor_allocated(self, block: int, column: int, columns: int) -> None:
-        """What was there before is gone."""
+        """Forget what was written in the columns before."""
         self.written.forget(block, column, columns)
 
     def tensor_access(self, access: TensorAccess) -> None:
@@ -255,7 +255,7 @@ class TensorMemoryCheck(InstructionObserver):
         return int(self._known(warp)[other])
 
     def _is_fenced(self, warp: int, other: int, time: int) -> bool:
-        """Whether a warp passed fence::after_thread_sync knowing what another did at a time, or it did itself."""
+        """Return True if a warp passed fence::after_thread_sync after it learned what a warp did at a time."""
         when, known = self.fences_after.get(warp, (-1, None))
         if known is None:
             return False
@@ -284,7 +284,7 @@ def _op(inst: DecodedInstruction) -> str:
 
 
 def _covers(access: TensorAccess, other: TensorAccess) -> bool:
-    """Whether an access reaches all that another does."""
+    """Return True if an access reaches all that another does."""
     return (
         set(access.quarters) >= set(other.quarters)
         and access.column <= other.column

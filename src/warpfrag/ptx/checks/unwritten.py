@@ -258,7 +258,7 @@ class UnwrittenCheck(InstructionObserver):
             self.check(inst, group, inst.guard, "a branch or a guard depends on a value that was never written")
 
     def has_marks(self, inst: DecodedInstruction) -> bool:
-        """Whether a register that an instruction reads has a mark in any lane."""
+        """Return True if a register that an instruction reads has a mark in any lane."""
         at = self.state.memory.inst
         if at not in self.read_registers:
             items = [item for operand in inst.sources for item in items_of(operand)]

@@ -156,7 +156,7 @@ class RegisterCheck(InstructionObserver):
 
 
 def is_wgmma(inst: DecodedInstruction) -> bool:
-    """Whether an instruction is wgmma.mma_async."""
+    """Return True if an instruction is wgmma.mma_async."""
     return isinstance(inst.action, MatrixOp) and inst.action.operation == "wgmma"
 
 

@@ -131,7 +131,7 @@ def follow_marks(at: Int, size: Int, is_store: Flag) -> Flag:
 
 @inner
 def is_copy_pending(copies: Int, tag: Int, thread: Int, mine: Int) -> Flag:
-    """Whether nothing orders an access of a thread behind a copy of cp.async."""
+    """Return True if nothing orders an access of a thread after a cp.async."""
     owner, group = tag & THREAD_MASK, (tag ^ COPY) >> THREAD_BITS
     own = copies + owner * COPY_BYTES
     done = word_of(own, ctx.GROUPS_DONE)
@@ -142,7 +142,7 @@ def is_copy_pending(copies: Int, tag: Int, thread: Int, mine: Int) -> Flag:
 
 @inner
 def are_equal(first: Int, first_inst: Int, second: Int, second_inst: Int, size: Int, unit: Int) -> Flag:
-    """Whether elements at two places are equal: `unit` bytes each, so many bytes in all, some distance apart."""
+    """Return True if elements at two addresses are equal: `unit` bytes each, a given distance apart."""
     for byte in range(size):
         element, rest = np.int64(byte) // unit, np.int64(byte) % unit
         if load_byte(first + element * first_inst + rest) != load_byte(second + element * second_inst + rest):
@@ -152,7 +152,7 @@ def are_equal(first: Int, first_inst: Int, second: Int, second_inst: Int, size: 
 
 @inner
 def is_unordered(written: Int, mine: Int) -> Flag:
-    """Whether nothing orders a thread behind a write of another one.
+    """Return True if nothing orders a thread after a write of another one.
 
     A tag differs from one's own (`mine`) at the bit of the block in another block, at that of the interval behind a
     barrier, and below in another thread.
@@ -163,7 +163,7 @@ def is_unordered(written: Int, mine: Int) -> Flag:
 
 @inner
 def is_read_unordered(read: Int, mine: Int) -> Flag:
-    """Whether nothing orders a thread that writes behind reads of others."""
+    """Return True if nothing orders a thread that writes after the reads of others."""
     difference = (read & PLAIN_TAG) ^ mine
     return read not in (NO_TAG, mine) and (read == ALL or difference >> BLOCK != 0 or difference >> INTERVAL == 0)
 
@@ -210,7 +210,7 @@ def tag_of(words: Int, row: Int, lane: Int) -> Int:
 def check_lane(
     words: Int, row: Int, lane: Int, offset: Int, buffer: Int, size: Int, is_store: Flag, items: Int, unit: Int
 ) -> Flag:
-    """Whether an access of a lane is doubted, by what was accessed before; reads are noted.
+    """Return True if an access of a lane is uncertain after earlier accesses; reads are noted.
 
     `items` and `unit` are 0 where nothing is known of what is stored.
     """
@@ -365,4 +365,4 @@ def screen_address() -> int:
 
 
 _kept: list[object] = []
-"""What owns the machine code."""
+"""The owner of the machine code."""

@@ -47,7 +47,7 @@ def put_tiles(cells: Array, bases: Array, index: Array, matrix: Array) -> None:
 
 @inner
 def are_equal(words: Array, base: Int, plan: Array, other_base: Int, other_plan: Array) -> Flag:
-    """Whether two tiles hold the same."""
+    """Return True if two tiles hold the same."""
     for unit in range(plan.size):
         at, other = np.uintp(base + plan[unit]), np.uintp(other_base + other_plan[unit])
         if words[at] != words[other] or words[at + U1] != words[other + U1]:
@@ -57,7 +57,7 @@ def are_equal(words: Array, base: Int, plan: Array, other_base: Int, other_plan:
 
 @inner
 def holds(words: Array, bases: Array, plans: Array, which: Array, first: Array) -> Flag:
-    """Whether some tiles are equal to others, as `first` says."""
+    """Return True if some tiles are equal to those that `first` names."""
     shares = False
     for i in range(bases.size):
         other = first[i]
@@ -113,7 +113,7 @@ U1, U2 = np.uintp(1), np.uintp(2)
 
 @inner
 def meets_others(tags: Array, base: Int, runs: Array, mine: np.uint64, others: np.uint64) -> Flag:
-    """Whether a word of some runs is somebody else's, as `interpreter.store_tags` says; `others` has a bit of them."""
+    """Return True if another warp stored a word of some runs (`interpreter.store_tags`); `others` has a bit of them."""
     met = NO_TAG
     for run in range(runs.shape[0]):
         first = U2 * np.uintp(base + runs[run, 0])

@@ -75,7 +75,7 @@ class BatchedMbarriers(Mbarriers):
         return before
 
     def can_initialise(self, cells: NDArray[np.int64], numbers: Codes) -> bool:
-        """Whether all these mbarriers are new, and no phase seems to end where they are made."""
+        """Return True if all these mbarriers are new, and no phase seems to end when they are made."""
         own = set(cells.tolist())
         is_new = len(own) == len(cells) and own.isdisjoint(self.live)
         return bool(
@@ -113,12 +113,12 @@ class BatchedMbarriers(Mbarriers):
 
     @staticmethod
     def agree(inst: DecodedInstruction, group: LaneGroup) -> bool:
-        """Whether the lanes of each warp are all here, with one address and one phase."""
+        """Return True if the lanes of each warp are all here, with one address and one phase."""
         return group.is_whole and all(is_uniform(operand, group) for operand in inst.sources[:2])
 
 
 def is_uniform(operand: PtxOperand, group: LaneGroup) -> bool:
-    """Whether the lanes of each warp have the same value of an operand."""
+    """Return True if the lanes of each warp have the same value of an operand."""
     register = operand.base if isinstance(operand, MemoryOperand) else operand
     if register is None or isinstance(register, Immediate):
         return True
@@ -203,7 +203,7 @@ class BoxPlan:
         return self.by_place[place]
 
     def offsets(self, starts: Index) -> Index | None:
-        """Where the boxes at some coordinates [lanes, axes] begin behind the tensor; None if one is not inside."""
+        """The offsets of the boxes at some coordinates [lanes, axes] in the tensor; None if one is not inside."""
         fields = self.fields
         if (starts < 0).any() or (starts > self.last_starts).any():
             return None
@@ -282,7 +282,7 @@ class BoxCopies:
     def job(
         self, address: int, lanes: Index, action: TensorCopy, starts: Index, boxes: Codes, owners: Owners
     ) -> BoxJob | None:
-        """What lanes with one map copy; None, or a MemoryFault, where the interpreter has to."""
+        """The copies of lanes that name one map; None, or a MemoryFault, if the interpreter has to make them."""
         space, inner = self.memory.space_of(address)
         if address % MAP_ALIGN or space not in {"global", "const", "param"}:
             return None
@@ -336,7 +336,7 @@ class BoxCopies:
         return BoxTargets(np.repeat(lanes, counts), every, np.array(moved, np.int64), copies.count)
 
     def can_tell(self, job: BoxJob, targets: BoxTargets) -> bool:
-        """Whether the mbarriers of a job are initialised, and none is told of too many bytes."""
+        """Return True if the mbarriers of a job are initialised, and none is told of too many bytes."""
         told = targets.of(job.lanes).cells
         if told is None:
             return True

@@ -21,9 +21,9 @@ CLUSTER_WARPS = SUSPICIONS + 1
 CONTEXT_WORDS = CLUSTER_WARPS + 1
 ALLOCATION_WORDS = 5  # of an allocation: start, end, data, writable, tags
 NO_FAULT = (1 << 62) - 1
-"""What FAULT_INST holds while no access has been a fault."""
+"""The value of FAULT_INST while no access has been a fault."""
 SHARED_BUFFER, LOCAL_BUFFER, COPY_GROUPS = 1, 2, 3
-"""What an access that is told goes to, besides rows of the table of allocations."""
+"""The buffer of a reported access, besides rows of the table of allocations."""
 
 
 # Columns of the table, which has a row for each instruction:
@@ -63,7 +63,7 @@ WRITTEN = 0xFF
 CELL_BYTES = 16
 """Of the tags of a cell."""
 INTERVAL_BIT, BLOCK_BIT = 10, 37
-"""Where the fields of a tag begin."""
+"""The first bits of the fields of a tag."""
 MAX_BLOCKS = (1 << 25) - 2
 SEVERAL = 1 << 62
 """Of a tag: other threads of the block have read the cell in the same interval, or have written the same to it."""

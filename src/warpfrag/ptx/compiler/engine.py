@@ -83,7 +83,7 @@ class CompiledProgram:
         self.is_weighed = False
 
     def is_worthwhile(self) -> bool:
-        """Whether as much was interpreted as compiling costs: then the two together are never twice the better."""
+        """Return True if interpreting has cost as much as compiling: the total is at most twice the better choice."""
         if self.interpreted_instructions < self.patience:
             return False
         if not self.is_weighed:
@@ -162,7 +162,7 @@ class CompiledProgram:
 
 
 def has_instruction(action: actions.Action, arch: str) -> bool:
-    """Whether an architecture has the instruction of an action."""
+    """Return True if an architecture has the instruction of an action."""
     try:
         return not isinstance(action, actions.MatrixOp) or bool(architecture_of(action.form, arch))
     except WarpfragError:  # which the interpreter raises when the instruction runs
@@ -170,7 +170,7 @@ def has_instruction(action: actions.Action, arch: str) -> bool:
 
 
 def is_plain_barrier(inst: DecodedInstruction) -> bool:
-    """Whether an instruction is bar.sync for the whole block."""
+    """Return True if an instruction is bar.sync for the whole block."""
     action, number = inst.action, inst.sources[0] if len(inst.sources) == 1 else None
     is_valid = isinstance(number, Immediate) and 0 <= number.code(None) < MAX_BARRIERS
     return (
@@ -191,7 +191,7 @@ class BufferRegisters:
         self.views: dict[int, Codes] = {}
 
     def __len__(self) -> int:
-        """How many registers there are."""
+        """Return the number of registers."""
         return len(self.offsets)
 
     def __getitem__(self, index: int) -> Codes:
@@ -451,11 +451,11 @@ class CompiledWarpBatch(WarpBatch):
             super().execute(inst, group)
 
     def is_within_limit(self, instructions: int, group: LaneGroup) -> bool:
-        """Whether so many instructions stay within the limit of the launch: beyond it they run one by one."""
+        """Return True if these instructions stay within the limit of the launch: beyond it they run one by one."""
         return self.tally.total + instructions * group.warps <= self.launch.limit
 
     def all_arrived(self, at: int, inst: DecodedInstruction, group: LaneGroup, active: LaneGroup) -> bool:
-        """Whether all lanes that an instruction needs are here: at once where whole warps are, in whole warpgroups."""
+        """Return True if all lanes that an instruction needs are here; whole warps and warpgroups are found quickly."""
         action = inst.action
         if not isinstance(action, actions.MatrixOp):
             return active is self.every_lane or super().all_arrived(at, inst, group, active)
@@ -463,7 +463,7 @@ class CompiledWarpBatch(WarpBatch):
         return here or super().all_arrived(at, inst, group, active)
 
     def are_warpgroups(self, group: LaneGroup) -> bool:
-        """Whether warps are four by four those of a warpgroup."""
+        """Return True if every four warps are a warpgroup."""
         rows = group.warp_rows
         if len(rows) % WARPS:
             return False

@@ -1,4 +1,4 @@
-"""What lanes compute, lowered to LLVM: the compiled twins of `ptx.semantics`, for the instructions kernels use often.
+"""Lane arithmetic lowered to LLVM: the compiled twins of `ptx.semantics`, for the instructions kernels use often.
 
 `LOWERINGS` has a function for each opcode. It gets the operands of an instruction as vectors of codes, appends the
 LLVM instructions to a builder and returns the results; None means that this spelling is left to the interpreter.
@@ -233,7 +233,7 @@ def negate(ir: IRBuilder, a: Value) -> Value:
 
 
 def is_nan(ir: IRBuilder, a: Value) -> Value:
-    """Whether codes are NaNs."""
+    """Return True if codes are NaNs."""
     return ir.icmp("ugt", magnitude(ir, a), INFINITY[width(a)])
 
 
@@ -299,7 +299,7 @@ def fused_multiply_add(ir: IRBuilder, operands: Lanes, *, ftz: bool) -> Value:
 
 
 def finish(ir: IRBuilder, attributes: Attributes, result: Value) -> Results:
-    """What follows the rounding: ftz and sat."""
+    """Apply ftz and sat after the rounding."""
     if attributes.ftz:
         result = flush(ir, result)
     return (saturate(ir, result) if attributes.sat else result,)
@@ -400,7 +400,7 @@ UNSIGNED_PREDICATES = {"lo": "ult", "ls": "ule", "hi": "ugt", "hs": "uge", "eq":
 
 
 def comparison(ir: IRBuilder, attributes: Attributes, kind: Type, a: Value, b: Value) -> Value | None:
-    """Whether the comparison of a setp holds; None for floats that LLVM does not have."""
+    """Return True if the comparison of a setp holds; None for floats that LLVM does not have."""
     order = attributes.comparison or ""
     if kind.is_float:
         if kind.name not in IEEE_TYPES:

@@ -19,7 +19,7 @@ from warpfrag.tensorcore.kernels.jit import KernelEntry
 from warpfrag.tensorcore.kernels.processor import ObjectTarget, targets_for_host
 
 SET = "ptx-"
-"""How the names of the wheel's objects begin."""
+"""The prefix of the wheel's objects."""
 PTX = Path(__file__).parents[1]
 DEPENDS_ON = (
     *(PTX / "compiler" / f"{name}.py" for name in ("scheduler", "context", "batch_loops")),
@@ -93,7 +93,7 @@ class Loop:
         return function or self._load(name, targets[0]) or self._build(name, targets[0], arguments)
 
     def _load(self, name: str, target: ObjectTarget) -> objects.ObjectFunction | None:
-        """What this machine has compiled before."""
+        """Load the code that this machine compiled before."""
         file = file_of(name, target)
         data = object_cache.find(file)
         try:
@@ -103,7 +103,7 @@ class Loop:
             return None
 
     def _build(self, name: str, target: ObjectTarget, arguments: tuple[object, ...]) -> objects.ObjectFunction | None:
-        """What numba and LLVM make now, and is kept."""
+        """Compile with numba and LLVM, and keep the code."""
         from warpfrag.tensorcore.kernels import build_objects
 
         try:
@@ -116,7 +116,7 @@ class Loop:
 
 
 def file_of(name: str, target: ObjectTarget) -> str:
-    """What a loop is called on disk, by all that it depends on."""
+    """The file name of a loop, by all that it depends on."""
     return object_cache.file_name(f"{source_digest()} {name} {target.name}")
 
 

@@ -52,7 +52,7 @@ UNITS_OF_REGISTER = np.arange(0, LANES * 4 // 8, UNIT_WORDS)  # the words at whi
 
 @dataclass(frozen=True)
 class RegisterTile:
-    """Where the codes of an operand of a warp's product lie in its registers, [rows, cols]."""
+    """The offsets of an operand's codes in a warp's registers, [rows, cols]."""
 
     dtype: np.dtype[Any]
     index: Index
@@ -198,7 +198,7 @@ B64, PRED = TYPES["b64"], TYPES["pred"]
 
 
 def is_joinable(inst: DecodedInstruction) -> bool:
-    """Whether an instruction is a dense wgmma without a guard, with constants for what is constant."""
+    """Return True for a dense wgmma without a guard whose immediates are constants."""
     action = inst.action
     if (
         not isinstance(action, MatrixOp)
@@ -212,7 +212,7 @@ def is_joinable(inst: DecodedInstruction) -> bool:
 
 @dataclass(frozen=True)
 class GatherPlaces:
-    """Where operands lie in shared memory, [descriptors, units]: the words of 64 bits at which units begin.
+    """The offsets of operands in shared memory, [descriptors, units]: the 64-bit words at which units begin.
 
     `which` has the descriptor of every warpgroup. Swizzles keep 16 bytes together, so units are codes that follow each
     other along one axis of the operand. Where that is the first axis, the operand is gathered transposed.
@@ -333,7 +333,7 @@ class WgmmaProducts:
     def operands(
         self, plan: WgmmaPlan, inst: DecodedInstruction, group: LaneGroup
     ) -> dict[str, tuple[OperandUnits, bool]] | None:
-        """Where A [64, k] and B [k, n] of every warpgroup lie, and whether transposed; None where out of memory.
+        """Locate A [64, k] and B [k, n] of every warpgroup, transposed or not; None if they are outside the memory.
 
         None too where their codes are no whole bytes.
         """
@@ -384,12 +384,12 @@ class WgmmaProducts:
 
 
 def is_matrix_store(action: Action) -> bool:
-    """Whether an action is stmatrix."""
+    """Return True if an action is stmatrix."""
     return isinstance(action, MatrixOp) and action.operation == "stmatrix"
 
 
 def _is_plain_product(action: Action) -> bool:
-    """Whether an action is an mma of one tile per warp that reads everything before it writes."""
+    """Return True if an action is an mma of one tile per warp that reads everything before it writes."""
     if not isinstance(action, MatrixOp) or action.operation != "mma" or action.parts:
         return False
     return action.form.shape[:2] == (16, 8)

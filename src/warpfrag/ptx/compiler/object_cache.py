@@ -65,7 +65,7 @@ def name_of(key: str, level: int) -> str:
 
 
 def folders() -> Iterator[Path]:
-    """Where objects may be cached, in the order numba has: a folder that is named, the package's, the user's."""
+    """The folders for cached objects, in numba's order: a named one, the package's, the user's."""
     named = os.environ.get("NUMBA_CACHE_DIR")
     if named:
         yield Path(named) / CACHE_FOLDER
@@ -101,7 +101,7 @@ def trim(folder: Path) -> None:
 
 
 def find(name: str) -> bytes | None:
-    """What was kept under a name; a warning where it is damaged."""
+    """Return the object kept under a name; warn if it is damaged."""
     for folder in folders():
         try:
             data = (folder / name).read_bytes()

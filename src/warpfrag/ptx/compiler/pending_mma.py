@@ -30,7 +30,7 @@ UNIT_WORDS = 2  # of 64 bits: operands are compared and copied by units of 16 by
 
 
 class MmaInstructions:
-    """Which instructions issue products, and which need what these compute.
+    """The instructions that issue products, and those that need their results.
 
     `accumulators` has the registers of D by the instruction that issues a product; `needs_products` is True for
     instructions that read or write such a register, and for calls and returns, which save and restore registers.
@@ -49,7 +49,7 @@ class MmaInstructions:
 
 
 def needs_registers(inst: DecodedInstruction, registers: frozenset[int]) -> bool:
-    """Whether an instruction reads or writes one of some registers, or all of them."""
+    """Return True if an instruction reads or writes one of some registers, or all of them."""
     if isinstance(inst.action, DirectCall | IndirectCall | Return):
         return True
     guard = () if inst.guard is None else (inst.guard,)
@@ -64,7 +64,7 @@ class OperandCodes(NamedTuple):
 
 
 class OperandSharing(NamedTuple):
-    """Which warps hold the same operand: for each the first one, whether that is itself, and the number of that."""
+    """The warps that hold the same operand: for each the first one, if that is itself, and the number of that."""
 
     first: Index
     different: NDArray[np.bool_]
@@ -78,7 +78,7 @@ class OperandSharing(NamedTuple):
 
 
 class OperandUnits(NamedTuple):
-    """Where an operand of many warps lies in memory: units of 16 bytes, at plans[which[i]] behind bases[i].
+    """The addresses of an operand of many warps: units of 16 bytes, at bases[i] + plans[which[i]].
 
     `words` is the memory, in words of 64 bits, which bases and plans count too.
     """
@@ -107,7 +107,7 @@ class OperandUnits(NamedTuple):
 
 
 class TilePlaces(NamedTuple):
-    """Where the codes of a tile lie behind the first register of a warp, [rows, columns], in elements of a type."""
+    """The offsets of a tile's codes from the first register of a warp, [rows, columns], in elements of a type."""
 
     places: Index
     dtype: np.dtype[Any]
@@ -115,7 +115,7 @@ class TilePlaces(NamedTuple):
 
 @dataclass
 class PendingProduct:
-    """What was issued for the same warps and accumulators: A and B of each instruction."""
+    """The products issued for the same warps and accumulators: A and B of each instruction."""
 
     kernels: KernelSelector
     accumulators: frozenset[int]
@@ -127,7 +127,7 @@ class PendingProduct:
     b: list[OperandCodes] = field(default_factory=list)
 
     def is_continued(self, other: PendingProduct) -> bool:
-        """Whether another one adds to the same accumulators of the same warps."""
+        """Return True if another one adds to the same accumulators of the same warps."""
         return (
             self.kernels is other.kernels
             and bool(other.has_c.all())
@@ -137,7 +137,7 @@ class PendingProduct:
         )
 
     def conflicts(self, other: PendingProduct) -> bool:
-        """Whether another one has some of these registers, in some of these warps."""
+        """Return True if another one has some of these registers, in some of these warps."""
         return bool(self.accumulators & other.accumulators) and bool(np.isin(other.rows, self.rows).any())
 
 
@@ -152,7 +152,7 @@ class PendingProducts:
         self.sharing: dict[tuple[frozenset[int], str, int], OperandSharing] = {}  # by product, operand and warps
 
     def find_different(self, accumulators: frozenset[int], role: str, units: OperandUnits) -> OperandSharing:
-        """Who has which operand. Most instructions of a loop find what the last one did: that is looked at first.
+        """Find the warps that share an operand. Loops mostly find the last answer again, so it is tried first.
 
         Two that are called different may be equal then, which costs time and changes nothing.
         """
@@ -239,7 +239,7 @@ def code_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def are_same(places: Index, others: Index) -> bool:
-    """Whether two arrays are one, or hold the same."""
+    """Return True if two arrays are one, or hold the same."""
     return places is others or np.array_equal(places, others)
 
 

@@ -48,7 +48,7 @@ def indices_of(operands: Iterable[PtxOperand]) -> set[int]:
 
 
 def is_written_whole(inst: DecodedInstruction) -> bool:
-    """Whether an instruction is known to write its results in every lane that runs it."""
+    """Return True if an instruction is known to write its results in every lane that runs it."""
     action = inst.action
     if isinstance(action, MatrixOp):
         return inst.guard is None and action.operation in {"mma", "ldmatrix"}
@@ -81,7 +81,7 @@ class LiveSet:
         self.inside: dict[int, bool] = {}  # of registers that the block names further on: whether they are live
 
     def __contains__(self, register: int) -> bool:
-        """Whether a register may still be read."""
+        """Return True if a register may still be read."""
         place = self.places.get(register)
         across = place is not None and bool(self.bits[place >> 3] >> (place & 7) & 1)
         return self.inside.get(register, across)
@@ -97,7 +97,7 @@ class LiveSet:
 
 
 class BlockLiveness:
-    """What is live where blocks meet: a backward dataflow analysis of the registers that some block reads first."""
+    """The live registers between blocks: a backward dataflow analysis of the registers that some block reads first."""
 
     def __init__(self, program: Program, effects: Callable[[DecodedInstruction], dict[int, bool]] = effects_of) -> None:
         """Find what each block reads and writes, then what is live before each, until nothing changes."""
@@ -133,7 +133,7 @@ class BlockLiveness:
         return int.from_bytes(code, "little")
 
     def after(self, number: int) -> int:
-        """What is live after a block, as bits: what is before those that follow it."""
+        """The registers that are live after a block, as bits: those that are live before its successors."""
         last = self.ends[number] - 1
         inst = self.instructions[last]
         passes = inst.guard is not None or not isinstance(inst.action, Branch | Return)
@@ -186,7 +186,7 @@ LIVENESS: WeakKeyDictionary[Program, BlockLiveness] = WeakKeyDictionary()
 
 
 def liveness_of(program: Program) -> BlockLiveness:
-    """What is live where the blocks of a program meet: found once."""
+    """The live registers between the blocks of a program: found once."""
     known = LIVENESS.get(program)
     if known is None:
         known = LIVENESS[program] = BlockLiveness(program)
@@ -235,12 +235,12 @@ def _unwritten(program: Program) -> set[int] | None:
 
 
 def is_followed(program: Program) -> bool:
-    """Whether all registers that may be read unwritten are known."""
+    """Return True if all registers that may be read unwritten are known."""
     return _unwritten(program) is not None
 
 
 def passes_marks(inst: DecodedInstruction) -> bool:
-    """Whether the results of an instruction are marked where its operands are."""
+    """Return True if the results of an instruction are marked where its operands are."""
     return isinstance(inst.action, LaneOp | Move) or inst.attributes.opcode == "shfl"
 
 
@@ -262,7 +262,7 @@ def marked_registers(program: Program) -> set[int]:
 
 @dataclass(frozen=True)
 class RegisterLayout:
-    """Where the registers of a warp lie in its part of the buffer: the byte at which the lanes of each begin.
+    """The offsets of a warp's registers in its part of the buffer: the byte at which the lanes of each begin.
 
     `special` has those of the special registers that never change, by name, after the declared ones.
     """
@@ -295,5 +295,5 @@ class RegisterLayout:
 
 
 def is_fixed(name: str) -> bool:
-    """Whether a special register never changes, and is as on a GPU."""
+    """Return True if a special register never changes, and is as on a GPU."""
     return name.split(".", maxsplit=1)[0] not in INEXACT

@@ -27,13 +27,13 @@ class RegisterMarks:
         self.changed: set[int] = set()
 
     def concern(self, inst: DecodedInstruction) -> bool:
-        """Whether an instruction reads or writes a register that may have marks."""
+        """Return True if an instruction reads or writes a register that may have marks."""
         if not self.offsets:
             return False
         return not self.offsets.keys().isdisjoint(registers_read(inst) | indices_of(inst.results))
 
     def is_choice(self, inst: DecodedInstruction) -> bool:
-        """Whether an instruction takes one of two operands, by a register."""
+        """Return True if an instruction takes one of two operands, by a register."""
         return inst.attributes.opcode == "selp" and isinstance(inst.sources[2], Register)
 
     def of(self, registers: Iterable[int]) -> Value | None:

@@ -173,7 +173,7 @@ def exit_lanes(state: Array, flags: Array, numbers: Array, lists: Array, blocks:
 
 @inner
 def any_waiting(state: Array, waiting: Array, lists: Array) -> Flag:
-    """Whether other lanes of these warps wait for some."""
+    """Return True if other lanes of these warps wait for some."""
     mask = np.uint32(0)
     for i in range(state[ctx.WARP_COUNT]):
         mask |= mask_of(waiting, lists[1, i])
@@ -182,7 +182,7 @@ def any_waiting(state: Array, waiting: Array, lists: Array) -> Flag:
 
 @inner
 def warps_are_whole(state: Array, lists: Array) -> Flag:
-    """Whether all lanes of these warps are here."""
+    """Return True if all lanes of these warps are here."""
     masks, mask = lists[2].view(np.uint32), ctx.ALL_LANES
     for i in range(state[ctx.WARP_COUNT]):
         mask &= masks[i]
@@ -191,7 +191,7 @@ def warps_are_whole(state: Array, lists: Array) -> Flag:
 
 @inner
 def blocks_are_whole(state: Array, alive: Array, blocks: Array, lists: Array) -> Flag:
-    """Whether all lanes that are alive in the blocks of these warps are here."""
+    """Return True if all lanes that are alive in the blocks of these warps are here."""
     if state[ctx.IS_CONVERGED]:
         return True
     rows, masks = lists[1], lists[2].view(np.uint32)
@@ -237,7 +237,7 @@ def pass_barrier(state: Array, lists: Array, blocks: Array, writers: Array, exit
 
 @inner
 def can_run(kind: Int, state: Array, flags: Array, lists: Array, blocks: Array) -> Flag:
-    """Whether an instruction needs no Python, for the lanes of this time slice."""
+    """Return True if an instruction needs no Python, for the lanes of this time slice."""
     if kind in (ctx.SEGMENT, ctx.BRANCH):
         return True
     if kind in (ctx.WHOLE_WARP_SEGMENT, ctx.WARP_WAIT):
@@ -249,7 +249,7 @@ def can_run(kind: Int, state: Array, flags: Array, lists: Array, blocks: Array) 
 
 @inner
 def needs_of(table: Array, state: Array, flags: Array, lists: Array, blocks: Array) -> Int:
-    """What the instruction of this time slice needs Python for, as a status."""
+    """The reason why the instruction of this time slice needs Python, as a status."""
     at = state[ctx.PC]
     total = state[ctx.TOTAL] + (table[at, ctx.END] - at) * state[ctx.WARP_COUNT]
     if total > state[ctx.LIMIT] or not can_run(table[at, ctx.KIND], state, flags, lists, blocks):

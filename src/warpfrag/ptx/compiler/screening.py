@@ -62,13 +62,13 @@ MARKED = (*ORDERED, actions.Atomic)
 
 
 def is_asynchronous(inst: DecodedInstruction) -> bool:
-    """Whether something goes on after an instruction: copies, wgmma, tcgen05, and the mbarriers that follow them."""
+    """Return True if work goes on after an instruction: copies, wgmma, tcgen05, and the mbarriers that follow them."""
     action = inst.action
     return isinstance(action, ASYNCHRONOUS) or (isinstance(action, actions.MatrixOp) and action.operation == "wgmma")
 
 
 def is_ordered(inst: DecodedInstruction) -> bool:
-    """Whether an action is one of `ORDERED`: loads that may wait for others, and wgmma, are not."""
+    """Return True if an action is one of `ORDERED`: loads that may wait for others, and wgmma, are not."""
     action = inst.action
     if isinstance(action, actions.MemoryLoad | actions.MemoryStore) and action.space == "cluster":
         return False
@@ -77,13 +77,13 @@ def is_ordered(inst: DecodedInstruction) -> bool:
 
 
 def is_whole_barrier(inst: DecodedInstruction) -> bool:
-    """Whether a barrier is one of all threads of the block, who wait at it."""
+    """Return True if all threads of the block wait at a barrier."""
     action = inst.action
     return isinstance(action, actions.Barrier) and action.waits and len(inst.sources) == 1 + bool(action.reduction)
 
 
 class ProgramScreen:
-    """Which checks a program can be screened for."""
+    """The checks that a program can be screened for."""
 
     def __init__(self, compiled: CompiledProgram) -> None:
         """Look at nothing yet; machine code may come later."""
@@ -92,13 +92,13 @@ class ProgramScreen:
     is_enabled: ClassVar[bool] = True
 
     def is_possible(self, config: LaunchConfig, memory: DeviceMemory, checks: Collection[Check]) -> bool:
-        """Whether compiled code may decide some checks of a launch, as far as is known before there is any."""
+        """Return True if compiled code, once there is any, may decide some checks of a launch."""
         is_plain = config.interleaving is None and not config.is_cooperative and not memory.has_heap
         is_plain &= config.cluster_blocks == 1 and math.prod(config.grid) < ctx.MAX_BLOCKS
         return self.is_enabled and is_plain and self.allows(checks)
 
     def is_decided(self, checks: Collection[Check]) -> bool:
-        """Whether machine code follows all that these checks need."""
+        """Return True if machine code follows all that these checks need."""
         return bool(self.compiled.segments) and ("uninitialised" not in checks or self.has_compiled_marks)
 
     def of_launch(self, memory: DeviceMemory, checks: Collection[Check]) -> LaunchScreen:
@@ -106,12 +106,12 @@ class ProgramScreen:
         return LaunchScreen(self, memory, checks)
 
     def allows(self, checks: Collection[Check]) -> bool:
-        """Whether the program has nothing that cannot be followed."""
+        """Return True if the program has nothing that cannot be followed."""
         return self.is_repeatable and all(CHECK_TABLE[check].can_screen(self) for check in checks)
 
     @cached_property
     def is_ordered(self) -> bool:
-        """Whether all accesses are told, and barriers of the block are all that orders threads."""
+        """True if all accesses are reported, and only barriers of the block order threads."""
         return self.has_whole_barriers and all(map(is_ordered, self.instructions))
 
     @cached_property
@@ -133,12 +133,12 @@ class ProgramScreen:
 
     @cached_property
     def is_repeatable(self) -> bool:
-        """Whether the program can be run twice: it prints nothing, and allocates nothing."""
+        """True if the program can be run twice: it prints nothing, and allocates nothing."""
         return not any(isinstance(inst.action, actions.SystemCall) for inst in self.instructions)
 
     @cached_property
     def has_whole_barriers(self) -> bool:
-        """Whether all barriers are of the whole block, and nobody waits for what others store or arrive at."""
+        """True if all barriers are of the whole block, and no thread waits for stores or arrivals of others."""
         has_polling = bool(self.compiled.program.polling) or any(
             isinstance(inst.action, actions.MemoryBarrier) for inst in self.instructions
         )
@@ -148,17 +148,17 @@ class ProgramScreen:
 
     @cached_property
     def is_asynchronous(self) -> bool:
-        """Whether accesses have to be waited for, or are not followed."""
+        """True if accesses have to be waited for, or are not followed."""
         return any(is_asynchronous(inst) or isinstance(inst.action, SURFACES) for inst in self.instructions)
 
     @cached_property
     def has_marks(self) -> bool:
-        """Whether all reads of memory are told, and the registers are known that may be read unwritten."""
+        """True if all reads of memory are reported, and the registers that may be read unwritten are known."""
         return is_followed(self.compiled.program) and all(isinstance(inst.action, MARKED) for inst in self.instructions)
 
     @cached_property
     def has_compiled_marks(self) -> bool:
-        """Whether all registers that may be read unwritten are read by compiled code."""
+        """True if all registers that may be read unwritten are read by compiled code."""
         marks, covered = self.compiled.layout.marks.keys(), self.compiled.covered
         return all(at in covered or marks.isdisjoint(registers_read(inst)) for at, inst in enumerate(self.instructions))
 
@@ -331,7 +331,7 @@ class ScreenedWarpBatch(CompiledWarpBatch):
         return has_run
 
     def is_unmarked(self, inst: DecodedInstruction) -> bool:
-        """Whether an instruction reads no register that compiled code has marks for."""
+        """Return True if an instruction reads no register that compiled code has marks for."""
         marks = self.compiled.layout.marks
         return not marks or marks.keys().isdisjoint(registers_read(inst))
 

@@ -224,7 +224,7 @@ def plain_rcp(ir: IRBuilder, a: Value) -> Value:
 
 
 def is_large(ir: IRBuilder, magnitude: Value) -> Value:
-    """Whether the reciprocal would be subnormal: above 2**126, infinity included."""
+    """Return True if the reciprocal would be subnormal: above 2**126, infinity included."""
     return ir.and_(ir.icmp("ugt", magnitude, TWO_TO_126), ir.icmp("ule", magnitude, INFINITY))
 
 

@@ -235,7 +235,7 @@ class WarpCode:
             self.marks.follow(inst, self.mask_of(active), moved, chosen)
 
     def compute(self, at: int, inst: DecodedInstruction, action: actions.Action, active: Value | None) -> None:
-        """What an instruction does to registers and memory."""
+        """Emit the effect of an instruction on registers and memory."""
         if isinstance(action, actions.LaneOp):
             self.pure(at, inst, action, active)
         elif isinstance(action, actions.Move):
@@ -252,7 +252,7 @@ class WarpCode:
             raise UnsupportedInstruction
 
     def pure(self, at: int, inst: DecodedInstruction, action: actions.LaneOp, active: Value | None) -> None:
-        """What each lane computes for itself."""
+        """Emit an instruction that each lane computes for itself."""
         attributes = inst.attributes
         operands: list[Value] = []
         immediates: list[int] = []
@@ -530,7 +530,7 @@ def row_elements(half: int, *, trans: bool) -> list[int]:
 
 
 def fragment_elements(matrix: int, *, trans: bool) -> list[int]:
-    """Where the elements of a fragment lie among the first halves of all rows, then the second halves."""
+    """The indices of a fragment's elements among the first halves of all rows, then the second halves."""
     if not trans:  # words: lane l has word l % 4 of row l / 4
         return [64 * (lane % 4 // 2) + 2 * (8 * matrix + lane // 4) + lane % 2 for lane in range(LANES)]
     places: list[int] = []

@@ -57,7 +57,7 @@ def operands_at(inst: DecodedInstruction, arch: str) -> Operands:
 
 
 def ptx_operands(inst: DecodedInstruction) -> dict[str, PtxOperand]:
-    """What the instruction names for each role, in the order of its text."""
+    """The operand that an instruction names for each role, in the order of its text."""
     action = matrix_action(inst)
     form, sources = action.form, inst.sources
     if action.operation == "wgmma":
@@ -118,7 +118,7 @@ def _staged(
 
 
 def _is_turned(inst: DecodedInstruction, role: str) -> bool:
-    """Whether the immediates of a wgmma say that an operand is MN-major."""
+    """Return True if the immediates of a wgmma make an operand MN-major."""
     numbers = [operand.code(None) for operand in inst.sources if isinstance(operand, Immediate)]
     flags = numbers[3 if matrix_action(inst).form.operation.sparsity else 2 :]
     if not flags:
@@ -146,7 +146,7 @@ def _scales(inst: DecodedInstruction, operand: Scale, words: NDArray[np.uint32],
 
 
 def staged_offsets(state: WarpState, inst: DecodedInstruction, row: int) -> NDArray[np.int64]:
-    """Where the elements of a wgmma's operands lie that have a descriptor, in the shared memory of the batch."""
+    """The offsets of a wgmma's descriptor operands in the shared memory of the batch."""
     group, named = _group(state, row, WARPGROUP), ptx_operands(inst)
     operands, offsets = operands_at(inst, state.launch.arch), [np.zeros(0, np.int64)]
     first = int(state.warp_block[group.warp_rows[0]]) * state.memory.shared_stride
@@ -165,7 +165,7 @@ class BoxMap(Protocol):
     fields: TensorMapFields
 
     def memory(self, start: int = 0) -> Memory:
-        """How a box lies from an address on."""
+        """Return the layout of a box that starts at an address."""
 
 
 class SharedView:
@@ -178,7 +178,7 @@ class SharedView:
         self._memory, self.end = memory, end
 
     def __repr__(self) -> str:
-        """How much there is, and where."""
+        """Return the size and the addresses."""
         return f"<shared memory of {self.end - self.start} bytes, {self.start:#x} to {self.end:#x}>"
 
     @property
@@ -256,7 +256,7 @@ class OperandValues:
 
     @property
     def is_matrix(self) -> bool:
-        """Whether it is the operand of a matrix instruction."""
+        """True if it is the operand of a matrix instruction."""
         return self.values.ndim > 1
 
 
@@ -270,17 +270,17 @@ class InstructionView:
     operands: tuple[OperandValues, ...]
 
     def __repr__(self) -> str:
-        """Where it is, and the names of its operands."""
+        """Return the stop and the names of the operands."""
         return f"<{self.stop}; {', '.join(item.name for item in self.operands)}>"
 
     @property
     def is_matrix(self) -> bool:
-        """Whether it is a matrix instruction."""
+        """True if it is a matrix instruction."""
         return any(item.is_matrix for item in self.operands)
 
 
 def sources_now(batch: SteppedBatch, inst: DecodedInstruction, row: int) -> list[OperandValues]:
-    """What an instruction would read now."""
+    """The operands that an instruction would read now."""
     if isinstance(inst.action, MatrixOp):
         roles = [role for role, operand in ptx_operands(inst).items() if not _is_result(inst, role, operand)]
         if inst.action.operation == "wgmma":
@@ -293,7 +293,7 @@ def sources_now(batch: SteppedBatch, inst: DecodedInstruction, row: int) -> list
 
 
 def results_now(batch: SteppedBatch, inst: DecodedInstruction, row: int) -> list[OperandValues]:
-    """What an instruction has left, once it has run."""
+    """The results of an instruction that has run."""
     if isinstance(inst.action, MatrixOp):
         roles = [role for role, operand in ptx_operands(inst).items() if _is_result(inst, role, operand)]
         return [_matrix(batch, inst, row, role, is_result=True) for role in roles]

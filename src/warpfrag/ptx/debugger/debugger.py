@@ -56,7 +56,7 @@ class WarpRegisters(dict[str, "NDArray[Any]"]):
         raise InvalidOperand(f"expected a register of this kernel, got {quote(name)}; it has {len(self)}")
 
     def __repr__(self) -> str:
-        """How many, and the first names."""
+        """Return the number of registers and the first names."""
         return f"<{len(self)} registers of a warp: {', '.join(list(self)[:4])}, ...>"
 
     def as_float(self, name: str) -> NDArray[Any]:
@@ -116,7 +116,7 @@ class Debugger:
         self.is_finished = True
 
     def __repr__(self) -> str:
-        """Where it stands."""
+        """Return the kernel and its current stop."""
         state = "finished" if self.is_finished else "not started" if self.stop is None else str(self.stop)
         return f"<Debugger of {self.program.name}: {state}>"
 
@@ -269,7 +269,7 @@ class Debugger:
         return None
 
     def _position(self) -> Position | None:
-        """What runs next, in this wave of blocks or in the next."""
+        """Return the next position, in this wave of blocks or in the next."""
         while True:
             if self._batch is not None:
                 position = self._batch.next_position()
@@ -298,7 +298,7 @@ class Debugger:
         return None
 
     def _is_met(self, point: Breakpoint, row: int) -> bool:
-        """Whether a warp is one that a breakpoint means."""
+        """Return True if a breakpoint applies to a warp."""
         block, warp = self._place(row)
         if (point.block is not None and block != point.block) or (point.warp is not None and warp != point.warp):
             return False
@@ -319,7 +319,7 @@ class Debugger:
         return row is not None and bool(position.group.mask[position.group.warp_rows == row].any())
 
     def _has_focus(self, position: Position, row: int) -> bool:
-        """Whether an instruction of one warp is over: it is there again, or it has ended."""
+        """Return True if the step of a warp is over: the warp runs again, or it has ended."""
         return self._has_row(position, row) or not bool(self.batch.alive[row].any())
 
     def _stopped(
@@ -418,7 +418,7 @@ class Debugger:
 
     @property
     def visit(self) -> int:
-        """How often the next instruction has run before, by any warps together."""
+        """The number of earlier runs of the next instruction, by any warps."""
         position = self.batch.position
         return 0 if position is None else self._visits[position.at]
 

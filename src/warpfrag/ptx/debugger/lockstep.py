@@ -1,4 +1,4 @@
-"""Where a difference between two runs comes from: a node for every lane of an instruction whose results differ.
+"""The origin of a difference between two runs: a node for every lane of an instruction whose results differ.
 
 A node has a parent, the difference that the lane read, or none: then it is an origin, for all that it read was equal.
 Registers and bytes of memory hold the number of the node that made them differ, 0 where they are equal. Of several
@@ -70,7 +70,7 @@ class Provenance:
         self.count = 1
 
     def __len__(self) -> int:
-        """How many nodes there are."""
+        """Return the number of nodes."""
         return self.count - 1
 
     def add(self, inst: DifferingInstruction) -> Nodes:
@@ -94,7 +94,7 @@ class Provenance:
         return best
 
     def facts(self, node: int) -> NodeFacts:
-        """What is known of a node."""
+        """Return the facts of a node."""
         number = bisect_right(self.starts, node) - 1
         inst, at = self.instructions[number], node - self.starts[number]
         codes = int(inst.codes[0][at]), int(inst.codes[1][at])
@@ -116,7 +116,7 @@ MIN_LIKENESS = 0.5  # of two programs whose instructions are paired
 
 
 class Pairing(NamedTuple):
-    """Which instructions and registers of two programs belong together, and how alike the programs are."""
+    """The instructions and registers of two programs that belong together, and the likeness of the programs."""
 
     instructions: dict[int, int]
     registers: dict[int, int]
@@ -273,12 +273,6 @@ class Lockstep:
         )
         self.branch = int(nodes[0])
 
-    def _nodes(self, index: int) -> Nodes:
-        """The nodes of a register in every lane."""
-        if index not in self.registers:
-            return np.zeros((self.left.warps, LANES), np.int64)
-        return self.registers[index]
-
     def _own_index(self, batch: SteppedBatch, index: int) -> int | None:
         """The left's index of a register of either side."""
         return index if batch is self.left else self.backward.get(index)
@@ -402,7 +396,7 @@ def _words(buffer: NDArray[np.uint8], offsets: NDArray[np.int64], size: int) -> 
 
 
 def _are_same(mine: Position, yours: Position) -> bool:
-    """Whether two positions have the same lanes."""
+    """Return True if two positions have the same lanes."""
     return np.array_equal(mine.group.warp_rows, yours.group.warp_rows) and np.array_equal(
         mine.group.mask, yours.group.mask
     )

@@ -1,4 +1,4 @@
-"""Where a debugger stops: breakpoints on instructions, watchpoints on memory, and the stop itself."""
+"""Breakpoints on instructions, watchpoints on memory, and the stops of a debugger."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Breakpoint:
     hits: int = 0
 
     def names(self, inst: DecodedInstruction, source: SourceLine | None) -> bool:
-        """Whether an instruction is one of those it stops at; an opcode may be the first words of one."""
+        """Return True if it stops at an instruction; an opcode may be the first words of one."""
         if self.line is not None and inst.line != self.line:
             return False
         if self.source is not None and (source is None or self.source not in _lines_of(source)):
@@ -77,7 +77,7 @@ class ThreadAt(NamedTuple):
 
 @dataclass(frozen=True)
 class Stop:
-    """Where a kernel stands still: before the instruction of `line`, or, at a watchpoint, behind it.
+    """The position of a stopped kernel: before the instruction of `line`, or, at a watchpoint, after it.
 
     `warps` are the (block, warp) that stopped together; the first has the focus. At a watchpoint `threads` are those
     that accessed the bytes, and `old` and `new` their contents before and after.
@@ -130,7 +130,7 @@ class SteppedBatch(WarpBatch):
         self.position = Position(start, self.program.ends[start], group)
 
     def next_position(self) -> Position | None:
-        """What runs next; None when all lanes have exited."""
+        """Return the next position; None when all lanes have exited."""
         while True:
             if self.position is None and not self.schedule_next():
                 return None
@@ -138,7 +138,7 @@ class SteppedBatch(WarpBatch):
                 return self.position
 
     def _is_complete(self, position: Position) -> bool:
-        """Whether all lanes that the instruction needs are here; if not, those that are here wait, and others run."""
+        """Return True if all lanes that the instruction needs are here; if not, those that are here wait."""
         inst = self.inst_at(position)
         self.line = inst.line
         if not inst.action.is_collective:

@@ -28,7 +28,7 @@ MAX_NAMED = 4  # blocks that a message lists
 
 
 class LivelockDetector:
-    """What is known of lanes that read memory in a loop."""
+    """The record of lanes that read memory in a loop."""
 
     def __init__(self, state: WarpState) -> None:
         """Nobody has been seen in a loop."""
@@ -49,7 +49,7 @@ class LivelockDetector:
             group.put(self.polled, start)
 
     def is_reached(self, level: int, runnable: NDArray[np.bool_], *, has_sleepers: bool) -> bool:
-        """Whether nothing can change any more, now that all lanes that can run have had so many quanta.
+        """Return True if nothing can change any more, now that all runnable lanes have had `level` quanta.
 
         Lanes that sleep at an mbarrier may wake when their time limit has passed: then nothing is said.
         """
@@ -272,7 +272,7 @@ class ClusterBarriers:
 
     @property
     def in_use(self) -> bool:
-        """Whether lanes have arrived at a phase that is not complete."""
+        """True if lanes have arrived at a phase that is not complete."""
         return bool(self.has_arrived.any())
 
     def run(self, inst: DecodedInstruction, action: ClusterBarrier, group: LaneGroup) -> None:

@@ -375,7 +375,7 @@ def reduce_cells(function: actions.CodeFunction, cells: Codes, places: NDArray[n
 
 
 def tensor_reduction(fields: TensorMapFields, name: str) -> actions.CodeFunction:
-    """What a reduction leaves: that of `red`, but sums of f32 flush subnormals only where the map says so (an H200)."""
+    """Return the result of a reduction: as `red`, but f32 sums flush subnormals only if the map says so (H200)."""
     element = fields.element
     if name == "add" and element.format in {"f32", "tf32"}:
         style = FloatModifiers(ftz=element.name.endswith("_ftz"))
@@ -452,4 +452,4 @@ COPIES: dict[type[actions.Action], Callable[..., None]] = {
     actions.TensorMapReplace: run_map_replace,
     actions.TensorMapCopy: run_map_copy,
 }
-"""What runs each kind of copy: called with the state, its mbarriers, the instruction, its action and the lanes."""
+"""The function that runs each kind of copy, of the state, its mbarriers, the instruction, its action and the lanes."""

@@ -127,7 +127,7 @@ def put_bytes(group: LaneGroup, target: PtxOperand, data: NDArray[np.uint8]) -> 
 
 
 def _local_bytes(group: LaneGroup, place: MemoryOperand, size: int) -> NDArray[np.int64]:
-    """Where the bytes of a parameter lie in the local memory of all lanes, [lanes, size]."""
+    """The offsets of a parameter's bytes in the local memory of all lanes, [lanes, size]."""
     stride = group.state.memory.local_stride
     offsets = group.addresses(place).astype(np.int64)
     wrong = (offsets < 0) | (offsets > stride - size)

@@ -32,7 +32,7 @@ UNIT = 16
 
 
 class Heap:
-    """What was handed out, and what of it was freed."""
+    """The pieces that were handed out, and those that were freed."""
 
     def __init__(self) -> None:
         """Nothing was handed out."""
@@ -123,7 +123,7 @@ class Allocation:
 
 
 class MemoryAccess(NamedTuple):
-    """What some threads of the batch access: `size` bytes each, at their offsets in a buffer."""
+    """An access of some threads of the batch: `size` bytes each, at their offsets in a buffer."""
 
     buffer: Bytes
     offsets: NDArray[np.int64]
@@ -184,7 +184,7 @@ class DeviceMemory:
 
     @property
     def has_heap(self) -> bool:
-        """Whether device code may allocate memory and free it."""
+        """True if device code may allocate memory and free it."""
         return state_spaces.HEAP in self.starts
 
     def writable_buffers(self) -> list[NDArray[Any]]:
@@ -367,7 +367,7 @@ class DeviceMemory:
         return reached
 
     def _nearest(self, address: int, size: int) -> str:
-        """What is wrong with an address, and what is near it."""
+        """Describe the problem with an address, and the allocations near it."""
         text = f"{size} bytes at {address:#x} are outside every allocation"
         if not self.allocations:
             return f"{text}: there is none"
@@ -430,7 +430,7 @@ class DeviceMemory:
 def count_wavefronts(
     addresses: Addresses, size: int, requests: NDArray[np.int64], unit: int, slots: int
 ) -> tuple[int, int]:
-    """How many wavefronts some requests take: of each, the largest number of different units in one slot.
+    """Count the wavefronts of some requests: of each, the largest number of different units in one slot.
 
     And how many of them are bank conflicts: those that the units, spread evenly over the slots, would not take.
 

@@ -40,7 +40,7 @@ class LaneGroup:
 
     @property
     def warps(self) -> int:
-        """How many warps have lanes in it."""
+        """The number of warps that have lanes in it."""
         return len(self.mask)
 
     @property
@@ -62,7 +62,7 @@ class LaneGroup:
         return everyone if self.rows is None else everyone[self.rows]
 
     def pick(self, everyone: Codes) -> Codes:
-        """What these lanes have, one after the other, of an array over all warps."""
+        """Return the values of these lanes, one after the other, from an array over all warps."""
         if self.is_whole:
             return self.of(everyone).flatten()
         if self._places is None:

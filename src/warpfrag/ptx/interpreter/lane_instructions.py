@@ -106,16 +106,11 @@ def run_trap(state: WarpState, inst: DecodedInstruction, _action: actions.Trap, 
 
 
 def lacks_grid_workspace(state: WarpState) -> bool:
-    """Whether the kernel asks for the workspace that only a cooperative launch has."""
+    """Return True if the kernel asks for the workspace that only a cooperative launch has."""
     asked = {
         source.name for inst in state.program.instructions for source in inst.sources if type(source) is SpecialRegister
     }
     return not state.launch.is_cooperative and bool(asked & set(GRID_REGISTERS))
-
-
-def as_tuple(values: Codes | tuple[Codes, ...]) -> tuple[Codes, ...]:
-    """The results of an instruction, where it has one too."""
-    return values if isinstance(values, tuple) else (values,)
 
 
 U32, B64, PRED = TYPES["u32"], TYPES["b64"], TYPES["pred"]

@@ -377,4 +377,4 @@ RUNNERS: dict[str, MatrixRunner] = {
     "stmatrix": _store_matrices,
     "movmatrix": _transpose,
 }
-"""What runs each operation of `isa.words.OPS`, for warps all of whose lanes are here."""
+"""The function that runs each operation of `isa.words.OPS`, for whole warps."""

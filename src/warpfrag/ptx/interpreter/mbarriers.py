@@ -70,7 +70,7 @@ class MbarrierState:
 
     @property
     def description(self) -> str:
-        """What the phase waits for, in words."""
+        """Describe what the phase waits for."""
         return f"phase of parity {self.parity} awaits {self.pending} of {self.count} arrivals and {self.bytes} bytes"
 
 
@@ -149,7 +149,7 @@ class Mbarriers:
         return self.state.memory.shared.view(np.uint64)
 
     def is_over(self, cells: NDArray[np.int64], action: MemoryBarrier, numbers: Codes) -> NDArray[np.bool_]:
-        """Whether the phases that lanes wait for are over: the parity is another one by now."""
+        """Return True if the phases that lanes wait for are over: the parity has changed."""
         waited = numbers & np.uint64(1) if action.parity else numbers >> PARITY_SHIFT
         return (self.words[cells] >> PARITY_SHIFT) != waited
 
@@ -181,7 +181,7 @@ class Mbarriers:
         self.live.pop(cell, None)
 
     def use_of(self, cell: int) -> str:
-        """How an mbarrier is in use, in words: nothing where none is valid, or its phase has just begun."""
+        """Describe the use of an mbarrier; empty if none is valid, or its phase has just begun."""
         word = int(self.words[cell])
         if cell not in self.live or self.written[cell] != word:
             return ""  # none, or its memory was used for something else since
@@ -265,7 +265,7 @@ class Mbarriers:
 
     @property
     def has_sleepers(self) -> bool:
-        """Whether lanes sleep until a phase ends."""
+        """True if lanes sleep until a phase ends."""
         return bool((self.awaited != NOT_ASLEEP).any())
 
     def expire(self) -> bool:

@@ -38,7 +38,7 @@ class TensorAccess(NamedTuple):
     quarters: tuple[int, ...] = (0, 1, 2, 3)  # which 32 lanes
 
     def overlaps(self, other: TensorAccess) -> bool:
-        """Whether both reach a column of the same lanes."""
+        """Return True if both reach a column of the same lanes."""
         if self.block != other.block or not set(self.quarters) & set(other.quarters):
             return False
         return self.column < other.column + other.columns and other.column < self.column + self.columns

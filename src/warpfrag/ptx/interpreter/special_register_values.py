@@ -31,9 +31,9 @@ RESERVED = {
     "%reserved_smem_offset_1": 0,
 }
 GRID_REGISTERS = {"%envreg1": GRID_WORKSPACE >> 32, "%envreg2": GRID_WORKSPACE & 0xFFFFFFFF}
-"""Where cooperative groups find the address of the grid's workspace; 0 in a launch that is not cooperative."""
+"""The registers in which cooperative groups find the grid's workspace; 0 in a launch that is not cooperative."""
 DRIVER_REGISTERS = {f"%envreg{number}" for number in range(32)} - set(GRID_REGISTERS)
-"""What the driver puts there is not known; of an H200 numbers 0, 6 and 10 are not zero."""
+"""Registers that the driver fills with unknown values; on an H200 numbers 0, 6 and 10 are not zero."""
 INEXACT = frozenset((*TIMERS, *RESERVED, *DRIVER_REGISTERS, "%smid", "%nsmid", "%warpid", "%nwarpid", "%gridid"))
 """Registers that have other values on a GPU; a result that depends on them is not exact."""
 

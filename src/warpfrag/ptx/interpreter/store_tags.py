@@ -151,7 +151,7 @@ class TaggedStore:
         return TaggedStore(self.tags, self.buffer, self.offsets[which], codes, threads, mine, is_shared=self.is_shared)
 
     def foreign(self, before: Tags) -> NDArray[np.bool_]:
-        """Where bytes that are stored now have the tag of somebody whom nothing orders."""
+        """Return True for bytes that have the tag of another store that nothing orders."""
         differences = before ^ self.mine
         foreign = (differences < (1 << INTERVAL_SHIFT)) & ((differences & np.uint64(WARP_FIELD)) != 0)
         if not self.is_shared:
@@ -218,6 +218,6 @@ def elements(buffer: Bytes, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def places_of(offsets: NDArray[np.int64], codes: NDArray[Any]) -> NDArray[np.int64]:
-    """Where codes [lanes, count] at some offsets lie among the elements of a buffer."""
+    """The indices of codes [lanes, count] at some offsets among the elements of a buffer."""
     places: NDArray[np.int64] = offsets[:, None] // codes.dtype.itemsize + np.arange(codes.shape[1])
     return places

@@ -168,7 +168,7 @@ def run_surface_store(state: WarpState, inst: DecodedInstruction, action: Surfac
 
 
 def _overlap(places: NDArray[np.int64], codes: Codes) -> bool:
-    """Whether two threads store different values at one place: which one stays is not specified."""
+    """Return True if two threads store different values to one element: the one that stays is not specified."""
     order = np.argsort(places, kind="stable")
     is_same = places[order][1:] == places[order][:-1]
     return bool((codes[order][1:][is_same] != codes[order][:-1][is_same]).any())

@@ -147,7 +147,7 @@ class TensorMemories:
 
     @property
     def observer(self) -> Observer | None:
-        """What is told of accesses; None without checks."""
+        """The observer of accesses; None without checks."""
         return self.state.memory.observer
 
 
@@ -568,4 +568,4 @@ RUNNERS: dict[str, Callable[[TensorMemories, DecodedInstruction, TensorSpelling,
     "mma": _multiply,
     "mma.ws": _multiply,
 }
-"""What runs each operation of tcgen05, for a thread or a warp."""
+"""The function that runs each operation of tcgen05, for a thread or a warp."""

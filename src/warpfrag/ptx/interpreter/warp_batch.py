@@ -264,7 +264,7 @@ class WarpBatch(WarpState):
     # --- convergence
 
     def all_arrived(self, at: int, inst: DecodedInstruction, group: LaneGroup, active: LaneGroup) -> bool:
-        """Whether all lanes that a collective instruction needs are here; if not, those that are here wait."""
+        """Return True if all lanes that a collective instruction needs are here; if not, those that are here wait."""
         if active is not group and not active.mask.any():
             return True
         alive = group.of(self.alive)
@@ -302,7 +302,7 @@ class WarpBatch(WarpState):
         return False
 
     def warpgroups_arrived(self, at: int, group: LaneGroup) -> bool:
-        """Whether all four warps of every warpgroup are here; if not, those that are here wait."""
+        """Return True if all four warps of every warpgroup are here; if not, those that are here wait."""
         rows = group.warp_rows
         warpgroups = self.warp_block * self.launch.warps + self.warp_index // 4
         here = warpgroups[rows]

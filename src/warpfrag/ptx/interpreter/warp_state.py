@@ -29,7 +29,7 @@ class RegisterFile(Protocol):
     """The registers of a batch by index: each the codes of one register in every lane, [warps, lanes]."""
 
     def __len__(self) -> int:
-        """How many registers there are."""
+        """Return the number of registers."""
 
     def __getitem__(self, index: int, /) -> Codes:
         """The codes of a register."""
@@ -40,7 +40,7 @@ class RegisterFile(Protocol):
 
 @dataclass(frozen=True)
 class LaunchConfig:
-    """How a kernel is launched: its extents, dynamic shared memory, architecture and limit of warp instructions."""
+    """The launch of a kernel: its extents, dynamic shared memory, architecture and limit of warp instructions."""
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
@@ -54,17 +54,17 @@ class LaunchConfig:
 
     @property
     def threads(self) -> int:
-        """How many threads a block has."""
+        """The number of threads in a block."""
         return self.block[0] * self.block[1] * self.block[2]
 
     @property
     def cluster_blocks(self) -> int:
-        """How many blocks a cluster has."""
+        """The number of blocks in a cluster."""
         return self.cluster[0] * self.cluster[1] * self.cluster[2]
 
     @property
     def warps(self) -> int:
-        """How many warps a block has; the last may be partly empty."""
+        """The number of warps in a block; the last may be partly empty."""
         return -(-self.threads // LANES)
 
 
