@@ -539,7 +539,7 @@ def test_the_example_finds_the_first_differing_bit(capsys):
 def test_whole_tensors_are_scaled_before_they_are_rounded():
     name = "mma.m16n8k32.f32.e4m3.e4m3.f32"
     A, B = torch.randn(8, 64) * 1e-4, torch.randn(64, 8) * 100
-    with wf.torch.emulate(instruction=name, scale_a="amax", scale_b=4.0):
+    with wf.torch.emulate(instruction=name, scales=("amax", 4.0)):
         scaled = A @ B
     with wf.torch.emulate(instruction=name):
         plain = A @ B
@@ -551,8 +551,8 @@ def test_whole_tensors_are_scaled_before_they_are_rounded():
     assert torch.equal(scaled, (sums.double() * np.float32(factor * 4)).float())
     assert (scaled - exact).abs().mean() < (plain - exact).abs().mean() / 4
     for scale in (0, -1.0, "max", True, float("inf")):
-        with pytest.raises(wf.errors.InvalidOperand, match="scale_a: expected a positive number"):
-            wf.torch.emulate(instruction=name, scale_a=scale)
+        with pytest.raises(wf.errors.InvalidOperand, match="scales: expected two positive numbers or 'amax'"):
+            wf.torch.emulate(instruction=name, scales=(1.0, scale))
 
 
 def test_every_product_in_the_order_that_the_library_chooses():

@@ -70,9 +70,9 @@ def plain(ptx: str) -> str:
     return hashlib.sha256("\n".join(kept).encode()).hexdigest()[:16]
 
 
-def launched(name: str, target: str) -> tuple[Case, warpfrag.triton.Launch]:
+def launched(name: str, arch: str) -> tuple[Case, warpfrag.triton.Launch]:
     case = CASES[name](np.random.default_rng(0))
-    with warpfrag.triton.emulate(target) as session:
+    with warpfrag.triton.emulate(arch) as session:
         case.kernel[case.grid](*case.args, **case.meta)
     (launch,) = session.launches
     return case, launch
@@ -175,13 +175,13 @@ def test_the_measured_kernels_are_those_of_a_known_version():
     assert plain(launch.ptx) == MEASURED["vector_add"]["ptx"]
 
 
-@pytest.mark.parametrize("target", ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100a", "sm_120"])
-def test_any_target_is_compiled_for(target):
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100a", "sm_120"])
+def test_any_architecture_is_compiled_for(arch):
     x = np.arange(200, dtype=np.float32)
     out = np.zeros_like(x)
-    run = warpfrag.triton.run(triton_kernels.add_kernel, target=target)[(2,)](x, x, out, 200, BLOCK=128)
+    run = warpfrag.triton.run(triton_kernels.add_kernel, arch=arch)[(2,)](x, x, out, 200, BLOCK=128)
 
-    assert (run.uncertain, run.arch, out.tolist()) == ((), target, (2 * x).tolist())
+    assert (run.uncertain, run.arch, out.tolist()) == ((), arch, (2 * x).tolist())
 
 
 def test_errors_name_the_line_and_the_argument():
@@ -251,7 +251,7 @@ def descriptor_kernel(x, out, M, N, BLOCK: tl.constexpr):
 def test_descriptors_are_plain_accesses_where_there_is_no_tma():
     x = np.arange(40 * 24, dtype=np.float32).reshape(40, 24)
     out = np.zeros_like(x)
-    run = warpfrag.triton.run(descriptor_kernel, target="sm_80")[(3, 2)](x, out, 40, 24, BLOCK=16)
+    run = warpfrag.triton.run(descriptor_kernel, arch="sm_80")[(3, 2)](x, out, 40, 24, BLOCK=16)
 
     assert not run.uncertain
     assert np.array_equal(out, x + 1)
@@ -263,9 +263,9 @@ def copy_kernel(source, target, BLOCK: tl.constexpr):
     target.store(at, source.load(at) + 1)
 
 
-@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
-def test_descriptors_of_the_host(target):
-    """Plain accesses, or tensor maps where the target has TMA and the PTX machine runs it."""
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_descriptors_of_the_host(arch):
+    """Plain accesses, or tensor maps if the architecture has TMA."""
     torch = pytest.importorskip("torch", reason="needs the extra torch")
     from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -273,11 +273,7 @@ def test_descriptors_of_the_host(target):
     x = memory[8:].reshape(64, 96)  # a view
     y = torch.zeros_like(x)
     arguments = [TensorDescriptor.from_tensor(tensor, [32, 32]) for tensor in (x, y)]
-    launch = warpfrag.triton.run(copy_kernel, target=target)[(2, 3)]
-    if target == "sm_90a" and not hasattr(wf.ptx, "TensorMap"):
-        with pytest.raises(wf.NotModelled, match="argument source is copied by TMA, and tensor maps are not run yet"):
-            launch(*arguments, BLOCK=32)
-        return
+    launch = warpfrag.triton.run(copy_kernel, arch=arch)[(2, 3)]
     assert not launch(*arguments, BLOCK=32).uncertain
     assert torch.equal(y, x + 1)
 
@@ -304,11 +300,11 @@ def test_tables_of_pointers_are_device_arrays():
 def test_what_is_no_kernel_and_no_target_is_refused(monkeypatch):
     with pytest.raises(wf.errors.InvalidOperand, match="expected a kernel that @triton.jit made, got <function"):
         warpfrag.triton.run(plain)
-    for target in ("sm_70", "gfx942", 90, "sm_90b"):
+    for arch in ("sm_70", "gfx942", 90, "sm_90b"):
         with pytest.raises(
-            wf.errors.InvalidOperand, match=r"expected a target that Triton compiles for \(sm_75, sm_80"
+            wf.errors.InvalidOperand, match=r"arch: expected one that Triton compiles for \(sm_75, sm_80"
         ):
-            warpfrag.triton.emulate(target)
+            warpfrag.triton.emulate(arch)
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     interpreted = triton.jit(triton_kernels.add_kernel.fn)
     with pytest.raises(wf.errors.InvalidOperand, match="unset TRITON_INTERPRET"):

@@ -70,7 +70,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     session = config.stash[SESSION]
     findings = sum(len(launch.run.findings) for launch in session.launches)
     terminalreporter.write_line(
-        f"warpfrag: {len(session.launches)} launches of Triton kernels on {session.target}, {findings} findings"
+        f"warpfrag: {len(session.launches)} launches of Triton kernels on {session.arch}, {findings} findings"
     )
 
 

@@ -1,4 +1,4 @@
-"""PyTorch as another GPU computes it: every matrix product of a model, with the arithmetic of a tensor core.
+"""Run PyTorch models with the tensor-core arithmetic of another GPU.
 
     import warpfrag.torch
 
@@ -8,12 +8,15 @@
     print(run)
 
 Operands are rounded to the instruction's formats, to nearest even; the result to the dtype that the operation has
-without emulation. Everything but products stays PyTorch's own. It needs the extra `torch`.
+without emulation. Only matrix multiplications are emulated. The extra `torch` is required.
 """
 
 from __future__ import annotations
 
-from warpfrag.errors import NotEmulated
-from warpfrag.torch.emulation import Emulation, Record, emulate
+from warpfrag.errors import NotEmulated, import_extra
+
+import_extra("torch", "torch")
+
+from warpfrag.torch.emulation import Emulation, Record, emulate  # noqa: E402 (a missing PyTorch is reported first)
 
 __all__ = ["Emulation", "NotEmulated", "Record", "emulate"]

@@ -4,42 +4,32 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from threading import Lock, current_thread, get_ident, local
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
+from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from warpfrag.blas.cublas.choices import choices_of, instruction_for
 from warpfrag.blas.cublas.predict_order import PredictedOrder, find_product_order, product_kind
 from warpfrag.blas.gemm import gemm
 from warpfrag.blas.gemm_backend import check_backend
 from warpfrag.blas.order import Order
-from warpfrag.errors import InvalidOperand, MissingExtra, NoGpu, NotEmulated, NotModelled, check_flag, quote
+from warpfrag.errors import InvalidOperand, NoGpu, NotEmulated, NotModelled, check_flag, quote
 from warpfrag.formats.codes import as_read, from_codes, natural_dtype, to_codes
 from warpfrag.formats.epilogue import Epilogue, finish
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.isa.instruction_names import spell
 from warpfrag.isa.legality import arithmetic_arch, form_of
+from warpfrag.isa.qualifiers import HasForm
 from warpfrag.tensorcore.array_types import ArrayKind, to_caller_kind
 from warpfrag.tensorcore.backends.device_kernel import cupy
 from warpfrag.torch.process import ProcessSwitch, ProductHooks
 from warpfrag.torch.torch_operations import OPERATIONS, PLAIN_PRODUCTS, TorchProduct, has_numbers
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from warpfrag.isa.qualifiers import HasForm
-
-
-try:
-    import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
-except ImportError as error:  # pragma: no cover (tests of this module need torch)
-    raise MissingExtra("warpfrag.torch needs PyTorch: pip install 'warpfrag[torch]'") from error
-
 
 ASCENDING = Order()
 
@@ -83,7 +73,7 @@ class _Inside(local):
 
 
 class _Computing(local):
-    """Whether this thread is inside a product that is taken care of: operations in there are not met once more."""
+    """A count per thread, above 0 inside an emulated product: operations in there are not emulated again."""
 
     def __init__(self) -> None:
         self.depth = 0
@@ -130,7 +120,7 @@ SWITCH = ProcessSwitch(_warn_of_workers)
 
 
 class Emulation(TorchDispatchMode):
-    """What `emulate` gives: a context, and the products that ran in it."""
+    """The context that `emulate` returns, with a record of each matrix multiplication that ran in it."""
 
     def __init__(
         self,
@@ -155,7 +145,7 @@ class Emulation(TorchDispatchMode):
         self.scales = scales
         self.records: list[Record] = []
         self.results: list[torch.Tensor] = []
-        """What each product gave, if `keep` was asked for."""
+        """The result of each record, if `keep` is set."""
         self._keep = keep
         self._names = {} if model is None else {id(module): name for name, module in model.named_modules()}
         self._inside = _Inside()
@@ -270,7 +260,7 @@ class Emulation(TorchDispatchMode):
         return output
 
     def _device(self, tensor: torch.Tensor) -> torch.device:
-        """Where a product is computed: on the tensor's own GPU, or on the host, which copies what it needs."""
+        """Return the device that computes a product: the tensor's own GPU, or the host."""
         try:
             if tensor.is_cuda and self.backend != "cpu":
                 cupy()
@@ -389,8 +379,7 @@ def emulate(
     model: torch.nn.Module | None = None,
     keep: bool = False,
     backend: str = "cpu",
-    scale_a: TensorScale = 1.0,
-    scale_b: TensorScale = 1.0,
+    scales: tuple[TensorScale, TensorScale] = (1.0, 1.0),
 ) -> Emulation:
     """A context in which every mm, addmm, bmm, baddbmm and linear runs as `instruction` on `arch` computes it.
 
@@ -399,9 +388,9 @@ def emulate(
     says what computes the products, as for `wf.gemm`: tensors of a GPU stay there unless it is "cpu".
     It is the object to ask afterwards: `records`, `results`.
 
-    `scale_a` and `scale_b` are scales of whole tensors, as for fp8: operands are divided by them before they are
-    rounded, and the sums are multiplied by both. "amax" takes, for each tensor, what brings its largest magnitude to
-    the largest of the format.
+    `scales` has one scale for every A and one for every B, as for fp8: operands are divided by them before they are
+    rounded, and the sums are multiplied by both. "amax" scales the largest magnitude of each tensor to the largest
+    number of the format.
 
     Instead of an instruction, `library="cublas"` takes for every product the instruction and the order of additions
     that PyTorch's library chooses for its shape on `gpu`, as `wf.predict` knows them; `Record.prediction` says how.
@@ -434,11 +423,9 @@ def emulate(
         raise InvalidOperand(f"model: expected a torch.nn.Module, got {quote(model)}")
     order.chains(0, form.shape.k, FORMATS[form.a].bits)  # refuses lengths that do not fit the instruction
     check_backend(backend)
-    scales = (check_scale("scale_a", scale_a), check_scale("scale_b", scale_b))
-    if library is not None and scales != (1.0, 1.0):
-        raise InvalidOperand(
-            "scale_a and scale_b go with an instruction: the library's scaled products are wf.predict's"
-        )
+    checked = check_scales(scales)
+    if library is not None and checked != (1.0, 1.0):
+        raise InvalidOperand("scales need an instruction: wf.predict computes the library's scaled gemms")
     return Emulation(
         spell(form),
         arch,
@@ -447,7 +434,7 @@ def emulate(
         model,
         keep=check_flag("keep", keep),
         backend=backend,
-        scales=scales,
+        scales=checked,
         library=library,
         gpu=gpu,
     )
@@ -458,22 +445,21 @@ TensorScale: TypeAlias = float | Literal["amax"]
 
 
 def scale_factor(tensor: torch.Tensor, name: str, scale: TensorScale) -> float:
-    """What a tensor is divided by before it is rounded: a number, or what brings its largest to the format's."""
+    """Return the divisor of a tensor: a given number, or its largest magnitude over the format's."""
     if scale != "amax":
         return float(scale)
     largest = float(tensor.abs().max()) if tensor.numel() else 0.0
     return float(np.float32(largest / float(FORMATS[name].max))) if np.isfinite(largest) and largest else 1.0
 
 
-def check_scale(name: str, scale: object) -> TensorScale:
-    """Refuse what is no scale of a tensor."""
-    if scale == "amax":
-        return "amax"
-    if isinstance(scale, int | float) and not isinstance(scale, bool) and 0 < scale < float("inf"):
-        return float(scale)
-    raise InvalidOperand(
-        f"{name}: expected a positive number, or 'amax' for the largest of each tensor; got {quote(scale)}"
-    )
+def check_scales(scales: object) -> tuple[TensorScale, TensorScale]:
+    """Return the scales of A and B; reject anything but positive numbers and "amax"."""
+    pair = scales if isinstance(scales, tuple | list) and len(scales) == 2 else (None, None)
+    for scale in pair:
+        is_number = isinstance(scale, int | float) and not isinstance(scale, bool) and 0 < scale < float("inf")
+        if not is_number and not (isinstance(scale, str) and scale == "amax"):
+            raise InvalidOperand(f"scales: expected two positive numbers or 'amax', for A and B; got {quote(scales)}")
+    return pair[0], pair[1]
 
 
 def widened(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""What an emulation changes in the process while it is open, for every thread.
+"""Changes to the process while an emulation is open, for every thread.
 
 PyTorch's modes belong to a thread, and reach autograd's own threads, to which it hands them; no thread that Python
 starts. Products of those are met one level lower: in the dispatcher, whose key BackendSelect every operation passes on
@@ -9,18 +9,15 @@ taking one away while a thread is in it is not safe; where no emulation is open 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    Run = Callable[[Any, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
-
+Run = Callable[[Any, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 KEY = "BackendSelect"
 START_METHODS = ("spawn", "forkserver")
 """Of processes that begin without what this one has in memory."""
@@ -47,7 +44,7 @@ class ProductHooks:
 
 
 def _is_composite(operation: Any) -> bool:  # noqa: ANN401 (an overload of torch)
-    """Whether an operation is made of others, which are met themselves."""
+    """Return True if an operation is composed of others, which have hooks of their own."""
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key  # noqa: SLF001
     return bool(has_kernel(operation.name(), "CompositeImplicitAutograd"))
 
@@ -60,7 +57,7 @@ def _kernel(operation: Any, below: Any, run: Run) -> Callable[..., Any]:  # noqa
 
 
 class ProcessSwitch:
-    """What has to be otherwise in the process while any emulation is open.
+    """Settings of the process while any emulation is open.
 
     Attention is made of its products rather than one fused kernel. Functions of torch.compile run as they are written:
     compiled code may hold products that no operation shows.

@@ -1,4 +1,4 @@
-"""Which operations of PyTorch are products, and how their arguments are read.
+"""PyTorch's matrix multiplications, and readers of their arguments.
 
 A product reaches the dispatcher as one of a few operations of ATen, each with several overloads: `OPERATIONS` has for
 every overload how its arguments become a `TorchProduct`. `PLAIN_PRODUCTS` are those that sum products too, and are not
@@ -7,14 +7,12 @@ emulated.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 
 from warpfrag.errors import InvalidOperand
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class TorchProduct(NamedTuple):
@@ -29,7 +27,7 @@ class TorchProduct(NamedTuple):
     dtype: torch.dtype | None = None
     """Of the result, if not that of A."""
     out: torch.Tensor | None = None
-    """What the result is written to."""
+    """The tensor that receives the result."""
 
     @property
     def result(self) -> torch.dtype:
@@ -97,7 +95,7 @@ def _linear(
 
 
 def _operations() -> dict[Any, Callable[..., TorchProduct]]:
-    """How each overload of each product is read."""
+    """Return the argument reader of every overload."""
     aten = torch.ops.aten
     readers = {name: _plain(name) for name in ("mm", "bmm")}
     readers |= {name: _added(name) for name in ("addmm", "baddbmm")}
@@ -140,6 +138,6 @@ PLAIN_PRODUCTS = _plain_products()
 
 
 def has_numbers(args: Any) -> bool:  # noqa: ANN401 (the arguments of any operation)
-    """Whether real or complex numbers go into an operation, rather than integers or shapes alone."""
+    """Return True if an argument is a tensor of real or complex numbers."""
     tensors = [entry for entry in args if isinstance(entry, torch.Tensor)]
     return any((tensor.is_floating_point() or tensor.is_complex()) and not tensor.is_meta for tensor in tensors)

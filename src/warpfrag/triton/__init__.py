@@ -1,15 +1,15 @@
-"""Triton's kernels as they are, without a GPU: compiled by Triton for any target, run by the PTX machine.
+"""Triton's kernels as they are, without a GPU: compiled by Triton for any architecture, run by the PTX machine.
 
     import warpfrag.triton
 
-    run = warpfrag.triton.run(add_kernel, target="sm_90a")[(4,)](x, y, out, n, BLOCK=1024)
+    run = warpfrag.triton.run(add_kernel, arch="sm_90a")[(4,)](x, y, out, n, BLOCK=1024)
     run.inexact, run.source_counts
 
 Arguments are numpy arrays or tensors of PyTorch in the memory of the host, and change in place. Constexprs, defaults,
 `@triton.heuristics` and `@triton.autotune` (its first configuration, or the one you name) work as on a GPU, because it
 is Triton that binds the arguments and compiles: `emulate` only takes the place of its driver.
 
-    with warpfrag.triton.emulate(target="sm_80") as session:
+    with warpfrag.triton.emulate(arch="sm_80") as session:
         test_softmax()  # unchanged: every launch inside runs here
     findings = [finding for launch in session.launches for finding in launch.run.findings]
 
@@ -18,6 +18,10 @@ Tests of pytest get the same from `-p warpfrag.pytest_plugin`. It needs the extr
 
 from __future__ import annotations
 
-from warpfrag.triton.triton_session import Launch, Launcher, Session, emulate, run
+from warpfrag.errors import import_extra
+
+import_extra("triton", "triton")
+
+from warpfrag.triton.triton_session import Launch, Launcher, Session, emulate, run  # noqa: E402 (a missing Triton is reported first)
 
 __all__ = ["Launch", "Launcher", "Session", "emulate", "run"]

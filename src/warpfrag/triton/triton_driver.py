@@ -9,25 +9,24 @@ from __future__ import annotations
 
 import ctypes
 import re
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import ml_dtypes
 import numpy as np
+import triton
 from numpy.lib.array_utils import byte_bounds
+from numpy.typing import NDArray
+from triton.backends.compiler import GPUTarget
+from triton.backends.driver import DriverBase, decompose_descriptor, expand_signature
 
 from warpfrag import ptx
-from warpfrag.errors import InvalidOperand, MissingExtra, NotModelled, PtxError, quote
+from warpfrag.errors import InvalidOperand, NotModelled, PtxError, quote
 from warpfrag.isa.targets import targets
 from warpfrag.ptx.launch.device_array import DeviceArray
 from warpfrag.ptx.launch.kernel import Kernel, load
 from warpfrag.ptx.launch.options import MULTIPROCESSORS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
 
 SCALARS: dict[str, Any] = {
     "i1": np.int8, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64,
@@ -53,7 +52,7 @@ class HostArray:
         self.pointer = ALIGNED + storage(array)[1]
 
     def data_ptr(self) -> int:
-        """What Triton looks at to specialize a kernel for aligned pointers."""
+        """The pointer, by whose alignment Triton specializes a kernel."""
         return self.pointer
 
     def element_size(self) -> int:
@@ -138,7 +137,7 @@ class EntryArguments:
             self.names.append(name)
 
     def _pointer(self, value: object) -> object:
-        """A whole storage, or the rest of it behind where a view starts."""
+        """A whole storage, or the rest of it from the start of a view."""
         if value is None:
             return None
         memory, offset = storage(value)
@@ -149,19 +148,17 @@ class EntryArguments:
 
     def _mapped(self, name: str, value: Any, about: dict[str, Any]) -> Iterator[tuple[str, object]]:  # noqa: ANN401 # Triton's TensorDescriptor
         """A descriptor where the target has TMA: a tensor map, the shape and the strides."""
-        tensor_map = getattr(ptx, "TensorMap", None)
-        if tensor_map is None or about.get("is_im2col") or about.get("fp4_padded"):
-            what = "convolutions and padded 4-bit tensors" if tensor_map else "tensor maps"
+        if about.get("is_im2col") or about.get("fp4_padded"):
             raise NotModelled(
-                f"argument {name} is copied by TMA, and {what} are not run yet; "
-                "target='sm_89' or older compiles descriptors to plain accesses"
+                f"argument {name} is copied by TMA, and im2col and padded 4-bit tensors are not modelled; "
+                "arch='sm_89' or older compiles descriptors to plain accesses"
             )
         memory, offset = storage(value.base)
         if offset:
             self._views.append(DeviceArray(memory))
         element = "tfloat32" if value.round_f32_to_tf32 else MAP_ELEMENTS[about["elem_type"]]
         strides = [int(step) * about["elem_size"] for step in value.strides]
-        yield MAP, tensor_map(
+        yield MAP, ptx.TensorMap(
             memory[offset:], about["block_size"], SWIZZLES[about["swizzle"]], [int(extent) for extent in value.shape],
             strides, fill="nan" if value.padding == "nan" else "zero", dtype=element,
         )  # fmt: skip
@@ -188,17 +185,7 @@ def _scalar(name: str, kind: str, value: Any) -> object:  # noqa: ANN401 # Trito
 
 def _decomposed(kind: str, value: Any) -> Iterator[tuple[str, object]]:  # noqa: ANN401 # Triton's TensorDescriptor
     """A descriptor where the target has no TMA: pointer, shape and strides, and once more for the host's checks."""
-    from triton.backends.driver import decompose_descriptor, expand_signature
-
     yield from zip(expand_signature([kind], None, ""), decompose_descriptor(value), strict=True)
-
-
-try:
-    import triton
-    from triton.backends.compiler import GPUTarget
-    from triton.backends.driver import DriverBase
-except ImportError as error:  # pragma: no cover (tests of this package need triton)
-    raise MissingExtra("warpfrag.triton needs Triton: pip install 'warpfrag[triton]'") from error
 
 
 # Shared memory of a block in bytes, by the compute capabilities that Triton compiles for: CUDA C++ Programming Guide,
@@ -211,19 +198,19 @@ REGISTERS = 32  # of a thread, for host code that computes an occupancy: only an
 PTX_KEY = "warpfrag: the PTX is not assembled"  # Triton keeps what it compiles by this, among others
 
 
-def capability(target: object) -> int:
-    """The number by which Triton knows a target: 90 for sm_90 and sm_90a, for which it compiles as sm_90a."""
-    match = re.fullmatch(r"sm_(\d+)[af]?", target) if isinstance(target, str) else None
-    if match is None or target not in targets() or int(match[1]) not in SHARED_BYTES:
+def capability(arch: object) -> int:
+    """The number by which Triton knows an architecture: 90 for sm_90 and sm_90a, for which it compiles as sm_90a."""
+    match = re.fullmatch(r"sm_(\d+)[af]?", arch) if isinstance(arch, str) else None
+    if match is None or arch not in targets() or int(match[1]) not in SHARED_BYTES:
         known = ", ".join(f"sm_{number}" for number in SHARED_BYTES)
-        raise InvalidOperand(f"expected a target that Triton compiles for ({known}), got {quote(target)}")
+        raise InvalidOperand(f"arch: expected one that Triton compiles for ({known}), got {quote(arch)}")
     return int(match[1])
 
 
 class LaunchSession(Protocol):
-    """What the driver needs of a session: a target, and somebody who launches."""
+    """The part of a session that the driver needs."""
 
-    target: str
+    arch: str
     is_launching: bool
 
     def launch(
@@ -233,13 +220,13 @@ class LaunchSession(Protocol):
 
 
 class MachineDriver(DriverBase):
-    """What Triton calls: which device there is, how to load a kernel and how to launch it."""
+    """The driver that Triton calls to find the device, load kernels and launch them."""
 
     def __init__(self, session: LaunchSession) -> None:
         """A device of the session's target; launches are recorded there."""
         super().__init__()
         self.session = session
-        self.capability = capability(session.target)
+        self.capability = capability(session.arch)
         self.launcher_cls = EntryLauncher
         self.utils = SimpleNamespace(
             load_binary=self._load, unload_module=lambda _: None, get_device_properties=self._properties
@@ -255,7 +242,7 @@ class MachineDriver(DriverBase):
         raise InvalidOperand(f"expected no launcher in C, got a question for the C type of {quote(ty)}")
 
     def get_current_target(self) -> object:
-        """What Triton compiles for."""
+        """The architecture that Triton compiles for."""
         return GPUTarget("cuda", self.capability, 32)
 
     def get_current_device(self) -> str:
@@ -274,13 +261,13 @@ class MachineDriver(DriverBase):
         return divmod(self.capability, 10)
 
     def get_active_torch_device(self) -> object:
-        """Where tensors are: in the memory of the host."""
+        """The host, whose memory has the tensors."""
         import torch
 
         return torch.device("cpu")
 
     def get_device_interface(self) -> object:
-        """What stands for torch.cuda."""
+        """The module in place of torch.cuda."""
         import torch
 
         return torch.cpu
@@ -299,7 +286,7 @@ class MachineDriver(DriverBase):
         """There is no cache to clear."""
 
     def _properties(self, _device: object) -> dict[str, int]:
-        """What kernels and their host code ask of a device: sizes are those of the target, the rest an H200's."""
+        """Device properties: the sizes of the architecture, and an H200's clocks."""
         return {
             "max_shared_mem": SHARED_BYTES[self.capability],
             "max_num_regs": 65536,
@@ -359,7 +346,7 @@ class EntryLauncher:
 
 
 def keep_ptx(previous: Any) -> Callable[..., Any]:  # noqa: ANN401 # a hook of Triton
-    """A hook of Triton's compiler that keeps the PTX as the binary, behind a hook that is there already."""
+    """A hook of Triton's compiler that keeps the PTX as the binary, after a hook that is already set."""
 
     def hook(*args: Any) -> Any:  # noqa: ANN401 # none, or (backend, stages, options, language, capability)
         if not args:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from triton import knobs
 from triton.runtime import driver
@@ -14,10 +15,14 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction, KernelInterface
 
 from warpfrag.errors import InvalidOperand, PtxError, quote
+from warpfrag.ptx.interpreter.kernel_findings import Check
 from warpfrag.ptx.launch.device_array import DeviceArray
 from warpfrag.ptx.launch.options import Engine, LaunchOptions
+from warpfrag.ptx.launch.run import Run
 from warpfrag.triton.triton_driver import (
+    EntryArguments,
     EntryLauncher,
+    LaunchSession,
     LoadedKernel,
     MachineDriver,
     as_tensor,
@@ -26,15 +31,7 @@ from warpfrag.triton.triton_driver import (
     storage,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from warpfrag.ptx.interpreter.kernel_findings import Check
-    from warpfrag.ptx.launch.run import Run
-    from warpfrag.triton.triton_driver import EntryArguments, LaunchSession
-
-
-DEFAULT_TARGET = "sm_90a"
+DEFAULT_ARCH = "sm_90a"
 
 
 @dataclass(frozen=True)
@@ -57,7 +54,7 @@ class Session:
 
     def __init__(
         self,
-        target: str = DEFAULT_TARGET,
+        arch: str = DEFAULT_ARCH,
         *,
         config: object = None,
         checks: Sequence[Check] | Check | Literal["all"] = (),
@@ -66,7 +63,7 @@ class Session:
         redirect: bool = True,
     ) -> None:
         """Nothing changes before the context is entered; `emulate` says what the parameters mean."""
-        self.target, self.config, self.checks, self.engine, self.seed = target, config, checks, engine, seed
+        self.arch, self.config, self.checks, self.engine, self.seed = arch, config, checks, engine, seed
         self.launches: list[Launch] = []
         self.is_launching = False  # while it is Triton that looks at arguments
         self._redirect = redirect
@@ -91,8 +88,8 @@ class Session:
         self._stack.close()
 
     def __repr__(self) -> str:
-        """The target, and how many launches there were."""
-        return f"<Triton on {self.target}: {len(self.launches)} launches>"
+        """Return the architecture and the number of launches."""
+        return f"<Triton on {self.arch}: {len(self.launches)} launches>"
 
     def launch(
         self, launcher: EntryLauncher, loaded: LoadedKernel, grid: tuple[int, int, int], arguments: EntryArguments
@@ -109,7 +106,7 @@ class Session:
                 block,
                 arguments.values,
                 shared=metadata.shared,
-                arch=self.target,
+                arch=self.arch,
                 checks=self.checks,
                 engine=self.engine,
                 seed=self.seed,
@@ -149,7 +146,7 @@ class Session:
 
 
 def emulate(
-    target: str = DEFAULT_TARGET,
+    arch: str = DEFAULT_ARCH,
     *,
     config: object = None,
     checks: Sequence[Check] | Check | Literal["all"] = (),
@@ -157,14 +154,14 @@ def emulate(
     seed: int | None = None,
     redirect: bool = True,
 ) -> Session:
-    """A context in which every launch of a Triton kernel runs here, compiled for a target.
+    """A context in which every launch of a Triton kernel runs here, compiled for `arch`.
 
     Of an autotuned kernel the first configuration runs that its pruning leaves; `config` chooses another: its number
     among those of the decorator, a `triton.Config`, or some of its values ({"BLOCK_M": 64, "num_warps": 8}), which the
     first that has them all fits. `checks`, `engine` and `seed` are those of `ptx.Kernel.launch`. Where PyTorch is
     loaded, what asks for device "cuda" is made in the memory of the host; `redirect=False` leaves it alone.
     """
-    return Session(target, config=config, checks=checks, engine=engine, seed=seed, redirect=redirect)
+    return Session(arch, config=config, checks=checks, engine=engine, seed=seed, redirect=redirect)
 
 
 class Launcher:
@@ -192,7 +189,7 @@ class Launcher:
 def run(
     kernel: object,
     *,
-    target: str = DEFAULT_TARGET,
+    arch: str = DEFAULT_ARCH,
     config: object = None,
     checks: Sequence[Check] | Check | Literal["all"] = (),
     engine: Engine = "auto",
@@ -207,8 +204,8 @@ def run(
         hint = "; unset TRITON_INTERPRET" if type(kernel).__name__ == "InterpretedFunction" else ""
         raise InvalidOperand(f"expected a kernel that @triton.jit made, got {quote(kernel)}{hint}")
     options: dict[str, Any] = {"config": config, "checks": checks, "engine": engine, "seed": seed, "redirect": False}
-    Session(target, **options)  # says what is wrong before a grid is given
-    return Launcher(kernel, lambda: Session(target, **options))
+    Session(arch, **options)  # says what is wrong before a grid is given
+    return Launcher(kernel, lambda: Session(arch, **options))
 
 
 def _set_for(stack: ExitStack, owner: object, name: str, value: object) -> None:
@@ -243,8 +240,7 @@ def on_the_host(driver: MachineDriver) -> Iterator[None]:
 
     with ExitStack() as stack:
         for name, value in _answers(driver).items():
-            stack.callback(setattr, torch.cuda, name, getattr(torch.cuda, name))
-            setattr(torch.cuda, name, value)
+            _set_for(stack, torch.cuda, name, value)
         stack.enter_context(_mode(driver.session))
         yield
 
@@ -257,7 +253,7 @@ class TensorAddresses:
         self._owners: dict[int, tuple[DeviceArray, object]] = {}  # by the host's address: the array, and the storage
 
     def address(self, tensor: Any) -> int:  # noqa: ANN401 # a tensor of PyTorch, if it is installed
-        """Where a tensor starts on the device."""
+        """Return the device address of a tensor."""
         memory, offset = storage(tensor)
         host = memory.ctypes.data
         if host not in self._owners:
@@ -306,11 +302,11 @@ def _mode(session: LaunchSession) -> Any:  # noqa: ANN401 # a mode of PyTorch's,
 
 
 def _answers(driver: MachineDriver) -> dict[str, object]:
-    """What functions of torch.cuda say."""
+    """Replacements for functions of torch.cuda."""
     major, minor = driver.get_device_capability()
     properties = driver.utils.get_device_properties(None)
     device = SimpleNamespace(
-        name=f"warpfrag's {driver.session.target}",
+        name=f"warpfrag's {driver.session.arch}",
         major=major,
         minor=minor,
         multi_processor_count=properties["multiprocessor_count"],
