@@ -268,7 +268,7 @@ def whole_products() -> None:
     print(wf.gemm(A, B, instruction=name, order=order, epilogue=epilogue).shape)
     found: Prediction = wf.predict(A, B, shape=(64, 64, 48))
     print(found.D.shape, found.order, found.instruction, found.is_guess, found.text, found.basis, found.accuracy)
-    print(found.omitted_k, None if found.row is None else found.row.kernel, found.product.kernel)
+    print(found.omitted_k, None if found.row is None else found.row.kernel, found.kernel)
     known: PredictedOrder = wf.predict_order(
         4, 64, 4096, dtype="bf16", layout="nt", bias=False, batch=1, choices="H200"
     )

@@ -176,7 +176,7 @@ def test_a_lossy_product_gives_what_comes_out_and_warns(tmp_path):
     assert not found.D.any()
     assert found.omitted_k == 8
     assert "the library leaves out the last 8 products of K" in found.text
-    assert found.product.to_dict()["omitted_k"] == 8
+    assert found.to_dict()["omitted_k"] == 8
 
 
 def test_kernels_name_what_a_configuration_does_not():

@@ -83,7 +83,7 @@ def test_a_batch_and_a_bias():
     A, B = np.ones((4, 3, 64), ml_dtypes.bfloat16), np.ones((4, 64, 8), ml_dtypes.bfloat16)
     assert np.array_equal(wf.predict(A, B).D, np.full((4, 3, 8), 64))
     linear = wf.predict(A[0], B[0], bias=np.arange(8))
-    assert linear.product.kind.call == "linear"
+    assert linear.kind.call == "linear"
     assert np.array_equal(linear.D, np.broadcast_to(64 + np.arange(8), (3, 8)))
 
 

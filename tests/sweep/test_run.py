@@ -120,7 +120,7 @@ HOST = """
 import os, signal, sys
 from pathlib import Path
 import numpy.ma, numpy.random, zarr.storage
-import warpfrag.tensorcore.backends.portable, warpfrag.tensorcore.arithmetic_plan, warpfrag.cli.sweep
+import warpfrag.tensorcore.backends.portable, warpfrag.tensorcore.arithmetic_plan, warpfrag.cli.sweep_verbs
 from warpfrag.cli import main
 from warpfrag.sweep import SweepPlan
 

@@ -47,8 +47,8 @@ class Summary:
     rms_to_rms: float | None = None
 
 
-@dataclass(frozen=True)
-class Errors:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Errors(Summary):
     """The errors of one architecture and order; computed minus exact, so that a negative mean is a bias downwards.
 
     `outputs` counts the finite ones, from which every figure is; relative errors leave out where the exact value is 0.
@@ -58,7 +58,6 @@ class Errors:
     order: Order
     outputs: int
     nonfinite: int
-    summary: Summary
     row: int
     col: int
     computed: float
@@ -71,56 +70,6 @@ class Errors:
     differing: int = 0
     """Outputs whose bits are not those of the first architecture and order of the report."""
 
-    @property
-    def largest_ulps(self) -> float:
-        """The largest error, without its sign."""
-        return self.summary.largest_ulps
-
-    @property
-    def rms_ulps(self) -> float:
-        """The root mean square error."""
-        return self.summary.rms_ulps
-
-    @property
-    def mean_ulps(self) -> float:
-        """The mean error: the bias."""
-        return self.summary.mean_ulps
-
-    @property
-    def largest_relative(self) -> float:
-        """The largest relative error, without its sign."""
-        return self.summary.largest_relative
-
-    @property
-    def rms_relative(self) -> float:
-        """The root mean square relative error."""
-        return self.summary.rms_relative
-
-    @property
-    def mean_relative(self) -> float:
-        """The mean relative error."""
-        return self.summary.mean_relative
-
-    @property
-    def largest_to_magnitude(self) -> float | None:
-        """The largest error relative to `|A||B| + |C|`, without its sign."""
-        return self.summary.largest_to_magnitude
-
-    @property
-    def rms_to_magnitude(self) -> float | None:
-        """The root mean square of the errors relative to `|A||B| + |C|`."""
-        return self.summary.rms_to_magnitude
-
-    @property
-    def largest_to_rms(self) -> float | None:
-        """The largest error relative to the root mean square of the exact results."""
-        return self.summary.largest_to_rms
-
-    @property
-    def rms_to_rms(self) -> float | None:
-        """The root mean square error relative to the root mean square of the exact results."""
-        return self.summary.rms_to_rms
-
     def __repr__(self) -> str:
         """The architecture, and the largest and root mean square errors."""
         return f"<Errors of {self.name}: largest {self.largest_ulps:.4g} ulps, rms {self.rms_ulps:.4g} ulps>"
@@ -132,11 +81,10 @@ class Errors:
 
     def to_dict(self) -> dict[str, object]:
         """As JSON has it."""
-        left_out = {"exact", "steps", "order", "growth", "summary"}
+        left_out = {"exact", "steps", "order", "growth"}
         facts = {field: getattr(self, field) for field in self.__dataclass_fields__ if field not in left_out}
         return {
             **facts,
-            **asdict(self.summary),
             "edges": list(self.edges),
             "counts": list(self.counts),
             "order": asdict(self.order),

@@ -8,7 +8,7 @@ is compared some rows at a time, since exact numbers are large.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import product
 from typing import Any
 
@@ -193,7 +193,7 @@ def _errors(
         order=task.order,
         outputs=figures.count,
         nonfinite=figures.nonfinite,
-        summary=figures.facts(),
+        **asdict(figures.facts()),
         row=worst.row,
         col=worst.col,
         computed=worst.computed,

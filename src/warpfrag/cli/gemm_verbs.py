@@ -233,7 +233,7 @@ def predict(
         if output is not None:
             echo(f"wrote {output}: {prediction.D.dtype} of shape {prediction.D.shape}")
 
-    made = prediction.instruction, prediction.order, prediction.product, prediction.text
+    made = prediction.instruction, prediction.order, prediction, prediction.text
     return Answer(PredictedProduct(tuple(prediction.D.shape), *made), show)
 
 

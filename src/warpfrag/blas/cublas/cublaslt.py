@@ -301,42 +301,24 @@ class Library:
         turned_a, turned_b = int(asked.layout[1] == "t"), int(asked.layout[0] == "t")
         lda, ldb = k if turned_a else n, m if turned_b else k
         alpha, beta = ctypes.byref(ctypes.c_float(1)), ctypes.byref(ctypes.c_float(0))
-        strides = [ctypes.c_longlong(extent) for extent in (n * k, m * k, m * n)]
+        is_tf32 = asked.type == "tf32"
+        blas.cublasSetMathMode(handle, TF32_MATH if is_tf32 else NO_REDUCED_PRECISION)
+        kind = [] if is_tf32 else [TYPES[asked.type]]
+
+        def matrix(address: ctypes.c_void_p, leading: int, extent: int) -> list[Any]:
+            return [address, *kind, leading, *([ctypes.c_longlong(extent)] if batch > 1 else [])]
+
+        matrices = (matrix(self._a, lda, n * k), matrix(self._b, ldb, m * k), matrix(self._d, n, m * n))
+        count = [batch] if batch > 1 else []
+        compute = [] if is_tf32 else [COMPUTE[asked.type], TENSOR_OP]
+        function = {
+            (True, False): blas.cublasSgemm_v2,
+            (True, True): blas.cublasSgemmStridedBatched,
+            (False, False): blas.cublasGemmEx,
+            (False, True): blas.cublasGemmStridedBatchedEx,
+        }[is_tf32, batch > 1]
         start = (handle, turned_a, turned_b, n, m, k, alpha)
-        blas.cublasSetMathMode(handle, TF32_MATH if asked.type == "tf32" else NO_REDUCED_PRECISION)
-        if asked.type == "tf32" and batch == 1:
-            return int(blas.cublasSgemm_v2(*start, self._a, lda, self._b, ldb, beta, self._d, n))
-        if asked.type == "tf32":
-            return int(
-                blas.cublasSgemmStridedBatched(
-                    *start, self._a, lda, strides[0], self._b, ldb, strides[1], beta, self._d, n, strides[2], batch
-                )
-            )
-        kind = TYPES[asked.type]
-        if batch == 1:
-            return int(
-                blas.cublasGemmEx(
-                    *start,
-                    self._a,
-                    kind,
-                    lda,
-                    self._b,
-                    kind,
-                    ldb,
-                    beta,
-                    self._d,
-                    kind,
-                    n,
-                    COMPUTE[asked.type],
-                    TENSOR_OP,
-                )
-            )
-        return int(
-            blas.cublasGemmStridedBatchedEx(
-                *start, self._a, kind, lda, strides[0], self._b, kind, ldb, strides[1], beta, self._d, kind, n,
-                strides[2], batch, COMPUTE[asked.type], TENSOR_OP,
-            )
-        )  # fmt: skip
+        return int(function(*start, *matrices[0], *matrices[1], beta, *matrices[2], *count, *compute))
 
     def _lt_call(self, asked: Question, matrices: list[ctypes.c_void_p]) -> int:
         """Launch cublasLtMatmul with the algorithm that the heuristic has named."""

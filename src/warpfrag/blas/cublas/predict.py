@@ -7,7 +7,7 @@ library omits products of K, so does the prediction, with a warning.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from os import PathLike
 from typing import cast
 
@@ -20,13 +20,11 @@ from warpfrag.blas.cublas.predict_order import (
     DTYPES,
     GPU,
     RESULTS,
-    MeasuredProduct,
     PredictedOrder,
     find_product_order,
     product_kind,
 )
 from warpfrag.blas.gemm import GemmOptions, run_gemm
-from warpfrag.blas.order import Order
 from warpfrag.errors import InvalidOperand, LossyProduct, quote
 from warpfrag.formats.arrays import Array
 from warpfrag.formats.codes import natural_dtype
@@ -37,51 +35,15 @@ from warpfrag.tensorcore.array_types import Matrix
 ARCH = "sm_90"
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """D as PyTorch gives it, and how that is known: `product` has the order and what it rests on."""
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Prediction(PredictedOrder):
+    """D as PyTorch returns it, the instruction that computes it, and the predicted order of additions."""
 
     D: Array
     instruction: str
-    product: PredictedOrder
-
-    @property
-    def order(self) -> Order:
-        """The order of additions."""
-        return self.product.order
-
-    @property
-    def basis(self) -> str:
-        """What the order rests on: measured, library or modelled."""
-        return self.product.basis
-
-    @property
-    def accuracy(self) -> float | None:
-        """Of a modelled choice: how often it is the library's."""
-        return self.product.accuracy
-
-    @property
-    def is_guess(self) -> bool:
-        """Whether it rests on a modelled choice, or on a rule that is not proved."""
-        return self.product.is_guess
-
-    @property
-    def omitted_k(self) -> int:
-        """How many of the last products of K the library omits, and D with it."""
-        return self.product.omitted_k
-
-    @property
-    def row(self) -> MeasuredProduct | None:
-        """The measured product, where this is it."""
-        return self.product.row
-
-    @property
-    def text(self) -> str:
-        """How it is known, in words."""
-        return self.product.text
 
     def __repr__(self) -> str:
-        """What D is, the order, and how it is known."""
+        """Return the shape and dtype of D, the order, and its basis."""
         shape = " x ".join(map(str, self.D.shape))
         return f"<Prediction of {shape} {self.D.dtype} by {self.instruction}\n {self.order}\n {self.text}>"
 
@@ -90,7 +52,7 @@ class Prediction:
         rows = [
             ("instruction", self.instruction),
             ("order of additions", str(self.order)),
-            ("kernel", self.product.kernel),
+            ("kernel", self.kernel),
             ("known", f"{'a guess, ' if self.is_guess else ''}{self.basis}"),
         ]
         title = f"Prediction of {' x '.join(map(str, self.D.shape))} {self.D.dtype}"
@@ -151,7 +113,8 @@ def predict(
     epilogue = None if name == "s8" else Epilogue(bias=bias, result=RESULTS[name])
     options = GemmOptions(known.order, epilogue, rounding="rne" if name == "tf32" else None)
     D = run_gemm(instruction, ARCH, a, b, None, options)
-    return Prediction(cast("Array", D), instruction, known)
+    facts = {part.name: getattr(known, part.name) for part in fields(known)}
+    return Prediction(D=cast("Array", D), instruction=instruction, **facts)
 
 
 def _shape(shape: object, own: tuple[int, int, int]) -> tuple[int, int, int]:
