@@ -1,6 +1,6 @@
-"""A tour of ninety seconds: what warpfrag does, as a story. `make run` runs this; it writes one picture, out/tour.svg.
+"""A short tour of warpfrag (a few seconds). `make run` runs it; it writes one picture, out/tour.svg.
 
-Every statement is checked while the tour runs: it stops where one does not hold.
+Every statement is checked while the tour runs, and the tour stops if one does not hold.
 """
 
 from __future__ import annotations
