@@ -37,7 +37,7 @@ class LaunchChecks:
         self.order = LaunchOrder()
         self.shadows: dict[int, ShadowMemory] = {}
         self.unwritten: dict[int, NDArray[np.uint8]] | None = None
-        self.stops: Callable[[int], bool] = lambda _instructions: False  # whether so many instructions are enough
+        self.stops: Callable[[int], bool] = lambda _instructions: False  # True if this many instructions are enough
         self.is_stopped = False
 
     @property
@@ -46,7 +46,7 @@ class LaunchChecks:
         return bool(ORDER_CHECKS & set(self.checks))
 
     def marks(self, memory: DeviceMemory) -> dict[int, NDArray[np.uint8]]:
-        """The marks of arrays that the caller says nobody has written."""
+        """The marks of arrays that the caller declares unwritten."""
         if self.unwritten is None:
             marked = [item.data for item in memory.allocations if item.is_unwritten]
             self.unwritten = {id(data): np.full(len(data), MARK) for data in marked}

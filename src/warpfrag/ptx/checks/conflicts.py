@@ -27,13 +27,13 @@ Bytes = NDArray[np.uint8]
 Numbers = NDArray[np.int64]
 
 STRONG, ATOMIC, ASYNC_PROXY = 1, 2, 4
-SCOPE_SHIFT, SIZE_SHIFT, STEP_SHIFT = 3, 5, 8
+SCOPE_SHIFT, SIZE_SHIFT, INST_SHIFT = 3, 5, 8
 SEVERAL_BLOCKS = -1
 
 
 def nature_of(inst: int, flags: int, level: int, size: int) -> int:
     """Instruction and nature in one number."""
-    return inst << STEP_SHIFT | size.bit_length() - 1 << SIZE_SHIFT | level << SCOPE_SHIFT | flags
+    return inst << INST_SHIFT | size.bit_length() - 1 << SIZE_SHIFT | level << SCOPE_SHIFT | flags
 
 
 @dataclass
@@ -148,7 +148,7 @@ class ConflictReporter:
         text: str = "",
     ) -> None:
         """Report the first of some conflicts, and count them by the accesses that take part."""
-        instructions = natures >> STEP_SHIFT
+        instructions = natures >> INST_SHIFT
         for at in np.unique(instructions[wrong]).tolist():
             chosen = wrong & (instructions == at)
             index, cell = (int(v) for v in np.argwhere(chosen)[0])

@@ -18,7 +18,7 @@ Scopes are levels: block, cluster, GPU. A message counts where the scopes of bot
 other side's block. `fenced` is the part of `known` with a proxy fence on the path: what a thread wrote must be in
 there before a copy of the async proxy or a wgmma reads it.
 
-Where so many blocks run at once that a matrix of all threads is too large, a column stands for a whole warp, and what
+If too many blocks run at once for a matrix of all threads, a column stands for a whole warp, and what
 one lane knows or did, all of its warp did: orders between lanes are then not judged.
 
 Blocks that ended in an earlier wave are not in the matrix: what is known of them is kept by block (`Snapshot.past`).
@@ -115,7 +115,7 @@ class Ordering:
     """The clocks of a batch."""
 
     def __init__(self, state: WarpState, launch: LaunchOrder, numbers: list[int], *, has_proxies: bool) -> None:
-        """Let nobody know anything of the others; without copies and wgmma there is one proxy."""
+        """No thread knows anything of the others; without copies and wgmma there is one proxy."""
         self.state, self.launch = state, launch
         self.threads = state.warps * LANES
         self.per_block = state.launch.warps * LANES

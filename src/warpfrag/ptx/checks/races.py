@@ -1,4 +1,4 @@
-"""Accesses that nothing orders: races of threads, and copies or products in flight that somebody touches too early.
+"""Accesses that nothing orders: races of threads, and copies or products in flight that are touched too early.
 
 Two accesses conflict if they overlap and one of them writes. A conflict is a finding unless one happens before the
 other (`ordering`), or both are strong enough (`strengths`), or both write the same bytes. Its kind is
@@ -23,9 +23,9 @@ from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.checks.conflicts import (
     ASYNC_PROXY,
     ATOMIC,
+    INST_SHIFT,
     SCOPE_SHIFT,
     SIZE_SHIFT,
-    STEP_SHIFT,
     STRONG,
     AccessGroup,
     ConflictReporter,
@@ -58,7 +58,7 @@ class RaceCheck(SyncFollower):
         numbers: list[int],
         collector: FindingCollector,
     ) -> None:
-        """Shadows of global memory are those of the whole launch, that of shared memory begins anew."""
+        """Shadows of global memory are those of the whole launch, that of shared memory starts empty."""
         has_proxies = any(uses_async_proxy(inst) for inst in state.program.instructions)
         ordering = Ordering(state, order, numbers, has_proxies=has_proxies)
         if ordering.share > 1:
@@ -95,7 +95,7 @@ class RaceCheck(SyncFollower):
     def accesses(
         self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers, flags: int = 0, level: int = BLOCK
     ) -> AccessGroup | None:
-        """Accesses of threads; None where nobody can meet them."""
+        """Accesses of threads; None if no other thread can reach the buffer."""
         shadow = self.shadow_of(buffer)
         if shadow is None or not len(offsets):
             return None
@@ -347,10 +347,10 @@ class RaceCheck(SyncFollower):
         """Find bytes that a thread wrote, and that a copy or a product takes without a proxy fence between."""
         generic = entities >= 0
         if self.async_stores:
-            generic = generic | np.isin(natures >> STEP_SHIFT, self.async_stores)
+            generic = generic | np.isin(natures >> INST_SHIFT, self.async_stores)
         plain = (times > 0) & generic & (natures & ASYNC_PROXY == 0) & ~wrong
         if self.allocations:
-            plain &= ~np.isin(natures >> STEP_SHIFT, self.allocations)
+            plain &= ~np.isin(natures >> INST_SHIFT, self.allocations)
         if not plain.any():
             return
         threads = np.broadcast_to(access.threads[:, None], entities.shape)

@@ -159,7 +159,7 @@ class SyncFollower(InstructionObserver):
         )  # fmt: skip
 
     def finish(self) -> None:
-        """Find copies of shared memory that nobody has waited for when all threads have left."""
+        """Find copies of shared memory that no thread has waited for when all threads have left."""
         for name, (time, at, thread) in self.issued.items():
             column = self.ordering.agents[name]
             if (self.ordering.known[:, column] >= time).any():
@@ -167,7 +167,7 @@ class SyncFollower(InstructionObserver):
             access = self.reporter.description(int(self.ordering.entities(np.array([thread]))[0]), at, thread)
             self.collector.add(
                 KernelFinding(
-                    "async", access.line, f"{access.what}: the block ends, and nobody has waited for it",
+                    "async", access.line, f"{access.what}: the block ends, and no thread has waited for it",
                     block=access.block, thread=access.thread, space="shared",
                 )
             )  # fmt: skip

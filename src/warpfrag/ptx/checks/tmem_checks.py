@@ -14,7 +14,7 @@ the first of these. Compilers leave both out in whole kernels (Triton 3.9 does):
 are not asked for, and the run says so. Lanes of a warp count as one. A warp that stores where it has loaded itself
 needs no wait: the store needs the loaded registers.
 
-Columns that nobody has written since they were allocated hold anything. That is followed for each 32 lanes: products of
+Columns that were not written since their allocation hold anything. That is followed for each 32 lanes: products of
 64 rows leave 16 of them as they were. A product that reads such columns is a finding here. A load is none: pipelined
 loops load before they know whether a turn follows. The registers are marked instead (`unwritten`).
 """
@@ -66,7 +66,7 @@ class WrittenColumns:
         self.blocks[access.block][list(access.quarters), access.column : access.column + access.columns] = True
 
     def first_unwritten(self, access: TensorAccess) -> int | None:
-        """The first column of an access that nobody has written; None where all are."""
+        """The first unwritten column of an access; None if all are written."""
         padded = access.operand.startswith("scale")  # space is for multiples of 128 rows, and the last may be unused
         end = access.column + (1 if padded else access.columns)
         written = self.blocks[access.block][list(access.quarters), access.column : end]
@@ -165,7 +165,7 @@ class TensorMemoryCheck(InstructionObserver):
         column = self.written.first_unwritten(access) if access.reads and access.operand in PRODUCT_OPERANDS else None
         if column is not None:
             what = "the old D" if access.operand == "d" else access.operand
-            text = f"reads column {column} ({what}), which nobody has written since it was allocated"
+            text = f"reads column {column} ({what}), which was not written since it was allocated"
             self._report(access, None, text)
         for item in list(self.issued[access.block]):
             if item.access.overlaps(access) and (access.writes or item.access.writes):

@@ -1,4 +1,4 @@
-"""Values that nobody wrote: followed from registers and memory through every instruction, until they matter.
+"""Unwritten values: followed from registers and memory through every instruction, until they matter.
 
 Each register has a mask of its bits that come from something unwritten, each byte of shared and local memory and of
 arrays that the caller marks (`ptx.Unwritten`) another; of tensor memory it is known which columns are written. To read
@@ -78,7 +78,7 @@ class UnwrittenCheck(InstructionObserver):
         self.is_clean = False  # no operand of the instruction has a mark
         self.copied: list[Bytes] = []
         self.columns = WrittenColumns()
-        self.unwritten_loads: list[int] = []  # warps whose tcgen05.ld reads columns that nobody wrote
+        self.unwritten_loads: list[int] = []  # warps whose tcgen05.ld reads unwritten columns
 
     def marks_of(self, buffer: Bytes) -> Bytes | None:
         """The marks of a buffer; None where all of it is written."""
@@ -367,7 +367,7 @@ class UnwrittenCheck(InstructionObserver):
             self.put_others(inst, group)
 
     def put_others(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Instructions whose results are written, but for loads of tensor memory that nobody wrote."""
+        """Instructions whose results are written, but for loads of unwritten tensor memory."""
         if any(isinstance(operand, MemoryOperand) for operand in inst.results):
             self.local[...] = 0  # results of a function of the driver lie in local memory, as in `call`
         wrong = group.mask & np.isin(group.warp_rows, self.unwritten_loads)[:, None]

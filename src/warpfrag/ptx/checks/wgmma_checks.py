@@ -1,7 +1,7 @@
 """Registers of wgmma that are touched while it runs, and writes of them that no wgmma.fence orders before it.
 
-A wgmma.mma_async reads A and writes D while its warps go on. Until wgmma.wait_group after a commit nobody may read or
-write D, nor write A; another wgmma may go on with the same accumulators. Registers that were written since the last
+A wgmma.mma_async reads A and writes D while its warps go on. Until wgmma.wait_group after a commit no thread may read
+or write D, nor write A; another wgmma may go on with the same accumulators. Registers that were written since the last
 wgmma.fence may not be ready when it begins. `mov` is no access of its own: compilers write it for copies and constants
 that ptxas removes or places itself, so a copy is taken for the register that it is of.
 """

@@ -1,12 +1,12 @@
-"""The function that compiled code tells of its accesses while a launch is screened, and what it doubts.
+"""The function that compiled code tells of its accesses while a launch is screened; it notes uncertain ones.
 
-Bytes that nobody wrote: one of shared or local memory, or of an array that the caller marks, is loaded without a mark.
+Unwritten bytes: one of shared or local memory, or of an array that the caller marks, is loaded without a mark.
 
 Accesses that nothing orders: two threads access a cell, one of them writes, and they are of different blocks, or of one
 block with no barrier between. Threads of a block may store the same bytes. All that a cell's readers have in common is
-kept, so that none is forgotten: one thread, several of a block in one interval, or everybody. What cp.async writes is
-doubted until its thread has waited for the group, and by other threads until a barrier came after the wait; what it
-reads may not be written any more.
+kept, so that none is forgotten: one thread, several of a block in one interval, or all. An access of bytes that
+cp.async writes is uncertain until its thread has waited for the group, and for other threads until a barrier came after
+the wait; bytes that it reads may not be written any more.
 """
 
 from __future__ import annotations
@@ -141,11 +141,11 @@ def is_copy_pending(copies: Int, tag: Int, thread: Int, mine: Int) -> Flag:
 
 
 @inner
-def are_equal(first: Int, first_inst: Int, second: Int, second_inst: Int, size: Int, unit: Int) -> Flag:
+def are_equal(first: Int, first_stride: Int, second: Int, second_stride: Int, size: Int, unit: Int) -> Flag:
     """Return True if elements at two addresses are equal: `unit` bytes each, a given distance apart."""
     for byte in range(size):
         element, rest = np.int64(byte) // unit, np.int64(byte) % unit
-        if load_byte(first + element * first_inst + rest) != load_byte(second + element * second_inst + rest):
+        if load_byte(first + element * first_stride + rest) != load_byte(second + element * second_stride + rest):
             return False
     return True
 
@@ -243,7 +243,7 @@ def check_lane(
 def note_lane(
     words: Int, row: Int, lane: Int, mask: Int, places: Int, offset: Int, buffer: Int, size: Int, items: Int, unit: Int
 ) -> Flag:
-    """Tag what a lane stores; whether an earlier lane of the same instruction stores something else there."""
+    """Tag the cells that a lane stores; return True if an earlier lane of the instruction stores other bytes there."""
     state = word_of(words, ctx.SCREEN_STATE)
     accesses = accesses_of(words, state, buffer)
     if accesses == 0:
@@ -282,8 +282,8 @@ def note_copy(words: Int, row: Int, lane: Int, offset: Int, buffer: Int, size: I
 
 
 @inner
-def add_doubt(words: Int, is_wrong: Flag) -> None:
-    """Count a doubt in the context."""
+def add_suspicion(words: Int, is_wrong: Flag) -> None:
+    """Note in the context that an access is uncertain."""
     if is_wrong:
         put_word(words, ctx.SUSPICIONS, word_of(words, ctx.SUSPICIONS) | LOW_BIT)
 
@@ -323,7 +323,7 @@ def screen_access(
                 is_wrong |= note_lane(words, row, at, mask, places, offset, buffer, size, items, known)
             if is_copy:
                 note_copy(words, row, at, offset, buffer, size, is_store != 0)
-    add_doubt(words, is_wrong)
+    add_suspicion(words, is_wrong)
 
 
 def named_after_constants(function: Callable[..., None]) -> Callable[..., None]:
@@ -348,7 +348,7 @@ def screen_accesses(
             is_wrong |= note_lane(words, row, lane, NO_TAG, NO_TAG, offset, buffer, size, NO_TAG, NO_TAG)
         if is_copy:
             note_copy(words, row, lane, offset, buffer, size, is_store)
-    add_doubt(words, is_wrong)
+    add_suspicion(words, is_wrong)
 
 
 @cache

@@ -16,7 +16,7 @@ INST_CAUSES = WAVEFRONTS + len(SPACES)  # the address of `LaunchTally.causes`
 SHARED_TAGS, WRITERS, BLOCK_WARPS = range(INST_CAUSES + 1, INST_CAUSES + 4)  # `interpreter.store_tags`
 INST_READ, INST_WRITTEN, INST_CONFLICTS = range(BLOCK_WARPS + 1, BLOCK_WARPS + 4)  # addresses of counts by instruction
 SCREEN, SCREEN_STATE, SUSPICIONS = range(INST_CONFLICTS + 1, INST_CONFLICTS + 4)
-"""The function that is told of every access, 0 for none; what it works on (`access_screen`); lanes that it doubts."""
+"""The function that is told of every access, 0 for none; what it works on (`access_screen`); uncertain lanes."""
 CLUSTER_WARPS = SUSPICIONS + 1
 CONTEXT_WORDS = CLUSTER_WARPS + 1
 ALLOCATION_WORDS = 5  # of an allocation: start, end, data, writable, tags

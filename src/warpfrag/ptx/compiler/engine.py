@@ -54,7 +54,7 @@ INSTRUCTIONS_PER_LINE = (
 )
 MIN_INSTRUCTIONS = 2000  # that are interpreted before any program is compiled
 BUDGET = 1_000_000  # warp instructions after which the scheduler lets Python look for an interrupt
-POLLING_BUDGET = 64  # the same of each warp at first, where lanes may wait for memory that nobody changes
+POLLING_BUDGET = 64  # the same for each warp at first, if lanes may wait for memory that no lane changes
 WATCHED_LEVELS = 4  # quanta of time slices in which the interpreter looks for a livelock
 LANE_BITS = np.uint32(1) << np.arange(LANES, dtype=np.uint32)
 BUFFER_ALIGN = 64
@@ -92,7 +92,7 @@ class CompiledProgram:
         return self.interpreted_instructions >= self.patience
 
     def is_worthwhile_after(self, instructions: int) -> bool:
-        """The same where so many more were interpreted, which are not counted yet."""
+        """Return the same after `instructions` more, which are not counted yet."""
         before = self.interpreted_instructions
         self.interpreted_instructions += instructions
         is_enough = self.is_worthwhile()
@@ -357,7 +357,7 @@ class CompiledWarpBatch(WarpBatch):
                 schedule[ctx.BUDGET], last_progress = self.tally.total + budget, self.progress
 
     def watch_livelock(self) -> None:
-        """Interpret some time slices: nobody has stored for a while, and the interpreter sees whether anybody will."""
+        """Interpret a few time slices after a while without stores: the interpreter finds out if any will follow."""
         progress = self.progress
         is_running = self.schedule_next()
         last_level = self.livelock.level + WATCHED_LEVELS

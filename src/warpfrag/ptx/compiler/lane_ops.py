@@ -165,7 +165,7 @@ def _field_count(ir: IRBuilder, count: Value, bits: int) -> Value:
 
 
 def low_bits(ir: IRBuilder, count: Value, bits: int) -> Value:
-    """A mask of so many low bits; of all from the width on, where the shift leaves 0 - 1."""
+    """A mask of `count` low bits; all bits if the count is the width or more, when the shift leaves 0 - 1."""
     return ir.sub(shift_left(ir, splat(1, bits), count), 1)
 
 

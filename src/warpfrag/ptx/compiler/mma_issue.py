@@ -390,7 +390,7 @@ def is_matrix_store(action: Action) -> bool:
 
 def _is_plain_product(action: Action) -> bool:
     """Return True if an action is an mma of one tile per warp that reads everything before it writes."""
-    if not isinstance(action, MatrixOp) or action.operation != "mma" or action.parts:
+    if not isinstance(action, MatrixOp) or action.operation != "mma":
         return False
     return action.form.shape[:2] == (16, 8)
 

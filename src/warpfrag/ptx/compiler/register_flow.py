@@ -2,7 +2,7 @@
 
 Only registers that a block reads before it writes them can be live between blocks. For each block those at its start
 are a set (the bits of an integer); inside of a block one set is carried from its end to its start, so that memory
-does not grow with registers times instructions. Where there are so many blocks and registers that even this would, all
+does not grow with registers times instructions. If there are too many blocks and registers even for this, all
 registers that some block reads count as live everywhere: then more is written back than need be. Lanes that are at
 other instructions keep their values, so a register that is dead for the lanes of a segment may stay as it was.
 """

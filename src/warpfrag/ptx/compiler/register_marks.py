@@ -3,7 +3,7 @@
 Compilers write such programs: a masked load leaves a register as it was in the lanes that are masked off, all lanes
 compute with it, and a masked store takes only what was loaded. So each register that may be read unwritten, or computed
 from one that may, has a mark for every lane: 32 bits behind the registers of the warp. Results of arithmetic are marked
-where an operand is; a shuffle moves marks with the values. A mark that reaches anything else is a doubt, which the
+where an operand is; a shuffle moves marks with the values. A mark that reaches anything else is a suspicion, which the
 context counts (`context.SUSPICIONS`), whether a launch is screened or not: few programs have marks at all.
 """
 

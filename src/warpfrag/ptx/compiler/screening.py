@@ -1,12 +1,12 @@
-"""Screening: a launch in compiled code that may prove it clean, before any check follows it step by step.
+"""Screening: a launch in compiled code that may prove it clean, before any check follows every instruction.
 
 While it runs, compiled code tells `access_screen` of its accesses, and the interpreter tells `ScreenObserver` of those
-that it makes itself. Both know less than the checks do: what they doubt may be right, and is then run again with the
-checks; without doubts there is nothing that a check could report. Not every program can be screened:
+that it makes itself. Both know less than the checks do: an uncertain launch may be right, and is run again with the
+checks; otherwise there is nothing that a check could report. Not every program can be screened:
 
     uninitialised  memory has marks for bytes that were written; registers are written before they are read
                    (`register_flow`), or compiled code follows where they were not (`register_marks`)
-    barriers       all barriers are of the whole block; a doubt is one that threads have exited before
+    barriers       all barriers are of the whole block; one that threads have exited before is uncertain
     races          only such barriers order threads: no atomics, no loads that wait for others, no mbarriers
     async          nothing is asynchronous, so nothing has to be waited for; or cp.async alone, followed like races
 """
@@ -167,9 +167,9 @@ class LaunchScreen:
     """The screen of one launch: what its batches share."""
 
     def __init__(self, program: ProgramScreen, memory: DeviceMemory, checks: Collection[Check]) -> None:
-        """Nothing is doubted yet."""
+        """Nothing is uncertain yet."""
         self.program, self.compiled = program, program.compiled
-        self.has_doubts = False
+        self.is_uncertain = False
         self.follows_marks = "uninitialised" in checks
         self.follows_order = "races" in checks or ("async" in checks and program.is_asynchronous)
         self.follows_barriers = self.follows_order or "barriers" in checks
@@ -185,7 +185,7 @@ class LaunchScreen:
         }
 
     def no_accesses(self, size: int) -> Numbers:
-        """The tags of memory that nobody has accessed, two for each cell."""
+        """The tags of memory without accesses, two for each cell."""
         return np.zeros(2 * ((size >> self.program.cell_shift) + 1), np.int64)
 
     def batch(self, part: LaunchPart) -> ScreenedWarpBatch:
@@ -194,7 +194,7 @@ class LaunchScreen:
 
 
 def no_marks(size: int) -> Bytes:
-    """The marks of memory that nobody has written."""
+    """The marks of unwritten memory."""
     return np.zeros(size + ctx.PADDING, np.uint8)
 
 
@@ -243,13 +243,13 @@ class ScreenedProducts(WgmmaProducts):
     def shared_units(
         self, plan: WgmmaPlan, role: str, operand: PtxOperand, group: LaneGroup
     ) -> tuple[OperandUnits, bool] | None:
-        """The units that descriptors lead to; doubted where they have no marks."""
+        """The units that descriptors lead to; uncertain if they have no marks."""
         reached = super().shared_units(plan, role, operand, group)
         if reached is not None and self.batch.screen.follows_marks:
             units, _ = reached
             marks = units._replace(words=self.batch.shared_marks[: len(self.batch.memory.shared)].view(np.uint64))
             if (marks.take(np.ones(len(units.bases), np.bool_)) != np.iinfo(np.uint64).max).any():
-                self.batch.doubt()
+                self.batch.mark_uncertain()
         return reached
 
 
@@ -310,18 +310,18 @@ class ScreenedWarpBatch(CompiledWarpBatch):
         at = next(rows, None)
         return None if at is None else int(self.table.ctypes.data) + at * self.table.strides[0]
 
-    def doubt(self) -> None:
+    def mark_uncertain(self) -> None:
         """Let the checks decide."""
-        self.screen.has_doubts = True
+        self.screen.is_uncertain = True
 
     def run_inst(self, at: int, group: LaneGroup) -> bool:
-        """Interpret an instruction; doubted where lanes of a warp are missing that it may read, or run apart."""
+        """Interpret an instruction; uncertain if lanes of a warp that it may read are missing, or run apart."""
         inst = self.program.instructions[at]
         action = inst.action
         if self.screen.follows_marks and (is_partial(inst, group) or not self.is_unmarked(inst)):
-            self.doubt()
+            self.mark_uncertain()
         if self.screen.follows_order and copy_groups(inst):
-            self.doubt()  # compiled code was not asked
+            self.mark_uncertain()  # compiled code was not asked
         if isinstance(action, actions.Barrier) and self.exited[self.warp_block[group.warp_rows]].any():
             self.is_late = True
         has_run = super().run_inst(at, group)
@@ -336,11 +336,11 @@ class ScreenedWarpBatch(CompiledWarpBatch):
         return not marks or marks.keys().isdisjoint(registers_read(inst))
 
     def run(self) -> None:
-        """Run until every lane has exited, and look at what compiled code has doubted."""
+        """Run until every lane has exited, and look at the accesses that compiled code found uncertain."""
         super().run()
         self.is_late |= bool(self.schedule[IS_LATE])
         if self.context[ctx.SUSPICIONS] or (self.is_late and self.screen.follows_barriers):
-            self.doubt()
+            self.mark_uncertain()
 
 
 def is_partial(inst: DecodedInstruction, group: LaneGroup) -> bool:

@@ -148,7 +148,7 @@ def lg2(ir: IRBuilder, a: Value) -> Value:
 
 
 def _sine(ir: IRBuilder, a: Value, quarters: int, sign: Value) -> Value:
-    """The sine so many quarters of a turn on: the number of turns is a product truncated to 24 bits."""
+    """The sine, shifted by a number of quarter turns: the number of turns is a product truncated to 24 bits."""
     product = ir.as_int(ir.fmul(absolute_double(ir, a, TWO_TO_28), float_splat(TURNS)))
     kept = ir.as_float(ir.and_(product, -1 << 52 - 23))
     turns = ir.intrinsic("floor", ir.fmul(kept, float_splat(2.0**25)))

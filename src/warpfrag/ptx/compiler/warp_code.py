@@ -372,7 +372,7 @@ class WarpCode:
         return self.ir.and_(self.mask, self.ir.lane_mask(active))
 
     def async_copy(self, at: int, inst: DecodedInstruction, active: Value | None) -> None:
-        """cp.async: so many bytes of the source, then zeros."""
+        """cp.async: the given number of source bytes, then zeros."""
         ir = self.ir
         target, source, size_operand, *rest = inst.sources
         size = size_operand.code(None) if isinstance(size_operand, Immediate) else 0

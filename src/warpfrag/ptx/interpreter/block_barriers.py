@@ -3,7 +3,7 @@
 `LivelockDetector` finds deadlocks of lanes that read memory in a loop: spin locks, flags, and the barrier of a grid
 (`launch.options`). No lane sleeps there, and a launch would only end at its limit. It is in a livelock if every lane
 that can run comes back to a state that it was in before, with the same program counter, registers and local memory, and
-nobody has changed other memory in between: it can only go round again. Lanes that wait at barriers wait for these.
+no lane has changed other memory in between: it can only go round again. Lanes that wait at barriers wait for these.
 
 Only a batch that has all blocks of the grid is judged: in others, a block that has not begun might change the memory.
 """

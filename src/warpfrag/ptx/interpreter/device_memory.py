@@ -136,7 +136,7 @@ class DeviceMemory:
     """The memory that the lanes of some blocks can access, and the counts of what they accessed."""
 
     def __init__(self, parameters: bytes, instructions: int) -> None:
-        """Start with parameters alone; bytes and wavefronts are counted for each of so many instructions."""
+        """Start with parameters alone; bytes and wavefronts are counted for each instruction."""
         self.allocations: list[Allocation] = []
         self.starts: list[int] = []
         self.parameters = np.frombuffer(parameters, np.uint8)

@@ -28,7 +28,6 @@ from warpfrag.ptx.interpreter.warp_state import WarpState
 from warpfrag.ptx.program.actions import MatrixOp
 from warpfrag.ptx.program.program import (
     DecodedInstruction,
-    Discard,
     Immediate,
     InexactCause,
     PtxOperand,
@@ -115,21 +114,16 @@ def _multiply(state: WarpState, inst: DecodedInstruction, action: MatrixOp, grou
         )
         chosen = {"byte_id": (byte_a, byte_b), "thread_id": (thread_a, thread_b)}
         options["immediates"] = replace(options.get("immediates", DEFAULT_IMMEDIATES), **chosen)
-    d = inst.results[0]
     words = [words_of(group, operand) for operand in (a, b, c)]
-    for number, part in enumerate(action.parts or (range(len(items_of(d))),)):
-        for role in action.reread if number else "":
-            words["abc".index(role)] = words_of(group, inst.sources["abc".index(role)])
-        if form.is_wmma and _fragment_operands(state, form)["d"].unknown:
-            result = _multiply_fragments(state, form, words)
-        else:
-            result = execute(action.name, *words, arch=state.launch.arch, **options)
-        written = VectorOperand(tuple(item if at in part else Discard() for at, item in enumerate(items_of(d))))
-        put_words(group, written, result)
+    if form.is_wmma and _fragment_operands(state, form)["d"].unknown:
+        result = _multiply_fragments(state, form, words)
+    else:
+        result = execute(action.name, *words, arch=state.launch.arch, **options)
+    put_words(group, inst.results[0], result)
 
 
 def _multiply_fragments(state: WarpState, form: Form, words: list[NDArray[np.uint32]]) -> NDArray[np.uint32]:
-    """wmma.mma where nobody knows the layout: another stands in, in a kernel that does not depend on it."""
+    """wmma.mma with an unknown layout: another stands in, in a kernel that does not depend on it."""
     specs = _fragment_operands(state, form)
     matrices = [fragment.unpack(specs[role], own) for role, own in zip("abc", words, strict=True)]
     return fragment.pack(specs["d"], multiply_matrices(form, *matrices, arch=state.launch.arch, raw=True))
@@ -291,7 +285,7 @@ def _store_matrices(state: WarpState, inst: DecodedInstruction, action: MatrixOp
 
 
 def _fragment_operands(state: WarpState, form: Form) -> dict[str, OperandSpec]:
-    """The operands of wmma; where nobody knows a layout, no kernel runs that looks at it (`lowering.fragment_flow`)."""
+    """The operands of wmma; no kernel that depends on an unknown layout gets here (`lowering.fragment_flow`)."""
     return operands(form, architecture_of(form, state.launch.arch))
 
 

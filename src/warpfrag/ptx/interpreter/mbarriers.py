@@ -5,7 +5,7 @@ arrivals expected in every phase (20), the transaction count in bytes (23, signe
 
 A phase is over when no arrival is pending and no byte owed; the next begins at once. `try_wait` may suspend a thread:
 here it sleeps until the barrier's phase ends. `test_wait` fails at once the first time; a lane that asks again, with
-nothing stored by anybody in between, polls, and sleeps too. So nobody is busy waiting.
+no store in between, polls, and sleeps too. So no lane is busy waiting.
 
 When no lane can run, the time limit of every wait passes and it fails, as it may on a GPU. Lanes then do what they do
 after a failed wait. That is a deadlock if the machine comes back to a state that it was in before, with the same
@@ -202,7 +202,7 @@ class Mbarriers:
             self._wake(self.awaited == cell)
 
     def complete_bytes(self, cell: int, count: int, lane: int) -> None:
-        """Tell an mbarrier that so many bytes have come."""
+        """Tell an mbarrier that `count` bytes have come."""
         barrier = MbarrierState.of(int(self.words[cell]))
         try:
             barrier.owe(-count)

@@ -8,7 +8,7 @@ overlap is only reported where nothing of the kind came between. Elsewhere timin
 
 For every four bytes of global and shared memory there is a tag, from the low end: which of the bytes (4 bits), the warp
 in its block (5), the interval between two barriers of the block (27), the block and one (27), and whether the block has
-waited for others (1). A store that meets the tag of somebody else whom nothing orders compares the bytes; where they
+waited for others (1). A store that meets a tag of another warp that nothing orders compares the bytes; where they
 are equal the tag stays. `compiler.store_overlaps` does the same, warp after warp.
 
 Lanes of one instruction that store to one address are served as an H200 serves them: 128 bytes at once, so all lanes of
@@ -84,7 +84,7 @@ class StoreTags:
             self.of_shared = np.zeros(words, np.uint64)
 
     def forget(self) -> None:
-        """Start anew, with no store noted."""
+        """Start again, with no store noted."""
         for tags in (*self.of_global.values(), self.of_shared):
             tags[...] = 0
 
@@ -160,7 +160,7 @@ class TaggedStore:
         return foreign & ((before & self.masks) != 0)
 
     def claim(self) -> bool:
-        """Tag all words, or none and return False: where some are somebody else's, or two warps meet."""
+        """Tag all words, or none and return False if other warps own some, or two warps meet."""
         before = self.tags[self.words]
         if self.foreign(before).any():
             return False
@@ -192,7 +192,7 @@ class TaggedStore:
         return True
 
     def replace_tags(self) -> bool:
-        """Tag the words of a warp; whether bytes change that somebody else stored, whom nothing orders."""
+        """Tag the words of a warp; return True if they change bytes of another store that nothing orders."""
         before = self.tags[self.words]
         foreign, overlap = self.foreign(before), before & self.masks
         changed = np.ascontiguousarray(self.cells[self.at] ^ self.codes)

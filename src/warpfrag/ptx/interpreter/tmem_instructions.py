@@ -5,7 +5,7 @@ complete later, in an order that commits, waits and fences fix: a kernel that ha
 order. One that lacks them is not noticed here: the observer of memory is told of every access, with the thread that
 made it, and `ptx.checks.tmem_checks` follows what is in flight.
 
-What `execution` refuses because nobody has published its sums is computed with the nearest published rule; the launch
+Products that `tensorcore` rejects, because their sums are not published, use the nearest published rule; the launch
 then lists the line and the reason, and is not exact.
 """
 
@@ -519,7 +519,7 @@ def _halved(
     old = taken[0]["c"].view(dtype)
     new = np.ldexp(old, -power).astype(dtype)
     rounds = (np.ldexp(new.astype(np.float64), power) != old.astype(np.float64)) & ~np.isnan(old)
-    reason = "nobody has published how a scaled D that is subnormal is rounded" if rounds.any() else ""
+    reason = "the rounding of a scaled D that is subnormal is not published" if rounds.any() else ""
     return [part | {"c": new.view(part["c"].dtype)} for part in taken], reason
 
 

@@ -69,7 +69,7 @@ class WarpBatch(WarpState):
     """Blocks that run at once, and the scheduler of their warps."""
 
     def __init__(self, part: LaunchPart) -> None:
-        """Put every lane at the entry, with nobody waiting and no call made."""
+        """Put every lane at the entry, with no lane waiting and no call made."""
         super().__init__(part)
         self.barriers = BlockBarriers(self)
         self.cluster_barriers = ClusterBarriers(self)
@@ -139,7 +139,7 @@ class WarpBatch(WarpState):
         group.put(self.pc, end)
 
     def look_for_livelock(self, level: int, runnable: NDArray[np.bool_]) -> None:
-        """End in a deadlock where lanes read memory that nobody will change: a look at every quantum of time slices."""
+        """End in a deadlock if lanes read memory that no lane will change: checked at every quantum of time slices."""
         if self.livelock.is_reached(level, runnable, has_sleepers=self.mbarriers.has_sleepers):
             self.end_in_deadlock()
 
@@ -199,7 +199,7 @@ class WarpBatch(WarpState):
         return group.part(group.mask & (~guard if inst.guard.negated else guard))
 
     def count(self, start: int, end: int, warps: int) -> None:
-        """Count instructions that so many warps run, up to the limit of the launch."""
+        """Count the instructions that a number of warps run, up to the limit of the launch."""
         self.tally.instructions[start:end] += warps
         self.tally.total += (end - start) * warps
         if self.tally.total > self.launch.limit:

@@ -180,7 +180,7 @@ class Work:
                 self.done += len(blocks)
                 if progress is not None:
                     progress(self.done, waves.total)
-                if (self.screen and self.screen.has_doubts) or (self.checks and self.checks.is_stopped):
+                if (self.screen and self.screen.is_uncertain) or (self.checks and self.checks.is_stopped):
                     waves.clear()
         return self
 

@@ -52,7 +52,7 @@ class InstrumentedLaunch:
             launch = screen.of_launch(self.memory, self.checks)
             work = Work(self.program, self.config, self.memory.fork(), screen.compiled, screen=launch)
             work.run_waves(waves.again(), 1, progress)
-            if work.failure is None and not work.divergent and not launch.has_doubts:
+            if work.failure is None and not work.divergent and not launch.is_uncertain:
                 return work
             self.restore()
         return self.interpret(waves, progress)
