@@ -1,4 +1,4 @@
-"""How long `wf.diagnose` takes: for each family a mistake of one operand, a pair, and a result that nothing explains.
+"""Time `wf.diagnose`: for each family a mistake of one operand, a pair, and a result that nothing explains.
 
     python benchmarks/diagnose.py
 

@@ -1,4 +1,4 @@
-"""How long the first tile and the first large products take: in a fresh virtual environment with nothing compiled.
+"""Time the first tile and the first large gemms in a fresh virtual environment with nothing compiled.
 
 The environment has its own copy of the package, without anything compiled, and borrows the dependencies of the
 interpreter that runs this: `.venv/bin/python benchmarks/first_tile.py`. Below 2 seconds at first and 0.7 later is the
@@ -57,7 +57,7 @@ def make(folder: Path) -> str:
 
 
 def run(command: list[str], folder: Path, **settings: str) -> str:
-    """What a process prints whose user has no other folder than this."""
+    """Return the output of a process whose only user folder is this one."""
     clean = {
         name: value for name, value in os.environ.items() if not name.startswith(("NUMBA_", "PYTHON", "WARPFRAG_"))
     }

@@ -150,7 +150,7 @@ PARTS = (exponents, exponents_sparse, products, products_sparse, exact, exact_sp
 
 @dataclass(frozen=True)
 class Work:
-    """What one type runs: parts, and how many products a step has, and how many steps an instruction."""
+    """The parts of one type, the products per step and the steps per instruction."""
 
     parts: tuple[str, ...]
     products: int
@@ -231,7 +231,7 @@ class Cost(NamedTuple):
 
 
 def cost_of(loops: dict[str, Loop], work: Work) -> Cost:
-    """What the loops of a part cost."""
+    """Return the cost of the loops of a part."""
     multiply = exponents = once_a_step = 0.0
     outer = {loop.parent for loop in loops.values()} | {""}
     innermost = [loop for name, loop in loops.items() if name not in outer]
@@ -267,7 +267,7 @@ def assembly_of(entry: KernelEntry[...], target: ObjectTarget) -> str:
 
 
 def count(target: ObjectTarget) -> dict[str, Cost]:
-    """What each type costs on a target, which WARPFRAG_KERNELS names."""
+    """Print the cost of each type on the target that WARPFRAG_KERNELS names."""
     build_objects.emit_nothing()
     loops = {entry.name: loops_of(assembly_of(entry, target)) for entry in (*PARTS, fma64.fma_block)}
     costs = {}

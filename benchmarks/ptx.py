@@ -251,7 +251,7 @@ CHECKED = ("histogram", "t_layernorm_90", "t_mm_f16acc_80", "wgmma_bf16")
 
 
 def checking() -> None:
-    """How many times as long kernels of nvcc and Triton take with each check."""
+    """Measure the slowdown of nvcc and Triton kernels with each check."""
     cases = json.loads((PTX / "kernels.json").read_text(encoding="utf-8"))
     sys.path.append(str(HERE.parent / "tests"))
     seeded = import_module("seeded").seeded

@@ -1,4 +1,4 @@
-"""What it costs to note who stored what: `python benchmarks/store_overlaps.py`.
+"""Measure the cost of recording which thread stored each byte: `python benchmarks/store_overlaps.py`.
 
 Each kernel runs as it is and without tags of its stores (`ptx.interpreter.store_tags`), by turns in one process, in
 both engines; the figure is the ratio of the medians. Beside those of `ptx.py` two kernels that do little but store.
@@ -59,7 +59,7 @@ def untagged() -> Iterator[None]:
 
 
 def kernels(engine: str) -> dict[str, Callable[[], Callable[[], object]]]:
-    """What makes each launch; a kernel is loaded anew, so that it is compiled as it is measured."""
+    """The launches; a kernel is loaded again, so that it is compiled as it is measured."""
     rounds, blocks = (1000, 32) if engine == "compiled" else (40, 16)
 
     def plain() -> Callable[[], object]:
@@ -89,7 +89,7 @@ def kernels(engine: str) -> dict[str, Callable[[], Callable[[], object]]]:
 
 
 def seconds(function: Callable[[], object]) -> float:
-    """How much processor time a launch takes."""
+    """Return the processor time of a launch."""
     start = time.process_time()
     function()
     return time.process_time() - start

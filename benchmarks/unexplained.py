@@ -1,4 +1,4 @@
-"""How often `wf.diagnose` names a mistake where there is none: results that are right, or that no mistake explains.
+"""Count false diagnoses of `wf.diagnose`: results that are right, or that no mistake explains.
 
     python benchmarks/unexplained.py 2000 [SEED]
 

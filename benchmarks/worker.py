@@ -179,7 +179,7 @@ def ptx_library(size: int, *, renumbered: bool) -> str:
 
 
 def ptx_texts(name: str, n: int) -> list[str]:
-    """What is read: all files of the archive for themselves, or one large file."""
+    """The input: all files of the archive for themselves, or one large file."""
     if name != "small":
         return [ptx_library(n, renumbered=name == "renumbered")]
     with zipfile.ZipFile(PTX) as archive:

@@ -49,7 +49,7 @@ def transformer(width: int = 24) -> torch.nn.Module:
 
 
 def by_hand(A: torch.Tensor, B: torch.Tensor, name: str, arch: str, C: torch.Tensor | None = None) -> torch.Tensor:
-    """What `wf.gemm` gives for two tensors, in float32."""
+    """Return the `wf.gemm` of two tensors, in float32."""
     D = wf.gemm(A.detach().numpy(), B.detach().numpy(), instruction=name, arch=arch, rounding="rne")
     return torch.from_numpy(D) if C is None else torch.from_numpy(D + C.detach().numpy())
 
@@ -194,7 +194,7 @@ def test_results_are_written_where_they_should_be():
 
 
 def state_of_torch() -> tuple[object, ...]:
-    """What a mode changes while it is entered."""
+    """The state that a mode changes while it is entered."""
     from torch.nn.modules import module as hooks
     from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
@@ -288,7 +288,7 @@ def test_emulations_inside_each_other():
 
 
 def in_thread(function):
-    """What a function gives in another thread, or raises there."""
+    """Return the result of a function in another thread, or raise its error."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(function).result()
 
@@ -440,7 +440,7 @@ def test_workers_of_a_loader_are_refused_or_told_of(monkeypatch):
 
 
 def test_threads_have_a_mode_of_their_own():
-    """What other threads run gets neither into the records of a mode nor into its layers.
+    """Operations of other threads are neither in the records of a mode nor in its layers.
 
     A thread without one is refused: nobody can tell which is meant.
     """
@@ -576,5 +576,5 @@ def test_every_product_in_the_order_that_the_library_chooses():
         emulation.emulate()
     with pytest.raises(wf.errors.InvalidOperand, match="library: expected 'cublas', got 'mkl'"):
         emulation.emulate(library="mkl")
-    with pytest.raises(wf.NotModelled, match="choices are tabulated for H200, not for 'T4'"):
+    with pytest.raises(wf.NotModelled, match="there are tables for H200, not for 'T4'"):
         emulation.emulate(library="cublas", gpu="T4")

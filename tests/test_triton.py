@@ -80,7 +80,7 @@ def launched(name: str, arch: str) -> tuple[Case, warpfrag.triton.Launch]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_kernels_of_the_usual_kinds(name):
-    """What numpy gives, within rounding; and an H200's very memory, where it ran the same PTX."""
+    """Results equal numpy's within rounding, and an H200's memory if it ran the same PTX."""
     case, launch = launched(name, "sm_90a")
 
     assert not launch.run.uncertain
@@ -147,7 +147,7 @@ def test_kernels_with_descriptors_and_specialized_warps(name):
 
 
 def has_roles(launch: warpfrag.triton.Launch) -> bool:
-    """Whether warps have roles: more of them than without, which give registers away, and barriers of some of them."""
+    """Specialized warps: there are more of them, they give registers away, and some share barriers."""
     counts = launch.run.counts.opcodes
     roles = [name for name in counts if name.startswith(("setmaxnreg.inc", "setmaxnreg.dec"))]
     return launch.block > 128 and len(roles) == 2 and any(name.startswith("mbarrier.arrive") for name in counts)

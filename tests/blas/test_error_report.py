@@ -1,4 +1,4 @@
-"""How far a product is from the exact one: every figure against rational arithmetic, one output at a time."""
+"""Error reports: every figure against rational arithmetic, one output at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What PyTorch gives on an H200: the table, predictions against captured outputs, guesses, refusals."""
+"""Predictions of PyTorch on an H200: the table, predictions against captured outputs, guesses, refusals."""
 
 from __future__ import annotations
 

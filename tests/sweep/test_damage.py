@@ -117,7 +117,7 @@ def copy(folder: Path, chance: random.Random, file: Path) -> None:
 
 
 def zeros(folder: Path, chance: random.Random, file: Path) -> None:
-    """What a file system leaves after a power cut."""
+    """The files that a power cut leaves."""
     file.write_bytes(bytes(file.stat().st_size))
 
 

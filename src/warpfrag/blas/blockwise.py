@@ -122,7 +122,7 @@ def _graph(gemm: Callable[..., Any], arguments: dict[str, Any]) -> da.Array:
 
 
 def _chunks(operands: dict[str, Any], extents: ProductShape) -> list[tuple[int, ...]]:
-    """How D is cut: rows as A's, columns as B's, a batch axis as that of the first operand which is not broadcast."""
+    """Return the chunks of D: rows as in A, columns as in B, batch axes as in the first operand that has them."""
     A, B = operands["A"], operands["B"]
     sizes = []
     for place, size in enumerate(extents.batch):
@@ -132,7 +132,7 @@ def _chunks(operands: dict[str, Any], extents: ProductShape) -> list[tuple[int, 
 
 
 class _Block:
-    """What a task does: the product of strips."""
+    """The computation of one task: the gemm of a strip of A and a strip of B."""
 
     def __init__(self, gemm: Callable[..., Any], dtypes: dict[str, np.dtype[Any]], options: dict[str, Any]) -> None:
         """Keep what all tasks share. A worker runs as many tasks as it has threads, so each takes one unless asked."""

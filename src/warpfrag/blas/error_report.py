@@ -1,4 +1,4 @@
-"""How far a product is from the exact one: in ulps and relative, per architecture and order of additions.
+"""Error reports: the distance of a gemm from the exact result, per architecture and order of additions.
 
 The report that users see. `measure_errors` makes it.
 """
@@ -66,7 +66,7 @@ class Errors(Summary):
     edges: tuple[float, ...]
     counts: tuple[int, ...]
     steps: tuple[TraceStep, ...]
-    """How the output with the largest error came about, if its order is one chain."""
+    """The trace of the output with the largest error, if its order is one chain."""
     differing: int = 0
     """Outputs whose bits are not those of the first architecture and order of the report."""
 
@@ -102,7 +102,7 @@ class ErrorReport:
     result: str
     errors: tuple[Errors, ...]
     is_unquantised: bool = False
-    """Whether it is compared with the product of other matrices, those before they were quantised."""
+    """True if D is compared with the product of the matrices before quantization."""
 
     def __iter__(self) -> Iterator[Errors]:
         """The errors of each architecture and order."""
@@ -141,7 +141,7 @@ class ErrorReport:
         return "\n".join([self._title, *body, *self._differences()])
 
     def _differences(self) -> list[str]:
-        """Whether the others give the bits of the first: a line for each."""
+        """Return a line for each entry that says if it has the bits of the first."""
         first = self.errors[0]
         lines = []
         for other in self.errors[1:]:

@@ -33,7 +33,7 @@ from warpfrag.tensorcore.resolved import resolve_form
 ARCHS = ("sm_90", "sm_80", "sm_100", "sm_120")
 """Whose arithmetic is tried for an array, unless the caller names others."""
 TAIL = 64
-"""Where no order explains a result, the last K % 64 products may be missing: a library leaves them out."""
+"""If no order explains a result, the last K % 64 products are left out, as a library does."""
 CONTEXT = 3
 """Steps that are listed before the first that differs."""
 LISTED = 12
@@ -41,7 +41,7 @@ LISTED = 12
 
 @dataclass(frozen=True)
 class ResultOrigin:
-    """What gives a result in every code: `order` and `arch` are None where nothing that is modelled does."""
+    """The order and architecture that give a result bit for bit; None if no modelled ones do."""
 
     name: str
     arch: str | None
@@ -121,7 +121,7 @@ class Explanation:
         return "\n".join([self.text, "", *(line.rstrip() for line in lines)])
 
     def __repr__(self) -> str:
-        """What was compared, and how much differs."""
+        """Return the number of differing codes and both origins."""
         return (
             f"<Explanation: {self.differing} of {self.outputs} codes differ\n {self.first.text}\n {self.second.text}>"
         )
@@ -180,7 +180,7 @@ def explain(
         raise InvalidOperand(
             f"bias: expected one number for each column of B, {b.shape}; got shape {float32_of(bias, 'bias').shape}"
         )
-    form = form_of(instruction or instruction_for(a.dtype, b.dtype, "sm_90"))
+    form = form_of(instruction_for(a.dtype, b.dtype, "sm_90") if instruction is None else instruction)
     work = _Work(a, b, bias, form, archs, progress)
     results = [work.codes(D, name) for D, name in zip((D1, D2), names, strict=True)]
     if results[0].format != results[1].format:
@@ -229,7 +229,7 @@ class _Work:
         return Observed(np.ascontiguousarray(seen).view(code_dtype(FORMATS[result]))[None], result)
 
     def origin(self, D: object, seen: Observed, name: str) -> ResultOrigin:
-        """What gives a result: its own, if it is a prediction, else what is found."""
+        """Return the origin of a result: a prediction has one, and for an array it is searched."""
         depth = self.a.shape[-1]
         if isinstance(D, Prediction):
             return ResultOrigin(name, "sm_90", D.order, D.omitted_k, depth)

@@ -1,4 +1,4 @@
-"""Which order of additions gives an observed product: every order that kernels are known to use is tried.
+"""Find the order of additions that gives an observed D, by trying every order that kernels use.
 
 An order changes only the last bits of an accumulator, and a narrow result hides most of them. So the rows in which
 the orders tried so far were refuted are tried first: they hold the outputs near a tie, which tell orders apart.
@@ -52,7 +52,7 @@ MAX_AHEAD = 32
 MAX_AT_ONCE = 1 << 22
 """Codes of A and B that chains take together: more would take more memory than time."""
 MIN_FILLED = 3 / 4
-"""How much of the longest chain each of those that are filled up to it must have."""
+"""The minimum length of a chain that is padded, relative to the longest one."""
 MAX_ROWS, MAX_COLUMNS, MAX_NEW_COLUMNS = 4, 16, 6
 """Of the outputs that refute: more cost more than they refute."""
 
@@ -69,14 +69,14 @@ class Progress(Protocol):
 
 
 class Begin(Protocol):
-    """What a kernel's sums begin with, if not with the first of them."""
+    """The initial value of a kernel's sums."""
 
     def __call__(self, rows: Some, columns: Some) -> Codes:
         """The numbers [T, rows, columns] of these rows and columns, or what broadcasts to them."""
 
 
 class Finish(Protocol):
-    """What a kernel does with its accumulators before it rounds them to the result."""
+    """An operation on the accumulators before they are rounded to the result."""
 
     def __call__(self, sums: Codes, rows: Some, columns: Some) -> Codes:
         """The sums [T, rows, columns] of these rows and columns, finished."""
@@ -101,7 +101,9 @@ def find_order(
     """
     check_backend(backend)
     a, b = Matrix.read(A, "A"), Matrix.read(B, "B")
-    resolved = resolve_instruction(instruction or instruction_for(a.dtype, b.dtype, arch), arch)
+    resolved = resolve_instruction(
+        instruction_for(a.dtype, b.dtype, arch) if instruction is None else instruction, arch
+    )
     taken = prepare_gemm(resolved, a, b, rounding="rne" if resolved.form.a == "tf32" else None)
     seen = as_array(observed, "observed")
     if seen.shape != taken.shape:
@@ -119,7 +121,7 @@ def find_order(
 
 
 class Observed(NamedTuple):
-    """What a kernel left: codes [T, M, N] of a format."""
+    """The result of a kernel: codes [T, M, N] of a format."""
 
     codes: Codes
     format: str
@@ -255,7 +257,7 @@ class Sample:
         return some
 
     def wrong(self, order: Order) -> NDArray[np.bool_]:
-        """Which outputs an order does not give."""
+        """Return a mask of the outputs that an order does not give."""
         parts = self._chains(order)
         sums = self._sums_of([spans for part in parts for spans in part])
         start = None if self.begin is None else self.begin(self.rows, self.columns)

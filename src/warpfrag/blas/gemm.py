@@ -73,7 +73,7 @@ class PreparedGemm:
 
     @property
     def rule(self) -> Rule:
-        """What the instruction computes."""
+        """The arithmetic of the instruction."""
         return self.resolved.rule
 
     @property

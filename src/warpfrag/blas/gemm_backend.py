@@ -1,4 +1,4 @@
-"""Which machine computes a product: this one's cores, a GPU that emulates, or that GPU's own tensor cores.
+"""Backends of a gemm: the CPU, a GPU that emulates, or the GPU's own tensor cores.
 
     cpu       every rule, on the cores
     cuda      every rule, on a GPU of any architecture
@@ -34,11 +34,11 @@ log = logging.getLogger("warpfrag")
 
 
 class Machine(Protocol):
-    """What computes one chain of instructions along k."""
+    """A device that computes one chain of instructions along k."""
 
     name: str
     on_gpu: bool
-    """Whether it takes and gives arrays of a GPU."""
+    """True if it takes and returns GPU arrays."""
 
     def matmul(self, rule: Rule, operands: ProductOperands) -> NDArray[Any]:
         """The codes of D = A B + C."""

@@ -1,4 +1,4 @@
-"""What the shapes of a product say: which matrices make one, and how many scale factors they take."""
+"""Shapes of a gemm: checks of matrices and scale factors, pruning and compression."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Shape = tuple[int, ...]
 
 
 class ScaleCounts(NamedTuple):
-    """How many scale factors K needs, and how many whole instructions take: padding alone reaches the others."""
+    """The scale factors that K needs, and those of whole instructions, with padding."""
 
     needed: int
     allowed: int
@@ -61,7 +61,7 @@ class ProductShape(NamedTuple):
             raise InvalidOperand(f"bias: expected {self.columns} numbers, one for each column, got {count}")
 
     def scale_counts(self, form: Form) -> ScaleCounts:
-        """How many scale factors a row of the product takes."""
+        """Return the number of scale factors in a row of A."""
         each = int(form.scale_vec.removesuffix("X"))
         return ScaleCounts(-(-self.depth // (form.shape.k // each)), max(1, -(-self.depth // form.shape.k)) * each)
 
@@ -76,7 +76,7 @@ class ProductShape(NamedTuple):
             raise InvalidOperand(f"{role}: its batch axes {shape[:-2]} do not broadcast to {self.batch}")
 
     def _serves(self, shape: Shape) -> bool:
-        """Whether an operand's batch axes broadcast to those of the product."""
+        """Return True if an operand's batch axes broadcast to those of D."""
         axes = shape[:-2]
         return len(axes) <= len(self.batch) and all(
             size in (1, other) for size, other in zip(axes[::-1], self.batch[::-1], strict=False)

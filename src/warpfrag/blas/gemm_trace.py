@@ -46,7 +46,7 @@ class ProductStep:
 
     @property
     def text(self) -> str:
-        """What the step does, in words."""
+        """A description of the step."""
         span = f"k {self.first}..{self.last - 1}"
         return {
             "multiply": f"part {self.part}: {span}",
@@ -126,7 +126,7 @@ def _part(rule: Rule, operands: Multiplicands, number: int, part: list[Chain]) -
 
 
 def _span(part: list[Chain]) -> KSpan:
-    """What of K a part adds."""
+    """Return the k that a part adds."""
     return KSpan(part[0][0].first, part[-1][-1].last)
 
 

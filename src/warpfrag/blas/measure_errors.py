@@ -112,7 +112,7 @@ def error_report(
 
 @dataclass(frozen=True)
 class MeasuredTask:
-    """What is computed: which product, where, in which order."""
+    """One gemm to measure: operands, architecture, order and backend."""
 
     taken: PreparedGemm
     arch: str
@@ -162,7 +162,7 @@ class MeasuredTask:
         return tuple(growth)
 
     def steps(self, row: int, col: int, added: NDArray[np.float64] | None) -> tuple[TraceStep, ...]:
-        """How one output came about."""
+        """Return the trace of one output."""
         if not self.order.carries_c or self.order.residue:
             return ()
         rule, operands = self.taken.rule, self.taken.operands
@@ -207,7 +207,7 @@ def _errors(
 
 
 def _block(taken: PreparedGemm) -> int:
-    """How much of k shares a scale factor."""
+    """Return the number of k that share a scale factor."""
     scales = taken.operands.scale_a
     steps = max(1, -(-taken.operands.depth // taken.resolved.form.shape.k))
     each = 1 if scales is None else scales.shape[-1] // steps
@@ -234,7 +234,7 @@ def _listed(what: str, argument: object) -> list[Any]:
 
 
 def _values(taken: PreparedGemm, role: str) -> NDArray[np.float64]:
-    """What the tensor core reads of an operand, as float64."""
+    """Return the values of an operand as the tensor core reads them, in float64."""
     values = values_of(FORMATS[getattr(taken.rule, role)], getattr(taken.operands, role)[0])
     scales = getattr(taken.operands, f"scale_{role}")
     if scales is not None:

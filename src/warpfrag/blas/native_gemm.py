@@ -40,7 +40,7 @@ WARPS = 4
 DOWN, ACROSS = 2, 4
 """Tiles of outputs of one warp."""
 CONSTRAINTS = {"f32": "f", "f64": "d"}
-"""What inline PTX calls a register; those of every other format are words."""
+"""Constraint letters of inline PTX by format; registers of all other formats are words."""
 
 
 FRAGMENT = aligned(height=INT, width=INT, slots=INT, bits=INT, low=INT, words=INT)
@@ -66,7 +66,7 @@ class NativeKernel(DeviceKernel):
 
     @cached_property
     def registers(self) -> dict[str, tuple[str, int]]:
-        """What inline PTX calls the registers of each operand, and how many there are."""
+        """Return the constraint letter and the number of registers of each operand."""
         kinds = {role: CONSTRAINTS.get(row.format.name, "r") for role, row in self.rows.items()}
         return {role: (kind, self.rows[role].words // (2 if kind == "d" else 1)) for role, kind in kinds.items()}
 
@@ -101,7 +101,7 @@ class NativeKernel(DeviceKernel):
 
     @cached_property
     def fragments(self) -> dict[str, tuple[np.ndarray[Any, Any], Device, Device]]:
-        """How each operand lies in its registers: numbers, and which row and column each place has."""
+        """Return the layout of each operand in its registers: the row and column of each element."""
         fragments = {}
         for role, operand in self.rows.items():
             row = operand.spec

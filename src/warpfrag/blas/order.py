@@ -1,4 +1,4 @@
-"""In which order a kernel adds along k.
+"""The order in which a kernel adds along k.
 
 A tensor core adds one instruction's products at a time; how these partial sums meet is the kernel's choice, and the
 last bits of the result depend on it. A few numbers describe the kernels of cuBLAS and CUTLASS:
@@ -35,7 +35,7 @@ class KSpan(NamedTuple):
 
 
 Chain: TypeAlias = "tuple[KSpan, ...]"
-"""What one chain of instructions adds. A span that is no whole number of instructions is filled up with zeros."""
+"""The k of one chain of instructions. A span that ends inside an instruction is padded with zeros."""
 
 
 def _check_count(name: str, value: object, *, minimum: int, optional: bool) -> None:
@@ -48,7 +48,7 @@ def _check_count(name: str, value: object, *, minimum: int, optional: bool) -> N
 
 
 def part_length(depth: int, unit: int, parts: int) -> int:
-    """How long each part of K is but the last: whole units, as few as do."""
+    """Return the length of every part but the last: the least number of whole units."""
     units = -(-depth // unit)
     return max(1, -(-units // parts)) * unit
 
@@ -109,7 +109,7 @@ class Order:
 
     @property
     def carries_c(self) -> bool:
-        """Whether there is one chain, which starts from C."""
+        """True if there is one chain, which starts from C."""
         return self.split_k == 1 and self.promote is None and self.segment_k is None
 
     def chains(self, depth: int, k: int, bits: int) -> list[list[Chain]]:
@@ -155,7 +155,7 @@ class Order:
         return chains
 
     def __str__(self) -> str:
-        """What differs from k ascending, in words."""
+        """Describe the order."""
         return self.describe()
 
     def describe(self, depth: int | None = None) -> str:
@@ -193,7 +193,7 @@ class Order:
 
     @property
     def seen_in(self) -> str:
-        """Where this order was seen: kernels of cuBLAS, by their names."""
+        """The cuBLAS kernels that use this order."""
         if self.residue:
             return "CUTLASS 2 kernels (cutlass_80_tensorop_...) do" + (
                 " (with splitKreduce_kernel)" if self.split_k > 1 and not self.in_place else ""

@@ -25,7 +25,7 @@ from warpfrag.tensorcore.sparsity import compress_to_columns
 Sums: TypeAlias = NDArray[Any]
 CPU = Cpu()
 SUMS = {"f16": np.float32, "f32": np.float32, "f64": np.float64, "s32": np.int64}
-"""What partial sums of an accumulator are added in."""
+"""The dtype in which partial sums are added."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Multiplicands:
         return int(self.b.shape[1])
 
     def only(self, rows: list[int], columns: list[int]) -> Multiplicands:
-        """What these rows and columns of D need."""
+        """Return the operands of these rows and columns of D."""
         return replace(
             self,
             a=self.a[:, rows],
@@ -86,7 +86,7 @@ def _check_whole(order: Order, k: int) -> None:
 
 
 def sum_chain(rule: Rule, operands: Multiplicands, chain: Chain, c: Codes | None, machine: Machine = CPU) -> Codes:
-    """What one chain of instructions gives, from C on."""
+    """Return the codes of one chain of instructions that starts from C."""
     a = _gather(operands.a, chain, rule.k, axis=2)
     b = _gather(operands.b, chain, rule.k, axis=1)
     if c is None:
@@ -103,14 +103,14 @@ def sum_chain(rule: Rule, operands: Multiplicands, chain: Chain, c: Codes | None
 
 
 def sum_chains(rule: Rule, operands: Multiplicands, chains: list[Chain], machine: Machine = CPU) -> Codes:
-    """What each of several chains gives, from zero on: [chains, T, M, N].
+    """Return the codes of several chains that start from zero: [chains, T, M, N].
 
     They run at once if they have as many instructions, and where `may_be_filled_up`, shorter ones with zeros.
     """
     if rule.scales or operands.pattern is not None or len(chains) == 1:
         return np.stack([sum_chain(rule, operands, chain, None, machine) for chain in chains])
     length = max(instructions(chain, rule.k) for chain in chains) * rule.k
-    which = np.full((len(chains), length), operands.depth)  # a zero stands behind the last
+    which = np.full((len(chains), length), operands.depth)  # a zero follows the last
     for place, chain in enumerate(chains):
         taken, (filled, _) = _places(chain, rule.k)
         which[place, filled] = taken
@@ -125,12 +125,12 @@ def sum_chains(rule: Rule, operands: Multiplicands, chains: list[Chain], machine
 
 
 def may_be_filled_up(rule: Rule) -> bool:
-    """Whether instructions of zeros at the end of a chain change nothing: not where a sum can be -0."""
+    """Return True if trailing instructions of zeros change nothing: they do if a sum can be -0."""
     return isinstance(rule, Fused) and not rule.scales and not rule.is_sparse
 
 
 def instructions(chain: Chain, k: int) -> int:
-    """How many instructions a chain has; an empty one has one, of zeros."""
+    """Return the number of instructions of a chain; an empty one has one, of zeros."""
     return sum(max(1, -(-(last - first) // k)) for first, last in chain)
 
 
@@ -154,7 +154,7 @@ def _gather(codes: Codes, chain: Chain, k: int, axis: int) -> Codes:
 
 @lru_cache(256)
 def _places(chain: Chain, k: int) -> tuple[NDArray[np.int64], tuple[NDArray[np.int64], int]]:
-    """Which k a chain takes, where each stands among whole instructions, and how many places these have."""
+    """Return the k of a chain, their positions in whole instructions, and the number of positions."""
     firsts, lasts = np.array(chain, np.int64).T
     lengths = lasts - firsts
     padded = np.maximum(1, -(-lengths // k)) * k

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from os import PathLike
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,8 +34,7 @@ from warpfrag.sweep.sweep_store import BlockRecord, Outcome, StoredCase, StoreWr
 from warpfrag.tensorcore.arithmetic_plan import plan as arithmetic_plan
 from warpfrag.tensorcore.rules import Popcount
 
-if TYPE_CHECKING:
-    Progress = Callable[[int, int, Case, bool], None]
+Progress = Callable[[int, int, Case, bool], None]
 
 
 class BlockTask(NamedTuple):

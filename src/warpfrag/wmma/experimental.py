@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from warpfrag.errors import InvalidOperand, quote
+from warpfrag.wmma.wmma_fragments import Fragment
 from warpfrag.wmma.wmma_operations import check_product, multiply
 from warpfrag.wmma.wmma_types import B1
 from warpfrag.wmma.wmma_types import ExperimentalPrecision as precision  # noqa: N813 (C++ spells it so)
-
-if TYPE_CHECKING:
-    from warpfrag.wmma.wmma_fragments import Fragment
 
 __all__ = [
     "bmmaAccumulateOp",
@@ -25,14 +22,14 @@ __all__ = [
 
 
 class BitOperation(Enum):
-    """What is done with each pair of bits (C++: bmmaBitOp); the value is PTX's word."""
+    """The operation on each pair of bits (C++: bmmaBitOp); the value is PTX's word."""
 
     bmmaBitOpXOR = "xor"  # noqa: N815 (C++ spells it so, as the names below)
     bmmaBitOpAND = "and"  # noqa: N815
 
 
 class AccumulateOperation(Enum):
-    """What is added to C (C++: bmmaAccumulateOp): the number of bits that are 1."""
+    """The number that is added to C (C++: bmmaAccumulateOp): the count of ones."""
 
     bmmaAccumulateOpPOPC = "popc"  # noqa: N815
 

@@ -1,4 +1,4 @@
-"""What each element of a fragment's `x` is, on an architecture where somebody measured it."""
+"""Fragments, and the measured maps of their elements."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from warpfrag.wmma.wmma_types import Use as Uses
 
 
 class ElementPlace(NamedTuple):
-    """Where an element is: `x[t, lane]`, and which of the elements in that storage word, low bits first."""
+    """The index of an element: `x[t, lane]`, and its slot in that storage word, low bits first."""
 
     t: int
     lane: int
@@ -41,12 +41,12 @@ class ElementMap:
 
     @property
     def linear(self) -> Layout:
-        """The map of the registers; raises NotModelled where nobody measured it."""
+        """The map of the registers; raises NotModelled if it was not measured."""
         return self.operand.layout
 
     @property
     def evidence(self) -> Evidence:
-        """How it is known: always by measurement, because the ISA leaves these maps open."""
+        """The evidence: always a measurement, because the ISA does not specify these maps."""
         return Evidence("hardware", self.operand.source, authority="measured")
 
     @property
@@ -97,8 +97,8 @@ class Fragment:
     `x[t]` is element t of every lane, `x[t, lane]` one value, and `words` the registers as uint32[32, words]. Both are
     windows on the same bits: write to either. Sub-byte types keep several elements in each entry of `x`.
 
-    Which element sits in `x[t, lane]` differs between architectures; `layout()` tells. Where nobody measured it, the
-    elements lie in the order of the first architecture that somebody did measure. That is only a placeholder: code
+    Which element sits in `x[t, lane]` differs between architectures; `layout()` tells. If it was not measured,
+    the elements are in the order of the first architecture that was. That is only a placeholder: code
     that treats all elements alike is right, and so is what `mma_sync` computes; the place of one element says nothing.
     """
 
@@ -142,7 +142,7 @@ class Fragment:
 
     @property
     def k(self) -> int:
-        """What the product sums over."""
+        """The extent of the sum."""
         return self.shape.k
 
     @property
@@ -187,11 +187,11 @@ class Fragment:
 
     @property
     def is_measured(self) -> bool:
-        """Whether somebody measured which element sits where."""
+        """True if the element map was measured."""
         return not self.operand.spec.unknown
 
     def layout(self) -> ElementMap:
-        """What each `x[t, lane]` is, and how that is known; NotModelled where nobody measured it."""
+        """Return the element map and its evidence; raise NotModelled if it was not measured."""
         _ = self.operand.layout  # raises there
         return ElementMap(self.operand, self.arch, self.element_type.is_sub_byte)
 

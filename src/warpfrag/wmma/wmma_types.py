@@ -28,7 +28,7 @@ from warpfrag.tensorcore.registry import get
 
 
 class Use(Enum):
-    """Which matrix of a product a fragment holds; the value is the operand's letter in PTX."""
+    """The matrix that a fragment holds; the value is the operand's letter in PTX."""
 
     matrix_a = "a"
     matrix_b = "b"
@@ -40,7 +40,7 @@ class Use(Enum):
 
 
 class MatrixLayout(Enum):
-    """How the memory of a multiplicand runs: part of the type of its fragment; the value is PTX's word."""
+    """The memory order of a multiplicand, part of its fragment's type; the value is PTX's word."""
 
     row_major = "row"
     col_major = "col"
@@ -51,7 +51,7 @@ class MatrixLayout(Enum):
 
 
 class MemoryLayout(Enum):
-    """How the memory of an accumulator runs (C++: layout_t): said at each load and store; the value is PTX's word."""
+    """The memory order of an accumulator (C++: layout_t), given to each load and store; the value is PTX's word."""
 
     mem_row_major = "row"
     mem_col_major = "col"
@@ -79,7 +79,7 @@ class ElementType:
 
     @property
     def format(self) -> Format:
-        """What one element is."""
+        """The format of one element."""
         return FORMATS[self.format_name]
 
     @property
@@ -89,12 +89,12 @@ class ElementType:
 
     @property
     def is_sub_byte(self) -> bool:
-        """Whether one entry of `x` holds several elements."""
+        """True if one entry of `x` holds several elements."""
         return bool(self.format_name) and self.format.bits < 8
 
     @property
     def dtype(self) -> np.dtype[np.generic[object]]:
-        """What numpy calls one entry of `x`."""
+        """The numpy dtype of one entry of `x`."""
         if self.storage:
             return self.storage.dtype
         return natural_dtype(self.format) if self.format_name else np.dtype(np.uint32)
@@ -143,7 +143,7 @@ def as_real(values: ArrayLike, what: str) -> NDArray[Any]:
 
 
 def spelling(argument: object) -> str:
-    """What a user gave where a word of ours is expected: such a word as C++ spells it, anything else as it is shown."""
+    """Return an argument for a message: our own types in C++ spelling, anything else quoted."""
     return argument.name if isinstance(argument, Enum) else quote(argument)
 
 

@@ -1,4 +1,4 @@
-"""Where bits change: the ranges of m in which a layer keeps its order of additions.
+"""Batch invariance: the ranges of m in which a layer keeps its order of additions.
 
 A row of D depends on its own row of A and on B alone, as long as the order stays: then a token has the same bits in
 every batch. The library chooses its kernel by m too, so the order changes at some m. `batch_invariance` lists the
@@ -58,7 +58,7 @@ class Invariance:
 
     @property
     def is_guess(self) -> bool:
-        """Whether some range rests on a modelled choice, or on a rule that is not proved."""
+        """True if a range depends on a modelled choice or on an unproved rule."""
         return any(run.is_guess for layer in self.layers for run in layer.ranges)
 
     @property
@@ -79,7 +79,7 @@ class Invariance:
         return self.text
 
     def __repr__(self) -> str:
-        """How many layers, and how often they change."""
+        """Return the number of layers and ranges."""
         layers = f"{self.layers[0].n} x {self.layers[0].k}" if len(self.layers) == 1 else f"{len(self.layers)} layers"
         count = len(self.ranges)
         span = f"m = {self.m[0]}..{self.m[1]}"

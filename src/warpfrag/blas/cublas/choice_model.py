@@ -47,7 +47,7 @@ class ChoiceTree(NamedTuple):
     accuracy: float
     samples: int
     choices: tuple[Choice, ...]
-    """What the leaves name; without any, nvjet with the number as its split count."""
+    """The choices of the leaves; if empty, a leaf is the split count of nvjet."""
 
     def find(self, seen: list[float]) -> Choice:
         """The choice for a product of which these features are seen."""
@@ -86,7 +86,7 @@ def read_trees(data: bytes) -> dict[str, ChoiceTree]:
 
 
 def features(m: int, n: int, k: int, line: int) -> list[float]:
-    """What a tree sees of a product; `line` is how many k 128 bytes hold."""
+    """Return the features of a gemm; `line` is the number of k in 128 bytes."""
     lines, columns = ceil(k / line), ceil(n / 64)
     counts = [ceil(n / across) * ceil(m / down) for across, down in TILES]
     waves = [ceil(n / across) * ceil(m / down) / MULTIPROCESSORS % 1 for across, down in WAVES]
@@ -96,13 +96,13 @@ def features(m: int, n: int, k: int, line: int) -> list[float]:
 
 
 def is_vectors(kind: ProductKind, m: int, n: int, k: int) -> bool:
-    """Whether nvjet takes a product: of 8 or 16 bits, with rows that are whole vectors of 16 bytes."""
+    """Return True if nvjet takes a gemm: 8 or 16 bits, and rows of whole 16-byte vectors."""
     pitches = [n, k] + ([m] if kind.layout == "tn" else [])
     return kind.type != "tf32" and not any(pitch * SIZES[kind.type] % VECTOR for pitch in pitches)
 
 
 def choose(kind: ProductKind, m: int, n: int, k: int) -> tuple[Choice, float | None]:
-    """What the library likely chooses for a product, and how often such an answer is right; None: that is not known."""
+    """Return the likely choice for a gemm, and its accuracy if that is known."""
     is_nvjet = is_vectors(kind, m, n, k)
     if kind.batch > 1 and is_nvjet:
         return nvjet(1), None

@@ -1,4 +1,4 @@
-"""What libraries run for a product: the table `tables/libraries.toml`."""
+"""The instructions and kernels that libraries choose for a gemm."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ ARRAYS = {
 MAX_EXTENT = 1 << 24
 MAX_M = (1 << 16) - 1
 SETTINGS = {"workspace": 32 << 20, "lt_workspace": 1 << 20, "reduced_precision_reduction": False, "tf32": True}
-"""What of PyTorch the answers assume: bytes of workspace, also of cuBLASLt; sums of parts in float32; TF32 allowed."""
+"""Assumed PyTorch settings: workspace bytes of cuBLAS and cuBLASLt, parts added in float32, TF32 allowed."""
 BUILT_IN = {"H200": "choices_h200.npz"}
 """The tables of the wheel, by the name of the GPU."""
 
 
 class Choice(NamedTuple):
-    """What of a library's choice the order of additions depends on, by cuBLASLt's numbers; `kernel` names a family."""
+    """The part of a library's choice that sets the order of additions, as cuBLASLt numbers; `kernel` is a family."""
 
     algorithm: int
     tile: int
@@ -73,14 +73,14 @@ class Choice(NamedTuple):
 
 
 class ChoiceRun(NamedTuple):
-    """What is chosen up to an m, from the end of the run before it."""
+    """The choice up to `last`, from the end of the previous run."""
 
     last: int
     choice: Choice
 
 
 class LayerKind(NamedTuple):
-    """What of PyTorch is called with which operands."""
+    """A PyTorch call and the type and layout of its operands."""
 
     call: str
     type: str
@@ -88,7 +88,7 @@ class LayerKind(NamedTuple):
 
 
 class ProductKind(NamedTuple):
-    """What of PyTorch is called with which operands; the shape is apart."""
+    """A PyTorch call and the type and layout of its operands, without the shape."""
 
     call: str
     type: str
@@ -130,7 +130,7 @@ class Choices:
 
     @property
     def source(self) -> str:
-        """Where an answer comes from, in words."""
+        """The library and GPU that made the choices, in words."""
         return f"{self.library} on an {self.gpu}" + (f" ({self.name})" if self.name else "")
 
     def _starts(self) -> NDArray[np.int64]:
@@ -149,7 +149,7 @@ class Choices:
         ]
 
     def find(self, kind: LayerKind, m: int, n: int, k: int) -> Choice | None:
-        """What is chosen for a product; None where the table does not have it."""
+        """Return the choice for a gemm, or None if the table does not have it."""
         runs = self.runs(kind, n, k) or []
         return next((run.choice for run in runs if m <= run.last), None)
 

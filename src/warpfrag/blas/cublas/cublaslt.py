@@ -56,7 +56,7 @@ SIZES = (4, 4, 4, 4, 4, 4, 4, 2, 2)
 
 
 class Configuration(NamedTuple):
-    """What cuBLASLt's heuristic names: the attributes of an algorithm, by cuBLAS's own numbers."""
+    """The algorithm that cuBLASLt's heuristic returns, as cuBLAS numbers."""
 
     algorithm: int
     tile: int
@@ -192,12 +192,12 @@ class Library:
         return text.value.decode()
 
     def configuration(self, asked: Question) -> Configuration | None:
-        """What the heuristic names first; None where it has nothing for the product."""
+        """Return the heuristic's first algorithm, or None if it has none."""
         with self._matrices(asked) as matrices:
             return self._asked(asked, matrices)
 
     def kernels(self, asked: Question) -> tuple[KernelLaunch, ...]:
-        """What PyTorch's call would launch, in order; nothing runs."""
+        """Return the kernels that PyTorch's call would launch, in order; nothing runs."""
         if asked.call in {"matmul", "bmm"}:
             return self._captured(lambda: self._blas_call(asked))
         with self._matrices(asked) as matrices:

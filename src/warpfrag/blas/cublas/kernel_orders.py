@@ -39,7 +39,7 @@ LT_WORKSPACE = 1 << 20
 
 
 class KernelOrder(NamedTuple):
-    """What a rule says of a product."""
+    """The order of a kernel for one gemm."""
 
     order: Order
     omitted_k: int = 0
@@ -49,7 +49,7 @@ class KernelOrder(NamedTuple):
 def choice_of(
     configuration: Configuration | None, launches: Sequence[KernelLaunch], shape: tuple[int, int, int], batch: int = 1
 ) -> Choice:
-    """What of a configuration and its kernels the order depends on; the family names what runs."""
+    """Return the part of a configuration and its kernels that sets the order."""
     main = [launch for launch in launches if "splitKreduce" not in launch.name]
     if configuration is None and not main:
         raise NotModelled(f"the library has nothing for a product of {' x '.join(map(str, shape))}")

@@ -1,4 +1,4 @@
-"""Which order of additions a library uses for a product, without operands, and how that is known.
+"""Predict the order of additions that a library uses for a gemm, from its shape and types alone.
 
 Asked in this order; the first that has an answer gives it:
 
@@ -31,7 +31,7 @@ from warpfrag.formats.number_formats import format_name
 from warpfrag.tables import read_table
 
 RESULTS = {"f16": "f16", "bf16": "bf16", "tf32": "f32", "e4m3": "bf16"}
-"""What the product of each format is rounded to; integers stay s32."""
+"""The result format for each operand format; integers stay s32."""
 DTYPES = (*RESULTS, "s8")
 LAYOUTS = ("nn", "nt", "tn")
 GPU = "H200"
@@ -74,7 +74,7 @@ class PredictedOrder:
     """Of a modelled choice: the share of unseen shapes of this kind for which the order was the library's."""
     is_guess: bool
     omitted_k: int
-    """How many of the last products of K the library omits: a defect of some of its kernels."""
+    """The number of k at the end that the library omits: a defect of some of its kernels."""
     kernel: str
     source: str
     choice: Choice | None = None
@@ -171,7 +171,7 @@ def _measured_by_shape() -> dict[tuple[object, ...], MeasuredProduct]:
 
 
 def versions() -> str:
-    """What the table was measured with."""
+    """Return the versions that the table was measured with."""
     table = read_table("library_orders")
     return f"torch {table['torch']} (CUDA {table['cuda']}) on an {table['gpu']}"
 
@@ -255,7 +255,7 @@ def find_product_order(
 
 
 class _Chosen(NamedTuple):
-    """What the library chooses, and how that is known."""
+    """The library's choice and its basis."""
 
     choice: Choice
     basis: str
@@ -337,7 +337,7 @@ def _order_run(kind: ProductKind, first: int, last: int, n: int, k: int, chosen:
 
 
 def _alike(run: OrderRun, other: OrderRun) -> bool:
-    """Whether two runs add the same k in the same parts: split counts that give the same parts are the same order."""
+    """Return True if two runs add the same k in the same parts, possibly with different split counts."""
     if run.omitted_k != other.omitted_k or (run.order is None) != (other.order is None):
         return False
     if run.order is None or other.order is None:
@@ -346,7 +346,7 @@ def _alike(run: OrderRun, other: OrderRun) -> bool:
 
 
 def _effective(order: Order, k: int) -> tuple[object, ...]:
-    """What an order does to a K of this depth."""
+    """Return the properties of an order that matter for a K of this depth."""
     length = part_length(k, order.unit, order.split_k) if order.unit and order.split_k > 1 else k
     cut = (order.segment_k, order.unit) if order.segment_k else None
     whole = order.residue is not None and length % order.residue == 0 and k % order.residue == 0
