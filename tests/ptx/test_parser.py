@@ -14,7 +14,6 @@ from warpfrag.ptx.lowering.passes import lower
 from warpfrag.ptx.program.program import ModuleVariable
 from warpfrag.ptx.reader.lexer import tokens
 from warpfrag.ptx.reader.parser import Parser, parse
-from warpfrag.ptx.reader.plain_lines import PlainLines
 from warpfrag.ptx.reader.syntax import (
     Address,
     ArgumentList,
@@ -334,14 +333,10 @@ $L__BB0_5:
         "}\n.loc 1 2\n$M:\n",
     ],
 )
-def test_plain_statements_are_read_as_tokens_are(bad, monkeypatch):
-    """By one pattern for a line, or token by token: the same syntax, and the same errors."""
+def test_malformed_statements_are_rejected(bad):
     text = STATEMENTS.replace("\tst.", f"\t{bad}\tst.") if bad else STATEMENTS
 
-    by_pattern = outcome(text)
-    assert by_pattern.startswith("ModuleSyntax") == (not bad)
-    monkeypatch.setattr(PlainLines, "read", lambda _self, line: ([], line))
-    assert outcome(text) == by_pattern
+    assert outcome(text).startswith("ModuleSyntax") == (not bad)
 
 
 def outcome(text, read=parse):

@@ -92,3 +92,8 @@ __all__ = [
     "link",
     "load",
 ]
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return sorted(__all__)

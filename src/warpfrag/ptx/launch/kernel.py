@@ -317,7 +317,9 @@ class Kernel:
         engine_name = chosen_engine(engine)
         threads = options.threads
         memory = self.device_memory(args, config)
-        compiled = None if engine_name == "reference" else self._compiled_program(at_once=engine_name == "compiled")
+        compiled = None if engine_name == "reference" else self.compiled
+        if engine_name == "compiled" and not self.compiled.is_ready:
+            self.compiled.prepare()
         waves = self.waves(config, seed, follow_order=bool(ORDER_CHECKS & set(named)))
         if not self.is_shared_out or options.limit < LIMIT or options.cooperative:
             threads = 1
@@ -374,15 +376,7 @@ class Kernel:
         )
 
     def device_memory(self, args: Sequence[object], config: LaunchConfig) -> DeviceMemory:
-        """The arrays, the module's variables, and what a cooperative launch brings."""
-        memory = self._memory(args)
-        if config.is_cooperative:
-            workspace = np.zeros(state_spaces.GRID_WORKSPACE_BYTES, np.uint8)
-            memory.add(Allocation(state_spaces.GRID_WORKSPACE, workspace, "the workspace of the grid"))
-        return memory
-
-    def _memory(self, args: Sequence[object]) -> DeviceMemory:
-        """The arrays and the module's variables."""
+        """Return a memory with the arrays, the module's variables, and the workspace of a cooperative grid."""
         arguments = Arguments(self.name, self.parameters, self.module.source.address_size)
         memory = DeviceMemory(arguments.take(args, self.program.parameter_bytes), len(self.program.instructions))
         for allocation in arguments.allocations:
@@ -396,13 +390,10 @@ class Kernel:
         if self.uses_heap:
             heap = np.zeros(state_spaces.HEAP_BYTES, np.uint8)
             memory.add(Allocation(state_spaces.HEAP, heap, "the heap", is_unwritten=True))
+        if config.is_cooperative:
+            workspace = np.zeros(state_spaces.GRID_WORKSPACE_BYTES, np.uint8)
+            memory.add(Allocation(state_spaces.GRID_WORKSPACE, workspace, "the workspace of the grid"))
         return memory
-
-    def _compiled_program(self, *, at_once: bool) -> CompiledProgram:
-        """The compiled kernel: now, or when it has run for long enough without."""
-        if at_once and not self.compiled.is_ready:
-            self.compiled.prepare()
-        return self.compiled
 
     def waves(self, config: LaunchConfig, seed: int | None, *, follow_order: bool = False) -> Waves:
         """The blocks of the grid, so many at once as fit and cannot see each other's order."""

@@ -105,15 +105,15 @@ def initial_bytes(variable: ModuleVariable) -> NDArray[np.uint8]:
 
 def as_declared(data: NDArray[np.uint8], variable: ModuleVariable) -> Array:
     """The memory of a variable with the type and the shape of its declaration."""
-    kind = TYPES[variable.type]
-    shape = (*variable.shape, 2) if kind.bits == 128 else variable.shape
-    return data.view(dtype_of(kind)).reshape(shape)
+    ptx_type = TYPES[variable.type]
+    shape = (*variable.shape, 2) if ptx_type.bits == 128 else variable.shape
+    return data.view(dtype_of(ptx_type)).reshape(shape)
 
 
-def dtype_of(kind: Type) -> np.dtype[Any]:
+def dtype_of(ptx_type: Type) -> np.dtype[Any]:
     """The numbers of a type; unsigned codes where numpy has none."""
-    if kind.kind == "s" and kind.parts == 1:
-        return np.dtype(f"i{kind.bits // 8}")
-    if kind.name in {"f16", "f32", "f64"}:
-        return np.dtype(f"f{kind.bits // 8}")
-    return np.dtype(ml_dtypes.bfloat16) if kind.name == "bf16" else kind.dtype
+    if ptx_type.kind == "s" and ptx_type.parts == 1:
+        return np.dtype(f"i{ptx_type.bits // 8}")
+    if ptx_type.name in {"f16", "f32", "f64"}:
+        return np.dtype(f"f{ptx_type.bits // 8}")
+    return np.dtype(ml_dtypes.bfloat16) if ptx_type.name == "bf16" else ptx_type.dtype

@@ -1,16 +1,4 @@
-"""Products that ptxas expands into several machine instructions, and that write a part of D before all is read.
-
-PTX says that an instruction reads its operands before it writes. For two kinds of products ptxas 13.0
-emits one machine instruction after the other on the registers as they are named. Where D shares registers
-with A, B or another place of C, later parts read what the first ones wrote:
-
-    wmma.mma        of 256 elements: two halves of D, each of which reads A, B and its part of C; a C of f16 below a D
-                    of f32 is read before both, and a D of f16 above a C of f32 is written behind both
-    mma of fp8      on sm_90 D = C + sum, one register after the other; A and B were read before
-
-Compilers give D registers of its own, or those of C in the same order: then nothing shows. Measured on an H200 with D
-in the place of A, of B, and of C in another order, for every wmma.mma and every mma of sm_90a.
-"""
+"""Checks of decoded operands, shared addresses with a cluster rank, and products that overwrite their operands."""
 
 from __future__ import annotations
 
@@ -18,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from warpfrag.errors import ParseError, PtxError
-from warpfrag.isa.qualifiers import Form
 from warpfrag.isa.tcgen05_spelling import operand_facts
 from warpfrag.ptx.opcodes.table import find
 from warpfrag.ptx.program.actions import (
@@ -59,52 +46,25 @@ from warpfrag.ptx.program.ptx_types import Type
 from warpfrag.ptx.program.state_spaces import RANK_SHIFT
 
 FP8 = {"e4m3", "e5m2"}
-HALVED_ELEMENTS = 256  # of D, in wmma.mma
-ORDER_UNKNOWN = "ptxas writes a part of D before it has read all operands, which share registers with it"
-"""Of wmma.mma with tf32, whose halves take turns."""
+OVERLAP = "ptxas writes a part of D before it has read all operands, which share registers with it"
 
 
-def split_product(inst: DecodedInstruction) -> None:
-    """Note the parts in which a product writes D, if that shows."""
+def mark_overlapping_product(inst: DecodedInstruction) -> None:
+    """Mark a product as uncertain if ptxas 13.0 may overwrite operands before it has read them.
+
+    PTX says that an instruction reads its operands before it writes. ptxas expands wmma.mma and, on sm_90, mma of fp8
+    into several machine instructions on the registers as they are named. Compilers give D registers of its own, or
+    those of C in the same order; then the expansion does not show.
+    """
     action = inst.action
     if not isinstance(action, MatrixOp) or action.form.operation.does != "multiply" or len(inst.sources) < len("abc"):
         return
-    parts, reread = _parts(action.form, len(_indices(inst.results[0])))
-    if not _shows(inst, parts, reread):
-        return
-    if action.form.a == "tf32":
-        inst.uncertain = ORDER_UNKNOWN
-    else:
-        inst.action = replace(action, parts=parts, reread=reread)
-
-
-def _parts(form: Form, count: int) -> tuple[tuple[tuple[int, ...], ...], str]:
-    """The registers of D that are written together, in order, and the operands that are read before each part."""
-    if form.op == "wmma.mma" and form.shape.m * form.shape.n == HALVED_ELEMENTS and (form.c, form.d) != ("f32", "f16"):
-        half = count // 2
-        return (tuple(range(half)), tuple(range(half, count))), "abc" if form.c == form.d else "ab"
-    if form.op.startswith("mma") and form.a in FP8:
-        return tuple((place,) for place in range(count)), "c"
-    return (), ""
-
-
-def _shows(inst: DecodedInstruction, parts: tuple[tuple[int, ...], ...], reread: str) -> bool:
-    """Return True if a later part reads a register that an earlier one wrote."""
-    d, operands = _indices(inst.results[0]), dict(zip("abc", map(_indices, inst.sources), strict=False))
-    if "c" in reread and len(operands["c"]) != len(d):
-        return False  # which is refused when it runs
-    written: set[int] = set()
-    for part in parts:
-        read = {index for role in reread if role != "c" for index in operands[role]}
-        read |= {operands["c"][place] for place in part} if "c" in reread else set()
-        if written & read:
-            return True
-        written |= {d[place] for place in part}
-    return False
-
-
-def _indices(operand: PtxOperand) -> list[int]:
-    return [register.index for register in registers_of(operand)]
+    a, b, c, d = ([item.index for item in registers_of(operand)] for operand in (*inst.sources[:3], inst.results[0]))
+    is_wmma, is_fp8 = action.form.op == "wmma.mma", action.form.op.startswith("mma") and action.form.a in FP8
+    early = {*a, *b} if is_wmma else set()
+    early |= set(c) if c != d and (is_wmma or is_fp8) else set()
+    if early & set(d):
+        inst.uncertain = OVERLAP
 
 
 MAX_RANKS = 16  # blocks of the largest cluster
@@ -209,29 +169,31 @@ def _is_value(operand: PtxOperand) -> bool:
     return isinstance(operand, Register | Immediate | SpecialRegister | MemoryOperand)
 
 
-def _is_predicate(operand: PtxOperand, kind: Type) -> bool:
+def _is_predicate(operand: PtxOperand, ptx_type: Type) -> bool:
     """Return True if an operand is a single bit; a number is whatever is wanted."""
     if isinstance(operand, SpecialRegister):
         return operand.name == "%is_explicit_cluster"
-    return kind.bits == 1 if isinstance(operand, Immediate) else isinstance(operand, Register) and operand.bits == 1
+    return ptx_type.bits == 1 if isinstance(operand, Immediate) else isinstance(operand, Register) and operand.bits == 1
 
 
-def _require_item(inst: DecodedInstruction, item: PtxOperand, kind: Type, *, is_result: bool) -> None:
+def _require_item(inst: DecodedInstruction, item: PtxOperand, ptx_type: Type, *, is_result: bool) -> None:
     """An element that is loaded or stored: a register that holds all of it, or a number where nothing is written."""
     if isinstance(item, Register):
-        _require(inst, item.bits != 1 and item.bits >= kind.bits, f"a register of at least {kind.bits} bits")
+        _require(inst, item.bits != 1 and item.bits >= ptx_type.bits, f"a register of at least {ptx_type.bits} bits")
     elif is_result:
         _require(inst, isinstance(item, Discard), f"a register as the result of {inst.name}")
     else:
         _require(inst, _is_value(item), f"a register or a number as a source of {inst.name}")
 
 
-def _require_items(inst: DecodedInstruction, operand: PtxOperand, kind: Type, count: int, *, is_result: bool) -> None:
+def _require_items(
+    inst: DecodedInstruction, operand: PtxOperand, ptx_type: Type, count: int, *, is_result: bool
+) -> None:
     """The elements of an access: a vector of as many."""
     items = operand.items if isinstance(operand, VectorOperand) else (operand,)
     _require(inst, len(items) == count, f"{count} elements in the vector of {inst.name}")
     for item in items:
-        _require_item(inst, item, kind, is_result=is_result)
+        _require_item(inst, item, ptx_type, is_result=is_result)
 
 
 def _require_place(inst: DecodedInstruction, index: int = 0) -> None:

@@ -12,7 +12,7 @@ from typing import NamedTuple, cast
 
 from warpfrag.errors import PtxError, quote
 from warpfrag.ptx.lowering.contraction import contract
-from warpfrag.ptx.lowering.operand_checks import check, split_product
+from warpfrag.ptx.lowering.operand_checks import check, mark_overlapping_product
 from warpfrag.ptx.lowering.statements import KernelLowering
 from warpfrag.ptx.lowering.storage import functions_of
 from warpfrag.ptx.opcodes.table import find, rebind
@@ -123,10 +123,10 @@ def check_operands(kernel: KernelLowering) -> None:
         check(inst)
 
 
-def split_products(kernel: KernelLowering) -> None:
-    """A product whose parts read what others of them wrote has its parts noted."""
+def mark_overlapping_products(kernel: KernelLowering) -> None:
+    """Mark products whose operands ptxas may overwrite before it has read them."""
     for inst in kernel.instructions:
-        split_product(inst)
+        mark_overlapping_product(inst)
 
 
 def link_targets(kernel: KernelLowering) -> None:
@@ -207,7 +207,7 @@ PASSES = (
     Pass("resolve state spaces", resolve_state_spaces),
     Pass("bind opcodes", bind_opcodes),
     Pass("check operands", check_operands),
-    Pass("split products", split_products),
+    Pass("overlapping products", mark_overlapping_products),
     Pass("link targets", link_targets),
     Pass("save frames", save_frames),
     Pass("place shared memory", place_shared_memory),

@@ -256,16 +256,16 @@ class StorageAllocator:
         """The bytes that variables start with; addresses of others are known now."""
         for variable, key in self.waiting:
             size = self.values[key].size
-            kind = TYPES[variable.type]
+            ptx_type = TYPES[variable.type]
             data = bytearray()
             for value in variable.initial:
                 if isinstance(value, SymbolRef | MaskedAddress):
                     name = value.name if isinstance(value, MaskedAddress) else value
                     address = self.address_of(name, variable.line)
                     address = value.of(address) if isinstance(value, MaskedAddress) else address
-                    data += (address & ((1 << kind.bits) - 1)).to_bytes(kind.bits // 8, "little")
+                    data += (address & ((1 << ptx_type.bits) - 1)).to_bytes(ptx_type.bits // 8, "little")
                 else:
-                    data += _code(value, variable, kind).to_bytes(max(1, kind.bits // 8), "little")
+                    data += _code(value, variable, ptx_type).to_bytes(max(1, ptx_type.bits // 8), "little")
             if len(data) > size:
                 raise PtxError(variable.line, f"expected at most {size} bytes for {variable.name}, got {len(data)}")
             self.values[key] = replace(self.values[key], initial=bytes(data))
@@ -347,13 +347,13 @@ def alignment_of(variable: VariableDecl) -> int:
     return variable.align or natural
 
 
-def _code(value: OperandSyntax, variable: VariableDecl, kind: Type) -> int:
+def _code(value: OperandSyntax, variable: VariableDecl, ptx_type: Type) -> int:
     """The code of a number that a variable starts with: ptxas takes floats for floats, and integers for integers."""
-    if not isinstance(value, VALUES.get(kind.kind, ())) or (
-        isinstance(value, FloatLiteral) and kind.bits not in {32, 64}
+    if not isinstance(value, VALUES.get(ptx_type.kind, ())) or (
+        isinstance(value, FloatLiteral) and ptx_type.bits not in {32, 64}
     ):
-        what = f"a value of .{kind.name} {quote(variable.name)}"
+        what = f"a value of .{ptx_type.name} {quote(variable.name)}"
         raise PtxError(variable.line, f"expected {what} of the variable's own kind, got {value}")
-    if isinstance(value, FloatLiteral) and value.bits < kind.bits:
+    if isinstance(value, FloatLiteral) and value.bits < ptx_type.bits:
         return value.code  # 0f... in 64 bits: the bits of the f32, as ptxas has it
-    return Immediate(value.value if isinstance(value, IntegerLiteral) else value).code(kind)
+    return Immediate(value.value if isinstance(value, IntegerLiteral) else value).code(ptx_type)

@@ -54,9 +54,9 @@ CLUSTERS = "PTX ISA, mapa, getctarank and barrier.cluster"
 MULTIMEM = "multimem needs a multicast object, which several GPUs map: one GPU is modelled"
 
 
-def reduction(name: str, kind: Type, space: StateSpace) -> CodeFunction:
+def reduction(name: str, ptx_type: Type, space: StateSpace) -> CodeFunction:
     """Return the function by which a bulk copy reduces an old and a new element, that of `red`."""
-    return update_of(Attributes(name, "red", (kind,), operation=name, space=space))
+    return update_of(Attributes(name, "red", (ptx_type,), operation=name, space=space))
 
 
 def _bulk_copy(attributes: Attributes) -> BulkCopy:
@@ -64,9 +64,9 @@ def _bulk_copy(attributes: Attributes) -> BulkCopy:
     tells_mbarrier = target != "global"
     if not attributes.operation:
         return BulkCopy(target, source, tells_mbarrier, attributes.multicast)
-    kind = attributes.types[0]
-    function = reduction(attributes.operation, kind, "shared" if tells_mbarrier else "global")
-    return BulkCopy(target, source, tells_mbarrier, type=kind, function=function)
+    ptx_type = attributes.types[0]
+    function = reduction(attributes.operation, ptx_type, "shared" if tells_mbarrier else "global")
+    return BulkCopy(target, source, tells_mbarrier, type=ptx_type, function=function)
 
 
 def _tensor_copy(attributes: Attributes) -> TensorCopy:
@@ -77,9 +77,9 @@ def _tensor_copy(attributes: Attributes) -> TensorCopy:
 
 
 def _async_store(attributes: Attributes) -> AsyncStore:
-    kind = attributes.types[0]
-    function = reduction(attributes.operation, kind, "shared") if attributes.operation else None
-    return AsyncStore(kind, attributes.vector, function, is_ordered=attributes.operation in {"inc", "dec"})
+    ptx_type = attributes.types[0]
+    function = reduction(attributes.operation, ptx_type, "shared") if attributes.operation else None
+    return AsyncStore(ptx_type, attributes.vector, function, is_ordered=attributes.operation in {"inc", "dec"})
 
 
 def _replace(attributes: Attributes) -> TensorMapReplace:
@@ -89,24 +89,24 @@ def _replace(attributes: Attributes) -> TensorMapReplace:
 
 def _map_address(attributes: Attributes) -> LaneOp:
     """mapa: the address with the rank of a block in it, relative to the own one."""
-    kind = attributes.types[0]
+    ptx_type = attributes.types[0]
 
     def run(a: Codes, rank: Codes, own: Codes) -> Codes:
-        plain = a & a.dtype.type(~RANK_BITS & ((1 << kind.bits) - 1))
+        plain = a & a.dtype.type(~RANK_BITS & ((1 << ptx_type.bits) - 1))
         return plain | (rank ^ own).astype(a.dtype) << a.dtype.type(RANK_SHIFT)
 
-    return LaneOp((kind,), (kind, U32, U32), run)
+    return LaneOp((ptx_type,), (ptx_type, U32, U32), run)
 
 
 def _block_rank(attributes: Attributes) -> LaneOp:
     """getctarank: the rank in an address, or that of the own block."""
-    kind = attributes.types[0]
+    ptx_type = attributes.types[0]
 
     def run(a: Codes, own: Codes) -> Codes:
         field = (a >> a.dtype.type(RANK_SHIFT)).astype(np.uint32) & np.uint32(0xFF)
         return (field ^ own).astype(np.uint32)
 
-    return LaneOp((U32,), (kind, U32), run)
+    return LaneOp((U32,), (ptx_type, U32), run)
 
 
 def _cluster_barrier(attributes: Attributes) -> ClusterBarrier:

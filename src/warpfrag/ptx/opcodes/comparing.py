@@ -45,39 +45,39 @@ COMBINE: dict[BooleanOp | None, np.ufunc] = {"and": np.logical_and, "or": np.log
 TRUE = {"u32": 0xFFFFFFFF, "s32": 0xFFFFFFFF, "u16": 0xFFFF, "s16": 0xFFFF, **floats.CODE_OF_1}
 
 
-def comparison(attributes: Attributes, kind: Type) -> Comparer:
+def comparison(attributes: Attributes, ptx_type: Type) -> Comparer:
     """The comparison of two arrays of codes."""
     order = attributes.comparison or "eq"
-    if kind.is_float:
-        return partial(floats.compare, kind.element, order, ftz=attributes.ftz)
+    if ptx_type.is_float:
+        return partial(floats.compare, ptx_type.element, order, ftz=attributes.ftz)
     compare = integers.COMPARE[order]
     unsigned = order in {"lo", "ls", "hi", "hs"}
-    return lambda a, b: compare(*((v if unsigned else integers.values_of(v, kind.kind)) for v in (a, b)))
+    return lambda a, b: compare(*((v if unsigned else integers.values_of(v, ptx_type.kind)) for v in (a, b)))
 
 
 def _set_predicate(attributes: Attributes) -> LaneOp:
-    kind = attributes.types[0]
-    compare = comparison(attributes, kind)
+    ptx_type = attributes.types[0]
+    compare = comparison(attributes, ptx_type)
     combine = COMBINE.get(attributes.combine)
-    if kind.parts == 2:
+    if ptx_type.parts == 2:
 
         def run_pair(a: Codes, b: Codes, *c: Codes) -> tuple[Codes, ...]:
-            both = zip(split(a, 2, kind.part_bits), split(b, 2, kind.part_bits), strict=True)
+            both = zip(split(a, 2, ptx_type.part_bits), split(b, 2, ptx_type.part_bits), strict=True)
             results = [compare(x, y) for x, y in both]
             return tuple(combine(held, c[0]) if combine else held for held in results)
 
-        return LaneOp((PRED, PRED), (kind, kind, PRED) if combine else (kind, kind), run_pair)
+        return LaneOp((PRED, PRED), (ptx_type, ptx_type, PRED) if combine else (ptx_type, ptx_type), run_pair)
 
     def run(a: Codes, b: Codes, *c: Codes) -> tuple[Codes, Codes]:
         held = compare(a, b)
         return (combine(held, c[0]), combine(~held, c[0])) if combine else (held, ~held)
 
-    return LaneOp((PRED, PRED), (kind, kind, PRED) if combine else (kind, kind), run)
+    return LaneOp((PRED, PRED), (ptx_type, ptx_type, PRED) if combine else (ptx_type, ptx_type), run)
 
 
 def _set(attributes: Attributes) -> LaneOp:
-    target, kind = attributes.types
-    compare = comparison(attributes, kind)
+    target, ptx_type = attributes.types
+    compare = comparison(attributes, ptx_type)
     combine = COMBINE.get(attributes.combine)
 
     def select(a: Codes, b: Codes, c: Codes | None, true: int, dtype: np.dtype[np.unsignedinteger]) -> Codes:
@@ -87,29 +87,29 @@ def _set(attributes: Attributes) -> LaneOp:
         return np.where(held, dtype.type(true), dtype.type(0))
 
     def run(a: Codes, b: Codes, c: Codes | None = None) -> Codes:
-        if kind.parts == 1:
+        if ptx_type.parts == 1:
             return select(a, b, c, TRUE[target.element or target.name], target.dtype)
         true = TRUE[target.element] if target.parts == 2 else 0xFFFF
         pieces = zip(split(a, 2, 16), split(b, 2, 16), strict=True)
         return join([select(x, y, c, true, np.dtype(np.uint16)) for x, y in pieces], 16)
 
-    return LaneOp((target,), (kind, kind, PRED) if combine else (kind, kind), run)
+    return LaneOp((target,), (ptx_type, ptx_type, PRED) if combine else (ptx_type, ptx_type), run)
 
 
 def _select(attributes: Attributes) -> LaneOp:
-    kind = attributes.types[0]
-    return LaneOp((kind,), (kind, kind, PRED), lambda a, b, c: np.where(c, a, b))
+    ptx_type = attributes.types[0]
+    return LaneOp((ptx_type,), (ptx_type, ptx_type, PRED), lambda a, b, c: np.where(c, a, b))
 
 
 def _select_by_sign(attributes: Attributes) -> LaneOp:
-    kind, chooser = attributes.types
+    ptx_type, chooser = attributes.types
 
     def run(a: Codes, b: Codes, c: Codes) -> Codes:
         if chooser == S32:
             return np.where(integers.values_of(c, "s") >= 0, a, b)
         return np.where(floats.compare("f32", "ge", c, np.zeros_like(c), ftz=attributes.ftz), a, b)
 
-    return LaneOp((kind,), (kind, kind, chooser), run)
+    return LaneOp((ptx_type,), (ptx_type, ptx_type, chooser), run)
 
 
 ORDERED = ("eq", "ne", "lt", "le", "gt", "ge")

@@ -83,10 +83,10 @@ def match_all(mask: Mask, a: Codes, _members: Codes) -> tuple[Codes, Codes]:
 
 
 def reduce_lanes(
-    mask: Mask, a: Codes, _members: Codes, *, name: str, kind: Type, style: floats.FloatModifiers
+    mask: Mask, a: Codes, _members: Codes, *, name: str, ptx_type: Type, style: floats.FloatModifiers
 ) -> Codes:
     """redux: one number of all lanes."""
-    if kind.is_float:
+    if ptx_type.is_float:
         total = np.full((len(a), 1), CANONICAL_NANS["f32"], np.uint32)
         started = np.zeros((len(a), 1), np.bool_)
         for lane in range(32):
@@ -95,7 +95,7 @@ def reduce_lanes(
             here = mask[:, lane : lane + 1]
             total, started = np.where(here, both, total), started | here
         return np.repeat(total, 32, axis=1)
-    values = integers.values_of(a, kind.kind)
+    values = integers.values_of(a, ptx_type.kind)
     bits = values.dtype.type
     info = np.iinfo(values.dtype)
     neutral = {"add": 0, "or": 0, "xor": 0, "and": -1, "min": info.max, "max": info.min}[name]
@@ -129,17 +129,17 @@ def _vote(attributes: Attributes) -> WarpCollective:
 
 
 def _match(attributes: Attributes) -> WarpCollective:
-    kind = attributes.types[0]
+    ptx_type = attributes.types[0]
     if attributes.operation == "any":
-        return WarpCollective((B32,), (kind, B32), match_any)
-    return WarpCollective((B32, PRED), (kind, B32), match_all)
+        return WarpCollective((B32,), (ptx_type, B32), match_any)
+    return WarpCollective((B32, PRED), (ptx_type, B32), match_all)
 
 
 def _reduce(attributes: Attributes) -> WarpCollective:
-    kind = attributes.types[0]
+    ptx_type = attributes.types[0]
     style = floats.FloatModifiers(nan=attributes.nan, abs=attributes.abs)
-    reduce = partial(reduce_lanes, name=attributes.operation or "", kind=kind, style=style)
-    return WarpCollective((kind,), (kind, B32), reduce)
+    reduce = partial(reduce_lanes, name=attributes.operation or "", ptx_type=ptx_type, style=style)
+    return WarpCollective((ptx_type,), (ptx_type, B32), reduce)
 
 
 def _barrier(attributes: Attributes) -> Action:

@@ -55,9 +55,9 @@ def rounded(count: int, function: CodeFunction) -> Binder:
     """An operation of `count` sources of one type, each part rounded for itself."""
 
     def make(attributes: Attributes) -> LaneOp:
-        kind = attributes.types[-1]
-        run = by_parts(kind, partial(function, kind.element, style_of(attributes)))
-        return LaneOp((kind,), (kind,) * count, run, nan_order=nan_order(attributes))
+        ptx_type = attributes.types[-1]
+        run = by_parts(ptx_type, partial(function, ptx_type.element, style_of(attributes)))
+        return LaneOp((ptx_type,), (ptx_type,) * count, run, nan_order=nan_order(attributes))
 
     return make
 
@@ -79,34 +79,34 @@ def _mixed(count: int, function: CodeFunction) -> Binder:
 
 def _sign(attributes: Attributes) -> LaneOp:
     """abs and neg: arithmetic, so that a NaN does not keep its bits."""
-    kind = attributes.types[0]
+    ptx_type = attributes.types[0]
 
     def run(a: Codes) -> Codes:
-        source = floats.flush(a, kind.element) if attributes.ftz else a
+        source = floats.flush(a, ptx_type.element) if attributes.ftz else a
         result = floats.magnitude_of(source) if attributes.opcode == "abs" else floats.negate(source)
-        if kind.element == "f64":
+        if ptx_type.element == "f64":
             return np.where(floats.is_nan(a, "f64"), a | floats.QUIET, result)
-        return floats.quiet(result, kind.element)
+        return floats.quiet(result, ptx_type.element)
 
-    return LaneOp((kind,), (kind,), by_parts(kind, run))
+    return LaneOp((ptx_type,), (ptx_type,), by_parts(ptx_type, run))
 
 
 def _extreme(attributes: Attributes) -> LaneOp:
-    kind = attributes.types[0]
-    pick = partial(floats.extreme, kind.element, style_of(attributes), largest=attributes.opcode == "max")
+    ptx_type = attributes.types[0]
+    pick = partial(floats.extreme, ptx_type.element, style_of(attributes), largest=attributes.opcode == "max")
     if attributes.operand_count == 4:
-        return LaneOp((kind,), (kind,) * 3, by_parts(kind, lambda a, b, c: pick(pick(a, b), c)))
-    return LaneOp((kind,), (kind, kind), by_parts(kind, pick), nan_order=nan_order(attributes))
+        return LaneOp((ptx_type,), (ptx_type,) * 3, by_parts(ptx_type, lambda a, b, c: pick(pick(a, b), c)))
+    return LaneOp((ptx_type,), (ptx_type, ptx_type), by_parts(ptx_type, pick), nan_order=nan_order(attributes))
 
 
 def _copy_sign(attributes: Attributes) -> LaneOp:
-    kind = attributes.types[0]
-    return LaneOp((kind,), (kind, kind), lambda a, b: floats.sign_of(a) | floats.magnitude_of(b))
+    ptx_type = attributes.types[0]
+    return LaneOp((ptx_type,), (ptx_type, ptx_type), lambda a, b: floats.sign_of(a) | floats.magnitude_of(b))
 
 
 def _test(attributes: Attributes) -> LaneOp:
-    kind = attributes.types[0]
-    return LaneOp((PRED,), (kind,), partial(floats.test_property, kind.element, attributes.float_class or ""))
+    ptx_type = attributes.types[0]
+    return LaneOp((PRED,), (ptx_type,), partial(floats.test_property, ptx_type.element, attributes.float_class or ""))
 
 
 def _unit(attributes: Attributes) -> LaneOp:
@@ -117,12 +117,13 @@ def _unit(attributes: Attributes) -> LaneOp:
 
 def _narrow_unit(attributes: Attributes) -> LaneOp:
     """ex2 and tanh of f16 and bf16."""
-    kind = attributes.types[0]
+    ptx_type = attributes.types[0]
     return LaneOp(
-        (kind,),
-        (kind,),
+        (ptx_type,),
+        (ptx_type,),
         by_parts(
-            kind, partial(approximate_functions.narrow, getattr(special_functions, attributes.opcode), kind.element)
+            ptx_type,
+            partial(approximate_functions.narrow, getattr(special_functions, attributes.opcode), ptx_type.element),
         ),
     )
 
@@ -163,13 +164,13 @@ def _contractible(opcode: str, function: CodeFunction) -> list[OpcodeRow]:
 
 def _out_of_bounds(attributes: Attributes) -> LaneOp:
     """fma.oob: zero where a factor is the NaN that tensor copies fill with, whatever its sign."""
-    kind, style = attributes.types[0], style_of(attributes)
+    ptx_type, style = attributes.types[0], style_of(attributes)
 
     def part(a: Codes, b: Codes, c: Codes) -> Codes:
         is_outside = (a & 0x7FFF == OUTSIDE) | (b & 0x7FFF == OUTSIDE)
-        return np.where(is_outside, a.dtype.type(0), floats.fma(kind.element, style, a, b, c))
+        return np.where(is_outside, a.dtype.type(0), floats.fma(ptx_type.element, style, a, b, c))
 
-    return LaneOp((kind,), (kind,) * 3, by_parts(kind, part))
+    return LaneOp((ptx_type,), (ptx_type,) * 3, by_parts(ptx_type, part))
 
 
 OUTSIDE = 0x7FF7  # the code of that NaN, of f16 as of bf16

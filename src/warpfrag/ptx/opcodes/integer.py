@@ -54,20 +54,20 @@ def same(count: int, function: Callable[[Attributes], CodeFunction]) -> Binder:
     """An instruction whose result and `count` sources have one type, its parts computed apart."""
 
     def make(attributes: Attributes) -> LaneOp:
-        kind = attributes.types[-1]
-        return LaneOp((kind,), (kind,) * count, by_parts(kind, function(attributes)))
+        ptx_type = attributes.types[-1]
+        return LaneOp((ptx_type,), (ptx_type,) * count, by_parts(ptx_type, function(attributes)))
 
     return make
 
 
-def by_parts(kind: Type, function: CodeFunction) -> CodeFunction:
+def by_parts(ptx_type: Type, function: CodeFunction) -> CodeFunction:
     """A function of packed codes from one of their parts."""
-    if kind.parts == 1:
+    if ptx_type.parts == 1:
         return function
 
     def run(*codes: Codes) -> Codes:
-        pieces = zip(*(split(code, kind.parts, kind.part_bits) for code in codes), strict=True)
-        return join([function(*piece) for piece in pieces], kind.part_bits)
+        pieces = zip(*(split(code, ptx_type.parts, ptx_type.part_bits) for code in codes), strict=True)
+        return join([function(*piece) for piece in pieces], ptx_type.part_bits)
 
     return run
 
@@ -82,34 +82,34 @@ def _subtract(attributes: Attributes) -> CodeFunction:
 
 def product(attributes: Attributes) -> tuple[Type, CodeFunction]:
     """The type of a product and how it is made: its low half, its high half or the whole."""
-    kind = attributes.types[0]
+    ptx_type = attributes.types[0]
     half = attributes.half
     if half == "wide":
-        return TYPES[f"{kind.kind}{kind.bits * 2}"], partial(on.multiply_wide, kind=kind.kind)
+        return TYPES[f"{ptx_type.kind}{ptx_type.bits * 2}"], partial(on.multiply_wide, kind=ptx_type.kind)
     if half == "hi":
-        return kind, partial(on.multiply_high, kind=kind.kind)
-    return kind, np.multiply
+        return ptx_type, partial(on.multiply_high, kind=ptx_type.kind)
+    return ptx_type, np.multiply
 
 
 def _multiply(attributes: Attributes) -> LaneOp:
-    kind = attributes.types[0]
+    ptx_type = attributes.types[0]
     wide, multiply = product(attributes)
-    return LaneOp((wide,), (kind, kind), multiply)
+    return LaneOp((wide,), (ptx_type, ptx_type), multiply)
 
 
 def _multiply_add(attributes: Attributes) -> LaneOp:
-    kind = attributes.types[0]
+    ptx_type = attributes.types[0]
     wide, multiply = product(attributes)
     if attributes.sat:
-        if attributes.half != "hi" or kind != S32:
+        if attributes.half != "hi" or ptx_type != S32:
             raise NotModelled("mad.sat is for .hi.s32")
-        return LaneOp((wide,), (kind, kind, wide), lambda a, b, c: on.add_saturated(multiply(a, b), c))
-    return LaneOp((wide,), (kind, kind, wide), lambda a, b, c: multiply(a, b) + c)
+        return LaneOp((wide,), (ptx_type, ptx_type, wide), lambda a, b, c: on.add_saturated(multiply(a, b), c))
+    return LaneOp((wide,), (ptx_type, ptx_type, wide), lambda a, b, c: multiply(a, b) + c)
 
 
 def _carried(attributes: Attributes) -> LaneOp:
     """add, sub and mad with a carry that comes in (the c of addc) or goes out (.cc)."""
-    kind = attributes.types[0]
+    ptx_type = attributes.types[0]
     takes, gives = attributes.carry_in, attributes.carry_out
     step = on.subtract_borrow if attributes.opcode in {"sub", "subc"} else on.add_carry
     multiply = product(attributes)[1] if attributes.half else None
@@ -122,30 +122,30 @@ def _carried(attributes: Attributes) -> LaneOp:
         total, over = step(terms[0], terms[1], carry)
         return (total, over) if gives else total
 
-    sources = (kind,) * (3 if multiply is not None else 2)
-    return LaneOp((kind, PRED) if gives else (kind,), (*sources, PRED) if takes else sources, run)
+    sources = (ptx_type,) * (3 if multiply is not None else 2)
+    return LaneOp((ptx_type, PRED) if gives else (ptx_type,), (*sources, PRED) if takes else sources, run)
 
 
 def _multiply_24(attributes: Attributes) -> LaneOp:
-    kind, high = attributes.types[0], attributes.half == "hi"
+    ptx_type, high = attributes.types[0], attributes.half == "hi"
     if attributes.opcode == "mul24":
-        return LaneOp((kind,), (kind, kind), partial(on.multiply_24, kind=kind.kind, high=high))
+        return LaneOp((ptx_type,), (ptx_type, ptx_type), partial(on.multiply_24, kind=ptx_type.kind, high=high))
 
     def run(a: Codes, b: Codes, c: Codes) -> Codes:
-        total = on.multiply_24(a, b, kind.kind, high=high)
+        total = on.multiply_24(a, b, ptx_type.kind, high=high)
         return on.add_saturated(total, c) if attributes.sat else total + c
 
-    return LaneOp((kind,), (kind, kind, kind), run)
+    return LaneOp((ptx_type,), (ptx_type, ptx_type, ptx_type), run)
 
 
 def _absolute_difference(attributes: Attributes) -> LaneOp:
-    kind = attributes.types[0]
+    ptx_type = attributes.types[0]
 
     def run(a: Codes, b: Codes, c: Codes) -> Codes:
-        x, y = on.values_of(a, kind.kind), on.values_of(b, kind.kind)
+        x, y = on.values_of(a, ptx_type.kind), on.values_of(b, ptx_type.kind)
         return c + np.where(x < y, b - a, a - b)
 
-    return LaneOp((kind,), (kind, kind, kind), run)
+    return LaneOp((ptx_type,), (ptx_type, ptx_type, ptx_type), run)
 
 
 def _divide(attributes: Attributes) -> CodeFunction:
@@ -160,11 +160,11 @@ def _absolute(_attributes: Attributes) -> CodeFunction:
 
 
 def _extreme(attributes: Attributes) -> CodeFunction:
-    kind = attributes.types[0].kind
+    ptx_type = attributes.types[0].kind
     pick = np.maximum if attributes.opcode == "max" else np.minimum
 
     def run(a: Codes, b: Codes) -> Codes:
-        values = pick(on.values_of(a, kind), on.values_of(b, kind))
+        values = pick(on.values_of(a, ptx_type), on.values_of(b, ptx_type))
         if attributes.relu:
             values = np.maximum(values, values.dtype.type(0))
         return values.view(a.dtype)
@@ -181,10 +181,10 @@ def _invert(attributes: Attributes) -> CodeFunction:
 
 
 def _shift(attributes: Attributes) -> LaneOp:
-    kind = attributes.types[0]
+    ptx_type = attributes.types[0]
     if attributes.opcode == "shl":
-        return LaneOp((kind,), (kind, U32), on.shift_left)
-    return LaneOp((kind,), (kind, U32), partial(on.shift_right, kind="s" if kind.kind == "s" else "u"))
+        return LaneOp((ptx_type,), (ptx_type, U32), on.shift_left)
+    return LaneOp((ptx_type,), (ptx_type, U32), partial(on.shift_right, kind="s" if ptx_type.kind == "s" else "u"))
 
 
 def _funnel(attributes: Attributes) -> LaneOp:
@@ -209,18 +209,20 @@ def _count(attributes: Attributes) -> LaneOp:
 
 
 def _find(attributes: Attributes) -> LaneOp:
-    kind = attributes.types[0]
-    return LaneOp((U32,), (kind,), partial(on.find_leading, kind=kind.kind, shift_amount=attributes.shift_amount))
+    ptx_type = attributes.types[0]
+    return LaneOp(
+        (U32,), (ptx_type,), partial(on.find_leading, kind=ptx_type.kind, shift_amount=attributes.shift_amount)
+    )
 
 
 def _extract(attributes: Attributes) -> LaneOp:
-    kind = attributes.types[0]
-    return LaneOp((kind,), (kind, U32, U32), partial(on.extract_field, kind=kind.kind))
+    ptx_type = attributes.types[0]
+    return LaneOp((ptx_type,), (ptx_type, U32, U32), partial(on.extract_field, kind=ptx_type.kind))
 
 
 def _insert(attributes: Attributes) -> LaneOp:
-    kind = attributes.types[0]
-    return LaneOp((kind,), (kind, kind, U32, U32), on.insert_field)
+    ptx_type = attributes.types[0]
+    return LaneOp((ptx_type,), (ptx_type, ptx_type, U32, U32), on.insert_field)
 
 
 def _dot(attributes: Attributes) -> LaneOp:
@@ -234,8 +236,8 @@ def _dot(attributes: Attributes) -> LaneOp:
 
 def _extend(attributes: Attributes) -> LaneOp:
     """szext: the sign or zeros from a position upwards."""
-    kind = attributes.types[0]
-    return LaneOp((kind,), (kind, U32), partial(on.extend, kind=kind.kind, wrap=attributes.wraps))
+    ptx_type = attributes.types[0]
+    return LaneOp((ptx_type,), (ptx_type, U32), partial(on.extend, kind=ptx_type.kind, wrap=attributes.wraps))
 
 
 def _bit_mask(attributes: Attributes) -> LaneOp:

@@ -55,8 +55,8 @@ BARRIERS = "PTX ISA, mbarrier"
 
 def _wide(attributes: Attributes) -> tuple[Type, int]:
     """The type and number of what is moved: 128 bits are two halves."""
-    kind, count = attributes.types[0], attributes.vector
-    return (B64, 2 * count) if kind.bits == 128 else (kind, count)
+    ptx_type, count = attributes.types[0], attributes.vector
+    return (B64, 2 * count) if ptx_type.bits == 128 else (ptx_type, count)
 
 
 def _load(attributes: Attributes) -> MemoryLoad:
@@ -68,25 +68,25 @@ def _store(attributes: Attributes) -> MemoryStore:
     return MemoryStore(attributes.space, *_wide(attributes))
 
 
-def _global_sum(kind: Type) -> CodeFunction:
+def _global_sum(ptx_type: Type) -> CodeFunction:
     """Sums in global memory, by the unit in L2: those of f32 flush subnormals; a NaN of f64 stays, the operand's first.
 
     (Measured on an H200.)
     """
-    style = FloatModifiers(ftz=kind.element == "f32")
+    style = FloatModifiers(ftz=ptx_type.element == "f32")
 
     def run(a: Codes, b: Codes) -> Codes:
-        result = floats.add(kind.element, style, a, b)
-        if kind.element != "f64":
+        result = floats.add(ptx_type.element, style, a, b)
+        if ptx_type.element != "f64":
             return result
         return np.where(floats.is_nan(b, "f64"), b, np.where(floats.is_nan(a, "f64"), a, result))
 
-    return by_parts(kind, run)
+    return by_parts(ptx_type, run)
 
 
-def _loop_sum(kind: Type) -> CodeFunction:
+def _loop_sum(ptx_type: Type) -> CodeFunction:
     """Sums in shared and local memory: a loop around cas, with memory as the second operand of an ordinary addition."""
-    return by_parts(kind, lambda a, b: floats.add(kind.element, FloatModifiers(), b, a))
+    return by_parts(ptx_type, lambda a, b: floats.add(ptx_type.element, FloatModifiers(), b, a))
 
 
 def _increment(a: Codes, b: Codes) -> Codes:
@@ -103,14 +103,18 @@ def _compare_and_swap(a: Codes, b: Codes, c: Codes) -> Codes:
 
 def update_of(attributes: Attributes) -> CodeFunction:
     """The new value of an old one and the operands."""
-    kind, name = attributes.types[0], attributes.operation or ""
-    if name in {"min", "max"} and kind.is_float:
-        return by_parts(kind, lambda a, b: floats.extreme(kind.element, FloatModifiers(), a, b, largest=name == "max"))
+    ptx_type, name = attributes.types[0], attributes.operation or ""
+    if name in {"min", "max"} and ptx_type.is_float:
+        return by_parts(
+            ptx_type, lambda a, b: floats.extreme(ptx_type.element, FloatModifiers(), a, b, largest=name == "max")
+        )
     if name in {"min", "max"}:
         pick = np.minimum if name == "min" else np.maximum
-        return lambda a, b: pick(integers.values_of(a, kind.kind), integers.values_of(b, kind.kind)).view(a.dtype)
-    if name == "add" and kind.is_float:
-        return _global_sum(kind) if attributes.space in {"global", "generic"} else _loop_sum(kind)
+        return lambda a, b: pick(integers.values_of(a, ptx_type.kind), integers.values_of(b, ptx_type.kind)).view(
+            a.dtype
+        )
+    if name == "add" and ptx_type.is_float:
+        return _global_sum(ptx_type) if attributes.space in {"global", "generic"} else _loop_sum(ptx_type)
     plain: dict[str, CodeFunction] = {
         "add": np.add,
         "and": np.bitwise_and,

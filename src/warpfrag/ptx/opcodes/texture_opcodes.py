@@ -58,12 +58,12 @@ def _store(attributes: Attributes) -> SurfaceStore:
 
 
 def _reduce(attributes: Attributes) -> SurfaceReduction:
-    kind, update = attributes.types[0], UPDATES[attributes.operation or ""]
+    ptx_type, update = attributes.types[0], UPDATES[attributes.operation or ""]
 
     def run(a: Codes, b: Codes) -> Codes:
-        return update(values_of(a, kind.kind), values_of(b, kind.kind)).view(a.dtype)
+        return update(values_of(a, ptx_type.kind), values_of(b, ptx_type.kind)).view(a.dtype)
 
-    return SurfaceReduction(attributes.geometry, kind, attributes.boundary, run)
+    return SurfaceReduction(attributes.geometry, ptx_type, attributes.boundary, run)
 
 
 ROWS: list[OpcodeRow] = [

@@ -34,15 +34,15 @@ OPERATIONS: dict[str, Callable[[Codes, Codes], Codes]] = {
 }
 
 
-def _parts(codes: Codes, count: int, kind: Type) -> list[Codes]:
+def _parts(codes: Codes, count: int, ptx_type: Type) -> list[Codes]:
     """The parts of registers as numbers, low bits first."""
     bits = 32 // count
     parts = [codes.astype(np.int64) >> bits * part & ((1 << bits) - 1) for part in range(count)]
-    return [part - ((part >> (bits - 1)) << bits) for part in parts] if kind.kind == "s" else parts
+    return [part - ((part >> (bits - 1)) << bits) for part in parts] if ptx_type.kind == "s" else parts
 
 
-def _limits(kind: Type, bits: int) -> tuple[int, int]:
-    return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if kind.kind == "s" else (0, (1 << bits) - 1)
+def _limits(ptx_type: Type, bits: int) -> tuple[int, int]:
+    return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if ptx_type.kind == "s" else (0, (1 << bits) - 1)
 
 
 def _by_parts(attributes: Attributes) -> LaneOp:
@@ -71,11 +71,11 @@ def _by_parts(attributes: Attributes) -> LaneOp:
 # --- scalar ones: the selectors of d, a and b and the signs that are changed come as constants behind the registers
 
 
-def _selected(codes: Codes, selector: int, kind: Type) -> Codes:
+def _selected(codes: Codes, selector: int, ptx_type: Type) -> Codes:
     """The part of each register that a selector names, as a number."""
     start, bits = SELECTORS[selector]
     part = codes.astype(np.int64) >> start & ((1 << bits) - 1)
-    return part - ((part >> (bits - 1)) << bits) if kind.kind == "s" else part
+    return part - ((part >> (bits - 1)) << bits) if ptx_type.kind == "s" else part
 
 
 def _shifted(a: Codes, b: Codes, *, left: bool, wraps: bool) -> Codes:
@@ -109,7 +109,7 @@ def _scalar(attributes: Attributes) -> LaneOp | Refused:
         return Refused(f"{attributes.name} is not modelled: {DEPARTURE}")
     second, operation = attributes.operation, _scalar_operation(attributes)
     kinds = attributes.types[-2:]
-    kind = attributes.types[0]  # of vset: that of a, which its second operation goes by
+    ptx_type = attributes.types[0]  # of vset: that of a, which its second operation goes by
     wraps = attributes.opcode == "vadd" and set(attributes.types) == {U32}  # whose .sat does nothing on an H200
     wraps_above = (attributes.opcode, *(item.name for item in attributes.types)) in WRAP_ABOVE
 
@@ -117,10 +117,10 @@ def _scalar(attributes: Attributes) -> LaneOp | Refused:
         start, bits = SELECTORS[into]
         result = operation(_selected(a, select_a, kinds[0]), _selected(b, select_b, kinds[1])).astype(np.int64)
         if attributes.sat and not wraps:
-            lowest, highest = _limits(kind, bits)
+            lowest, highest = _limits(ptx_type, bits)
             result = np.maximum(result, lowest) if wraps_above else np.clip(result, lowest, highest)
         if second:
-            result = SECOND_OPERATIONS[second](result, _selected(c, 0, kind))
+            result = SECOND_OPERATIONS[second](result, _selected(c, 0, ptx_type))
         elif into:
             mask = (1 << bits) - 1 << start
             result = (result if into == HIGH_HALF else result << start) & mask | c.astype(np.int64) & ~mask

@@ -338,8 +338,6 @@ class MatrixOp(Action):
     operation: str
     form: Form = field(compare=False)  # the typed words of the name
     space: StateSpace = "generic"
-    parts: tuple[tuple[int, ...], ...] = ()  # registers of D that are written together, where the order shows
-    reread: str = ""  # which of "abc" are read again before each part
 
 
 @dataclass(frozen=True)

@@ -39,24 +39,24 @@ class Immediate:
 
     value: int | FloatLiteral
 
-    def code(self, kind: Type | None) -> int:
+    def code(self, ptx_type: Type | None) -> int:
         """The code of this number in a type."""
         if isinstance(self.value, int):
             return (
-                self.value & ((1 << (kind.bits if kind else 64)) - 1)
-                if kind is None or kind.bits > 1
+                self.value & ((1 << (ptx_type.bits if ptx_type else 64)) - 1)
+                if ptx_type is None or ptx_type.bits > 1
                 else self.value != 0
             )
         bits = self.value.bits
-        if kind is None or kind.bits == bits:
+        if ptx_type is None or ptx_type.bits == bits:
             return self.value.code
         number = struct.unpack("<f" if bits == 32 else "<d", self.value.code.to_bytes(bits // 8, "little"))[0]
-        if kind.bits == 32:
+        if ptx_type.bits == 32:
             with np.errstate(over="ignore"):
                 return int(np.float32(number).view(np.uint32))
-        if kind.bits == 64:
+        if ptx_type.bits == 64:
             return int(np.float64(number).view(np.uint64))
-        return self.value.code & ((1 << kind.bits) - 1)
+        return self.value.code & ((1 << ptx_type.bits) - 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Cut PTX into tokens with their lines: words, directives, numbers, texts, signs, rows of plain lines, and bodies."""
+"""Cut PTX into tokens with their lines: words, directives, numbers, texts, signs, and bodies."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from warpfrag.errors import PtxError, quote
-from warpfrag.ptx.reader.plain_lines import PlainLines
-from warpfrag.ptx.reader.syntax import Label, Statement
 
 
 def separated(item: str, closing: str) -> str:
@@ -73,40 +71,27 @@ TOKEN = re.compile(
 )
 BLANKS = " \t\r\f\v"
 SKIPPED = {"blank", "comment", "newline"}
-STATEMENT_ENDS = {";", "{", "}"}
 BEFORE_VALUES = {"=", ",", "{"}  # braces behind these hold values
 
 
 class Token(NamedTuple):
-    """One token; `kind` is a group of the pattern, "statements", "body" or "end"."""
+    """One token; `kind` is a group of the pattern, "body" or "end"."""
 
     kind: str
     text: str
     line: int
-    statements: tuple[Statement | Label, ...] = ()
 
     @property
     def quoted(self) -> str:
-        """The token as a message repeats it: of statements the first of their tokens."""
-        if self.statements:
-            first = self.statements[0]
-            return quote(first.name if isinstance(first, Label) else "@" if first.guard else first.opcode)
+        """The token as a message repeats it."""
         return "the end of the file" if self.kind == "end" else quote(self.text)
 
 
 def tokens(text: str, line: int = 1, *, whole_bodies: bool = False) -> Iterator[Token]:
     """Every token of a text, and the end; with `whole_bodies` a body that is well-formed for sure is one token."""
     at = 0
-    plain = PlainLines(text, line)
     written = ""  # the token before
     while at < len(text):
-        if written in STATEMENT_ENDS and text[at - 1] == "\n":
-            statements, next_line = plain.read(line)
-            if statements:
-                yield Token("statements", "", statements[0].line, tuple(statements))
-            line, at = next_line, plain.start_of(next_line)
-            if at == len(text):
-                break
         token = TOKEN.match(text, at)
         if token is None:
             raise PtxError(line, f"expected PTX, got the character {text[at:].lstrip(BLANKS)[0]!r}")

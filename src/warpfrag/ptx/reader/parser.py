@@ -379,10 +379,7 @@ class Parser:
         items: list[Statement | Label | VariableDecl | Scope] = []
         while not self.takes("}"):
             token = self.next
-            if token.statements:
-                items += token.statements
-                self.at += 1
-            elif token.text == "{" or token.kind == "body":
+            if token.text == "{" or token.kind == "body":
                 items.append(self.scope())
             elif token.kind == "directive":
                 items += self.body_directive()

@@ -76,13 +76,6 @@ def quiet(codes: Codes, name: str) -> Codes:
     return np.where(is_nan(codes, name), codes.dtype.type(canonical_nan(FORMATS[name])), codes)
 
 
-def another_nan(codes: Codes, name: str) -> Codes:
-    """Every NaN becomes a quiet one with another sign and other bits."""
-    top = codes.dtype.itemsize * 8 - 1
-    changed = (codes | codes.dtype.type(1 << (FORMATS[name].fraction - 1))) ^ codes.dtype.type(1 << top | 1)
-    return np.where(is_nan(codes, name), changed, codes)
-
-
 def finish(codes: Codes, name: str, modifiers: FloatModifiers) -> Codes:
     """Return codes after the modifiers that follow rounding: ftz, sat, relu."""
     if modifiers.ftz:
