@@ -33,7 +33,7 @@ WAITING = 64  # launches whose results the host has not compared
 
 @dataclass
 class Outcome:
-    """What came of one instruction."""
+    """The result of one instruction."""
 
     name: str
     inputs: int
@@ -51,7 +51,7 @@ def functions(prefix: str = "") -> Iterator[Case]:
 
 
 def width(case: Case) -> int:
-    """How many bits the operand has."""
+    """The number of bits of the operand."""
     kind = case.action.sources[0]
     return 0 if kind is None else kind.bits
 
@@ -90,7 +90,7 @@ def kernel(case: Case, target: str) -> str:
 
 
 def differences(name: str, first: int, found: NDArray[np.uint32]) -> tuple[int, str]:
-    """How many results of a GPU, from one input on, are not those of the row, and the first of them."""
+    """Return the number of GPU results, from one input on, that differ from the row, and the first of them."""
     case = next(case for case in functions(name.split(".", maxsplit=1)[0]) if case.name == name)
     bits = width(case)
     count, example = 0, ""

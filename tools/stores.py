@@ -1,4 +1,4 @@
-"""Which bytes stay where several lanes of one instruction store to one address: a real GPU against the PTX machine.
+"""The bytes that stay when several lanes of one instruction store to one address: a GPU against the PTX machine.
 
     python -m tools.stores [REPORT.md] [--only PREFIX]
 
@@ -138,7 +138,7 @@ def patterns(store: Store, rng: np.random.Generator) -> tuple[NDArray[np.uint32]
 
 
 def emulate(store: Store, offsets: NDArray[np.uint32], masks: NDArray[np.uint32], **options: str) -> NDArray[np.uint32]:
-    """What lanes read after the store on the machine, [patterns, 32, 4]."""
+    """Return the bytes that lanes read after the store on the machine, [patterns, 32, 4]."""
     out = np.zeros((len(masks), 32, 4), np.uint32)
     memory = np.zeros((len(masks), REGION), np.uint8)
     load(store.text("sm_90"))["k"].launch(len(masks), 32, [out, offsets, masks, memory], **options)  # type: ignore[arg-type] # an engine
@@ -146,7 +146,7 @@ def emulate(store: Store, offsets: NDArray[np.uint32], masks: NDArray[np.uint32]
 
 
 def measure(gpu: Gpu, store: Store) -> tuple[int, int]:
-    """How many patterns ran on a GPU, and how many left something else than on the machine."""
+    """Return the number of patterns that ran on a GPU, and of those that differ from the machine."""
     offsets, masks = patterns(store, np.random.default_rng([27, *store.key.encode()]))
     module = gpu.load(store.text(gpu.target))
     arrays = [np.zeros((PATTERNS, 32, 4), np.uint32), offsets, masks, np.zeros((PATTERNS, REGION // 4), np.uint32)]

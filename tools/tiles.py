@@ -120,7 +120,7 @@ def _index(shape: tuple[int, ...], strides: tuple[int, ...]) -> NDArray[np.int64
 
 
 def run_tile(gpu: Gpu, module: LoadedModule, instruction: Instruction, tile: Tile, random: np.random.Generator) -> bool:
-    """Whether one kernel gives exactly the codes of `mma(A, B, C)`."""
+    """Return True if one kernel gives exactly the codes of `mma(A, B, C)`."""
     kind = "narrow" if instruction.a.format.is_float else "extreme"
     operands = registers(instruction)
     codes = {
@@ -143,12 +143,14 @@ def run_tile(gpu: Gpu, module: LoadedModule, instruction: Instruction, tile: Til
     if instruction.form.is_wmma:
         numbers = {role: (max(tile.strides[role]),) for role in order}
     warps = WARPGROUP[0] if instruction.form.is_warpgroup else 1
-    found = gpu.run_memory(module, tile.entry, {"d": blank, **memory}, numbers, warps)
+    memory["d"] = blank
+    arguments = [part for role in order for part in (memory[role], *map(np.int32, numbers[role]))]
+    found = gpu.run_blocks(module, tile.entry, 1, arguments, warps)
     return np.array_equal(from_memory(found, instruction.d.shape, tile.strides["d"], bits), expected)
 
 
 def run_raw(gpu: Gpu, module: LoadedModule, instruction: Instruction, choice: Immediates) -> bool:
-    """Whether the raw kernel gives exactly the registers of `wf.execute`."""
+    """Return True if the raw kernel gives exactly the registers of `wf.execute`."""
     kind = "narrow" if instruction.a.format.is_float else "bits"
     words = random_words(instruction, kind, 8, np.random.default_rng(1), choice.selector)
     expected = execute_registers(instruction, words, choice, arch=gpu.target)
@@ -156,7 +158,7 @@ def run_raw(gpu: Gpu, module: LoadedModule, instruction: Instruction, choice: Im
 
 
 def run_raw_warpgroup(gpu: Gpu, module: LoadedModule, instruction: Instruction, variant: Variant) -> bool:
-    """Whether the raw kernel of a wgmma gives exactly the registers of `wf.execute`."""
+    """Return True if the raw kernel of a wgmma gives exactly the registers of `wf.execute`."""
     for _, cases in wgmma_launches(instruction, variant, 6, 1):
         found = gpu.run_warpgroups(module, raw_name(instruction, variant), cases, instruction.d.words)
         if not np.array_equal(found, run_wgmma_cases(instruction, cases, gpu.target)):

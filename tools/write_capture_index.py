@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def count(folder: Path) -> dict[str, object]:
-    """What the index of a folder must say: counted from the data itself."""
+    """Return the index of a folder, counted from the data itself."""
     captures = []
     for path in sorted(folder.glob("*.npz")):
         capture = open_capture(path)

@@ -1,4 +1,4 @@
-"""What `emit` writes: names, targets, versions, refusals. That it assembles is shown in oracle/test_assembler.py."""
+"""Text that `emit` writes: names, targets, versions, errors. oracle/test_assembler.py assembles it."""
 
 from __future__ import annotations
 

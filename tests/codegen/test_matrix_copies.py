@@ -51,7 +51,7 @@ def read_by(matrix_move):
 
 
 def words_by(copy, codes, regs):
-    """What the matrix move leaves in registers."""
+    """Return the registers after the matrix move."""
     unit = moved(copy.matrix_move).spec.container
     found = np.zeros((32, regs), np.uint32)
     lines = [line_of(copy, codes, lane) for lane in range(copy.matrix_move.addresses.lanes)]

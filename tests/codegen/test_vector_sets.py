@@ -18,11 +18,12 @@ from oracle.toolkit import absent
 from warpfrag import IllegalInstruction, NotModelled, WarpfragError
 from warpfrag.cli.code_verbs import test_vectors as vectors_verb
 from warpfrag.codegen.statement import choices, identifier
-from warpfrag.diagnosis.descriptor_mistakes import wrong_descriptors
+from warpfrag.diagnosis.descriptor_mistakes import swizzle_text
 from warpfrag.diagnosis.mistakes import mistakes
 from warpfrag.errors import InvalidOperand
 from warpfrag.isa.immediates import Immediates
 from warpfrag.smem.instruction_descriptor import InstructionDescriptor
+from warpfrag.smem.shared_memory import SWIZZLES
 from warpfrag.tensorcore.execute import execute, execute_registers
 from warpfrag.tensorcore.execute_wgmma import run_wgmma_cases
 from warpfrag.tensorcore.tensor_images import TensorCall, run_images
@@ -123,6 +124,18 @@ def padded(words):
         else array
         for role, array in words.items()
     }
+
+
+def wrong_descriptors(right, order):
+    """Yield the most common mistakes with a descriptor; `order` is K-major or MN-major."""
+    layout = f"{order}, {swizzle_text(right.swizzle)}"
+    yield "leading and stride byte offset swapped", replace(right, leading=right.stride, stride=right.leading)
+    yield "start off by 16 bytes", right.moved(16)
+    for swizzle in SWIZZLES:
+        if swizzle != right.swizzle:
+            yield f"{layout}: read with {swizzle_text(swizzle)}", replace(right, swizzle=swizzle)
+    if right.swizzle:
+        yield f"{layout}: base offset 1 instead of 0", replace(right, base_offset=1)
 
 
 @pytest.mark.parametrize(("name", "arch"), [*((n, "sm_90") for n in WGMMA), *((n, "sm_100") for n in TCGEN05)])

@@ -53,7 +53,7 @@ class Gpu:
 
 
 class Cupy:
-    """What the backend uses of CuPy, with arrays of numpy and kernels on the PTX machine."""
+    """The part of CuPy that the backend uses, with numpy arrays and kernels on the PTX machine."""
 
     ndarray = np.ndarray
     cuda = SimpleNamespace(Device=Gpu)

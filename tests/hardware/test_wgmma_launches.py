@@ -73,11 +73,11 @@ def test_a_launch_gives_each_parameter_of_the_kernel_what_it_names(instruction, 
         _, cases = next(wgmma_launches(instruction, variant, 12, seed=0))
         seen = {}
 
-        def launch(_gpu, _module, name, blocks, warps, arguments, shared, seen=seen):
+        def launch(_gpu, _module, name, blocks, arguments, warps, *, shared, seen=seen):
             seen.update(name=name, blocks=blocks, warps=warps, arguments=arguments, shared=shared)
             return arguments[0]
 
-        monkeypatch.setattr(Gpu, "_launch", launch)
+        monkeypatch.setattr(Gpu, "run_blocks", launch)
         gpu = Gpu("a pretended GPU", "sm_90a", "1", "none", None, None)
         found = gpu.run_warpgroups(None, entry, cases, instruction.d.words)
         assert (found == POISON).all()
@@ -96,7 +96,7 @@ def test_a_launch_gives_each_parameter_of_the_kernel_what_it_names(instruction, 
 
 
 def test_a_in_shared_memory_and_in_registers_are_the_same_product():
-    """What the kernels get is what `execute` takes: tiles, registers, signs and scale-d."""
+    """Kernels get the same operands as `execute`: tiles, registers, signs and scale-d."""
     variant = Variant(trans=(True, False), negate=(False, True))
     for _, cases in wgmma_launches(F16, variant, 6, seed=3):
         a, b = map(wf.Descriptor.decode, cases.descriptors)

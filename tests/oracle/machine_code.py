@@ -1,4 +1,4 @@
-"""What instructions become: assembled, disassembled, and written as rows of `tables/machine_code.toml`.
+"""Machine code of instructions: assembled, disassembled, and written as rows of `tables/machine_code.toml`.
 
     python -m oracle.machine_code > ../src/warpfrag/tables/machine_code.toml      # from tests/; takes minutes
 
@@ -49,7 +49,7 @@ source = "ptxas and nvdisasm 13.4, one kernel for each instruction, -O3"
 
 
 def listed(target: str) -> list[Instruction]:
-    """What a target has that becomes instructions of its own; wmma.load is made of plain loads."""
+    """Return the instructions of a target that become machine instructions; wmma.load is made of plain loads."""
     if target == WGMMA_TARGET:
         return [one for one in find(target=target) if one.op.startswith("wgmma")]
     return [

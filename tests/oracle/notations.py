@@ -1,4 +1,4 @@
-"""What the texts of other tools mean, evaluated apart from the converters: CuTe, Triton, MLIR and C.
+"""Evaluate the notations of other tools without the converters: CuTe, Triton, MLIR and C.
 
 Nothing here reads warpfrag. CuTe is evaluated by its definition, one coordinate at a time: an index into a tuple of
 sizes is cut into one index for each size, the lowest first, and each is multiplied by its stride. Triton's bases are
@@ -31,7 +31,7 @@ def cute_parts(text):
 
 
 def size(sizes):
-    """How many indices a tree of sizes has."""
+    """Return the number of indices of a tree of sizes."""
     return prod(map(size, sizes)) if isinstance(sizes, tuple) else sizes
 
 

@@ -70,7 +70,7 @@ class Spelling:
 
     @property
     def sparse(self) -> bool:
-        """Whether A is stored compressed."""
+        """True if A is stored compressed."""
         return self.op.startswith("mma.sp")
 
     def type_of(self, operand: str) -> str:

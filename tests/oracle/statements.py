@@ -55,7 +55,7 @@ def _warpgroup(text: str, instruction: Instruction) -> str:
 
 
 def judge(statements: Sequence[str], ptxas: Path, target: str, version: tuple[int, int], folder: Path) -> list[bool]:
-    """Which statements an assembler takes: it names the lines it refuses, all of one pass at once."""
+    """Return the statements that an assembler takes: it names all lines that it rejects in one pass."""
     left = dict(enumerate(statements))
     module = folder / "judged.ptx"
     while left:

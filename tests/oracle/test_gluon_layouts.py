@@ -29,7 +29,7 @@ def builder():
 
 
 def linear(builder, layout, shape):
-    """What Gluon prints for a layout; shapes of unpacked types have space in their columns."""
+    """Return the text that Gluon prints for a layout; shapes of unpacked types have space in their columns."""
     return builder.to_linear_layout(layout._to_ir(builder), [*shape])
 
 

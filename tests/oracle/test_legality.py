@@ -60,7 +60,7 @@ def refusal(name: str, **choices: object) -> wf.IllegalInstruction | None:
 
 @cache
 def is_legal(name: str) -> bool:
-    """Whether `get` takes this spelling on some target."""
+    """Return True if `get` takes this spelling on some target."""
     return refusal(name) is None
 
 
@@ -497,7 +497,7 @@ NONSENSE = {
 
 @pytest.mark.parametrize("case", NONSENSE)
 def test_nonsense_is_refused(case: str) -> None:
-    """What is no instruction gets an IllegalInstruction with a short reason; what is near is legal."""
+    """An unknown instruction raises IllegalInstruction with a short reason; its neighbours are legal."""
     error = refusal(NONSENSE[case])
     assert error is not None
     assert 0 < len(error.reason) < 1000

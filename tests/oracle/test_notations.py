@@ -63,7 +63,7 @@ REFUSED = {
     "mlir": [],
     "c": THREES[1:],
 }
-"""What each notation cannot express, of all these layouts: of the instruction set, only m64n24 of wgmma to Triton."""
+"""The layouts that each notation cannot express; among instructions only m64n24 of wgmma in Triton."""
 
 
 def cases(notation):

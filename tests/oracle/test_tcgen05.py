@@ -239,7 +239,7 @@ def modes(text):
 
 
 def offset(pairs, index):
-    """Where an index counted through the modes leads."""
+    """Return the offset of an index counted through the modes."""
     total = 0
     for size, stride in pairs:
         index, digit = divmod(index, size)

@@ -40,7 +40,7 @@ def kinds(target: str) -> list[list[wf.Instruction]]:
 
 
 def is_type(word: str) -> bool:
-    """Whether a word is the type of a matrix."""
+    """Return True if a word is the type of a matrix."""
     return word.strip("besuftmxp_0123456789") == "" and word[0] in "bfstue" and word[:2] != "ue" and word[-1].isdigit()
 
 

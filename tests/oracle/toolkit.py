@@ -48,7 +48,7 @@ def programs(name: str) -> tuple[Path, ...]:
 
 @cache
 def knows(ptxas: Path, target: str, version: tuple[int, int]) -> bool:
-    """Whether this ptxas takes a target and a PTX version."""
+    """Return True if this ptxas takes a target and a PTX version."""
     module = f".version {version[0]}.{version[1]}\n.target {target}\n.address_size 64\n"
     command = [str(ptxas), f"-arch={target}", "-o", os.devnull, "-"]
     return subprocess.run(command, input=module.encode(), capture_output=True, check=False).returncode == 0
@@ -77,7 +77,7 @@ def find_newest_ptxas(target: str) -> tuple[Path, tuple[int, int]]:
 
 @cache
 def works(nvcc: Path) -> bool:
-    """Whether it can be run."""
+    """True if it can be run."""
     return subprocess.run([str(nvcc), "--version"], capture_output=True, check=False).returncode == 0
 
 
@@ -97,7 +97,7 @@ def absent(reason: str):
 
 
 def assemble(ptxas: Path, target: str, module: Path) -> list[Complaint]:
-    """What ptxas has to say against a module; nothing if it made machine code of it."""
+    """Return the errors of ptxas for a module; "" if it assembles."""
     command = [str(ptxas), f"-arch={target}", "-O0", "-o", str(module.with_suffix(".cubin")), str(module)]
     run = subprocess.run(command, capture_output=True, check=False, text=True)
     found = [Complaint(int(line), text) for line, text in COMPLAINT.findall(run.stderr)]
@@ -108,14 +108,14 @@ def assemble(ptxas: Path, target: str, module: Path) -> list[Complaint]:
 
 
 def advisories(ptxas: Path, target: str, module: Path) -> list[Complaint]:
-    """What ptxas advises about a module that it takes."""
+    """Return the advice of ptxas for a module that assembles."""
     command = [str(ptxas), f"-arch={target}", "-O0", "-o", str(module.with_suffix(".cubin")), str(module)]
     run = subprocess.run(command, capture_output=True, check=True, text=True)
     return [Complaint(int(line), text) for line, text in ADVISORY.findall(run.stderr)]
 
 
 def compile_cuda(nvcc: Path, target: str, source: Path) -> str:
-    """What nvcc and its assembler have to say against a translation unit, warnings included; advice is no objection."""
+    """Return the errors and warnings of nvcc and its assembler for a translation unit, without advice."""
     # what is legal does not hang on how well it is optimised, and nvcc takes twice as long to do that
     written, options = source.with_suffix(".ptx"), ["-Werror", "all-warnings", "-Ofc", "max", "-ptx"]
     commands = [

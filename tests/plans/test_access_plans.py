@@ -14,7 +14,7 @@ import pytest
 import warpfrag as wf
 from instructions import of_a_warp
 from oracle.toolkit import assemble, compile_cuda, find_newest_ptxas, find_nvcc, find_ptxas, virtual
-from tools.motion import sample_ways, ways_unit
+from tools.plans import access_unit, sample_accesses
 from warpfrag.plans.access_plan import AccessPlan
 from warpfrag.plans.loads import loads, search, stores
 from warpfrag.plans.round_trip import packed
@@ -63,7 +63,7 @@ def every_store(operand: Operand, memory: Memory) -> list[AccessPlan]:
 
 @cache
 def sample() -> list[AccessPlan]:
-    return sample_ways()
+    return sample_accesses()
 
 
 def in_memory(operand: Operand, memory: Memory) -> tuple[Any, Any, Any]:
@@ -220,11 +220,11 @@ def test_movers_of_bytes_compile_and_assemble(target: str, tmp_path: Path):
     assert len({plan.name for plan in plans}) == 8
     ptxas, version = find_newest_ptxas(target)
     ptx = [f".version {version[0]}.{version[1]}", f".target {target}", ".address_size 64"]
-    ptx += [plan.emit("ptx", name=f"way{number}") for number, plan in enumerate(plans)]
-    (tmp_path / "ways.ptx").write_text("\n".join(ptx), encoding="utf-8")
-    assert assemble(ptxas, virtual(target), tmp_path / "ways.ptx") == []
-    (tmp_path / "ways.cu").write_text(ways_unit(plans), encoding="utf-8")
-    assert compile_cuda(find_nvcc(), target, tmp_path / "ways.cu") == ""
+    ptx += [plan.emit("ptx", name=f"plan{number}") for number, plan in enumerate(plans)]
+    (tmp_path / "plans.ptx").write_text("\n".join(ptx), encoding="utf-8")
+    assert assemble(ptxas, virtual(target), tmp_path / "plans.ptx") == []
+    (tmp_path / "plans.cu").write_text(access_unit(plans), encoding="utf-8")
+    assert compile_cuda(find_nvcc(), target, tmp_path / "plans.cu") == ""
 
 
 def evaluated(plan: AccessPlan, access: Any) -> Callable[[int, int], int]:
@@ -329,13 +329,13 @@ def test_every_way_compiles_and_assembles(tmp_path: Path):
         nvcc, (ptxas, _) = find_nvcc(), find_ptxas(target)
         plans = [plan for plan in every_way() if target in plan.targets and (target == "sm_90a" or "b8" in plan.name)]
         assert len(plans) >= least
-        cuda = [plan.emit("cuda", name=f"way{at}").replace(STATIC, "__device__ void") for at, plan in enumerate(plans)]
-        (tmp_path / "ways.cu").write_text("\n".join(["#include <cstdint>", *cuda]), encoding="utf-8")
-        assert compile_cuda(nvcc, target, tmp_path / "ways.cu") == ""
+        cuda = [plan.emit("cuda", name=f"plan{at}").replace(STATIC, "__device__ void") for at, plan in enumerate(plans)]
+        (tmp_path / "plans.cu").write_text("\n".join(["#include <cstdint>", *cuda]), encoding="utf-8")
+        assert compile_cuda(nvcc, target, tmp_path / "plans.cu") == ""
         ptx = [f".version {version}", f".target {target}", ".address_size 64"]
-        ptx += [plan.emit("ptx", name=f"way{number}") for number, plan in enumerate(plans)]
-        (tmp_path / "ways.ptx").write_text("\n".join(ptx), encoding="utf-8")
-        assert assemble(ptxas, virtual(target), tmp_path / "ways.ptx") == []
+        ptx += [plan.emit("ptx", name=f"plan{number}") for number, plan in enumerate(plans)]
+        (tmp_path / "plans.ptx").write_text("\n".join(ptx), encoding="utf-8")
+        assert assemble(ptxas, virtual(target), tmp_path / "plans.ptx") == []
 
 
 @pytest.mark.slow
@@ -343,8 +343,8 @@ def test_kernels_that_run_ways_compile(tmp_path: Path):
     plans = sample()
     assert {plan.transposes for plan in plans} == {True, False}
     assert {access.slot is None for plan in plans for access in plan.accesses} == {True, False}
-    (tmp_path / "ways.cu").write_text(ways_unit(plans), encoding="utf-8")
-    assert compile_cuda(find_nvcc(), "sm_90", tmp_path / "ways.cu") == ""
+    (tmp_path / "plans.cu").write_text(access_unit(plans), encoding="utf-8")
+    assert compile_cuda(find_nvcc(), "sm_90", tmp_path / "plans.cu") == ""
 
 
 def run_ptx(text: str, thread: int) -> list[int]:

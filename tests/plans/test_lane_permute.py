@@ -24,7 +24,7 @@ def test_the_selector_of_a_prmt_absorbs_an_exchange():
 
 
 def test_no_plan_costs_less():
-    """What each lane needs from each other, read off the layouts, bounds the cost from below.
+    """The elements that each lane needs from the others bound the cost from below.
 
     A lane holds 16 results: 8 conversions of pairs. Of a quad, each lane needs 16 bytes, 8 from each of two lanes. Two
     lanes need them from the same two lanes, and no byte is needed by both: so a shuffle is useful to both only if the

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import warpfrag as wf
 from oracle.toolkit import assemble, compile_cuda, find_nvcc, find_ptxas, virtual
-from tools.motion import relayout_unit, sample_plans, timed_ways, timing_unit
+from tools.plans import relayout_unit, sample_plans, timed_accesses, timing_unit
 from warpfrag.errors import InvalidOperand
 from warpfrag.formats.codes import code_dtype
 from warpfrag.layout.bit_matrix import Echelon
@@ -61,7 +61,7 @@ def wanted(lanes: list[int], cells: list[int], lane: int, cell: int) -> tuple[in
 
 
 def run(moves: ShufflePlan, lanes: int) -> list[list[tuple[Any, ...]]]:
-    """What each lane holds in the end, if every source cell holds its own lane and number."""
+    """Return the cells of each lane after the plan, if every source cell holds its own lane and number."""
 
     def odd(lane: int, mask: int) -> int:
         return (lane & mask).bit_count() & 1
@@ -114,7 +114,7 @@ def test_brute_force_finds_no_plan_with_fewer_shuffles():
     places = [(lane, word) for lane in range(2) for word in range(2)]
 
     def reachable(rounds: int) -> set[tuple[frozenset[tuple[int, int]], ...]]:
-        """What the lanes may hold after so many shuffles: in each, a lane publishes one word and reads one lane."""
+        """Return the possible contents of lanes after `rounds` shuffles, each of one word from one lane."""
         start = tuple(frozenset(place for place in places if place[0] == lane) for lane in range(2))
         states = {start}
         for _ in range(rounds):
@@ -426,7 +426,7 @@ def test_kernels_that_run_plans_compile(tmp_path: Path):
 
 @pytest.mark.slow
 def test_kernels_that_time_loads_compile(tmp_path: Path):
-    ways = timed_ways()
+    ways = timed_accesses()
     assert len({way.accesses[0].passes for way in ways}) >= 4
     (tmp_path / "timing.cu").write_text(timing_unit(ways), encoding="utf-8")
     assert compile_cuda(find_nvcc(), "sm_90", tmp_path / "timing.cu") == ""

@@ -1,4 +1,4 @@
-"""What results look like in a console and in a notebook: short, with labels, and readable on any background."""
+"""Results in a console and in a notebook: short, with labels, and readable on any background."""
 
 from __future__ import annotations
 

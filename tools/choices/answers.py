@@ -1,4 +1,4 @@
-"""What the library chooses for log-uniform shapes: the data that the model of the choice is fitted on.
+"""Kernels that the library selects for log-uniform shapes: the data that the model of the choice is fitted on.
 
 `answers.npz` has one row for each answer: the number of a kind, m, n, k, the number of a choice, and the chunk of
 shapes that it belongs to. Chunks whose number is a multiple of `HELD_OUT` are for testing.
@@ -72,7 +72,7 @@ def _aligned(extent: NDArray[np.int_], share: NDArray[np.float64]) -> NDArray[np
 
 
 def choose(kind: LayerKind, m: int, n: int, k: int) -> Choice:
-    """What the library of this machine chooses for a product."""
+    """Return the kernel that this machine's library selects for a gemm."""
     asked = library()
     question = Question(kind.call, kind.type, kind.layout, m, n, k)
     configuration = asked.configuration(question)

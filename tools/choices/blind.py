@@ -90,7 +90,7 @@ def products(seed: int = SEED) -> Iterator[tuple[str, Case]]:
 
 
 def predicted_order(case: Case) -> PredictedOrder:
-    """What `predict_order` says of a case."""
+    """Return the answer of `predict_order` for a case."""
     return wf.predict_order(
         case.m, case.n, case.k, dtype=case.type, layout=case.layout, bias=case.call in {"linear", "scaled_mm bias"},
         fast_accumulation=case.call == "scaled_mm fast",

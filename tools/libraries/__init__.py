@@ -1,4 +1,4 @@
-"""What the libraries of a real GPU compute: products of PyTorch, and the order of additions that explains each.
+"""Measure the libraries of a GPU: PyTorch gemms, and the order of additions that explains each.
 
     python -m tools.libraries measure FOLDER     # on a machine with a GPU, torch and triton
     python -m tools.libraries explain FOLDER     # anywhere, on all cores; needs only what measure wrote

@@ -85,7 +85,7 @@ def numpy_matrix(rows: NDArray[Any], columns: NDArray[Any], seed: int, kind: str
 
 
 def sample(extent: int, most: int) -> NDArray[np.int64]:
-    """Which rows or columns are kept: spread over all."""
+    """Return the rows or columns to keep, spread over all."""
     return np.arange(extent) if extent <= most else np.arange(most) * extent // most
 
 

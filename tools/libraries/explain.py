@@ -30,7 +30,7 @@ Finishes = dict[str, "Finish | None"]
 
 
 def finishes(case: Case, given: dict[str, NDArray[Any]]) -> Finishes:
-    """What the kernel may do with its accumulators before it rounds them, by name; all in float32, to nearest."""
+    """Operations that a kernel may apply to accumulators before it rounds them, by name; in float32, to nearest."""
     one = np.float32
     narrow = DTYPES[case.result_type]
     if "bias" in given:

@@ -85,7 +85,7 @@ def _matrix(torch: Any, case: Case, rows: int, columns: int, seed: int, *, turne
 
 
 def make_call(torch: Any, case: Case) -> Callable[[], Any]:  # noqa: ANN401 (torch may be missing)
-    """What computes a case."""
+    """Return the function that computes a case."""
     turned_a, turned_b = (letter == "t" for letter in case.layout)
     a = [_matrix(torch, case, case.m, case.k, case.seed + 1000 * i, turned=turned_a) for i in range(case.batch)]
     b = [_matrix(torch, case, case.k, case.n, case.seed + 1 + 1000 * i, turned=turned_b) for i in range(case.batch)]

@@ -1,4 +1,4 @@
-"""What was found, written into the sources: a table, a report, and outputs for the tests."""
+"""Results written into the sources: a table, a report, and outputs for the tests."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Result:
 
 
 def read_results(folder: Path) -> tuple[dict[str, str], list[Result]]:
-    """What was measured and explained."""
+    """The measurements and their explanations."""
     told = json.loads((folder / "cases.json").read_text(encoding="utf-8"))
     found = json.loads((folder / "orders.json").read_text(encoding="utf-8"))
     outputs = np.load(folder / "outputs.npz")

@@ -100,7 +100,7 @@ class TextureDriver:
         return handle
 
     def result(self, experiment: Experiment) -> NDArray[Any]:
-        """What the GPU leaves, as `machine_result`."""
+        """Return the GPU's result, as `machine_result` does."""
         array, memory = None, 0
         if experiment.geometry == "1d" and experiment.opcode.endswith(".s32"):  # as tex1Dfetch has it
             memory = self.buffer(experiment.array).value

@@ -71,17 +71,17 @@ class Experiment:
 
     @property
     def name(self) -> str:
-        """What tells it from the others."""
+        """The name, unique among experiments."""
         return f"{self.group} {self.opcode} {self.dtype} {self.channels} {self.seed}"
 
     @property
     def is_surface(self) -> bool:
-        """Whether it accesses a surface."""
+        """True if it accesses a surface."""
         return self.opcode.startswith("su")
 
     @property
     def is_layered(self) -> bool:
-        """Whether the first coordinate is a layer."""
+        """True if the first coordinate is a layer."""
         return self.geometry.startswith("a")
 
     @cached_property
@@ -179,7 +179,7 @@ def integer_coordinates(experiment: Experiment, axis: int) -> NDArray[np.uint32]
 
 
 def words_of(experiment: Experiment) -> Words:
-    """What each thread reads, [threads, 16]: coordinates, a level and gradients, and the values of a store."""
+    """Return the input of each thread, [threads, 16]: coordinates, a level and gradients, and the values of a store."""
     number = experiment.threads
     result = np.zeros((number, 16), np.uint32)
     first = int(experiment.is_layered)

@@ -22,7 +22,7 @@ KEPT_ROWS, KEPT_EVERY = 24, 7  # in the file for the tests: threads of every sev
 
 
 def machine_result(experiment: Experiment) -> NDArray[Any]:
-    """What the machine leaves: four results of each thread, or the bytes of a surface."""
+    """Return the machine's result: four values of each thread, or the bytes of a surface."""
     words = words_of(experiment)
     out = np.zeros((experiment.threads, 8), np.uint32)
     argument = experiment.resource
@@ -37,7 +37,7 @@ def machine_result(experiment: Experiment) -> NDArray[Any]:
 
 
 def kept(result: NDArray[Any]) -> NDArray[np.uint8]:
-    """What the file for the tests has of a result: the first threads, or all bytes of a surface."""
+    """Return the part of a result that the tests' file keeps: the first threads, or all bytes of a surface."""
     return np.ascontiguousarray(result if result.ndim == 1 else result[:KEPT_ROWS]).reshape(-1).view(np.uint8)
 
 
@@ -50,7 +50,7 @@ def write_kept(path: Path, results: dict[str, NDArray[Any]]) -> None:
 
 
 def read_kept(path: Path) -> dict[str, NDArray[np.uint8]]:
-    """What such a file has, by the names of experiments."""
+    """Return the contents of such a file, by the names of experiments."""
     with np.load(path) as file:
         names = file["names"].tobytes().decode().splitlines()
         parts = np.split(file["data"], np.cumsum(file["sizes"])[:-1])

@@ -6,7 +6,7 @@
     memory_indexing   index formulas of operands in memory, and their ldmatrix and stmatrix copies
     plan_code         relayouts and access plans
     tcgen05_code      kernels of tensor memory
-    vectors           `wf.test_vectors`; `vector_groups` and `shared_vectors` make the groups
+    vectors           `wf.test_vectors`; `vector_groups` makes the groups
     languages         the register operations that both builders write
 
 A builder (`cuda_builder`, `ptx_builder`) holds the body of one function or kernel. It declares names, takes statements

@@ -15,8 +15,9 @@ shared memory, and the descriptors that read it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
+from warpfrag.codegen import tcgen05_code as tcgen05
 from warpfrag.codegen.cuda_builder import guarded, in_namespace
 from warpfrag.codegen.cuda_functions import COMMON as FUNCTIONS_COMMON
 from warpfrag.codegen.cuda_functions import (
@@ -56,21 +57,6 @@ from warpfrag.tensorcore.registry import get
 from warpfrag.tensorcore.wgmma_call import Variant
 
 __all__ = ["LANGUAGES", "emit"]
-Family = Literal["mma", "wmma", "wmma move", "matrix move", "wgmma"]
-FAMILIES: tuple[Family, ...] = get_args(Family)
-OPERATIONS: dict[Family, tuple[str, ...]] = {
-    # one warp, fragments fixed by the ISA: functions load and store each register by the layout
-    "mma": ("mma", "mma.sp", "mma.sp::ordered_metadata"),
-    # one warp, fragments left open by the ISA: wmma.load and wmma.store move them
-    "wmma": ("wmma.mma",),
-    "wmma move": ("wmma.load.a", "wmma.load.b", "wmma.load.c", "wmma.store.d"),
-    # 8 x 8 matrices between shared memory and registers, or within registers
-    "matrix move": ("ldmatrix", "stmatrix", "movmatrix"),
-    # a warpgroup, with operands in shared memory that descriptors name
-    "wgmma": ("wgmma.mma_async", "wgmma.mma_async.sp"),
-}
-"""The operations of each family. A new operation joins a family, or adds a family and a row to WRITERS."""
-_FAMILY_OF = {operation: family for family, operations in OPERATIONS.items() for operation in operations}
 
 
 def _nothing(_instruction: Instruction) -> list[str]:
@@ -78,15 +64,17 @@ def _nothing(_instruction: Instruction) -> list[str]:
 
 
 class FamilyWriter(NamedTuple):
-    """The writers of a family.
+    """The writers of a family of operations.
 
+    operations       the operations, each in one family
     cuda_functions   blocks of device functions, see `cuda_functions`
     kernels          the lines of all kernels, by a KernelWriter
     ptx_functions    the PTX functions that kernels call
     declarations     declarations that a PTX module has once
-    cuda_common      text that the device functions of all of them use, once in a header
+    cuda_common      returns text that all device functions use, once in a header
     """
 
+    operations: tuple[str, ...]
     cuda_functions: Callable[[Instruction, Sequence[str]], dict[str, list[str]]]
     kernels: Callable[[type[KernelWriter], Instruction, Sequence[str]], list[str]]
     ptx_functions: Callable[[Instruction], list[str]] = _nothing
@@ -94,27 +82,24 @@ class FamilyWriter(NamedTuple):
     cuda_common: Callable[[], str] | None = None
 
 
-WRITERS: dict[Family, FamilyWriter] = {
-    "mma": FamilyWriter(mma_functions, mma_kernels, mma_ptx_functions),
-    "wmma": FamilyWriter(wmma_functions, wmma_kernels),
-    "wmma move": FamilyWriter(
-        wmma_move_functions,
-        wmma_move_kernels,
-        declarations=wmma_move_declarations,
-    ),
-    "matrix move": FamilyWriter(matrix_move_functions, matrix_move_kernels),
-    "wgmma": FamilyWriter(
-        wgmma_functions,
-        wgmma_kernels,
-        wgmma_ptx_functions,
-        wgmma_declarations,
-        wgmma_common,
-    ),
-}
+WMMA_MOVES = ("wmma.load.a", "wmma.load.b", "wmma.load.c", "wmma.store.d")
+WGMMA = ("wgmma.mma_async", "wgmma.mma_async.sp")
+FAMILIES = (
+    # one warp, fragments fixed by the ISA: functions load and store each register by the layout
+    FamilyWriter(("mma", "mma.sp", "mma.sp::ordered_metadata"), mma_functions, mma_kernels, mma_ptx_functions),
+    # one warp, fragments left open by the ISA: wmma.load and wmma.store move them
+    FamilyWriter(("wmma.mma",), wmma_functions, wmma_kernels),
+    FamilyWriter(WMMA_MOVES, wmma_move_functions, wmma_move_kernels, declarations=wmma_move_declarations),
+    # 8 x 8 matrices between shared memory and registers, or within registers
+    FamilyWriter(("ldmatrix", "stmatrix", "movmatrix"), matrix_move_functions, matrix_move_kernels),
+    # a warpgroup, with operands in shared memory that descriptors name
+    FamilyWriter(WGMMA, wgmma_functions, wgmma_kernels, wgmma_ptx_functions, wgmma_declarations, wgmma_common),
+)
+"""A new operation joins a family, or adds one."""
 
 
 def _writer(instruction: Instruction) -> FamilyWriter:
-    return WRITERS[_FAMILY_OF[instruction.op]]
+    return next(family for family in FAMILIES if instruction.op in family.operations)
 
 
 def emit(
@@ -153,8 +138,6 @@ def _is_tensor(instruction: Instruction) -> bool:
 
 def _tensor_code(selected: list[Instruction], language: str, target: str | None, *, kernels: bool) -> str:
     """Return the code of tcgen05 instructions, which need a file of their own."""
-    from warpfrag.codegen import tcgen05_code as tcgen05
-
     others = [instruction for instruction in selected if not _is_tensor(instruction)]
     if others:
         raise InvalidOperand(f"emit tcgen05 in a file of its own: {others[0]} is no instruction of tensor memory")
@@ -169,7 +152,7 @@ def _instructions(
     """Return every instruction once, in the given order."""
     try:
         several = [instructions] if isinstance(instructions, str | Instruction) else list(instructions)
-    except TypeError:  # what cannot be gone through
+    except TypeError:
         raise InvalidOperand(
             f"expected an instruction, its name, or several of them, got {quote(instructions)}"
         ) from None
@@ -186,8 +169,8 @@ def _instructions(
 def header(instructions: Sequence[Instruction], target: str | None = None) -> str:
     """Wrappers, loads and stores, which any number of files may include; with a target, with what that target adds."""
     parts = [FUNCTIONS_COMMON]
-    used = {_FAMILY_OF[instruction.op] for instruction in instructions}
-    parts += [writer.cuda_common() for name, writer in WRITERS.items() if name in used and writer.cuda_common]
+    used = set(map(_writer, instructions))
+    parts += [family.cuda_common() for family in FAMILIES if family in used and family.cuda_common]
     for instruction in instructions:
         about = [
             f"// {instruction.name}",
@@ -283,11 +266,6 @@ def common_target(instructions: Sequence[Instruction], target: str | None = None
 def ptx_header(instructions: Sequence[Instruction], target: str) -> list[str]:
     """The first lines of a module."""
     version = max((first_version(instruction.form, target) for instruction in instructions), default=(7, 0))
-    declarations = [
-        line
-        for name, writer in WRITERS.items()
-        for instruction in instructions
-        if _FAMILY_OF[instruction.op] == name
-        for line in writer.declarations(instruction)
-    ]
+    by_family = sorted(instructions, key=lambda instruction: FAMILIES.index(_writer(instruction)))
+    declarations = (line for instruction in by_family for line in _writer(instruction).declarations(instruction))
     return module_header(version, target, dict.fromkeys(declarations))

@@ -9,7 +9,7 @@ from itertools import islice, product
 
 from warpfrag.codegen.ptx_builder import vector
 from warpfrag.errors import InvalidOperand
-from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, SELECTED_BY, Immediates, legal
+from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, SELECTED_BY, Immediates, immediates_after, legal, suffix_of
 from warpfrag.isa.immediates import all_immediates as all_choices
 from warpfrag.isa.legality import advice
 from warpfrag.smem.descriptor import TURNABLE
@@ -46,7 +46,7 @@ def identifier(instruction: Instruction) -> str:
 def _suffix(instruction: Instruction, fixed: Immediates | Variant) -> str:
     if isinstance(fixed, Variant):
         return fixed.suffix(sparse=is_sparse(instruction))
-    return fixed.suffix(instruction.operands)
+    return suffix_of(fixed, instruction.operands)
 
 
 def raw_name(instruction: Instruction, fixed: Immediates | Variant = DEFAULT_IMMEDIATES) -> str:
@@ -122,7 +122,9 @@ def statement(
 
 def immediates(instruction: Instruction, choice: Immediates) -> list[str]:
     """The immediates of a statement as numbers, in the order of `statement`."""
-    return [str(number) for role in SELECTED_BY if role in instruction.operands for number in choice.immediates(role)]
+    return [
+        str(number) for role in SELECTED_BY if role in instruction.operands for number in immediates_after(choice, role)
+    ]
 
 
 def state_space(instruction: Instruction) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from warpfrag.codegen.ptx_builder import module_header
+from warpfrag.codegen.statement import identifier
 from warpfrag.errors import InvalidOperand
 from warpfrag.isa.legality import first_version
 from warpfrag.smem.descriptor import Descriptor, stored_bits
@@ -31,11 +32,6 @@ def product(instruction: Instruction) -> TensorMma:
     if not isinstance(instruction, TensorMma) or not instruction.shape.m:
         raise InvalidOperand(f"code is written for products of tcgen05 with shape and types, not for {instruction}")
     return instruction
-
-
-def identifier(instruction: Instruction) -> str:
-    """The name of its functions."""
-    return instruction.name.replace("::", "_").replace(".", "_")
 
 
 def _sizes(t: TensorMma) -> dict[str, int]:

@@ -11,21 +11,22 @@ from dataclasses import dataclass
 from functools import cache, reduce
 from itertools import cycle, islice
 from operator import or_
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.formats.codes import code_dtype, to_codes
 from warpfrag.formats.number_formats import Format
-from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, SIDES, Immediates
+from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, SIDES, Immediates, part_of, suffix_of
 from warpfrag.tensorcore.execute import execute_registers
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.tensor_images import TensorCall
 from warpfrag.tensorcore.wgmma_call import WgmmaCall
 
-if TYPE_CHECKING:
-    Codes = dict[str, NDArray[Any]]
+Codes: TypeAlias = dict[str, NDArray[Any]]
+Words: TypeAlias = NDArray[np.uint32]
+Operands: TypeAlias = dict[str, Words]
 
 INT_MAX = 2**31 - 1
 BASE = 4  # of the digits that number rows and columns: every format but b1 holds 0 to 4 exactly
@@ -36,6 +37,20 @@ MISPLACED = {  # the mistakes that show in an operand, by role; one text describ
     "metadata": "a wrong selector, metadata in the wrong lane or field",
     "scale_a": "wrong byte or thread ids, scales in the wrong lane or byte",
 }
+
+
+@dataclass(frozen=True)
+class TilePlacement:
+    """The location and order of A and B, and flags of the instruction descriptor; `swizzle=None` is a tight tile."""
+
+    staged: bool = True  # A in shared memory
+    trans: bool = False
+    swizzle: int | None = None
+    negate: bool = False
+    saturate: bool = False
+
+
+TIGHT = TilePlacement()
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,8 +64,8 @@ class VectorGroup:
 
     name: str
     catches: str
-    words: dict[str, NDArray[np.uint32]]
-    d: NDArray[np.uint32]
+    words: Operands
+    d: Words
     choice: Immediates = DEFAULT_IMMEDIATES
     call: WgmmaCall | TensorCall | None = None
 
@@ -139,16 +154,29 @@ class VectorMaker:
             return np.full((cases, *operand.shape), operand.format.encode(1.0), np.uint8)
         return self.choose(role, codes_near_unity(operand.format), cases)
 
-    def group(self, name: str, catches: str, codes: Codes, choice: Immediates = DEFAULT_IMMEDIATES) -> VectorGroup:
-        """Pack matrices of codes and run them. Without metadata codes, a sparse A is the full matrix."""
-        codes = self.compressed(codes)
+    def group(
+        self,
+        name: str,
+        catches: str,
+        codes: Codes,
+        choice: Immediates = DEFAULT_IMMEDIATES,
+        placement: TilePlacement = TIGHT,
+    ) -> VectorGroup:
+        """Run matrices of codes. Without metadata codes, a sparse A is the full matrix."""
+        words, d, call = self.run(self.compressed(codes), choice, placement)
+        return VectorGroup(name, catches, words, d, choice, call)
+
+    def run(
+        self, codes: Codes, choice: Immediates, placement: TilePlacement
+    ) -> tuple[Operands, Words, WgmmaCall | TensorCall | None]:
+        """Pack matrices of codes in registers and run them; return operands, D and the call."""
+        del placement  # there is one for registers
         matrices = (self.instruction.a, self.instruction.b, self.instruction.c)
         words = {operand.role: operand.pack(codes[operand.role], raw=True) for operand in matrices}
         for role in self.instruction.operands.selected_layouts:
             pack = self.metadata_words if role == "metadata" else self.scale_words
             words[role] = pack(role, codes, choice)
-        d = execute_registers(self.instruction, words, choice, arch=self.arch)
-        return VectorGroup(name, catches, words, d, choice)
+        return words, execute_registers(self.instruction, words, choice, arch=self.arch), None
 
     def compressed(self, codes: Codes) -> Codes:
         """Compress a full sparse A to its stored half and metadata codes."""
@@ -170,7 +198,7 @@ class VectorMaker:
         """Pack scale factors for one choice of ids, with other scales for the other ids."""
         operand: Any = self.instruction.operands[role]
         cases = len(codes["b"])
-        chosen = choice.of(role)
+        chosen = part_of(choice, role)
         scales = codes[role] if role in codes else self.scales(role, cases, unit=True)
         parts = []
         for ids in scale_ids(operand):
@@ -287,7 +315,7 @@ def random(maker: VectorMaker) -> Iterator[VectorGroup]:
     for choice in maker.choices():
         codes = maker.finite_operands()
         codes |= {role: maker.scales(role, maker.few) for role in SIDES if role in operands}
-        yield maker.group(f"random{choice.suffix(operands).replace('_', ' ')}", catches, codes, choice)
+        yield maker.group(f"random{suffix_of(choice, operands).replace('_', ' ')}", catches, codes, choice)
 
 
 def single_elements(maker: VectorMaker) -> Iterator[VectorGroup]:

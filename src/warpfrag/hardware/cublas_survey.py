@@ -1,7 +1,7 @@
-"""Ask the cuBLAS of this machine which kernels it takes for layers, and keep the answers in a file of choices.
+"""Record the kernels that this machine's cuBLAS selects for layers, in a file of choices.
 
-Every m up to `DENSE` is asked, then multiples of `STEP`; between two that differ, the m at which the choice changes is
-searched. The file is written after every layer, so a survey that is killed can be resumed.
+Every m up to `DENSE` is queried, then multiples of `STEP`; between two that differ, a search finds the m at which the
+choice changes. The file is written after every layer, so a survey that is killed can be resumed.
 """
 
 from __future__ import annotations
@@ -23,13 +23,11 @@ from warpfrag.errors import FileError, InvalidOperand, NotModelled, quote
 DENSE, STEP = 1024, 16
 TYPES = ("bf16", "f16", "tf32", "e4m3")
 LAYOUTS = ("nt",)
-SAVED_EVERY = 1
-"""Layers between two writes of the file."""
 
 
 @dataclass(frozen=True)
 class SurveyPlan:
-    """What is asked: kinds of products, layers by name, and the largest m."""
+    """The questions of a survey: types and layouts of gemms, layers by name, and the largest m."""
 
     kinds: tuple[LayerKind, ...]
     layers: Mapping[str, tuple[int, int]]
@@ -37,7 +35,7 @@ class SurveyPlan:
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> SurveyPlan:
-        """A TOML file: [layers] with name = [n, k]; types, layouts, biases, fast_accumulation and m where wanted."""
+        """Read a TOML file: [layers] with name = [n, k]; optionally types, layouts, biases, fast_accumulation and m."""
         try:
             table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
@@ -75,7 +73,7 @@ def _pair(path: object, name: str, pair: object) -> tuple[int, int]:
 
 
 def find_runs(choose: Callable[[int], Choice], last: int) -> list[ChoiceRun]:
-    """The runs of m = 1..last: every m to DENSE, then multiples of STEP, and each change between two of them."""
+    """Return the runs of m = 1..last: every m to DENSE, then multiples of STEP, and each change between two of them."""
     points = [*range(1, min(DENSE, last) + 1), *range(DENSE + STEP, last + 1, STEP)]
     if points[-1] != last:
         points.append(last)
@@ -96,7 +94,7 @@ def _changes(choose: Callable[[int], Choice], points: list[int]) -> Iterator[Cho
 
 
 def survey(plan: SurveyPlan, path: str | PathLike[str], *, report: Progress | None = None) -> Choices:
-    """Ask for every layer of a plan that the file does not have yet, and write the file."""
+    """Query every layer of a plan that the file does not have yet, and write the file."""
     asked = library()
     gpu, version = asked.gpu.removeprefix("NVIDIA "), f"cuBLASLt {asked.version}"
     runs: dict[tuple[LayerKind, int, int], list[ChoiceRun]] = {}
@@ -131,13 +129,12 @@ def survey(plan: SurveyPlan, path: str | PathLike[str], *, report: Progress | No
             return memo[m]
 
         runs[kind, n, k] = find_runs(choose, plan.m)
-        if done % SAVED_EVERY == SAVED_EVERY - 1:
-            table().save(path)
+        table().save(path)
     result = table()
     result.save(path)
     return result
 
 
 def _is_taken(kind: LayerKind, n: int, k: int) -> bool:
-    """Whether PyTorch takes such a product: fp8 in whole vectors only."""
+    """Return True if PyTorch takes such a gemm: fp8 in whole vectors only."""
     return kind.type != "e4m3" or (n % 16 == 0 and k % 16 == 0)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import multiprocessing
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self, SupportsInt
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,55 +27,14 @@ from warpfrag.isa.targets import targets
 from warpfrag.tensorcore.registry import get
 from warpfrag.tensorcore.wgmma_call import Variant, WgmmaCases
 
-if TYPE_CHECKING:
-    from typing_extensions import CapsuleType
-
-    Argument = NDArray[np.uint32] | np.integer[Any] | None
-    from multiprocessing.connection import Connection
-
-    OperandSet = dict[str, NDArray[np.uint32]] | WgmmaCases | TensorLaunch
-
+Argument: TypeAlias = NDArray[np.uint32] | np.integer[Any] | None
+OperandSet: TypeAlias = dict[str, NDArray[np.uint32]] | WgmmaCases | TensorLaunch
+LoadedModule: TypeAlias = Any
+"""Machine code on the GPU: an ObjectCode of cuda-core, which has no types and may not be installed."""
 
 WARPS_PER_BLOCK = 4
 WARPGROUP = (4, 32)  # warps and lanes
-POISON = 0xDEADBEEF  # what D holds before a run: a word that is not written shows
-
-
-# What warpfrag uses of cuda-core, which brings no types and may not be there.
-class Stream(Protocol):
-    """A queue of work for the GPU."""
-
-    def sync(self) -> None:
-        """Wait until it is empty."""
-
-
-class Buffer(Protocol):
-    """A piece of memory."""
-
-    handle: SupportsInt
-
-    def close(self) -> None:
-        """Give it back."""
-
-    def __dlpack__(self, *, stream: None = None) -> CapsuleType:
-        """The protocol by which numpy reads the buffer without a copy."""
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        """The protocol by which numpy reads the buffer without a copy."""
-
-
-class PinnedMemory(Protocol):
-    """Memory of the host that the GPU reads and writes."""
-
-    def allocate(self, size: int, *, stream: Stream) -> Buffer:
-        """So many bytes of it."""
-
-
-class LoadedModule(Protocol):
-    """Machine code that is loaded."""
-
-    def get_kernel(self, name: str) -> object:
-        """The kernel of this name."""
+POISON = 0xDEADBEEF  # in D before a run, so that a word that is not written shows
 
 
 @dataclass
@@ -85,27 +45,25 @@ class Gpu:
     target: str
     driver: str
     assembler: str
-    stream: Stream = field(repr=False)
-    memory: PinnedMemory = field(repr=False)
+    stream: Any = field(repr=False)
+    memory: Any = field(repr=False)
 
     @property
     def arch(self) -> str:
-        """The arithmetic that runs on it."""
+        """The architecture whose arithmetic it has."""
         return targets()[self.target].arch
 
     def load(self, ptx: str) -> LoadedModule:
         """Assemble a PTX module for this GPU."""
         from cuda.core import ObjectCode
 
-        module: LoadedModule = ObjectCode.from_ptx(ptx.encode("ascii"))
-        return module
+        return ObjectCode.from_ptx(ptx.encode("ascii"))
 
     def load_binary(self, cubin: bytes) -> LoadedModule:
-        """Load machine code that a compiler made for this GPU."""
+        """Load machine code compiled for this GPU."""
         from cuda.core import ObjectCode
 
-        module: LoadedModule = ObjectCode.from_cubin(cubin)
-        return module
+        return ObjectCode.from_cubin(cubin)
 
     def run(
         self,
@@ -114,43 +72,15 @@ class Gpu:
         operands: Mapping[str, NDArray[np.uint32]],
         words: int,
     ) -> NDArray[np.uint32]:
-        """D's registers, uint32[cases, 32, words], of a raw kernel; what it does not write keeps the poison."""
+        """Return D's registers, uint32[cases, 32, words], after a raw kernel; unwritten words are poison."""
         cases = len(operands["a"])
         blank = np.full((cases, 32, words), POISON, np.uint32)
         arrays = {"d": blank, **operands}
-        arguments = [arrays.get(role) for role in ROLES]
-        return self._launch(
-            module, entry, -(-cases // WARPS_PER_BLOCK), WARPS_PER_BLOCK, [*arguments, np.uint32(cases)]
-        )
-
-    def run_memory(
-        self,
-        module: LoadedModule,
-        entry: str,
-        memory: Mapping[str, NDArray[np.uint32]],
-        numbers: Mapping[str, tuple[int, ...]],
-        warps: int = 1,
-    ) -> NDArray[np.uint32]:
-        """The memory of D after a kernel of one block that takes, for each matrix, a pointer and these numbers."""
-        arguments: list[Argument] = []
-        for role in (role for role in ROLES if role in memory):
-            arguments += [memory[role], *(np.int32(number) for number in numbers[role])]
-        return self._launch(module, entry, 1, warps, arguments)
-
-    def run_blocks(
-        self,
-        module: LoadedModule,
-        entry: str,
-        blocks: int,
-        arrays: list[NDArray[np.uint32]],
-        warps: int = 1,
-        result: int = 0,
-    ) -> NDArray[np.uint32]:
-        """One of some arrays after a kernel of so many blocks of some warps, which takes a pointer to each."""
-        return self._launch(module, entry, blocks, warps, [*arrays], result=result)
+        arguments = [*map(arrays.get, ROLES), np.uint32(cases)]
+        return self.run_blocks(module, entry, -(-cases // WARPS_PER_BLOCK), arguments, WARPS_PER_BLOCK)
 
     def run_warpgroups(self, module: LoadedModule, entry: str, cases: WgmmaCases, words: int) -> NDArray[np.uint32]:
-        """D's registers, uint32[cases, 4, 32, words], of a raw kernel of wgmma; what it does not write is poison."""
+        """Return D's registers, uint32[cases, 4, 32, words], after a raw wgmma kernel; unwritten words are poison."""
         arrays = {"d": np.full((cases.cases, *WARPGROUP, words), POISON, np.uint32), **cases.arrays}
         a, b = cases.descriptors
         size = cases.shared.shape[1]
@@ -161,56 +91,48 @@ class Gpu:
             "bytes": np.uint32(size),
         }
         arguments = [numbers[name] if name in numbers else arrays.get(name) for name in WGMMA_RAW_PARAMETERS]
-        return self._launch(module, entry, cases.cases, WARPGROUP[0], arguments, size + SWIZZLE_PERIOD)
+        return self.run_blocks(module, entry, cases.cases, arguments, WARPGROUP[0], shared=size + SWIZZLE_PERIOD)
 
-    def _launch(
+    def run_blocks(
         self,
         module: LoadedModule,
         entry: str,
         blocks: int,
-        warps: int,
-        arguments: list[Argument],
-        shared: int = 0,
+        arguments: Sequence[Argument],
+        warps: int = 1,
         *,
+        shared: int = 0,
         result: int = 0,
     ) -> NDArray[np.uint32]:
-        """Run a kernel. Arguments are arrays, None for a null pointer, and numbers; `result` counts the arrays."""
+        """Run a kernel with `warps` warps in each block; return the array with number `result`.
+
+        Arguments are arrays, None for a null pointer, and numbers.
+        """
         from cuda.core import LaunchConfig, launch
 
-        buffers: list[Pinned] = []
+        buffers: list[Any] = []
+        views: list[NDArray[np.uint32]] = []
         words: list[np.integer[Any]] = []
         for argument in arguments:
             if isinstance(argument, np.ndarray):
-                buffers.append(Pinned(self.memory.allocate(argument.nbytes, stream=self.stream), argument))
-                words.append(np.uint64(int(buffers[-1].buffer.handle)))
+                buffers.append(self.memory.allocate(argument.nbytes, stream=self.stream))
+                views.append(np.from_dlpack(buffers[-1]).view(np.uint32).reshape(argument.shape))
+                views[-1][...] = argument
+                words.append(np.uint64(int(buffers[-1].handle)))
             else:
                 words.append(np.uint64(0) if argument is None else argument)
         config = LaunchConfig(grid=blocks, block=32 * warps, shmem_size=shared)
         launch(self.stream, config, module.get_kernel(entry), *words)
         self.stream.sync()
-        answer = buffers[result].array.copy()
+        answer = views[result].copy()
+        views.clear()  # they point into the buffers
         for buffer in buffers:
             buffer.close()
         return answer
 
 
-class Pinned:
-    """Pinned memory, and a view of it as words."""
-
-    def __init__(self, buffer: Buffer, words: NDArray[np.uint32]) -> None:
-        """View the buffer, and fill it."""
-        self.buffer = buffer
-        self.array: NDArray[np.uint32] = np.from_dlpack(buffer).view(np.uint32).reshape(words.shape)
-        self.array[...] = words
-
-    def close(self) -> None:
-        """Give the memory back."""
-        del self.array
-        self.buffer.close()
-
-
 def open_gpu(number: int = 0) -> Gpu:
-    """Open a GPU, or NoGpu with what is missing."""
+    """Open a GPU; raise NoGpu if the driver, cuda-core or a known GPU is missing."""
     try:
         from cuda.core import Device, LegacyPinnedMemoryResource
     except ImportError as error:
@@ -233,7 +155,7 @@ def open_gpu(number: int = 0) -> Gpu:
 
 
 def _versions() -> tuple[str, str]:
-    """Version of the driver, and of the CUDA it implements."""
+    """Return the version of the driver, and of the CUDA it implements."""
     from cuda.bindings import driver
 
     _, number = driver.cuDriverGetVersion()
@@ -242,7 +164,7 @@ def _versions() -> tuple[str, str]:
 
 
 def _module_version() -> str:
-    """The driver's version as the Linux kernel module spells it, or nothing on other systems."""
+    """Return the driver's version as the Linux kernel module spells it, or "" on other systems."""
     path = Path("/proc/driver/nvidia/version")
     if not path.exists():
         return ""
@@ -250,14 +172,14 @@ def _module_version() -> str:
     return match[1] if match else ""
 
 
-LAST_SECONDS = 10  # that a process gets to end by itself
+EXIT_SECONDS = 10  # for a process to end by itself
 
 
 class Worker:
-    """A process that owns the GPU. It is started again when a kernel has taken its context down."""
+    """A process that owns the GPU; it is started again after a kernel has destroyed its context."""
 
     def __init__(self, device: int) -> None:
-        """Open the GPU in a process of its own; NoGpu if there is none."""
+        """Open the GPU in a new process; raise NoGpu if there is none."""
         self.device = device
         self.about: dict[str, str] = {}
         self._start()
@@ -279,7 +201,7 @@ class Worker:
         try:
             answer = self.pipe.recv()
         except EOFError:
-            # a new process imports the script that started it, and must not come to start one too
+            # the new process imports the script that started it, which must not start another
             hint = "" if self.about else '; a script must call verify under `if __name__ == "__main__":`'
             raise NoGpu(self._end() + hint) from None
         if isinstance(answer, str):
@@ -287,18 +209,18 @@ class Worker:
         self.about = answer
 
     def _end(self) -> str:
-        """How a process ended that says nothing more."""
-        self.process.join(timeout=LAST_SECONDS)
+        """Wait for the process and return a sentence with its exit code."""
+        self.process.join(timeout=EXIT_SECONDS)
         return f"the process that owns the GPU ended with exit code {self.process.exitcode}"
 
     def _stop(self) -> None:
         self.pipe.close()
-        self.process.join(timeout=LAST_SECONDS)
+        self.process.join(timeout=EXIT_SECONDS)
         if self.process.is_alive():
             self.process.kill()
 
     def run(self, name: str, how: Immediates | Variant, operands: OperandSet) -> NDArray[np.uint32] | str:
-        """D's registers, or what went wrong; wgmma takes a variant and its staged operands."""
+        """Return D's registers, or an error message; wgmma takes a variant and its staged operands."""
         answer: NDArray[np.uint32] | str
         try:
             self.pipe.send((name, how, operands))
@@ -312,7 +234,7 @@ class Worker:
 
 
 def _serve(pipe: Connection, device: int) -> None:
-    """The process: say what the GPU is, then run kernels until nobody asks any more."""
+    """Run in the process: describe the GPU, then run kernels until the pipe is closed."""
     try:
         gpu = open_gpu(device)
     except NoGpu as error:
@@ -341,12 +263,12 @@ def _run(
     how: Immediates | Variant,
     operands: OperandSet,
 ) -> NDArray[np.uint32]:
-    """One kernel; what was assembled for it stays in `modules` until another is asked for."""
+    """Run one kernel; its module stays in `modules` until another kernel is requested."""
     if isinstance(operands, TensorLaunch):
         arrays = [*operands.arrays.values()]
         module = gpu.load(operands.text)
         result = [*operands.arrays].index(operands.result)
-        return gpu.run_blocks(module, operands.entry, operands.blocks, arrays, WARPS, result)
+        return gpu.run_blocks(module, operands.entry, operands.blocks, arrays, WARPS, result=result)
     instruction = get(name, target=gpu.target)
     key = (name, how)
     if key not in modules:

@@ -17,8 +17,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.codegen.statement import wgmma_variants
-from warpfrag.codegen.tcgen05_code import identifier, module
+from warpfrag.codegen.statement import identifier, wgmma_variants
+from warpfrag.codegen.tcgen05_code import module
 from warpfrag.errors import InvalidOperand
 from warpfrag.formats.codes import code_dtype
 from warpfrag.formats.number_formats import Format

@@ -1,8 +1,8 @@
-"""What nobody without a Blackwell GPU can settle about tcgen05: one kernel for each open point, and what it would show.
+"""Open questions about tcgen05 that only a Blackwell GPU can settle: one kernel for each.
 
-Every point is a kernel on images. What is expected is what the PTX machine leaves: its own reading of sources that
-disagree, or the nearest published arithmetic. `settle` runs the kernels of a GPU and says of each point how many words
-are as expected; the words themselves go into a file, from which another reading can be found.
+Every kernel runs on images. The expected result is that of the PTX machine: its reading of sources that disagree, or
+the nearest published arithmetic. `settle` runs the kernels on a GPU and reports for each point how many words are as
+expected. The words themselves go into a file, which shows the right reading if ours is wrong.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.codegen.tcgen05_code import UNIT, identifier, module, probe_module, vector
+from warpfrag.codegen.statement import identifier
+from warpfrag.codegen.tcgen05_code import UNIT, module, probe_module, vector
 from warpfrag.files import write_atomically
 from warpfrag.hardware.gpu_device import Worker
 from warpfrag.hardware.launches import TensorLaunch, random_images
@@ -36,7 +37,7 @@ MMA = "tcgen05.mma"
 
 @dataclass(frozen=True)
 class OpenPoint:
-    """A question, where it is discussed, the targets that can answer it, and the launch that does."""
+    """A question, the expected answer, the targets that can answer it, and the launch that does."""
 
     name: str
     question: str
@@ -47,7 +48,7 @@ class OpenPoint:
 
 @dataclass(frozen=True)
 class Settled:
-    """What a GPU said to an open point: how many words are as expected, and the first that is not."""
+    """The GPU's answer to an open point: the number of words as expected, and the first that is not."""
 
     name: str
     question: str
@@ -67,7 +68,7 @@ class Settled:
 
 
 def _probe(by_thread: str = "", by_warps: str = "") -> Callable[[str], TensorLaunch]:
-    """A launch of statements on random images."""
+    """Return a function that launches statements on random images."""
 
     def make(target: str) -> TensorLaunch:
         random = np.random.default_rng(17)
@@ -83,7 +84,7 @@ def _probe(by_thread: str = "", by_warps: str = "") -> Callable[[str], TensorLau
 
 
 def _product(name: str, **shape: str | int) -> Callable[[str], TensorLaunch]:
-    """A launch of one product on numbers that show how it rounds."""
+    """Return a function that launches one mma on numbers that show how it rounds."""
 
     def make(target: str) -> TensorLaunch:
         asked: dict[str, Any] = {**shape}
@@ -170,11 +171,11 @@ POINTS: tuple[OpenPoint, ...] = (
         _product(f"{MMA}.cta_group::1.kind::mxf4.block_scale", m=128, n=64, k=96),
     ),
 )
-"""What is open, and can be asked of a GPU that is sold; of sm_107 there is no GPU yet."""
+"""The open points of GPUs that exist; sm_107 has none yet."""
 
 
 def expected_words(launch: TensorLaunch, target: str) -> Words:
-    """What the PTX machine leaves."""
+    """Return the words that the PTX machine computes."""
     arrays = {name: array.copy() for name, array in launch.arrays.items()}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -188,7 +189,7 @@ def settle(
     capture: str | PathLike[str] | None = None,
     progress: Callable[[int, int, Settled], None] | None = None,
 ) -> list[Settled]:
-    """Ask the GPU of this machine every open point; with `capture` its words and the images are kept there."""
+    """Run every open point on this machine's GPU; with `capture`, save its words and the images there."""
     answers: list[Settled] = []
     kept: dict[str, Words] = {}
     with Worker(device) as worker:
@@ -214,7 +215,7 @@ def settle(
 
 
 def _judged(blank: Settled, launch: TensorLaunch, answer: Words | str, target: str) -> Settled:
-    """An answer compared with what is expected, word for word."""
+    """Return the comparison of an answer with the expected words."""
     if isinstance(answer, str):
         return replace(blank, skip_reason=answer)
     expected = expected_words(launch, target)

@@ -43,7 +43,7 @@ VARIANTS: Mapping[str, Callable[[Instruction], Iterable[Immediates | Variant]]] 
     "warpgroup": chosen_variants,
     "block": lambda _: (Immediates(),),
 }
-"""What varies besides registers, by the scope of the operation."""
+"""The immediates or variants to run, by the scope of the operation."""
 
 
 def verify(
@@ -59,12 +59,11 @@ def verify(
     """Compare instructions (all that the GPU can run, unless some are named) with the GPU, code by code.
 
     With `only`, those whose name contains this text. `cases` are spread over the classes of operands that make sense
-    for each instruction, for each selector; its test vectors come on top, but for those with byte or thread ids other
-    than 0: block-scaled instructions run with ids 0 only. What runs of wgmma, `hardware.warpgroups` says; as many cases
-    as have `cases` tiles of 16 x 8, and at least one of each kind; so of tcgen05, of which n 64 runs unless `only`
-    says more. With `capture`, operands and results are written
-    there in the format of `warpfrag.tensorcore.captures`. NoGpu if there is none. A script calls this under
-    `if __name__ == "__main__":`, because kernels run in a process of their own.
+    for each instruction, for each selector; test vectors are added, except those with byte or thread ids other than 0:
+    block-scaled instructions run with ids 0 only. `hardware.launches` chooses the kernels of wgmma and tcgen05, whose
+    cases are counted in tiles of 16 x 8; tcgen05 runs at n 64 unless `only` is given. With `capture`, operands and
+    results are written there in the format of `warpfrag.tensorcore.captures`. Raises NoGpu if there is no GPU. A script
+    calls this under `if __name__ == "__main__":`, because kernels run in their own process.
     """
     for name, number, minimum in (("cases", cases, 1), ("device", device, 0)):
         if not isinstance(number, int) or number < minimum:
@@ -74,7 +73,7 @@ def verify(
         raise InvalidOperand(f"a capture is a file in .npz, got {quote(str(capture))}")
     if not isinstance(only, str):
         raise InvalidOperand(f"only is a text that names contain, got {quote(only)}")
-    named = _named(instructions)  # a misspelt name is refused before the GPU is opened
+    named = _named(instructions)  # reject a misspelt name before the GPU is opened
     with Worker(device) as worker:
         about = worker.about
         jobs = _jobs(named, only, about["target"])
@@ -91,7 +90,7 @@ def verify(
 
 
 def _named(instructions: Iterable[str | Instruction] | str | Instruction | None) -> list[Instruction] | None:
-    """The instructions that were named, or None for all; what computes nothing is refused."""
+    """Return the named instructions, or None for all; reject those that compute nothing."""
     if instructions is None:
         return None
     try:
@@ -108,7 +107,7 @@ def _named(instructions: Iterable[str | Instruction] | str | Instruction | None)
 
 
 def _jobs(named: list[Instruction] | None, only: str, target: str) -> list[tuple[Instruction, Immediates | Variant]]:
-    """Every kernel to run: each instruction with each of its selectors; of wgmma a choice of variants."""
+    """Return every kernel to run: each instruction with each of its selectors; for wgmma a choice of variants."""
     if named is None:
         products = [item for item in find(target=target) if item.form.operation.does == "multiply"]
         chosen = [item for item in products if only or is_chosen(item)]
@@ -155,9 +154,9 @@ def _compare(
         ran += len(answer)
         wrong = np.argwhere(predicted != answer)
         differing += len(np.unique(wrong[:, 0]))
-        for place in wrong[: MAX_MISMATCHES - len(mismatches)]:
-            case, *warp, lane, word = map(int, place)
-            pair = f"{answer[tuple(place)]:08x}", f"{predicted[tuple(place)]:08x}"
+        for index in wrong[: MAX_MISMATCHES - len(mismatches)]:
+            case, *warp, lane, word = map(int, index)
+            pair = f"{answer[tuple(index)]:08x}", f"{predicted[tuple(index)]:08x}"
             mismatches.append(Mismatch(kind, case, lane, word, *pair, *warp))
     return KernelResult(instruction.name, selector, ran, differing, tuple(mismatches), skip_reason, variant)
 
@@ -179,7 +178,7 @@ def _predict(
 def _operand_sets(
     instruction: Instruction, how: Immediates | Variant, cases: int, seed: int, target: str
 ) -> Iterator[tuple[str, OperandSet]]:
-    """Operands to run: `cases` of the random classes together, then the test vectors of this choice."""
+    """Yield operands to run: `cases` of the random classes together, then the test vectors of this choice."""
     if isinstance(how, Variant):
         yield from wgmma_launches(instruction, how, -(-cases // warp_tiles(instruction)), seed)
         return
@@ -193,7 +192,7 @@ def _operand_sets(
         yield kind, random_words(instruction, kind, share, random, how.selector)
     try:
         groups = test_vectors(instruction, arch=target).groups
-    except NotModelled:  # there is nothing to expect; the random classes are captured all the same
+    except NotModelled:  # no expected results; the random classes are captured all the same
         return
     for group in groups:
         if group.choice == how:
@@ -201,7 +200,7 @@ def _operand_sets(
 
 
 def _arrays(operands: OperandSet) -> Mapping[str, NDArray[np.uint32]]:
-    """Operands as a capture keeps them: those of tcgen05 are one case."""
+    """Return operands as a capture keeps them: those of tcgen05 are one case."""
     if isinstance(operands, TensorLaunch):
         return {role: image[None] for role, image in operands.operands.items()}
     return operands.arrays if isinstance(operands, WgmmaCases) else operands
@@ -253,7 +252,7 @@ MAX_MISMATCHES = 5  # mismatches kept per kernel: the first few tell the story
 
 @dataclass(frozen=True)
 class Mismatch:
-    """One word that differs: where, and both values."""
+    """One word that differs: its location, and both values."""
 
     operands: str
     case: int
@@ -281,18 +280,18 @@ class KernelResult:
     cases: int
     differing: int
     mismatches: tuple[Mismatch, ...] = ()
-    skip_reason: str = ""  # why it was not compared in full (a trap, a refusal of the assembler, no model), or nothing
-    variant: str = ""  # of wgmma: where A lies, what is transposed and negated
+    skip_reason: str = ""  # why it was not compared in full: a trap, an assembler error, no model
+    variant: str = ""  # of wgmma: where A is, what is transposed and negated
 
     @property
     def kernel(self) -> str:
-        """Which kernel it is."""
+        """The instruction, selector and variant."""
         selector = "" if self.selector is None else f" #{self.selector}"
         return f"{self.instruction}{selector}{f' ({self.variant})' if self.variant else ''}"
 
     @property
     def equal(self) -> bool:
-        """Whether it was compared in full and every code was equal."""
+        """True if it was compared in full and every code was equal."""
         return not self.skip_reason and not self.differing
 
 
@@ -309,12 +308,12 @@ class Report:
 
     @property
     def cases(self) -> int:
-        """How many cases were compared."""
+        """The number of cases compared."""
         return sum(line.cases for line in self.lines)
 
     @property
     def differing(self) -> int:
-        """How many of them differ in some word."""
+        """The number of cases that differ in some word."""
         return sum(line.differing for line in self.lines)
 
     @property
@@ -324,11 +323,11 @@ class Report:
 
     @property
     def equal(self) -> bool:
-        """Whether everything was compared and every code was equal."""
+        """True if everything was compared and every code was equal."""
         return bool(self.lines) and all(line.equal for line in self.lines)
 
     def summary(self) -> str:
-        """How many kernels and cases were compared, and how many differ."""
+        """Return a sentence with the numbers of kernels and cases, and of those that differ."""
         if not self.cases:
             result = "nothing was compared"
         else:
@@ -337,7 +336,7 @@ class Report:
         return f"{len(self.lines)} kernels, {self.cases} cases on {self.device} ({self.arch}): {result}{skip_reason}"
 
     def markdown(self) -> str:
-        """A page to keep: the machine, the sum, one row per kernel."""
+        """Return a Markdown page: the machine, the summary, one row per kernel."""
         rows = [
             f"| `{line.instruction}`{f' {line.variant}' if line.variant else ''} | "
             f"{'' if line.selector is None else line.selector} | {line.cases} | {line.skip_reason or line.differing} |"

@@ -13,10 +13,24 @@ from numpy.typing import ArrayLike, NDArray
 
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.formats.arrays import Words
+from warpfrag.html import card, escape, table
+from warpfrag.isa.legality import resolve
+from warpfrag.isa.rows import legal_targets
+from warpfrag.isa.targets import targets
 from warpfrag.layout import providers
 from warpfrag.layout.coordinates import LANES
 from warpfrag.plans.relayout_operations import price
-from warpfrag.smem.shared_memory import ROW_OF_UNITS, SWIZZLES, UNIT, Memory, bank_conflicts, swizzled, wavefronts
+from warpfrag.smem.shared_memory import (
+    ROW_OF_UNITS,
+    SWIZZLES,
+    UNIT,
+    Memory,
+    as_bytes,
+    bank_conflicts,
+    swizzled,
+    wavefronts,
+)
+from warpfrag.tensorcore import matrix_moves
 from warpfrag.tensorcore.operand import Operand
 
 LINES = 8  # of a matrix
@@ -183,8 +197,6 @@ class AccessPlan:
 
     def _repr_html_(self) -> str:
         """A card for notebooks: what it costs, and for each access its registers, passes and addresses."""
-        from warpfrag.html import card, escape, table
-
         rows = [
             (
                 access.instruction,
@@ -237,10 +249,6 @@ class AccessPlan:
     @property
     def targets(self) -> tuple[str, ...]:
         """The targets that have every instruction."""
-        from warpfrag.isa.legality import resolve
-        from warpfrag.isa.rows import legal_targets
-        from warpfrag.isa.targets import targets
-
         names = [part for part in self.name.split(" + ") if "matrix" in part]
         legal = [set(legal_targets(resolve(name))) for name in names]
         return tuple(target for target in targets() if all(target in some for some in legal))
@@ -250,10 +258,6 @@ class AccessPlan:
 
         Of a warpgroup uint32[4, 32, words].
         """
-        from warpfrag.isa.legality import resolve
-        from warpfrag.smem.shared_memory import as_bytes
-        from warpfrag.tensorcore import matrix_moves
-
         memory = self._reached(as_bytes(shared))
         shape = (*self.operand.threads, self.operand.words)
         words = np.zeros((math.prod(shape[:-1]), shape[-1]), np.uint32)
@@ -276,10 +280,6 @@ class AccessPlan:
 
     def store(self, words: ArrayLike, shared: ArrayLike) -> NDArray[np.uint8]:
         """Return the memory after the registers are stored in it; the argument is not changed."""
-        from warpfrag.isa.legality import resolve
-        from warpfrag.smem.shared_memory import as_bytes
-        from warpfrag.tensorcore import matrix_moves
-
         registers, memory = self.operand.check_words(words), self._reached(as_bytes(shared)).copy()
         held = (*self.operand.threads, self.operand.words)
         if registers.shape != held:

@@ -18,10 +18,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import product
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
 
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.formats.arrays import Words
+from warpfrag.html import card, escape, table
 from warpfrag.isa.targets import read_target
 from warpfrag.layout import providers
 from warpfrag.layout.axes import Axis
@@ -49,10 +53,7 @@ from warpfrag.plans.round_trip import SharedMemoryRoundTrip, conversion_between,
 from warpfrag.plans.shuffle_search import LANE, Select, Shuffle, Swap, combined, find_shuffles
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import Operand
-from warpfrag.tensorcore.registry import find
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+from warpfrag.tensorcore.registry import find, get
 
 MATRIX_BITS = 16  # of the elements that movmatrix transposes
 WARP = "warp"  # the axis of a fragment that four warps hold together
@@ -127,8 +128,6 @@ class Relayout:
 
     def _repr_html_(self) -> str:
         """A card for notebooks: the verdict, the operands and every operation."""
-        from warpfrag.html import card, escape, table
-
         ends = [(word, _summary(end)) for word, end in (("from", self.source), ("to", self.target))]
         operations = [(*map(str, cost(op)), described(op)) for op in self.operations]
         notes = [text for text in (self.verdict, self.permutation_text) if text]
@@ -146,8 +145,6 @@ class Relayout:
 
     def __call__(self, words: ArrayLike) -> Words:
         """The registers of the target, uint32[..., 32, words], from those of the source."""
-        import numpy as np
-
         state = self.source.check_words(words)
         for op in self.operations:
             state = run_operation(op, state, self.source.spec, self.target.spec)
@@ -454,8 +451,6 @@ def _counted(order: Layout, axis: str) -> list[int]:
 
 def _movmatrix(layout: Layout) -> Layout:
     """Return the source of each element that movmatrix moves, register by register."""
-    from warpfrag.tensorcore.registry import get
-
     mover = get("movmatrix.sync.aligned.m8n8.trans.b16")
     others = {name: size for name, size in layout.ins.items() if name in {WARP, "reg"}}
     return (mover.a.layout.inverse() @ mover.d.layout) * Layout.identity(**others)

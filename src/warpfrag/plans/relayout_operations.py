@@ -11,12 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.errors import NotModelled
+from warpfrag.formats.arrays import as_doubles
+from warpfrag.formats.codes import code_dtype, from_codes, to_codes
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.isa.operands import OperandSpec
 from warpfrag.layout.index_expressions import linear
 from warpfrag.plans.shuffle_search import Select, Shuffle, Swap
 from warpfrag.tables import read_table
+from warpfrag.tensorcore import matrix_moves
 
 
 @dataclass(frozen=True)
@@ -56,9 +59,6 @@ def conversion(source: str, target: str) -> Conversion | None:
 @exact_floats
 def convert_codes(source: str, target: str, codes: NDArray[Any]) -> NDArray[Any]:
     """The codes of a format that codes of another become."""
-    from warpfrag.formats.arrays import as_doubles
-    from warpfrag.formats.codes import code_dtype, from_codes, to_codes
-
     row = conversion(source, target)
     if row is None:
         return codes
@@ -240,8 +240,6 @@ def run_operation(
     op: RelayoutOperation, state: NDArray[np.uint32], source: OperandSpec, target: OperandSpec
 ) -> NDArray[np.uint32]:
     """Registers [..., lanes, words] after one operation from one operand to another."""
-    from warpfrag.tensorcore import matrix_moves
-
     lanes = np.arange(state.shape[-2])
     if isinstance(op, Shuffle):
         read = [lanes if flip is None else np.array(op.lanes(flip)) for flip in op.flips]
@@ -286,8 +284,6 @@ def _assembled(
     state: NDArray[np.uint32], words: Assembly, source: OperandSpec, target: OperandSpec, formats: tuple[str, str]
 ) -> NDArray[np.uint32]:
     """Words made of converted elements."""
-    from warpfrag.formats.codes import code_dtype
-
     made = []
     for cells in words:
         word = np.zeros(state.shape[:-1], np.uint32)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
 
 from warpfrag.formats.arrays import Words
 from warpfrag.layout.linear_layout import Layout
@@ -14,9 +17,6 @@ from warpfrag.plans.loads import LINE, loads, stores
 from warpfrag.plans.relayout_operations import Convert, RegisterSlot, RelayoutOperation, run_operation, total_cost
 from warpfrag.smem.shared_memory import Memory
 from warpfrag.tensorcore.operand import Operand
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 
 def packed(wide: Operand, narrow: Operand) -> Iterator[Operand]:
@@ -77,8 +77,6 @@ class SharedMemoryRoundTrip:
 
     def __call__(self, words: ArrayLike) -> Words:
         """The registers of the target, uint32[32, words], from those of the source."""
-        import numpy as np
-
         state = self.source.check_words(words)
         for op in self.before:
             state = run_operation(op, state, self.source.spec, self.target.spec)

@@ -16,7 +16,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal, cast, overload
+from typing import Any, Literal, cast, overload
+
+import numpy as np
+from numpy.typing import ArrayLike
 
 from warpfrag.errors import InvalidOperand, NotModelled
 from warpfrag.formats.arrays import Words
@@ -27,13 +30,11 @@ from warpfrag.isa.tmem_layouts import access, accumulator, multiplicand, placeme
 from warpfrag.layout.linear_layout import Layout
 from warpfrag.plans.relayout import Relayout
 from warpfrag.plans.relayout import relayout as register_relayout
+from warpfrag.tensorcore.execute_tcgen05 import check_tensor_memory
 from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.registry import get
 from warpfrag.tensorcore.tcgen05_types import TensorInstruction, TensorLoad, TensorStore
 from warpfrag.tensorcore.tensor_operand import TensorOperand, composed
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 COLUMNS = {"32x32b": 1, "16x64b": 2, "16x128b": 4, "16x256b": 8}  # that one repeat of a shape reaches
 WHOLE, HALVES = ("32x32b",), ("16x64b", "16x128b", "16x256b")  # shapes that reach all lanes, or 16 of each 32
@@ -100,10 +101,6 @@ class TensorRelayout(Relayout):
 
         Of a pair, each block does this.
         """
-        import numpy as np
-
-        from warpfrag.tensorcore.execute_tcgen05 import check_tensor_memory
-
         after: Words = np.array(check_tensor_memory(words, 2 if "block" in self.source.layout.ins else 1))
         for part in range(self.count):
             loaded = cast("Words", self.load.execute(after, source + part * self.columns))
