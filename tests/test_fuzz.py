@@ -21,7 +21,6 @@ import numpy as np
 import pytest
 
 import warpfrag as wf
-from warpfrag.blas.gemm_backend import Cpu
 from warpfrag.diagnosis.diagnose import DiagnoseOptions
 from warpfrag.errors import NoGpu
 from warpfrag.hardware import verification
@@ -132,13 +131,13 @@ def surface() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "gemm": (
             wf.gemm,
             {"A": A, "B": B, "C": None, "instruction": F16, "arch": "sm_90", "rounding": None, "raw": False,
-             "backend": Cpu(threads=1)},
+             "backend": "cpu"},
         ),
         "Order": (wf.Order, {"split_k": 2, "unit": 64, "promote": 128, "residue": 32}),
         "Order chains": (wf.Order(2).describe, {"depth": 100}),
         "gemm in an order": (
             wf.gemm,
-            {"A": A[None], "B": B, "C": None, "instruction": F16, "order": wf.Order(split_k=2, unit=16), "raw": True},
+            {"A": A[None], "B": B, "C": None, "instruction": F16, "order": wf.Order(split_k=2, unit=16), "raw": False},
         ),
         "Epilogue": (wf.Epilogue, {"alpha": 1.5, "beta": 0.5, "bias": [1, 2, 3], "result": "bf16"}),
         "gemm with an epilogue": (
@@ -264,6 +263,7 @@ def surface() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "vectors": (wf.test_vectors, {"instruction": F16, "arch": "sm_90", "seed": 0}),
         "vectors save": (vectors.save, {"path": "vectors.json"}),
         "drawing save": (wf.draw(F16, "a").save, {"path": "a.svg"}),
+        "drawing to_svg": (wf.draw(F16, "a").to_svg, {"theme": "light"}),
         "relayout": (wf.relayout, {"source": mma.d.tiled(col=2), "target": mma.a, "permute": None}),
         "plan emit": (plan.emit, {"lang": "cuda", "name": "f"}),
         "cheaper_round_trip": (plan.cheaper_round_trip, {"legal_on": "sm_90"}),

@@ -34,46 +34,53 @@ class Immediates:
     negate: tuple[bool, bool] = (False, False)
     scale_d: bool = True
 
-    @property
-    def numbers(self) -> tuple[int, int, int, int, int]:
-        """The selector, the byte ids of A and B, and their thread ids."""
-        return (self.selector, *self.byte_id, *self.thread_id)
-
-    def suffix(self, roles: Container[str]) -> str:
-        """Return a suffix for a kernel's name: empty if no operand has immediates or all ids are 0."""
-        text = f"_selector{self.selector}" if "metadata" in roles else ""
-        return text + ("_bytes{}{}_threads{}{}".format(*self.numbers[1:]) if any(self.numbers[1:]) else "")
-
-    def of(self, role: str) -> dict[str, int]:
-        """The coordinates that choose the part of one word."""
-        if role not in SELECTED_BY:
-            return {}
-        if role == "metadata":
-            return {"selector": self.selector}
-        side = SIDES.index(role)
-        return {"thread_id": self.thread_id[side], "byte_id": self.byte_id[side]}
-
-    def immediates(self, role: str) -> tuple[int, ...]:
-        """Return the immediates that follow a register: the selector, or a scale's byte id and thread id."""
-        return tuple(reversed(self.of(role).values()))
-
-    def check(self, layouts: Mapping[str, Layout], name: Callable[[], str]) -> None:
-        """Reject a selector or an id that the instruction called `name()` does not have; `layouts` are its words'."""
-        if (self.trans, self.negate, self.scale_d) != ((False, False), (False, False), True):
-            raise InvalidOperand(f"{name()} takes no trans, negate or scale_d, which only wgmma has")
-        if self.selector and "metadata" not in layouts:
-            raise InvalidOperand(f"{name()} is dense: it takes no selector, got {quote(self.selector)}")
-        for what, pair in (("byte_id", self.byte_id), ("thread_id", self.thread_id)):
-            if not (isinstance(pair, tuple | list) and len(pair) == 2):
-                raise InvalidOperand(f"{what} is a pair, that of A and that of B, such as (0, 0); got {quote(pair)}")
-            if SIDES[0] not in layouts and tuple(pair) != (0, 0):
-                raise InvalidOperand(f"{name()} has no scale factors: it takes no {what}, got {quote(pair)}")
-        for role in layouts:
-            if role in SELECTED_BY:
-                immediate_coordinates(layouts[role], self.of(role), of=f" of {role}")
-
 
 DEFAULT_IMMEDIATES = Immediates()
+
+
+def as_immediates(argument: object) -> Immediates:
+    """Return an argument that is an Immediates; reject any other."""
+    if not isinstance(argument, Immediates):
+        raise InvalidOperand(f"immediates: expected a wf.Immediates, got {quote(argument)}")
+    return argument
+
+
+def suffix_of(immediates: Immediates, roles: Container[str]) -> str:
+    """Return a suffix for a kernel's name: empty if no operand has immediates or all ids are 0."""
+    text = f"_selector{immediates.selector}" if "metadata" in roles else ""
+    ids = (*immediates.byte_id, *immediates.thread_id)
+    return text + ("_bytes{}{}_threads{}{}".format(*ids) if any(ids) else "")
+
+
+def part_of(immediates: Immediates, role: str) -> dict[str, int]:
+    """Return the coordinates that select the part of a metadata or scale word that is read."""
+    if role not in SELECTED_BY:
+        return {}
+    if role == "metadata":
+        return {"selector": immediates.selector}
+    side = SIDES.index(role)
+    return {"thread_id": immediates.thread_id[side], "byte_id": immediates.byte_id[side]}
+
+
+def immediates_after(immediates: Immediates, role: str) -> tuple[int, ...]:
+    """Return the immediates that follow a register: the selector, or a scale's byte id and thread id."""
+    return tuple(reversed(part_of(immediates, role).values()))
+
+
+def check_ids(immediates: Immediates, layouts: Mapping[str, Layout], name: Callable[[], str]) -> None:
+    """Reject a selector or an id that the instruction called `name()` does not have; `layouts` are its words'."""
+    if (immediates.trans, immediates.negate, immediates.scale_d) != ((False, False), (False, False), True):
+        raise InvalidOperand(f"{name()} takes no trans, negate or scale_d, which only wgmma has")
+    if immediates.selector and "metadata" not in layouts:
+        raise InvalidOperand(f"{name()} is dense: it takes no selector, got {quote(immediates.selector)}")
+    for field, pair in (("byte_id", immediates.byte_id), ("thread_id", immediates.thread_id)):
+        if not (isinstance(pair, tuple | list) and len(pair) == 2):
+            raise InvalidOperand(f"{field} is a pair, that of A and that of B, such as (0, 0); got {quote(pair)}")
+        if SIDES[0] not in layouts and tuple(pair) != (0, 0):
+            raise InvalidOperand(f"{name()} has no scale factors: it takes no {field}, got {quote(pair)}")
+    for role in layouts:
+        if role in SELECTED_BY:
+            immediate_coordinates(layouts[role], part_of(immediates, role), of=f" of {role}")
 
 
 def legal(layout: Layout, coordinate: str) -> range:

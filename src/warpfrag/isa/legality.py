@@ -14,7 +14,7 @@ from typing import cast
 from warpfrag.errors import IllegalInstruction, ParseError, quote
 from warpfrag.isa.alias_names import is_plain, names_in
 from warpfrag.isa.aliases import meaning, near
-from warpfrag.isa.immediates import Immediates
+from warpfrag.isa.immediates import Immediates, check_ids
 from warpfrag.isa.instruction_names import LONGEST, ParsedName, head, read, spell, tokens
 from warpfrag.isa.ops import OPS
 from warpfrag.isa.qualifiers import FIXED, QUALIFIERS, SHAPE, Form, HasForm
@@ -313,7 +313,7 @@ def check_immediates(form: Form, choice: Immediates, layouts: Mapping[str, Layou
     """Refuse immediates that a form does not have; `layouts` are those of the metadata and scale registers."""
     if form.is_sparse:
         check_selector(form, choice.selector)
-    choice.check(layouts, lambda: spell(form))
+    check_ids(choice, layouts, lambda: spell(form))
 
 
 def nearest(text: str, target: str | None = None) -> tuple[str, ...]:

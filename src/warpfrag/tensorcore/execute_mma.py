@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from warpfrag.errors import InvalidOperand
+from warpfrag.errors import InvalidOperand, quote
 from warpfrag.formats.arrays import Words
 from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, SIDES, Immediates
 from warpfrag.isa.qualifiers import Form
@@ -41,7 +41,10 @@ def multiply(
     registers = [resolved.a.check(a), resolved.b.check(b)]
     if c is not None:
         registers.append(resolved.c.check(c))
-    words = resolved.check_words({"metadata": metadata, **dict(zip(SIDES, scales or (None, None), strict=True))})
+    pair = (None, None) if scales is None else scales
+    if not (isinstance(pair, tuple | list) and len(pair) == len(SIDES)):
+        raise InvalidOperand(f"scales: expected the scale words of A and of B, got {quote(scales)}")
+    words = resolved.check_words({"metadata": metadata, **dict(zip(SIDES, pair, strict=True))})
     batch = batch_of([array.shape[:-2] for array in registers] + [array.shape[:-1] for array in words.values()])
     codes_a, codes_b = resolved.a.read(registers[0], batch), resolved.b.read(registers[1], batch)
     codes_c = resolved.c.zeros(codes_a, codes_b) if c is None else resolved.c.read(registers[2], batch)

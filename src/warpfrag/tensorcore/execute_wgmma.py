@@ -18,7 +18,7 @@ from warpfrag.errors import InvalidOperand, quote
 from warpfrag.formats.arrays import Array, Bytes, Words
 from warpfrag.formats.codes import code_dtype
 from warpfrag.formats.number_formats import Format
-from warpfrag.isa.immediates import Immediates
+from warpfrag.isa.immediates import Immediates, as_immediates
 from warpfrag.isa.legality import form_of
 from warpfrag.isa.qualifiers import Form, HasForm
 from warpfrag.smem.descriptor import Descriptor
@@ -50,7 +50,7 @@ def multiply(
 ) -> Words:
     """Return D's registers, uint32[..., 4, 32, words], as `Wgmma.execute` describes them."""
     resolved = resolve_form(form, arch)
-    trans = _pair(resolved, "trans", immediates.trans)
+    trans = _pair(resolved, "trans", as_immediates(immediates).trans)
     negate = _pair(resolved, "negate", immediates.negate)
     scale_d = immediates.scale_d
     _check_modifiers(resolved, negate, scale_d=scale_d)
@@ -62,7 +62,7 @@ def multiply(
     tile_b = _read_shared(operands.b, b, shared, is_transposed=trans[1])
     if tile_b is None:
         raise InvalidOperand(
-            f"{operands.b.description} is in shared memory: expected what `b.store` returns, or a descriptor "
+            f"{operands.b.description} is in shared memory: expected a Shared from `b.store`, or a descriptor "
             f"with shared=; got {quote(b)}"
         )
     words_a = None if tile_a is not None else resolved.a.check(cast("ArrayLike", a))

@@ -144,7 +144,7 @@ def multiply_matrices(
     codes: dict[str, NDArray[Any]] = {
         role: operands[role].codes(matrix, raw=raw, rounding=rounding)
         for role, matrix in matrices.items()
-        if matrix is not None and not (role == "a" and operands.a.pattern)
+        if (matrix is not None or role != "c") and not (role == "a" and operands.a.pattern)
     }
     if operands.a.pattern is not None:
         full = operands.a.full_codes(matrices["a"], raw=raw, rounding=rounding)

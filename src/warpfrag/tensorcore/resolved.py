@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from warpfrag.errors import InvalidOperand
 from warpfrag.formats.arrays import as_array
 from warpfrag.formats.codes import code_dtype
-from warpfrag.isa.immediates import Immediates, immediate_coordinates
+from warpfrag.isa.immediates import Immediates, as_immediates, immediate_coordinates, part_of
 from warpfrag.isa.instruction_names import spell
 from warpfrag.isa.legality import arithmetic_arch, check_immediates, form_of
 from warpfrag.isa.patterns import Pattern
@@ -112,7 +112,7 @@ class FieldReader:
     def __init__(self, operand: SelectedWord, immediates: Immediates) -> None:
         """Find the lane and the bits of each field."""
         layout, row = operand.layout, operand.spec
-        selected = tuple(immediate_coordinates(layout, immediates.of(operand.role)).values())
+        selected = tuple(immediate_coordinates(layout, part_of(immediates, operand.role)).values())
         places = fragment.first_places(layout).reshape(layout.shape)[selected]
         self.axes, self.threads = len(operand.threads), prod(operand.threads)
         self.lanes = places // layout.slots
@@ -230,7 +230,7 @@ class ResolvedInstruction:
 
     def readers_of(self, immediates: Immediates) -> dict[str, FieldReader]:
         """A reader for each metadata or scale word; immediates that the form does not have are refused."""
-        byte_id, thread_id = immediates.byte_id, immediates.thread_id
+        byte_id, thread_id = as_immediates(immediates).byte_id, immediates.thread_id
         is_exact = type(byte_id) is type(thread_id) is tuple
         is_exact = is_exact and set(map(type, (immediates.selector, *byte_id, *thread_id))) == {int}
         readers = self.readers.get(immediates) if is_exact else None  # True is equal to 1, and no selector

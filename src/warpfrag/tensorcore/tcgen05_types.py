@@ -114,7 +114,8 @@ class TensorMma(TensorInstruction):
         if not self.shape.m:
             raise missing_shape(self.form, "what it computes")
         word = InstructionDescriptor.decode(idesc, kind=self.form.kind) if isinstance(idesc, int) else idesc
-        others = {role: column for role, column in at.items() if role != "d"} if isinstance(at, Mapping) else at or {}
+        columns = {} if at is None else at
+        others = {role: column for role, column in at.items() if role != "d"} if isinstance(at, Mapping) else columns
         address = at.get("d", 0) if isinstance(at, Mapping) else 0
         product = TensorProduct(self.form, arch, address, others, word)
         memory = check_tensor_memory(tensor_memory, self.blocks)

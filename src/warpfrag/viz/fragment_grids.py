@@ -16,7 +16,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import NamedTuple, TypeVar
 
-from warpfrag.isa.immediates import Immediates, immediate_coordinates
+from warpfrag.isa.immediates import Immediates, immediate_coordinates, part_of
 from warpfrag.isa.patterns import Pattern
 from warpfrag.layout.coordinates import LANES, Place
 from warpfrag.layout.linear_layout import Layout
@@ -249,7 +249,7 @@ class FieldChoice(NamedTuple):
 
 def field_choice(operand: Metadata | Scale, immediates: Immediates) -> FieldChoice:
     """Return the part of the words that immediates select, after checking that they exist."""
-    chosen = immediates.of(operand.role)
+    chosen = part_of(immediates, operand.role)
     coordinates = immediate_coordinates(operand.layout, chosen)
     words = ", ".join(f"{name} {number}" for name, number in reversed(chosen.items()))
     return FieldChoice(tuple(coordinates[name] for name in operand.layout.dims if name in coordinates), words)
