@@ -75,7 +75,7 @@ class Block:
 
 @dataclass
 class Outcome:
-    """What came of a page: how many examples ran, which were not run, what differed."""
+    """The outcome of a page: the number of examples that ran, those only shown, and the failures."""
 
     ran: int = 0
     not_run: list[str] = field(default_factory=list)
@@ -121,13 +121,13 @@ def commands(text: str) -> list[Command]:
 
 
 def reason_not_to_run(line: str) -> str | None:
-    """Why a command is only shown; None if it is run."""
+    """Return the reason why a command is only shown, or None if it is run."""
     bare = re.sub(r"\s+#.*$", "", line.replace("\\\n", " "))
     return next((reason for pattern, reason in NOT_RUN.items() if re.match(pattern, bare)), None)
 
 
 def same(shown: list[str], printed: list[str]) -> bool:
-    """Whether output is as shown; a line of dots stands for any lines."""
+    """Return True if output is as shown; a line of dots stands for any lines."""
     if not shown:
         return not printed
     if shown[0].strip() == DOTS:

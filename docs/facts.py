@@ -48,7 +48,7 @@ def captured_gpus() -> tuple[CapturedGpu, ...]:
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of the products of one architecture: how many who defines, how many a GPU was compared with."""
+    """The instructions of one architecture, counted by level of evidence and by comparison with a GPU."""
 
     authorities: Counter[str]
     compared: int
@@ -58,7 +58,7 @@ class Known:
 
 @cache
 def evidence_by_architecture() -> dict[str, Known]:
-    """How well the products that each architecture has are known."""
+    """The evidence for the arithmetic of each architecture."""
     products = [instruction for instruction in wf.find() if instruction.form.is_product]
     found = {}
     for arch in architectures():
@@ -73,7 +73,7 @@ def evidence_by_architecture() -> dict[str, Known]:
 
 
 def facts() -> dict[str, int]:
-    """What is counted, by the words that a page uses for it."""
+    """The counts, by the words that a page uses for them."""
     everything = wf.find()
     operands = [operand for instruction in everything for operand in instruction.operands.values()]
     families = sum(len(table["families"]) for table in read_table("instructions").values())

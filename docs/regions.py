@@ -54,12 +54,12 @@ def code(words: Iterable[str], joint: str = " ") -> str:
 
 
 def facts_table() -> str:
-    """What there is, counted."""
+    """Counts of instructions, formats and targets."""
     return markdown_table(["what", "how many"], facts().items())
 
 
 def captured_table() -> str:
-    """Which GPU was compared."""
+    """The GPUs whose results were compared."""
     header = ["GPU", "architecture", "driver", "assembler", "instructions", "kernels", "cases"]
     rows = [
         [gpu.device, f"`{gpu.arch}`", gpu.driver, gpu.assembler, gpu.instructions, gpu.kernels, gpu.cases]
@@ -82,7 +82,7 @@ def reports_list() -> str:
 
 
 def evidence_table() -> str:
-    """How many products of each architecture are defined by whom, and how many were compared with a GPU."""
+    """For each architecture, the instructions by level of evidence, and those compared with a GPU."""
     rows = []
     for arch, known in evidence_by_architecture().items():
         compared = f"{known.compared} ({', '.join(known.gpus)}, {known.cases} cases)" if known.compared else "0"
@@ -103,7 +103,7 @@ def gpu_speed_table() -> str:
 
 
 def mistakes_line() -> str:
-    """How many mistakes `diagnose` tries for an instruction that none explains."""
+    """The number of mistakes that `diagnose` tries if no mistake explains a result."""
     mma = get("mma.m16n8k16.f32.f16.f16.f32")
     random = np.random.default_rng(0)
     A, B = (random.integers(-9, 10, operand.shape).astype(float) for operand in (mma.a, mma.b))
@@ -137,7 +137,7 @@ def units_table() -> str:
 
 
 def lowering_table() -> str:
-    """What each instruction becomes: tables/lowering.toml, in its order."""
+    """The machine code of each instruction: tables/lowering.toml, in its order."""
     rows = []
     for row in read_table("lowering")["lowering"]:
         which = [*row.get("op", ()), *row.get("shape", ()), *(f"kind::{kind}" for kind in row.get("kind", ()) if kind)]
@@ -214,7 +214,7 @@ def formats_table() -> str:
 
 
 def sparsity_table() -> str:
-    """What each metadata code keeps."""
+    """The elements that each metadata code keeps."""
     table = read_table("sparsity")
     rows = []
     for name, pattern in table["pattern"].items():
@@ -227,7 +227,7 @@ def sparsity_table() -> str:
 
 
 def motion_table() -> str:
-    """What it takes from each fragment to each other one of the same extents, counted by their formats."""
+    """The costs of relayouts between fragments of the same extents, counted by format."""
     counted: dict[tuple[str, str], Counter[str]] = {}
     most: dict[tuple[str, str], int] = {}
     for source, target in (*product(fragments(), repeat=2), *product(warpgroup_fragments(), repeat=2)):
@@ -251,7 +251,7 @@ def motion_table() -> str:
 
 
 def notations_table() -> str:
-    """Which kinds of layouts each notation can express, found out by trying."""
+    """The layouts that each notation can express, found by trying."""
     plain = Layout.parse({"row": 16, "col": 8}, lane="c2 c4 r1 r2 r4", reg="c1 r8")
     whole = [layout for layout in registry_layouts() if not any(size & (size - 1) for size in layout.shape)]
     other = [layout for layout in registry_layouts() if layout not in whole]
@@ -282,7 +282,7 @@ def registry_layouts() -> list[Layout]:
 
 
 def _expressed(notation: str, layouts: list[Layout]) -> str:
-    """Whether all of these layouts can be written, and read back if the notation is read."""
+    """Return True if all layouts can be written, and read back if the notation is read."""
     try:
         texts = [layout.to(notation) for layout in layouts]
     except WarpfragError:
@@ -311,7 +311,7 @@ def verbs_table() -> str:
 
 
 def statuses_table() -> str:
-    """What the exit status of the command means."""
+    """The meaning of each exit status."""
     return markdown_table(["status", "meaning"], STATUSES.items())
 
 
@@ -379,5 +379,5 @@ def region(name: str) -> str:
 
 
 def fill(text: str) -> str:
-    """A page with every region written anew; an unknown region is refused."""
+    """Return a page with every region written again; an unknown region is an error."""
     return REGION.sub(lambda found: f"{found[1]}{region(found[2])}\n{found[3]}", text)

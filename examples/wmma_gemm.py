@@ -21,7 +21,7 @@ TILE = 16
 def tile_product(
     a: wmma.Pointer, b: wmma.Pointer, c: wmma.Pointer, row: int, col: int, lda: int, ldb: int, ldc: int
 ) -> None:
-    """What one warp does: the tile of C at (row, col), k ascending."""
+    """Compute the tile of C at (row, col) with one warp, k ascending."""
     a_frag = wmma.fragment(wmma.matrix_a, 16, 16, 16, wmma.half, wmma.row_major)
     b_frag = wmma.fragment(wmma.matrix_b, 16, 16, 16, wmma.half, wmma.row_major)
     acc_frag = wmma.fragment(wmma.accumulator, 16, 16, 16, wmma.float)

@@ -1,6 +1,6 @@
 """Scale an accumulator in registers: C = alpha * A * B + beta * C, the element-wise loop of the CUDA C++ guide.
 
-Which element sits where does not matter to this loop, so it also runs on architectures whose fragments nobody measured.
+The loop does not depend on the fragment layout, so it also runs on architectures whose fragments were not measured.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def scaled_product(
 
 
 def main() -> None:
-    """Run it for three architectures: two of them have fragments that nobody measured."""
+    """Run it for three architectures: the fragments of two of them were not measured."""
     rng = np.random.default_rng(1)
     a, b = (rng.standard_normal((16, 16)).astype(np.float16) for _ in "ab")
     start = rng.standard_normal((16, 16)).astype(np.float32)

@@ -404,7 +404,7 @@ class TestWmmaApi:
 
     @staticmethod
     def mma_name(kind: str, shape: str, layouts: tuple[str, str], d: str, c: str) -> str:
-        """How wmma.mma is spelled: f16 writes D and C only, b1 has its operation in front."""
+        """Return the name of wmma.mma: f16 has the types of D and C only, b1 starts with its operation."""
         head = "wmma.mma.xor.popc" if kind == "b1" else "wmma.mma"
         types = f"{d}.{c}" if kind == "f16" else f"{d}.{kind}.{kind}.{c}"
         return f"{head}.sync.aligned.{layouts[0]}.{layouts[1]}.{shape}.{types}"

@@ -38,7 +38,7 @@ def test_the_notebook_runs_from_top_to_bottom(notebook, tmp_path, monkeypatch):
 
 
 def test_the_notebook_keeps_no_outputs(notebook):
-    """What a cell printed once may no longer be true."""
+    """A stored output may no longer be true."""
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
 
     assert code
