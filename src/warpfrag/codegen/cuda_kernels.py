@@ -11,11 +11,11 @@ from typing import Literal
 
 from warpfrag.codegen.cuda_builder import CudaBuilder, RegisterArray
 from warpfrag.codegen.cuda_functions import register_array, shared_name
-from warpfrag.codegen.kernels import KernelWriter, Parameters
 from warpfrag.codegen.memory_indexing import SharedCopy, Stage, contiguous_strides, extents, stride_names
 from warpfrag.codegen.statement import (
     SWIZZLE_PERIOD,
     THREADS,
+    Parameters,
     immediates,
     is_sparse,
     registers,
@@ -47,12 +47,14 @@ __device__ __forceinline__ void copy_words(void* to, const void* from, int words
 TYPES = {"matrix": "void*", "words": "uint32_t*", "int": "int", "word": "uint32_t", "descriptor": "uint64_t"}
 
 
-class CudaKernel(KernelWriter):
+class CudaKernel:
     """A kernel in CUDA C++."""
 
     def __init__(self, instruction: Instruction, parameters: Parameters, outputs: Iterable[str] = "d") -> None:
         """Start a kernel; `outputs` are the parameters that point to memory it writes."""
-        super().__init__(instruction, parameters, outputs)
+        self.instruction = instruction
+        self.parameters = parameters
+        self.outputs = tuple(outputs)
         self.code = CudaBuilder()
         self.fragments: dict[str, RegisterArray] = {}
         self.thread = "threadIdx.x"

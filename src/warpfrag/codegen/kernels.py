@@ -7,10 +7,10 @@ uint32[cases][lanes][words] in global memory, and an operand that the instructio
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
+from warpfrag.codegen.cuda_kernels import CudaKernel
 from warpfrag.codegen.memory_indexing import (
     SharedCopy,
     Stage,
@@ -20,10 +20,12 @@ from warpfrag.codegen.memory_indexing import (
     memory_orders,
     stride_names,
 )
+from warpfrag.codegen.ptx_kernels import PtxKernel
 from warpfrag.codegen.statement import (
     ROLES,
     SWIZZLE_PERIOD,
     THREADS,
+    Parameters,
     check_variant,
     choices,
     is_sparse,
@@ -42,8 +44,8 @@ from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import OperandBase
 from warpfrag.tensorcore.wgmma_call import USUAL, Variant
 
-ParameterType: TypeAlias = Literal["matrix", "words", "int", "word", "descriptor"]
-Parameters: TypeAlias = dict[str, ParameterType]
+KernelWriter: TypeAlias = CudaKernel | PtxKernel
+"""Both have the same methods, so that each kernel is described once."""
 
 RAW_PARAMETERS: Parameters = {**dict.fromkeys(ROLES, "words"), "cases": "int"}
 # `shared` is uint8[cases][bytes], bytes a multiple of 4; the launch gives bytes + 1024 of dynamic shared memory
@@ -52,84 +54,6 @@ WGMMA_RAW_PARAMETERS: Parameters = {
     **dict.fromkeys(("descriptor_a", "descriptor_b"), "descriptor"),
     **dict.fromkeys(("scale_d", "bytes"), "word"),
 }
-
-
-class KernelWriter(ABC):
-    """Writes the body of one kernel in one language. A fragment is the registers of an operand, named by its role."""
-
-    def __init__(self, instruction: Instruction, parameters: Parameters, outputs: Iterable[str] = "d") -> None:
-        """Start a kernel; `outputs` are the parameters that point to memory it writes."""
-        self.instruction = instruction
-        self.parameters = parameters
-        self.outputs = tuple(outputs)
-
-    @abstractmethod
-    def kernel(self, name: str, *comment: str) -> list[str]:
-        """Return the lines of the kernel, below a comment."""
-
-    @abstractmethod
-    def declare(self, role: str, operand: OperandBase) -> None:
-        """Declare a fragment."""
-
-    @abstractmethod
-    def start(self, scope: Literal["warp", "cases", "block"]) -> None:
-        """Compute the thread index: in its warp, or in the grid, where a warp or a block is a case."""
-
-    @abstractmethod
-    def move_tile(self, operand: OperandBase, strides: Sequence[str | int] = (), fragment: str = "") -> None:
-        """Load a fragment from memory, or store D; strides are parameters unless they are given."""
-
-    @abstractmethod
-    def move_raw(self, operand: OperandBase, pointer: str, fragment: str, *, stores: bool) -> None:
-        """Load or store the registers of a fragment as they are."""
-
-    @abstractmethod
-    def multiply(self, choice: Immediates) -> None:
-        """Run the instruction on its fragments."""
-
-    @abstractmethod
-    def copy_tile(self, operand: OperandBase, copy: SharedCopy) -> None:
-        """Copy a tile between global memory and a new shared array, D to global memory."""
-
-    @abstractmethod
-    def move_matrices(self, operand: OperandBase, copy: SharedCopy) -> None:
-        """Move a fragment between the shared array and registers, by ldmatrix or stmatrix."""
-
-    @abstractmethod
-    def move_wmma(self, role: str, order: str = "", address: str = "") -> None:
-        """Load a fragment by wmma.load, or store D by wmma.store; without an order by the instruction itself."""
-
-    @abstractmethod
-    def copy_bytes(self, *, to_shared: bool) -> str:
-        """Copy `bytes` bytes between `memory` and dynamic shared memory; return its address."""
-
-    @abstractmethod
-    def move_line(self, pointer: str, *, to_shared: bool) -> None:
-        """Copy the 16 bytes of this lane between global memory and the shared array of lines."""
-
-    @abstractmethod
-    def move_matrix(self) -> None:
-        """Run ldmatrix, stmatrix or movmatrix on fragments and the line of this lane."""
-
-    @abstractmethod
-    def synchronize_warp(self) -> None:
-        """Append a barrier for the warp."""
-
-    @abstractmethod
-    def stage(self, stage: Stage) -> str:
-        """Copy A or B to a new shared array, as wgmma reads it; return its descriptor."""
-
-    @abstractmethod
-    def stage_image(self) -> None:
-        """Copy the bytes of this case to dynamic shared memory."""
-
-    @abstractmethod
-    def moved_descriptor(self, name: str) -> str:
-        """Return a descriptor parameter, counted from the start of the image in shared memory."""
-
-    @abstractmethod
-    def multiply_wgmma(self, variant: Variant, a: str, b: str, *, scale_d: bool) -> None:
-        """Run wgmma between its fences; an empty `a` is the fragment, `scale_d` a parameter or true."""
 
 
 def _matrices(operands: Mapping[str, OperandBase]) -> Parameters:

@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from warpfrag.codegen.kernels import KernelWriter, Parameters
 from warpfrag.codegen.memory_indexing import (
     SharedCopy,
     Stage,
@@ -40,6 +39,7 @@ from warpfrag.codegen.statement import (
     SWIZZLE_PERIOD,
     THREADS,
     WAIT,
+    Parameters,
     identifier,
     immediates,
     is_sparse,
@@ -242,12 +242,14 @@ def wgmma_declarations(_instruction: Instruction) -> list[str]:
     return [dynamic_shared(IMAGE, SWIZZLE_PERIOD)]
 
 
-class PtxKernel(KernelWriter):
+class PtxKernel:
     """A kernel in PTX."""
 
     def __init__(self, instruction: Instruction, parameters: Parameters, outputs: Iterable[str] = "d") -> None:
         """Start a kernel; `outputs` are the parameters that point to memory it writes."""
-        super().__init__(instruction, parameters, outputs)
+        del outputs  # PTX does not tell memory that is written from memory that is read
+        self.instruction = instruction
+        self.parameters = parameters
         self.code = PtxBuilder()
         self.fragments: dict[str, list[str]] = {}
         self.thread = self.case = self.base = self.line = self.tile = ""
