@@ -206,6 +206,14 @@ def check_index(name: str, index: int, extent: int) -> int:
     return number
 
 
+def check_integer(value: object, expected: str) -> int:
+    """Return a value as an integer; the message says what was expected."""
+    try:
+        return operator.index(value)  # type: ignore[arg-type]  # anything but an integer is rejected here
+    except TypeError:
+        raise InvalidOperand(f"{expected}, got {quote(value)}") from None
+
+
 def import_extra(module: str, extra: str) -> ModuleType:
     """Import a module of an optional extra; raise MissingExtra if it is not installed."""
     try:

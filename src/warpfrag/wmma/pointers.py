@@ -9,14 +9,13 @@ start of the memory that it is a view of.
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.errors import InvalidOperand, quote
+from warpfrag.errors import InvalidOperand, check_integer
 from warpfrag.formats.arrays import Array
 from warpfrag.tensorcore.fragment import cut_slots as cut_elements
 from warpfrag.wmma.wmma_types import ElementType
@@ -71,11 +70,7 @@ class Pointer:
 
 
 def _whole(elements: object) -> int:
-    """A number of elements."""
-    try:
-        return operator.index(elements)  # type: ignore[arg-type]  # anything may come here; what is no index is refused
-    except TypeError:
-        raise InvalidOperand(f"a pointer moves by an integer number of elements, got {quote(elements)}") from None
+    return check_integer(elements, "a pointer moves by an integer number of elements")
 
 
 def ptr(memory: object, *, strict: bool = False) -> Pointer:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from warpfrag.errors import InvalidOperand, check_index, quote
+from warpfrag.errors import InvalidOperand, check_index, check_integer, quote
 from warpfrag.formats.arrays import Array, Words
 from warpfrag.formats.codes import from_codes
 from warpfrag.isa.qualifiers import Shape
@@ -118,7 +117,8 @@ class Fragment:
         _check_layout(Use, Layout)
         self.use = Use
         self.arch = base_arch(arch)
-        self.shape = Shape(*(_extent(name, extent) for name, extent in zip("mnk", (m, n, k), strict=True)))
+        extents = zip("mnk", (m, n, k), strict=True)
+        self.shape = Shape(*(check_integer(extent, f"{name}: expected an integer") for name, extent in extents))
         self.element_type = element_type(T)
         self.matrix_layout = Layout
         self.operand = find_operand(Use, self.shape, self.element_type, Layout, self.arch)
@@ -218,14 +218,6 @@ class Fragment:
         return other
 
     __copy__ = copy
-
-
-def _extent(name: str, extent: object) -> int:
-    """One of m, n, k, as an integer."""
-    try:
-        return operator.index(extent)  # type: ignore[arg-type]  # anything may come here; what is no index is refused
-    except TypeError:
-        raise InvalidOperand(f"{name}: expected an integer, got {quote(extent)}") from None
 
 
 def _check_layout(use: Uses, layout: object) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import operator
-
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.errors import InvalidOperand, quote
+from warpfrag.errors import InvalidOperand, check_integer, quote
 from warpfrag.wmma.pointers import Tile, check_memory_type, ptr, read_codes, write_codes
 from warpfrag.wmma.wmma_fragments import Fragment
 from warpfrag.wmma.wmma_types import B1, MatrixLayout, MemoryLayout, Use, accumulators, find_product, sizes, spelling
@@ -66,10 +64,7 @@ def fill_fragment(a: Fragment, v: float) -> None:
         except (TypeError, ValueError):
             raise InvalidOperand(f"fill_fragment: expected a number for {kind.name}, got {quote(v)}") from None
         return
-    try:
-        whole = operator.index(v)  # type: ignore[arg-type]  # a float is refused right here
-    except TypeError:
-        raise InvalidOperand(f"fill_fragment: expected an integer for {kind.name}, got {quote(v)}") from None
+    whole = check_integer(v, f"fill_fragment: expected an integer for {kind.name}")
     if kind.is_sub_byte:
         ones = kind.format.codes - 1
         a.words[...] = (whole & ones) * (0xFFFFFFFF // ones)
@@ -173,10 +168,7 @@ def _tile(
     check_memory_type(place, a.element_type, what)
     if writes and not place.array.flags.writeable:
         raise InvalidOperand(f"{what}: expected memory that can be written, got read-only memory")
-    try:
-        step = operator.index(ldm)  # type: ignore[arg-type]  # anything may come here; what is no index is refused
-    except TypeError:
-        raise InvalidOperand(f"{what}: expected ldm as an integer, got {quote(ldm)}") from None
+    step = check_integer(ldm, f"{what}: expected ldm as an integer")
     rows, cols = a.operand.shape
     lines, extent = (rows, cols) if word == "row" else (cols, rows)
     return Tile(place, step, lines, extent, a.operand.format.bits).view(what)

@@ -105,6 +105,12 @@ def _check(status: int, what: str) -> None:
         raise NoGpu(f"{what} fails with status {status}")
 
 
+def _set_attributes(setter: Callable[..., int], target: ctypes.c_void_p, values: list[tuple[int, Any]]) -> None:
+    for attribute, value in values:
+        status = setter(target, attribute, ctypes.byref(value), ctypes.c_size_t(ctypes.sizeof(value)))
+        _check(status, f"cuBLASLt's attribute {attribute}")
+
+
 def _loaded() -> Iterator[str]:
     """Libraries of this process, where PyTorch has loaded some."""
     maps = Path("/proc/self/maps")
@@ -212,10 +218,7 @@ class Library:
         values: list[tuple[int, Any]] = [(MAX_WORKSPACE, ctypes.c_uint64(workspace))]
         if is_limited:
             values.append((REDUCTION_SCHEMES, ctypes.c_uint32(IN_FLOAT32)))
-        for attribute, value in values:
-            size = ctypes.c_size_t(ctypes.sizeof(value))
-            status = self._lt.cublasLtMatmulPreferenceSetAttribute(made, attribute, ctypes.byref(value), size)
-            _check(status, "cublasLtMatmulPreferenceSetAttribute")
+        _set_attributes(self._lt.cublasLtMatmulPreferenceSetAttribute, made, values)
         return made
 
     @staticmethod
@@ -240,10 +243,7 @@ class Library:
                 values += [(SCALE_A, self._d), (SCALE_B, self._d), (FAST, ctypes.c_int8(asked.call.endswith("fast")))]
             if asked.call == "scaled_mm bias":
                 values.append((BIAS_TYPE, ctypes.c_int32(RESULTS[asked.type])))
-            for attribute, value in values:
-                size = ctypes.c_size_t(ctypes.sizeof(value))
-                status = self._lt.cublasLtMatmulDescSetAttribute(made, attribute, ctypes.byref(value), size)
-                _check(status, f"cublasLtMatmulDescSetAttribute {attribute}")
+            _set_attributes(self._lt.cublasLtMatmulDescSetAttribute, made, values)
             self._descriptions[key] = made
         return self._descriptions[key]
 
@@ -265,9 +265,8 @@ class Library:
                 made.append(layout)
                 if asked.batch > 1:
                     count, stride = ctypes.c_int32(asked.batch), ctypes.c_int64(rows * columns)
-                    for attribute, value in ((BATCH_COUNT, count), (BATCH_STRIDE, stride)):
-                        size = ctypes.c_size_t(ctypes.sizeof(value))
-                        self._lt.cublasLtMatrixLayoutSetAttribute(layout, attribute, ctypes.byref(value), size)
+                    values: list[tuple[int, Any]] = [(BATCH_COUNT, count), (BATCH_STRIDE, stride)]
+                    _set_attributes(self._lt.cublasLtMatrixLayoutSetAttribute, layout, values)
             yield made
         finally:
             for layout in made:
