@@ -106,7 +106,9 @@ class UnwrittenCheck(InstructionObserver):
                 marks[offsets[:, None] + np.arange(size)] = 0
             return
         if is_global:
-            self.report_threads(data.any(axis=1), threads, "a value that was never written is stored to global memory")
+            self.report_threads(
+                data.max(axis=1) != 0, threads, "a value that was never written is stored to global memory"
+            )
         if marks is not None:
             marks[offsets[:, None] + np.arange(size)] = 0 if is_global else data
 
