@@ -110,7 +110,7 @@ REFUSED = {
     "(.u32)5": "expected a cast to .s64 or .u64, got '.u32'",
     "0f3F800000 + 1.0": "expected an integer in a constant expression",
     "5%3": "expected ';', got '%3'",
-    "08": "expected octal digits behind a leading 0, got '08'",
+    "08": "expected octal digits after a leading 0, got '08'",
     "5u": "expected PTX",
     "1 +": "expected a number, got ';'",
     "1 ? 2": "expected ':', got ';'",

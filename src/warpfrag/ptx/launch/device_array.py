@@ -1,6 +1,6 @@
 """Arrays with an address of their own, for tables of pointers and structures in memory that point to others.
 
-An array argument gets its address when the kernel is launched, and nobody needs to see it. Where memory itself holds
+An array argument gets its address when the kernel is launched, and callers need not see it. Where memory itself holds
 pointers (the tables of a batched product, lists, a `__device__` pointer) the address must be known before: a
 `DeviceArray` has one as long as it lives, and every launch of this process can reach it.
 """

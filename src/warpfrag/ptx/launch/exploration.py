@@ -49,7 +49,7 @@ class Exploration:
 
 
 def explore(memory: DeviceMemory, before: list[NDArray[Any]], runs: int, run: Callable[[int], str]) -> Exploration:
-    """Run a launch with so many seeds, from the memory before it, and leave the memory as it was after.
+    """Run a launch with `runs` seeds from the memory before it, then restore the memory after it.
 
     `run(seed)` runs it on the memory, and returns the error that ended it, or nothing.
     """

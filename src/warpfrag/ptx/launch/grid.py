@@ -120,7 +120,7 @@ class Waves:
         return Waves(self.grid, self.at_once * self.per_cluster, self.seed, self.cluster)
 
     def clear(self) -> None:
-        """Let nobody take another wave."""
+        """Discard the waves that have not begun."""
         with self._lock:
             self.taken = -(-self.clusters // self.at_once)
 
@@ -185,7 +185,7 @@ class Work:
         return self
 
     def run_all(self, waves: Waves, threads: int | None, progress: Progress | None) -> None:
-        """Run all waves, in order until there is compiled code, then on so many threads, None for a thread per core.
+        """Run all waves, in order until there is compiled code, then on `threads` threads, None for one per core.
 
         Of several that fail the first one's error is kept.
         """

@@ -88,7 +88,7 @@ def link(modules: Sequence[Module | str | Path], *, keep_state: bool = False) ->
     """One module of several, each loaded or as `load` takes it: what is .extern in one is found in another.
 
     PtxError lists every name that is missing or defined twice. Messages and counts number the lines as if the files
-    stood one behind the other.
+    were concatenated.
     """
     if isinstance(modules, str | Path | Module) or not isinstance(modules, Sequence) or not modules:
         raise InvalidOperand(f"expected a list of modules, got {quote(modules)}")
@@ -272,7 +272,7 @@ class Kernel:
         return layout_use(self.program)
 
     def _check_fragments(self, arch: str) -> None:
-        """Refuse a kernel that depends on wmma fragments whose layout on an architecture nobody has measured."""
+        """Reject a kernel that depends on a wmma fragment layout that was not measured on an architecture."""
         unknown = unknown_layout(self.program, arch)
         if unknown and self._layout_use is not None:
             inst = self.program.instructions[self._layout_use.at]
@@ -396,7 +396,7 @@ class Kernel:
         return memory
 
     def waves(self, config: LaunchConfig, seed: int | None, *, follow_order: bool = False) -> Waves:
-        """The blocks of the grid, so many at once as fit and cannot see each other's order."""
+        """Return the blocks of the grid in waves that fit and cannot observe each other's order."""
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0):
             raise InvalidOperand(f"expected seed as an integer of at least 0, got {quote(seed)}")
         at_once = 1 if self.order_matters else max(1, warps_at_once(self.program) // config.warps)

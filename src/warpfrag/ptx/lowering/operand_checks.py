@@ -267,7 +267,7 @@ def _check_copy(inst: DecodedInstruction, _action: AsyncCopy) -> None:
     _require_sources(inst, 3, 5)
     _require_place(inst, 0)
     _require_place(inst, 1)
-    _require(inst, all(_is_value(source) for source in inst.sources[2:]), "numbers behind the addresses")
+    _require(inst, all(_is_value(source) for source in inst.sources[2:]), "numbers after the addresses")
 
 
 def _check_bulk_copy(inst: DecodedInstruction, action: BulkCopy) -> None:
@@ -276,7 +276,7 @@ def _check_bulk_copy(inst: DecodedInstruction, action: BulkCopy) -> None:
     _require_sources(inst, fixed, fixed + 1)
     for place in (0, 1, 3)[: 3 if action.tells_mbarrier else 2]:
         _require_place(inst, place)
-    _require(inst, _is_value(inst.sources[2]), "a number of bytes behind the addresses")
+    _require(inst, _is_value(inst.sources[2]), "a number of bytes after the addresses")
 
 
 def _check_tensor_copy(inst: DecodedInstruction, action: TensorCopy) -> None:
@@ -306,7 +306,7 @@ def _check_async_store(inst: DecodedInstruction, action: AsyncStore) -> None:
 def _check_replace(inst: DecodedInstruction, action: TensorMapReplace) -> None:
     _require_sources(inst, 2 + action.has_axis, 2 + action.has_axis)
     _require_place(inst)
-    _require(inst, all(map(_is_value, inst.sources[1:])), "numbers behind the address")
+    _require(inst, all(map(_is_value, inst.sources[1:])), "numbers after the address")
 
 
 def _check_map_copy(inst: DecodedInstruction, _action: TensorMapCopy) -> None:
@@ -343,7 +343,7 @@ def _check_mbarrier(inst: DecodedInstruction, action: MemoryBarrier) -> None:
     _require_sources(inst, *MBARRIER_SOURCES[action.name])
     if action.name != "pending_count":
         _require_place(inst)
-    _require(inst, all(_is_value(source) for source in inst.sources[1:]), "a number behind the address")
+    _require(inst, all(_is_value(source) for source in inst.sources[1:]), "a number after the address")
     if inst.row is not None and inst.row.has_result:
         bits = {"test_wait": 1, "try_wait": 1, "pending_count": 32}.get(action.name, 64)
         result = inst.results[0] if inst.results else None

@@ -73,7 +73,7 @@ def lower_statements(kernel: KernelLowering) -> None:
 
 
 def expand_indirect_calls(kernel: KernelLowering) -> None:
-    """A call by address gets a call of each function that it may reach, with a branch back behind it."""
+    """A call by address gets a call of each function that it may reach, followed by a branch back."""
     for at, calls in kernel.indirect_calls:
         inst = kernel.instructions[at]
         for call in calls:
@@ -150,7 +150,7 @@ def save_frames(kernel: KernelLowering) -> None:
 
 
 def place_shared_memory(kernel: KernelLowering) -> None:
-    """Dynamic shared memory lies behind the static variables; operands get its address."""
+    """Dynamic shared memory follows the static variables; operands get its address."""
     start = kernel.dynamic_start = kernel.variables.place_dynamic()
 
     def placed(operand: PtxOperand) -> PtxOperand:
@@ -172,7 +172,7 @@ def initialise_variables(kernel: KernelLowering) -> None:
 
 
 def place_local_memory(kernel: KernelLowering) -> None:
-    """Local memory holds a frame for each call of a recursive function, and behind them the stack of alloca."""
+    """Local memory holds a frame for each call of a recursive function, followed by the stack of alloca."""
     variables, frames = kernel.variables, 1
     if any(inst.pushes_frame for inst in kernel.instructions):
         variables.local = max(16, -(-variables.local // 16) * 16)

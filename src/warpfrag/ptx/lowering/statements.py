@@ -63,7 +63,7 @@ class KernelLowering:
         self.parameters, self.parameter_bytes = parameters_of(entry)
         self.instructions: list[DecodedInstruction] = []
         self.shared_addresses = SharedAddresses(self.instructions, self.variables.register)
-        self.entry_end = 0  # instructions before it are the entry's, those behind its functions'
+        self.entry_end = 0  # instructions before it are the entry's, those after it its functions'
         self.branches: list[tuple[int, list[list[int]]]] = []  # where each is, and the labels it may go to
         self.called: dict[str, tuple[int, FunctionDecl, SymbolTable]] = {}
         self.indirect_calls: list[tuple[int, list[DecodedInstruction]]] = []  # and a call of each function it may reach

@@ -199,7 +199,7 @@ class StorageAllocator:
             names.symbols[variable.name] = self.register(variable.name, kind.bits)
 
     def _declare_shared(self, variable: VariableDecl, names: SymbolTable, size: int, align: int) -> None:
-        """Static shared memory, or the name of what a launch adds behind it."""
+        """Static shared memory, or the name of dynamic shared memory, which follows it."""
         if variable.linkage == "extern" and size == 0:
             self.has_dynamic = True
             self.shared_align = max(self.shared_align, align)

@@ -226,8 +226,8 @@ ROWS: list[OpcodeRow] = [
 
 TENSOR_MEMORY = "PTX ISA, TensorCore 5th Generation Family Instructions"
 UNMODELLED = {
-    "decompress": "nobody has published how a look-up table expands B",
-    "selection": "nobody has published which elements it keeps in which register",
+    "decompress": "how a look-up table expands B is not published",
+    "selection": "which elements it keeps in which register is not published",
 }
 """Groups of words with which an instruction is not run, and why."""
 
@@ -244,7 +244,7 @@ def _tensor_op(attributes: Attributes) -> Action:
         if spelling.qualifier(group):
             return Refused(f"{attributes.name} is not modelled: {reason}")
     if spelling.kind == "ti16":
-        return Refused(f"{attributes.name} is not modelled: nobody has published what kind::ti16 multiplies")
+        return Refused(f"{attributes.name} is not modelled: what kind::ti16 multiplies is not published")
     return TensorWarpOp(spelling) if spelling.qualifier("sync") else TensorThreadOp(spelling)
 
 

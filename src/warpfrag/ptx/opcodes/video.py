@@ -68,7 +68,7 @@ def _by_parts(attributes: Attributes) -> LaneOp:
     return LaneOp((B32,), (B32, B32, B32), run)
 
 
-# --- scalar ones: the selectors of d, a and b and the signs that are changed come as constants behind the registers
+# --- scalar ones: the selectors of d, a and b and the signs that are changed follow the registers as constants
 
 
 def _selected(codes: Codes, selector: int, ptx_type: Type) -> Codes:

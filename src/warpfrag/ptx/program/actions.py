@@ -64,7 +64,7 @@ class Move(Action):
 class NoOp(Action):
     """An instruction without a visible effect: hints, fences, pauses."""
 
-    pauses: bool = False  # nanosleep: whoever waits lets others run
+    pauses: bool = False  # nanosleep: a waiting warp lets others run
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class MemoryLoad(Action):
     space: StateSpace
     type: Type
     count: int
-    polls: bool = False  # volatile, relaxed or acquire: somebody may wait for a change
+    polls: bool = False  # volatile, relaxed or acquire: a warp may wait for a change
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ class MemoryOperand:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """The result that nobody wants: _."""
+    """A discarded result: _."""
 
 
 SELECTORS = ("", "b0", "b1", "b2", "b3", "h0", "h1")
@@ -210,7 +210,7 @@ class Program:
 
 
 def block_ends(instructions: Sequence[DecodedInstruction], leaders: set[int]) -> list[int]:
-    """For every instruction the end of its block: where another begins, or behind what leaves it."""
+    """Return the block end of every instruction."""
     ends, end = [0] * len(instructions), len(instructions)
     for at in range(len(instructions) - 1, -1, -1):
         if at + 1 in leaders or instructions[at].action.ends_block:

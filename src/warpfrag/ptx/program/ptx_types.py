@@ -41,7 +41,7 @@ class Type:
 
 
 def container(bits: int) -> np.dtype[Any]:
-    """The dtype of a register of so many bits; a predicate has one."""
+    """Return the dtype of a register of `bits` bits; a predicate has one bit."""
     if bits == 1:
         return np.dtype(np.bool_)
     return np.dtype(f"u{min(8, max(1, -(-bits // 8)))}")
@@ -98,5 +98,5 @@ def signed(codes: NDArray[Any]) -> NDArray[Any]:
 
 
 def unsigned(values: NDArray[Any], bits: int) -> NDArray[Any]:
-    """Codes of integers, cut to so many bits."""
+    """Return the codes of integers, cut to `bits` bits."""
     return values.astype(container(bits)) if values.dtype.itemsize * 8 != bits else values.view(container(bits))

@@ -2,7 +2,7 @@
 
 A name that is `.visible` belongs to all modules, `.weak` and `.common` ones may be defined in several. Any other name
 is its module's own: where two modules have the same one, the later gets another name. Lines are counted on from module
-to module, as if the files stood one behind the other.
+to module, as if the files were concatenated.
 """
 
 from __future__ import annotations

@@ -276,7 +276,7 @@ class Parser:
             word = self.take().text
             if word == ".align":
                 wanted = self.alignment()
-                align = align if pointer else wanted  # behind .ptr it is that of what is pointed at
+                align = align if pointer else wanted  # after .ptr: the alignment of the pointed-to data
             elif word == ".ptr":
                 pointer = True
             elif word in {".v2", ".v4", ".v8"}:
@@ -296,7 +296,7 @@ class Parser:
                 return variables
 
     def alignment(self) -> int:
-        """The number behind .align."""
+        """Return the number after .align."""
         token = self.next
         align = self.plain_integer()
         if align & (align - 1) or not 1 <= align <= MAX_ALIGN:
@@ -515,7 +515,7 @@ class Parser:
         return ptx_constants.value_of(ptx_constants.literal(token.text, token.line), token.line)
 
     def expression(self) -> ptx_constants.ConstantSyntax:
-        """A constant expression: the choice of ?: binds last, and what is behind its colon is another."""
+        """A constant expression: the choice of ?: binds last, and another expression follows its colon."""
         line = self.next.line
         value = self.binary(1)
         if not self.takes("?"):

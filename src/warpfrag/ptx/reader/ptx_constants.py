@@ -67,7 +67,7 @@ def literal(text: str, line: int) -> ConstantSyntax:
         digits = text.rstrip("U")
         is_octal = digits.isdigit() and digits[0] == "0"
         if is_octal and set(digits) & {"8", "9"}:
-            raise PtxError(line, f"expected octal digits behind a leading 0, got {quote(text)}")
+            raise PtxError(line, f"expected octal digits after a leading 0, got {quote(text)}")
         value = (
             int(digits, 8 if is_octal else 10 if digits.isdigit() else 0) if len(digits) <= MAX_DIGITS else 1 << BITS
         )

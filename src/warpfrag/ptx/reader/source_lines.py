@@ -1,6 +1,6 @@
 """The source lines that instructions were compiled from: the directives .file and .loc.
 
-`.file 1 "softmax.py"` numbers a file, and `.loc 1 12 20` says that the instructions behind it are from line
+`.file 1 "softmax.py"` numbers a file, and `.loc 1 12 20` says that the instructions after it are from line
 12. What was inlined names the call too, nvcc as `inlined_at 1 30 5`, LLVM in a comment: `@[ softmax.py:30:5 ]`. The
 call is in the user's file, the function often in a library's. nvcc writes them with -lineinfo, Triton always.
 """

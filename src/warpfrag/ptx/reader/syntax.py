@@ -205,7 +205,7 @@ class Scope:
 
     @property
     def is_unread(self) -> bool:
-        """True if nobody has asked yet."""
+        """True if the items have not been read yet."""
         return self._read is not None
 
     @property

@@ -24,7 +24,7 @@ def width(a: Codes) -> int:
 
 
 def saturate(values: Codes, bits: int) -> Codes:
-    """Clamp int64 to signed integers of so many bits."""
+    """Clamp int64 to signed integers of `bits` bits."""
     low, high = limits("s", bits)
     return np.clip(values, low, high).astype(f"i{bits // 8}").view(f"u{bits // 8}")
 

@@ -38,7 +38,7 @@ class AxisPlace(NamedTuple):
     """The texels on both sides of coordinates along one axis, and the weight of the second in 256ths."""
 
     before: Integers
-    behind: Integers
+    after: Integers
     weight: Integers
 
 
@@ -199,7 +199,7 @@ def gather(texture: Texture, layers: Codes, axes: list[Codes], channel: int) -> 
         return np.zeros((len(layers), 4), np.uint32)
     layer = _layer(texture, layers)
     x, y = _around(texture, axes, gathers=True)
-    corners = ((x.before, y.behind), (x.behind, y.behind), (x.behind, y.before), (x.before, y.before))
+    corners = ((x.before, y.after), (x.after, y.after), (x.after, y.before), (x.before, y.before))
     texels = np.stack([_texels(texture, layer, list(corner))[:, channel] for corner in corners], axis=1)
     if texels.dtype.kind != "f" and texture.read == "element":
         return _converted(texture, texels)
@@ -243,15 +243,15 @@ def _corners(texture: Texture, layer: Integers, places: list[AxisPlace]) -> list
     zeros = np.zeros_like(layer)
     x, y, z = (*places, *[AxisPlace(zeros, zeros, zeros)] * 2)[:3]
     slices = []
-    for depth, share in ((z.before, TEXEL - z.weight), (z.behind, z.weight))[: 2 if len(places) == MAX_AXES else 1]:
+    for depth, share in ((z.before, TEXEL - z.weight), (z.after, z.weight))[: 2 if len(places) == MAX_AXES else 1]:
         right = (x.weight * share + 128) >> 8
         left = share - right
         right_up, left_up = (right * y.weight + 128) >> 8, (left * y.weight + 127) >> 8
         corners = (
             (x.before, y.before, left - left_up, share > 0),
-            (x.behind, y.before, right - right_up, (share > 0) & (x.weight > 0)),
-            (x.before, y.behind, left_up, (share > 0) & (y.weight > 0)),
-            (x.behind, y.behind, right_up, (share > 0) & (x.weight > 0) & (y.weight > 0)),
+            (x.after, y.before, right - right_up, (share > 0) & (x.weight > 0)),
+            (x.before, y.after, left_up, (share > 0) & (y.weight > 0)),
+            (x.after, y.after, right_up, (share > 0) & (x.weight > 0) & (y.weight > 0)),
         )
         slices.append(
             [

@@ -85,7 +85,7 @@ def _texels(array: object, channels: int, *, layered: bool, what: str) -> NDArra
 
 
 def _geometry(axes: int, *, layered: bool) -> Geometry:
-    """The word of PTX for an array of so many axes."""
+    """Return the PTX geometry of an array with this number of axes."""
     return ("1d", "2d", "3d")[axes - 1] if not layered else ("a1d", "a2d")[axes - 1]
 
 
@@ -135,7 +135,7 @@ class Texture:
 
     @property
     def is_guess(self) -> bool:
-        """True if nobody has measured how coordinates of such a texture are rounded."""
+        """True if the coordinate rounding of such a texture was not measured."""
         return self.normalized and self.texels.shape[1] in UNMEASURED_DEPTHS
 
     def copy(self) -> Texture:
