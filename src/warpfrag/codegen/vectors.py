@@ -27,7 +27,6 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.codegen.cuda_builder import CudaBuilder
 from warpfrag.codegen.statement import SWIZZLE_PERIOD, can_transpose, identifier
 from warpfrag.codegen.vector_groups import (
     Codes,
@@ -355,6 +354,8 @@ class VectorSet:
 
     def to_header(self) -> str:
         """Return a C++17 header: one array per operand of each group, and a table of the groups."""
+        from warpfrag.codegen.cuda_builder import CudaBuilder
+
         rows = self.to_dict()["groups"]
         roles = list(dict.fromkeys(role for group in self.groups for role in group.registers))
         code = CudaBuilder()
