@@ -7,7 +7,7 @@ from importlib import import_module
 import pytest
 
 TOOLS = (
-    "opcodes", "functions", "textures.__main__", "motion", "products", "tiles", "libraries.__main__",
+    "opcodes", "functions", "textures.__main__", "plans", "products", "tiles", "libraries.__main__",
     "write_capture_index", "fuzz.__main__", "choices.__main__",
 )  # fmt: skip
 
