@@ -160,7 +160,7 @@ def test_no_way_is_answered_with_no(run):
         (["loads", NAME, "a", "--plan", 9], "--plan is a number from 1 to 3, the number of plans"),
         (["loads", NAME, "a", "--search", "--pitch", 128], "--search finds pitches and swizzles itself: leave out --p"),
         (["loads", NAME, "a", "--search", "--packed"], "--search finds pitches and swizzles itself: leave out --pac"),
-        (["loads", NAME, "a", "--packed"], "packed is for elements of 4 and 6 bits in bytes, such as A of kind::f8f6"),
+        (["loads", NAME, "a", "--packed"], "packed needs elements of 4 or 6 bits in bytes, such as A of kind::f8f6"),
         (["stores", NAME, "a", "--packed"], "No such option"),
         (["loads", NAME, "a", "--swizzle", 100], "Invalid value for '--swizzle'"),
         (["loads", NAME, "a", "--pitch", 0], "Invalid value for '--pitch': '0' is not in the range"),

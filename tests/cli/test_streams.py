@@ -20,7 +20,7 @@ NAME = "mma.m16n8k16.f32.f16.f16.f32"
 WARPFRAG = f"{shlex.quote(sys.executable)} -m warpfrag"
 ANOTHER_PAGE = """
 import sys
-from warpfrag import explorer
+from warpfrag.viz import explorer
 from warpfrag.cli import main
 explorer.build_page = lambda: "x" * 9999
 sys.exit(main())

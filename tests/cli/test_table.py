@@ -53,16 +53,6 @@ def test_the_table_by_lane(run):
     assert lines[9].split() == ["5", "1,2", "1,3", "9,2", "9,3"]
 
 
-def test_where_a_side_is_long_the_slots_of_a_register_share_a_cell(run):
-    by_matrix = run("table", "mma.m16n8k256.s32.b1.b1.s32.xor.popc", "a").lines
-    by_lane = run("table", "mma.m16n8k256.s32.b1.b1.s32.xor.popc", "a", "--by", "lane").lines
-
-    assert by_matrix[1] == "cell = lane:register, whose 32 slots are along col, low bits first"
-    assert by_matrix[3].split()[:3] == ["r\\c", "0-31", "32-63"]
-    assert by_matrix[5].split()[:3] == ["1", "4:r0", "5:r0"]
-    assert by_lane[4].split() == ["0", "0,0-31", "8,0-31", "0,128-159", "8,128-159"]
-
-
 @pytest.mark.parametrize("columns", [40, 100, 200])
 def test_a_table_is_cut_to_the_width_of_the_terminal(run, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))

@@ -520,7 +520,7 @@ class NameMeaning(NamedTuple):
     gpu: the GPU
     arch: the architecture that accepts everything the GPU can run
     types: element types that it may mean
-    requires: qualifiers, one of which an instruction with such elements has
+    requires: qualifiers; an instruction with such elements has one of each list
     layout: a Triton layout that belongs to no instruction: blocked, linear and the like
     reason: why the name is unknown
     nearest: the closest instructions to an unknown name
@@ -656,7 +656,7 @@ def _print_illegal(facts: NameMeaning | Legality) -> None:
 
 
 class Legality(NamedTuple):
-    """Whether an architecture accepts an instruction; keys that do not apply are null or empty.
+    """The verdict on an instruction for an architecture; keys that do not apply are null or empty.
 
     query: the name of the question
     arch: the architecture of the question

@@ -1,12 +1,8 @@
-"""`warpfrag table`: a whole operand, by matrix or by lane.
-
-A cell stands for one element. If a side is long, neighbouring slots of one register share a cell, so that the 256
-columns of a b1 matrix become eight.
-"""
+"""`warpfrag table`: a whole operand, by matrix or by lane."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from warpfrag.cli.support.arguments import (
@@ -22,9 +18,6 @@ from warpfrag.cli.support.arguments import (
 from warpfrag.cli.support.operand_view import OperandView, Record
 from warpfrag.cli.support.output import echo, print_heading, print_notes, table_lines, terminal_width
 from warpfrag.cli.support.verbs import Answer, verb
-from warpfrag.layout.linear_layout import Layout
-
-MAX_CELLS = 16  # along one side; beyond, slots share a cell
 
 
 class OperandTable(NamedTuple):
@@ -71,8 +64,8 @@ def table(
     """Show a whole operand: the place of every element, or the elements of every lane.
 
     By matrix, a cell is lane:element (warp.lane:element for a warpgroup); by lane it is row,column. Elements are
-    numbered as in PTX, through the registers of a lane. If a side is longer than 16 elements, neighbours that share a
-    register share a cell. With --to, show the whole layout in the notation of another tool.
+    numbered as in PTX, through the registers of a lane. With --to, show the whole layout in the notation of another
+    tool.
 
     Options:
         by: The rows of the table.
@@ -100,8 +93,8 @@ def table(
             print_notes([*numbering_notes([view], to), *view.notes])
             return
         print_heading(view.title)
-        grids = by_matrix(view, records) if by == "matrix" else by_lane(view, records)
-        echo(grids[0].legend)
+        legend, grids = by_matrix(view, records) if by == "matrix" else by_lane(view, records)
+        echo(legend)
         for grid in grids:
             for line in text_lines(grid):
                 echo(line)
@@ -111,112 +104,74 @@ def table(
 
 
 class TextGrid(NamedTuple):
-    """A text table: the meaning of a cell, a caption, column labels, and a label and cells per line."""
+    """A text table: a caption, column labels, and a label and cells per line."""
 
-    legend: str
     caption: str
     header: list[str]
     lines: list[list[str]]
 
 
-def shared_dim(layout: Layout, cells: int) -> str:
-    """Return the coordinate along which the slots of a register share a cell; empty if they do not."""
-    return layout.along("slot") if cells > MAX_CELLS else ""
-
-
-def by_matrix(view: OperandView, records: list[Record]) -> list[TextGrid]:
-    """Return a grid per matrix: lines and columns are those of the matrix, a cell names lane and element."""
-    layout = view.layout
+def by_matrix(view: OperandView, records: list[Record]) -> tuple[str, list[TextGrid]]:
+    """Return the meaning of a cell, and a grid per matrix whose cells name lane and element."""
+    layout, thread = view.layout, ".".join(view.threads)
     # Addresses have one coordinate beside the matrix: then the matrix is the line.
     down, across = view.positions if len(view.positions) == 2 else view.dims
-    dim = shared_dim(layout, max(layout.outs[down], layout.outs[across]))
-    legend, cell = _matrix_cell(view, dim)
-    span = layout.slots - 1 if dim else 0
+    is_numbered = view.registers is not None and (layout.slots > 1 or not view.in_tensor_memory)
+    legend = f"cell = {thread}"
+    if view.in_tensor_memory:
+        legend += ":slot" * is_numbered
+    elif is_numbered:
+        meaning = f"register = element / {layout.slots}, slot = element % {layout.slots}"
+        meaning = "element = register" if layout.slots == 1 else "element = slot" if layout.regs == 1 else meaning
+        legend += f":element; {meaning}"
+
+    def cell(record: Record) -> tuple[int, str]:
+        number = f":{record['element']}" if is_numbered else ""
+        return record[across], ".".join(str(record[name]) for name in view.threads) + number
+
+    outer = [name for name in view.dims if name not in {down, across} and layout.outs[name] > 1]
+    corner = "r\\c" if (down, across) == ("row", "col") else f"{down}\\{across}"
+    return legend, _grids(records, outer, down, cell, lambda columns: [corner, *map(str, columns)])
+
+
+def by_lane(view: OperandView, records: list[Record]) -> tuple[str, list[TextGrid]]:
+    """Return the meaning of a cell, and a grid per warp whose cells give the coordinates of elements."""
+    slots = view.layout.slots
+
+    def cell(record: Record) -> tuple[int, str]:
+        number = record["column"] * slots + record["slot"] if view.in_tensor_memory else record.get("element", 0)
+        return number, ",".join(str(record[name]) for name in view.dims)
+
+    def header(columns: list[int]) -> list[str]:
+        labels = [f"{view.name if view.has_numbers else 'slot '}{column}" for column in columns]
+        if view.in_tensor_memory:
+            labels = [f"c{x // slots}" + (f":{x % slots}" if slots > 1 else "") for x in columns]
+        return [view.lane_name, *(labels if view.registers else ["address"])]
+
+    outer = [name for name in ("block", "warp") if name in view.layout.ins]
+    return f"cell = {','.join(view.dims)}", _grids(records, outer, view.lane_name, cell, header)
+
+
+def _grids(
+    records: list[Record],
+    outer: Sequence[str],
+    down: str,
+    cell: Callable[[Record], tuple[int, str]],
+    header: Callable[[list[int]], list[str]],
+) -> list[TextGrid]:
+    """Return a grid for each index of the outer coordinates."""
     grids: dict[tuple[int, ...], dict[int, dict[int, str]]] = {}
-    outer = [name for name in view.dims if name not in {down, across}]
     for record in records:
-        if not dim or record["slot"] == 0:
-            lines = grids.setdefault(tuple(record[name] for name in outer), {})
-            row = lines.setdefault(record[down], {})
-            row.setdefault(record[across], cell(record))  # the hardware reads the first copy
-    text_grids = []
-    for choice, lines in grids.items():
-        named = zip(outer, choice, strict=True)
-        caption = ", ".join(f"{name} {index}" for name, index in named if layout.outs[name] > 1)
-        columns = sorted(next(iter(lines.values())))
-        corner = "r\\c" if (down, across) == ("row", "col") else f"{down}\\{across}"
-        header = [corner, *(_range(x, span if across == dim else 0) for x in columns)]
-        rows = [
-            [_range(y, span if down == dim else 0), *(line.get(x, "-") for x in columns)]
-            for y, line in sorted(lines.items())
-        ]
-        text_grids.append(TextGrid(legend, caption, header, rows))
-    return text_grids
-
-
-def _matrix_cell(view: OperandView, dim: str) -> tuple[str, Callable[[Record], str]]:
-    """Return the meaning of the cells of a matrix, and the function that writes one."""
-    layout = view.layout
-    thread = ".".join(view.threads)
-
-    def number(record: Record) -> str:
-        return ".".join(str(record[name]) for name in view.threads)
-
-    if view.registers is None:
-        return f"cell = {thread}", number
-    if view.in_tensor_memory:
-        legend = f"cell = {thread}:slot" if not dim and layout.slots > 1 else f"cell = {thread}"
-        legend += f", whose {layout.slots} slots are along {dim}, low bits first" if dim else ""
-        is_plain = dim or layout.slots == 1
-        return legend, number if is_plain else lambda record: f"{number(record)}:{record['slot']}"
-    if dim:
-        legend = f"cell = {thread}:register, whose {layout.slots} slots are along {dim}, low bits first"
-        return legend, lambda record: f"{number(record)}:r{record['reg']}"
-    meaning = f"register = element / {layout.slots}, slot = element % {layout.slots}"
-    if layout.slots == 1:
-        meaning = "element = register"
-    elif layout.regs == 1:
-        meaning = "element = slot"
-    return f"cell = {thread}:element; {meaning}", lambda record: f"{number(record)}:{record['element']}"
-
-
-def by_lane(view: OperandView, records: list[Record]) -> list[TextGrid]:
-    """Return a grid per warp: a line per lane, a column per element or register, a cell gives the coordinates."""
-    layout = view.layout
-    dim = shared_dim(layout, layout.ins.get("column", layout.regs) * layout.slots)
-    span = layout.slots - 1 if dim else 0
-    groups = [name for name in ("block", "warp") if name in layout.ins]
-    warps: dict[tuple[int, ...], dict[int, dict[int, str]]] = {}
-    for record in records:
-        if not dim or record["slot"] == 0:
-            cell = ",".join(_range(record[name], span if name == dim else 0) for name in view.dims)
-            if view.in_tensor_memory:
-                column = record["column"] if dim else record["column"] * layout.slots + record["slot"]
-            else:
-                column = record["reg"] if dim else record.get("element", 0)
-            group = tuple(record[name] for name in groups)
-            warps.setdefault(group, {}).setdefault(record[view.lane_name], {})[column] = cell
-    columns = sorted({column for lines in warps.values() for line in lines.values() for column in line})
-    prefix = "r" if dim else view.name if view.has_numbers else "slot "
-    labels = [f"{prefix}{column}" for column in columns] if view.registers else ["address"]
-    unit = "column" if view.in_tensor_memory else "register"
-    if view.in_tensor_memory:
-        parts = 1 if dim else layout.slots
-        labels = [f"c{x // parts}" + (f":{x % parts}" if parts > 1 else "") for x in columns]
-    legend = f"cell = {','.join(view.dims)}" + (f"; the {layout.slots} slots of a {unit} are along {dim}" * bool(dim))
-    return [
-        TextGrid(
-            legend,
-            ", ".join(f"{name} {index}" for name, index in zip(groups, group, strict=True)),
-            [view.lane_name, *labels],
-            [[f"{lane}", *(line.get(column, "") for column in columns)] for lane, line in sorted(lines.items())],
-        )
-        for group, lines in sorted(warps.items())
-    ]
-
-
-def _range(first: int, span: int) -> str:
-    return f"{first}-{first + span}" if span else f"{first}"
+        column, text = cell(record)
+        lines = grids.setdefault(tuple(record[name] for name in outer), {})
+        lines.setdefault(record[down], {}).setdefault(column, text)  # the hardware reads the first copy
+    made = []
+    for index, lines in sorted(grids.items()):
+        columns = sorted({column for line in lines.values() for column in line})
+        rows = [[str(label), *(line.get(column, "-") for column in columns)] for label, line in sorted(lines.items())]
+        caption = ", ".join(f"{name} {number}" for name, number in zip(outer, index, strict=True))
+        made.append(TextGrid(caption, header(columns), rows))
+    return made
 
 
 def text_lines(grid: TextGrid) -> Iterator[str]:

@@ -326,7 +326,8 @@ def _run(kernel: Kernel, settings: dict[str, Any], checks: RunOptions) -> Run:
                 explore=checks.explore,
                 progress=lambda done, total: line.show(done, total, "blocks"),
             )
-            return kernel.launch(**settings | {"options": options}, checks=checks.check)
+            launched = settings | {"options": options, "checks": checks.check}
+            return kernel.launch(**launched)
         except KeyboardInterrupt as error:
             line.clear()
             for note in getattr(error, "__notes__", ()):

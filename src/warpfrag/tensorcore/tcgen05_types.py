@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from warpfrag.errors import IllegalInstruction
-from warpfrag.formats.arrays import Words
 from warpfrag.isa.tcgen05_forms import TensorForm
 from warpfrag.isa.tmem_layouts import copied
 from warpfrag.layout.linear_layout import Layout
@@ -21,6 +20,8 @@ from warpfrag.tensorcore.tensor_operand import TensorMetadata, TensorOperand, Te
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
+
+    from warpfrag.formats.arrays import Words
 
 
 class TensorInstruction(Instruction):

@@ -1,1 +1,1 @@
-"""What several verbs share: how a verb is declared, common options, printed output, and the files they read."""
+"""Code that several verbs share: declarations of verbs, common options, printed output, and input files."""

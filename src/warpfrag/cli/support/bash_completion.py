@@ -1,4 +1,4 @@
-"""Completion in bash, which cuts words at colons: names of instructions and of samples have some."""
+"""Completion in bash, which cuts words at colons, although instruction and sample names contain them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from click.shell_completion import BashComplete, CompletionItem, add_completion_
 
 @add_completion_class
 class ColonBashComplete(BashComplete):
-    """Puts words together again, and offers what goes behind the last cut: bash keeps the rest."""
+    """Completion that joins the words which bash cuts at colons, and offers the part after the last cut."""
 
     kept = ""
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """The words before, and the word that is not complete."""
+        """Return the words before, and the word that is not complete."""
         args, incomplete = super().get_completion_args()
         words: list[str] = []
         for word in (*args, incomplete):
@@ -24,5 +24,5 @@ class ColonBashComplete(BashComplete):
         return words[:-1], words[-1]
 
     def format_completion(self, item: CompletionItem) -> str:
-        """What bash puts in place of the word behind the last cut."""
+        """Return the replacement of the word after the last cut."""
         return f"{item.type},{item.value.removeprefix(self.kept)}"

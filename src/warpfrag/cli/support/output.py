@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Self
+from typing import Any, Self
 
 from warpfrag.errors import IllegalInstruction
 
@@ -171,7 +171,7 @@ def print_notes(lines: Iterable[str]) -> None:
         echo(("" if number else "\n") + wrapped(f"note: {line}", indent=6))
 
 
-def to_json(value: object) -> object:
+def to_json(value: Any) -> Any:  # noqa: ANN401 (any result)
     """Return a result as JSON types: named tuples and dataclasses by field, an instruction as its name.
 
     If there is a method `to_dict`, it decides; anything else becomes text.
@@ -185,7 +185,7 @@ def to_json(value: object) -> object:
         return value if abs(value) < float("inf") else repr(value)
     if hasattr(value, "to_dict"):
         return to_json(value.to_dict())
-    if hasattr(value, "dtype"):  # numbers may have a type that Python does not have
+    if hasattr(value, "tolist"):  # numbers may have a type that Python does not have
         return to_json((value if value.dtype.kind in "biu" else value.astype(float)).tolist())
     fields = getattr(value, "_fields", None) or getattr(value, "__dataclass_fields__", None)
     if fields is not None and not hasattr(value, "form"):
