@@ -25,11 +25,11 @@
     >>> run.basis, run.exact
     ('ptx', False)
 
-Top down: `launch` takes arguments, shares blocks out and is the public face; `debugger` runs a launch step by step.
-`checks` search for mistakes while the interpreter runs. `compiler` runs steps as machine code, `interpreter` the same
-in Python: one is fast, the other readable, and both give the same. `lowering` makes a program of an entry, by a list of
-named passes. `opcodes` has a row for every instruction, `semantics` what lanes compute. `program` is what both engines
-run: instructions with typed attributes and their actions. `reader` parses the text.
+From the top: `launch` takes arguments, distributes blocks and is the public interface; `debugger` steps through a
+launch. `checks` search for mistakes while the interpreter runs. `compiler` runs instructions as machine code,
+`interpreter` runs the same in Python; both give equal results. `lowering` makes a program from an entry in named passes.
+`opcodes` has a row for every instruction, `semantics` the functions that lanes compute. `program` is the form that both
+engines run: instructions with typed attributes and actions. `reader` parses the text.
 """
 
 from __future__ import annotations

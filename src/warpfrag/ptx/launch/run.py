@@ -23,7 +23,7 @@ class Counts:
     """Counts of a launch: warp instructions by opcode and by line, bytes and wavefronts by state space.
 
     A wavefront of shared memory is a pass over its banks: an access takes as many as its busiest bank has words to give
-    (`memory.shared_memory`), each matrix of ldmatrix and stmatrix for itself. Of global memory it is a sector of 32
+    (`smem.shared_memory`), each matrix of ldmatrix and stmatrix for itself. Of global memory it is a sector of 32
     bytes that a warp's access touches. `wavefronts_by_line` has both, for the lines that access one of these spaces.
     What wmma.load, wmma.store, wgmma and tcgen05 do in memory is not among them. `conflicts_by_line` are the wavefronts
     of shared memory that are there only because lanes want different words of one bank. `tensor_operations_by_line` are

@@ -1,7 +1,7 @@
 """TensorMap: an array and the boxes of it that a kernel copies, as `cuTensorMapEncodeTiled` and `...Im2col` make it.
 
 Axes have numpy's order, innermost last; the driver's lists run the other way. What the 128 bytes mean and what the
-copies do with them is in `memory.tensor_map`.
+copies do with them is in `smem.tensor_map`.
 
     >>> import numpy as np
     >>> tiles = TensorMap(np.zeros((96, 128), np.float16), box=(16, 64), swizzle=128)

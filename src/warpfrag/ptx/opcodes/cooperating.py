@@ -37,7 +37,7 @@ LANE_NUMBERS = np.arange(LANES, dtype=np.uint32)
 BIT = np.uint32(1) << LANE_NUMBERS
 FLOW = "PTX ISA, Control Flow Instructions"
 ISA = "PTX ISA, Parallel Synchronization and Communication Instructions"
-MATRIX = "warpfrag's own rows: see `warpfrag info`"
+MATRIX = "warpfrag's own rows: see `warpfrag get`"
 
 
 def ballot(mask: Mask) -> Codes:
