@@ -291,7 +291,7 @@ def test_a_search_finds_pitches_and_swizzles_without_conflicts():
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (lambda: loads(F16.a, Memory(), packed=True), "packed is for elements of 4 and 6 bits in bytes"),
+        (lambda: loads(F16.a, Memory(), packed=True), "packed needs elements of 4 or 6 bits in bytes"),
         (lambda: loads("a", Memory()), "expected an operand such as mma.b or mma.b.tiled"),
         (lambda: loads(F16.a, 128), "expected a wf.Memory, which describes the matrix in shared memory; got 128"),
         (lambda: loads(wf.get("ldmatrix.m8n8.x4.b16").d, Memory()), "is no single matrix .* it has matrix, row, col"),

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from warpfrag.codegen import tcgen05_code as tcgen05
 from warpfrag.codegen.cuda_builder import guarded, in_namespace
 from warpfrag.codegen.cuda_functions import COMMON as FUNCTIONS_COMMON
 from warpfrag.codegen.cuda_functions import (
@@ -138,6 +137,8 @@ def _is_tensor(instruction: Instruction) -> bool:
 
 def _tensor_code(selected: list[Instruction], language: str, target: str | None, *, kernels: bool) -> str:
     """Return the code of tcgen05 instructions, which need a file of their own."""
+    from warpfrag.codegen import tcgen05_code as tcgen05
+
     others = [instruction for instruction in selected if not _is_tensor(instruction)]
     if others:
         raise InvalidOperand(f"emit tcgen05 in a file of its own: {others[0]} is no instruction of tensor memory")

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from warpfrag.errors import NotModelled
 from warpfrag.formats.arrays import as_doubles
-from warpfrag.formats.codes import code_dtype, from_codes, to_codes
 from warpfrag.formats.float_environment import exact_floats
 from warpfrag.formats.number_formats import FORMATS
 from warpfrag.isa.operands import OperandSpec
@@ -58,7 +57,9 @@ def conversion(source: str, target: str) -> Conversion | None:
 
 @exact_floats
 def convert_codes(source: str, target: str, codes: NDArray[Any]) -> NDArray[Any]:
-    """The codes of a format that codes of another become."""
+    """Return the codes of one format converted to another."""
+    from warpfrag.formats.codes import code_dtype, from_codes, to_codes
+
     row = conversion(source, target)
     if row is None:
         return codes
@@ -283,7 +284,9 @@ def _joined(state: NDArray[np.uint32], words: Assembly, bits: int) -> NDArray[np
 def _assembled(
     state: NDArray[np.uint32], words: Assembly, source: OperandSpec, target: OperandSpec, formats: tuple[str, str]
 ) -> NDArray[np.uint32]:
-    """Words made of converted elements."""
+    """Return words made of converted elements."""
+    from warpfrag.formats.codes import code_dtype
+
     made = []
     for cells in words:
         word = np.zeros(state.shape[:-1], np.uint32)

@@ -30,7 +30,6 @@ from warpfrag.isa.tmem_layouts import access, accumulator, multiplicand, placeme
 from warpfrag.layout.linear_layout import Layout
 from warpfrag.plans.relayout import Relayout
 from warpfrag.plans.relayout import relayout as register_relayout
-from warpfrag.tensorcore.execute_tcgen05 import check_tensor_memory
 from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.registry import get
 from warpfrag.tensorcore.tcgen05_types import TensorInstruction, TensorLoad, TensorStore
@@ -101,6 +100,8 @@ class TensorRelayout(Relayout):
 
         Of a pair, each block does this.
         """
+        from warpfrag.tensorcore.execute_tcgen05 import check_tensor_memory
+
         after: Words = np.array(check_tensor_memory(words, 2 if "block" in self.source.layout.ins else 1))
         for part in range(self.count):
             loaded = cast("Words", self.load.execute(after, source + part * self.columns))
