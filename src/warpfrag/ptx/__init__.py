@@ -27,7 +27,7 @@
 
 From the top: `launch` takes arguments, distributes blocks and is the public interface; `debugger` steps through a
 launch. `checks` search for mistakes while the interpreter runs. `compiler` runs instructions as machine code,
-`interpreter` runs the same in Python; both give equal results. `lowering` makes a program from an entry in named passes.
+`interpreter` runs the same in Python; both give equal results. `lowering` makes a program of an entry in passes.
 `opcodes` has a row for every instruction, `semantics` the functions that lanes compute. `program` is the form that both
 engines run: instructions with typed attributes and actions. `reader` parses the text.
 """
