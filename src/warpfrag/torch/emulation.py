@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from threading import Lock, current_thread, get_ident, local
@@ -454,7 +454,7 @@ def scale_factor(tensor: torch.Tensor, name: str, scale: TensorScale) -> float:
 
 def check_scales(scales: object) -> tuple[TensorScale, TensorScale]:
     """Return the scales of A and B; reject anything but positive numbers and "amax"."""
-    pair = scales if isinstance(scales, tuple | list) and len(scales) == 2 else (None, None)
+    pair: Sequence[Any] = scales if isinstance(scales, tuple | list) and len(scales) == 2 else (None, None)
     for scale in pair:
         is_number = isinstance(scale, int | float) and not isinstance(scale, bool) and 0 < scale < float("inf")
         if not is_number and not (isinstance(scale, str) and scale == "amax"):
