@@ -109,34 +109,10 @@ _MODULE_OF = {name: module for module, names in _EXPORTS.items() for name in nam
 __all__ = sorted([*_MODULE_OF, *_SUBMODULES])  # noqa: PLE0605 (each name is listed once, above)
 
 
-def _card_renderer() -> object:
-    from warpfrag.viz.notebook import card
-
-    return card
-
-
-def _figure_svg() -> object:
-    from warpfrag.viz.draw import figure_svg
-
-    return figure_svg
-
-
-def _tensor_operands() -> object:
-    from warpfrag.tensorcore.tensor_operand import build
-
-    return build
-
-
-def _plan_emitter() -> object:
-    from warpfrag.codegen.plan_code import emit_plan
-
-    return emit_plan
-
-
-providers.register("card", _card_renderer)
-providers.register("figure_svg", _figure_svg)
-providers.register("emit_plan", _plan_emitter)
-providers.register("tensor_operand", _tensor_operands)
+providers.register("card", "warpfrag.viz.notebook", "card")
+providers.register("figure_svg", "warpfrag.viz.draw", "figure_svg")
+providers.register("emit_plan", "warpfrag.codegen.plan_code", "emit_plan")
+providers.register("tensor_operand", "warpfrag.tensorcore.tensor_operand", "build")
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 (any public name)

@@ -93,7 +93,7 @@ def page_file(tmp_path_factory):
 
 @pytest.fixture
 def data(page_file):
-    """What the page knows, read off the page."""
+    """Return the data of the page, read from the page."""
     page = page_file.read_text(encoding="utf-8")
     return json.loads(re.search(r'<script id="data" type="application/json">(.*?)</script>', page, re.DOTALL)[1])
 
@@ -122,11 +122,11 @@ class Explorer:
         return self.tab.locator(f'[data-grid="{operand}.{part}"] [data-row="{row}"][data-col="{col}"]')
 
     def field(self, name):
-        """What the details say: lane, register, bits, slot or element."""
+        """Return an entry of the details: lane, register, bits, slot or element."""
         return self.tab.locator(f'#details [data-field="{name}"]').inner_text()
 
     def state(self):
-        """What the address says."""
+        """Return the page's address."""
         return self.tab.evaluate("Object.fromEntries(new URLSearchParams(location.hash.slice(1)))")
 
 

@@ -1,4 +1,4 @@
-"""What can be seen of the page: boxes and edges, measured in the browser, so that tests judge no pixels."""
+"""Boxes and edges of the page, measured in the browser, so that tests compare no pixels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ DASHES |= str.maketrans({"\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}": ">"})
 
 
 def plain(text):
-    """What the page says, with the dashes and angles of a keyboard."""
+    """Return the text of the page, with the dashes and angles of a keyboard."""
     return text.translate(DASHES)
 
 

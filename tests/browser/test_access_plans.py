@@ -1,4 +1,4 @@
-"""What the page works out by itself about memory and tiles is what Python says: its own modules, run in the browser."""
+"""The page's modules, run in the browser, agree with Python about memory and tiles."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def modules(browser):
 
 
 def run(modules, function, given):
-    """What a function gives; it goes as text, because values by the thousand take their time there and back."""
+    """Return the result of a function, as text: thousands of single values are slow to transfer."""
     script = f"(text) => JSON.stringify(({function})(JSON.parse(text)))"
     return json.loads(modules.evaluate(script, json.dumps(given)))
 

@@ -1,4 +1,4 @@
-"""What the page says of a cell is what the Python tables say."""
+"""The page and the Python tables say the same about every cell."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ CELLS = """() => JSON.stringify(Array.from(document.querySelectorAll('#view [dat
 
 
 def cells(tab):
-    """What every cell says of itself; as one text, because values by the thousand take their time to the browser."""
+    """Return the text of every cell, as one string: thousands of single values are slow to transfer."""
     return json.loads(tab.evaluate(CELLS))
 
 

@@ -17,7 +17,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def copied(explorer, what):
-    """What the clipboard holds after a button was pressed."""
+    """Return the clipboard after a button was pressed."""
     explorer.tab.evaluate("document.querySelector('#toast').classList.remove('shown')")  # said of an earlier copy
     explorer.tab.locator(f'.copies [data-copy="{what}"]').click()
     explorer.tab.locator("#toast.shown").wait_for()

@@ -9,7 +9,7 @@ FOCUS = "() => ({ ...document.activeElement.dataset, id: document.activeElement.
 
 
 def focus(tab):
-    """What has the focus."""
+    """Return the element that has the focus."""
     return tab.evaluate(FOCUS)
 
 

@@ -1,4 +1,4 @@
-"""Asking diagnose with every option by its own name."""
+"""Call diagnose with every option by its own name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ IMMEDIATES = ("selector", "byte_id", "thread_id", "negate", "scale_d")
 
 
 def diagnose(*inputs, **named):
-    """What `wf.diagnose` finds."""
+    """Return the findings of `wf.diagnose`."""
     immediates = {name: named.pop(name) for name in IMMEDIATES if name in named}
     options = DiagnoseOptions(Immediates(**immediates), named.pop("rounding", None))
     scales = tuple(named.pop(name, None) for name in ("scale_a", "scale_b"))

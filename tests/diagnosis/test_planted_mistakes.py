@@ -268,7 +268,7 @@ def test_d_read_with_another_layout():
 
 
 def trans(words):
-    """What ldmatrix leaves with .trans where it should not be, or without it where it should: each word turned."""
+    """Return the words of ldmatrix with a wrong .trans or without a needed one: each word turned."""
     return np.concatenate([wf.execute("movmatrix.m8n8.trans.b16", words[:, [at]]) for at in range(words.shape[1])], 1)
 
 

@@ -1,4 +1,4 @@
-"""How well colours stand out, as WCAG defines it: what the tests of figures and of the explorer share.
+"""Colour contrast as WCAG defines it, for the tests of figures and of the explorer.
 
 A colour is `#rrggbb`, or its red, green and blue as numbers up to 255.
 """
@@ -16,7 +16,7 @@ def _linear(colour):
 
 
 def luminance(colour):
-    """How much light a colour gives off, 0..1; in grey print this is all that is left."""
+    """Return the luminance of a colour, 0..1; in grey print this is all that is left."""
     red, green, blue = _linear(colour)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
@@ -28,7 +28,7 @@ def contrast(one, other):
 
 
 def distance(one, other):
-    """How different two colours look: their distance in Oklab, in which black and white are 1 apart."""
+    """Return the distance of two colours in Oklab, in which black and white are 1 apart."""
     return sum((x - y) ** 2 for x, y in zip(_oklab(one), _oklab(other), strict=True)) ** 0.5
 
 

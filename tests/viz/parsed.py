@@ -59,10 +59,10 @@ def words(element):
 
 
 def block_words(root):
-    """What stands on blocks of small cells."""
+    """Return the text on blocks of small cells."""
     return [read(text) for text in texts(root) if text.get("class") == "name"]
 
 
 def read(text):
-    """What a text element says."""
+    """Return the text of an element."""
     return LANE.sub(r"\1", "".join(text.itertext()))

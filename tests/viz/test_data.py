@@ -1,4 +1,4 @@
-"""What the page knows is what the tables say."""
+"""The data of the page agrees with the tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from warpfrag.viz.explorer.page_builder import PAGE, build_page, join_modules
 
 @cache
 def data():
-    """What stands in the page; tests/viz/test_build.py sees that it is what was gathered."""
+    """Return the data in the page; tests/viz/test_build.py checks that it is complete."""
     page = build_page()
     return json.loads(re.search(r'<script id="data" type="application/json">(.*?)</script>', page, re.DOTALL)[1])
 

@@ -14,7 +14,7 @@ from warpfrag.viz.fragment_grids import slot_run
 
 
 def kind_of(instruction, operand):
-    """What the cells of an operand depend on: operands of one kind look alike."""
+    """Return what the cells of an operand depend on: operands with equal keys look alike."""
     row = operand.spec
     role = "d" if operand.role == "c" else operand.role
     ordered = isinstance(operand, SparseOperand) and instruction.form.is_ordered
@@ -83,7 +83,7 @@ def test_the_matrix_view_shows_each_element_once_with_every_holder(instruction, 
 
 
 def check_blocks(root, operand):
-    """Where cells are too small for words, each register has its words once for each run of its slots."""
+    """If cells are too small for words, each register has its words once for each run of its slots."""
     run = prod(slot_run(operand.layout))
     expected = [
         f"T{lane} {operand.role}{first}..{operand.role}{first + run - 1}"

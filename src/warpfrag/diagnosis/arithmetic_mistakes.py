@@ -12,12 +12,12 @@ from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.diagnosis.findings import Misreading, Mistake
+from warpfrag.diagnosis.findings import Codes, Kind, Misreading, Mistake, Words
 from warpfrag.diagnosis.matrix_mistakes import recoded
 from warpfrag.errors import NotModelled
 from warpfrag.formats.arrays import as_doubles
@@ -31,15 +31,11 @@ from warpfrag.tensorcore.arithmetic_plan import plan
 from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.rules import Rule
 
-if TYPE_CHECKING:
-    from warpfrag.diagnosis.findings import Kind, Words
-
-    Codes = NDArray[Any]
-
 ACCUMULATORS = ("f16", "f32")
 SCALE_TYPES = ("ue8m0", "ue4m3")
 NEGATED = "negated: imm-scale 1 and -1 confused"
 BITOPS = {"and": "xor", "xor": "and"}
+Recoding: TypeAlias = Callable[[Codes], Codes]
 
 
 def starts(operand: Operand) -> Iterator[Mistake]:
@@ -49,12 +45,13 @@ def starts(operand: Operand) -> Iterator[Mistake]:
     yield Mistake("c", "c", "added twice", recoded(operand, lambda codes: added(operand, codes, codes)))
 
 
-def written_as(operand: Operand) -> Iterator[Mistake]:
-    """Yield the values of A or B in another format of the same size."""
+def written_as(operand: Operand, recode: Callable[[Recoding], Recoding] | None = None) -> Iterator[Mistake]:
+    """Yield the values of A or B in another format of the same size; `recode` applies a change to an operand's data."""
+    recode = recode or partial(recoded, operand)
     for other in FORMATS:
         if operand.format.is_float and may_be_mistaken(operand.format.name, other):
             change = partial(rewritten, source=operand.format, target=FORMATS[other])
-            yield Mistake("layout", operand.role, f"values written as {other}", recoded(operand, change), rare=True)
+            yield Mistake("layout", operand.role, f"values written as {other}", recode(change), rare=True)
 
 
 @exact_floats
@@ -66,12 +63,11 @@ def rewritten(codes: Codes, *, source: Format, target: Format) -> Codes:
     return to_codes(target, values if target.infinity else np.clip(values, target.min, target.max), rounding="rne")
 
 
-def negated(operand: Operand) -> Iterator[Mistake]:
+def negated(operand: Operand, recode: Callable[[Recoding], Recoding] | None = None) -> Iterator[Mistake]:
     """Yield the sign of A or B of wgmma changed: its immediate (imm-scale) is -1 for 1, or 1 for -1."""
     if operand.format.is_float:
-        yield Mistake(
-            "sign", operand.role, NEGATED, recoded(operand, partial(negated_codes, number_format=operand.format))
-        )
+        flip = partial(negated_codes, number_format=operand.format)
+        yield Mistake("sign", operand.role, NEGATED, (recode or partial(recoded, operand))(flip))
 
 
 def negated_codes(codes: Codes, *, number_format: Format) -> Codes:

@@ -11,42 +11,26 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.diagnosis.arithmetic_mistakes import NEGATED, may_be_mistaken, negated_codes, rewritten
-from warpfrag.diagnosis.findings import Kind, Mistake, likelihood
+from warpfrag.diagnosis.arithmetic_mistakes import negated, negated_codes, written_as
+from warpfrag.diagnosis.findings import Codes, Kind, Mistake, likelihood, without_repetitions
 from warpfrag.diagnosis.matrix_mistakes import BLOCK, ordered, other_order
 from warpfrag.errors import InvalidOperand
 from warpfrag.formats.arrays import Bytes
 from warpfrag.formats.codes import code_dtype
-from warpfrag.formats.number_formats import FORMATS
 from warpfrag.smem.descriptor import LINES, ROW_OF_PATTERN, TURNABLE, Descriptor, compact
 from warpfrag.smem.shared_memory import SWIZZLES, UNIT, Memory
 from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.shared_operand import Shared
 
-if TYPE_CHECKING:
-    Codes = NDArray[Any]
-
 MAX_TILES = 16  # whose mistakes are kept
 BASE_OFFSETS = 8
 BYTE = 8
 FAR = (16, 32, 64, 128, 256, 512, 1024)  # bytes by which a start is off: units, steps along k, lines and atoms
-
-
-def wrong_descriptors(right: Descriptor, order: str) -> Iterator[tuple[str, Descriptor]]:
-    """Yield the most common mistakes with a descriptor; `order` is K-major or MN-major."""
-    layout = f"{order}, {swizzle_text(right.swizzle)}"
-    yield "leading and stride byte offset swapped", replace(right, leading=right.stride, stride=right.leading)
-    yield "start off by 16 bytes", right.moved(16)
-    for swizzle in SWIZZLES:
-        if swizzle != right.swizzle:
-            yield f"{layout}: read with {swizzle_text(swizzle)}", replace(right, swizzle=swizzle)
-    if right.swizzle:
-        yield f"{layout}: base offset 1 instead of 0", replace(right, base_offset=1)
 
 
 def swizzle_text(width: int) -> str:
@@ -64,13 +48,7 @@ def _suspects(operand: Operand, descriptor: Descriptor, trans: bool, size: int) 
     """Return the mistakes for any bytes of this size."""
     tile = Shared(np.random.default_rng(0).integers(0, 256, size, np.uint8), descriptor, trans)
     mistakes = [*_read_wrongly(operand, tile), *_stored_wrongly(operand, tile), *_other_matrices(operand, tile)]
-    right, seen, distinct = tile.memory.tobytes(), set(), []
-    for mistake in sorted(mistakes, key=likelihood):
-        key = mistake.kind, mistake.change(tile.memory).tobytes()
-        if key[1] != right and key not in seen:
-            seen.add(key)
-            distinct.append(mistake)
-    return tuple(distinct)
+    return tuple(without_repetitions(sorted(mistakes, key=likelihood), tile.memory))
 
 
 def byte_places(operand: Operand, memory: Memory) -> NDArray[np.int64]:
@@ -231,13 +209,8 @@ def _other_matrices(operand: Operand, tile: Shared) -> Iterator[Mistake]:
             orders.append(("layout", f"halves of the {name} swapped", halves, False))
     for kind, text, order, rare in orders:
         yield Mistake(kind, role, text, recoded(change=partial(ordered, order=order)), rare=rare)
-    if operand.format.is_float:
-        flip = partial(negated_codes, number_format=operand.format)
-        yield Mistake("sign", role, NEGATED, recoded(change=flip))
-        for other in FORMATS:
-            if may_be_mistaken(operand.format.name, other):
-                change = partial(rewritten, source=operand.format, target=FORMATS[other])
-                yield Mistake("layout", role, f"values written as {other}", recoded(change=change), rare=True)
+    for source in (negated, written_as):
+        yield from source(operand, lambda change: recoded(change=change))
 
 
 def _recoded(memory: Bytes, *, operand: Operand, tile: Shared, change: Callable[[Codes], Codes]) -> Bytes:

@@ -20,14 +20,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from warpfrag.diagnosis.arithmetic_mistakes import negated_words
 from warpfrag.diagnosis.descriptor_mistakes import byte_places, negated_memory
-from warpfrag.diagnosis.findings import Agreement, Candidate, Diagnosis, Finding, Mistake, diagnosis, likelihood, rank
+from warpfrag.diagnosis.findings import (
+    Agreement,
+    Candidate,
+    Codes,
+    Diagnosis,
+    Finding,
+    Mistake,
+    Words,
+    diagnosis,
+    likelihood,
+    rank,
+)
 from warpfrag.diagnosis.kernel_search import KernelSearch, read_tile
 from warpfrag.diagnosis.mistake_search import Search
 from warpfrag.diagnosis.mistakes import distinct, suspects
@@ -36,7 +46,7 @@ from warpfrag.diagnosis.register_mistakes import chosen_codes, chosen_words, wri
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.formats.arrays import as_array
 from warpfrag.formats.number_formats import Rounding
-from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, Immediates
+from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, Immediates, check_ids, part_of
 from warpfrag.isa.legality import arithmetic_arch, check_immediates, form_of
 from warpfrag.isa.qualifiers import HasForm
 from warpfrag.smem.shared_memory import as_bytes
@@ -45,9 +55,6 @@ from warpfrag.tensorcore.instruction_types import instruction_of
 from warpfrag.tensorcore.operand import AnyOperand, Metadata, Operand, OperandBase, Scale
 from warpfrag.tensorcore.shared_operand import Shared
 from warpfrag.tensorcore.sparsity import compress, logical_columns
-
-if TYPE_CHECKING:
-    from warpfrag.diagnosis.outcome import Codes, Words
 
 __all__ = ["Agreement", "DiagnoseOptions", "Diagnosis", "Finding", "diagnose"]
 
@@ -101,6 +108,8 @@ def diagnose(
     computes and, optionally, the k of one iteration. D may be rounded to f16 or bf16. Mistakes are then made in every
     fragment, with indices into whole matrices, in the loop over k and with accumulators.
     """
+    if not isinstance(options, DiagnoseOptions):
+        raise InvalidOperand(f"options: expected a DiagnoseOptions, got {quote(options)}")
     if isinstance(instruction, OperandBase):
         if any(argument is not None for argument in (B, C, metadata, *scales, tile)) or isinstance(A, Shared):
             raise InvalidOperand(
@@ -234,7 +243,7 @@ def _scale_words(
     array = as_array(scales, scale.description)
     if array.dtype == np.uint32 and array.shape[-1:] == scale.threads:
         return {role: array}
-    return {role: chosen_words(scale, scale.codes(array, rounding=options.rounding), options.immediates.of(role))}
+    return {role: chosen_words(scale, scale.codes(array, rounding=options.rounding), part_of(options.immediates, role))}
 
 
 def _observed_codes(operand: Operand, observed: ArrayLike) -> Codes:
@@ -264,9 +273,9 @@ def _diagnose_operand(
     if isinstance(operand, Operand):
         right = operand.pack(matrix, rounding=options.rounding)
     else:
-        choice.check({operand.role: operand.layout}, lambda: operand.instruction)
+        check_ids(choice, {operand.role: operand.layout}, lambda: operand.instruction)
         codes = operand.codes(matrix, raw=isinstance(operand, Metadata), rounding=options.rounding)
-        right = chosen_words(operand, codes, choice.of(operand.role))
+        right = chosen_words(operand, codes, part_of(choice, operand.role))
         suspected += written_elsewhere(operand, codes, choice)
 
     def read(words: Words) -> Codes:  # padding and copies in the registers of a matrix do not matter
@@ -286,7 +295,7 @@ def _diagnose_operand(
         )
     is_right = np.array_equal(got, read(right))
     if not isinstance(operand, Operand):  # only the part that immediates choose is read
-        chosen = choice.of(operand.role)
+        chosen = part_of(choice, operand.role)
         is_right |= np.array_equal(chosen_codes(operand, words, chosen), chosen_codes(operand, right, chosen))
     if is_right:
         return Diagnosis([], correct=True, tried={}, pairs=0)

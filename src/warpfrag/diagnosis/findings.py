@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +21,8 @@ from warpfrag.formats.codes import code_dtype, from_codes
 from warpfrag.formats.number_formats import Format
 from warpfrag.tensorcore.operand import Operand
 
-if TYPE_CHECKING:
-    Words = NDArray[np.uint32]
-    Held = NDArray[Any]
-    Codes = NDArray[Any]
-
+Words: TypeAlias = NDArray[Any]  # registers, or bytes of shared memory
+Codes: TypeAlias = NDArray[Any]
 Kind = Literal[
     "transposed",
     "descriptor",
@@ -61,7 +58,7 @@ class Mistake:
     kind: Kind
     operand: str
     text: str
-    change: Callable[[Held], Held]
+    change: Callable[[Words], Words]
     rare: bool = False
 
     @property
@@ -93,6 +90,19 @@ def likelihood(mistake: Mistake | Misreading) -> tuple[bool, int, int]:
     """Return a key that sorts the likeliest first: by category, and inputs before D."""
     place = "abc".find(mistake.operand[:1])
     return mistake.rare, KINDS.index(mistake.kind), place if place >= 0 else len(KINDS)
+
+
+def without_repetitions(mistakes: Iterable[Mistake], words: Words) -> Iterator[Mistake]:
+    """Yield mistakes without those that do not change `words` or repeat an earlier one of their category."""
+    right, seen = words.tobytes(), set()
+    for mistake in mistakes:
+        if mistake.kind == "selector":  # it may contain the words of the case, and its name is unique
+            yield mistake
+            continue
+        key = mistake.kind, mistake.change(words).tobytes()
+        if key[1] != right and key not in seen:
+            seen.add(key)
+            yield mistake
 
 
 # ---- agreement of observed and expected results

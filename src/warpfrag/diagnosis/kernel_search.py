@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,7 +28,7 @@ from warpfrag.diagnosis.arithmetic_mistakes import (
     rounding_bound,
     shift,
 )
-from warpfrag.diagnosis.findings import Diagnosis, Misreading, Mistake, agreement, diagnosis, likelihood
+from warpfrag.diagnosis.findings import Codes, Diagnosis, Misreading, Mistake, agreement, diagnosis, likelihood
 from warpfrag.diagnosis.matrix_mistakes import gathered, misindexed
 from warpfrag.diagnosis.mistakes import suspects
 from warpfrag.errors import InvalidOperand, quote
@@ -39,10 +39,6 @@ from warpfrag.formats.number_formats import FORMATS, Rounding
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.rules import IntegerSum, Popcount
-
-if TYPE_CHECKING:
-    Codes = NDArray[Any]
-    Lines = Callable[[Codes, NDArray[np.intp]], Codes]
 
 PROBES = 6  # outputs that a mistake must give before it is computed whole
 MAX_WHOLE = 24  # the likeliest mistakes, which are computed completely
@@ -62,7 +58,7 @@ class Suspicion:
     """A mistake in a kernel; `lines` applies it to lines of a matrix: rows of A, C and D, columns of B."""
 
     mistake: Mistake
-    lines: Lines
+    lines: Callable[[Codes, NDArray[np.intp]], Codes]
 
 
 def read_tile(tile: object, instruction: Instruction) -> BlockTile:

@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.diagnosis.findings import Mistake
+from warpfrag.diagnosis.findings import Kind, Mistake, Words
 from warpfrag.isa.legality import resolve
 from warpfrag.isa.operands import REGISTER_BITS, mma_layouts, operands
 from warpfrag.layout.linear_layout import Layout
@@ -30,12 +30,7 @@ from warpfrag.tensorcore import fragment
 from warpfrag.tensorcore.matrix_moves import move_words
 from warpfrag.tensorcore.operand import Operand
 
-if TYPE_CHECKING:
-    from warpfrag.diagnosis.findings import Kind, Words
-
-    Indices = NDArray[np.intp]
-    Source = Callable[[Indices, Indices], Indices]
-
+Indices: TypeAlias = NDArray[np.intp]
 BLOCK = 8  # rows and columns of what ldmatrix and movmatrix turn
 HALF = 16  # bits of the elements that they turn
 
@@ -214,7 +209,7 @@ class IndexRule:
 
     kind: Kind
     text: str
-    source: Source
+    source: Callable[[Indices, Indices], Indices]
     rare: bool = False
 
 

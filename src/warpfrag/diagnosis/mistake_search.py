@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,18 +22,26 @@ from warpfrag.diagnosis.arithmetic_mistakes import (
     rounding_bound,
     shift,
 )
-from warpfrag.diagnosis.findings import Candidate, Diagnosis, Misreading, Mistake, Suspect, agreement, diagnosis, rank
+from warpfrag.diagnosis.findings import (
+    Candidate,
+    Codes,
+    Diagnosis,
+    Misreading,
+    Mistake,
+    Suspect,
+    Words,
+    agreement,
+    diagnosis,
+    rank,
+)
 from warpfrag.diagnosis.mistakes import distinct
-from warpfrag.diagnosis.outcome import NOTHING, SIDES, ProductSide
+from warpfrag.diagnosis.outcome import NOTHING, SIDES, ProductSide, SuspectProduct, Variants
 from warpfrag.errors import InvalidOperand, quote
 from warpfrag.formats.arrays import as_doubles
 from warpfrag.formats.codes import from_codes
 from warpfrag.tensorcore.arithmetic_plan import plan
 from warpfrag.tensorcore.backend_protocol import ProductOperands
 from warpfrag.tensorcore.rules import Rule
-
-if TYPE_CHECKING:
-    from warpfrag.diagnosis.outcome import Codes, SuspectProduct, Variants, Words
 
 PROBES = 12  # outputs that a mistake must give before it is computed whole; each is asked only of what gave the last
 MIN_READABLE_SHARE = 8  # at least 1 of 8 lines of D must be known

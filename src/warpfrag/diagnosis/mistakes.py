@@ -20,7 +20,7 @@ from functools import lru_cache
 import numpy as np
 
 from warpfrag.diagnosis import arithmetic_mistakes, matrix_mistakes, register_mistakes
-from warpfrag.diagnosis.findings import Mistake, likelihood
+from warpfrag.diagnosis.findings import Mistake, likelihood, without_repetitions
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import AnyOperand, Metadata, Scale
 
@@ -63,17 +63,9 @@ def suspects(operand: AnyOperand) -> tuple[Mistake, ...]:
 
 
 def distinct(operand: AnyOperand, mistakes: Iterable[Mistake]) -> Iterator[Mistake]:
-    """Yield mistakes without those that change nothing or repeat an earlier one of their category."""
+    """Return mistakes without those that change nothing or repeat an earlier one of their category."""
     shape = operand.threads if isinstance(operand, Metadata | Scale) else (*operand.threads, operand.words)
     words = np.random.default_rng(0).integers(0, 1 << 32, shape, np.uint32)
     if not isinstance(operand, Metadata | Scale):  # copies hold the same, and padding is zero
         words = operand.pack(operand.unpack(words, raw=True), raw=True)
-    right, seen = words.tobytes(), set()
-    for mistake in mistakes:
-        if mistake.kind == "selector":  # it may contain the words of the case, and its name is unique
-            yield mistake
-            continue
-        key = mistake.kind, mistake.change(words).tobytes()
-        if key[1] != right and key not in seen:
-            seen.add(key)
-            yield mistake
+    return without_repetitions(mistakes, words)

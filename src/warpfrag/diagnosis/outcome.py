@@ -6,21 +6,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import combinations, product
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.diagnosis.arithmetic_mistakes import added
 from warpfrag.diagnosis.descriptor_mistakes import suspects_in_memory
-from warpfrag.diagnosis.findings import Candidate, Misreading, Mistake, Suspect
+from warpfrag.diagnosis.findings import Candidate, Codes, Misreading, Mistake, Suspect, Words
 from warpfrag.diagnosis.mistakes import suspects
-from warpfrag.diagnosis.register_mistakes import other_choices
+from warpfrag.diagnosis.register_mistakes import chosen_codes, other_choices
 from warpfrag.errors import IllegalInstruction, InvalidSparsity, NotModelled
 from warpfrag.formats.arrays import as_doubles
 from warpfrag.formats.codes import from_codes, to_codes
 from warpfrag.formats.number_formats import FORMATS
-from warpfrag.isa.immediates import SELECTED_BY, Immediates
+from warpfrag.isa.immediates import SELECTED_BY, Immediates, part_of
 from warpfrag.isa.legality import arithmetic_arch
 from warpfrag.isa.patterns import Pattern
 from warpfrag.isa.qualifiers import Form
@@ -33,10 +32,6 @@ from warpfrag.tensorcore.operand import Metadata, Operand, Scale
 from warpfrag.tensorcore.rules import Rule
 from warpfrag.tensorcore.shared_operand import Shared
 from warpfrag.tensorcore.sparsity import logical_columns
-
-if TYPE_CHECKING:
-    Codes = NDArray[Any]
-    Words = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -100,11 +95,9 @@ class SuspectProduct:
         batch = words.shape[: -self.axes(role)]
         if role in self.tiles:
             codes = self._staged(role).read(replace(self.tiles[role], memory=words))
-        elif isinstance(operand, Metadata):
-            fields = operand.unpack(words, **self.choice.of(role))
-            codes = logical_columns(self.pattern, fields)
-        elif isinstance(operand, Scale):
-            codes = operand.unpack(words, **self.choice.of(role), raw=True)
+        elif isinstance(operand, Metadata | Scale):
+            codes = chosen_codes(operand, words, part_of(self.choice, role))
+            codes = logical_columns(self.pattern, codes) if isinstance(operand, Metadata) else codes
         else:
             codes = operand.unpack(words, raw=True)
         return "columns" if role == "metadata" else role, codes.reshape(*batch, -1, *codes.shape[-2:])
@@ -246,7 +239,7 @@ class ProductSide:
 
     def _are_legal(self, metadata: Words) -> NDArray[np.bool_]:
         """Return a mask of the metadata words in which every code that is read is legal."""
-        fields = self.case.instruction.metadata.unpack(metadata, **self.case.choice.of("metadata"))
+        fields = self.case.instruction.metadata.unpack(metadata, **part_of(self.case.choice, "metadata"))
         known = self.case.pattern.columns
         return np.asarray(np.isin(fields, [*known]).reshape(len(metadata), -1).all(axis=1))
 

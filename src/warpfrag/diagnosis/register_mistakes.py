@@ -6,20 +6,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import combinations, permutations
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from warpfrag.diagnosis.findings import Mistake
-from warpfrag.isa.immediates import Immediates, legal
+from warpfrag.diagnosis.findings import Kind, Mistake, Words
+from warpfrag.isa.immediates import Immediates, legal, part_of
 from warpfrag.isa.operands import REGISTER_BITS
 from warpfrag.layout.coordinates import LANES
 from warpfrag.tensorcore.operand import AnyOperand, Metadata, Operand, OperandBase, Scale
-
-if TYPE_CHECKING:
-    from warpfrag.diagnosis.findings import Kind, Words
-
 
 MANY = 8  # up to 8 registers, any two may be exchanged; of more, those that are a power of two apart
 FEW = 4  # up to 4 things are tried in every order; of more, only in orders that permute bits of their numbers
@@ -323,15 +319,18 @@ def _kind(operand: AnyOperand, usual: Kind) -> Kind:
 
 def other_choices(operand: AnyOperand, choice: Immediates) -> Iterator[Mistake]:
     """Yield a wrong selector, byte id or thread id, as a change of the words."""
-    if not isinstance(operand, Metadata | Scale):
-        return
-    right = choice.of(operand.role)
-    for name in right:
+    if isinstance(operand, Metadata | Scale):
+        right = part_of(choice, operand.role)
+        for text, wrong in _wrong_immediates(operand, right):
+            change = partial(_chosen, operand=operand, wrong=wrong, right=right)
+            yield Mistake("selector", operand.role, text, change)
+
+
+def _wrong_immediates(operand: Metadata | Scale, right: dict[str, int]) -> Iterator[tuple[str, dict[str, int]]]:
+    for name, number in right.items():
         for other in legal(operand.layout, name):
-            if other != right[name]:
-                wrong = {**right, name: other}
-                change = partial(_chosen, operand=operand, wrong=wrong, right=right)
-                yield Mistake("selector", operand.role, f"{name} {other} instead of {right[name]}", change)
+            if other != number:
+                yield f"{name} {other} instead of {number}", {**right, name: other}
 
 
 def _chosen(words: Words, *, operand: Metadata | Scale, wrong: dict[str, int], right: dict[str, int]) -> Words:
@@ -341,27 +340,22 @@ def _chosen(words: Words, *, operand: Metadata | Scale, wrong: dict[str, int], r
 
 def chosen_codes(operand: Metadata | Scale, words: Words, choice: Mapping[str, int]) -> NDArray[Any]:
     """Return the codes that words hold for a selector, or for a byte id and a thread id."""
-    if isinstance(operand, Metadata):
-        return operand.unpack(words, **choice)
-    return operand.unpack(words, byte_id=choice["byte_id"], thread_id=choice["thread_id"], raw=True)
+    return (
+        operand.unpack(words, **choice) if isinstance(operand, Metadata) else operand.unpack(words, **choice, raw=True)
+    )
 
 
 def chosen_words(operand: Metadata | Scale, codes: NDArray[Any], choice: Mapping[str, int]) -> Words:
     """Return the words that hold codes for a selector, or for a byte id and a thread id."""
-    if isinstance(operand, Metadata):
-        return operand.pack(codes, **choice)
-    return operand.pack(codes, byte_id=choice["byte_id"], thread_id=choice["thread_id"], raw=True)
+    how: dict[str, Any] = {**choice} if isinstance(operand, Metadata) else {**choice, "raw": True}
+    return operand.pack(codes, **how)
 
 
 def written_elsewhere(operand: Metadata | Scale, codes: NDArray[Any], choice: Immediates) -> Iterator[Mistake]:
     """Yield the words of the same codes, written for another selector or id."""
-    right = choice.of(operand.role)
-    for name in right:
-        for other in legal(operand.layout, name):
-            if other != right[name]:
-                words = chosen_words(operand, codes, {**right, name: other})
-                text = f"written for {name} {other} instead of {right[name]}"
-                yield Mistake("selector", operand.role, text, partial(_replaced, by=words))
+    for text, wrong in _wrong_immediates(operand, part_of(choice, operand.role)):
+        words = chosen_words(operand, codes, wrong)
+        yield Mistake("selector", operand.role, f"written for {text}", partial(_replaced, by=words))
 
 
 def _replaced(words: Words, *, by: Words) -> Words:

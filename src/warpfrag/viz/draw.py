@@ -31,8 +31,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 from warpfrag.errors import InvalidOperand, check_flag, check_index, quote
 from warpfrag.isa.immediates import DEFAULT_IMMEDIATES, Immediates
-from warpfrag.plans.access_plan import AccessPlan
-from warpfrag.plans.relayout import Relayout
 from warpfrag.smem.descriptor import Descriptor
 from warpfrag.smem.tensor_map import TensorMapFields
 from warpfrag.tensorcore.instruction import Instruction
@@ -44,7 +42,6 @@ from warpfrag.viz.figures import figure_row
 from warpfrag.viz.fragment_grids import WARPS, flatten_warps
 from warpfrag.viz.grids import Cut, Range
 from warpfrag.viz.palette import Theme
-from warpfrag.viz.plan_views import access_drawing, relayout_drawing
 from warpfrag.viz.shared_memory_views import box_drawing
 from warpfrag.viz.tensor_memory_views import is_in_tensor_memory, tensor_drawing
 from warpfrag.viz.views import (
@@ -62,6 +59,8 @@ from warpfrag.viz.views import (
 if TYPE_CHECKING:  # these import numpy
     from warpfrag.blas.cublas.batch_invariance import Invariance
     from warpfrag.blas.error_report import ErrorReport
+    from warpfrag.plans.access_plan import AccessPlan
+    from warpfrag.plans.relayout import Relayout
     from warpfrag.ptx.launch.tensor_map_argument import TensorMap
 
 __all__ = ["Drawing", "ViewOptions", "draw", "draw_figure"]
@@ -140,13 +139,10 @@ def _own_figure(subject: object, rows: Range | None) -> GridDrawing | Plot | Non
     if isinstance(subject, str | Operand) or hasattr(subject, "form"):
         return None
     Cut(rows).reject("this figure")
-    if isinstance(subject, Relayout):
-        return relayout_drawing(subject)
-    if isinstance(subject, AccessPlan):
-        return access_drawing(subject)
-    from warpfrag.viz.plots import report_plot  # imports numpy
+    from warpfrag.viz.plan_views import plan_drawing  # these two import numpy
+    from warpfrag.viz.plots import report_plot
 
-    return report_plot(subject)
+    return plan_drawing(subject) or report_plot(subject)
 
 
 def figure_svg(subject: Any, theme: Theme) -> str:  # noqa: ANN401 (whatever `draw` takes)

@@ -36,6 +36,13 @@ LINE_BYTES = BANKS * BANK_BYTES  # a line of the figure has each bank once
 MAX_ACCESSES = 4  # accesses of one plan that a figure shows
 
 
+def plan_drawing(subject: object) -> GridDrawing | None:
+    """Return the figure of a relayout or a plan to load or store, and None for any other object."""
+    if isinstance(subject, Relayout):
+        return relayout_drawing(subject)
+    return access_drawing(subject) if isinstance(subject, AccessPlan) else None
+
+
 def relayout_drawing(plan: Relayout) -> GridDrawing:
     """Return the figure of a relayout: the source, and the target in the colours of the source lanes."""
     source, target = warp_grid(plan.source), warp_grid(plan.target)

@@ -8,7 +8,7 @@ count its outer axes; for im2col they are pixels.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from warpfrag.errors import InvalidOperand
 from warpfrag.smem.descriptor import Descriptor, stored_bits
@@ -40,22 +40,7 @@ class MemoryUnit(NamedTuple):
         return SHADES * (self.position % HUES) + self.line % SHADES
 
 
-class UnitFigure:
-    """A matrix in shared memory: its name, the names of its lines and of the axis along them, and its units."""
-
-    name: str
-    letters: tuple[str, str]
-
-    def words(self, unit: MemoryUnit) -> tuple[str, str]:
-        """Return the text of a unit's cell: its line, and the range of its elements."""
-        raise NotImplementedError
-
-    def units(self) -> Iterator[MemoryUnit]:
-        """Yield every unit, line by line."""
-        raise NotImplementedError
-
-
-class StagedFigure(UnitFigure):
+class StagedFigure:
     """An operand and the descriptors that read it, one for each instruction along k."""
 
     def __init__(self, operand: Operand, descriptors: Sequence[Descriptor], *, trans: bool) -> None:
@@ -90,7 +75,7 @@ class StagedFigure(UnitFigure):
                     yield MemoryUnit(line + before[0], index + before[1], row, col, address // UNIT)
 
 
-class BoxFigure(UnitFigure):
+class BoxFigure:
     """The box of a tensor map."""
 
     def __init__(self, fields: TensorMapFields) -> None:
@@ -117,6 +102,9 @@ class BoxFigure(UnitFigure):
         for number, address in enumerate(self.fields.shared_units(0).tolist()):
             line, index = divmod(number, across)
             yield MemoryUnit(line, index, line, index * UNIT // self.fields.element.bytes, address // UNIT)
+
+
+UnitFigure: TypeAlias = StagedFigure | BoxFigure
 
 
 def box_drawing(described: str, fields: TensorMapFields, cut: Cut) -> GridDrawing:

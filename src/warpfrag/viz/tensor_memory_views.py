@@ -491,15 +491,19 @@ def _registers(instruction: Instruction, operand: OperandBase, view: View | None
 def _of_warp(operand: OperandBase, fixed: dict[str, int]) -> Operand:
     """Return the registers of one warp as an operand of a warp; a column of tensor memory is one element there."""
     layout = operand.layout
-    dims = [name for name in layout.dims if name != "slot"]
-    steps = {
+    dims = tuple(name for name in layout.dims if name != "slot")
+    origin = layout.at(**fixed, lane=0, reg=0, slot=0)
+    extents = {name: layout.outs[name] for name in dims}
+    held = Layout.of_steps(extents, register_steps(layout, dims), tuple(getattr(origin, dim) for dim in dims))
+    return Operand(replace(operand.spec, layout=held), operand.instruction)
+
+
+def register_steps(layout: Layout, dims: tuple[str, ...]) -> dict[str, list[tuple[int, tuple[int, ...]]]]:
+    """Return the radix and the moves along `dims` of each step of lane, reg and slot."""
+    return {
         name: [(step.radix, tuple(getattr(step.moves, dim) for dim in dims)) for step in layout.steps(name)]
         for name in ("lane", "reg", "slot")
     }
-    origin = layout.at(**fixed, lane=0, reg=0, slot=0)
-    extents = {name: layout.outs[name] for name in dims}
-    held = Layout.of_steps(extents, steps, tuple(getattr(origin, dim) for dim in dims))
-    return Operand(replace(operand.spec, layout=held), operand.instruction)
 
 
 def _held_part(operand: Operand, cut: Cut) -> tuple[Cut, bool]:

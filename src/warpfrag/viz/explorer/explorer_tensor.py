@@ -23,6 +23,7 @@ from warpfrag.tensorcore.instruction_types import instruction_of
 from warpfrag.tensorcore.registry import aliases as aliases_of
 from warpfrag.tensorcore.registry import find
 from warpfrag.viz.explorer.explorer_names import InternedList, names_of
+from warpfrag.viz.tensor_memory_views import register_steps
 
 MOVES = ("tcgen05.ld", "tcgen05.st")
 USUAL = (128, 64)  # the default m and n of a spelling that has them
@@ -153,11 +154,7 @@ def tensor_moves(shared: SharedLists) -> list[dict[str, Any]]:
 
 def of_warp(layout: Layout) -> Layout:
     """Return the layout of warp 0, by the lanes of tensor memory that it reaches and the columns."""
-    dims = ("tlane", "column")
-    steps = {
-        name: [(step.radix, tuple(getattr(step.moves, dim) for dim in dims)) for step in layout.steps(name)]
-        for name in ("lane", "reg", "slot")
-    }
+    steps = register_steps(layout, ("tlane", "column"))
     lanes = 1 + sum((radix - 1) * moves[0] for of in steps.values() for radix, moves in of)
     return Layout.of_steps({"tlane": lanes, "column": layout.outs["column"]}, steps)
 

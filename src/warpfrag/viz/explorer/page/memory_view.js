@@ -342,7 +342,7 @@ function commands(instruction, operand, plans, state) {
     `--order ${state.order}`,
     ...(state.pitch ? [`--pitch ${state.pitch}`] : []),
     ...(state.swizzle ? [`--swizzle ${state.swizzle}`] : []),
-    ...(plan ? [`--way ${plan + 1}`] : []),
+    ...(plan ? [`--plan ${plan + 1}`] : []),
   ].join(" ");
   const start = `warpfrag ${state.verb}s ${instruction.name} ${state.operand}${tiles} ${options}`;
   const tight = pitchOf({ ...memoryOf(state), pitch: null }, operand.layout.shape, operand.container);
