@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from warpfrag.ptx.checks.barrier_checks import BarrierCheck, MbarrierLifetimes
 from warpfrag.ptx.checks.conflicts import ShadowMemory
+from warpfrag.ptx.checks.instruction_observer import InstructionObserver, ObserverGroup
 from warpfrag.ptx.checks.ordering import LaunchOrder
 from warpfrag.ptx.checks.races import RaceCheck
 from warpfrag.ptx.checks.tmem_checks import TensorMemoryCheck, uses_tensor_memory
@@ -20,7 +21,6 @@ from warpfrag.ptx.checks.wgmma_checks import DescriptorCheck, RegisterCheck, is_
 from warpfrag.ptx.interpreter.device_memory import DeviceMemory
 from warpfrag.ptx.interpreter.kernel_findings import CHECK_TABLE, ORDER_CHECKS, Check, FindingCollector
 from warpfrag.ptx.interpreter.lane_group import LaneGroup
-from warpfrag.ptx.interpreter.observer import InstructionObserver, ObserverGroup
 from warpfrag.ptx.interpreter.warp_batch import WarpBatch
 from warpfrag.ptx.interpreter.warp_state import LaunchPart
 from warpfrag.ptx.program.actions import SurfaceLoad, SurfaceReduction, SurfaceStore

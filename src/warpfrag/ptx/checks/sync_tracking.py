@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.checks.conflicts import ConflictReporter
+from warpfrag.ptx.checks.instruction_observer import InstructionObserver
 from warpfrag.ptx.checks.ordering import BLOCK, GPU, SCOPES, Ordering, Snapshot, SyncObject
 from warpfrag.ptx.interpreter.kernel_findings import FindingCollector, KernelFinding
 from warpfrag.ptx.interpreter.lane_group import LaneGroup
-from warpfrag.ptx.interpreter.observer import InstructionObserver
 from warpfrag.ptx.interpreter.warp_batch import WarpBatch
 from warpfrag.ptx.program.actions import Atomic, Barrier, ClusterBarrier, MatrixOp, MemoryBarrier, NoOp, WarpWait
 from warpfrag.ptx.program.program import DecodedInstruction, Immediate

@@ -29,10 +29,11 @@ from numpy.typing import NDArray
 
 from warpfrag.isa.tmem_layouts import TENSOR_COLUMNS
 from warpfrag.layout.coordinates import LANES
+from warpfrag.ptx.checks.instruction_observer import InstructionObserver
 from warpfrag.ptx.checks.ordering import Ordering
 from warpfrag.ptx.interpreter.kernel_findings import FindingCollector, KernelAccess, KernelFinding
 from warpfrag.ptx.interpreter.lane_group import LaneGroup
-from warpfrag.ptx.interpreter.observer import InstructionObserver, TensorAccess
+from warpfrag.ptx.interpreter.observer import TensorAccess
 from warpfrag.ptx.interpreter.warp_batch import WarpBatch
 from warpfrag.ptx.program.actions import TensorThreadOp
 from warpfrag.ptx.program.program import DecodedInstruction, Program

@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from warpfrag.isa.operands import OperandSpec, operands
 from warpfrag.isa.qualifiers import Form
 from warpfrag.layout.coordinates import LANES
+from warpfrag.ptx.checks.instruction_observer import InstructionObserver
 from warpfrag.ptx.checks.tmem_checks import WrittenColumns
 from warpfrag.ptx.interpreter.kernel_findings import FindingCollector, KernelFinding
 from warpfrag.ptx.interpreter.lane_group import LaneGroup, items_of
 from warpfrag.ptx.interpreter.matrix_instructions import architecture_of, join_words, split_words
-from warpfrag.ptx.interpreter.observer import InstructionObserver, TensorAccess
+from warpfrag.ptx.interpreter.observer import TensorAccess
 from warpfrag.ptx.interpreter.warp_batch import WarpBatch
 from warpfrag.ptx.program import actions
 from warpfrag.ptx.program.program import DecodedInstruction, MemoryOperand, PtxOperand, Register, VectorOperand

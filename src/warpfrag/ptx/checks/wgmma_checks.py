@@ -12,10 +12,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from warpfrag.isa.qualifiers import Form
+from warpfrag.ptx.checks.instruction_observer import InstructionObserver
 from warpfrag.ptx.checks.ordering import LaunchOrder
 from warpfrag.ptx.interpreter.kernel_findings import FindingCollector, KernelAccess, KernelFinding
 from warpfrag.ptx.interpreter.lane_group import LaneGroup, items_of
-from warpfrag.ptx.interpreter.observer import InstructionObserver
 from warpfrag.ptx.interpreter.warp_batch import WarpBatch
 from warpfrag.ptx.program.actions import MatrixOp, Move
 from warpfrag.ptx.program.program import (

@@ -40,9 +40,8 @@ from warpfrag.ptx.interpreter.device_memory import Owners
 from warpfrag.ptx.interpreter.lane_group import LaneGroup
 from warpfrag.ptx.interpreter.lane_instructions import run_async_copy
 from warpfrag.ptx.interpreter.matrix_instructions import architecture_of, multiply_many
-from warpfrag.ptx.interpreter.special_register_values import special
 from warpfrag.ptx.interpreter.warp_batch import NOT_RUNNABLE, POLLING_SLICES, PRIORITY_UNIT, QUANTUM, WarpBatch
-from warpfrag.ptx.interpreter.warp_state import LaunchPart
+from warpfrag.ptx.interpreter.warp_state import LaunchPart, special
 from warpfrag.ptx.program import actions
 from warpfrag.ptx.program.program import DecodedInstruction, Immediate, Program
 from warpfrag.ptx.program.ptx_types import Codes, container

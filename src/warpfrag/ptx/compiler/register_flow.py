@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 from warpfrag.layout.coordinates import LANES
-from warpfrag.ptx.interpreter.special_register_values import INEXACT
+from warpfrag.ptx.interpreter.warp_state import INEXACT
 from warpfrag.ptx.program.actions import Branch, DirectCall, IndirectCall, LaneOp, MatrixOp, MemoryLoad, Move, Return
 from warpfrag.ptx.program.program import (
     DecodedInstruction,

@@ -8,8 +8,7 @@ from warpfrag.errors import MemoryFault, PtxError
 from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.interpreter.device_memory import Owners
 from warpfrag.ptx.interpreter.lane_group import LaneGroup, items_of
-from warpfrag.ptx.interpreter.special_register_values import GRID_REGISTERS
-from warpfrag.ptx.interpreter.warp_state import WarpState
+from warpfrag.ptx.interpreter.warp_state import GRID_REGISTERS, WarpState
 from warpfrag.ptx.program import actions
 from warpfrag.ptx.program.program import (
     DecodedInstruction,

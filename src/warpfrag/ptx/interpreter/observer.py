@@ -7,18 +7,13 @@ batch, a cell is the index of an mbarrier among the 64-bit words of shared memor
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from warpfrag.isa.qualifiers import Form
 from warpfrag.ptx.program.program import DecodedInstruction
-
-if TYPE_CHECKING:
-    from warpfrag.ptx.interpreter.lane_group import LaneGroup
-
 
 Bytes = NDArray[np.uint8]
 Numbers = NDArray[np.int64]
@@ -113,41 +108,3 @@ class Observer:
 
     def mbarrier_waited(self, cells: Numbers, threads: Numbers) -> None:
         """Threads have seen that the phases which they wait for are over."""
-
-
-class InstructionObserver(Observer):
-    """A check: it is told of instructions too, before and after they run, and when all lanes have exited."""
-
-    def guarded(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Lanes have reached an instruction with a guard, whether it holds or not."""
-
-    def before(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Lanes are about to run an instruction."""
-
-    def after(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Lanes have run an instruction."""
-
-    def finish(self) -> None:
-        """Every lane has exited."""
-
-
-class ObserverGroup(InstructionObserver):
-    """Passes everything on to each of some checks."""
-
-    def __init__(self, observers: list[InstructionObserver]) -> None:
-        """Keep the checks in the order in which they are told."""
-        self.observers = observers
-
-
-def _pass_on(name: str) -> Callable[..., None]:
-    """Return a method that calls the same method of each check."""
-
-    def method(group: ObserverGroup, *arguments: object, **options: object) -> None:
-        for observer in group.observers:
-            getattr(observer, name)(*arguments, **options)
-
-    return method
-
-
-for _name in (name for name in {**vars(Observer), **vars(InstructionObserver)} if not name.startswith("_")):
-    setattr(ObserverGroup, _name, _pass_on(_name))
