@@ -86,8 +86,9 @@ def test_only_package_heads_import_modules_of_ours_by_name():
 
 ORDINARY = {
     "access", "array", "at", "breakpoint", "cache", "comparison", "compare", "compilation", "compile", "debugger",
-    "diagnose", "difference", "draw", "error", "execute", "exploration", "explain", "explore", "failed", "find", "get",
-    "identify", "illegal", "inexact", "line", "link", "load", "output", "profile", "register", "report", "sample",
+    "col", "diagnose", "difference", "draw", "error", "execute", "exploration", "explain", "explore", "failed", "find",
+    "get", "identify", "illegal", "im", "inexact", "launch", "line", "link", "load", "option",
+    "output", "profile", "register", "report", "sample",
     "source", "stop", "store", "surface", "table", "tensor", "texture", "traced", "unwritten", "view", "warp",
     "warpfrag", "watchpoint", "where",
     "ptx", "torch", "triton", "wmma",

@@ -242,13 +242,6 @@ def _arithmetic_arch(form: Form, arch: str) -> str:
     return target.arch
 
 
-def chained_arch(form: Form, arch: str) -> str:
-    """`arithmetic_arch` of a form that can be chained along k: refused where C has another type than D."""
-    if form.c != form.d:
-        raise illegal(form, f"it cannot be chained along k: D is {form.d} but C is {form.c}")
-    return arithmetic_arch(form, arch)
-
-
 def illegal(form: Form, reason: str) -> IllegalInstruction:
     """The error for a form that a caller asks too much of; only here is its name spelled."""
     return IllegalInstruction(spell(form), reason)

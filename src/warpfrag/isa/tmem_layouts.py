@@ -278,11 +278,6 @@ def _check_address(column: int, base_lane: int, reach: int, columns: int, is_hal
         raise InvalidOperand(f"column is 0..{columns - reach} for {reach} columns, got {column}")
 
 
-def columns_read(spelling: TensorSpelling) -> int:
-    """Return the number of columns that a load or store reaches, from its first to its last."""
-    return access(spelling).outs["column"]
-
-
 @cache
 def copied(spelling: TensorSpelling) -> Layout:
     """Where cp puts what it reads: from (tlane, column) to (row, word) of the source, words of 32 bits."""

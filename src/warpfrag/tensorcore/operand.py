@@ -438,9 +438,19 @@ class Operands(Mapping[str, AnyOperand]):
     the metadata of an instruction knows that it is sparse.
     """
 
+    a: Operand
+    b: Operand
+    c: Operand
+    d: Operand
+    metadata: Metadata
+    scale_a: Scale
+    scale_b: Scale
+
     def __init__(self, operands: Iterable[AnyOperand]) -> None:
         """Keep them in the order of the instruction."""
         self._by_role = {operand.role: operand for operand in operands}
+        for role in ("a", "b", "c", "d", "metadata", "scale_a", "scale_b"):
+            setattr(self, role, self._by_role.get(role))
 
     def __getitem__(self, role: str) -> AnyOperand:
         """The operand of a role."""
@@ -453,41 +463,6 @@ class Operands(Mapping[str, AnyOperand]):
     def __len__(self) -> int:
         """How many there are."""
         return len(self._by_role)
-
-    @property
-    def a(self) -> Operand:
-        """Operand A, or the source registers of stmatrix and movmatrix."""
-        return cast("Operand", self._by_role.get("a"))
-
-    @property
-    def b(self) -> Operand:
-        """Operand B."""
-        return cast("Operand", self._by_role.get("b"))
-
-    @property
-    def c(self) -> Operand:
-        """Operand C."""
-        return cast("Operand", self._by_role.get("c"))
-
-    @property
-    def d(self) -> Operand:
-        """Operand D, or the destination registers of ldmatrix and movmatrix."""
-        return cast("Operand", self._by_role.get("d"))
-
-    @property
-    def metadata(self) -> Metadata:
-        """The sparsity metadata."""
-        return cast("Metadata", self._by_role.get("metadata"))
-
-    @property
-    def scale_a(self) -> Scale:
-        """Scale factors of A."""
-        return cast("Scale", self._by_role.get("scale_a"))
-
-    @property
-    def scale_b(self) -> Scale:
-        """Scale factors of B."""
-        return cast("Scale", self._by_role.get("scale_b"))
 
     @property
     def selected_layouts(self) -> dict[str, Layout]:
