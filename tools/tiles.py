@@ -28,7 +28,7 @@ from warpfrag.codegen.statement import choices, kernel_variants, raw_name, regis
 from warpfrag.errors import InvalidOperand
 from warpfrag.files import write_atomically
 from warpfrag.formats.random_codes import random_codes
-from warpfrag.hardware.gpu_device import WARPGROUP, open_gpu
+from warpfrag.hardware.gpu_device import WARPGROUP, Argument, open_gpu
 from warpfrag.hardware.launches import wgmma_launches
 from warpfrag.tensorcore.array_types import Scaled
 from warpfrag.tensorcore.execute import execute_registers
@@ -144,7 +144,9 @@ def run_tile(gpu: Gpu, module: LoadedModule, instruction: Instruction, tile: Til
         numbers = {role: (max(tile.strides[role]),) for role in order}
     warps = WARPGROUP[0] if instruction.form.is_warpgroup else 1
     memory["d"] = blank
-    arguments = [part for role in order for part in (memory[role], *map(np.int32, numbers[role]))]
+    arguments: list[Argument] = []
+    for role in order:
+        arguments += [memory[role], *map(np.int32, numbers[role])]
     found = gpu.run_blocks(module, tile.entry, 1, arguments, warps)
     return np.array_equal(from_memory(found, instruction.d.shape, tile.strides["d"], bits), expected)
 
