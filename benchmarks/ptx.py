@@ -229,7 +229,7 @@ import warpfrag as wf
 kernel = wf.ptx.load(sys.stdin.read())["plain"]
 start = time.perf_counter()
 kernel.compiled.prepare()
-print(len(kernel.program.steps), time.perf_counter() - start)
+print(len(kernel.program.instructions), time.perf_counter() - start)
 """
 
 

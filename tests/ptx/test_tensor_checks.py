@@ -28,7 +28,7 @@ MISTAKES = {
     "no fence behind the wait": ("tcgen05.fence::after", 2, "tcgen05.ld", "and the wait for tcgen05.mma"),
     "no wait for the product": ("mbarrier.try_wait", 0, "tcgen05.ld", "no mbarrier was waited for"),
     "no commit": ("tcgen05.commit", 0, "tcgen05.ld", "no mbarrier was waited for"),
-    "not written": ("tcgen05.st", 0, f"{MMA}.", "nobody has written since it was allocated"),
+    "not written": ("tcgen05.st", 0, f"{MMA}.", "was not written since it was allocated"),
 }
 
 
