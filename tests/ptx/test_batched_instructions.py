@@ -8,9 +8,8 @@ from ptx import hopper_kernels
 from warpfrag.errors import PtxError
 from warpfrag.ptx.compiler import engine as compiled_engine
 from warpfrag.ptx.compiler.batch_loops import advance_mbarriers, copy_units, find_equal
-from warpfrag.ptx.compiler.box_copies import BoxCopies, UnitPlan, joined
-from warpfrag.ptx.compiler.mbarrier_batches import BatchedMbarriers
-from warpfrag.ptx.compiler.warp_ops import WARP_LOWERINGS
+from warpfrag.ptx.compiler.box_copies import BatchedMbarriers, BoxCopies, UnitPlan, joined
+from warpfrag.ptx.compiler.warp_code import WARP_LOWERINGS
 from warpfrag.ptx.interpreter.mbarriers import MAX_TX, Mbarriers, MbarrierState
 from warpfrag.ptx.interpreter.store_tags import first_tags
 
