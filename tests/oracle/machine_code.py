@@ -153,7 +153,7 @@ def rows(codes: dict[Form, dict[str, str]]) -> list[tuple[dict[str, list[str]], 
     for key, points in groups.items():
         for box in _boxes(points):
             lists = {field: sorted(choices) for field, choices in zip(FIELDS, box, strict=True)}
-            words = {"op", *(word for op in lists["op"] for word in OPS[op].words)}
+            words = {"op", *(word for op in lists["op"] for word in OPS[op].qualifiers)}
             said = {
                 field: choices
                 for field, choices in lists.items()

@@ -251,7 +251,7 @@ class TensorMetadata(_InTensorMemory, Metadata):
 
     def where(self, *, row: int, chunk: int, selector: int = 0) -> Any:  # noqa: ANN401 (a place of tensor memory)
         """The first place of the code of one chunk: lane and column of tensor memory, and slot of four bits."""
-        return self.layout.where(selector=selector, spec=row, chunk=chunk)[0]
+        return self.layout.where(selector=selector, row=row, chunk=chunk)[0]
 
     def at(  # type: ignore[override] # places of tensor memory, not of registers
         self, *, tlane: int, column: int, slot: int, block: int | None = None
