@@ -19,11 +19,12 @@ from warpfrag.isa.legality import arithmetic_arch
 from warpfrag.tensorcore.evidence import Evidence
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import Scale
-from warpfrag.tensorcore.reference import TraceStep
 from warpfrag.tensorcore.registry import get
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from warpfrag.tensorcore.reference import TraceStep
 
 Source = Literal["file", "random", "zero"]
 Codes = dict[str, "NDArray[Any]"]

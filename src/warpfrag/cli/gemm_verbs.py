@@ -9,10 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import click
 
-from warpfrag.blas.cublas.predict_order import PredictedOrder
-from warpfrag.blas.error_report import ErrorReport
-from warpfrag.blas.explain import Explanation
-from warpfrag.blas.gemm_trace import ProductStep
 from warpfrag.blas.order import Order
 from warpfrag.cli.support.arguments import (
     Arch,
@@ -30,11 +26,16 @@ from warpfrag.cli.support.verbs import Answer, Param, verb
 from warpfrag.errors import LossyProduct
 from warpfrag.files import write_atomically
 from warpfrag.formats.number_formats import FORMATS
-from warpfrag.tensorcore.array_types import Scaled
 from warpfrag.tensorcore.registry import get
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from warpfrag.blas.cublas.predict_order import PredictedOrder
+    from warpfrag.blas.error_report import ErrorReport  # noqa: TC004 (a return type is not evaluated)
+    from warpfrag.blas.explain import Explanation  # noqa: TC004 (a return type is not evaluated)
+    from warpfrag.blas.gemm_trace import ProductStep
+    from warpfrag.tensorcore.array_types import Scaled
 
 LAYER_TYPES = ("bf16", "f16", "tf32", "e4m3", "s8")
 
