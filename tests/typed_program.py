@@ -293,7 +293,7 @@ def whole_products() -> None:
     report: ErrorReport = wf.error_report(A, B, instruction=name, arch=["sm_80", "sm_90"], backend="cpu")
     print(report.instruction, report.shape, report.result, len(report.svg()), report.to_dict()["instruction"])
     one: Errors = report.errors[0]
-    print(one.arch, one.order, one.outputs, one.nonfinite, one.summary, one.row, one.col, one.computed, one.exact)
+    print(one.arch, one.order, one.outputs, one.nonfinite, one.row, one.col, one.computed, one.exact)
     print(one.largest_ulps, one.rms_ulps, one.mean_ulps, one.largest_relative, one.rms_relative, one.mean_relative)
     print(one.largest_to_magnitude, one.rms_to_magnitude, one.largest_to_rms, one.rms_to_rms, report.is_unquantised)
     print(one.growth[0].k, one.edges[0], one.counts[0], one.steps[0].result, one.name, one.differing)
