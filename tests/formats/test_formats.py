@@ -111,7 +111,7 @@ def test_rounding_is_to_nearest_even_in_both_twins(name: str, data: st.DataObjec
     for neighbour in (code - 1, code + 1):
         if 0 <= neighbour < row.codes and not row.is_nan(neighbour) and math.isfinite(row.decode(neighbour)):
             distance = abs(Fraction(float(row.decode(neighbour))) - Fraction(value))
-            # ue8m0 has no fraction: a tie goes to the larger power of two, as in ml_dtypes and PyTorch
+            # ue8m0 has no fraction: a tie goes to the larger power of two, as in ml_dtypes
             wins_tie = code % 2 == 0 if row.fraction else neighbour < code
             assert error < distance or (error == distance and wins_tie)
 

@@ -166,7 +166,7 @@ class Format:
         """The code of a value; refused where none is exact, unless `rounding="rne"` takes the nearest, ties to even.
 
         Too large a value becomes an infinity where the format has one and is refused where it has none. In ue8m0, which
-        has no fraction, a tie goes to the larger power of two, as in ml_dtypes and PyTorch.
+        has no fraction, a tie goes to the larger power of two, as in ml_dtypes.
         """
         from fractions import Fraction
 

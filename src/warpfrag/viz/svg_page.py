@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import groupby
 from math import ceil
 from operator import attrgetter
@@ -513,7 +513,6 @@ def _rules(rules: dict[str, str]) -> str:
     return "".join(f".wf {selector}{{{declarations}}}" for selector, declarations in rules.items())
 
 
-@cache
 def stylesheet(theme: Theme, lanes: int) -> str:
     """Return the CSS rules of a theme for a number of lanes."""
     return _rules(SHAPES) + themed(theme, lambda palette: _rules(_colours(palette, lanes)))

@@ -19,16 +19,13 @@ from pathlib import Path
 import numpy as np
 from llvmlite import ir
 from numba import cfunc, types
-from numba.core.typing.templates import Signature
 
 from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.compiler import context as ctx
 from warpfrag.ptx.compiler.context import SHARED as SHARED_DATA
 from warpfrag.tensorcore.kernels.jit import Array, Flag, Int, entry, inner
-from warpfrag.tensorcore.kernels.llvm_helpers import typed_intrinsic
+from warpfrag.tensorcore.kernels.llvm_helpers import Lowering, typed_intrinsic
 from warpfrag.tensorcore.kernels.objects import say_uncached
-
-Lowering = tuple[Signature, Callable[..., ir.Value]]
 
 WORD_BYTES = 8
 WORD = ir.IntType(64)
@@ -52,7 +49,7 @@ TAG_BYTES = np.int64(15)
 def load_word(_typing_context: object, _address: object) -> Lowering:
     """The 64 bits at an address."""
 
-    def emit(_context: object, builder: ir.IRBuilder, _signature: Signature, arguments: Sequence[ir.Value]) -> ir.Value:
+    def emit(_context: object, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]) -> ir.Value:
         return builder.load(builder.inttoptr(arguments[0], WORD.as_pointer()), align=1)
 
     return types.int64(types.int64), emit
@@ -62,7 +59,7 @@ def load_word(_typing_context: object, _address: object) -> Lowering:
 def store_word(_typing_context: object, _address: object, _word: object) -> Lowering:
     """Write 64 bits to an address."""
 
-    def emit(_context: object, builder: ir.IRBuilder, _signature: Signature, arguments: Sequence[ir.Value]) -> ir.Value:
+    def emit(_context: object, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]) -> ir.Value:
         builder.store(arguments[1], builder.inttoptr(arguments[0], WORD.as_pointer()), align=1)
         return ir.Constant(ir.IntType(8).as_pointer(), None)  # numba's value of void
 
@@ -73,7 +70,7 @@ def store_word(_typing_context: object, _address: object, _word: object) -> Lowe
 def load_byte(_typing_context: object, _address: object) -> Lowering:
     """The byte at an address."""
 
-    def emit(_context: object, builder: ir.IRBuilder, _signature: Signature, arguments: Sequence[ir.Value]) -> ir.Value:
+    def emit(_context: object, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]) -> ir.Value:
         return builder.load(builder.inttoptr(arguments[0], ir.IntType(8).as_pointer()))
 
     return types.uint8(types.int64), emit

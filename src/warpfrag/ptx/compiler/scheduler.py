@@ -18,14 +18,13 @@ from pathlib import Path
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core.typing.templates import Signature
 
 from warpfrag.layout.coordinates import LANES
 from warpfrag.ptx.compiler import context as ctx
 from warpfrag.ptx.interpreter.store_tags import INTERVAL_SHIFT
 from warpfrag.ptx.interpreter.warp_batch import NOT_RUNNABLE, PRIORITY_UNIT, QUANTUM
 from warpfrag.tensorcore.kernels.jit import Array, Flag, Int, entry, inner
-from warpfrag.tensorcore.kernels.llvm_helpers import typed_intrinsic
+from warpfrag.tensorcore.kernels.llvm_helpers import Lowering, typed_intrinsic
 
 NEXT_INTERVAL = np.uint64(1 << INTERVAL_SHIFT)
 
@@ -33,11 +32,11 @@ NEXT_INTERVAL = np.uint64(1 << INTERVAL_SHIFT)
 @typed_intrinsic
 def call_segment(
     _typing_context: object, _function: object, _context: object, _rows: object, _masks: object, _count: object
-) -> tuple[Signature, Callable[..., ir.Value]]:
+) -> Lowering:
     """Call machine code by its address."""
 
     def generate(
-        _context: object, builder: ir.IRBuilder, _signature: Signature, arguments: Sequence[ir.Value]
+        _context: object, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]
     ) -> ir.Value:
         word = ir.IntType(64)
         kind = ir.FunctionType(ir.VoidType(), [word] * 4)
