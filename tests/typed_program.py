@@ -169,7 +169,7 @@ def warpgroups() -> None:
     a, c = w.a.pack(A), w.c.pack(C)
     signs = wf.Immediates(negate=(True, False), scale_d=False)
     print(signs.selector, signs.byte_id, signs.thread_id, signs.trans, signs.negate, signs.scale_d, w.b.spec.role)
-    scaled: wf.Scaled = wf.Scaled(np.ones((16, 64), np.float32), np.ones((16, 2), np.float32))
+    scaled: wf.Scaled = wf.Scaled(A, C)
     print(scaled.elements is scaled.scales, wf.sweep.__name__)
     d = wf.execute(w, a, tile, c, immediates=signs, arch="sm_90")
     again = wf.execute(w, a, desc, c, shared=tile.memory, arch="sm_90")
