@@ -5,7 +5,7 @@
     cuda_functions    device functions and wrappers; in PTX they are in `ptx_kernels`
     memory_indexing   index formulas of operands in memory, and their ldmatrix and stmatrix copies
     plan_code         relayouts and access plans
-    tcgen05_code      kernels of tensor memory
+    tcgen05_code      wrappers and kernels of tcgen05
     vectors           `wf.test_vectors`; `vector_groups` makes the groups
     languages         the register operations that both builders write
 

@@ -1,8 +1,8 @@
 """Arrays of codes: from numbers to codes and back.
 
-A code is an unsigned integer; `numerics.formats` says what it means. An array of a format's *natural* dtype (float16
+A code is an unsigned integer whose value a `Format` defines. An array of a format's *natural* dtype (float16
 for f16, ml_dtypes' float8_e4m3fn for e4m3, int4 for s4, bool for b1) is taken by its bits. Any other real array is
-taken by value, and refused where a value is not exact, unless rounding is asked for.
+taken by value; a value that is not exact is rejected unless `rounding` is given.
 """
 
 from __future__ import annotations

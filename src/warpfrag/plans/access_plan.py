@@ -6,13 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple
-
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from warpfrag.errors import InvalidOperand, quote
-from warpfrag.formats.arrays import Words
 from warpfrag.html import card, escape, table
 from warpfrag.isa.legality import resolve
 from warpfrag.isa.rows import legal_targets
@@ -25,13 +21,16 @@ from warpfrag.smem.shared_memory import (
     SWIZZLES,
     UNIT,
     Memory,
-    as_bytes,
     bank_conflicts,
     swizzled,
     wavefronts,
 )
-from warpfrag.tensorcore import matrix_moves
 from warpfrag.tensorcore.operand import Operand
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from warpfrag.formats.arrays import Bytes, Words
 
 LINES = 8  # of a matrix
 Direction = Literal["load", "store"]
@@ -185,7 +184,7 @@ class AccessPlan:
         turned = price("movmatrix", self.operand.words) if self.transposes else 0
         joined = sum(access.slot not in {None, 0} for access in self.accesses)
         shifted = self.operand.words if self.shift else 0
-        return len(self._warps) * (len(self.accesses) + turned + joined + shifted) + self.passes
+        return len(self.warps) * (len(self.accesses) + turned + joined + shifted) + self.passes
 
     def __repr__(self) -> str:
         """Show the operand, the instructions and the memory."""
@@ -254,80 +253,18 @@ class AccessPlan:
         return tuple(target for target in targets() if all(target in some for some in legal))
 
     def load(self, shared: ArrayLike) -> Words:
-        """Return the operand's registers, uint32[32, words], loaded from a memory.
+        """Return the registers, uint32[32, words], loaded from a memory; uint32[4, 32, words] for a warpgroup."""
+        from warpfrag.plans.plan_execution import load
 
-        Of a warpgroup uint32[4, 32, words].
-        """
-        memory = self._reached(as_bytes(shared))
-        shape = (*self.operand.threads, self.operand.words)
-        words = np.zeros((math.prod(shape[:-1]), shape[-1]), np.uint32)
-        for access in self.accesses:
-            if "matrix" not in access.instruction:
-                self._load_plain(access, memory, words)
-                continue
-            form = resolve(access.instruction)
-            for warp in self._warps:
-                moved = matrix_moves.load(form, _filled(access.addresses[warp]), memory)
-                words[warp, list(access.words)] = moved
-        loaded = words.reshape(shape)
-        turned = matrix_moves.move_words(loaded) if self.transposes else loaded
-        return turned << np.uint32(self.shift)
+        return load(self, shared)
+
+    def store(self, words: ArrayLike, shared: ArrayLike) -> Bytes:
+        """Return the memory after the registers are stored in it; the argument is not changed."""
+        from warpfrag.plans.plan_execution import store
+
+        return store(self, words, shared)
 
     @property
-    def _warps(self) -> list[slice]:
+    def warps(self) -> list[slice]:
         """The threads of each warp."""
         return [slice(first, first + LANES) for first in range(0, math.prod(self.operand.threads), LANES)]
-
-    def store(self, words: ArrayLike, shared: ArrayLike) -> NDArray[np.uint8]:
-        """Return the memory after the registers are stored in it; the argument is not changed."""
-        registers, memory = self.operand.check_words(words), self._reached(as_bytes(shared)).copy()
-        held = (*self.operand.threads, self.operand.words)
-        if registers.shape != held:
-            extents = ", ".join(map(str, held))
-            raise InvalidOperand(
-                f"expected the registers of one operand, uint32[{extents}], got shape {registers.shape}"
-            )
-        turned = (matrix_moves.move_words(registers) if self.transposes else registers).reshape(-1, held[-1])
-        for access in self.accesses:
-            if "matrix" in access.instruction:
-                form = resolve(access.instruction)
-                for warp in self._warps:
-                    moved = turned[warp, list(access.words)]
-                    memory = matrix_moves.store(form, _filled(access.addresses[warp]), moved, memory)
-                continue
-            threads, places = _plain_places(access)
-            own = np.ascontiguousarray(turned[threads][:, list(access.words)]).view(np.uint8)
-            memory[places] = own[:, _own_bytes(access)]
-        return memory
-
-    def _reached(self, memory: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """The memory, refused where an access would go past its end."""
-        last = max(
-            address + access.width for access in self.accesses for address in access.addresses if address is not None
-        )
-        if last > len(memory):
-            raise InvalidOperand(f"{self.name} reaches byte {last - 1} of a memory of {len(memory)} bytes")
-        return memory
-
-    def _load_plain(self, access: Access, memory: NDArray[np.uint8], words: NDArray[np.uint32]) -> None:
-        threads, places = _plain_places(access)
-        held = np.ascontiguousarray(words[threads][:, list(access.words)]).view(np.uint8)
-        held[:, _own_bytes(access)] = memory[places]
-        words[np.ix_(threads, access.words)] = held.view(np.uint32)
-
-
-def _plain_places(access: Access) -> tuple[list[int], NDArray[np.intp]]:
-    """Return the threads that pass an address, and the addresses of their bytes."""
-    by_thread = {thread: address for thread, address in enumerate(access.addresses) if address is not None}
-    return list(by_thread), np.array([*by_thread.values()], np.intp)[:, None] + np.arange(access.width)
-
-
-def _own_bytes(access: Access) -> slice:
-    """Return the bytes of its words that a thread moves."""
-    first = 0 if access.slot is None else access.slot * access.width
-    return slice(first, first + access.width)
-
-
-def _filled(addresses: tuple[int | None, ...]) -> list[int]:
-    """Return the addresses of all lanes, 0 for a lane without one."""
-    return [address or 0 for address in addresses]

@@ -18,13 +18,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import product
-from typing import Literal
-
-import numpy as np
-from numpy.typing import ArrayLike
+from typing import TYPE_CHECKING, Literal
 
 from warpfrag.errors import InvalidOperand, quote
-from warpfrag.formats.arrays import Words
 from warpfrag.html import card, escape, table
 from warpfrag.isa.targets import read_target
 from warpfrag.layout import providers
@@ -45,7 +41,6 @@ from warpfrag.plans.relayout_operations import (
     cost,
     described,
     fused,
-    run_operation,
     total_cost,
     whole_word,
 )
@@ -54,6 +49,11 @@ from warpfrag.plans.shuffle_search import LANE, Select, Shuffle, Swap, combined,
 from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.registry import find, get
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from warpfrag.formats.arrays import Words
 
 MATRIX_BITS = 16  # of the elements that movmatrix transposes
 WARP = "warp"  # the axis of a fragment that four warps hold together
@@ -145,6 +145,10 @@ class Relayout:
 
     def __call__(self, words: ArrayLike) -> Words:
         """The registers of the target, uint32[..., 32, words], from those of the source."""
+        import numpy as np
+
+        from warpfrag.plans.plan_execution import run_operation
+
         state = self.source.check_words(words)
         for op in self.operations:
             state = run_operation(op, state, self.source.spec, self.target.spec)

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-from numpy.typing import ArrayLike
-
-from warpfrag.formats.arrays import Words
 from warpfrag.layout.linear_layout import Layout
 from warpfrag.plans.access_plan import AccessPlan
 from warpfrag.plans.loads import LINE, loads, stores
-from warpfrag.plans.relayout_operations import Convert, RegisterSlot, RelayoutOperation, run_operation, total_cost
+from warpfrag.plans.relayout_operations import Convert, RegisterSlot, RelayoutOperation, total_cost
 from warpfrag.smem.shared_memory import Memory
 from warpfrag.tensorcore.operand import Operand
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from warpfrag.formats.arrays import Words
 
 
 def packed(wide: Operand, narrow: Operand) -> Iterator[Operand]:
@@ -77,6 +78,10 @@ class SharedMemoryRoundTrip:
 
     def __call__(self, words: ArrayLike) -> Words:
         """The registers of the target, uint32[32, words], from those of the source."""
+        import numpy as np
+
+        from warpfrag.plans.plan_execution import run_operation
+
         state = self.source.check_words(words)
         for op in self.before:
             state = run_operation(op, state, self.source.spec, self.target.spec)

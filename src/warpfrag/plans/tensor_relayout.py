@@ -16,13 +16,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
-from typing import Any, Literal, cast, overload
-
-import numpy as np
-from numpy.typing import ArrayLike
+from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 from warpfrag.errors import InvalidOperand, NotModelled
-from warpfrag.formats.arrays import Words
 from warpfrag.isa.qualifiers import Shape
 from warpfrag.isa.tcgen05_forms import TensorForm
 from warpfrag.isa.tcgen05_spelling import TensorSpelling, read_spelling
@@ -34,6 +30,11 @@ from warpfrag.tensorcore.operand import Operand
 from warpfrag.tensorcore.registry import get
 from warpfrag.tensorcore.tcgen05_types import TensorInstruction, TensorLoad, TensorStore
 from warpfrag.tensorcore.tensor_operand import TensorOperand, composed
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from warpfrag.formats.arrays import Words
 
 COLUMNS = {"32x32b": 1, "16x64b": 2, "16x128b": 4, "16x256b": 8}  # that one repeat of a shape reaches
 WHOLE, HALVES = ("32x32b",), ("16x64b", "16x128b", "16x256b")  # shapes that reach all lanes, or 16 of each 32
@@ -100,6 +101,8 @@ class TensorRelayout(Relayout):
 
         Of a pair, each block does this.
         """
+        import numpy as np
+
         from warpfrag.tensorcore.execute_tcgen05 import check_tensor_memory
 
         after: Words = np.array(check_tensor_memory(words, 2 if "block" in self.source.layout.ins else 1))

@@ -12,7 +12,7 @@ the other; `stride` and `leading` are the distances from atom to atom:
     MN-major, swizzled          atoms along K: stride       atoms along M or N: leading
     MN-major, no swizzle        atoms along K: leading      atoms along M or N: stride
 
-and then the swizzle xors bits of the row into the 16-byte unit, as `memory` says. It acts on absolute addresses of
+and then the swizzle xors bits of the row into the 16-byte unit, as in `shared_memory`. It acts on absolute addresses of
 shared memory, so a tile that does not start where the pattern does is read just so; `base_offset` moves the pattern.
 
     >>> descriptor = Descriptor(stride=1024, swizzle=128)

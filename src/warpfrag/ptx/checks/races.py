@@ -1,14 +1,14 @@
 """Accesses that nothing orders: races of threads, and copies or products in flight that are touched too early.
 
 Two accesses conflict if they overlap and one of them writes. A conflict is a finding unless one happens before the
-other (`ordering`), or both are strong enough (`strengths`), or both write the same bytes. Its kind is
+other (`ordering`), or both are strong enough (`sync_tracking.strength_of`), or both write the same bytes. Its kind is
 
     race      of two threads of different warps, or of lanes that write different bytes with one instruction
     lockstep  of two lanes of one warp, with no bar.warp.sync between: right only while lanes run together
     async     with a copy or a wgmma that has not been waited for
     fence     a copy of the async proxy, or a wgmma, of bytes that a thread wrote with no fence.proxy.async between
 
-`sync_tracking` follows what orders threads, `conflicts` describes what is found.
+`sync_tracking` has the strength of accesses and follows barriers; `conflicts` has the shadow memory and the reports.
 """
 
 from __future__ import annotations
