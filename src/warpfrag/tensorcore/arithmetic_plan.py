@@ -1,4 +1,4 @@
-"""Which rule an instruction follows on an architecture: PTX is not the unit of arithmetic, the machine code is.
+"""The rule that an instruction follows on an architecture: machine code, not PTX, is the unit of arithmetic.
 
 instruction + architecture  --tables/lowering.toml-->   machine code, and the steps it takes
 unit named by the row       --tables/arithmetic.toml->  the numbers of a step
@@ -51,7 +51,7 @@ Do = Literal[
     "grouped",
 ]
 MAX_PLANS = 4096
-"""More than the pairs of instruction and architecture that a process is likely to use."""
+"""A limit above the number of (instruction, architecture) pairs that a process is likely to use."""
 
 _CONDITIONS = ("op", "a", "shape", "k", "blocks", "kind", "bitop", "accumulators", "arch")
 _ANSWERS = ("native", "machine", "unit", "piece", "steps", "source", "level")
@@ -59,7 +59,7 @@ _ANSWERS = ("native", "machine", "unit", "piece", "steps", "source", "level")
 
 @dataclass(frozen=True)
 class Plan:
-    """How one instruction runs on one architecture: the machine code, how that is known, and the rule it follows."""
+    """One instruction on one architecture: the machine code, the evidence for it, and the rule that it follows."""
 
     instruction: Form
     multiplicands: tuple[str, str]
@@ -73,15 +73,15 @@ class Plan:
 
     @cached_property
     def rule(self) -> Rule:
-        """What is computed. Made when it is asked for: a look-up only asks how it is known."""
+        """The rule that computes D. It is made on first use: a look-up only asks for the evidence."""
         return make_rule(self.instruction, self.multiplicands, self.unit, self.steps)
 
 
 @lru_cache(MAX_PLANS)
 def plan(instruction: Form, arch: str) -> Plan:
-    """How `instruction` runs on `arch` (a trailing a or f, as in sm_90a, changes nothing).
+    """Return the plan of `instruction` on `arch` (a trailing a or f, as in sm_90a, changes nothing).
 
-    Raises IllegalInstruction for a form that no instruction has, NotModelled where nobody has published or measured it.
+    Raises IllegalInstruction for a form that no instruction has, NotModelled if it is not published or measured.
     """
     if not isinstance(instruction, TensorForm) and instruction not in forms_of(instruction.op):
         raise IllegalInstruction(_describe(instruction), "no instruction has this form")
@@ -97,7 +97,7 @@ def plan(instruction: Form, arch: str) -> Plan:
 
 @lru_cache(MAX_PLANS)
 def nearest_plan(instruction: TensorForm, arch: str) -> tuple[Plan, str]:
-    """The plan of a product of tcgen05 and nothing; where nobody has published it, the nearest plan and what is not.
+    """Return the plan of a tcgen05 product and ""; if it is unpublished, the nearest plan and the reason.
 
     Near are the dense products of a single block on sm_100: the same unit with the products that this one adds. Where
     sums are grouped along k the plan is dense, for an A with the zeros that a sparse one does not store.
@@ -118,7 +118,7 @@ def nearest_plan(instruction: TensorForm, arch: str) -> tuple[Plan, str]:
 
 
 def _make_plan(instruction: Form, row: dict[str, Any], arch: str) -> Plan | None:
-    """The plan that a row means for an instruction; None where its unit does not take the types."""
+    """Return the plan that a row gives an instruction; None if its unit does not take the types."""
     steps = {written["do"]: written for written in row["steps"]}
     multiplicands = (instruction.a, instruction.b)
     if "read_ab" in steps:
@@ -142,7 +142,7 @@ def _make_plan(instruction: Form, row: dict[str, Any], arch: str) -> Plan | None
 
 @lru_cache(1)
 def _read_rows() -> tuple[dict[str, Any], ...]:
-    """The rows of the table; one that names an unknown condition, architecture, step or format is refused."""
+    """Return the rows of the table; reject one that names an unknown condition, architecture, step or format."""
     rows = tuple(read_table("lowering")["lowering"])
     for row in rows:
         named = [key.removeprefix("piece_") for key in row if key not in (*_CONDITIONS, *_ANSWERS)]
@@ -159,7 +159,7 @@ def _read_rows() -> tuple[dict[str, Any], ...]:
 
 
 def _find_row(instruction: Form, arch: str) -> dict[str, Any] | None:
-    """The first row whose every condition fits."""
+    """Return the first row whose conditions all hold, if any."""
     facts = {
         "op": instruction.op,
         "a": instruction.a,
@@ -178,7 +178,7 @@ def _find_row(instruction: Form, arch: str) -> dict[str, Any] | None:
 
 
 def _spell_machine(row: dict[str, Any], instruction: Form, arch: str) -> str:
-    """The machine instructions as text, with the shape and types filled in."""
+    """Return the machine instructions as text, with the shape and types filled in."""
     shape = instruction.shape
     piece = row.get(f"piece_{arch}", row.get("piece"))
     count = 1 if piece is None else -(-shape.m // piece[0]) * -(-shape.n // piece[1]) * -(-shape.k // piece[2])
@@ -209,14 +209,14 @@ def _spell_machine(row: dict[str, Any], instruction: Form, arch: str) -> str:
 
 
 def _describe(instruction: Form) -> str:
-    """A form in words, also one that cannot be spelled."""
+    """Describe a form in words, even one that cannot be spelled."""
     types = ".".join(word for word in (instruction.d, instruction.a, instruction.b, instruction.c) if word)
     kind = f" kind::{instruction.kind}" if instruction.kind else ""
     return f"{instruction.op} {instruction.shape} {types}{kind}"
 
 
 def _refusal(instruction: Form, arch: str) -> str:
-    """The message of NotModelled: what nobody has published or measured."""
+    """Return the message of NotModelled: the fact that is not published or measured."""
     name = _describe(instruction)
     if isinstance(instruction, TensorForm):
         reason = unpublished(instruction, arch)
@@ -235,7 +235,7 @@ Level = Literal["specified", "published", "hardware"]
 
 @dataclass(frozen=True)
 class ArithmeticUnit:
-    """How one machine instruction adds up; the fields are explained at the top of the table."""
+    """The way in which one machine instruction adds; the table explains the fields in its first lines."""
 
     unit: str
     arch: tuple[str, ...]
@@ -252,7 +252,7 @@ class ArithmeticUnit:
     group: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse a row that names what does not exist or contradicts itself."""
+        """Reject a row that contradicts itself or names something that does not exist."""
         unknown = [name for name in (*self.operands, self.accumulator) if name not in FORMATS]
         if unknown:
             raise ValueError(f"unit {self.unit}: unknown formats {unknown}")
@@ -264,7 +264,7 @@ class ArithmeticUnit:
 
 @cache
 def read_units() -> tuple[ArithmeticUnit, ...]:
-    """Every row of the table, checked."""
+    """Return every row of the table, checked."""
     rows = read_table("arithmetic")["unit"]
     return tuple(
         ArithmeticUnit(**{**row, "arch": tuple(row["arch"]), "operands": tuple(row["operands"])}) for row in rows
@@ -272,7 +272,7 @@ def read_units() -> tuple[ArithmeticUnit, ...]:
 
 
 def find_unit(name: str, arch: str, operand_a: str, operand_b: str, accumulator: str) -> ArithmeticUnit | None:
-    """The row for this unit, architecture and formats, or None."""
+    """Return the row for this unit, architecture and formats, or None."""
     for unit in read_units():
         formats_fit = operand_a in unit.operands and operand_b in unit.operands and unit.accumulator == accumulator
         if unit.unit == name and arch in unit.arch and formats_fit:
@@ -284,11 +284,11 @@ Steps = tuple[dict[str, Any], ...]
 
 BIT_OPERATIONS: dict[str, BitOperation] = {"xor": "xor", "and": "and"}
 DIRECTIONS: dict[str, Direction] = {"": "rn", "rz": "rz", "rm": "rm", "rp": "rp"}
-"""What the words of an instruction mean; without one, f64 is rounded to nearest."""
+"""The rounding directions that qualifiers select; without one, f64 is rounded to nearest."""
 
 
 def make_rule(instruction: Form, multiplicands: tuple[str, str], unit: ArithmeticUnit | None, written: Steps) -> Rule:
-    """The rule. `multiplicands` are the formats that A and B have when they are multiplied, `unit` has the numbers."""
+    """Return the rule. `multiplicands` are the formats of A and B when they are multiplied; `unit` has the numbers."""
     steps = {step["do"]: step for step in written}
     words = _words(instruction)
     if unit is None:
@@ -310,7 +310,7 @@ def make_rule(instruction: Form, multiplicands: tuple[str, str], unit: Arithmeti
 
 
 def _words(instruction: Form) -> dict[str, Any]:
-    """The fields that every rule has, from the words of an instruction."""
+    """Return the fields that every rule has, from the qualifiers of an instruction."""
     return {
         "k": instruction.shape.k,
         **{role: getattr(instruction, role) for role in "abcd"},
@@ -321,7 +321,7 @@ def _words(instruction: Form) -> dict[str, Any]:
 
 
 def _exact_rule(instruction: Form, steps: dict[str, Any], words: dict[str, Any]) -> Rule:
-    """A rule that needs no unit: integers, bits, and what ordinary float operations compute."""
+    """Return a rule that needs no unit: integers, bits, and chains of ordinary float operations."""
     if "integer" in steps:
         return IntegerSum(**words, clamps=instruction.satfinite)
     if "popcount" in steps:
@@ -332,7 +332,7 @@ def _exact_rule(instruction: Form, steps: dict[str, Any], words: dict[str, Any])
 
 
 def _split(written: dict[str, Any], max_products: int, stored: int) -> list[tuple[int, ...]]:
-    """The places of a written step, in as many steps as it takes to add at most `max_products` products at a time."""
+    """Split the elements of a written step into steps of at most `max_products` products."""
     of, take = written.get("of", stored), written.get("take", 0)
     chosen = tuple(place for place in range(stored) if (place // of) % 2 == take)
     length = min(len(chosen), max_products, written.get("at_most", max_products))

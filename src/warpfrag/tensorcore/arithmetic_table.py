@@ -1,4 +1,4 @@
-"""What the tensor cores of an architecture compute, as a table: one row for each arithmetic that instructions share.
+"""The arithmetic of each architecture's tensor cores, as a table: one row for each arithmetic that instructions share.
 
     >>> import warpfrag as wf
     >>> row = wf.arithmetic_table("sm_90").of("mma.m16n8k16.f32.f16.f16.f32")
@@ -46,7 +46,7 @@ STEPS = {
     "integer": "exact, so in any order; wraps at 32 bits, or clamps once with .satfinite",
     "popcount": "exact: C plus the number of ones; wraps at 32 bits",
 }
-"""What the steps of `tables/lowering.toml` say in words."""
+"""The steps of `tables/lowering.toml`, in words."""
 ONTO = {"c": "added to C or to the sum so far", "zero": "added to the sum so far, which begins at 0"}
 ONTO["previous"] = "added to the sum so far"
 EXACT = "none: exact"
@@ -69,18 +69,18 @@ class Reference:
 
     @property
     def address(self) -> str:
-        """Where to read it."""
+        """The address of a web page with the document."""
         if self.doi:
             return f"https://doi.org/{self.doi}"
         return f"https://arxiv.org/abs/{self.arxiv}" if self.arxiv else self.url
 
     def __str__(self) -> str:
-        """As a list of references has it."""
+        """Format it as in a list of references."""
         where = ", ".join(part for part in (self.venue, self.section) if part)
         return f"{self.authors}: {self.title}{f', {where}' if where else ''}, {self.year}. {self.address}".rstrip()
 
     def to_dict(self) -> dict[str, object]:
-        """As JSON has it."""
+        """Return it as JSON data."""
         return {**{name: text for name, text in asdict(self).items() if text}, "address": self.address}
 
 
@@ -89,7 +89,7 @@ class ArithmeticRow:
     """The arithmetic that some instructions of an architecture share.
 
     `products` are added in one step at most, together with the sum so far; a term keeps `fraction_bits` below the
-    largest exponent and is truncated there. Both are None where a sum is exact or a chain of ordinary operations.
+    largest exponent and is truncated there. Both are None if a sum is exact or a chain of ordinary operations.
     """
 
     arch: str
@@ -112,30 +112,30 @@ class ArithmeticRow:
 
     @property
     def family(self) -> str:
-        """Operation and formats in short."""
+        """The operation and formats, in short."""
         kind = f" kind::{self.kind}" if self.kind else ""
         return f"{self.operation}{kind} {'/'.join(self.operands)} + {self.c} -> {self.d}"
 
     @property
     def step(self) -> str:
-        """Products and fraction bits of a step in short: 16/25, or fma, or exact."""
+        """The products and fraction bits of a step, in short: 16/25, or fma, or exact."""
         if self.products is not None:
             return f"{self.products}/{self.fraction_bits}"
         return "exact" if self.rounding == EXACT else "fma"
 
     @property
     def citation(self) -> str:
-        """How to cite this row, beside the version: architecture, family, level of evidence and references."""
+        """A citation of this row, without the version: architecture, family, level of evidence and references."""
         known = f"{self.level}: {', '.join(self.references)}" if self.references else self.level
         return f'warpfrag, arithmetic_table("{self.arch}"), {self.family} ({known})'
 
     def __repr__(self) -> str:
-        """Family, architecture and the numbers of a step."""
+        """Show family, architecture and the numbers of a step."""
         numbers = f"{self.products} products, {self.fraction_bits} bits, " if self.products else ""
         return f"<{self.family} on {self.arch}: {numbers}{self.rounding}>"
 
     def __str__(self) -> str:
-        """The row in sentences."""
+        """Describe the row in sentences."""
         if self.products is None:
             numbers = f"rounding: {self.rounding}"
         else:
@@ -147,7 +147,7 @@ class ArithmeticRow:
         return f"{self.family}\n  {numbers}{special}\n  order: {self.order}\n  {self.level}: {self.source}{cited}"
 
     def to_dict(self) -> dict[str, object]:
-        """As JSON has it."""
+        """Return it as JSON data."""
         return {"family": self.family, **asdict(self)}
 
 
@@ -156,26 +156,26 @@ class ArithmeticTable:
     """The rows of one architecture, or of all; it prints as a table, and as a card in notebooks."""
 
     rows: tuple[ArithmeticRow, ...]
-    not_modelled: tuple[str, ...]  # instructions of these architectures whose arithmetic nobody has published
+    not_modelled: tuple[str, ...]  # instructions of these architectures whose arithmetic is unpublished
 
     def __iter__(self) -> Iterator[ArithmeticRow]:
-        """The rows."""
+        """Iterate over the rows."""
         return iter(self.rows)
 
     def __len__(self) -> int:
-        """How many rows there are."""
+        """Return the number of rows."""
         return len(self.rows)
 
     def __getitem__(self, index: int) -> ArithmeticRow:
-        """A row by its place."""
+        """Return a row by its index."""
         return self.rows[index]
 
     def of(self, instruction: str | Instruction) -> ArithmeticRow:
-        """The row of an instruction, of the first architecture that has it; NotModelled if none has it here."""
+        """Return the row of an instruction on the first architecture that has it; NotModelled if none has it here."""
         return self.every(instruction)[0]
 
     def every(self, instruction: str | Instruction) -> list[ArithmeticRow]:
-        """The rows of an instruction, one for each architecture that has it; NotModelled if none has it here."""
+        """Return the rows of an instruction, one for each architecture that has it; NotModelled if none has it here."""
         name = spell(form_of(instruction))
         rows = [row for row in self.rows if name in row.instructions]
         if rows:
@@ -184,12 +184,12 @@ class ArithmeticTable:
         raise NotModelled(f"{name} is not among the instructions whose arithmetic is known on {archs}")
 
     def __repr__(self) -> str:
-        """How many rows, for which architectures."""
+        """Show the number of rows, and their architectures."""
         archs = ", ".join(dict.fromkeys(row.arch for row in self.rows))
         return f"<rules of {archs}: {len(self.rows)} rows, {len(self.not_modelled)} instructions not modelled>"
 
     def cells(self) -> list[tuple[str, ...]]:
-        """The rows as text, in the order of `HEAD`."""
+        """Return the rows as text, in the order of `HEAD`."""
         return [
             (
                 row.arch,
@@ -205,11 +205,11 @@ class ArithmeticTable:
         ]
 
     def __str__(self) -> str:
-        """Every row in sentences."""
+        """Describe every row in sentences."""
         return "\n".join(map(str, self.rows))
 
     def overview(self) -> list[tuple[str, ...]]:
-        """One table of all architectures: a row for each family, with the step of each architecture.
+        """Return one table of all architectures: a row for each family, with the step of each architecture.
 
         A step is products/fraction bits, fma, or exact; several, where instructions of one family differ; - where
         there is no such instruction, or nobody has published its arithmetic.
@@ -228,7 +228,7 @@ class ArithmeticTable:
         return [("instructions", *archs), *body]
 
     def to_dict(self) -> dict[str, object]:
-        """As JSON has it: the rows, and the publications that they name."""
+        """Return it as JSON data: the rows, and the publications that they name."""
         cited = {key for row in self.rows for key in row.references}
         return {
             "rows": [row.to_dict() for row in self.rows],
@@ -245,7 +245,7 @@ HEAD = ("arch", "instructions", "products per step", "fraction bits", "rounding"
 
 
 def arithmetic_table(arch: str | None = None) -> ArithmeticTable:
-    """What the tensor cores of an architecture compute, row by row; of every known architecture if none is named.
+    """Return the arithmetic of an architecture's tensor cores, row by row; of every known one if none is named.
 
     A row has the products of one step, the bits that a term keeps, how a step is rounded, in which order terms are
     added, what becomes of subnormals and NaNs, and who says so: `level`, `source`, and `references` (keys of
@@ -263,7 +263,7 @@ def arithmetic_table(arch: str | None = None) -> ArithmeticTable:
 
 @cache
 def references() -> Mapping[str, Reference]:
-    """The publications that rows name, by key."""
+    """Return the publications that rows name, by key."""
     fields = Reference.__dataclass_fields__
     rows = read_table("references")["reference"]
     return {row["key"]: Reference(**{name: row[name] for name in fields if name in row}) for row in rows}
@@ -321,7 +321,7 @@ def _rounding(form: Form, item: Plan) -> str:
 
 
 def _order(item: Plan) -> str:
-    """The steps in words."""
+    """Describe the steps in words."""
     unit, sentences = item.unit, []
     for step in item.steps:
         of, take = step.get("of"), step.get("take", 0)
@@ -334,7 +334,7 @@ def _order(item: Plan) -> str:
 
 
 def _places(of: int, take: int) -> str:
-    """Which stored elements a step takes, by example."""
+    """Describe the stored elements that a step takes, by example."""
     chosen = [place for place in range(4 * of) if place // of % 2 == take]
     return f"elements {', '.join(map(str, chosen))}, ..."
 

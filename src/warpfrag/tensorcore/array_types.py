@@ -27,63 +27,63 @@ if TYPE_CHECKING:
 
 
 class HasDtype(Protocol):
-    """An array of any kind."""
+    """An array of any library."""
 
     @property
     def dtype(self) -> object:
-        """As its library spells it."""
+        """The dtype, as its library spells it."""
 
 
 class TorchTensor(Protocol):
-    """What a type checker knows PyTorch's tensors by, installed or not."""
+    """The part of PyTorch's tensors that a type checker needs, installed or not."""
 
     def detach(self) -> object:
-        """The same without a history."""
+        """Return the tensor without its autograd history."""
 
 
 class CupyArray(Protocol):
-    """What a type checker sees of CuPy's arrays."""
+    """The part of CuPy's arrays that a type checker needs."""
 
     def get(self) -> object:
-        """The same in the memory of the host."""
+        """Return a copy in host memory."""
 
     @property
     def device(self) -> object:
-        """The GPU whose memory it is in."""
+        """The GPU whose memory holds it."""
 
 
 class DaskArray(Protocol):
-    """What a type checker sees of Dask's arrays."""
+    """The part of Dask's arrays that a type checker needs."""
 
     def compute(self) -> object:
-        """The same as one array."""
+        """Compute it as one array."""
 
     @property
     def chunks(self) -> object:
-        """How it is cut."""
+        """The chunks of each axis."""
 
 
 Foreign: TypeAlias = TorchTensor | CupyArray | DaskArray
-"""Arrays of other libraries than numpy: a product of theirs is one of theirs."""
+"""Arrays of libraries other than numpy; a product of theirs is returned as theirs."""
 MatrixLike: TypeAlias = ArrayLike | Foreign
 ForeignArray = TypeVar("ForeignArray", bound=Foreign)
 Lazy = TypeVar("Lazy", bound=DaskArray)
 
 
 class ArrayKind(NamedTuple):
-    """Whose arrays, and on which device."""
+    """The library of an array, and its device."""
 
     library: str = "numpy"
     device: str = "cpu"
-    """As its library spells it."""
+    """The device, as its library spells it."""
 
     @property
     def on_gpu(self) -> bool:
-        """Whether the memory is a GPU's."""
+        """True if the memory is a GPU's."""
         return self.device != "cpu"
 
     def __str__(self) -> str:
-        """As messages name it, such as `torch tensor on cuda:0`."""
+        """Return the name used in messages, such as `torch tensor on cuda:0`."""
         names = {"numpy": "numpy array", "torch": "torch tensor", "cupy": "CuPy array"}
         return f"{names[self.library]} on {self.device}"
 
@@ -92,10 +92,10 @@ HOST = ArrayKind()
 
 
 def kind_of(array: object) -> ArrayKind:
-    """The kind of an array; lists and numbers are numpy's."""
+    """Return the kind of an array; lists and numbers are numpy's."""
     library = type(array).__module__.partition(".")[0]
     if library == "torch" and hasattr(array, "device") and hasattr(array, "layout"):
-        if getattr(array, "is_nested", False):  # it has no shape to ask for
+        if getattr(array, "is_nested", False):  # it has no shape attribute
             raise InvalidOperand("expected a dense tensor, got a nested one")
         return ArrayKind("torch", str(array.device))
     if library == "cupy" and hasattr(array, "device"):
@@ -121,7 +121,7 @@ class Matrix:
 
     @classmethod
     def read(cls, argument: MatrixLike | Scaled, name: str) -> Matrix:
-        """Read an argument; reject what is no array of at least two axes."""
+        """Read an argument; reject anything but an array of at least two axes."""
         if isinstance(argument, Scaled):
             scales = cls.read(argument.scales, f"scale_{name.lower()}")
             return replace(cls.read(argument.elements, name), scales=scales)
@@ -144,11 +144,11 @@ class Matrix:
         return dtype_of(self.array)
 
     def __getitem__(self, index: Any) -> Matrix:  # noqa: ANN401 (slices)
-        """The part that slices select; scale factors are not cut."""
+        """Return the part that slices select; scale factors are not cut."""
         return replace(self, array=self.array[index])
 
     def codes(self, number_format: Format, *, raw: bool = False, rounding: Rounding = None) -> NDArray[Any]:
-        """The unsigned codes, in the same memory; with `raw` the array holds codes already."""
+        """Return the unsigned codes, in the same memory; with `raw` the array holds codes already."""
         if not self.kind.on_gpu:
             return codes_of(number_format, self.array, raw=raw, rounding=rounding, what=self.name)
         codes: NDArray[Any] | None = codes_on_gpu(number_format, self.array, self.kind, raw=raw, rounding=rounding)
@@ -159,7 +159,7 @@ class Matrix:
 
 
 def common_kind(matrices: Iterable[Matrix | None]) -> ArrayKind:
-    """The library and device that all matrices share; reject a mixture."""
+    """Return the library and device that all matrices share; reject a mixture."""
     kinds: dict[str, ArrayKind] = {}
     for matrix in matrices:
         for part in (matrix, matrix and matrix.scales):
@@ -176,7 +176,7 @@ def common_kind(matrices: Iterable[Matrix | None]) -> ArrayKind:
 
 @contextmanager
 def device_of(kind: ArrayKind) -> Iterator[None]:
-    """While it lasts, CuPy works on the GPU that has the memory of such arrays."""
+    """Make CuPy work, in this context, on the GPU that holds such arrays."""
     if not kind.on_gpu:
         yield
         return
@@ -187,7 +187,7 @@ def device_of(kind: ArrayKind) -> Iterator[None]:
 
 
 def dtype_of(array: HasDtype) -> np.dtype[Any]:
-    """The dtype of an array as numpy and ml_dtypes call it."""
+    """Return the dtype of an array as numpy and ml_dtypes call it."""
     name = str(array.dtype).removeprefix("torch.")
     try:
         return np.dtype(getattr(ml_dtypes, name) if hasattr(ml_dtypes, name) else name)
@@ -196,7 +196,7 @@ def dtype_of(array: HasDtype) -> np.dtype[Any]:
 
 
 def to_host(array: MatrixLike, kind: ArrayKind) -> ArrayLike:
-    """The same in the memory of the host, as numpy has it; what is numpy's already comes back as it is."""
+    """Return the array in host memory, as numpy reads it; a numpy array is returned as it is."""
     if kind.library == "cupy":
         return cast("ArrayLike", cast("cupy.ndarray", array).get())
     if kind.library != "torch":
@@ -205,14 +205,14 @@ def to_host(array: MatrixLike, kind: ArrayKind) -> ArrayLike:
 
     plain = _dense(cast("torch.Tensor", array)).cpu()
     wanted = dtype_of(plain)
-    if wanted.kind in "biufc":  # those that numpy has itself
+    if wanted.kind in "biufc":  # dtypes that numpy itself has
         return cast("ArrayLike", plain.numpy())
     bits = {1: torch.uint8, 2: torch.int16}[wanted.itemsize]
     return cast("ArrayLike", plain.contiguous().view(bits).numpy().view(wanted))
 
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor without a history whose memory holds its numbers; what is not dense is refused."""
+    """Return a tensor without autograd history whose memory holds its numbers; reject one that is not dense."""
     import torch
 
     if tensor.is_sparse or tensor.is_quantized or tensor.layout != torch.strided:
@@ -221,7 +221,7 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def device_bits(array: torch.Tensor | cupy.ndarray, kind: ArrayKind) -> cupy.ndarray:
-    """An array of a GPU as unsigned integers, which CuPy handles, whatever its dtype."""
+    """Return a GPU array as unsigned integers, which CuPy handles, whatever its dtype."""
     from warpfrag.tensorcore.backends.device_kernel import cupy
 
     cp = cupy()
@@ -237,7 +237,7 @@ def device_bits(array: torch.Tensor | cupy.ndarray, kind: ArrayKind) -> cupy.nda
 def codes_on_gpu(
     number_format: Format, array: torch.Tensor | cupy.ndarray, kind: ArrayKind, *, raw: bool, rounding: Rounding
 ) -> cupy.ndarray | None:
-    """The codes of a GPU array whose bits are the codes; None if its values must be converted one by one."""
+    """Return the codes of a GPU array whose bits are the codes; None if its values must be converted one by one."""
     dtype, wanted = dtype_of(array), code_dtype(number_format)
     is_natural = dtype == natural_dtype(number_format) and not (number_format.unused and rounding)
     if not (dtype == wanted if raw else is_natural):
@@ -248,14 +248,14 @@ def codes_on_gpu(
 
 
 def on_gpu(array: NDArray[Any]) -> cupy.ndarray:
-    """A copy in the memory of the GPU."""
+    """Return a copy in GPU memory."""
     from warpfrag.tensorcore.backends.device_kernel import cupy
 
     return cupy().asarray(array)
 
 
 def to_caller_kind(array: NDArray[Any] | cupy.ndarray, kind: ArrayKind) -> Array | torch.Tensor | cupy.ndarray:
-    """A result, which is numpy's or CuPy's, as the kind that was given."""
+    """Return a result, a numpy or CuPy array, as the kind that was given."""
     if kind.library == "cupy":
         from warpfrag.tensorcore.backends.device_kernel import cupy
 

@@ -21,7 +21,7 @@ Task: TypeAlias = Callable[[], None]
 
 
 class ProductOperands(NamedTuple):
-    """Codes of A [T, M, K], B [T, K, N] and C [T, M, N]; what a rule has no use for is None.
+    """Codes of A [T, M, K], B [T, K, N] and C [T, M, N]; an operand that the rule does not use is None.
 
     A sparse A holds half of K, and `columns` its logical columns. Scale factors are [T, M, s] and [T, s, N].
     """
@@ -35,11 +35,11 @@ class ProductOperands(NamedTuple):
 
     @property
     def work(self) -> int:
-        """The multiply-adds of the product."""
+        """The number of multiply-adds of the product."""
         return int(self.a.size * self.b.shape[2])
 
     def part(self, tiles: int | slice, rows: slice, columns: slice) -> ProductOperands:
-        """The operands of some rows and columns of D, in one tile or in several."""
+        """Return the operands of some rows and columns of D, in one tile or in several."""
         a, b, c, met, scale_a, scale_b = self
         return ProductOperands(
             a[tiles, rows],
@@ -63,7 +63,7 @@ class OutputBlock(NamedTuple):
 
 
 class Grain(NamedTuple):
-    """How a tile is split for a kernel: at multiples of these rows and columns, and into how many pieces."""
+    """The way a tile is split for a kernel: at multiples of these rows and columns, into this many pieces."""
 
     rows: int = 1
     columns: int = 1
@@ -72,13 +72,13 @@ class Grain(NamedTuple):
 
 
 class Job(Protocol):
-    """One product under way."""
+    """A product that is being computed."""
 
     out: Codes
     """D's codes, of any unsigned type, once every block has run."""
 
     def prepare(self, tile: int, pieces: int) -> list[Task]:
-        """What to do before parts of a tile run, in about so many pieces; whole tiles need none of it."""
+        """Return the tasks to run before parts of a tile, in about `pieces` pieces; whole tiles need none."""
 
     def run(self, block: OutputBlock) -> None:
         """Compute a block: whole tiles, or part of one that has been prepared."""
@@ -90,13 +90,13 @@ class ProductKernel(Protocol):
     grain: Grain
 
     def max_depth(self, height: int, width: int) -> int:
-        """The longest K to run at once for outputs of this extent: a multiple of the instruction's."""
+        """Return the longest K to run at once for outputs of this extent: a multiple of the instruction's."""
 
     def start(self, operands: ProductOperands) -> Job:
         """Start a product: load its operands."""
 
     def run_whole(self, operands: ProductOperands) -> Codes:
-        """Every block in the calling thread, with as little around it as possible."""
+        """Run every block in the calling thread, with as little overhead as possible."""
 
 
 class Backend(Protocol):

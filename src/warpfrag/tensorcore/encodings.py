@@ -1,4 +1,4 @@
-"""A rule's formats, scale factors and order of adding as numbers: what the kernels of every backend take."""
+"""A rule's formats, scale factors and order of adding as numbers, for the kernels of every backend."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from warpfrag.tensorcore import reference
 from warpfrag.tensorcore.numbers import unpack
 from warpfrag.tensorcore.rules import BlockScaled, Fused, Rule
 
-# How a step is rounded.
+# The rounding of a step.
 TO_F32_RZ: Final = 0
 TO_F16_RN: Final = 1
 TO_E8M13_RZ: Final = 2
 ROUNDINGS = {"RZ-FP32": TO_F32_RZ, "RNE-FP16": TO_F16_RN, "RZ-E8M13": TO_E8M13_RZ}
 
 NAN_SCALE: Final = 1 << 20
-"""Exponent that stands for a scale factor that is NaN."""
+"""The exponent that represents a NaN scale factor."""
 SCALE_FRACTION: Final = 3
 """Fraction bits of a scale factor's significand."""
 SCALE_BITS: Final = 8
-"""Bits of a scale factor's significand; its exponent stands above."""
+"""Bits of a scale factor's significand; the exponent is in the bits above."""
 
 
 def encoding_of(fmt: Format) -> tuple[int, int, int, int, int, int]:
-    """Fraction, bias, unused bits, place of the sign, the least magnitude that is special, infinity's or -1."""
+    """Return fraction, bias, unused bits, sign bit, the smallest special magnitude, and infinity's magnitude or -1."""
     top = 1 << (fmt.exponent + fmt.fraction)
     special, infinity = (top - 1 if fmt.nan == "ones" else top), -1
     if fmt.nan == "ieee":
@@ -37,7 +37,7 @@ def encoding_of(fmt: Format) -> tuple[int, int, int, int, int, int]:
 
 
 def order_of(rule: Fused, depth: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """For a whole K, in the order of adding: A's stored elements, and the rows of B of each step.
+    """Return, for a whole K and in the order of adding, A's stored elements, and the rows of B of each step.
 
     Stored element p of a sparse A meets row 2 p or 2 p + 1, or those of its neighbour in the chunk.
     """
@@ -50,20 +50,20 @@ def order_of(rule: Fused, depth: int) -> tuple[NDArray[np.int32], NDArray[np.int
 
 @lru_cache(32)
 def conversion(source: str, target: str) -> NDArray[np.uint32]:
-    """A table from the codes of a format to those of a wider one."""
+    """Return a table from the codes of a format to those of a wider one."""
     return np.array([reference.convert(code, source, target) for code in range(FORMATS[source].codes)], np.uint32)
 
 
 def powers_of_two(codes: NDArray[Any]) -> NDArray[np.int32]:
-    """ue8m0 codes as exponents."""
-    exponents = codes.astype(np.int32, order="C") - FORMATS["ue8m0"].bias  # contiguous, where codes are broadcast
+    """Return ue8m0 codes as exponents."""
+    exponents = codes.astype(np.int32, order="C") - FORMATS["ue8m0"].bias  # contiguous, even if codes are broadcast
     exponents[codes == FORMATS["ue8m0"].nan_code] = NAN_SCALE
     return exponents
 
 
 @lru_cache(8)
 def split_scales(name: str) -> NDArray[np.int32]:
-    """A table from the codes of scale factors to exponent << SCALE_BITS | significand."""
+    """Return a table from the codes of scale factors to exponent << SCALE_BITS | significand."""
     scales = [unpack(name, code) for code in range(256)]
     exponents = [NAN_SCALE if scale.is_nan else scale.exponent for scale in scales]
     significands = [scale.significand << (SCALE_FRACTION - scale.fraction) for scale in scales]
@@ -71,24 +71,24 @@ def split_scales(name: str) -> NDArray[np.int32]:
 
 
 MIN_COMMON_EXPONENT: Final = -100
-"""Of the vector loops: from this common exponent on every sum is 0 or a normal f32."""
+"""The smallest common exponent of the vector loops: from it on, every sum is 0 or a normal f32."""
 MAX_SHORT_PRODUCTS: Final = 8
-"""Products of a short step, at most: their sum fits 32 bits, and their signs fit a byte."""
+"""The most products of a short step: their sum fits 32 bits, and their signs fit a byte."""
 
 
 class LoopVariant(NamedTuple):
-    """What tells one set of loops from another; of a rule that is not fused, only whether A is sparse."""
+    """The properties that select a set of loops; a rule that is not fused has only `is_sparse`."""
 
     is_sparse: bool
     adds_c_last: bool = False
     is_narrow: bool = False
-    """A lower bound of exponents, C's or the common one, lies in the range of the vector loops."""
+    """True if a lower bound of exponents, C's or the common one, is in the range of the vector loops."""
     is_short: bool = False
-    """`fast_steps` does the steps of blocks whose exponents allow it."""
+    """True if `fast_steps` does the steps of blocks whose exponents allow it."""
 
 
 def loop_variant_of(rule: Rule) -> LoopVariant:
-    """The variant, from the numbers of a rule."""
+    """Return the variant, from the numbers of a rule."""
     if not isinstance(rule, Fused):
         return LoopVariant(rule.is_sparse)
     c_minimum = FORMATS[rule.c_read_as].emin if rule.c == "f16" else MIN_COMMON_EXPONENT  # an f32 has its own exponent

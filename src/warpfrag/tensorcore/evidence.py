@@ -1,4 +1,4 @@
-"""Evidence: how well it is known what an instruction computes on an architecture.
+"""Evidence: how certain the result of an instruction on an architecture is.
 
 Two questions, two answers. Who says what it computes: the ISA, a published model, a measurement of ours, nobody
 (`authority`). And was that compared with the GPU itself: on which, in how many cases (`gpus`, `cases`).
@@ -47,12 +47,12 @@ class Evidence:
     gpus: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[str | int]:
-        """Level, detail and cases."""
+        """Iterate over level, detail and cases."""
         return iter((self.level, self.detail, self.cases))
 
 
 def evidence(form: Form, arch: str) -> Evidence:
-    """What is known of a form on an architecture or target."""
+    """Return the evidence for a form on an architecture or target."""
     target = read_target(arch, lambda: spell(form), "arch")
     if target.arch not in able_architectures(form):
         return Evidence("not modelled", f"not legal on {target.name}")
@@ -60,7 +60,7 @@ def evidence(form: Form, arch: str) -> Evidence:
 
 
 def _product_evidence(form: Form, arch: str) -> Evidence:
-    """A product is known as well as its arithmetic is, and better where its results were compared with a GPU's."""
+    """Return the evidence for the arithmetic of a product: its plan, and any comparison with a GPU."""
     try:
         steps = plan(form, arch)
     except NotModelled as error:
@@ -82,7 +82,7 @@ def _product_evidence(form: Form, arch: str) -> Evidence:
 
 
 def _layout_evidence(form: Form, arch: str) -> Evidence:
-    """What only moves is known as well as its layouts are: measured where the ISA leaves them open, else specified."""
+    """Return the evidence for the layouts of a load or store: measured if the ISA leaves them open, else specified."""
     rows = operands(form, arch).values()
     unknown = next((row.unknown for row in rows if row.unknown), "")
     if unknown:
@@ -93,7 +93,7 @@ def _layout_evidence(form: Form, arch: str) -> Evidence:
 
 
 def _manage_evidence(form: Form, arch: str) -> Evidence:
-    """What allocates or orders is as the ISA says."""
+    """Return the evidence for an instruction that allocates or orders: the ISA specifies it."""
     del arch
     return Evidence("specified", families_of(form)[0].source, authority="specified")
 

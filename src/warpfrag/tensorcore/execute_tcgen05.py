@@ -4,9 +4,9 @@ Tensor memory is uint32[..., 128, columns] of one block, uint32[..., 2, 128, col
 batch. An address is `lane << 16 | column`, as PTX has it; a column alone is lane 0. Each call gives the memory or the
 registers after it; what is passed is not changed.
 
-What a product computes is the rule of its row, as for every other instruction: here is only how its operands are
-found. The words that PTX puts into an instruction descriptor (transpose, negate, saturate, selector, scale ids) are
-read from one.
+A product follows the rule of its row, as every other instruction does: this module only finds its operands. The
+modifiers that PTX puts into an instruction descriptor (transpose, negate, saturate, selector, scale ids) are read from
+one.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ MAX_LAYOUTS = 512
 
 
 def split_address(address: object, what: str) -> tuple[int, int]:
-    """The base lane and the column of an address."""
+    """Return the base lane and the column of an address."""
     if isinstance(address, bool) or not isinstance(address, int | np.integer) or not 0 <= int(address) < 1 << 23:
         raise InvalidOperand(
             f"{what} is a column 0..{TENSOR_COLUMNS - 1}, or lane << 16 | column; got {quote(address)}"
@@ -67,7 +67,7 @@ def split_address(address: object, what: str) -> tuple[int, int]:
 
 
 def check_tensor_memory(memory: ArrayLike, blocks: int) -> Words:
-    """Tensor memory as an array; refused unless its last axes are lanes and columns, of a pair two blocks before."""
+    """Return tensor memory as an array whose last axes are lanes and columns, after two blocks for a pair."""
     array = as_array(memory, "tensor memory")
     axes = (2, TENSOR_LANES) if blocks == 2 else (TENSOR_LANES,)
     shape = array.shape[-1 - len(axes) : -1]
@@ -89,13 +89,13 @@ def _columns(memory: Words, first: int, count: int, what: str) -> Words:
 
 
 def _from_base(memory: Words, lane: int) -> Words:
-    """The memory as an operand with base lane 16 sees it: the halves of each 32 lanes exchanged."""
+    """Return the memory as an operand with base lane 16 sees it: the halves of each 32 lanes exchanged."""
     return memory if lane == 0 else memory[..., np.arange(TENSOR_LANES) ^ 16, :]
 
 
 @dataclass(frozen=True)
 class TensorProduct:
-    """One product as a kernel calls it: where D is, where the others are in tensor memory, and its descriptor."""
+    """One product as a kernel calls it: the addresses of D and the others in tensor memory, and its descriptor."""
 
     form: TensorForm
     arch: str
@@ -104,7 +104,7 @@ class TensorProduct:
     idesc: InstructionDescriptor | None = None
 
     def __post_init__(self) -> None:
-        """Refuse places of operands that it does not have, and a descriptor of another product."""
+        """Reject addresses of operands that it does not have, and a descriptor of another product."""
         if not isinstance(self.at, Mapping):
             raise InvalidOperand(f"at= is a mapping such as {{'a': 64}}, got {quote(self.at)}")
         if not (self.idesc is None or isinstance(self.idesc, InstructionDescriptor)):
@@ -122,7 +122,7 @@ class TensorProduct:
 
     @property
     def word(self) -> InstructionDescriptor:
-        """Its instruction descriptor; the plain one where none is given."""
+        """The instruction descriptor; the default one if none is given."""
         return self.idesc or InstructionDescriptor.of(self)
 
     def run(
@@ -135,7 +135,7 @@ class TensorProduct:
         accumulate: bool,
         threads: int | None,
     ) -> Words:
-        """Tensor memory after it."""
+        """Return tensor memory after the product."""
         check_flag("accumulate", accumulate)
         arch = arithmetic_arch(self.counted, self.arch)
         rule = plan(self.counted, arch).rule
@@ -148,12 +148,12 @@ class TensorProduct:
 
     @property
     def counted(self) -> TensorForm:
-        """Its form, which of integers says whether sums saturate."""
+        """The form; for integers, it has the saturation of the descriptor."""
         return replace(self.form, satfinite=self.word.saturate) if self.form.kind == "i8" else self.form
 
     @cached_property
     def operands(self) -> Mapping[str, Any]:
-        """Its operands, by role."""
+        """The operands, by role."""
         return operands_of(self.form, arithmetic_arch(self.form, self.arch))
 
     @cached_property
@@ -173,7 +173,7 @@ class TensorProduct:
         accumulate: bool,
         part: int | None = None,
     ) -> dict[str, Array]:
-        """The codes of A, B and C, with signs as the descriptor says, scale factors and what metadata selects.
+        """Return the codes of A, B and C, with signs as the descriptor says, scale factors and the selected columns.
 
         Where tensor memory has copies of A for each part of the columns of D, `part` says which copy is read; without
         it, copies that differ are refused.
@@ -200,17 +200,17 @@ class TensorProduct:
 
     @property
     def parts(self) -> int:
-        """Into how many parts the columns of D are cut, each with its own copy of A in tensor memory."""
+        """The number of parts that the columns of D are split into, each with its own copy of A in tensor memory."""
         return COPIED_PARTS.get(placement(self.form)[0], 1)
 
     @staticmethod
     def multiply(rule: Rule, taken: Mapping[str, Array], batch: tuple[int, ...], threads: int | None) -> Array:
-        """The codes of D, of all tiles of a batch."""
+        """Return the codes of D, of all tiles of a batch."""
         tiled = {name: tiles_of(array, batch, 2) for name, array in taken.items()}
         return cast("Array", matmul(rule, **tiled, threads=threads).reshape(*batch, *taken["c"].shape[-2:]))
 
     def write(self, memory: Words, codes: Array, kept: NDArray[np.bool_] | None = None) -> None:
-        """Put the codes of D into tensor memory, but for the lanes that are `kept`, of each block [..., 128]."""
+        """Write the codes of D to tensor memory, except for the lanes that are `kept` in each block [..., 128]."""
         lane, column = self.base
         d = cast("TensorOperand", self.operands["d"])
         used = self._used_lanes(lane)
@@ -244,7 +244,7 @@ class TensorProduct:
         return read_shared(operand, b, shared, self.form.blocks, trans=self.word.transpose_b, axis=1)
 
     def _extra(self, seen: Words, operands: Mapping[str, Any]) -> dict[str, Array]:
-        """Scale factors and the columns that metadata selects, from tensor memory."""
+        """Return scale factors and the columns that metadata selects, from tensor memory."""
         result: dict[str, Array] = {}
         for role, byte_id in (("scale_a", self.word.scale_a_id), ("scale_b", self.word.scale_b_id)):
             if role in operands:
@@ -275,7 +275,7 @@ def read_shared(
     trans: bool,
     axis: int,
 ) -> Array:
-    """The codes of an operand in shared memory; of a pair each block has half of them in its own memory."""
+    """Return the codes of an operand in shared memory; each block of a pair has half of them in its own memory."""
     part = operand if blocks == 1 else half(operand, axis)
     if isinstance(location, Shared):
         tile = location
@@ -295,14 +295,14 @@ def read_shared(
 
 
 def half(operand: InTensorShared, axis: int) -> SharedTensorOperand:
-    """The part of an operand that one block of a pair has in its shared memory: rows of A, columns of B."""
+    """Return the part of an operand that one block of a pair has in its shared memory: rows of A, columns of B."""
     rows, cols = operand.shape
     return resized(operand, rows // 2 if axis == 0 else rows, cols // 2 if axis == 1 else cols)
 
 
 @lru_cache(MAX_LAYOUTS)
 def resized(operand: InTensorShared, rows: int, cols: int) -> SharedTensorOperand:
-    """An operand in shared memory with other extents."""
+    """Return an operand in shared memory with other extents."""
     from warpfrag.layout.linear_layout import Layout
 
     extents = {"row": rows, "col": cols}
@@ -318,7 +318,7 @@ def resized(operand: InTensorShared, rows: int, cols: int) -> SharedTensorOperan
 def registers_reach(
     spelling: TensorSpelling, base_lane: int = 0, split: int | None = None
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The lane and column of every (warp, lane, reg, slot) of a load or store, counted from its address.
+    """Return the lane and column of every (warp, lane, reg, slot) of a load or store, counted from its address.
 
     `split` is how many columns the halves of 16x32bx2 are apart; any number is, though a few are linear layouts.
     """
@@ -332,14 +332,14 @@ def registers_reach(
 
 
 def _places(spelling: TensorSpelling, address: int) -> tuple[NDArray[np.intp], NDArray[np.intp], int]:
-    """The lane and column of every (warp, lane, reg, slot), and how many slots a register has."""
+    """Return the lane and column of every (warp, lane, reg, slot), and the number of slots in a register."""
     lane, column = split_address(address, "the address")
     lanes, columns = registers_reach(spelling, lane % 32 if spelling.qualifier("lanes") != "32x32b" else 0)
     return lanes, columns + column, lanes.shape[-1]
 
 
 def load(spelling: TensorSpelling, memory: ArrayLike, address: int) -> Any:  # noqa: ANN401 (words, or words and results)
-    """Registers of four warps, uint32[..., 4, 32, regs]; of ld.red also what each lane's columns reduce to."""
+    """Return the registers of four warps, uint32[..., 4, 32, regs]; for ld.red, also each lane's reduction."""
     if spelling.op.endswith("spcompress"):
         raise NotModelled(f"nobody has published which elements {spelling.name} keeps in which register")
     cells = check_tensor_memory(memory, 1)
@@ -351,13 +351,13 @@ def load(spelling: TensorSpelling, memory: ArrayLike, address: int) -> Any:  # n
 
 
 def joined(taken: NDArray[np.uint32]) -> Words:
-    """Registers of what they take from tensor memory, [..., slots]: a column, or the lower halves of two."""
+    """Join parts of tensor memory [..., slots] to registers: a column, or the lower halves of two."""
     words = taken[..., 0] if taken.shape[-1] == 1 else taken[..., 0] & 0xFFFF | taken[..., 1] << 16
     return cast("Words", words.astype(np.uint32))
 
 
 def reduced(spelling: TensorSpelling, words: Words) -> Words:
-    """The smallest or largest of each lane's registers; a NaN counts only with .NaN."""
+    """Return the smallest or largest of each lane's registers; a NaN counts only with .NaN."""
     choose = np.minimum if spelling.qualifier("reduction") == "min" else np.maximum
     kind = spelling.qualifier("number")
     if kind != "f32":
@@ -365,7 +365,7 @@ def reduced(spelling: TensorSpelling, words: Words) -> Words:
         return cast("Words", np.ascontiguousarray(choose.reduce(numbers, axis=-1)).view(np.uint32))
     bits = words & 0x7FFFFFFF if spelling.qualifier("abs") else words
     is_nan = bits & 0x7FFFFFFF > 0x7F800000
-    key = np.where(bits >> 31, ~bits, bits | 0x80000000)  # in this order floats, -0 before +0, count as integers
+    key = np.where(bits >> 31, ~bits, bits | 0x80000000)  # in this order floats, -0 before +0, compare as integers
     key = np.where(is_nan, np.uint32(0xFFFFFFFF if choose is np.minimum else 0), key)
     best = choose.reduce(key, axis=-1)
     result = np.where(best >> 31, best & 0x7FFFFFFF, ~best)
@@ -374,7 +374,7 @@ def reduced(spelling: TensorSpelling, words: Words) -> Words:
 
 
 def store(spelling: TensorSpelling, memory: ArrayLike, address: int, words: ArrayLike) -> Words:
-    """Tensor memory after a store of registers uint32[..., 4, 32, regs]; unpack leaves upper halves as they were."""
+    """Return tensor memory after a store of registers uint32[..., 4, 32, regs]; unpack keeps the upper halves."""
     cells = check_tensor_memory(memory, 1)
     lanes, columns, _ = _places(spelling, address)
     _columns(cells, 0, int(columns.max()) + 1, spelling.name)
@@ -393,7 +393,7 @@ def store(spelling: TensorSpelling, memory: ArrayLike, address: int, words: Arra
 def put_registers(
     cells: Words, lanes: NDArray[np.intp], columns: NDArray[np.intp], registers: NDArray[np.uint32]
 ) -> None:
-    """Write registers to their places, [..., slots]; where a register has two, each to the lower half of its cell."""
+    """Write registers [..., slots] to tensor memory; of two slots, each goes to the lower half of its cell."""
     if lanes.shape[-1] == 1:
         cells[..., lanes[..., 0], columns[..., 0]] = registers
         return
@@ -405,7 +405,7 @@ def put_registers(
 def copy(
     spelling: TensorSpelling, memory: ArrayLike, address: int, source: Descriptor | int, shared: ArrayLike
 ) -> Words:
-    """Tensor memory after cp: rows of shared memory, perhaps widened to bytes, in their lanes."""
+    """Return tensor memory after cp: rows of shared memory, perhaps widened to bytes, in their lanes."""
     after = np.array(check_tensor_memory(memory, 1))
     put_copy(spelling, after, address, source, as_bytes(shared))
     return cast("Words", after)
@@ -424,7 +424,7 @@ def put_copy(spelling: TensorSpelling, cells: Words, address: int, source: Descr
 
 @lru_cache(MAX_LAYOUTS)
 def copied_rows(spelling: TensorSpelling) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The lanes that cp writes, counted from its address, and the row of the source that each gets."""
+    """Return the lanes that cp writes, counted from its address, and the row of the source that each gets."""
     layout = copied(spelling)
     step = 32 if spelling.qualifier("rows") == "4x256b" else 1  # one lane of each 32 is written
     lanes = np.arange(0, TENSOR_LANES, step)
@@ -432,7 +432,7 @@ def copied_rows(spelling: TensorSpelling) -> tuple[NDArray[np.intp], NDArray[np.
 
 
 def _widened(spelling: TensorSpelling, rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """16 packed elements of 4 or 6 bits at the start of each 16 bytes, a byte each: e2m1 at bit 2, 6-bit types at 0."""
+    """Widen 16 packed 4- or 6-bit elements at the start of each 16 bytes: e2m1 to bit 2 of a byte, 6-bit to bit 0."""
     narrow = spelling.qualifier("narrow")
     if not narrow:
         return rows
@@ -445,7 +445,7 @@ def _widened(spelling: TensorSpelling, rows: NDArray[np.uint8]) -> NDArray[np.ui
 
 
 def shift(spelling: TensorSpelling, memory: ArrayLike, address: int) -> Words:
-    """Tensor memory after shift.down: in 8 columns, each lane of 32 takes what the next had; the last keeps its own."""
+    """Return tensor memory after shift.down: in 8 columns, each of 32 lanes takes the next one's data, but the last."""
     cells = check_tensor_memory(memory, spelling.blocks)
     lane, column = split_address(address, "the address")
     if lane % 32:

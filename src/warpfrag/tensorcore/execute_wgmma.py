@@ -34,7 +34,7 @@ Descriptors = NDArray[np.uint64]
 NEITHER = (False, False)
 
 Location: TypeAlias = "ArrayLike | Shared | Descriptor | int"
-"""What a caller passes for A or B: registers, a tile, or a descriptor over the bytes of `shared`."""
+"""The argument types of A and B: registers, a tile, or a descriptor over the bytes of `shared`."""
 
 
 def multiply(
@@ -87,7 +87,7 @@ def multiply(
 
 @lru_cache(2048)
 def element_places(form: Form, arch: str, role: str, word: int, is_transposed: bool) -> NDArray[np.int64] | None:  # noqa: FBT001 (a key)
-    """Where the codes of an operand lie that a descriptor reads, counted in codes; None where they are no whole bytes.
+    """Return the index of each code that a descriptor reads, counted in codes; None if codes are not whole bytes.
 
     Kernels use few descriptors and use them often.
     """
@@ -111,7 +111,7 @@ def multiply_groups(
     negate: tuple[bool, bool] = NEITHER,
     scale_d: NDArray[np.bool_],
 ) -> Words | None:
-    """D's registers of several warpgroups at once, each on the shared memory of its block; None where that cannot be.
+    """Return D's registers of several warpgroups at once, each on its block's shared memory; None if not possible.
 
     A and B are descriptors, one for each warpgroup; A may be registers. What cannot be is left to `multiply`, which
     says why: sparse forms, codes that are no whole bytes, and descriptors that lead beyond the memory.
@@ -150,7 +150,7 @@ def _gather(
     *,
     is_transposed: bool,
 ) -> NDArray[Any] | None:
-    """The codes [warpgroups, rows, cols] that descriptors read, each of the shared memory of its block."""
+    """Return the codes [warpgroups, rows, cols] that descriptors read, each from its block's shared memory."""
     number_format = getattr(resolved.operands, role).format
     cells = shared.view(f"u{max(1, number_format.bits // 8)}")
     index = []
@@ -173,7 +173,7 @@ def run_wgmma_cases(instruction: str | HasForm, cases: WgmmaCases, arch: str) ->
 
 
 def _check_modifiers(resolved: ResolvedInstruction, negate: tuple[bool, bool], *, scale_d: object) -> None:
-    """Refuse a scale_d that is no truth value, and the negation of what has no sign."""
+    """Reject a scale_d that is not a bool, and the negation of operands without a sign."""
     if not isinstance(scale_d, bool | np.bool_):
         raise InvalidOperand(f"{resolved.name}: scale_d is True or False, got {quote(scale_d)}")
     if any(negate) and not resolved.operands.a.format.is_float:
@@ -181,14 +181,14 @@ def _check_modifiers(resolved: ResolvedInstruction, negate: tuple[bool, bool], *
 
 
 def _is_descriptor(location: object) -> bool:
-    """A descriptor, or one as an integer; registers have many words."""
+    """Return True for a descriptor, or for an integer that encodes one."""
     return isinstance(location, Descriptor | int | np.integer) and not isinstance(location, bool)
 
 
 def _read_shared(
     operand: InShared, location: Location, shared: ArrayLike | None, *, is_transposed: bool
 ) -> Array | None:
-    """The codes of an operand in shared memory; None where it is passed in registers."""
+    """Return the codes of an operand in shared memory; None if it is passed in registers."""
     if isinstance(location, Shared):
         if is_transposed and not location.trans:
             raise InvalidOperand(
@@ -207,13 +207,13 @@ def _read_shared(
 
 
 def _negated(number_format: Format, codes: NDArray[Any]) -> NDArray[Any]:
-    """The codes with their signs changed."""
+    """Return the codes with their signs changed."""
     changed: NDArray[Any] = codes ^ codes.dtype.type(1 << (number_format.bits - 1))
     return changed
 
 
 def _pair(resolved: ResolvedInstruction, what: str, pair: object) -> tuple[bool, bool]:
-    """Two truth values, for A and for B."""
+    """Return two bools, for A and for B."""
     if not (isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(flag, bool) for flag in pair)):
         raise InvalidOperand(
             f"{resolved.name}: {what} is a pair of True and False, that of A and that of B; got {quote(pair)}"

@@ -1,6 +1,6 @@
 """Pack matrices into registers and unpack them, for any layout: one gather by index, the same for every tile.
 
-Where the slots of every register are neighbours along an axis of the matrix, that axis is turned to the end and they
+If the slots of every register are neighbours along an axis of the matrix, that axis is turned to the end and they
 are joined first: then whole registers move.
 """
 
@@ -23,8 +23,8 @@ MAX_LAYOUTS = 1024  # of the ISA there are fewer; users make their own
 
 @lru_cache(MAX_LAYOUTS)
 def elements(layout: Layout) -> NDArray[np.intp]:
-    """The element of every place, both counted in order: what a gather takes."""
-    if not layout.is_bitwise:  # digits that are no bits: ask every place
+    """Return the element of every place, both counted in order, as indices for a gather."""
+    if not layout.is_bitwise:  # digits that are not bits: look up every place
         coordinates = np.array([layout.at(**place._asdict()) for place in layout.places()])
     else:
         zero = dict.fromkeys(layout.ins, 0)
@@ -39,28 +39,28 @@ def elements(layout: Layout) -> NDArray[np.intp]:
 
 @lru_cache(MAX_LAYOUTS)
 def first_places(layout: Layout) -> NDArray[np.intp]:
-    """The first place of every element, both counted in order."""
+    """Return the first place of every element, both counted in order."""
     return first_of(elements(layout), math.prod(layout.shape))
 
 
 def first_of(taken: NDArray[np.intp], count: int) -> NDArray[np.intp]:
-    """The first place of each of so many, by which one every place has."""
+    """Return, for each of `count` elements, the first place that holds it."""
     first = np.empty(count, np.intp)
     first[taken[::-1]] = np.arange(taken.size)[::-1]  # of several copies the first is written last, and stays
     return first
 
 
 class Gather(NamedTuple):
-    """What moves between a matrix and places: elements, or registers full of them."""
+    """The items that move between a matrix and places: elements, or registers full of them."""
 
-    taken: NDArray[np.intp]  # which one every place has
-    first: NDArray[np.intp]  # the first place of every one
+    taken: NDArray[np.intp]  # the item in every place
+    first: NDArray[np.intp]  # the first place of every item
     joined: int | None  # the axis along which a register has its elements
 
 
 @lru_cache(MAX_LAYOUTS)
 def gather_of(layout: Layout) -> Gather:
-    """The gather of a layout."""
+    """Return the gather of a layout."""
     slots, shape = layout.slots, layout.shape
     coordinates = np.unravel_index(elements(layout), shape)
     for axis in reversed(range(len(shape)) if slots > 1 else ()):
@@ -74,7 +74,7 @@ def gather_of(layout: Layout) -> Gather:
 
 
 def pack(row: OperandSpec, codes: NDArray[Any]) -> NDArray[np.uint32]:
-    """Registers, uint32[..., lanes, words], that hold a matrix of codes; every copy is written."""
+    """Return registers, uint32[..., lanes, words], that hold a matrix of codes; every copy is written."""
     layout = row.layout
     batch = codes.shape[: codes.ndim - len(layout.shape)]
     codes = codes << codes.dtype.type(row.low) if row.low else codes
@@ -89,7 +89,7 @@ def pack(row: OperandSpec, codes: NDArray[Any]) -> NDArray[np.uint32]:
 
 
 def unpack(row: OperandSpec, words: NDArray[np.uint32], *, strict: bool = False) -> NDArray[Any]:
-    """The matrix of codes that registers hold, read from the first copy; strict refuses unequal copies."""
+    """Return the matrix of codes that registers hold, from the first copy; strict rejects unequal copies."""
     layout = row.layout
     batch = words.shape[: words.ndim - 1 - len(row.threads)]
     registers = np.ascontiguousarray(words).view(np.uint64 if row.register_bits > WORD_BITS else np.uint32)
@@ -111,14 +111,14 @@ def unpack(row: OperandSpec, words: NDArray[np.uint32], *, strict: bool = False)
 
 
 def _moved(items: NDArray[Any], index: NDArray[np.intp]) -> NDArray[Any]:
-    """Items [tile, which] in the order of an index; a copy, even where nothing moves."""
-    if index.size == items.shape[1] and (index[1:] > index[:-1]).all():  # a plain copy is quicker
+    """Return items [tile, item] in the order of an index; a copy, even if nothing moves."""
+    if index.size == items.shape[1] and (index[1:] > index[:-1]).all():  # a plain copy is faster
         return items.copy()
     return items.take(index, axis=1)
 
 
 def _refuse_unequal(expected: NDArray[Any], places: NDArray[Any], layout: Layout) -> None:
-    """Refuse copies [tile, place] that differ from the first of their element."""
+    """Reject copies [tile, place] that differ from the first one of their element."""
     differ = np.argwhere(expected != places)
     if len(differ):
         tile, place = (int(index) for index in differ[0])
@@ -131,7 +131,7 @@ def _refuse_unequal(expected: NDArray[Any], places: NDArray[Any], layout: Layout
 
 
 def _join_slots(elements: NDArray[Any], container: int) -> NDArray[Any]:
-    """Registers made of the elements along the last axis, low bits first."""
+    """Join the elements along the last axis to registers, low bits first."""
     if container == 1:
         joined = np.packbits(elements.astype(np.uint8, copy=False), axis=-1, bitorder="little")
     elif container == 4:
@@ -143,7 +143,7 @@ def _join_slots(elements: NDArray[Any], container: int) -> NDArray[Any]:
 
 
 def cut_slots(registers: NDArray[Any], container: int) -> NDArray[Any]:
-    """The elements of each register, spread along the last axis, low bits first."""
+    """Return the elements of each register along the last axis, low bits first."""
     if container == 1:
         return np.unpackbits(registers.view(np.uint8), axis=-1, bitorder="little")
     if container == 4:

@@ -1,4 +1,4 @@
-"""Which operands have a layout: a look-up from the layout back to the instructions.
+"""Find the operands that have a layout: a look-up from the layout back to the instructions.
 
 Layouts are compared as maps, so it does not matter in which notation one came. Where no operand has it, what is near
 says why: the matrix is transposed, lanes or registers come in another order, or more values share a register.
@@ -44,7 +44,7 @@ class Match(NamedTuple):
 
 
 class Tiled(NamedTuple):
-    """An operand of which the layout is several tiles: how many along each coordinate.
+    """An operand whose tiles make up the layout: the number of tiles along each coordinate.
 
     In one warp they are what `tiled` makes of `tiles`; in several, every warp holds some of them.
     """
@@ -56,7 +56,7 @@ class Tiled(NamedTuple):
 
 
 class Near(NamedTuple):
-    """An operand whose layout differs little, and in what it does."""
+    """An operand whose layout differs little, and the differences."""
 
     instruction: Instruction
     operand: str
@@ -64,7 +64,7 @@ class Near(NamedTuple):
 
 
 class LoadedOperand(NamedTuple):
-    """An operand in tensor memory, and the load from its first column that leaves it in registers like this."""
+    """An operand in tensor memory, and the load from its first column that leaves it in registers with this layout."""
 
     instruction: Instruction
     operand: str
@@ -72,7 +72,7 @@ class LoadedOperand(NamedTuple):
 
 
 class Matches(list[Match]):
-    """The operands that have a layout; `tiles`, `near` and `loads` say what else is like it."""
+    """The operands that have a layout; `tiles`, `near` and `loads` are operands related to it."""
 
     def __init__(self, layout: Layout) -> None:
         """Look the layout up."""
@@ -81,12 +81,12 @@ class Matches(list[Match]):
 
     @cached_property
     def _alike(self) -> dict[Layout, list[Match]]:
-        """The layouts that it may be, with the operands that have them."""
+        """The layouts that may be equal to it, with the operands that have them."""
         is_of_tensor_memory = "tlane" in {*self.layout.ins, *self.layout.outs}
         return tensor_layouts(self.layout) if is_of_tensor_memory else _known()
 
     def __repr__(self) -> str:
-        """How many there are, and the first of them."""
+        """Show the number of operands, and the first of them."""
         lines = [
             f"<{len(self)} operands of {len({match.instruction for match in self})} instructions have {self.layout}"
         ]
@@ -96,7 +96,7 @@ class Matches(list[Match]):
 
     @cached_property
     def tiles(self) -> list[Tiled]:
-        """The operands of which this layout is a whole number of tiles, more than one; the largest tiles first."""
+        """The operands of which this layout is two or more whole tiles; the largest tiles first."""
         tiles = [
             Tiled(*match, counts, self.layout.ins.get("warp", 1) if "warp" not in layout.ins else 1)
             for layout, matches in self._alike.items()
@@ -107,7 +107,7 @@ class Matches(list[Match]):
 
     @cached_property
     def near(self) -> list[Near]:
-        """The operands whose layout is another one, but nearly this; those that differ least first."""
+        """The operands whose layout is nearly this one; those that differ least first."""
         matches = [
             Near(*match, differences)
             for layout, matches in self._alike.items()
@@ -118,14 +118,14 @@ class Matches(list[Match]):
 
     @cached_property
     def loads(self) -> list[LoadedOperand]:
-        """The loads of tensor memory after which registers of four warps hold a D like this."""
+        """The loads of tensor memory after which the registers of four warps hold a D with this layout."""
         if self.layout.ins.get("warp") != WARPS or {*self.layout.outs} != MATRIX:
             return []
         return list(_loads(self.layout))
 
 
 def identify(layout: Layout | OperandBase) -> Matches:
-    """The operands of all instructions that have this layout, wmma's as measured on the first architecture that was.
+    """Return the operands of all instructions with this layout; wmma's are those of the first measured architecture.
 
     The answer is a list; its `tiles` are the operands of which the layout is several tiles, its `near` those whose
     layout differs only by a transposition, by the order of lanes or registers, or by how many values share a register.
@@ -142,7 +142,7 @@ def identify(layout: Layout | OperandBase) -> Matches:
 
 @cache
 def _known() -> dict[Layout, list[Match]]:
-    """Every layout of the instruction set, with the operands that have it."""
+    """Return every layout of the instruction set, with the operands that have it."""
     by_layout: dict[Layout, list[Match]] = {}
     for instruction in find():
         for role, operand in instruction.operands.items():
@@ -154,7 +154,7 @@ def _known() -> dict[Layout, list[Match]]:
 
 
 def tensor_layouts(layout: Layout) -> dict[Layout, list[Match]]:
-    """The layouts of tensor memory with these coordinates, and those of the registers of loads and stores of it."""
+    """Return the layouts of tensor memory with these coordinates, and those of its loads' and stores' registers."""
     by_layout: dict[Layout, list[Match]] = {}
     for form in listed_forms():
         if not (
@@ -169,7 +169,7 @@ def tensor_layouts(layout: Layout) -> dict[Layout, list[Match]]:
 
 
 def _may_have(form: TensorForm, layout: Layout) -> bool:
-    """Whether an operand of a product may have a layout: its blocks and extents say so."""
+    """Return True if the blocks and extents of a product allow an operand with this layout."""
     if "tlane" not in layout.ins or ("block" in layout.ins) != (form.blocks == 2):
         return False
     if "byte" in layout.outs:
@@ -181,7 +181,7 @@ def _may_have(form: TensorForm, layout: Layout) -> bool:
 
 
 def _loads(layout: Layout) -> Iterator[LoadedOperand]:
-    """The loads of an accumulator, one for each way in which such a D can lie."""
+    """Yield the loads of an accumulator, one for each layout that such a D can have."""
     in_registers = layout.ins["reg"] * layout.slots
     loads = [instruction_of(form, "") for form in listed_forms() if form.op == "tcgen05.ld"]
     seen: set[Layout] = set()
@@ -203,7 +203,7 @@ def _loads(layout: Layout) -> Iterator[LoadedOperand]:
 
 
 def _tiles(tile: Layout, layout: Layout) -> Iterator[dict[str, int]]:
-    """How many tiles along each coordinate make the layout; nothing where they do not, or where one is enough."""
+    """Yield the number of tiles along each coordinate that make up the layout, if it is more than one tile."""
     tiles = layout.divide_left(tile) if "reg" in tile.ins and tile.dims == layout.dims else None
     if tiles is None or any(size > 1 for name, size in tiles.ins.items() if name != "reg" and name in tile.ins):
         return
@@ -219,7 +219,7 @@ def _tiles(tile: Layout, layout: Layout) -> Iterator[dict[str, int]]:
 
 
 def _differences(layout: Layout, other: Layout) -> Iterator[tuple[str, ...]]:
-    """In what two layouts differ, directly and transposed; nothing where they are the same, or far from each other."""
+    """Yield the differences of two layouts, directly and transposed; nothing if they are equal or very different."""
     if layout.outs == other.outs and layout.dims == other.dims and layout != other:
         yield from _orders(_steps(layout, layout.dims), _steps(other, other.dims), other.slots, ())
     if {*layout.outs} == {*other.outs} == MATRIX and layout.shape == other.shape[::-1]:
@@ -230,7 +230,7 @@ Ordered = dict[str, list[tuple[int, ...]]]
 
 
 def _steps(layout: Layout, dims: Iterable[str]) -> Ordered:
-    """What each digit moves, as numbers in the order of these coordinates, by input."""
+    """Return the moves of each digit, as numbers in the order of these coordinates, by input."""
 
     def numbers(step: Basis) -> tuple[int, ...]:
         return (step.radix, *(getattr(step.moves, dim) for dim in dims))
@@ -239,7 +239,7 @@ def _steps(layout: Layout, dims: Iterable[str]) -> Ordered:
 
 
 def _orders(mine: Ordered, others: Ordered, slots: int, differences: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """The differences of order on top of those found so far; nothing where the two do not have the same digits."""
+    """Yield the differences of order after those found so far; nothing if the two do not have the same digits."""
     if {*mine} != {*others}:
         return
     for name in mine.keys() - {"reg", "slot"}:

@@ -1,4 +1,4 @@
-"""An Instruction: one matrix instruction, its words, its operands, where it is legal.
+"""An Instruction: one matrix instruction, its qualifiers, its operands and its targets.
 
 An instruction is frozen, hashed by its name, and a single object however often it is looked up or unpickled. This
 module has what all instructions share; `instruction_types` has a subclass for each way to execute one.
@@ -34,21 +34,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Instruction:
-    """One instruction. `arch` says whose wmma fragments it has, and is empty where the ISA fixes the fragments."""
+    """One instruction. `arch` is the architecture of its wmma fragments, and empty if the ISA fixes the fragments."""
 
     form: Form
     arch: str = ""
 
     def __repr__(self) -> str:
-        """The name, and for wmma whose fragments."""
+        """Show the name, and for wmma the architecture of the fragments."""
         return f"<Instruction {self.name}{f' with the fragments of {self.arch}' if self.arch else ''}>"
 
     def __str__(self) -> str:
-        """The canonical PTX text."""
+        """Return the canonical PTX text."""
         return self.name
 
     def __hash__(self) -> int:
-        """By name: quicker than by every word of it."""
+        """Hash the name, which is faster than hashing every qualifier."""
         return hash((self.name, self.arch))
 
     @cached_property
@@ -73,12 +73,12 @@ class Instruction:
 
     @property
     def kind(self) -> str:
-        """The word after kind::, or nothing."""
+        """The qualifier after kind::, or nothing."""
         return self.form.kind
 
     @cached_property
     def targets(self) -> tuple[str, ...]:
-        """Where it is legal."""
+        """The targets on which it is legal."""
         return legal_targets(self.form)
 
     @property
@@ -88,7 +88,7 @@ class Instruction:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Where the facts about it come from."""
+        """The documents that state the facts about it."""
         rows = (*families_of(self.form), *self.operands.values())
         return tuple(dict.fromkeys(row.source for row in rows))
 
@@ -99,7 +99,7 @@ class Instruction:
 
         return operands_of(self.form, self.arch)
 
-    # Each of these is None where the instruction has no such operand: see Operands.
+    # Each of these is None if the instruction has no such operand: see Operands.
 
     @property
     def a(self) -> Operand:
@@ -138,18 +138,18 @@ class Instruction:
 
     @property
     def addresses(self) -> Layout:
-        """Which lane gives the address of which row of which matrix: ldmatrix and stmatrix; None for others."""
+        """The lane that gives the address of each row of each matrix, for ldmatrix and stmatrix; None for others."""
         from warpfrag.isa.operands import addresses
 
         return cast("Layout", addresses(self.form))
 
     @property
     def pattern(self) -> Pattern | None:
-        """How A is pruned: 1:2, 2:4 or 4:8; None when dense."""
+        """The pruning of A: 1:2, 2:4 or 4:8; None when dense."""
         return pattern_of(self.form)
 
     def compress(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> tuple[Array, Array]:
-        """Stored elements and metadata codes of a pruned A; InvalidSparsity names the first row that is not."""
+        """Return stored elements and metadata codes of a pruned A; InvalidSparsity names the first row that is not."""
         from warpfrag.formats import codes
         from warpfrag.tensorcore import sparsity
 
@@ -158,7 +158,7 @@ class Instruction:
         return stored if raw else codes.from_codes(self.a.format, stored), metadata
 
     def expand(self, stored: ArrayLike, metadata: ArrayLike, *, raw: bool = False) -> Array:
-        """The full A that stored elements and metadata codes stand for."""
+        """Return the full A that stored elements and metadata codes represent."""
         from warpfrag.formats import codes
         from warpfrag.formats.arrays import as_array
         from warpfrag.tensorcore import sparsity
@@ -225,7 +225,7 @@ class Instruction:
         return multiply_matrices(self.form, A, B, C, arch=arch, raw=raw, rounding=rounding, threads=threads)
 
     def evidence(self, arch: str) -> Evidence:
-        """How well it is known what this computes on an architecture."""
+        """Return the evidence for the result of this instruction on an architecture."""
         from warpfrag.tensorcore.evidence import evidence
 
         return evidence(self.form, arch)
@@ -235,7 +235,7 @@ class Instruction:
         return card(self)
 
     def __reduce__(self) -> tuple[Callable[[type[Instruction], Form, str], Instruction], tuple[object, ...]]:
-        """Come back as the same object."""
+        """Unpickle as the same object."""
         return interned, (type(self), self.form, self.arch)
 
 
@@ -243,6 +243,6 @@ _interned: dict[tuple[str, Form, str], Instruction] = {}
 
 
 def interned(kind: type[Instruction], form: Form, arch: str) -> Instruction:
-    """The one object of a kind that stands for a form with the wmma fragments of an architecture."""
+    """Return the one object of a class for a form with the wmma fragments of an architecture."""
     key = (kind.__name__, form, arch)
     return _interned.get(key) or _interned.setdefault(key, kind(form, arch))

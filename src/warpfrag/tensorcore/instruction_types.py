@@ -1,6 +1,6 @@
 """Instruction classes: one for each way to execute an instruction.
 
-`CLASSES` says which class an operation has. To add one: a class here, and a row of `CLASSES`.
+`CLASSES` maps operations to classes. To add one: a class here, and a row of `CLASSES`.
 """
 
 from __future__ import annotations

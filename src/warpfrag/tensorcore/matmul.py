@@ -38,7 +38,7 @@ def matmul(
     scale_b: Codes | None = None,
     threads: int | None = None,
 ) -> Codes:
-    """D's codes [T, M, N] from the codes of A, B and C.
+    """Return D's codes [T, M, N] from the codes of A, B and C.
 
     A sparse rule takes `a` [T, M, K/2] and `columns` [T, M, K/2], the logical column of each stored element, as
     `sparsity.logical_columns` gives them: each in its chunk, no two the same. A
@@ -65,7 +65,7 @@ def run_product(selector: KernelSelector, operands: ProductOperands, threads: in
 
 
 def check_operands(rule: Rule, operands: ProductOperands) -> None:
-    """Refuse operands that do not fit together; the elements themselves are taken as they are."""
+    """Reject operands that do not fit together; the elements themselves are not checked."""
     a, b, c, columns, scale_a, scale_b = operands
     for name, codes in (("a", a), ("b", b), ("c", c)):
         if codes.ndim != 3 or codes.dtype.kind != "u":
@@ -102,7 +102,7 @@ def check_operands(rule: Rule, operands: ProductOperands) -> None:
 
 
 def _check_columns(columns: Codes) -> None:
-    """Refuse columns that lie nowhere near their elements: whatever the pattern, four elements share eight columns."""
+    """Reject columns far from their elements: whatever the pattern, four elements share eight columns."""
     astray = columns >> 3 != np.arange(columns.shape[-1], dtype=np.int32) >> 2
     if astray.any():
         tile, row, place = (int(index) for index in np.argwhere(astray)[0])

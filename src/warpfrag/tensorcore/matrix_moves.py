@@ -1,4 +1,4 @@
-"""Run the matrix moves: ldmatrix from a byte buffer to registers, stmatrix back, movmatrix from registers to registers.
+"""Execute the matrix moves: ldmatrix from a byte buffer to registers, stmatrix back, movmatrix between registers.
 
 Every lane that gives an address gives that of one line of 16 bytes: a row of a matrix, or a column for stmatrix m16n8.
 The layout of the addresses says whose line it is, the layout of the registers where each element of it goes.
@@ -53,7 +53,7 @@ def store(form: Form, addresses: ArrayLike, words: NDArray[np.uint32], shared: A
 
 
 def lines_by_lane(form: Form, words: NDArray[np.uint32]) -> NDArray[np.uint8]:
-    """What stmatrix stores at the address that each lane gives: uint8[..., lanes, 16], of the lanes that give one."""
+    """Return the line that stmatrix stores for each lane that gives an address: uint8[..., lanes, 16]."""
     row, lines = _operand(form, "a"), _lines(form)
     if row.format.bits == 16 and not form.trans:  # rows are words of neighbouring lanes
         *batch, lanes, count = words.shape
@@ -66,12 +66,12 @@ def lines_by_lane(form: Form, words: NDArray[np.uint32]) -> NDArray[np.uint8]:
 
 
 def move(form: Form, words: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """movmatrix: the registers of the transposed matrix."""
+    """Return the registers of the transposed matrix, for movmatrix."""
     return fragment.pack(_operand(form, "d"), fragment.unpack(_operand(form, "a"), words))
 
 
 def move_words(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """movmatrix on every word of some registers [..., 32, words]."""
+    """Apply movmatrix to every word of some registers [..., 32, words]."""
     form = resolve("movmatrix.sync.aligned.m8n8.trans.b16")
     return np.concatenate([move(form, words[..., at, None]) for at in range(words.shape[-1])], axis=-1)
 
@@ -84,7 +84,7 @@ def _operand(form: Form, role: str) -> OperandSpec:
 
 
 def _lines(form: Form) -> Layout:
-    """Which lane gives the address of which line: (matrix, row) or (matrix, col)."""
+    """Return the lane that gives the address of each line: (matrix, row) or (matrix, col)."""
     lines = addresses_of(form)
     if lines is None:
         raise InvalidOperand(f"{spell(form)} takes no addresses")
@@ -99,7 +99,7 @@ def _memory(form: Form, shared: ArrayLike) -> NDArray[np.uint8]:
 
 
 def _addresses(form: Form, addresses: ArrayLike, memory: NDArray[np.uint8], lines: Layout) -> NDArray[np.int64]:
-    """The address of each line, [..., matrix, line]; lanes that give none are not looked at."""
+    """Return the address of each line, [..., matrix, line]; lanes that give none are ignored."""
     lanes = as_array(addresses, "addresses")
     if lanes.dtype.kind not in "iu" or lanes.shape[-1:] != (LANES,):
         raise InvalidOperand(
@@ -118,7 +118,7 @@ def _addresses(form: Form, addresses: ArrayLike, memory: NDArray[np.uint8], line
 
 
 def _codes(row: OperandSpec, data: NDArray[np.uint8], lines: Layout) -> NDArray[Any]:
-    """Codes [..., matrix, row, col] of lines of bytes."""
+    """Return the codes [..., matrix, row, col] of lines of bytes."""
     bits = row.format.bits
     count = row.layout.outs["col" if "row" in lines.outs else "row"]
     ones = np.unpackbits(data[..., : count * bits // 8], axis=-1, bitorder="little")
@@ -128,7 +128,7 @@ def _codes(row: OperandSpec, data: NDArray[np.uint8], lines: Layout) -> NDArray[
 
 
 def _bytes(row: OperandSpec, codes: NDArray[Any], lines: Layout) -> NDArray[np.uint8]:
-    """Lines of bytes of codes: the inverse of `_codes`."""
+    """Return the lines of bytes of codes: the inverse of `_codes`."""
     bits = row.format.bits
     turned = codes if "row" in lines.outs else codes.swapaxes(-1, -2)
     ones = (turned[..., None] >> np.arange(bits, dtype=turned.dtype) & 1).astype(np.uint8)

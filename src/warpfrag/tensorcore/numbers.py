@@ -1,4 +1,4 @@
-"""One number as exact integers, and how it is rounded into a code: the words that `reference` is written in."""
+"""One number as exact integers, and its rounding to a code: the basis of `reference`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from warpfrag.tensorcore.rules import Direction
 
 
 class Number(NamedTuple):
-    """A value taken apart: (-1)**negative * significand * 2**(exponent - fraction), or infinity, or NaN.
+    """A decoded value: (-1)**negative * significand * 2**(exponent - fraction), or infinity, or NaN.
 
     `exponent` is what the hardware aligns by: that of the leading place, and emin for every subnormal. It is not
     renormalised, so the significand of a subnormal has leading zeros. A zero has no say in the alignment, unless
@@ -28,17 +28,17 @@ class Number(NamedTuple):
 
     @property
     def is_zero(self) -> bool:
-        """Zero of either sign."""
+        """True for a zero of either sign."""
         return not (self.significand or self.is_infinite or self.is_nan)
 
     @property
     def aligns(self) -> bool:
-        """Whether the exponent counts when terms are aligned."""
+        """True if the exponent counts when terms are aligned."""
         return not self.is_zero or self.keeps_exponent
 
     @property
     def is_finite(self) -> bool:
-        """Neither infinity nor NaN."""
+        """True if it is neither infinity nor NaN."""
         return not (self.is_infinite or self.is_nan)
 
     @property
@@ -54,7 +54,7 @@ PLUS_ZERO = Number()
 
 
 def unpack(format_name: str, code: int) -> Number:
-    """The number that a code of a format stands for."""
+    """Return the number that a code of a format represents."""
     fmt = FORMATS[format_name]
     negative = bool(code & fmt.sign_bit)
     magnitude = (code & (fmt.codes - 1) & ~fmt.sign_bit) >> fmt.unused
@@ -86,7 +86,7 @@ def round_code(
     fraction: int | None = None,
     overflows: bool = False,
 ) -> int:
-    """The code of (-1)**negative * magnitude * 2**exponent, rounded once.
+    """Return the code of (-1)**negative * magnitude * 2**exponent, rounded once.
 
     `fraction` keeps fewer bits than the format has. With `overflows`, truncation past the largest value gives an
     infinity, as tensor cores do; without it, directed roundings stop at the largest finite value, as IEEE 754 asks.

@@ -1,4 +1,4 @@
-"""Operands: what an instruction reads and writes, where it sits, and how a matrix gets there and back.
+"""Operands: the inputs and outputs of an instruction, their layouts, and the conversion from and to matrices.
 
 Every operand is a layout and a format. `Operand` is a whole matrix (of a sparse A, the stored half); `Metadata` and
 `Scale` are words of which an instruction reads a part that the programmer chooses.
@@ -71,19 +71,19 @@ class BytePlace(NamedTuple):
 
 
 def thread_of(warp: int | None, lane: int) -> dict[str, int]:
-    """A thread as a layout takes it: of a warp its lane, of a warpgroup the warp too."""
+    """Return a thread as a layout takes it: the lane of a warp, or the warp and lane of a warpgroup."""
     return {"lane": lane} if warp is None else {"warp": warp, "lane": lane}
 
 
 @dataclass(frozen=True)
 class OperandBase:
-    """What all operands have: a role, a format, a storage and a layout."""
+    """The base of all operands: a role, a format, a storage and a layout."""
 
     spec: OperandSpec
     instruction: str
 
     def __repr__(self) -> str:
-        """Role, format, shape and registers."""
+        """Show role, format, shape and registers."""
         kind = type(self).__name__
         where = "shared memory" if self.storage == "shared" else f"{self.regs} x {self.ptx_type}"
         return f"<{kind} {self.role}: {self.format} {self.shape} in {where}>"
@@ -99,24 +99,24 @@ class OperandBase:
 
     @property
     def format(self) -> Format:
-        """What one element is."""
+        """The number format of an element."""
         return self.spec.format
 
     @property
     def storage(self) -> OperandStorage:
-        """Where the operand lives: the registers of a warp or a warpgroup, or shared memory."""
+        """The storage: the registers of a warp or a warpgroup, or shared memory."""
         return self.spec.storage
 
     @property
     def layout(self) -> Layout:
-        """Where each element sits; NotModelled where nobody knows."""
+        """The layout of the elements; NotModelled if it is unknown."""
         if self.spec.unknown:
             raise NotModelled(self.spec.unknown)
         return self._registers
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Extents of the array that pack takes and unpack gives."""
+        """The shape of the array that pack takes and unpack returns."""
         chosen = SELECTED_BY.get(self.role, ())
         return tuple(extent for name, extent in self.spec.layout.outs.items() if name not in chosen)
 
@@ -152,32 +152,32 @@ class OperandBase:
 
     @property
     def source(self) -> str:
-        """Where the layout is taken from."""
+        """The document that states the layout."""
         return self.spec.source
 
     def bits(self, slot: int) -> Bits:
-        """The bits of its register that hold the code in a slot."""
+        """Return the bits of the register that hold the code in a slot."""
         low = check_index("slot", slot, self.slots) * self.spec.container + self.spec.low
         return Bits(low + self.format.bits - 1, low)
 
     @property
     def description(self) -> str:
-        """How an error names this operand."""
+        """The name of the operand in error messages."""
         return f"operand {self.role} of {self.instruction}"
 
     @property
     def threads(self) -> tuple[int, ...]:
         """The extents of the threads that hold it: 32 lanes, or 4 warps of 32 lanes."""
-        _ = self._registers  # refuses one that has none
+        _ = self._registers  # rejects an operand without any
         return self.spec.threads
 
     def _known_row(self) -> OperandSpec:
-        """The row, for work that needs its layout."""
-        _ = self.layout  # raises NotModelled where nobody knows it
+        """The row, for code that needs its layout."""
+        _ = self.layout  # raises NotModelled if it is unknown
         return self.spec
 
     def _check_words(self, words: ArrayLike, axes: tuple[int, ...]) -> NDArray[np.uint32]:
-        """Register words whose last axes are as expected."""
+        """Return register words whose last axes are as expected."""
         import numpy as np
 
         from warpfrag.formats.arrays import as_array
@@ -191,7 +191,7 @@ class OperandBase:
         return registers.astype(np.uint32, copy=False)
 
     def codes(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> Array:
-        """The unsigned codes of a matrix, refused unless its last axes have this operand's shape."""
+        """Return the unsigned codes of a matrix, which must have this operand's shape in its last axes."""
         from warpfrag.formats.arrays import as_array
         from warpfrag.formats.codes import codes_of
 
@@ -214,18 +214,18 @@ class Operand(OperandBase, InShared):
     staged: bool = False
 
     def element(self, *, reg: int, slot: int = 0) -> int:
-        """PTX's number of the element in a slot: a0, a1, ... count through the registers of a lane."""
+        """Return PTX's number of the element in a slot: a0, a1, ... count through the registers of a lane."""
         return check_index("reg", reg, self.regs) * self.slots + check_index("slot", slot, self.slots)
 
     def tiled(self, **counts: int) -> Operand:
-        """Several tiles of it side by side, as one operand: col=2 puts a second one to the right.
+        """Return several tiles of it side by side, as one operand: col=2 puts a second one to the right.
 
         The registers of the first tile come first, then those of the next, in the order of the keywords.
         """
         return replace(self, spec=replace(self._known_row(), layout=self.layout.tiled(**counts)))
 
     def pack(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> Words:
-        """Registers that hold a matrix: uint32[..., 32, words]. Leading axes are a batch; every copy is written.
+        """Return registers that hold a matrix: uint32[..., 32, words]. Leading axes are a batch; every copy is written.
 
         An array of the natural dtype is taken by its bits; another one by value, refused where a value is not exact
         unless `rounding="rne"`. With `raw=True` the array holds unsigned codes.
@@ -235,9 +235,9 @@ class Operand(OperandBase, InShared):
         return fragment.pack(self._known_row(), self.codes(matrix, raw=raw, rounding=rounding))
 
     def unpack(self, words: ArrayLike, *, raw: bool = False, strict: bool = False) -> Array:
-        """The matrix that registers hold, in the natural dtype, or as unsigned codes with `raw=True`.
+        """Return the matrix that registers hold, in the natural dtype, or as unsigned codes with `raw=True`.
 
-        Where an element has copies the first is read, as the hardware does; `strict=True` refuses unequal copies.
+        If an element has copies, the first is read, as the hardware does; `strict=True` rejects unequal copies.
         """
         from warpfrag.formats import codes
         from warpfrag.tensorcore import fragment
@@ -247,20 +247,20 @@ class Operand(OperandBase, InShared):
         return elements if raw else codes.from_codes(self.format, elements)
 
     def check_words(self, words: ArrayLike) -> NDArray[np.uint32]:
-        """Registers as an array, refused unless it is uint32[..., 32, words]."""
+        """Return registers as an array, which must be uint32[..., 32, words]."""
         return self._check_words(words, (*self.threads, self.words))
 
     # ---- of a sparse A
 
     @property
     def sparsity(self) -> Pattern:
-        """The pattern of a sparse A; refused for any other operand."""
+        """The pattern of a sparse A; rejected for any other operand."""
         if self.pattern is None:
             raise InvalidSparsity(f"{self.description} is dense: only A of mma.sp has logical columns and metadata")
         return self.pattern
 
     def span(self, *, lane: int, reg: int, warp: int | None = None) -> Span:
-        """The logical column range of one register of a sparse A, as the ISA states it."""
+        """Return the logical column range of one register of a sparse A, as the ISA states it."""
         rule = self.sparsity
         thread = thread_of(warp, lane)
         first = self.layout.at(**thread, reg=reg, slot=0)
@@ -268,11 +268,11 @@ class Operand(OperandBase, InShared):
         return Span(first.row, first.col // rule.kept * rule.chunk, last.col // rule.kept * rule.chunk + rule.chunk - 1)
 
     def full_codes(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> Array:
-        """The unsigned codes of a full A, of twice the stored columns."""
+        """Return the unsigned codes of a full A, of twice the stored columns."""
         from warpfrag.formats.arrays import as_array
         from warpfrag.formats.codes import codes_of
 
-        _ = self.sparsity  # refuses a dense operand
+        _ = self.sparsity  # rejects a dense operand
         full = as_array(matrix, self.description)
         rows, stored = self.shape
         if full.shape[-2:] != (rows, 2 * stored):
@@ -282,7 +282,7 @@ class Operand(OperandBase, InShared):
         return codes_of(self.format, full, raw=raw, rounding=rounding, what=self.description)
 
     def where(self, *, row: int, col: int, codes: ArrayLike) -> list[Place]:
-        """Every place that holds a logical element of a sparse A under these metadata codes; none if not stored."""
+        """Return every place that holds a logical element of a sparse A under these metadata codes, if any."""
         import numpy as np
 
         from warpfrag.formats.arrays import as_array
@@ -315,7 +315,7 @@ class SelectedWord(OperandBase):
     """One word per lane, of which an instruction reads the part that its immediates choose."""
 
     def _pack(self, codes: Array, chosen: dict[str, int]) -> Words:
-        """Words in which only the chosen part is written."""
+        """Return words in which only the chosen part is written."""
         import numpy as np
 
         from warpfrag.tensorcore import fragment
@@ -328,7 +328,7 @@ class SelectedWord(OperandBase):
         return fragment.pack(self.spec, everything)[..., 0]
 
     def _unpack(self, words: ArrayLike, chosen: dict[str, int]) -> Array:
-        """Codes of the chosen part of words."""
+        """Return codes of the chosen part of words."""
         import numpy as np
 
         from warpfrag.tensorcore import fragment
@@ -340,12 +340,12 @@ class SelectedWord(OperandBase):
         return elements
 
     def _place(self, chosen: dict[str, int], element: dict[str, int]) -> Place:
-        """The one place of an element of the chosen part."""
+        """Return the one place of an element of the chosen part."""
         (place,) = self.layout.where(**immediate_coordinates(self.layout, chosen), **element)
         return place
 
     def _element(self, thread: dict[str, int], slot: int, chosen: dict[str, int]) -> Coordinate:
-        """The element in a slot, refused where these immediates do not read it."""
+        """Return the element in a slot; reject a slot that these immediates do not read."""
         wanted = immediate_coordinates(self.layout, chosen)
         element = self.layout.at(**thread, slot=slot)._asdict()
         if any(element[name] != index for name, index in wanted.items()):
@@ -358,12 +358,12 @@ class SelectedWord(OperandBase):
         return coordinate_type(tuple(rest))._make(rest.values())
 
     def check_words(self, words: ArrayLike) -> NDArray[np.uint32]:
-        """Words as an array, refused unless it is uint32[..., 32]."""
+        """Return words as an array, which must be uint32[..., 32]."""
         return self._check_words(words, self.threads)
 
 
 class Metadata(SelectedWord):
-    """The metadata word: a 4-bit code per row and chunk of A. The sparsity selector says which lanes are read."""
+    """The metadata word: a 4-bit code per row and chunk of A. The sparsity selector selects the lanes that are read."""
 
     @property
     def selectors(self) -> range:
@@ -371,27 +371,27 @@ class Metadata(SelectedWord):
         return legal(self.spec.layout, "selector")
 
     def pack(self, codes: ArrayLike, *, selector: int = 0) -> Words:
-        """The word of each lane, uint32[..., 32], for codes uint8[..., rows, chunks]; what is not read holds 0."""
+        """Return the word of each lane, uint32[..., 32], for codes uint8[..., rows, chunks]; other bits are 0."""
         return self._pack(self.codes(codes, raw=True), {"selector": selector})
 
     def unpack(self, words: ArrayLike, *, selector: int = 0) -> Array:
-        """The codes uint8[..., rows, chunks] that an instruction with this selector reads."""
+        """Return the codes uint8[..., rows, chunks] that an instruction with this selector reads."""
         return self._unpack(words, {"selector": selector})
 
     def where(self, *, row: int, chunk: int, selector: int = 0) -> FieldPlace | WarpFieldPlace:
-        """Lane and lowest bit of the code of one chunk; of a warpgroup the warp before them."""
+        """Return lane and lowest bit of the code of one chunk; for a warpgroup, after the warp."""
         place = self._place({"selector": selector}, {"row": row, "chunk": chunk})
         bit = self.bits(place.slot).low
         return WarpFieldPlace(place.warp, place.lane, bit) if len(self.threads) > 1 else FieldPlace(place.lane, bit)
 
     def at(self, *, lane: int, bit: int, selector: int = 0, warp: int | None = None) -> Coordinate:
-        """Row and chunk of the code that covers a bit; refused where this selector does not read it."""
+        """Return row and chunk of the code that covers a bit; reject a bit that this selector does not read."""
         slot = check_index("bit", bit, REGISTER_BITS) // self.spec.container
         return self._element(thread_of(warp, lane), slot, {"selector": selector})
 
 
 class Scale(SelectedWord):
-    """The scale word of A or B: one byte per scale factor. byte_id and thread_id say which bytes and lanes are read."""
+    """The scale word of A or B: one byte per scale factor. byte_id and thread_id select the bytes and lanes to read."""
 
     @property
     def thread_ids(self) -> range:
@@ -406,24 +406,24 @@ class Scale(SelectedWord):
     def pack(
         self, scales: ArrayLike, *, byte_id: int = 0, thread_id: int = 0, raw: bool = False, rounding: Rounding = None
     ) -> Words:
-        """The word of each lane, uint32[..., 32]; bytes and lanes that are not read hold 0."""
+        """Return the word of each lane, uint32[..., 32]; bytes and lanes that are not read hold 0."""
         codes = self.codes(scales, raw=raw, rounding=rounding)
         return self._pack(codes, {"thread_id": thread_id, "byte_id": byte_id})
 
     def unpack(self, words: ArrayLike, *, byte_id: int = 0, thread_id: int = 0, raw: bool = False) -> Array:
-        """The scale factors that an instruction with these ids reads."""
+        """Return the scale factors that an instruction with these ids reads."""
         from warpfrag.formats.codes import from_codes
 
         scales = self._unpack(words, {"thread_id": thread_id, "byte_id": byte_id})
         return scales if check_flag("raw", raw) else from_codes(self.format, scales)
 
     def where(self, *, byte_id: int = 0, thread_id: int = 0, **element: int) -> BytePlace:
-        """Lane and byte of one scale factor: row and scale for A, scale and col for B."""
+        """Return lane and byte of one scale factor: row and scale for A, scale and col for B."""
         place = self._place({"thread_id": thread_id, "byte_id": byte_id}, element)
         return BytePlace(place.lane, place.slot)
 
     def at(self, *, lane: int, byte: int, byte_id: int = 0, thread_id: int = 0) -> Coordinate:
-        """The coordinates of the scale factor in a byte; refused where these ids do not read it."""
+        """Return the coordinates of the scale factor in a byte; reject a byte that these ids do not read."""
         check_index("byte", byte, self.slots)
         return self._element({"lane": lane}, byte, {"thread_id": thread_id, "byte_id": byte_id})
 
@@ -447,21 +447,21 @@ class Operands(Mapping[str, AnyOperand]):
     scale_b: Scale
 
     def __init__(self, operands: Iterable[AnyOperand]) -> None:
-        """Keep them in the order of the instruction."""
+        """Keep the operands in the order of the instruction."""
         self._by_role = {operand.role: operand for operand in operands}
         for role in ("a", "b", "c", "d", "metadata", "scale_a", "scale_b"):
             setattr(self, role, self._by_role.get(role))
 
     def __getitem__(self, role: str) -> AnyOperand:
-        """The operand of a role."""
+        """Return the operand of a role."""
         return self._by_role[role]
 
     def __iter__(self) -> Iterator[str]:
-        """The roles, in the order of the instruction."""
+        """Iterate over the roles, in the order of the instruction."""
         return iter(self._by_role)
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of operands."""
         return len(self._by_role)
 
     @property
@@ -472,7 +472,7 @@ class Operands(Mapping[str, AnyOperand]):
 
 @cache
 def operands_of(form: Form, arch: str) -> Operands:
-    """Every operand of a form; `arch` says whose wmma fragments."""
+    """Return every operand of a form; `arch` is the architecture of its wmma fragments."""
     name = spell(form)
     rule = pattern_of(form)
 

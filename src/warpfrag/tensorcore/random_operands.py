@@ -14,14 +14,14 @@ from warpfrag.tensorcore.operand import OperandBase
 
 
 def classes(instruction: Instruction) -> tuple[str, ...]:
-    """The classes that make sense for an instruction."""
+    """Return the classes that make sense for an instruction."""
     return FLOAT_CLASSES if instruction.a.format.is_float else INTEGER_CLASSES
 
 
 def random_words(
     instruction: Instruction, kind: str, cases: int, random: np.random.Generator, selector: int = 0
 ) -> dict[str, NDArray[np.uint32]]:
-    """Registers of every operand: a, b, c uint32[cases, 32, words]; metadata and scales uint32[cases, 32].
+    """Return registers of every operand: a, b, c uint32[cases, 32, words]; metadata and scales uint32[cases, 32].
 
     `kind` is one of the classes. Registers are drawn place by place, so copies of one element differ, and padding bits
     are random too. B of wgmma lies in shared memory: see `random_bytes`.
@@ -47,7 +47,7 @@ def random_words(
 
 
 def _words(operand: OperandBase, kind: str, cases: int, random: np.random.Generator) -> NDArray[np.uint32]:
-    """Registers whose every slot holds a code of the class."""
+    """Return registers whose every slot holds a code of the class."""
     row, threads = operand.spec, operand.threads
     if kind == "bits":
         return random.integers(0, 1 << 32, (cases, *threads, operand.words), dtype=np.uint32)
@@ -62,7 +62,7 @@ def _words(operand: OperandBase, kind: str, cases: int, random: np.random.Genera
 
 
 def random_matrix(instruction: Instruction, role: str, random: np.random.Generator) -> NDArray[Any]:
-    """Codes of class `plain` for one matrix that the instruction takes: a sparse A is full, and pruned."""
+    """Return codes of class `plain` for one matrix that the instruction takes; a sparse A is full, and pruned."""
     operand = getattr(instruction, role)
     codes = random_codes(operand.format, "plain", operand.shape, random).astype(code_dtype(operand.format))
     if role != "a" or instruction.pattern is None:

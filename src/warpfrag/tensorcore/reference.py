@@ -70,7 +70,7 @@ class TraceStep:
 
     @property
     def special(self) -> str | None:
-        """Which terms make the result infinite or NaN; None where every term is finite."""
+        """The terms that make the result infinite or NaN; None if every term is finite."""
         values = {term.name: term.value for term in self.terms if isinstance(term.value, float)}
         nan = [name for name, value in values.items() if math.isnan(value)]
         if nan:
@@ -81,7 +81,7 @@ class TraceStep:
 
     @property
     def exact_sum(self) -> Fraction | None:
-        """The sum of the terms before anything is truncated; None where the step does not align them."""
+        """The sum of the terms before anything is truncated; None if the step does not align them."""
         if self.common_exponent is None:
             return None
         return sum((term.value for term in self.terms if isinstance(term.value, Fraction)), Fraction(0))
@@ -98,12 +98,12 @@ class TraceStep:
 
     @property
     def ulps_above_nearest(self) -> int | None:
-        """How many values of the format the result lies above the nearest one; negative below it."""
+        """The number of values of the format by which the result is above the nearest one; negative below it."""
         nearest = self.nearest
         return None if nearest is None else self._place(self.result) - self._place(nearest)
 
     def _place(self, code: int) -> int:
-        """The place of a code among the values of the format in rising order, counted from zero."""
+        """Return the index of a code among the values of the format in rising order, counted from zero."""
         sign = FORMATS[self.result_format].sign_bit
         return -(code ^ sign) if code & sign else code
 
@@ -128,7 +128,7 @@ def truncated_sum(terms: Sequence[Number], how: AlignedSum) -> tuple[int, int, t
 
 
 def multiply(x: Number, y: Number) -> Number:
-    """The exact product; its exponent is the sum of the exponents and is never renormalised."""
+    """Return the exact product; its exponent is the sum of the exponents and is never renormalised."""
     negative = x.negative != y.negative
     if x.is_nan or y.is_nan or (x.is_infinite and y.is_zero) or (x.is_zero and y.is_infinite):
         return Number(is_nan=True)
@@ -138,7 +138,7 @@ def multiply(x: Number, y: Number) -> Number:
 
 
 def special_sum(terms: Sequence[Number]) -> Number | None:
-    """NaN if any term is NaN or infinities of both signs meet; an infinity if there is one; else None."""
+    """Return NaN if any term is NaN or infinities of both signs meet; an infinity if there is one; else None."""
     signs = {term.negative for term in terms if term.is_infinite}
     if any(term.is_nan for term in terms) or len(signs) > 1:
         return Number(is_nan=True)
@@ -146,13 +146,13 @@ def special_sum(terms: Sequence[Number]) -> Number | None:
 
 
 def infinity_code(format_name: str, *, negative: bool) -> int:
-    """The code of an infinity."""
+    """Return the code of an infinity."""
     fmt = FORMATS[format_name]
     return (fmt.sign_bit if negative else 0) | (((1 << fmt.exponent) - 1) << fmt.fraction)
 
 
 def round_sum(total: int, exponent: int, rounding: StepRounding) -> int:
-    """The rounding that ends a step; the result is never -0.
+    """Apply the rounding that ends a step; the result is never -0.
 
     RZ-FP32 truncates to f32 and overflows to infinity; RZ-E8M13 to 13 fraction bits; RNE-FP16 takes the nearest
     f16, ties to even.
@@ -168,7 +168,7 @@ def round_sum(total: int, exponent: int, rounding: StepRounding) -> int:
 def fused_step(
     products: Sequence[Number], c: Number, how: AlignedSum
 ) -> tuple[int, int | None, int | None, tuple[int, ...]]:
-    """Truncated fused dot-product-add: products and C in one truncated sum, rounded once.
+    """Compute a truncated fused dot-product-add: products and C in one truncated sum, rounded once.
 
     Any NaN, infinity times zero, or infinities of both signs give the one NaN code. Returns the result's code, the
     common exponent, the sum and what was kept of each term (C last); with an infinity or NaN nothing is aligned, and
@@ -185,7 +185,7 @@ def fused_step(
 
 
 def scale_product(product: Number, scale: Number) -> Number:
-    """A product times a power of two: only the exponent moves (block-scaled kinds, ue8m0)."""
+    """Return a product times a power of two: only the exponent moves (block-scaled kinds, ue8m0)."""
     if scale.is_nan:
         return Number(is_nan=True)
     moved = product.exponent + scale.exponent
@@ -193,7 +193,7 @@ def scale_product(product: Number, scale: Number) -> Number:
 
 
 def group_product(products: Sequence[Number], scale: Number) -> Number:
-    """Sixteen 4-bit products summed exactly, times a scale; the exponent is the scale's alone.
+    """Return the exact sum of sixteen 4-bit products, times a scale; the exponent is the scale's alone.
 
     A group whose products are all zero counts as zero; one that cancels to zero keeps its exponent.
     """
@@ -211,7 +211,7 @@ def group_product(products: Sequence[Number], scale: Number) -> Number:
 
 
 def multiply_add(x: Number, y: Number, z: Number, format_name: str, direction: Direction) -> int | None:
-    """x * y + z rounded once, by IEEE 754; None where the result is NaN.
+    """Return x * y + z rounded once, by IEEE 754; None if the result is NaN.
 
     An exact zero is +0 unless both parts are -0; rounding down makes it -0.
     """
@@ -232,13 +232,13 @@ def multiply_add(x: Number, y: Number, z: Number, format_name: str, direction: D
 
 
 def ffma(x: Number, y: Number, z: Number) -> Number:
-    """FFMA, and with one operand fixed FMUL and FADD: f32, to nearest, one NaN code."""
+    """Compute FFMA, and with one operand fixed FMUL and FADD: f32, to nearest, one NaN code."""
     code = multiply_add(x, y, z, "f32", "rn")
     return unpack("f32", NAN_F32 if code is None else code)
 
 
 def chain_f32(a: Sequence[Number], b: Sequence[Number], c: Number) -> Number:
-    """m8n8k4 in software with f32 results: four FFMA from zero, then FADD of C."""
+    """Compute m8n8k4 in software with f32 results: four FFMA from zero, then FADD of C."""
     total = PLUS_ZERO
     for x, y in zip(a, b, strict=True):
         total = ffma(x, y, total)
@@ -253,7 +253,7 @@ def chain_f16(a: Sequence[Number], b: Sequence[Number], c: Number) -> Number:
 
 
 def convert_f16(number: Number) -> int:
-    """F2FP: the nearest f16, ties to even; every NaN is the canonical one."""
+    """Convert to the nearest f16, ties to even, as F2FP does; every NaN is the canonical one."""
     if number.is_nan:
         return NAN_F16
     if number.is_infinite:
@@ -262,7 +262,7 @@ def convert_f16(number: Number) -> int:
 
 
 def add_c(c: Number, part: Number, format_name: str) -> int:
-    """FADD or HADD2: C plus what the tensor core gave, to nearest."""
+    """Add C to the tensor core's result by FADD or HADD2, to nearest."""
     code = multiply_add(c, UNITY, part, format_name, "rn")
     if code is None:
         return NAN_F16 if format_name == "f16" else NAN_F32
@@ -270,7 +270,7 @@ def add_c(c: Number, part: Number, format_name: str) -> int:
 
 
 def fma_f64(a: Number, b: Number, c: Number, direction: Direction) -> int:
-    """One link of DMMA's chain: fused, with IEEE zeros, subnormals and overflow.
+    """Compute one link of DMMA's chain: fused, with IEEE zeros, subnormals and overflow.
 
     A NaN operand comes through, quieted, with its sign and payload: B's before C's before A's. A NaN made here
     (infinity times zero, infinities of both signs) is the canonical one.
@@ -283,7 +283,7 @@ def fma_f64(a: Number, b: Number, c: Number, direction: Direction) -> int:
 
 
 def add_integers(products: Sequence[int], c: int, *, satfinite: bool) -> int:
-    """The exact sum, then clamped once or wrapped to 32 bits; as a code."""
+    """Return the exact sum, then clamped once or wrapped to 32 bits; as a code."""
     total = sum(products, c)
     if satfinite:
         total = min(max(total, -(1 << 31)), (1 << 31) - 1)
@@ -291,12 +291,12 @@ def add_integers(products: Sequence[int], c: int, *, satfinite: bool) -> int:
 
 
 def count_bits(a: Sequence[int], b: Sequence[int], bitop: str) -> int:
-    """The number of ones of A xor B, or of A and B."""
+    """Return the number of ones of A xor B, or of A and B."""
     return sum((x ^ y) if bitop == "xor" else (x & y) for x, y in zip(a, b, strict=True))
 
 
 class OutputOperands(NamedTuple):
-    """What one output of one instruction depends on: codes of A's stored elements and of the B elements they meet."""
+    """The inputs of one output of one instruction: codes of A's stored elements and of the B elements they meet."""
 
     a: Sequence[int]
     b: Sequence[int]
@@ -309,7 +309,7 @@ Trace = list[TraceStep]
 
 
 def compute(rule: Rule, codes: OutputOperands, trace: Trace | None = None) -> int:
-    """One instruction for one output; its steps are added to `trace`, if there is one."""
+    """Compute one instruction for one output; its steps are added to `trace`, if there is one."""
     match rule:
         case Fused():
             return _fused(rule, codes, trace)
@@ -327,7 +327,7 @@ def compute(rule: Rule, codes: OutputOperands, trace: Trace | None = None) -> in
 
 
 def _fused(rule: Fused, codes: OutputOperands, trace: Trace | None) -> int:
-    """The steps one after the other; then C, where it comes last; then D's format, where it is another."""
+    """Compute the steps in order; then add C, if it comes last; then convert to D's format, if it differs."""
     format_a, format_b = rule.multiplicands
     a = [_unpack(format_a, convert(code, rule.a, format_a)) for code in codes.a]
     b = [_unpack(format_b, convert(code, rule.b, format_b)) for code in codes.b]
@@ -359,7 +359,7 @@ def _fused(rule: Fused, codes: OutputOperands, trace: Trace | None) -> int:
 
 
 def _grouped(rule: Grouped, codes: OutputOperands, trace: Trace | None) -> int:
-    """One step, whose terms are groups of products."""
+    """Compute one step, whose terms are groups of products."""
     products = [multiply(_unpack(rule.a, x), _unpack(rule.b, y)) for x, y in zip(codes.a, codes.b, strict=True)]
     scales = _scales(rule, codes)
     block = rule.k // rule.scales
@@ -373,7 +373,7 @@ def _grouped(rule: Grouped, codes: OutputOperands, trace: Trace | None) -> int:
 def _aligned_step(
     how: AlignedSum, name: str, names: list[str], products: list[Number], start: Number, trace: Trace | None
 ) -> int:
-    """One truncated sum, and its entry in the trace."""
+    """Compute one truncated sum, and add its entry to the trace."""
     code, common, total, kept = fused_step(products, start, how)
     if trace is not None:
         start_name = {"c": "C", "zero": "0", "previous": "previous"}[name.rpartition(" ")[2]]
@@ -388,7 +388,7 @@ def _aligned_step(
 
 
 def _chain(rule: Chain, codes: OutputOperands, trace: Trace | None) -> int:
-    """m8n8k4 in software, by `chain_f32` or `chain_f16`."""
+    """Compute m8n8k4 in software, by `chain_f32` or `chain_f16`."""
     a, b = [_unpack(rule.a, code) for code in codes.a], [_unpack(rule.b, code) for code in codes.b]
     c = unpack("f32", convert(codes.c, rule.c, "f32"))
     if rule.d == "f32":
@@ -404,7 +404,7 @@ def _chain(rule: Chain, codes: OutputOperands, trace: Trace | None) -> int:
 
 
 def _fma_chain(rule: Fma64, codes: OutputOperands, trace: Trace | None) -> int:
-    """c = fma(a, b, c) with k ascending."""
+    """Compute c = fma(a, b, c) with k ascending."""
     code = codes.c
     for k, (a, b) in enumerate(zip(codes.a, codes.b, strict=True)):
         x, y, c = unpack("f64", a), unpack("f64", b), unpack("f64", code)
@@ -416,7 +416,7 @@ def _fma_chain(rule: Fma64, codes: OutputOperands, trace: Trace | None) -> int:
 
 
 def _integer(rule: IntegerSum, codes: OutputOperands, trace: Trace | None) -> int:
-    """The exact sum of integer products and C."""
+    """Return the exact sum of integer products and C."""
     a, b, s32 = FORMATS[rule.a], FORMATS[rule.b], FORMATS["s32"]
     products = [int(a.decode(x)) * int(b.decode(y)) for x, y in zip(codes.a, codes.b, strict=True)]
     start = int(s32.decode(codes.c))
@@ -428,7 +428,7 @@ def _integer(rule: IntegerSum, codes: OutputOperands, trace: Trace | None) -> in
 
 
 def _popcount(rule: Popcount, codes: OutputOperands, trace: Trace | None) -> int:
-    """C plus the population count of a bit operation."""
+    """Return C plus the population count of a bit operation."""
     ones, start = count_bits(codes.a, codes.b, rule.operation), int(FORMATS["s32"].decode(codes.c))
     code = add_integers([ones], start, satfinite=False)
     if trace is not None:
@@ -438,7 +438,7 @@ def _popcount(rule: Popcount, codes: OutputOperands, trace: Trace | None) -> int
 
 
 def _scales(rule: Rule, codes: OutputOperands) -> list[Number]:
-    """The scale factor of each block: that of A's row times that of B's column."""
+    """Return the scale factor of each block: that of A's row times that of B's column."""
     name = rule.scale_format
     return [multiply(unpack(name, x), unpack(name, y)) for x, y in zip(codes.scale_a, codes.scale_b, strict=True)]
 
@@ -447,13 +447,13 @@ _unpack = lru_cache(1 << 12)(unpack)  # few elements are ever new: a row of A me
 
 
 def _unaligned(rule: Rule, name: str, terms: tuple[TraceTerm, ...], code: int, rounding: str) -> TraceStep:
-    """A step that does not align its terms."""
+    """Return a step that does not align its terms."""
     return TraceStep(name, terms, None, None, None, rounding, rule.d, code)
 
 
 @lru_cache(1 << 12)
 def convert(code: int, source: str, target: str) -> int:
-    """An exact conversion to a wider format (F2FP of fp8, HADD2.F32 of C); NaN becomes the target's canonical one."""
+    """Convert exactly to a wider format (F2FP of fp8, HADD2.F32 of C); NaN becomes the target's canonical one."""
     if source == target:
         return code
     number = unpack(source, code)
@@ -465,7 +465,7 @@ def convert(code: int, source: str, target: str) -> int:
 
 
 def _term(name: str, number: Number, kept: int = 0, grid: Fraction | None = None) -> TraceTerm:
-    """A term of the trace; without a grid nothing is lost."""
+    """Return a term of the trace; without a grid nothing is lost."""
     if not number.is_finite:
         infinity = -math.inf if number.negative else math.inf
         return TraceTerm(name, math.nan if number.is_nan else infinity, None, 0, Fraction(0))
@@ -475,12 +475,12 @@ def _term(name: str, number: Number, kept: int = 0, grid: Fraction | None = None
 
 
 def _integer_term(name: str, value: int) -> TraceTerm:
-    """A term of an exact sum of integers."""
+    """Return a term of an exact sum of integers."""
     return TraceTerm(name, Fraction(value), None, value, Fraction(0))
 
 
 def chain(rule: Rule, codes: OutputOperands, trace: Trace | None = None) -> int:
-    """One output of any multiple of the instruction's K: the D of one instruction is the C of the next."""
+    """Compute one output for any multiple of the instruction's K: the D of one instruction is the C of the next."""
     code = codes.c
     for index in range(len(codes.a) // rule.stored):
         stored = slice(index * rule.stored, (index + 1) * rule.stored)
@@ -500,7 +500,7 @@ def trace(
     scale_a: Sequence[int] = (),
     scale_b: Sequence[int] = (),
 ) -> list[TraceStep]:
-    """Every step of one output: `a` is a row of A (stored elements), `b` a column of B, all codes.
+    """Return every step of one output: `a` is a row of A (stored elements), `b` a column of B, all codes.
 
     A sparse rule needs `columns`, the logical column of each stored element.
     """
@@ -512,7 +512,7 @@ def trace(
 
 
 def matmul(rule: Rule, operands: ProductOperands) -> NDArray[Any]:
-    """D's codes, one output at a time."""
+    """Return D's codes, computed one output at a time."""
     lists: list[Any] = [None if array is None else array.tolist() for array in operands]
     a, b, c, columns, scale_a, scale_b = lists
     out = operands.c.astype(f"uint{max(8, FORMATS[rule.d].bits)}")

@@ -1,4 +1,4 @@
-"""Look instructions up: `get` one by its name, `find` those that answer a description."""
+"""Look up instructions: `get` one by its name, `find` those that match a description."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from warpfrag.tensorcore.instruction import Instruction
 from warpfrag.tensorcore.instruction_types import instruction_of
 
 LARGEST_EXTENT = 1 << 12
-MAX_LISTED = 60  # choices that an error names; of more, only those that are near
+MAX_LISTED = 60  # choices that an error names; if there are more, only similar ones
 
 
 def get(
@@ -36,7 +36,7 @@ def get(
     d: str | None = None,
     scale_type: str | None = None,
 ) -> Instruction:
-    """The instruction that a PTX text names: the same object for every spelling of it.
+    """Return the instruction that a PTX text names: the same object for every spelling of it.
 
     IllegalInstruction, with a reason and the nearest legal spellings, if there is none, or not on this target or
     with this sparsity selector. wmma has the fragments of the target's architecture, and of sm_90 without one.
@@ -64,7 +64,7 @@ def get(
 def _typed(
     name: str | Instruction, target: str | None, selector: int | None, shape: dict[str, int | str | None]
 ) -> Instruction:
-    """The product of tcgen05 with this shape and these types."""
+    """Return the tcgen05 product with this shape and these types."""
     for what, entry in shape.items():
         is_size = what in ("m", "n", "k")
         if entry is not None and (isinstance(entry, bool) or not isinstance(entry, int if is_size else str)):
@@ -80,7 +80,7 @@ def _typed(
 
 
 def aliases(instruction: str | Instruction) -> Aliases:
-    """What an instruction is called elsewhere: in CuTe, in machine code by target, in LLVM's NVVM and in MLIR.
+    """Return the names of an instruction elsewhere: in CuTe, in machine code by target, in LLVM's NVVM and in MLIR.
 
     >>> names = aliases("mma.m16n8k16.f32.f16.f16.f32")
     >>> names["cute"], names["sass"]["sm_90"], names["nvvm"]
@@ -115,7 +115,7 @@ def find(
     kind: str | None = None,
     sparse: bool | None = None,
 ) -> list[Instruction]:
-    """Every instruction that answers all of the questions asked; all of them if none is asked.
+    """Return every instruction that matches all arguments; all instructions if there are none.
 
     Element types may have their nicknames: `fp8` finds e4m3 and e5m2, `nvfp4` what has ue4m3 scales besides e2m1.
     tcgen05 has fifteen thousand products: they are listed where something is asked, and `op="tcgen05"` asks for all.
@@ -159,7 +159,7 @@ _get = lru_cache(maxsize=4096)(_look_up)  # a program asks for the same few name
 
 
 def _shape_text(shape: str | tuple[int, ...] | None) -> str | None:
-    """A shape as PTX writes it."""
+    """Return a shape as PTX writes it."""
     if isinstance(shape, tuple) and len(shape) in (2, 3) and all(isinstance(extent, int) for extent in shape):
         return str(Shape(*shape)) if all(0 < extent <= LARGEST_EXTENT for extent in shape) else quote(shape)
     if shape is None or isinstance(shape, str):
@@ -169,7 +169,7 @@ def _shape_text(shape: str | tuple[int, ...] | None) -> str | None:
 
 
 def _check_answer(field: str, choice: str, answers: Iterable[str]) -> None:
-    """Refuse a question that no instruction can answer: it is a typing error more often than not."""
+    """Reject a choice that no instruction has: most often it is a typing error."""
     known = [answer for answer in dict.fromkeys(answers) if answer]
     if not isinstance(choice, str) or (choice and choice not in known):
         question = f"find({field}={quote(choice)})"
@@ -177,7 +177,7 @@ def _check_answer(field: str, choice: str, answers: Iterable[str]) -> None:
 
 
 def _expected(choice: object, known: list[str]) -> str:
-    """What could be asked for: everything, or of many what is near."""
+    """Describe the valid choices: all of them, or only similar ones if there are many."""
     if len(known) <= MAX_LISTED:
         return f"one of {', '.join(known)}"
     from difflib import get_close_matches
@@ -187,7 +187,7 @@ def _expected(choice: object, known: list[str]) -> str:
 
 
 def _fragment_arch(form: Form, target: str | None) -> str:
-    """Whose wmma fragments to use; nobody's where the ISA fixes them."""
+    """Return the architecture of the wmma fragments to use; none if the ISA fixes them."""
     if form.operation.fragments == "fixed":
         return ""
     if target:

@@ -39,7 +39,7 @@ CODES = 16  # a metadata code has four bits
 
 
 class OperandCodec:
-    """Registers of one operand to matrices of codes and back: as `fragment` does it, with less work for few tiles."""
+    """Converts registers of one operand to matrices of codes and back, like `fragment`, but faster for few tiles."""
 
     def __init__(self, operand: Operand) -> None:
         """Find the element of each place, and the first place of each element."""
@@ -56,7 +56,7 @@ class OperandCodec:
         self.elements_of_lanes = self.elements.reshape(*operand.threads, -1)
 
     def is_tile(self, words: object) -> TypeGuard[NDArray[np.uint32]]:
-        """Whether this is an array of the registers of one warp, whose codes can be gathered as they lie."""
+        """Return True for an array of the registers of one warp, whose codes can be gathered directly."""
         return (
             self.fills_bytes
             and type(words) is np.ndarray
@@ -66,26 +66,26 @@ class OperandCodec:
         )
 
     def read_tile(self, words: NDArray[np.uint32]) -> NDArray[Any]:
-        """Codes [1, rows, cols] of the registers of one warp (four tiles for m8n8k4)."""
+        """Return the codes [1, rows, cols] of the registers of one warp (four tiles for m8n8k4)."""
         cells = words if self.container is WORD else words.view(self.container)
         codes: NDArray[Any] = cells.take(self.first_places_of_tile)
         return codes
 
     def write_tile(self, codes: NDArray[Any]) -> NDArray[np.uint32]:
-        """Registers of one warp."""
+        """Return the registers of one warp."""
         cells = codes.astype(self.container, copy=False).take(self.elements_of_lanes)
         words: NDArray[np.uint32] = cells if self.container is WORD else cells.view(WORD)
         return words
 
     def check(self, words: ArrayLike) -> NDArray[np.uint32]:
-        """Registers as an array, or the operand's refusal."""
+        """Return registers as an array; the operand rejects any other argument."""
         registers = as_array(words, self.operand.description)
         if registers.dtype == np.uint32 and registers.shape[-len(self.words) :] == self.words:
             return registers
         return self.operand.check_words(registers)
 
     def read(self, words: NDArray[np.uint32], batch: tuple[int, ...]) -> NDArray[Any]:
-        """Codes [tiles, rows, cols] of registers."""
+        """Return the codes [tiles, rows, cols] of registers."""
         tiles = tiles_of(words, batch, len(self.words))
         if self.fills_bytes and len(tiles) <= FEW_TILES:
             codes = tiles.reshape(len(tiles), prod(self.words)).view(self.container)
@@ -93,11 +93,11 @@ class OperandCodec:
         return fragment.unpack(self.operand.spec, tiles).reshape(-1, *self.shape)
 
     def zeros(self, a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
-        """The codes of a C that is zero, for these A and B."""
+        """Return the codes of a zero C, for these A and B."""
         return np.zeros((len(a), a.shape[1], b.shape[2]), code_dtype(self.operand.format))
 
     def write(self, codes: NDArray[Any], batch: tuple[int, ...]) -> NDArray[np.uint32]:
-        """Registers of codes [tiles, rows, cols]."""
+        """Return the registers of codes [tiles, rows, cols]."""
         tiles = codes.reshape(-1, self.size)
         if len(tiles) <= FEW_TILES:
             words: NDArray[np.uint32] = tiles.take(self.elements, axis=1).view(np.uint32)
@@ -121,17 +121,17 @@ class FieldReader:
         self.dtype = code_dtype(operand.format)
 
     def read(self, words: NDArray[np.uint32]) -> NDArray[np.uint32]:
-        """Codes [..., rows, cols]."""
+        """Return codes [..., rows, cols]."""
         flat = words.reshape(*words.shape[: words.ndim - self.axes], self.threads)
         codes: NDArray[np.uint32] = (flat.take(self.lanes, axis=-1) >> self.shifts) & self.mask
         return codes
 
 
 class MetadataDecoder:
-    """From the metadata codes of a sparse A to the logical columns of its stored elements."""
+    """Converts the metadata codes of a sparse A to the logical columns of its stored elements."""
 
     def __init__(self, pattern: Pattern, chunks: int) -> None:
-        """Tabulate the columns that each code of each chunk keeps, -1 where the code is not legal."""
+        """Tabulate the columns that each code of each chunk keeps, -1 if the code is illegal."""
         self.pattern = pattern
         table = np.full((chunks, CODES, pattern.kept), -1, np.int32)
         for code, kept in pattern.columns.items():
@@ -140,7 +140,7 @@ class MetadataDecoder:
         self.first_codes = np.arange(0, chunks * CODES, CODES)
 
     def columns_of(self, fields: NDArray[np.uint32]) -> NDArray[np.int32]:
-        """Logical columns [..., rows, stored] by metadata codes [..., rows, chunks]; an illegal code is refused."""
+        """Return logical columns [..., rows, stored] of metadata codes [..., rows, chunks]; reject an illegal code."""
         columns = self.columns.take(fields + self.first_codes, axis=0)
         if np.minimum.reduce(columns, axis=None, initial=0) < 0:
             logical_columns(self.pattern, fields)  # which says what is wrong
@@ -151,7 +151,7 @@ class ResolvedInstruction:
     """A form on an architecture: its operands, its arithmetic plan, a codec for each operand, and the kernels."""
 
     def __init__(self, form: Form, arch: str) -> None:
-        """Look up what does not depend on the arguments of a call; `arch` is an architecture, such as sm_90."""
+        """Look up everything that does not depend on a call's arguments; `arch` is an architecture, such as sm_90."""
         self.form, self.arch = form, arch
         self.operands = operands_of(form, arch)
         self.plan = plan(form, arch)
@@ -186,7 +186,7 @@ class ResolvedInstruction:
 
     @cached_property
     def no_c(self) -> NDArray[Any]:
-        """The codes of a C that is zero, for one tile."""
+        """The codes of a zero C, for one tile."""
         return np.zeros((self.d.tiles, *self.c.shape), self.c.container)
 
     @cached_property
@@ -218,7 +218,7 @@ class ResolvedInstruction:
     def read_fields(
         self, words: Mapping[str, NDArray[np.uint32]], batch: tuple[int, ...], immediates: Immediates
     ) -> dict[str, NDArray[Any]]:
-        """What the immediates select of metadata and scale words: logical columns of A, and codes of scale factors."""
+        """Return the fields that the immediates select: logical columns of A, and codes of scale factors."""
         fields: dict[str, NDArray[Any]] = {}
         for role, reader in self.readers_of(immediates).items():
             codes = reader.read(words[role])
@@ -229,11 +229,11 @@ class ResolvedInstruction:
         return fields
 
     def readers_of(self, immediates: Immediates) -> dict[str, FieldReader]:
-        """A reader for each metadata or scale word; immediates that the form does not have are refused."""
+        """Return a reader for each metadata or scale word; reject immediates that the form does not have."""
         byte_id, thread_id = as_immediates(immediates).byte_id, immediates.thread_id
         is_exact = type(byte_id) is type(thread_id) is tuple
         is_exact = is_exact and set(map(type, (immediates.selector, *byte_id, *thread_id))) == {int}
-        readers = self.readers.get(immediates) if is_exact else None  # True is equal to 1, and no selector
+        readers = self.readers.get(immediates) if is_exact else None  # True equals 1, but is no selector
         if readers is None:
             check_immediates(self.form, immediates, self.selected)
             operands = self.operands
@@ -263,7 +263,7 @@ _resolved = lru_cache(MAX_RESOLVED)(ResolvedInstruction)
 
 
 def batch_of(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
-    """The leading axes that all operands broadcast to."""
+    """Return the leading axes that all operands broadcast to."""
     if all(shape == shapes[0] for shape in shapes):
         return shapes[0]
     try:
@@ -273,7 +273,7 @@ def batch_of(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
 
 
 def tiles_of(array: NDArray[Any], batch: tuple[int, ...], axes: int) -> NDArray[Any]:
-    """Broadcast the axes before the last so many, and join them into one."""
+    """Broadcast the axes before the last `axes`, and join them into one."""
     tail = array.shape[array.ndim - axes :]
     if array.shape[: array.ndim - axes] != batch:
         array = np.broadcast_to(array, (*batch, *tail))

@@ -1,4 +1,4 @@
-"""What a tensor core computes: a small closed set of rules, each with its own few numbers. Plain Python, no arrays.
+"""The arithmetic of tensor cores: a small closed set of rules, each with a few numbers. Plain Python, no arrays.
 
     Fused      products and C aligned to the largest exponent, truncated, added, rounded once per step
     BlockScaled  the same, with a power of two for each block of A's row and B's column
@@ -25,7 +25,7 @@ BitOperation = Literal["xor", "and"]
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """What every rule has: K of one instruction, the formats, and whether A is stored without its zeros."""
+    """The base of every rule: K of one instruction, the formats, and whether A is stored without its zeros."""
 
     k: int
     a: str
@@ -45,7 +45,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class AlignedSum:
-    """How one step adds its terms; the fields are those of `tables/arithmetic.toml`."""
+    """The way one step adds its terms; the fields are those of `tables/arithmetic.toml`."""
 
     fraction_bits: int
     zero_exponent: int
@@ -85,7 +85,7 @@ class Grouped(Rule):
 
 @dataclass(frozen=True, kw_only=True)
 class Chain(Rule):
-    """m8n8k4 in software. D says which: `reference.chain_f32` or `reference.chain_f16`."""
+    """m8n8k4 in software: `reference.chain_f32` or `reference.chain_f16`, depending on D."""
 
 
 @dataclass(frozen=True, kw_only=True)

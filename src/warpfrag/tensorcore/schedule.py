@@ -27,13 +27,13 @@ LARGE_TILE = 1 << 21
 
 
 def check_threads(threads: object) -> None:
-    """Refuse what is no number of threads, however small the work."""
+    """Reject an invalid number of threads, however small the work."""
     if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
         raise InvalidOperand(f"threads is an integer from 1 on, or None for every core; got {quote(threads)}")
 
 
 def count_threads(requested: int | None, work: int) -> int:
-    """How many threads to use for `work` multiply-adds: one where it is small, else those asked for, or every core."""
+    """Return the number of threads for `work` multiply-adds: one if it is small, else `requested`, or every core."""
     if work < SMALL:
         return 1
     if requested is not None:
@@ -42,12 +42,12 @@ def count_threads(requested: int | None, work: int) -> int:
 
 
 def is_split(operands: ProductOperands) -> bool:
-    """Whether tiles are large enough to be split into blocks."""
+    """Return True if tiles are large enough to be split into blocks."""
     return bool(operands.work >= LARGE_TILE * operands.c.shape[0])
 
 
 def run(kernel: ProductKernel, operands: ProductOperands, threads: int | None, k: int) -> NDArray[Any]:
-    """D's codes. A K too long for the kernel is run in parts, multiples of `k`: the D of one is the C of the next."""
+    """Return D's codes. A K too long for the kernel runs in parts, multiples of `k`; the D of one is the next C."""
     depth, width = operands.b.shape[1:]
     max_depth = kernel.max_depth(operands.c.shape[1], width)
     if depth <= max_depth:
@@ -60,7 +60,7 @@ def run(kernel: ProductKernel, operands: ProductOperands, threads: int | None, k
 
 
 def part_of_k(operands: ProductOperands, first: int, last: int, instructions: int) -> ProductOperands:
-    """The operands of the instructions `first` to before `last`, of all along K."""
+    """Return the operands of the instructions from `first` to before `last` along K."""
     a, b, c, columns, scale_a, scale_b = operands
 
     def some(array: NDArray[Any], axis: int) -> NDArray[Any]:
@@ -78,7 +78,7 @@ def part_of_k(operands: ProductOperands, first: int, last: int, instructions: in
 
 
 def run_at_once(kernel: ProductKernel, operands: ProductOperands, threads: int | None) -> NDArray[Any]:
-    """D's codes, with all of K at once: tiles whole or split, on one thread or several."""
+    """Return D's codes, with all of K at once: tiles whole or split, on one thread or several."""
     work = operands.work
     threads = count_threads(threads, work)
     if work >= LARGE_TILE * operands.c.shape[0]:
@@ -92,7 +92,7 @@ def run_at_once(kernel: ProductKernel, operands: ProductOperands, threads: int |
 
 
 def run_split(kernel: ProductKernel, operands: ProductOperands, threads: int) -> NDArray[Any]:
-    """D's codes: tile after tile, each split into blocks."""
+    """Return D's codes: tile after tile, each split into blocks."""
     job = kernel.start(operands)
     for tile in range(operands.c.shape[0]):
         run_all(job.prepare(tile, 4 * threads), threads)
@@ -102,13 +102,13 @@ def run_split(kernel: ProductKernel, operands: ProductOperands, threads: int) ->
 
 
 def blocks_of_tiles(shape: tuple[int, ...], pieces: int) -> list[OutputBlock]:
-    """Blocks of whole tiles, in about so many pieces."""
+    """Return blocks of whole tiles, in about `pieces` pieces."""
     tiles, height, width = shape
     return [OutputBlock(first, last, 0, height, 0, width) for first, last in split(tiles, pieces)]
 
 
 def blocks_of_tile(tile: int, shape: tuple[int, ...], grain: Grain, threads: int) -> list[OutputBlock]:
-    """Blocks of one tile, along its longer side."""
+    """Return blocks of one tile, along its longer side."""
     _tiles, height, width = shape
     strips, blocks = -(-height // grain.rows), -(-width // grain.columns)
     pieces = grain.pieces_per_thread * threads
@@ -122,13 +122,13 @@ def blocks_of_tile(tile: int, shape: tuple[int, ...], grain: Grain, threads: int
 
 
 def split(count: int, pieces: int) -> list[tuple[int, int]]:
-    """The bounds of at most `pieces` parts of range(count), about equal."""
+    """Return the bounds of at most `pieces` parts of range(count), about equal."""
     pieces = min(count, pieces)
     return list(pairwise(count * piece // pieces for piece in range(pieces + 1)))
 
 
 def run_all(tasks: Iterable[Task], threads: int) -> None:
-    """Run the tasks on that many threads, the calling one among them; each takes the next task when it is free."""
+    """Run the tasks on `threads` threads, including the calling one; each takes the next task when it is free."""
     waiting = deque(tasks)
 
     def work() -> None:

@@ -1,6 +1,6 @@
 """Operands in shared memory: a matrix stored as a descriptor says, read back, and the byte address of each element.
 
-B of wgmma always lies there, and A may; `Shared` is such a tile, with the descriptor that reads it.
+B of wgmma is always there, and A may; `Shared` is such a tile, with the descriptor that reads it.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Shared:
-    """A tile in shared memory: bytes, of which leading axes are a batch; its descriptor; whether it is MN-major."""
+    """A tile in shared memory: bytes, with leading axes as a batch; its descriptor; True if it is MN-major."""
 
     memory: Bytes
     descriptor: Descriptor
     trans: bool = False
 
     def __repr__(self) -> str:
-        """How large it is, and its descriptor."""
+        """Show the shape of the memory and the descriptor."""
         return f"<Shared {self.memory.shape}, {self.descriptor}{', MN-major' if self.trans else ''}>"
 
 
 class InShared:
-    """What an operand of wgmma can do that may lie in shared memory; its role, format, shape and codes are its own."""
+    """A wgmma operand that may be in shared memory; the class that inherits this has role, format, shape and codes."""
 
     staged: bool
     descriptor_kind: ClassVar[str] = "wgmma"
@@ -43,11 +43,11 @@ class InShared:
 
         @property
         def role(self) -> str:
-            """One of a and b."""
+            """The role: a or b."""
 
         @property
         def format(self) -> Format:
-            """What one element is."""
+            """The number format of an element."""
 
         @property
         def shape(self) -> tuple[int, ...]:
@@ -55,24 +55,24 @@ class InShared:
 
         @property
         def description(self) -> str:
-            """How an error names it."""
+            """The name of the operand in error messages."""
 
         def codes(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> Array:
-            """The unsigned codes of a matrix."""
+            """Return the unsigned codes of a matrix."""
 
     @property
     def transposable_bits(self) -> tuple[int, ...]:
-        """The bits of the types that may be MN-major."""
+        """The widths, in bits, of the types that may be MN-major."""
         from warpfrag.smem.descriptor import TURNABLE
 
         return (TURNABLE,)
 
     def addresses(self, desc: Descriptor | int, trans: bool = False) -> NDArray[np.int64]:  # noqa: FBT001, FBT002 (promised so)
-        """The byte at which each element lies that a descriptor reads; of b1 the byte that holds it."""
+        """Return the byte address of each element that a descriptor reads; for b1, of the byte that holds it."""
         return self.memory(desc, trans=trans).addresses(self._extents, self.format.bits)
 
     def memory(self, desc: Descriptor | int, *, trans: bool = False) -> Memory:
-        """How the operand lies in shared memory under a descriptor."""
+        """Return the layout of the operand in shared memory under a descriptor."""
         if not self.staged:
             raise InvalidOperand(
                 f"{self.description} lies in registers: only A and B of wgmma can lie in shared memory"
@@ -87,7 +87,7 @@ class InShared:
     def descriptors(
         self, *, k: int | None = None, swizzle: int | None = None, trans: bool = False, start: int = 0
     ) -> list[Descriptor]:
-        """The descriptors of a tile that lies without gaps, one for each instruction along its k.
+        """Return the descriptors of a tile without gaps, one for each instruction along its k.
 
         The tile has `k` columns of A or rows of B, by default those of one instruction. The second descriptor less
         the first is how far to advance. Without a `swizzle` the widest is taken that the lines of the tile fill.
@@ -106,7 +106,7 @@ class InShared:
         raw: bool = False,
         rounding: Rounding = None,
     ) -> Shared:
-        """The operand in shared memory, as a descriptor reads it; a good one is made if none is given.
+        """Return the operand in shared memory, as a descriptor reads it; without `desc`, make a default descriptor.
 
         Leading axes are a batch. Bytes between the elements are 0. Refused where elements would overlap.
         """
@@ -119,14 +119,14 @@ class InShared:
         return Shared(memory.write(empty, codes, self.format.bits), descriptor, trans)
 
     def load(self, tile: Shared, *, raw: bool = False) -> Array:
-        """The matrix that lies in shared memory, in the natural dtype, or as unsigned codes with `raw=True`."""
+        """Return the matrix in shared memory, in the natural dtype, or as unsigned codes with `raw=True`."""
         from warpfrag.formats.codes import from_codes
 
         codes = self.read(tile)
         return codes if check_flag("raw", raw) else from_codes(self.format, codes)
 
     def read(self, tile: Shared) -> Array:
-        """The codes of a tile, refused where its descriptor leads beyond its memory."""
+        """Return the codes of a tile; reject a descriptor that reads beyond its memory."""
         from warpfrag.formats.codes import code_dtype
 
         if not isinstance(tile, Shared):
@@ -141,7 +141,7 @@ class InShared:
 
 
 def as_descriptor(desc: object, kind: str = "wgmma") -> Descriptor:
-    """A descriptor, or the one that a word is."""
+    """Return a descriptor, or the one that a word encodes."""
     from warpfrag.smem.descriptor import Descriptor
 
     if isinstance(desc, Descriptor):

@@ -1,4 +1,4 @@
-"""Sparse A: from the full matrix to what is stored, and back.
+"""Sparse A: from the full matrix to the stored one, and back.
 
 A row of A is cut into chunks. Of each chunk half is stored, and a 4-bit code says which half. `compress` finds the
 codes, `expand` applies them; both work on arrays of any dtype, because they only move elements.
@@ -21,7 +21,7 @@ CODES = 16  # a metadata code has four bits
 
 @cache
 def _columns(rule: Pattern) -> NDArray[np.int32]:
-    """The columns that each code keeps, -1 where the code is not legal: int32[16, kept]."""
+    """Return the columns that each code keeps, -1 if the code is illegal: int32[16, kept]."""
     table = np.full((CODES, rule.kept), -1, np.int32)
     for code, kept in rule.columns.items():
         table[code] = kept
@@ -30,7 +30,7 @@ def _columns(rule: Pattern) -> NDArray[np.int32]:
 
 @cache
 def _best_codes(rule: Pattern) -> NDArray[np.int16]:
-    """For each set of units that must be kept, the code that keeps them and fills free places lowest first; or -1.
+    """Return, for each set of units to keep, the code that keeps them and fills free positions lowest first; or -1.
 
     A set is a number whose bit u says that unit u must be kept.
     """
@@ -47,14 +47,14 @@ def _best_codes(rule: Pattern) -> NDArray[np.int16]:
 
 @cache
 def _best_columns(rule: Pattern) -> NDArray[Any]:
-    """The columns that each of these codes keeps, all of a code in one element: numpy takes those faster than rows."""
+    """Return the columns that each of these codes keeps, all in one element, which numpy takes faster than rows."""
     codes = _best_codes(rule)
     columns = np.where(codes[:, None] < 0, np.int32(-1), _columns(rule).take(codes, axis=0))
     return np.ascontiguousarray(columns).view(f"V{columns.itemsize * rule.kept}")[:, 0]
 
 
 def compress(rule: Pattern, codes: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.uint8]]:
-    """Stored elements [..., rows, cols/2] and metadata codes [..., rows, chunks] of a pruned matrix of codes.
+    """Return stored elements [..., rows, cols/2] and metadata codes [..., rows, chunks] of a pruned matrix of codes.
 
     Keeps every element whose code is not 0 (so a negative zero is kept) and fills free places lowest first.
     """
@@ -63,7 +63,7 @@ def compress(rule: Pattern, codes: NDArray[Any]) -> tuple[NDArray[Any], NDArray[
 
 
 def compress_to_columns(rule: Pattern, codes: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int32]]:
-    """The same stored elements, and the logical column of each; refused where the matrix is not pruned."""
+    """Return the same stored elements, and the logical column of each; reject a matrix that is not pruned."""
     units = _units(rule, codes)
     kept = _best_columns(rule).take(_bits_of(units)).view(np.int32)
     if kept.size and kept.min() < 0:
@@ -76,7 +76,7 @@ def compress_to_columns(rule: Pattern, codes: NDArray[Any]) -> tuple[NDArray[Any
 
 
 def _units(rule: Pattern, codes: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which units of each chunk are not zero."""
+    """Return flags of the units of each chunk that are not zero."""
     chunks = codes.shape[-1] // rule.chunk
     units = (codes != 0).reshape(*codes.shape[:-1], chunks, rule.chunk // rule.unit, rule.unit)
     any_element: NDArray[np.bool_] = units[..., 0] if rule.unit == 1 else units.any(axis=-1)
@@ -84,7 +84,7 @@ def _units(rule: Pattern, codes: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def _not_pruned(rule: Pattern, units: NDArray[np.bool_], is_full: NDArray[np.bool_]) -> str:
-    """The error for a matrix with too many elements in some chunks."""
+    """Return the error message for a matrix with too many elements in some chunks."""
     *_, row, chunk = place = tuple(int(i) for i in np.argwhere(is_full)[0])
     first = chunk * rule.chunk
     columns = [first + int(unit) * rule.unit for unit in np.flatnonzero(units[place])]
@@ -95,7 +95,7 @@ def _not_pruned(rule: Pattern, units: NDArray[np.bool_], is_full: NDArray[np.boo
 
 
 def _bits_of(flags: NDArray[np.bool_]) -> NDArray[Any]:
-    """The flags of the last axis, two or four, as bits of a number.
+    """Return the flags of the last axis, two or four, as bits of a number.
 
     They are bytes of a word; one multiplication brings each to its place in the highest byte.
     """
@@ -107,7 +107,7 @@ def _bits_of(flags: NDArray[np.bool_]) -> NDArray[Any]:
 
 
 def _in_rows(rule: Pattern, kept: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Columns of chunks as columns of rows. Rows are added whole: an axis of two elements takes much longer."""
+    """Convert columns of chunks to columns of rows. Rows are added whole: an axis of two elements takes much longer."""
     firsts = rule.chunk * np.arange(kept.shape[-1] // rule.kept, dtype=np.int32)
     columns: NDArray[np.int32] = kept + np.repeat(firsts, rule.kept)
     return columns
@@ -119,7 +119,7 @@ def _kept_text(rule: Pattern) -> str:
 
 
 def logical_columns(rule: Pattern, metadata: NDArray[Any]) -> NDArray[np.int32]:
-    """The logical column of every stored element, [..., rows, cols/2]; an illegal code is refused."""
+    """Return the logical column of every stored element, [..., rows, cols/2]; reject an illegal code."""
     codes = np.asarray(metadata)
     if codes.dtype.kind not in "iu" or (codes.size and not 0 <= int(codes.min()) <= int(codes.max()) < CODES):
         came = f"{codes.min()}..{codes.max()}" if codes.dtype.kind in "iu" else f"dtype {codes.dtype}"
@@ -142,7 +142,7 @@ def logical_columns(rule: Pattern, metadata: NDArray[Any]) -> NDArray[np.int32]:
 
 
 def expand(rule: Pattern, stored: NDArray[Any], metadata: NDArray[Any]) -> NDArray[Any]:
-    """The full matrix of codes, zero where nothing is stored."""
+    """Return the full matrix of codes, zero for elements that are not stored."""
     columns = logical_columns(rule, metadata)
     try:
         batch = np.broadcast_shapes(stored.shape, columns.shape)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class TensorInstruction(Instruction):
-    """An instruction of tcgen05. Shape and types of a product are not in its PTX text: `ptx` is that text."""
+    """A tcgen05 instruction. Shape and types of a product are not in its PTX text: `ptx` is that text."""
 
     form: TensorForm
 
@@ -36,7 +36,7 @@ class TensorInstruction(Instruction):
 
     @property
     def blocks(self) -> int:
-        """How many blocks run it together: 1, or a pair."""
+        """The number of blocks that run it together: 1, or 2 for a pair."""
         return self.form.blocks
 
 
@@ -84,7 +84,7 @@ class TensorMma(TensorInstruction):
         return cast("TensorScale", self._operand("scale_b"))
 
     def descriptor(self, **options: Any) -> InstructionDescriptor:  # noqa: ANN401 (fields of the word)
-        """Its instruction descriptor; `options` are fields that its name does not say, such as transpose_b=True."""
+        """Return its instruction descriptor; `options` are fields that its name lacks, such as transpose_b=True."""
         from warpfrag.smem.instruction_descriptor import InstructionDescriptor
 
         return InstructionDescriptor.of(self, **options)
@@ -102,7 +102,7 @@ class TensorMma(TensorInstruction):
         arch: str = "sm_100",
         threads: int | None = None,
     ) -> Words:
-        """Tensor memory after it, uint32[..., 128, columns], of a pair uint32[..., 2, 128, columns].
+        """Return tensor memory after it, uint32[..., 128, columns], of a pair uint32[..., 2, 128, columns].
 
         `a` and `b` are `Shared` tiles, or descriptors over the bytes of `shared`, of a pair uint8[..., 2, bytes]. With
         a=None A is in tensor memory. `at` has the columns at which d (0 by default), a, scale_a, scale_b and metadata
@@ -127,7 +127,7 @@ class TensorLoad(TensorInstruction):
     """Columns of tensor memory to registers."""
 
     def execute(self, tensor_memory: ArrayLike, address: int = 0) -> Words | tuple[Words, Words]:
-        """The registers of four warps, uint32[..., 4, 32, regs]; of ld.red also what each lane reduces to."""
+        """Return the registers of four warps, uint32[..., 4, 32, regs]; for ld.red, also each lane's reduction."""
         from warpfrag.tensorcore.execute_tcgen05 import load
 
         return cast("Words | tuple[Words, Words]", load(self.form.spelling, tensor_memory, address))
@@ -137,7 +137,7 @@ class TensorStore(TensorInstruction):
     """Registers to columns of tensor memory."""
 
     def execute(self, tensor_memory: ArrayLike, address: int, words: ArrayLike) -> Words:
-        """Tensor memory after it; `words` are the registers of four warps, uint32[..., 4, 32, regs]."""
+        """Return tensor memory after it; `words` are the registers of four warps, uint32[..., 4, 32, regs]."""
         from warpfrag.tensorcore.execute_tcgen05 import store
 
         return store(self.form.spelling, tensor_memory, address, words)
@@ -148,11 +148,11 @@ class TensorMemoryCopy(TensorInstruction):
 
     @property
     def layout(self) -> Layout:
-        """Which row and word of the source each lane and column gets."""
+        """The row and word of the source that each lane and column gets."""
         return copied(self.form.spelling)
 
     def execute(self, tensor_memory: ArrayLike, address: int, source: Descriptor | int, *, shared: ArrayLike) -> Words:
-        """Tensor memory after it; `source` is a descriptor over the bytes of `shared`."""
+        """Return tensor memory after it; `source` is a descriptor over the bytes of `shared`."""
         from warpfrag.tensorcore.execute_tcgen05 import copy
 
         return copy(self.form.spelling, tensor_memory, address, source, shared)
@@ -162,17 +162,17 @@ class TensorShift(TensorInstruction):
     """Rows of tensor memory, one lane down."""
 
     def execute(self, tensor_memory: ArrayLike, address: int = 0) -> Words:
-        """Tensor memory after it: in 8 columns each lane has what the next one had, but the last of each 32."""
+        """Return tensor memory after it: in 8 columns each lane has the next one's data, except the last of each 32."""
         from warpfrag.tensorcore.execute_tcgen05 import shift
 
         return shift(self.form.spelling, tensor_memory, address)
 
 
 class TensorControl(TensorInstruction):
-    """What allocates tensor memory, and what orders the others."""
+    """An instruction that allocates tensor memory, or that orders others."""
 
     def execute(self, *operands: object, **options: object) -> object:
-        """Refused: it changes no value."""
+        """Reject the call: the instruction changes no value."""
         del operands, options
         raise IllegalInstruction(self.name, "it allocates or orders, and computes nothing")
 
@@ -181,5 +181,5 @@ CLASSES = {"mma": TensorMma, "ld": TensorLoad, "st": TensorStore, "cp": TensorMe
 
 
 def tensor_class(form: TensorForm) -> type[TensorInstruction]:
-    """The class of a form."""
+    """Return the class of a form."""
     return CLASSES.get(form.spelling.op.split(".")[0], TensorControl)

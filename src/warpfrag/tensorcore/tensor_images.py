@@ -30,12 +30,12 @@ IN_TENSOR_MEMORY = ("metadata", "scale_a", "scale_b")
 
 
 def tensor_operands(form: TensorForm) -> Mapping[str, Any]:
-    """The operands of a product, by role: the same on every architecture that has it."""
+    """Return the operands of a product, by role: the same on every architecture that has it."""
     return operands_of(form, able_architectures(form)[0])
 
 
 def image_columns(form: TensorForm) -> dict[str, int]:
-    """Where the image of tensor memory has each operand, D first; `end` is how many columns it has."""
+    """Return the first column of each operand in the image of tensor memory, D first; `end` is the column count."""
     operands = tensor_operands(form)
     places, end = {"d": 0}, operands["d"].columns
     for role in IN_TENSOR_MEMORY:
@@ -46,20 +46,20 @@ def image_columns(form: TensorForm) -> dict[str, int]:
 
 
 def shared_parts(form: TensorForm) -> tuple[InTensorShared, InTensorShared]:
-    """A and B as a block has them in its shared memory: of a pair half of the rows, and half of the columns."""
+    """Return A and B as a block has them in its shared memory: for a pair, half of the rows and half of the columns."""
     operands = tensor_operands(form)
     a, b = operands["a"], operands["b"]
     return (a, b) if form.blocks == 1 else (half(a, 0), half(b, 1))
 
 
 def usual_call(form: TensorForm) -> TensorCall:
-    """The first descriptors of A and B, and the plain instruction descriptor."""
+    """Return the first descriptors of A and B, and the default instruction descriptor."""
     a, b = (part.descriptors()[0].word for part in shared_parts(form))
     return TensorCall((a, b), TensorProduct(form, "").word.word)
 
 
 def run_images(form: TensorForm, images: Mapping[str, Words], arch: str, call: TensorCall | None = None) -> Words:
-    """The image of D after a product on images; NotModelled where nobody knows it."""
+    """Return the image of D after a product on images; raise NotModelled if the result is unknown."""
     places = image_columns(form)
     end = places.pop("end")
     at = {role: column for role, column in places.items() if role != "d"}
@@ -75,7 +75,7 @@ def run_images(form: TensorForm, images: Mapping[str, Words], arch: str, call: T
 
 
 class TensorCallRow(TypedDict):
-    """A call in a file: words in hex."""
+    """A call as a capture file stores it: words in hex."""
 
     descriptors: list[str]
     idesc: str
@@ -90,11 +90,11 @@ class TensorCall:
 
     @property
     def row(self) -> TensorCallRow:
-        """As a file says it."""
+        """The call as a capture file stores it."""
         return {"descriptors": [hex(word) for word in self.descriptors], "idesc": hex(self.idesc)}
 
     @classmethod
     def read(cls, row: TensorCallRow) -> TensorCall:
-        """What a file says; any error where it says something else."""
+        """Read a call from a capture file; raise an error if the row is malformed."""
         a, b = (int(word, 16) for word in row["descriptors"])
         return cls((a, b), int(row["idesc"], 16))

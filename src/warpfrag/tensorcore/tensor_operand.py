@@ -34,7 +34,7 @@ PADDED = 16  # elements, and bytes, of a padded row of 4- or 6-bit types
 
 
 def load_layout(load: str | HasForm, column: int, base_lane: int = 0, columns: int | None = None) -> Layout:
-    """What the registers of a load or store hold, over as many columns as an operand has."""
+    """Return the layout of the registers of a load or store, over the columns that an operand has."""
     for what, number in (("column", column), ("base_lane", base_lane)):
         if isinstance(number, bool) or not isinstance(number, int):
             raise InvalidOperand(f"{what} is an integer, got {quote(number)}")
@@ -48,15 +48,15 @@ def load_layout(load: str | HasForm, column: int, base_lane: int = 0, columns: i
 
 
 class _InTensorMemory(OperandBase):
-    """What operands in tensor memory share."""
+    """The base of operands in tensor memory."""
 
     def __repr__(self) -> str:
-        """Role, format, shape and columns."""
+        """Show role, format, shape and columns."""
         return f"<{type(self).__name__} {self.role}: {self.format} {self.shape} in {self.columns} columns>"
 
     @property
     def columns(self) -> int:
-        """Columns of tensor memory that it takes, of 32 bits."""
+        """The number of 32-bit columns of tensor memory that it takes."""
         return self.layout.ins["column"]
 
     @property
@@ -65,11 +65,11 @@ class _InTensorMemory(OperandBase):
         return self.layout.slots
 
     def check_words(self, words: ArrayLike) -> NDArray[np.uint32]:
-        """Columns as an array, refused unless it is uint32[..., 128, columns], of a pair [..., 2, 128, columns]."""
+        """Return columns as an array, which must be uint32[..., 128, columns], of a pair [..., 2, 128, columns]."""
         return self._check_words(words, self.threads)
 
     def through(self, load: str | HasForm, column: int = 0, *, base_lane: int = 0) -> Layout:
-        """Which element each register holds after a load: from (warp, lane, reg, slot), of a pair with block before it.
+        """Return the element in each register after a load: from (warp, lane, reg, slot), with block first for a pair.
 
         `column` is the first that it loads, counted from the operand's own first; `base_lane` that of its address, of
         shapes with 16 lanes 0 or 16. A register holds whole columns, so a slot is an element inside one.
@@ -86,13 +86,13 @@ class _InTensorMemory(OperandBase):
         return composed(self.layout, loaded)
 
     def _after(self, load: str | HasForm, column: int = 0, base_lane: int = 0) -> OperandSpec:
-        """Its row once a load has brought it to registers."""
+        """Return its row after a load has brought it to registers."""
         layout = self.through(load, column, base_lane=base_lane)
         return replace(self.spec, layout=layout, container=REGISTER_BITS // layout.slots)
 
 
 def composed(places: Layout, loaded: Layout) -> Layout:
-    """First the load, then the places, with the elements inside a column and the blocks of a pair carried along."""
+    """Compose the load and the places, with the elements inside a column and the blocks of a pair carried along."""
     from warpfrag.layout.linear_layout import Layout as Map
 
     steps = {}
@@ -118,7 +118,7 @@ def composed(places: Layout, loaded: Layout) -> Layout:
 
 
 class InTensorShared(Operand):
-    """What an operand of tcgen05 can do that may lie in shared memory, by a descriptor of tcgen05's kind.
+    """A tcgen05 operand that may be in shared memory, by a tcgen05 descriptor.
 
     4- and 6-bit types of kinds with f8f6f4 are padded: 16 elements, packed, begin each 16 bytes along k.
     """
@@ -127,7 +127,7 @@ class InTensorShared(Operand):
 
     @property
     def transposable_bits(self) -> tuple[int, ...]:
-        """The bits of the types that may be MN-major."""
+        """The widths, in bits, of the types that may be MN-major."""
         return (8, 16, 32)
 
     @property
@@ -137,11 +137,11 @@ class InTensorShared(Operand):
 
     @property
     def is_padded(self) -> bool:
-        """Whether 16 elements take 16 bytes although they are narrower."""
+        """True if 16 elements take 16 bytes although they are narrower."""
         return self.spec.container == 8 and self.format.bits < 8
 
     def addresses(self, desc: Descriptor | int, trans: bool = False) -> NDArray[np.int64]:  # noqa: FBT001, FBT002 (as wgmma's)
-        """The byte at which each element lies that a descriptor reads; of padded types the byte its code begins in."""
+        """Return the byte address of each element that a descriptor reads; for padded types, its code's first byte."""
         import numpy as np
 
         memory = self.memory(desc, trans=trans)
@@ -151,7 +151,7 @@ class InTensorShared(Operand):
         return np.asarray(starts + inside * self.format.bits // 8)
 
     def _padded(self, memory: Memory) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The first byte of each element's 16, and which of them it is."""
+        """Return the first byte of each element's 16, and its index among them."""
         import numpy as np
 
         cells = memory.addresses(self._extents, 8)
@@ -169,7 +169,7 @@ class InTensorShared(Operand):
         raw: bool = False,
         rounding: Rounding = None,
     ) -> Shared:
-        """The operand in shared memory, as a descriptor reads it; a good one is made if none is given."""
+        """Return the operand in shared memory, as a descriptor reads it; without `desc`, make a default descriptor."""
         import numpy as np
 
         if not self.is_padded:
@@ -186,7 +186,7 @@ class InTensorShared(Operand):
         return Shared(memory, descriptor, trans)
 
     def read(self, tile: Shared) -> Array:
-        """The codes of a tile, refused where its descriptor leads beyond its memory."""
+        """Return the codes of a tile; reject a descriptor that reads beyond its memory."""
         import numpy as np
 
         if not self.is_padded or not isinstance(tile, Shared):
@@ -205,10 +205,10 @@ class InTensorShared(Operand):
 
 @dataclass(frozen=True, repr=False)
 class TensorOperand(_InTensorMemory, InTensorShared):
-    """A matrix in tensor memory: D, and A where it is there. A may lie in shared memory instead, as A of wgmma does."""
+    """A matrix in tensor memory: D, and sometimes A. A may be in shared memory instead, as A of wgmma is."""
 
     def pack(self, matrix: ArrayLike, *, raw: bool = False, rounding: Rounding = None) -> Words:
-        """Columns that hold a matrix: uint32[..., 128, columns], of a pair [..., 2, 128, columns], with every copy.
+        """Return columns that hold a matrix: uint32[..., 128, columns], or [..., 2, 128, columns] for a pair.
 
         What `Operand.pack` says of dtypes holds here. The upper half of a column with an f16 of D is zero.
         """
@@ -217,9 +217,9 @@ class TensorOperand(_InTensorMemory, InTensorShared):
         return fragment.pack(self._known_row(), self.codes(matrix, raw=raw, rounding=rounding))[..., 0]
 
     def unpack(self, words: ArrayLike, *, raw: bool = False, strict: bool = False) -> Array:
-        """The matrix that columns hold, in the natural dtype, or as unsigned codes with `raw=True`.
+        """Return the matrix that columns hold, in the natural dtype, or as unsigned codes with `raw=True`.
 
-        Where an element has copies the first is read; `strict=True` refuses unequal copies.
+        If an element has copies, the first is read; `strict=True` rejects unequal copies.
         """
         from warpfrag.formats import codes
         from warpfrag.tensorcore import fragment
@@ -232,7 +232,7 @@ class TensorOperand(_InTensorMemory, InTensorShared):
 
 @dataclass(frozen=True, repr=False)
 class SharedTensorOperand(InTensorShared):
-    """B, which lies in shared memory."""
+    """Operand B, which is in shared memory."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -250,13 +250,13 @@ class TensorMetadata(_InTensorMemory, Metadata):
     """
 
     def where(self, *, row: int, chunk: int, selector: int = 0) -> Any:  # noqa: ANN401 (a place of tensor memory)
-        """The first place of the code of one chunk: lane and column of tensor memory, and slot of four bits."""
+        """Return the first place of the code of one chunk: lane and column of tensor memory, and slot of four bits."""
         return self.layout.where(selector=selector, row=row, chunk=chunk)[0]
 
     def at(  # type: ignore[override] # places of tensor memory, not of registers
         self, *, tlane: int, column: int, slot: int, block: int | None = None
     ) -> Coordinate:
-        """Selector, row and chunk of the code in a slot of four bits."""
+        """Return selector, row and chunk of the code in a slot of four bits."""
         pair = {} if block is None else {"block": block}
         return self.layout.at(**pair, tlane=tlane, column=column, slot=slot)
 
@@ -273,7 +273,7 @@ class TensorScale(_InTensorMemory):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the matrix of scale factors: (m, scales) of A, (scales, n) of B."""
+        """The shape of the matrix of scale factors: (m, scales) of A, (scales, n) of B."""
         count = self.form.scales
         return (self.form.shape.m, count) if self.role == "scale_a" else (count, self.form.shape.n)
 
@@ -284,7 +284,7 @@ class TensorScale(_InTensorMemory):
         return {1: (0, 1, 2, 3), 2: (0, 2), 3: (0, 1, 2, 3), 6: (0, 2)}.get(count, (0,))
 
     def _index(self, byte_id: int) -> tuple[Any, Any]:
-        """For each scale factor, its (row, byte) or (byte, col) in the layout."""
+        """Return, for each scale factor, its (row, byte) or (byte, col) in the layout."""
         import numpy as np
 
         if byte_id not in self.byte_ids:
@@ -298,7 +298,7 @@ class TensorScale(_InTensorMemory):
         return (lines[:, None], taken[None, :]) if is_a else (taken[:, None], lines[None, :])
 
     def pack(self, scales: ArrayLike, *, byte_id: int = 0, raw: bool = False, rounding: Rounding = None) -> Words:
-        """Columns that hold scale factors; bytes that are not read hold 0."""
+        """Return columns that hold scale factors; bytes that are not read hold 0."""
         import numpy as np
 
         from warpfrag.tensorcore import fragment
@@ -309,7 +309,7 @@ class TensorScale(_InTensorMemory):
         return fragment.pack(self._known_row(), everything)[..., 0]
 
     def unpack(self, words: ArrayLike, *, byte_id: int = 0, raw: bool = False) -> Array:
-        """The scale factors that a product with this byte id reads, from the first group of lanes."""
+        """Return the scale factors that a product with this byte id reads, from the first group of lanes."""
         from warpfrag.formats.codes import from_codes
         from warpfrag.tensorcore import fragment
 
@@ -320,11 +320,11 @@ class TensorScale(_InTensorMemory):
 
 @dataclass(frozen=True, repr=False)
 class TensorRegisters(OperandBase):
-    """The registers of a load or store of tensor memory: which column of which lane each holds."""
+    """The registers of a load or store of tensor memory: the lane and column that each holds."""
 
 
 def after_load(operand: OperandBase, load: str | HasForm, column: int = 0, base_lane: int = 0) -> OperandBase:
-    """An operand of tensor memory as the registers hold it after a load; what `through` says, with bits and names."""
+    """Return an operand of tensor memory as the registers hold it after a load: `through`, with bits and names."""
     if not isinstance(operand, _InTensorMemory):
         raise InvalidOperand(f"{operand.description} is not in tensor memory: no tcgen05.ld brings it to registers")
     row = operand._after(load, column, base_lane)  # noqa: SLF001 (of this module)
@@ -334,7 +334,7 @@ def after_load(operand: OperandBase, load: str | HasForm, column: int = 0, base_
 
 
 def build(row: OperandSpec, form: TensorForm, rule: Pattern | None) -> OperandBase:
-    """The operand of a row."""
+    """Return the operand of a row."""
     if form.spelling.qualifier("lanes"):
         return TensorRegisters(row, form.name)
     if row.role == "metadata":
@@ -350,7 +350,7 @@ def build(row: OperandSpec, form: TensorForm, rule: Pattern | None) -> OperandBa
 
 
 def missing_shape(form: TensorForm, what: str) -> IllegalInstruction:
-    """The error for an operand of a spelling that has no shape."""
+    """Return the error for an operand of a spelling that has no shape."""
     example = 'm=128, n=256, a="bf16", b="bf16", d="f32"'
     reason = f"{what} depends on shape and types, which the words do not say: get it with such as {example}"
     return IllegalInstruction(form.name, reason)

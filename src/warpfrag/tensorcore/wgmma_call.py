@@ -1,4 +1,4 @@
-"""A wgmma as a kernel calls it: registers, bytes of shared memory, descriptors, and what is fixed in the kernel."""
+"""A wgmma as a kernel calls it: registers, bytes of shared memory, descriptors, and the kernel's constants."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from warpfrag.formats.arrays import Bytes, Words
 
 @dataclass(frozen=True)
 class Variant:
-    """What is fixed when a kernel is assembled: where A lies, and the immediates. Pairs are for A and B."""
+    """The facts fixed when a kernel is assembled: the storage of A, and the immediates. Pairs are for A and B."""
 
     staged: bool = True  # A in shared memory
     trans: tuple[bool, bool] = (False, False)
@@ -22,7 +22,7 @@ class Variant:
     selector: int = 0
 
     def suffix(self, *, sparse: bool) -> str:
-        """What a kernel's name says about it."""
+        """Return the suffix of the kernel's name."""
         parts = [f"selector{self.selector}"] if sparse else []
         parts += [] if self.staged else ["registers"]
         parts += [f"{role}_mn" for role, is_turned in zip("ab", self.trans, strict=True) if is_turned]
@@ -31,7 +31,7 @@ class Variant:
 
     @property
     def description(self) -> str:
-        """In words, for a report; the selector is said apart."""
+        """A description in words, for a report, without the selector."""
         parts = ["A in shared memory" if self.staged else "A in registers"]
         parts += [f"{role} MN-major" for role, is_turned in zip("AB", self.trans, strict=True) if is_turned]
         parts += [f"-{role}" for role, is_negated in zip("AB", self.negate, strict=True) if is_negated]
@@ -42,7 +42,7 @@ USUAL = Variant()
 
 
 class WgmmaCallRow(TypedDict):
-    """A call in a file; the selector stands with the entry, descriptors are in hex."""
+    """A call as a capture file stores it; the selector is in the entry, descriptors are in hex."""
 
     staged: bool
     trans: list[bool]
@@ -53,15 +53,15 @@ class WgmmaCallRow(TypedDict):
 
 @dataclass(frozen=True)
 class WgmmaCall:
-    """How a wgmma is called, besides its registers and the bytes of shared memory."""
+    """The arguments of a wgmma besides its registers and the bytes of shared memory."""
 
     variant: Variant
-    descriptors: tuple[int, int]  # of A, 0 where it lies in registers, and of B
+    descriptors: tuple[int, int]  # of A, 0 if it is in registers, and of B
     scale_d: bool = True
 
     @property
     def row(self) -> WgmmaCallRow:
-        """As a file says it."""
+        """The call as a capture file stores it."""
         variant = self.variant
         return {
             "staged": variant.staged,
@@ -73,7 +73,7 @@ class WgmmaCall:
 
     @classmethod
     def read(cls, row: WgmmaCallRow, selector: int) -> WgmmaCall:
-        """What a file says; any error where it says something else."""
+        """Read a call from a capture file; raise an error if the row is malformed."""
         (trans_a, trans_b), (negate_a, negate_b) = row["trans"], row["negate"]
         flags = (row["staged"], trans_a, trans_b, negate_a, negate_b, row["scale_d"])
         if not all(isinstance(flag, bool) for flag in flags):
@@ -82,7 +82,7 @@ class WgmmaCall:
         return cls(Variant(row["staged"], (trans_a, trans_b), (negate_a, negate_b), selector), (a, b), row["scale_d"])
 
     def stage(self, arrays: Mapping[str, NDArray[np.uint32]]) -> WgmmaCases:
-        """Cases with these registers and, as words, `shared`."""
+        """Return cases with these registers and, as words, `shared`."""
         import numpy as np
 
         words = {role: array for role, array in arrays.items() if role != "shared"}
@@ -111,7 +111,7 @@ class WgmmaCases:
 
     @property
     def cases(self) -> int:
-        """How many cases."""
+        """The number of cases."""
         return len(self.shared)
 
     @property

@@ -1,4 +1,4 @@
-"""Which backend runs a product: the portable one at once, the compiled one where loading or compiling it pays.
+"""The choice of backend for a product: portable first, compiled when loading or compiling the kernels pays.
 
 Loading compiled kernels takes about half a second, compiling the fused ones half a minute. One tile needs neither: the
 portable backend computes it in a fraction of a millisecond, a product of 1024 cubed in a few seconds. So each kernel
@@ -8,7 +8,7 @@ they are compiled, and a message on the terminal says so. Every code is the same
 backend, which is as quick.
 
 Before compiled loops are used, a canary runs: two small tiles whose codes depend on how floats are rounded and on
-subnormals, compared with the reference. Where it fails, the portable backend stays, and a warning says so.
+subnormals, compared with the reference. If it fails, the portable backend stays, and a warning says so.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:  # this imports numba
     from warpfrag.tensorcore.backends.compiled import Compiled
 
 WORTH_LOADING = 0.05
-"""Seconds spent in the portable backend."""
+"""The seconds spent in the portable backend after which compiled kernels are loaded."""
 WORTH_COMPILING: dict[type[Rule], float] = {Fused: 30.0, Rule: 5.0}
-"""The same: about what compiling takes."""
+"""The same for compiling: about the time that it takes."""
 SECONDS_PER_INSTRUCTION = 2e-4
 SECONDS_PER_MULTIPLY_ADD: dict[type[Rule], float] = {Fma64: 1e-5, Fused: 4e-9, Grouped: 5e-9, Rule: 1e-9}
 SHORT_LINE = 16
@@ -40,7 +40,7 @@ MAX_RULES = 1024
 
 
 class KernelKey(NamedTuple):
-    """What tells compiled loops apart: the class of a rule, how it rounds, the variant, parts of a tile or whole ones.
+    """The key of compiled loops: the class of a rule, its rounding, the variant, and parts of a tile or whole ones.
 
     Each key is compiled, and passes its canary, by itself.
     """
@@ -52,26 +52,26 @@ class KernelKey(NamedTuple):
 
 
 _spent_seconds: dict[KernelKey, float] = {}
-"""What the products of a key have cost in the portable backend."""
+"""The seconds that the products of a key have cost in the portable backend."""
 _look_again: dict[KernelKey, float] = {}
-"""The seconds from which on the disk is searched again for compiled kernels."""
+"""The seconds after which the disk is searched again for compiled kernels."""
 _passed: dict[KernelKey, bool] = {}
-"""Whether the canary of a key has passed; without an entry it has not run yet."""
+"""True if the canary of a key has passed; a key without an entry has not run it yet."""
 
 
 def kernel_key(rule: Rule, *, split: bool) -> KernelKey:
-    """The key of the loops that run a rule, with tiles split or whole."""
+    """Return the key of the loops that run a rule, with tiles split or whole."""
     rounding = rule.rounding if isinstance(rule, Fma64) else rule.sum.rounding if isinstance(rule, Fused) else ""
     return KernelKey(type(rule), rounding, loop_variant_of(rule), split)
 
 
 def price_of(rule: Rule, prices: dict[type[Rule], float]) -> float:
-    """What a list of prices says of a rule: the first class that it is one of."""
+    """Return the price of a rule: that of the first class in the list that it is an instance of."""
     return next(price for of, price in prices.items() if isinstance(rule, of))
 
 
 def portable_seconds(rule: Rule, operands: ProductOperands) -> float:
-    """About what a product takes in the portable backend."""
+    """Return about how many seconds a product takes in the portable backend."""
     price = price_of(rule, SECONDS_PER_MULTIPLY_ADD)
     tiles, height, width = operands.c.shape
     depth = operands.b.shape[1]
@@ -86,7 +86,7 @@ class KernelSelector:
     """Selects the kernel of one rule for the next product: portable until compiled loops pay, compiled from then on."""
 
     def __init__(self, rule: Rule) -> None:
-        """Nothing is compiled or loaded yet."""
+        """Start with nothing compiled or loaded."""
         self.rule = rule
         self.portable = Portable().compile(rule)
         self.settled: dict[bool, ProductKernel] = {}
@@ -95,7 +95,7 @@ class KernelSelector:
             self.settled = {True: self.portable, False: self.portable}
 
     def kernel(self, operands: ProductOperands) -> ProductKernel:
-        """The kernel to run a product with; asking counts as running it."""
+        """Return the kernel to run a product with; the call counts as running it."""
         split = is_split(operands)
         kernel = self.settled.get(split)
         if kernel is not None:
@@ -128,7 +128,7 @@ kernel_selector = lru_cache(MAX_RULES)(KernelSelector)
 
 @lru_cache(1)
 def compiled_backend() -> Compiled | None:
-    """The compiled backend, or None and a warning where numba does not compile here."""
+    """Return the compiled backend; warn and return None if numba does not compile here."""
     try:
         from numba import config
 
@@ -143,7 +143,7 @@ def compiled_backend() -> Compiled | None:
 
 
 def _passes_canary(kernel: ProductKernel, rule: Rule, key: KernelKey) -> bool:
-    """Whether the compiled loops compute what the reference does; a warning where they do not."""
+    """Return True if the compiled loops compute the reference's codes; warn if they do not."""
     from warpfrag.tensorcore.backends.canary import passes
 
     if passes(kernel, rule, split=key.split):
@@ -159,6 +159,6 @@ def _warn(reason: str) -> None:
 
 @lru_cache(1)
 def _say_compiling() -> None:
-    """Tell a person at a terminal why it takes a while, once."""
+    """Tell the user at a terminal, once, why it takes a while."""
     if sys.stderr is not None and sys.stderr.isatty():
         sys.stderr.write("warpfrag: compiling faster kernels, once per installation (about a minute)\n")

@@ -21,18 +21,18 @@ from warpfrag.tensorcore.rules import Rule
 from warpfrag.tensorcore.schedule import run_split
 
 TILES, ROWS, COLUMNS = 2, 5, 21
-"""More rows than a strip, and columns for vector code and for what it leaves over."""
+"""More rows than a strip, and columns for the vector code and for its remainder."""
 
 
 def passes(kernel: ProductKernel, rule: Rule, *, split: bool) -> bool:
-    """Whether a kernel computes what the reference does."""
+    """Return True if a kernel computes the reference's codes."""
     operands = operands_of(rule)
     codes = run_split(kernel, operands, threads=1) if split else kernel.run_whole(operands)
     return np.array_equal(codes, reference.matmul(rule, operands))
 
 
 def operands_of(rule: Rule) -> ProductOperands:
-    """Operands of every sign with full significands near 1; in one tile a row and a column of small subnormals.
+    """Return operands of every sign with full significands near 1; one tile has a row and a column of small subnormals.
 
     And a very large C, so that loops that have a part for exponents near the ends of the range run it for that tile.
     """

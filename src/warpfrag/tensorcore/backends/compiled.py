@@ -55,22 +55,22 @@ _NONE = np.empty((0, 0, 0), np.int32)
 
 
 class LoopArguments(NamedTuple):
-    """What loops take before the bounds of a block, and the result that they write, as codes."""
+    """The arguments of loops before the bounds of a block, and the result that they write, as codes."""
 
     before_bounds: tuple[object, ...]
     codes: Codes
 
 
 class BlockJob:
-    """One product whose loops take any block."""
+    """A product whose loops take any block."""
 
     def __init__(self, loops: Callable[[NDArray[np.int64]], None], out: Codes) -> None:
-        """`loops` takes the bounds of a block, and writes its part of `out`."""
+        """Keep `loops`, which takes the bounds of a block and writes its part of `out`."""
         self.loops = loops
         self.out = out
 
     def prepare(self, tile: int, pieces: int) -> list[Task]:  # noqa: ARG002 (the same for every kernel)
-        """These loops read the operands as they are: there is nothing to do."""
+        """Return no tasks: these loops read the operands as they are."""
         return []
 
     def run(self, block: OutputBlock) -> None:
@@ -79,27 +79,27 @@ class BlockJob:
 
 
 class BlockKernel(ABC):
-    """What the rules share whose loops take any block: all but the fused one."""
+    """The base of the kernels whose loops take any block: all but the fused one."""
 
     entry: KernelEntry[...]
     grain = Grain(columns=LINE)
 
     @property
     def entry_of_parts(self) -> KernelEntry[...]:
-        """What runs parts of a tile: the loops that run whole ones."""
+        """The entry that runs parts of a tile: the one that runs whole tiles."""
         return self.entry
 
     def __init__(self, rule: Rule) -> None:
-        """Nothing is compiled before the first run."""
+        """Compile nothing before the first run."""
         self.rule = rule
 
     def max_depth(self, height: int, width: int) -> int:  # noqa: ARG002 (they need no scratch memory for K)
-        """Any K: no scratch memory grows with it."""
+        """Return a K that is never exceeded: no scratch memory grows with it."""
         return 1 << 62
 
     @abstractmethod
     def load(self, operands: ProductOperands) -> LoopArguments:
-        """The operands of a product as the loops take them."""
+        """Return the operands of a product as the loops take them."""
 
     def start(self, operands: ProductOperands) -> Job:
         """Load the operands; the job runs the loops on any block."""
@@ -115,13 +115,13 @@ class BlockKernel(ABC):
 
 @lru_cache(64)
 def whole_of(shape: tuple[int, ...]) -> NDArray[np.int64]:
-    """The bounds of a block with every output."""
+    """Return the bounds of a block with every output."""
     tiles, height, width = shape
     return np.array(OutputBlock(0, tiles, 0, height, 0, width), np.int64)
 
 
 def _plain(array: Codes, kind: type[np.generic]) -> Codes:
-    """An array as the loops are compiled for: contiguous, and not read-only, which is a type of its own to numba."""
+    """Return an array as the loops are compiled for: contiguous and writable (numba has other types for the rest)."""
     contiguous = np.ascontiguousarray(array, kind)
     return contiguous.copy() if contiguous is array and not contiguous.flags.writeable else contiguous
 
@@ -136,7 +136,7 @@ class ChainKernel(BlockKernel):
     entry = chain_block
 
     def load(self, operands: ProductOperands) -> LoopArguments:
-        """Codes, and the accumulators' formats."""
+        """Return codes, and the accumulators' formats."""
         out = np.empty(operands.c.shape, np.uint32)
         codes = [_plain(array, np.uint32) for array in operands[:3]]
         return LoopArguments((*codes, _is_f16(self.rule.c), _is_f16(self.rule.d), out), out)
@@ -148,12 +148,12 @@ class PopcountKernel(BlockKernel):
     entry = popcount_block
 
     def __init__(self, rule: Popcount) -> None:
-        """Find out which of the two operations it is."""
+        """Find out which of the two operations the rule has."""
         super().__init__(rule)
         self.is_xor = rule.operation == "xor"
 
     def load(self, operands: ProductOperands) -> LoopArguments:
-        """Words, and C as the sums to add to."""
+        """Return words, and C as the sums to add to."""
         a, b, c, *_ = operands
         words_a = np.ascontiguousarray(np.packbits(a, axis=2, bitorder="little")).view(np.uint64)
         tiles, depth, width = b.shape
@@ -178,7 +178,7 @@ class Fma64Kernel(BlockKernel):
         self.control_word = CONTROL_WORDS[rule.rounding]
 
     def load(self, operands: ProductOperands) -> LoopArguments:
-        """Codes as signed integers."""
+        """Return codes as signed integers."""
         a, b, c = (_plain(array, np.uint64).view(np.int64) for array in operands[:3])
         out = np.empty(c.shape, np.int64)
         return LoopArguments((a, b, c, self.control_word, out), out.view(np.uint64))
@@ -200,7 +200,7 @@ class GroupedKernel(BlockKernel):
         self.numbers = np.array(numbers, np.int64)
 
     def load(self, operands: ProductOperands) -> LoopArguments:
-        """Elements doubled, scales as integers."""
+        """Return doubled elements, and scales as integers."""
         a, b, c, _, scale_a, scale_b = operands
         if scale_a is None or scale_b is None:
             raise TypeError("a grouped rule has scale factors")
@@ -210,7 +210,7 @@ class GroupedKernel(BlockKernel):
 
 
 class FusedArguments(NamedTuple):
-    """What `kernels.fused.fused_tiles` takes before the bounds of a block: every tile of a product."""
+    """The arguments of `kernels.fused.fused_tiles` before the bounds of a block: every tile of a product."""
 
     a: NDArray[np.uint32]
     b: NDArray[np.uint32]
@@ -224,7 +224,7 @@ class FusedArguments(NamedTuple):
 
 
 class Workspace(NamedTuple):
-    """Memory for one small product, and the loops that run on it: what they take is found out once."""
+    """Memory for one small product, and the loops that run on it, with their arguments found once."""
 
     memory: tuple[Codes, ...]
     """Of the operands, in the order of `FusedArguments`."""
@@ -233,7 +233,7 @@ class Workspace(NamedTuple):
 
 
 class PreparedTile(NamedTuple):
-    """What `kernels.fused.fused_block` takes before the part to compute: one tile, its operands prepared."""
+    """The arguments of `kernels.fused.fused_block` before the part to compute: one tile, its operands prepared."""
 
     a: PreparedA[NDArray[Any]]
     b: PreparedB[NDArray[Any]]
@@ -251,7 +251,7 @@ class FusedKernel:
     grain = Grain(STRIP, BLOCK, fused.ROWS_AT_ONCE, 4)
 
     def __init__(self, rule: Fused) -> None:
-        """Collect the numbers of the rule and, where fp8 becomes f16, the table that does it."""
+        """Collect the numbers of the rule and, if fp8 becomes f16, the conversion table."""
         self.rule = rule
         self.constants = fused_constants(rule)
         self.numbers = flatten(self.constants)
@@ -263,19 +263,19 @@ class FusedKernel:
 
     @cached_property
     def tables(self) -> list[NDArray[np.uint32]]:
-        """Tables from the codes of A and of B to the codes that are multiplied."""
+        """The tables from the codes of A and of B to the codes that are multiplied."""
         rule = self.rule
         pairs = zip((rule.a, rule.b), rule.multiplicands, strict=True)
         return [conversion(source, target) for source, target in pairs]
 
     def max_depth(self, height: int, width: int) -> int:
-        """As much K as fits MAX_PREPARED_BYTES."""
+        """Return the longest K whose operands fit MAX_PREPARED_BYTES."""
         padded = height + -(-width // BLOCK) * BLOCK
         depth = max(MIN_DEPTH, MAX_PREPARED_BYTES // (padded * PREPARED_BYTES))
         return max(1, depth // self.rule.k) * self.rule.k
 
     def words(self, operands: ProductOperands) -> tuple[Codes, ...]:
-        """What the loops take of the operands, in the order of their arguments."""
+        """Return the operands as the loops take them, in the order of their arguments."""
         a, b, c, columns, scale_a, scale_b = operands
         if self.converts:
             table_a, table_b = self.tables
@@ -287,7 +287,7 @@ class FusedKernel:
         return a, b, c, columns, powers_of_two(scale_a), powers_of_two(scale_b)
 
     def load(self, operands: ProductOperands) -> FusedArguments:
-        """The operands of a product as the loops take them."""
+        """Return the operands of a product as the loops take them."""
         a, b, c, columns, scale_a, scale_b = self.words(operands)
         return FusedArguments(
             _plain(a, np.uint32),
@@ -326,7 +326,7 @@ class FusedKernel:
         return codes
 
     def workspace(self, operands: ProductOperands) -> Workspace:
-        """Memory of its own, for operands of these shapes."""
+        """Return a new workspace for operands of these shapes."""
         loaded = self.load(operands)
         arguments = FusedArguments(
             np.copy(loaded.a),
@@ -346,7 +346,7 @@ class FusedJob:
     """One fused product: whole tiles prepare themselves, a large one is prepared once for all of its blocks."""
 
     def __init__(self, constants: Constants, arguments: FusedArguments) -> None:
-        """No tile is prepared yet."""
+        """Start with no tile prepared."""
         self.constants = constants
         self.arguments = arguments
         self.out: Codes = arguments.out
@@ -387,7 +387,7 @@ class FusedJob:
         return [*by_column, *by_row]
 
     def run(self, block: OutputBlock) -> None:
-        """Whole tiles, or part of the one that is prepared."""
+        """Run whole tiles, or part of the one that is prepared."""
         if self.tile is None:
             fused.fused_tiles.run(*self.arguments, np.array(block, np.int64))
             return
@@ -396,7 +396,7 @@ class FusedJob:
 
 
 def fused_constants(rule: Fused) -> Constants:
-    """The numbers of a rule, as the kernels read them."""
+    """Return the numbers of a rule, as the kernels read them."""
     how, products = rule.sum, len(rule.steps[0])
     if not Compiled.holds(rule):
         raise ValueError(
@@ -424,7 +424,7 @@ def fused_constants(rule: Fused) -> Constants:
 
 
 def _orders(rule: Fused, depth: int) -> NDArray[np.int32]:
-    """For a whole K: in which order A's elements are added, how B's rows are stored, where each row of B is."""
+    """Return, for a whole K, the order in which A's elements and B's rows are added, and the index of each row of B."""
     stored, rows = order_of(rule, depth)
     return np.concatenate([stored, rows, np.argsort(rows)]).astype(np.int32)
 
@@ -445,12 +445,12 @@ class Compiled:
     name = "compiled"
 
     def compile(self, rule: Rule) -> BlockKernel | FusedKernel:
-        """A kernel for a rule; its loops are compiled when they first run, or loaded if they were before."""
+        """Return a kernel for a rule; its loops are compiled when they first run, or loaded if they are cached."""
         return KERNELS[type(rule)](rule)
 
     @staticmethod
     def holds(rule: Rule) -> bool:
-        """Whether the loops can run a rule: the fused ones are proved up to a number of bits and products.
+        """Return True if the loops can run a rule: the fused ones are proved up to a number of bits and products.
 
         Integers have none: `integer_sums` leaves them to numpy.
         """
@@ -461,5 +461,5 @@ class Compiled:
 
     @staticmethod
     def is_cached(kernel: BlockKernel | FusedKernel, *, split: bool) -> bool:
-        """Whether the loops of a kernel have been compiled before, for whole tiles or for parts of one."""
+        """Return True if a kernel's loops have been compiled before, for whole tiles or for parts of one."""
         return (kernel.entry_of_parts if split else kernel.entry).is_cached

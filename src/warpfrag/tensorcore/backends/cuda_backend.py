@@ -1,4 +1,4 @@
-"""The rules on a GPU: any architecture's arithmetic, on whatever GPU is there.
+"""The rules on a GPU: any architecture's arithmetic, on any CUDA GPU.
 
 A kernel class per rule: what of the rule is compiled into its source, how its operands are prepared, and how it is
 launched. The codes are the reference's, and a canary compares before a rule is used.
@@ -39,11 +39,11 @@ NULL = LONG(0)
 STRIDES = aligned(tile=LONG, line=LONG, k=LONG)
 ENCODING = aligned(fraction=INT, bias=INT, unused=INT, sign_place=INT, special_from=INT, infinity=INT)
 BLOCKS = aligned(tile=LONG, line=LONG, block=LONG, k=LONG)
-"""Structures hold no pointers, so that a kernel may also run where addresses are known late."""
+"""Structures hold no pointers, so that a kernel may also run if addresses are known late."""
 
 
 def _with_zeros(operands: ProductOperands) -> DeviceArray:
-    """A sparse A with its zeros written out."""
+    """Return a sparse A with its zeros written out."""
     if operands.columns is None:
         return operands.a
     tiles, height, kept = operands.a.shape
@@ -70,14 +70,14 @@ def _is_f16(name: str) -> int:
 
 
 class Occupancy(NamedTuple):
-    """How the main loop of `fused` uses the shared memory of a multiprocessor."""
+    """The use of a multiprocessor's shared memory by the main loop of `fused`."""
 
     stages: int  # of operands that are in flight at once
     blocks_per_sm: int
 
 
 class DeviceScales(NamedTuple):
-    """Scale factors of one side as exponents, or null where there are none, and where they lie."""
+    """Scale factors of one side as exponents, or null if there are none, and their strides."""
 
     exponents: DeviceArray | np.int64
     blocks: Struct
@@ -100,10 +100,10 @@ class FusedDevice(DeviceKernel):
     rows_per_thread, columns_per_thread = 8, 4
     threads_down, threads_across = 8, 16
     max_fraction_bits, max_products = 25, 64
-    """For which the float64 argument holds; whatever else is computed by the scalar rule."""
+    """The limits of the float64 argument; other rules are computed by the scalar rule."""
 
     def __init__(self, rule: Fused) -> None:
-        """Lay out a step, and find out whether the float64 argument of `gpu/fused.cu` holds for it."""
+        """Lay out a step, and find out if the float64 argument of `gpu/fused.cu` holds for it."""
         super().__init__(rule)
         self.fused = rule
         self.stored = len(rule.steps[0])
@@ -122,14 +122,14 @@ class FusedDevice(DeviceKernel):
 
     @cached_property
     def occupancy(self) -> Occupancy:
-        """Three stages where two blocks with them fit the shared memory of this GPU, else two."""
+        """Return three stages if two blocks with them fit this GPU's shared memory, else two."""
         stage, limits = self.stage_bytes, cupy().cuda.Device().attributes
         per_block, per_sm = limits["MaxSharedMemoryPerBlockOptin"], limits["MaxSharedMemoryPerMultiprocessor"]
         stages = 3 if 2 * (3 * stage + 1024) <= per_sm and 3 * stage <= per_block else 2
         return Occupancy(stages, 2 if 2 * (stages * stage + 1024) <= per_sm else 1)
 
     def macros(self) -> dict[str, int | str]:
-        """The numbers of the rule, and what fits the shared memory of this GPU."""
+        """Return the numbers of the rule, and the sizes that fit this GPU's shared memory."""
         rule = self.fused
         return {
             "FRACTION_BITS": rule.sum.fraction_bits,
@@ -153,16 +153,16 @@ class FusedDevice(DeviceKernel):
 
     @property
     def span(self) -> int:
-        """Elements whose signs share a word."""
+        """The number of elements whose signs share a word."""
         return min(self.products, 16)
 
     @property
     def stage_bytes(self) -> int:
-        """Shared memory of one stage: values, exponents and signs of both sides."""
+        """The shared memory of one stage, in bytes: values, exponents and signs of both sides."""
         return (self.height + self.width) * (self.depth * 10 + self.depth // self.span * 4)
 
     def codes(self, array: DeviceArray, side: int) -> DeviceArray:
-        """The codes of one side in the format in which they are multiplied."""
+        """Return the codes of one side in the format in which they are multiplied."""
         source, target = (self.fused.a, self.fused.b)[side], self.fused.multiplicands[side]
         if source == target:
             return array
@@ -171,7 +171,7 @@ class FusedDevice(DeviceKernel):
         return converted
 
     def scales(self, codes: DeviceArray | None, *, is_b: bool) -> DeviceScales:
-        """The exponents of scale factors, or null, and where they lie."""
+        """Return the exponents of scale factors, or null, and their strides."""
         if codes is None:
             return DeviceScales(NULL, struct(BLOCKS, 0, 0, 0, 1))
         blocks, lines = codes.shape[1:] if is_b else codes.shape[:0:-1]
@@ -209,7 +209,7 @@ class FusedDevice(DeviceKernel):
         return ready
 
     def run(self, operands: ProductOperands) -> DeviceArray:
-        """Every output by the float64 argument, where it holds; then exceptional ones again, by the scalar rule."""
+        """Compute every output by the float64 argument, if it holds; then exceptional ones by the scalar rule."""
         cp, rule = cupy(), self.fused
         a, b, c = self.codes(operands.a, 0), self.codes(operands.b, 1), operands.c
         tiles, height, width = c.shape
@@ -252,13 +252,13 @@ class IntegerDevice(DeviceKernel):
     extent, threads, depth = 128, 256, 4
 
     def __init__(self, rule: IntegerSum | Popcount) -> None:
-        """Find how many codes a register holds."""
+        """Find the number of codes in a register."""
         super().__init__(rule)
         self.integers = rule
         self.codes = 32 if isinstance(rule, Popcount) else 4
 
     def macros(self) -> dict[str, int | str]:
-        """The width and signs of the elements, the operation, and whether sums are clamped."""
+        """Return the width and signs of the elements, the operation, and whether sums are clamped."""
         rule = self.integers
         operation, clamps = ("DOT", rule.clamps) if isinstance(rule, IntegerSum) else (rule.operation.upper(), False)
         return {
@@ -272,7 +272,7 @@ class IntegerDevice(DeviceKernel):
         }
 
     def pack(self, codes: DeviceArray, name: str, *, is_b: bool) -> DeviceArray:
-        """The codes of one side packed into registers, padded to whole blocks."""
+        """Return the codes of one side packed into registers, padded to whole blocks."""
         lines, depth = codes.shape[2 if is_b else 1], codes.shape[1 if is_b else 2]
         padded = _padded(lines, self.extent)
         registers = _padded(-(-depth // self.codes), self.depth)
@@ -304,13 +304,13 @@ class Fma64Device(DeviceKernel):
     extent = 64
 
     def macros(self) -> dict[str, int | str]:
-        """The fused multiply-add that rounds as the rule does."""
+        """Return the fused multiply-add that rounds as the rule does."""
         rule = self.rule
         names = {"rn": "__fma_rn", "rz": "__fma_rz", "rm": "__fma_rd", "rp": "__fma_ru"}
         return {"FMA": names[rule.rounding]} if isinstance(rule, Fma64) else {}
 
     def run(self, operands: ProductOperands) -> DeviceArray:
-        """One launch; the operands are read as they are."""
+        """Launch once; the operands are read as they are."""
         a, b, c = operands[:3]
         tiles, height, width = c.shape
         out: DeviceArray = cupy().empty_like(c)
@@ -326,11 +326,11 @@ class ChainDevice(DeviceKernel):
     bytes_per_element = 2.0
 
     def macros(self) -> dict[str, int | str]:
-        """The formats of C and D."""
+        """Return the formats of C and D."""
         return {"C_IS_F16": _is_f16(self.rule.c), "D_IS_F16": _is_f16(self.rule.d)}
 
     def run(self, operands: ProductOperands) -> DeviceArray:
-        """One launch, with a thread for each output."""
+        """Launch once, with a thread for each output."""
         a, b, c = operands[:3]
         tiles, height, width = c.shape
         out: DeviceArray = cupy().empty(c.shape, code_dtype(FORMATS[self.rule.d]))
@@ -347,14 +347,14 @@ class GroupedDevice(DeviceKernel):
     extent = 64
 
     def __init__(self, rule: Grouped) -> None:
-        """Tables from codes to doubled elements and to scales."""
+        """Make tables from codes to doubled elements and to scales."""
         super().__init__(rule)
         self.grouped = rule
         elements = FORMATS[rule.a]
         self.doubled = np.array([round(2 * elements.decode(code)) for code in range(elements.codes)], np.int8)
 
     def macros(self) -> dict[str, int | str]:
-        """The extents of an instruction, and the numbers of its truncated sum."""
+        """Return the extents of an instruction, and the numbers of its truncated sum."""
         rule = self.grouped
         return {
             "K": rule.k,
@@ -365,7 +365,7 @@ class GroupedDevice(DeviceKernel):
         }
 
     def pack(self, codes: DeviceArray, *, is_b: bool) -> DeviceArray:
-        """Doubled elements, four to a register."""
+        """Return doubled elements, four to a register."""
         lines, depth = codes.shape[2 if is_b else 1], codes.shape[1 if is_b else 2]
         padded = _padded(lines, self.extent)
         words: DeviceArray = cupy().empty((codes.shape[0], depth // 4, padded), np.uint32)
@@ -402,7 +402,7 @@ KERNELS: dict[type[Rule], Callable[[Any], DeviceKernel]] = {
 
 @cache
 def kernel_of(rule: Rule, gpu: int) -> DeviceKernel:
-    """The kernel of a rule on the GPU of that number, once the canary has passed."""
+    """Return the kernel of a rule on a GPU, by its number, after the canary has passed."""
     kernel = KERNELS[type(rule)](rule)
     operands = operands_of(rule)
     codes = cupy().asnumpy(on_device(kernel, operands))
@@ -419,6 +419,6 @@ class Cuda:
     on_gpu = True
 
     def matmul(self, rule: Rule, operands: ProductOperands) -> Codes:
-        """D's codes; an array of the GPU where A is one."""
+        """Return D's codes, as a GPU array if A is one."""
         codes = on_device(kernel_of(rule, current_gpu()), operands)
         return in_memory_of(codes.astype(code_dtype(FORMATS[rule.d]), copy=False), operands)

@@ -29,20 +29,20 @@ from warpfrag.tensorcore.rules import Rule
 from warpfrag.tensorcore.schedule import part_of_k
 
 DeviceArray = NDArray[Any]
-"""An array of CuPy's, in the memory of a GPU: it has the interface of numpy's, and no type information."""
+"""A CuPy array in GPU memory: it has numpy's interface, and no type information."""
 Struct = np.ndarray[tuple[()], np.dtype[np.void]]
 """A structure that a kernel takes by value."""
 
 LONG, INT = np.int64, np.int32
 SCRATCH_BYTES = 1 << 30
-"""Bytes for prepared operands, about."""
+"""The approximate bytes for prepared operands."""
 MAX_LINES = 8192
-"""Rows and columns of the outputs that are computed at once: what is prepared serves so many."""
+"""The rows and columns of outputs that are computed at once, and share prepared operands."""
 MIN_DEPTH = 1024
 """K is not cut into smaller parts than this."""
 THREADS = 128
 MAX_TILES = 65535
-"""Of one launch: the third extent of a grid."""
+"""The most tiles of one launch: the third extent of a grid."""
 SHARED_FACTS: dict[str, int | str] = {
     "NAN_F16": f"{CANONICAL_NANS['f16']:#x}u",
     "NAN_F32": f"{CANONICAL_NANS['f32']:#x}u",
@@ -54,40 +54,40 @@ SHARED_FACTS: dict[str, int | str] = {
     "SCALE_BITS": SCALE_BITS,
     "SCALE_FRACTION": SCALE_FRACTION,
 }
-"""Macros of every kernel: facts that Python has too."""
+"""The macros of every kernel: facts that Python also has."""
 
 
 def aligned(**fields: object) -> np.dtype[Any]:
-    """A structure as the compiler lays it out."""
+    """Return a structure type as the compiler lays it out."""
     return np.dtype(list(fields.items()), align=True)
 
 
 def struct(kind: np.dtype[Any], *values: object) -> Struct:
-    """A structure, with its fields in the order of its type."""
+    """Return a structure, with its fields in the order of its type."""
     return np.array(tuple(values), kind)
 
 
 class GpuFunction(Protocol):
-    """A kernel, as CuPy launches one."""
+    """A kernel, as CuPy launches it."""
 
     max_dynamic_shared_size_bytes: int
 
     def __call__(
         self, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[object, ...], *, shared_mem: int = 0
     ) -> None:
-        """Launch it; the arguments are arrays, scalars of numpy and structures."""
+        """Launch it; the arguments are arrays, numpy scalars and structures."""
 
 
 class GpuModule(Protocol):
     """Compiled CUDA C++: CuPy's RawModule."""
 
     def get_function(self, name: str) -> GpuFunction:
-        """A kernel by its name in the source."""
+        """Return a kernel by its name in the source."""
 
 
 @cache
 def cupy() -> ModuleType:
-    """CuPy with a GPU, or NoGpu with what is missing."""
+    """Return CuPy if there is a GPU; raise NoGpu, which says what is missing, if not."""
     try:
         import cupy as module
     except ImportError as error:
@@ -101,7 +101,7 @@ def cupy() -> ModuleType:
 
 
 def out_of_memory_errors() -> tuple[type[Exception], ...]:
-    """What CuPy and PyTorch raise where a GPU's memory does not suffice, of those that this process has imported."""
+    """Return the out-of-memory errors of CuPy and PyTorch, if this process has imported them."""
     errors: list[type[Exception]] = []
     if (module := sys.modules.get("cupy")) is not None:
         errors.append(module.cuda.memory.OutOfMemoryError)
@@ -111,7 +111,7 @@ def out_of_memory_errors() -> tuple[type[Exception], ...]:
 
 
 def current_gpu() -> int:
-    """The number of the GPU that CuPy works on now: what was compiled or copied for one is not there on another."""
+    """Return the number of CuPy's current GPU: code compiled or arrays copied for one GPU do not exist on another."""
     return int(cupy().cuda.Device().id)
 
 
@@ -123,7 +123,7 @@ def _source(name: str) -> str:
 
 @cache
 def _say_loading() -> None:
-    """Tell a person at a terminal, once, why the first product on a GPU may take a while."""
+    """Tell the user at a terminal, once, why the first product on a GPU may take a while."""
     if sys.stderr is not None and sys.stderr.isatty():
         folder = os.environ.get("CUPY_CACHE_DIR") or "~/.cupy/kernel_cache"
         sys.stderr.write(
@@ -133,7 +133,7 @@ def _say_loading() -> None:
 
 
 def _compiled(name: str, macros: dict[str, int | str], prologue: str = "") -> GpuModule:
-    """A module of the GPU. The same rule gives the same text and options in every process, so CuPy finds it on disk."""
+    """Return a GPU module. The same rule gives the same text and options in every process, so CuPy finds it on disk."""
     _say_loading()
     options = ("-std=c++17", *(f"-D{macro}={value}" for macro, value in {**SHARED_FACTS, **macros}.items()))
     module: GpuModule = cupy().RawModule(code=prologue + _source(name), options=options, backend="nvrtc")
@@ -146,7 +146,7 @@ def _sums(_gpu: int) -> GpuFunction:
 
 
 def add_floats(a: DeviceArray, b: DeviceArray) -> DeviceArray:
-    """a + b of float32. CuPy's own addition flushes subnormals."""
+    """Return a + b of float32. CuPy's own addition flushes subnormals."""
     a, b = (cupy().ascontiguousarray(array) for array in cupy().broadcast_arrays(a, b))
     out: DeviceArray = cupy().empty_like(a)
     if out.size:
@@ -159,43 +159,43 @@ def _parts(extent: int, step: int) -> list[slice]:
 
 
 class DeviceKernel(ABC):
-    """A rule for the GPU: its source, its macros, and how it runs on a part of a product that fits scratch memory."""
+    """A rule on the GPU: its source, its macros, and how it runs on a part of a product that fits scratch memory."""
 
     source: str
     bytes_per_element: float
     max_lines = MAX_LINES
 
     def __init__(self, rule: Rule) -> None:
-        """Nothing is compiled yet."""
+        """Compile nothing yet."""
         self.rule = rule
 
     @abstractmethod
     def macros(self) -> dict[str, int | str]:
-        """The numbers of the rule that are compiled into its kernels."""
+        """Return the preprocessor macros that the kernels are compiled with."""
 
     @property
     def prologue(self) -> str:
-        """CUDA C++ that stands before the source."""
+        """The CUDA C++ text that precedes the source."""
         return ""
 
     @abstractmethod
     def run(self, operands: ProductOperands) -> DeviceArray:
-        """D's codes of a part: arrays of the GPU, contiguous; C may be written to."""
+        """Return D's codes of a part. Operands are contiguous GPU arrays; C may be written to."""
 
     @cached_property
     def module(self) -> GpuModule:
-        """The kernels, compiled for the current GPU when they are first used."""
+        """The kernels, compiled for the current GPU on first use."""
         return _compiled(self.source, self.macros(), self.prologue)
 
     def launch(self, name: str, grid: tuple[int, int, int], block: int, *arguments: object, shared: int = 0) -> None:
-        """Launch a kernel of the module, with so many bytes of dynamic shared memory."""
+        """Launch a kernel of the module, with `shared` bytes of dynamic shared memory."""
         kernel = self.module.get_function(name)
         if shared:
             kernel.max_dynamic_shared_size_bytes = shared
         kernel(grid, (block,), arguments, shared_mem=shared)
 
     def parts(self, operands: ProductOperands) -> Iterator[tuple[tuple[slice, ...], list[ProductOperands]]]:
-        """Which outputs to compute at once, and their operands, part of K after part."""
+        """Yield the outputs to compute at once, with their operands, one part of K after the other."""
         tiles, height, width = operands.c.shape
         depth = operands.b.shape[1]
         lines = min(height, self.max_lines) + min(width, self.max_lines)
@@ -208,7 +208,7 @@ class DeviceKernel(ABC):
             yield place, [part_of_k(block, part.start, part.stop, instructions) for part in _parts(instructions, each)]
 
     def matmul(self, operands: ProductOperands) -> DeviceArray:
-        """D's codes, as an array of the GPU."""
+        """Return D's codes, as a GPU array."""
         out: DeviceArray | None = None
         for place, parts in self.parts(operands) if operands.c.size else ():
             code = parts[0].c
@@ -236,7 +236,7 @@ def on_device(kernel: DeviceKernel, operands: ProductOperands) -> DeviceArray:
 
 
 def in_memory_of(codes: DeviceArray, operands: ProductOperands) -> Codes:
-    """Codes in the memory that A is in, that of the GPU or of the host."""
+    """Return codes in the memory that A is in, the GPU's or the host's."""
     is_on_gpu = isinstance(operands.a, cupy().ndarray)
     moved: Codes = codes if is_on_gpu else cupy().asnumpy(codes)
     return moved

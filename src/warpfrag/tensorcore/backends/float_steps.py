@@ -33,7 +33,7 @@ Values = NDArray[np.float64]
 Exponents = NDArray[np.int16]
 
 PRODUCTS_AT_ONCE = 1 << 17
-"""Of a step: their float32 and int16 about fit a second cache of 1 MB."""
+"""The products of a step held at once: their float32 and int16 about fit a second cache of 1 MB."""
 ARRAYS_OF_EXACT = 4
 """Float64 of each output that a step without truncated products keeps near, in place of its products."""
 COLUMNS_AT_ONCE = 512
@@ -44,17 +44,17 @@ TABLE_BITS = 16
 
 
 class Elements(NamedTuple):
-    """Codes as numbers: the value, and the exponent that its format gives it, that of a subnormal the smallest."""
+    """Codes as numbers: the value, and its exponent in its format, the smallest one for a subnormal."""
 
     value: Values
     exponent: Exponents
 
     def at(self, index: tuple[slice | EllipsisType, ...]) -> Elements:
-        """Those that slices select."""
+        """Return the elements that slices select."""
         return Elements(self.value[index], self.exponent[index])
 
     def take(self, order: NDArray[np.int32], axis: int) -> Elements:
-        """The same in another order."""
+        """Return the elements in another order."""
         return Elements(self.value.take(order, axis), self.exponent.take(order, axis))
 
 
@@ -80,12 +80,12 @@ def _split(name: str, codes: Codes) -> Elements:
 
 @lru_cache(16)
 def _table(name: str) -> Elements:
-    """What each code of a short format stands for."""
+    """Return the number of each code of a short format."""
     return _split(name, np.arange(FORMATS[name].codes, dtype=np.uint32))
 
 
 def elements_of(name: str, codes: Codes) -> Elements:
-    """Codes of a float format as numbers."""
+    """Return the numbers of a float format's codes."""
     if FORMATS[name].bits > TABLE_BITS:
         return _split(name, codes)
     value, exponent = _table(name)
@@ -93,20 +93,20 @@ def elements_of(name: str, codes: Codes) -> Elements:
 
 
 def values_of(name: str, codes: Codes) -> Values:
-    """Codes of a float format as numbers, without their exponents; f32, which is C in almost every rule, at once."""
+    """Return the numbers of a float format's codes, without exponents; f32, the usual format of C, directly."""
     if name == "f32":
         return codes.astype(np.uint32, copy=False).view(np.float32).astype(np.float64)
     return elements_of(name, codes).value
 
 
 def exponents_of(values: Values, smallest: int, zero_exponent: int) -> NDArray[np.int64]:
-    """The exponents of C: at least the smallest of its format, and that of an empty step where C is 0."""
+    """Return the exponents of C: at least the smallest of its format, and that of an empty step if C is 0."""
     field = (values.view(np.int64) >> 52) & 2047
     return np.where(field == 0, zero_exponent, np.maximum(field - 1023, smallest))
 
 
 def _truncated(values: Values, fraction: int) -> Values:
-    """To so many fraction bits of an f32, towards zero; fewer where it would be subnormal."""
+    """Truncate toward zero to `fraction` fraction bits of an f32; to fewer if it would be subnormal."""
     kept = (values.view(np.int64) & np.int64(-(1 << (52 - fraction)))).view(np.float64)
     unit = 2.0 ** (FORMATS["f32"].emin - fraction)
     small = np.abs(values) < 2.0 ** FORMATS["f32"].emin
@@ -116,7 +116,7 @@ def _truncated(values: Values, fraction: int) -> Values:
 
 
 def _to_f16(values: Values) -> Values:
-    """To the nearest f16; an infinity where it overflows."""
+    """Round to the nearest f16; overflow gives an infinity."""
     return values.astype(np.float16).astype(np.float64) + 0.0
 
 
@@ -128,7 +128,7 @@ ROUNDINGS: dict[str, Callable[[Values], Values]] = {
 
 
 NARROW = 48
-"""Where no exponent of an element is further from 0, a product and all its grids are normal in float32."""
+"""If no exponent of an element is further from 0, a product and all its grids are normal in float32."""
 MIN_NARROW_COMMON = -96
 """A smaller common exponent means that every product of the step is 0, or a sum may be subnormal."""
 
@@ -138,7 +138,7 @@ TRUNCATIONS = {"RZ-FP32": np.int64(-(1 << 29)), "RZ-E8M13": np.int64(-(1 << 39))
 
 
 class Factors(NamedTuple):
-    """A and B in the order of adding; of a sparse A, `met` says which row of B a stored element meets."""
+    """A and B in the order of adding; for a sparse A, `met` has the row of B that each stored element meets."""
 
     a: Elements
     b: Elements
@@ -146,12 +146,12 @@ class Factors(NamedTuple):
 
     @property
     def largest_product(self) -> float:
-        """No product is larger; not finite where an element is not."""
+        """An upper bound of all products; not finite if an element is not."""
         return float(np.abs(self.a.value).max(initial=0.0) * np.abs(self.b.value).max(initial=0.0))
 
     @property
     def is_narrow(self) -> bool:
-        """Whether no exponent is further from 0 than NARROW."""
+        """True if no exponent is further from 0 than NARROW."""
         return all(
             int(part.exponent.max()) <= NARROW
             and int(part.exponent.min(initial=0, where=part.exponent != ZERO)) >= -NARROW
@@ -159,12 +159,12 @@ class Factors(NamedTuple):
         )
 
     def in_float32(self) -> Factors:
-        """The same factors, for products in float32."""
+        """Return the same factors, for products in float32."""
         a, b = (part._replace(value=part.value.astype(np.float32)) for part in (self.a, self.b))
         return self._replace(a=a, b=b)
 
     def has_exact_steps(self, rule: Fused) -> bool:
-        """Whether no step of a rule that adds C last truncates a product, nor what the step before has summed."""
+        """Return True if no step of a rule that adds C last truncates a product or the partial sum."""
         how, (first, *others) = rule.sum, rule.steps
         if not rule.adds_c_last or how.rounding != "RZ-FP32" or self.met is not None or len(others) > 1 or rule.scales:
             return False
@@ -174,7 +174,7 @@ class Factors(NamedTuple):
         return float(largest) < 2.0 ** (how.fraction_bits + 1 + unit)
 
     def part(self, rows: slice, columns: slice) -> Factors:
-        """Those of some rows and columns of D."""
+        """Return the factors of some rows and columns of D."""
         return Factors(
             self.a.at((slice(None), rows)),
             self.b.at((..., columns)),
@@ -183,14 +183,14 @@ class Factors(NamedTuple):
 
 
 def _scaled(elements: Elements, scales: Elements, axis: int) -> Elements:
-    """Elements times the powers of two of their blocks along K; one that is NaN makes them NaN."""
+    """Multiply elements by the powers of two of their blocks along K; a NaN scale makes them NaN."""
     size = elements.value.shape[axis] // scales.value.shape[axis]
     exponents = elements.exponent + scales.exponent.repeat(size, axis)
     return Elements(elements.value * scales.value.repeat(size, axis), np.where(elements.value == 0, ZERO, exponents))
 
 
 def factors_of(rule: Fused, operands: ProductOperands, a: Codes, b: Codes) -> Factors:
-    """The factors of some tiles, from codes of the formats that are multiplied."""
+    """Return the factors of some tiles, from codes of the formats that are multiplied."""
     elements_a, elements_b = elements_of(rule.multiplicands[0], a), elements_of(rule.multiplicands[1], b)
     if operands.scale_a is not None and operands.scale_b is not None:
         elements_a = _scaled(elements_a, elements_of(rule.scale_format, operands.scale_a), -1)
@@ -204,7 +204,7 @@ def factors_of(rule: Fused, operands: ProductOperands, a: Codes, b: Codes) -> Fa
 
 
 def products_of(factors: Factors, places: slice) -> tuple[NDArray[Any], Exponents]:
-    """The products at some places [tile, row, place, column], and the largest exponents [tile, row, column]."""
+    """Return some elements' products [tile, row, element, column], and the largest exponents [tile, row, column]."""
     a, b, met = factors
     if met is None:
         exponents = a.exponent[..., places, None] + b.exponent[:, None, places]
@@ -218,7 +218,7 @@ def products_of(factors: Factors, places: slice) -> tuple[NDArray[Any], Exponent
 
 
 def exact_step(how: AlignedSum, factors: Factors, places: slice, partial: Values) -> Values:
-    """One step of products none of which is truncated, onto what the step before has summed."""
+    """Add one step of products, none of which is truncated, to the partial sum."""
     total: Values = np.matmul(factors.a.value[..., places], factors.b.value[:, places])
     total += partial
     bits = total.view(np.int64)
@@ -227,7 +227,7 @@ def exact_step(how: AlignedSum, factors: Factors, places: slice, partial: Values
 
 
 def wide_step(how: AlignedSum, products: Values, largest: Exponents, c: Values, smallest: int) -> Values:
-    """One step, of any finite products and C."""
+    """Compute one step of any finite products and C."""
     common = np.maximum(largest, exponents_of(c, smallest, how.zero_exponent))
     np.maximum(common, how.zero_exponent, out=common)
     grids = ((1023 + how.fraction_bits - common) << 52).view(np.float64)
@@ -241,7 +241,7 @@ def wide_step(how: AlignedSum, products: Values, largest: Exponents, c: Values, 
 def narrow_step(
     how: AlignedSum, products: NDArray[np.float32], largest: Exponents, c: Values, smallest: int
 ) -> Values | None:
-    """One step of products in float32 that truncates its sum; None where a common exponent may be out of range."""
+    """Compute one step of float32 products that truncates its sum; None if a common exponent may be out of range."""
     exponents = (c.view(np.int64) >> 52).astype(np.int32)
     exponents &= 2047
     exponents -= 1023
@@ -262,7 +262,7 @@ def narrow_step(
 
 
 def sum_of_step(how: AlignedSum, factors: Factors, places: slice, c: Values, smallest: int) -> Values:
-    """What C and the products at these places come to in one step, rounded."""
+    """Return the rounded sum of C and the products of these elements in one step."""
     products, largest = products_of(factors, places)
     if products.dtype == np.float32:
         total = narrow_step(how, products, largest, c, smallest)
@@ -273,10 +273,10 @@ def sum_of_step(how: AlignedSum, factors: Factors, places: slice, c: Values, sma
 
 
 class Accumulator:
-    """C of some outputs from instruction to instruction: as values, or as codes where D is not the next C as it is."""
+    """C of some outputs from instruction to instruction: as values, or as codes if D is not the next C as it is."""
 
     def __init__(self, rule: Fused, convert: Conversions, bound: float, *, is_exact: bool) -> None:
-        """`bound` is what no sum exceeds, where it is finite; with `is_exact`, no step truncates a product."""
+        """Take `bound`, which no sum exceeds if it is finite; with `is_exact`, no step truncates a product."""
         self.rule = rule
         self.convert = convert
         self.stays = rule.c_read_as == rule.c == rule.d == rule.sum.accumulator and not rule.adds_c_last
@@ -286,7 +286,7 @@ class Accumulator:
         self.is_exact = is_exact
 
     def instruction(self, factors: Factors, first: int, c: Values) -> Values | None:
-        """The steps of one instruction, whose stored elements begin at `first`; None where a sum overflows."""
+        """Compute one instruction's steps, whose stored elements begin at `first`; return None if a sum overflows."""
         how = self.rule.sum
         value = np.zeros_like(c) if self.rule.adds_c_last else c
         smallest = FORMATS[how.accumulator if self.rule.adds_c_last else self.rule.c_read_as].emin
@@ -302,11 +302,11 @@ class Accumulator:
         return value
 
     def codes(self, value: Values) -> Codes:
-        """Values as the accumulator's codes."""
+        """Return values as the accumulator's codes."""
         return value.astype(self.code_type).view(np.uint16 if self.code_type is np.float16 else np.uint32)
 
     def run(self, factors: Factors, code: Codes, instructions: int) -> Codes | None:
-        """All instructions: codes of C in, codes of D out; None where not all of them are finite."""
+        """Run all instructions: codes of C in, codes of D out; None if not all of them are finite."""
         rule, value = self.rule, None
         for index in range(instructions):
             if value is None or not self.stays:
@@ -322,14 +322,14 @@ class Accumulator:
 
 
 class Conversions(NamedTuple):
-    """Between C, the format it is read as, the accumulator and D, as codes."""
+    """The conversions between C, the format it is read as, the accumulator and D, as codes."""
 
     read: Callable[[Codes], Codes]
     write: Callable[[Codes, Codes], Codes]
 
 
 def run(rule: Fused, operands: ProductOperands, a: Codes, b: Codes, convert: Conversions) -> Codes | None:
-    """D's codes of some tiles; None where not all is finite. `a` and `b` are codes of what is multiplied."""
+    """Return D's codes of some tiles; None if not all is finite. `a` and `b` are codes of the multiplied formats."""
     factors = factors_of(rule, operands, a, b)
     largest_c = np.abs(values_of(rule.c_read_as, convert.read(operands.c))).max(initial=0.0)
     bound = factors.largest_product * b.shape[1] + largest_c

@@ -4,12 +4,12 @@ Products of two 8-bit integers are at most 2**14 (u8: 255 * 255), so a sum over 
 in any order and with or without fused multiply-adds. K is cut into parts of that length; the sums of parts are added
 as int32, which wraps as the tensor core does. So s8 takes about as long as a float32 product of numpy's, and needs no
 compiled code. A library that multiplies float32 with fewer bits would not be exact: a product of the largest integers
-is compared first, and float64 takes its place where that fails.
+is compared first, and float64 replaces it if that fails.
 
-A rule that clamps does so once per instruction. Where C and K are so small that no sum reaches 2**31, nothing is
+A rule that clamps does so once per instruction. If C and K are so small that no sum reaches 2**31, nothing is
 clamped and K is cut as above; else at every instruction.
 
-How many threads BLAS takes is its own matter (OPENBLAS_NUM_THREADS, OMP_NUM_THREADS and the like).
+BLAS chooses its own number of threads (OPENBLAS_NUM_THREADS, OMP_NUM_THREADS and the like).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ INT32_MIN = -(1 << 31)
 
 @cache
 def exact_floats_of_blas() -> Floats:
-    """The floats in which BLAS multiplies integers exactly: float32, unless its sums are not what they must be."""
+    """Return the float type in which BLAS multiplies integers exactly: float32, unless its sums are wrong."""
     random = np.random.default_rng(5)
     depth = 1 << 10
     a, b = random.choice([-128, -127, 127], (8, depth)), random.choice([-128, -127, 127], (depth, 8))
@@ -48,12 +48,12 @@ def exact_floats_of_blas() -> Floats:
 
 
 def largest_of(fmt: Format) -> int:
-    """The largest magnitude of an integer format."""
+    """Return the largest magnitude of an integer format."""
     return fmt.codes // 2 if fmt.signed else fmt.codes - 1
 
 
 def decode_into(numbers: NDArray[Any], fmt: Format, codes: Codes) -> None:
-    """Write the numbers that codes stand for."""
+    """Write the numbers that codes represent."""
     bits = codes.astype(np.uint8, copy=False)
     if fmt.codes < BYTE:
         bits = bits & np.uint8(fmt.codes - 1)
@@ -65,19 +65,19 @@ def decode_into(numbers: NDArray[Any], fmt: Format, codes: Codes) -> None:
 
 
 def with_zeros(stored: NDArray[Any], columns: Codes, depth: int) -> NDArray[Any]:
-    """A sparse A with its zeros written out."""
+    """Return a sparse A with its zeros written out."""
     full = np.zeros((*stored.shape[:-1], depth), stored.dtype)
     np.put_along_axis(full, columns.astype(np.int64), stored, axis=-1)
     return full
 
 
 def largest_magnitude(integers: NDArray[Any]) -> int:
-    """The largest magnitude of some integers."""
+    """Return the largest magnitude of some integers."""
     return max(int(integers.max(initial=0)), -int(integers.min(initial=0)))
 
 
 def integer_sums(rule: IntegerSum, operands: ProductOperands) -> Codes:
-    """D's codes of some tiles."""
+    """Return D's codes of some tiles."""
     kind, formats = exact_floats_of_blas(), (FORMATS[rule.a], FORMATS[rule.b])
     depth, (*tiles, height, width) = operands.b.shape[-2], operands.c.shape
     stored, row_count = operands.a.shape[-1], min(height, ROWS_AT_ONCE)

@@ -1,7 +1,7 @@
 """The portable backend: every rule on whole arrays, by numpy alone.
 
-It compiles nothing, so it answers at once: small work runs here until compiling pays (`backends`). And it stands in
-wherever the compiled one cannot be had. Float operations (exact ones, and the f32 of `Chain`) run in the default
+It compiles nothing, so it answers at once: small work runs here until compiling pays (`backends`). It also replaces
+the compiled one if that is unavailable. Float operations (exact ones, and the f32 of `Chain`) run in the default
 environment.
 
     float_steps     fused rules, where everything is finite
@@ -50,7 +50,7 @@ class Portable:
 
 
 class PortableKernel:
-    """A rule, as a function of one tile, or of many at once."""
+    """A rule as a function of one tile, or of many at once."""
 
     grain = Grain(pieces_per_thread=4)
 
@@ -70,15 +70,15 @@ class PortableKernel:
             self.grain = Grain(rows=WHOLE, columns=WHOLE)
 
     def max_depth(self, height: int, width: int) -> int:  # noqa: ARG002 (it holds one step at a time)
-        """Any K: it holds one step at a time."""
+        """Return a K that is never exceeded: one step is held at a time."""
         return 1 << 62
 
     def start(self, operands: ProductOperands) -> Job:
-        """A job whose blocks are slices of the operands."""
+        """Return a job whose blocks are slices of the operands."""
         return PortableJob(self, operands)
 
     def run_whole(self, operands: ProductOperands) -> Codes:
-        """One job with one block."""
+        """Run one job with one block."""
         job = PortableJob(self, operands)
         tiles, height, width = operands.c.shape
         job.run(OutputBlock(0, tiles, 0, height, 0, width))
@@ -86,20 +86,20 @@ class PortableKernel:
 
 
 class PortableJob:
-    """One product under way."""
+    """A product that is being computed."""
 
     def __init__(self, kernel: PortableKernel, operands: ProductOperands) -> None:
-        """Nothing is copied: blocks are slices of the operands."""
+        """Copy nothing: blocks are slices of the operands."""
         self.kernel = kernel
         self.operands = operands
         self.out = np.empty(operands.c.shape, np.uint64 if kernel.rule.d == "f64" else np.uint32)
 
     def prepare(self, tile: int, pieces: int) -> list[Task]:  # noqa: ARG002 (the same for every kernel)
-        """Operands are decoded block by block: there is nothing to do before."""
+        """Return no tasks: operands are decoded block by block."""
         return []
 
     def run(self, block: OutputBlock) -> None:
-        """Some tiles, rows and columns, as many tiles or rows at a time as fit."""
+        """Compute some tiles, rows and columns, at most as many at a time as fit."""
         columns = slice(block.first_column, block.last_column)
         rows_at_once = max_rows(self.kernel.rule, self.operands.b.shape[1], block.last_column - block.first_column)
         together = max(1, rows_at_once // (block.last_row - block.first_row)) if self.kernel.takes_tiles else 1
@@ -116,7 +116,7 @@ class PortableJob:
 
 
 def max_rows(rule: Rule, depth: int, width: int) -> int:
-    """Rows of so many columns that are computed at once, of one tile or of several."""
+    """Return the number of rows of `width` columns that are computed at once, in one tile or in several."""
     if isinstance(rule, IntegerSum):  # B is decoded each time; the sums are a few arrays of the size of D
         return max(1, 8 * AT_ONCE // max(1, width))
     return max(1, AT_ONCE // max(1, min(depth, rule.k) * width))
@@ -124,7 +124,7 @@ def max_rows(rule: Rule, depth: int, width: int) -> int:
 
 @exact_floats
 def run_tiles(kernel: PortableKernel, operands: ProductOperands) -> Codes:
-    """One tile, of matrices, or some at once where the kernel takes them."""
+    """Compute one tile, of matrices, or several at once if the kernel takes them."""
     with np.errstate(all="ignore"):
         return kernel.function(kernel.rule, operands)
 
@@ -140,18 +140,18 @@ class Decoded(NamedTuple):
     infinite: Flags
 
     def at(self, index: tuple[Index, ...]) -> Decoded:
-        """The numbers that an index of numpy's selects."""
+        """Return the numbers that a numpy index selects."""
         negative, significand, exponent, fraction, nan, infinite = self
         return Decoded(negative[index], significand[index], exponent[index], fraction, nan[index], infinite[index])
 
     @property
     def special(self) -> bool:
-        """Whether any is infinite or NaN."""
+        """True if any number is infinite or NaN."""
         return bool(self.nan.any() or self.infinite.any())
 
 
 def decode(name: str, codes: Codes) -> Decoded:
-    """The array twin of `numbers.unpack`."""
+    """Decode codes: `numbers.unpack` on arrays."""
     fmt = FORMATS[name]
     wide = codes.astype(np.int64)
     negative = (wide & fmt.sign_bit) != 0
@@ -172,13 +172,13 @@ def decode(name: str, codes: Codes) -> Decoded:
 
 
 def shift(magnitude: Integers, places: Integers) -> Integers:
-    """magnitude * 2**places, truncated. To the left by no more than fits."""
+    """Return magnitude * 2**places, truncated. A shift to the left must fit."""
     left = np.clip(places, 0, 62)
     return np.where(places >= 0, magnitude << left, magnitude >> np.clip(-places, 0, 63))
 
 
 def round_codes(name: str, total: Integers, exponent: Integers, fraction: int, *, nearest: bool) -> Integers:
-    """The codes of total * 2**exponent with `fraction` bits kept, truncated or to nearest even; never that of -0.
+    """Return the codes of total * 2**exponent with `fraction` bits kept, truncated or to nearest even; never -0.
 
     The array twin of `numbers.round_code`, with its `overflows`. |total| is below 2**53.
     """
@@ -200,7 +200,7 @@ def round_codes(name: str, total: Integers, exponent: Integers, fraction: int, *
 
 
 class Terms(NamedTuple):
-    """Terms of a step [..., rows, terms, columns]: signed significands, exponents, and which are not zero."""
+    """Terms of a step [..., rows, terms, columns]: signed significands, exponents, and nonzero flags."""
 
     significand: Integers
     exponent: Integers
@@ -209,7 +209,7 @@ class Terms(NamedTuple):
 
 
 def aligned_sum(how: AlignedSum, terms: Terms, c: Decoded) -> Integers:
-    """The array twin of `reference.fused_step` for finite terms: codes [..., rows, columns]."""
+    """Return codes [..., rows, columns] for finite terms: `reference.fused_step` on arrays."""
     floor = np.int64(how.zero_exponent)
     common = np.where(terms.present, terms.exponent, floor).max(axis=-2, initial=floor)
     common = np.maximum(common, np.where(c.significand != 0, c.exponent, floor))
@@ -225,7 +225,7 @@ def aligned_sum(how: AlignedSum, terms: Terms, c: Decoded) -> Integers:
 
 
 def with_specials(how: AlignedSum, codes: Integers, nan: Flags, plus: Flags, minus: Flags) -> Integers:
-    """The codes, or what infinities and NaNs make of them."""
+    """Return the codes, replaced if infinities or NaNs decide the result."""
     fmt = FORMATS[how.accumulator]
     infinity = ((1 << fmt.exponent) - 1) << fmt.fraction
     codes = np.where(plus, infinity, np.where(minus, infinity | fmt.sign_bit, codes))
@@ -233,7 +233,7 @@ def with_specials(how: AlignedSum, codes: Integers, nan: Flags, plus: Flags, min
 
 
 def _convert(source: str, target: str, codes: Codes) -> Codes:
-    """Codes of a wider format: the array twin of `reference.convert`."""
+    """Return codes of a wider format: `reference.convert` on arrays."""
     if source == target:
         return codes
     if source == "f16":  # a table of it would be long
@@ -242,7 +242,7 @@ def _convert(source: str, target: str, codes: Codes) -> Codes:
 
 
 def _fused(rule: Fused, operands: ProductOperands) -> Codes:
-    """Steps of truncated sums, k ascending; plain or scaled; of all tiles at once."""
+    """Compute steps of truncated sums, k ascending; plain or scaled; for all tiles at once."""
     a = _convert(rule.a, rule.multiplicands[0], operands.a)
     b = _convert(rule.b, rule.multiplicands[1], operands.b)
     convert = float_steps.Conversions(partial(_convert, rule.c, rule.c_read_as), partial(_finish, rule))
@@ -251,14 +251,14 @@ def _fused(rule: Fused, operands: ProductOperands) -> Codes:
 
 
 def _finish(rule: Fused, c: Codes, made: Codes) -> Codes:
-    """D of an instruction, from its C and what its steps made in the accumulator's format."""
+    """Return D of an instruction, from its C and the sum of its steps in the accumulator's format."""
     if rule.adds_c_last:
         return _add_c(rule.d, c, made)
     return made if rule.d == rule.sum.accumulator else _codes_of_f16(_values_f32(made).astype(np.float64))
 
 
 def _fused_by_integers(rule: Fused, operands: ProductOperands, codes_a: Codes, codes_b: Codes) -> Codes:
-    """The same for any codes, with infinities and NaNs."""
+    """Compute the same for any codes, with infinities and NaNs."""
     a, b = decode(rule.multiplicands[0], codes_a), decode(rule.multiplicands[1], codes_b)
     special = a.special or b.special
     code = operands.c
@@ -295,7 +295,7 @@ def _fused_by_integers(rule: Fused, operands: ProductOperands, codes_a: Codes, c
 
 
 def _special_products(x: Decoded, y: Decoded) -> tuple[Flags, Flags, Flags]:
-    """Which outputs meet a product that is NaN, +infinity, -infinity."""
+    """Return flags of the outputs that meet a product that is NaN, +infinity, -infinity."""
     infinite = x.infinite | y.infinite
     zero_x, zero_y = (~(part.infinite | part.nan) & (part.significand == 0) for part in (x, y))
     nan = x.nan | y.nan | (x.infinite & zero_y) | (zero_x & y.infinite)
@@ -305,7 +305,7 @@ def _special_products(x: Decoded, y: Decoded) -> tuple[Flags, Flags, Flags]:
 
 
 def _scales(rule: Rule, operands: ProductOperands, index: int) -> Decoded | None:
-    """The scale factors of one instruction, A's times B's: [..., rows, blocks, columns]."""
+    """Return the scale factors of one instruction, A's times B's: [..., rows, blocks, columns]."""
     if operands.scale_a is None or operands.scale_b is None:
         return None
     blocks = slice(index * rule.scales, (index + 1) * rule.scales)
@@ -322,7 +322,7 @@ def _scales(rule: Rule, operands: ProductOperands, index: int) -> Decoded | None
 
 
 def _grouped(rule: Grouped, operands: ProductOperands) -> Codes:
-    """Exact sums of groups, scaled, then one truncated sum per instruction."""
+    """Add exact sums of groups, scaled, in one truncated sum per instruction."""
     doubled = np.array([2 * FORMATS[rule.a].decode(code) for code in range(FORMATS[rule.a].codes)])
     a, b = doubled[operands.a], doubled[operands.b]  # halves are exact in float64, and so are their sums
     code = operands.c
@@ -359,20 +359,20 @@ def _codes_of_f32(values: NDArray[np.float32]) -> Codes:
 
 
 def _codes_of_f16(values: NDArray[Any]) -> Codes:
-    """Rounded to nearest even; every NaN is the canonical one."""
+    """Round to nearest even; every NaN is the canonical one."""
     codes = values.astype(np.float16).view(np.uint16)
     return np.where(np.isnan(values), np.uint16(CANONICAL_NANS["f16"]), codes).astype(np.uint32)
 
 
 def _add_c(name: str, c: Codes, part: Codes) -> Codes:
-    """FADD or HADD2 of C and what the tensor core gave, rounded to nearest."""
+    """Add C to the tensor core's result by FADD or HADD2, rounded to nearest."""
     if name == "f16":
         return _codes_of_f16(_values_f16(c).astype(np.float64) + _values_f16(part).astype(np.float64))
     return _codes_of_f32(_values_f32(c) + _values_f32(part))
 
 
 def _chain(rule: Chain, operands: ProductOperands) -> Codes:
-    """m8n8k4 in software. f16 products are exact in f32, so a product and a sum give what one FFMA gives."""
+    """Compute m8n8k4 in software. f16 products are exact in f32, so a product and a sum give the result of one FFMA."""
     a, b = _values_f16(operands.a), _values_f16(operands.b)
     code = operands.c
     for first in range(0, len(b), rule.k):
@@ -386,7 +386,7 @@ def _chain(rule: Chain, operands: ProductOperands) -> Codes:
 
 
 def _fma_chain(rule: Fma64, operands: ProductOperands) -> Codes:
-    """numpy has no fused multiply-add, so this is the reference."""
+    """Compute by the reference, since numpy has no fused multiply-add."""
     from warpfrag.tensorcore import reference  # with fractions, which no other rule needs
 
     codes: Codes = reference.matmul(rule, ProductOperands(operands.a[None], operands.b[None], operands.c[None]))[0]
@@ -394,7 +394,7 @@ def _fma_chain(rule: Fma64, operands: ProductOperands) -> Codes:
 
 
 def _popcount(rule: Popcount, operands: ProductOperands) -> Codes:
-    """Ones of A and B are products of bits; those of A xor B are A's and B's less twice that."""
+    """Count ones: those of A and B are products of bits; those of A xor B are A's and B's less twice that."""
     a, b = operands.a.astype(np.float64), operands.b.astype(np.float64)
     ones = a @ b
     if rule.operation == "xor":

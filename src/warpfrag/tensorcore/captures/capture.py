@@ -56,7 +56,7 @@ class CaptureEntry(TypedDict):
 
 
 class About(TypedDict):
-    """What a capture says of itself."""
+    """The metadata of a capture."""
 
     device: str
     arch: str
@@ -67,7 +67,7 @@ class About(TypedDict):
 
 @dataclass(frozen=True)
 class CapturedCase:
-    """One entry and class of a capture: operand registers and what the GPU gave."""
+    """One entry and class of a capture: operand registers and the GPU's results."""
 
     instruction: str
     selector: int | None
@@ -81,7 +81,7 @@ class CapturedCase:
     scale_b: NDArray[np.uint32] | None = None
 
     def check(self) -> None:
-        """Refuse arrays that no capture has: of another dtype, or not of the same number of warps."""
+        """Reject arrays that no capture has: of another dtype, or with different numbers of warps."""
         words = (self.a, self.b, self.c, self.d)
         single = [array for array in (self.metadata, self.scale_a, self.scale_b) if array is not None]
         for array, axes in [*((array, 3) for array in words), *((array, 2) for array in single)]:
@@ -91,7 +91,7 @@ class CapturedCase:
 
 @dataclass(frozen=True)
 class WgmmaCase:
-    """One entry and class of a wgmma: how it was called, and what the GPU gave."""
+    """One entry and class of a wgmma: how it was called, and the GPU's results."""
 
     instruction: str
     selector: int | None
@@ -100,7 +100,7 @@ class WgmmaCase:
     d: NDArray[np.uint32]
 
     def check(self) -> None:
-        """Refuse arrays that no capture has: of another dtype, or not of the same number of warpgroups."""
+        """Reject arrays that no capture has: of another dtype, or with different numbers of warpgroups."""
         words = {**self.call.words, "d": self.d}
         for role, array in words.items():
             axes = 3 if role == "metadata" else 4
@@ -113,7 +113,7 @@ class WgmmaCase:
 
 @dataclass(frozen=True)
 class TensorCase:
-    """One entry and class of a product of tcgen05: images of its memories, and the columns of D that the GPU gave."""
+    """One entry and class of a tcgen05 product: images of its memories, and the columns of D from the GPU."""
 
     instruction: str
     selector: int | None
@@ -124,7 +124,7 @@ class TensorCase:
     d: NDArray[np.uint32]
 
     def check(self) -> None:
-        """Refuse arrays that are no images of this product."""
+        """Reject arrays that are not images of this product."""
         form = resolve(self.instruction)
         pair = (2,) if getattr(form, "blocks", 1) == 2 else ()
         for array in (self.a, self.b, self.c, self.d):
@@ -150,13 +150,13 @@ class Capture:
 
     @property
     def instructions(self) -> dict[str, Form]:
-        """Every instruction that was captured, by its name there."""
+        """The captured instructions, by their names in the file."""
         with whole(self.path, CAPTURE):
             return {entry["instruction"]: resolve(entry["instruction"]) for entry in self.about["entries"]}
 
     def cases(self, names: Container[str] | None = None) -> Iterator[CapturedCase | WgmmaCase | TensorCase]:
-        """Every entry and class, in the order of the file, or those of some of the instructions."""
-        _ = self.instructions  # refuses names that there are not
+        """Yield every entry and class, in the order of the file, or those of some instructions."""
+        _ = self.instructions  # rejects unknown names
         for entry in self.about["entries"]:
             name = entry["instruction"]
             if names is None or name in names:
@@ -200,7 +200,7 @@ def write_capture(
 
 
 def captures() -> tuple[Capture, ...]:
-    """Every capture there is."""
+    """Return every capture."""
     return tuple(_opened(path) for folder in folders() for path in sorted(Path(folder).glob("*.npz")))
 
 
@@ -208,7 +208,7 @@ _opened = lru_cache(maxsize=64)(open_capture)
 
 
 def load_cases(instruction: str | HasForm, arch: str = "sm_90") -> Iterator[CapturedCase | WgmmaCase | TensorCase]:
-    """Every captured case of one instruction on an architecture, whatever its spelling."""
+    """Yield every captured case of one instruction on an architecture, whatever its spelling."""
     form = instruction.form if hasattr(instruction, "form") else resolve(instruction)
     for capture in captures():
         if capture.about["arch"] == arch:
@@ -221,7 +221,7 @@ MEMORY = 1 << 16
 
 
 class AddressMap(NamedTuple):
-    """From where one operand was read under one descriptor."""
+    """The addresses from which one operand was read under one descriptor."""
 
     instruction: str
     operand: str
@@ -240,7 +240,7 @@ class AddressMaps(NamedTuple):
 
 
 def address_maps() -> AddressMaps:
-    """Every address map that there is."""
+    """Return every address map."""
     with whole(FILE, "a file of address maps"):
         arrays = np.load(BytesIO(read_bytes(FILE, MAX_MAP_BYTES)), allow_pickle=False)
         about = json.loads(arrays["about"].tobytes().decode("utf-8"))

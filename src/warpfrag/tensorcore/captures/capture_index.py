@@ -1,6 +1,6 @@
-"""The index of captured results: where captures lie, which GPU ran which instruction, and how many cases.
+"""The index of captured results: the capture files, the GPU that ran each instruction, and the number of cases.
 
-`index.json` lies beside the captures; `tools/write_capture_index.py` writes it. Look-ups read only the index.
+`index.json` is stored beside the captures; `tools/write_capture_index.py` writes it. Look-ups read only the index.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from warpfrag.files import read_bytes
 HERE = os.path.dirname(__file__)  # noqa: PTH120 (importing pathlib takes longer than reading the index)
 VARIABLE = "WARPFRAG_CAPTURED"
 INDEX = "index.json"
-MAX_BYTES = 1 << 26  # of an index: an entry has a hundred bytes
+MAX_BYTES = 1 << 26  # for an index: an entry has a hundred bytes
 
 
 class EvidenceRow(NamedTuple):
-    """What one capture says of one instruction."""
+    """The evidence of one capture for one instruction."""
 
     device: str
     driver: str
@@ -31,14 +31,14 @@ class EvidenceRow(NamedTuple):
 
 
 def folders() -> tuple[str, ...]:
-    """Where captures lie: in the package, and where the environment variable WARPFRAG_CAPTURED points."""
+    """Return the folders of captures: the package's, and the one in the environment variable WARPFRAG_CAPTURED."""
     extra = os.environ.get(VARIABLE)
     return (HERE, extra) if extra else (HERE,)
 
 
 @contextmanager
 def whole(path: str | Path, what: str) -> Iterator[None]:
-    """Refuse a file that is not as warpfrag writes it: cut off, of another kind, or changed by hand."""
+    """Reject a file that is not as warpfrag writes it: truncated, of another type, or changed by hand."""
     try:
         yield
     except FileError:
@@ -64,5 +64,5 @@ def _rows(folder: str) -> dict[tuple[str, str], list[EvidenceRow]]:
 
 
 def evidence_rows(name: str, arch: str) -> list[EvidenceRow]:
-    """Every capture of an instruction (by its canonical name) on an architecture."""
+    """Return every capture of an instruction (by its canonical name) on an architecture."""
     return [row for folder in folders() for row in _rows(folder).get((name, arch), [])]

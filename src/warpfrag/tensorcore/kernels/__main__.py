@@ -18,7 +18,7 @@ from warpfrag.tensorcore.rules import Rule
 
 
 def rules_by_loops() -> dict[str, dict[KernelKey, Rule]]:
-    """A rule for every key, by the name of its loops. Some instructions have rules that no compiled loops run."""
+    """Return a rule for every key, by the name of its loops. No compiled loops run the rules of some instructions."""
     rules: dict[str, dict[KernelKey, Rule]] = {}
     for form in (form for form in forms() if form.operation.does == "multiply"):
         for arch in able_architectures(form):

@@ -36,11 +36,11 @@ from warpfrag.tensorcore.kernels.processor import MACHINES, TARGETS, VARIABLE, O
 from warpfrag.tensorcore.schedule import run_split
 
 OF_NUMBAS_TARGET = re.compile(r'^target (?:triple|datalayout) = .*$|"target-(?:cpu|features)"="[^"]*"', re.MULTILINE)
-"""What names the processor in LLVM's text."""
+"""The text that names the processor in LLVM IR."""
 LEVEL = 3
-"""Of LLVM's optimizations, as numba has it."""
+"""LLVM's optimization level, the one that numba uses."""
 MAY_CALL = {"malloc", "free", "memcpy", "memset", "memmove"}
-"""Functions of the C library that an object may need."""
+"""The C library functions that an object may need."""
 # What numba's reference counts call: a block of memory with numba's header in front (count, destructor, its argument,
 # address, size, allocator). Kernels hold no references to arrays of Python's. Whatever alignment numba asks for, memory
 # begins at a line of the cache, 64 bytes: a vector of 512 bits that crosses one takes twice as long to load.
@@ -80,7 +80,7 @@ define void @NRT_MemInfo_call_dtor(ptr %info) {
 
 
 def record_arguments() -> dict[str, tuple[jit.KernelEntry[...], tuple[object, ...]]]:
-    """Arguments of a call of every entry, by name: rules are run on small tiles, with loops that do nothing."""
+    """Return the arguments of a call of every entry, by name: rules run on small tiles, with loops that do nothing."""
     seen: dict[str, tuple[jit.KernelEntry[...], tuple[object, ...]]] = {}
 
     def record(entry: jit.KernelEntry[...]) -> Any:  # noqa: ANN401 (it stands for any loops)
@@ -94,7 +94,7 @@ def record_arguments() -> dict[str, tuple[jit.KernelEntry[...], tuple[object, ..
 
     for entry in jit.ENTRIES:
         entry.run = record(entry)
-        vars(entry)["bound"] = partial(partial, entry.run)  # objects that are there already do not run
+        vars(entry)["bound"] = partial(partial, entry.run)  # existing objects do not run
     for keys in rules_by_loops().values():
         for key, rule in keys.items():
             kernel, operands = Compiled().compile(rule), operands_of(rule)
@@ -118,7 +118,7 @@ def emit_nothing() -> None:
 
 
 def read_words(context: Any, builder: ir.IRBuilder, kind: Any, words: Iterator[ir.Value]) -> ir.Value:  # noqa: ANN401 (numba's)
-    """An argument of a type, from the words that `objects.collect` makes of it."""
+    """Return an argument of a type, read from the words that `objects.collect` makes of it."""
     if isinstance(kind, types.Array):
         array = context.make_array(kind)(context, builder)
         address = next(words)
@@ -140,7 +140,7 @@ def read_words(context: Any, builder: ir.IRBuilder, kind: Any, words: Iterator[i
 
 
 def lower(name: str, entry: jit.KernelEntry[...], arguments: tuple[object, ...]) -> str:
-    """The code of an entry for arguments of some types, as LLVM's text, with a function of a name that takes words."""
+    """Return an entry's LLVM IR for arguments of some types, with a function of this name that takes words."""
     dispatcher: Any = jit.inner(entry.compiled.py_func)  # without what Python calls, and without numba's cache
     signature = tuple(dispatcher.typeof_pyval(argument) for argument in arguments)
     dispatcher.compile(signature)
@@ -171,7 +171,7 @@ def lower(name: str, entry: jit.KernelEntry[...], arguments: tuple[object, ...])
 
 
 def optimize(texts: dict[str, str], target: ObjectTarget) -> tuple[llvm.ModuleRef, llvm.TargetMachine]:
-    """The code of all entries as one module, in which only they have names, and what emits it for the target."""
+    """Return the code of all entries as one module, in which only they have names, and the machine that emits it."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     machine = llvm.Target.from_triple(target.triple).create_target_machine(
@@ -204,7 +204,7 @@ def optimize(texts: dict[str, str], target: ObjectTarget) -> tuple[llvm.ModuleRe
 def packed(
     calls: dict[str, tuple[jit.KernelEntry[...], tuple[object, ...]]], source: str, target: ObjectTarget
 ) -> bytes:
-    """The object of some entries, each for arguments of the types of these; `source` is the digest of their files."""
+    """Return the object of some entries, each for arguments of these types; `source` is the digest of their files."""
     texts = {}
     for name, (entry, arguments) in sorted(calls.items()):
         with global_compiler_lock:
@@ -221,7 +221,7 @@ def build(target: ObjectTarget, folder: Path) -> None:
 
 
 def numbas_processor(target: ObjectTarget) -> dict[str, str]:
-    """What numba is told of the processor: the target's, or on a machine of another kind one with vectors of 128 bits.
+    """Return numba's settings for the processor: the target's, or a 128-bit vector one on a machine of another kind.
 
     numba optimizes for a processor of this machine's kind only; `optimize` does so again for the target.
     """

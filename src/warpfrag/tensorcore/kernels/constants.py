@@ -25,12 +25,12 @@ ANY_NAN_SCALE: Final = NAN_SCALE // 2
 
 
 class Encoding(NamedTuple):
-    """How the codes of A or B are decoded; `encodings.encoding_of` has the same order."""
+    """The decoding of A's or B's codes; `encodings.encoding_of` has the same order."""
 
     fraction: Int
     bias: Int
     unused: Int
-    sign_place: Int  # which bit holds the sign
+    sign_place: Int  # the bit that holds the sign
     special_from: Int  # magnitudes from here on are infinity or NaN
     infinity: Int  # the magnitude of infinity, or -1
 
@@ -56,7 +56,7 @@ class Constants(NamedTuple):
 
 
 def flatten(constants: Constants) -> NDArray[np.int64]:
-    """As one array: the fields of both encodings, then all others, in the order of their declaration."""
+    """Return them as one array: the fields of both encodings, then all others, in the order of their declaration."""
     return np.array([*constants.a, *constants.b, *constants[2:]], np.int64)
 
 
@@ -67,7 +67,7 @@ BLOCK_FIELDS: Final = len(OutputBlock._fields)
 
 @inlined
 def unflatten(numbers: Array) -> Constants:
-    """The numbers of a rule, by name, from the array that `flatten` makes."""
+    """Return the numbers of a rule, by name, from the array that `flatten` makes."""
     a = Encoding(*first_elements(numbers, ENCODING_FIELDS))
     b = Encoding(*first_elements(numbers[ENCODING_FIELDS:], ENCODING_FIELDS))
     return Constants(a, b, *first_elements(numbers[2 * ENCODING_FIELDS :], OTHER_FIELDS))
@@ -75,5 +75,5 @@ def unflatten(numbers: Array) -> Constants:
 
 @inlined
 def unflatten_block(bounds: Array) -> OutputBlock:
-    """A block by name, from the array of its bounds."""
+    """Return a block by name, from the array of its bounds."""
     return OutputBlock(*first_elements(bounds, BLOCK_FIELDS))

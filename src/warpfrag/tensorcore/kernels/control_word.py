@@ -62,7 +62,7 @@ def read_control_word(_typing_context: Numba) -> Lowering:
 
 @typed_intrinsic
 def write_control_word(_typing_context: Numba, _word: types.Integer) -> Lowering:
-    """Make this thread compute as the word says, from here on."""
+    """Set the control word of this thread."""
 
     def emit(context: Numba, builder: ir.IRBuilder, _signature: Numba, arguments: Values) -> ir.Value:
         builder.fence("seq_cst", targetscope="singlethread")
@@ -88,7 +88,7 @@ def write_control_word(_typing_context: Numba, _word: types.Integer) -> Lowering
 
 @inlined
 def enter_environment(word: Int) -> Int:
-    """Make this thread compute as the word says; returns the caller's word, for `restore_environment`."""
+    """Set this thread's control word; return the caller's word, for `restore_environment`."""
     caller = read_control_word()
     write_control_word(word)
     return caller
@@ -96,5 +96,5 @@ def enter_environment(word: Int) -> Int:
 
 @inlined
 def restore_environment(caller: Int) -> None:
-    """Give the thread the word back that `enter_environment` returned."""
+    """Restore the control word that `enter_environment` returned."""
     write_control_word(caller)

@@ -32,7 +32,7 @@ from warpfrag.tensorcore.kernels.vector import STRIP, ElementPointer
 
 @inner
 def truncate_c(value: Float, fraction_bits: Int) -> Float:
-    """C after a step that keeps it: truncated to the kept bits; -0 becomes +0."""
+    """Return C after a step that keeps it: truncated to the kept bits; -0 becomes +0."""
     mask = np.int32(-(1 << max(23 - fraction_bits, 0)))
     kept = f32_of_bits(np.int32(bits_of_f32(np.float32(value)) & mask)) + np.float32(0.0)
     return value if np.isnan(value) else np.float64(kept)
@@ -40,7 +40,7 @@ def truncate_c(value: Float, fraction_bits: Int) -> Float:
 
 @inner
 def keeps_c(c: Float, max_relative: Int, pair: Int) -> Flag:
-    """Whether a step keeps C: because it has no product but 0, or because C is infinite or NaN and no product is.
+    """Return True if a step keeps C: its products are all 0, or C is infinite or NaN and no product is.
 
     `max_relative` is the largest sum of relative exponents, `pair` the sum of the group maxima they are relative to.
     """
@@ -49,7 +49,7 @@ def keeps_c(c: Float, max_relative: Int, pair: Int) -> Flag:
 
 @inner
 def is_exceptional(c: Float, max_relative: Int, pair: Int) -> Flag:
-    """Whether the vector loops do not cover an output: its step does not keep C, and its exponents are out of range."""
+    """Return True if the vector loops do not cover an output: its step does not keep C and an exponent is too far."""
     exponent_c = np.int32(biased_exponent(c) - np.int32(BIAS))
     reach = max(np.int32(pair + np.int32(np.int32(max_relative) - np.int32(MAX_RELATIVE_SUM))), exponent_c)
     out_of_range = (
@@ -62,13 +62,13 @@ def is_exceptional(c: Float, max_relative: Int, pair: Int) -> Flag:
 
 
 class ExceptionalRow(NamedTuple):
-    """An exceptional row of a strip: where it is, and where its outputs are."""
+    """An exceptional row of a strip: its index, and the position of its outputs."""
 
     index: Int  # among the rows of A
     step: Int
     start: Int  # column of its first output
     width: Int
-    own: Int  # where it is in the scratch
+    own: Int  # its index in the scratch
     at_partials: Int
     at_group: Int
 

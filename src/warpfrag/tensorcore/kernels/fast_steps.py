@@ -120,7 +120,7 @@ def find_max_exponents_sparse(
     lines: ElementPointer,
     strip: Strip,
 ) -> None:
-    """The same for a sparse A, each of whose elements is multiplied with a line of B of its own."""
+    """Find the largest exponents for a sparse A, each of whose elements is multiplied with its own line of B."""
     row0, row1, row2, row3 = elements_of(strip)
     at = strip.geometry.at_lines
     max0 = max1 = max2 = max3 = splat(np.int8(-128), BLOCK)
@@ -148,7 +148,7 @@ def add_element(
 
 @inlined
 def line_of(a: PreparedA[ElementPointer], element: Int, b: ElementPointer, first: Int) -> ElementPointer:
-    """The line of B that an element of A is multiplied with; `first` is where its columns begin in the first line."""
+    """Return the line of B that an element of A meets; `first` is where its columns begin in the first line."""
     return element_address(b, first + np.uintp(a.lines[element]))
 
 
@@ -195,7 +195,7 @@ def add_products_sparse(
     strip: Strip,
     kind: Int,
 ) -> None:
-    """The same for a sparse A. Rows share no line of B, so few rows pass together, with as many columns as there are.
+    """Add the products of a sparse A. Rows share no line of B, so few rows pass together, with as many columns as fit.
 
     Four vectors of sums, in two pairs of neighbours: of one row, or, where vectors are long, of two. `kind` is
     WORD_START or GENERAL_START.
@@ -224,14 +224,14 @@ def add_products_sparse(
 
 @inner
 def may_be_exact(constants: Constants) -> Flag:
-    """Whether a rule has steps that may truncate no product."""
+    """Return True if a rule has steps that may truncate no product."""
     plain = constants.d_format == IS_F32 and constants.round_to == TO_F32_RZ
     return constants.adds_c_last != 0 and plain
 
 
 @inner
 def largest_sum(values: Array, first: Int, last: Int, products: Int) -> Float:
-    """The largest sum of the magnitudes of a group, in some rows of A."""
+    """Return the largest sum of the magnitudes of a group, in some rows of A."""
     largest = 0.0
     for row in range(first, last):
         for start in range(0, values.shape[1], products):
@@ -244,14 +244,14 @@ def largest_sum(values: Array, first: Int, last: Int, products: Int) -> Float:
 
 @inner
 def is_exact(constants: Constants, sum_a: Float, exponent_b: Int) -> Flag:
-    """Whether no step truncates a product, from the largest sum of a group of A and the largest exponent of B."""
+    """Return True if no step truncates a product, from the largest sum of a group of A and exponent of B."""
     limit = power_of_two(np.int32(constants.fraction_bits + 1 + constants.unit_exponent))
     return may_be_exact(constants) and sum_a * power_of_two(np.int32(exponent_b + 1)) <= limit
 
 
 @inner
 def finish_exact(c: Lanes, total: Lanes) -> Lanes:
-    """What the steps have summed added to C, rounded to f32: twice, but two f32 in a float64 are rounded as if once."""
+    """Add the sum of the steps to C, rounded to f32: twice, but two f32 in a float64 are rounded as if once."""
     return cast(cast(c + total, np.float32), np.float64)
 
 
@@ -265,7 +265,7 @@ def run_exact_sparse(
     steps: Int,
     strip: Strip,
 ) -> None:
-    """The steps of one instruction for a strip of a sparse A."""
+    """Run the steps of one instruction for a strip of a sparse A."""
     products, zero = strip.geometry.products, splat(0.0, COLUMNS)
     for first in range(ROW0, np.uintp(STRIP), SPARSE_ROWS):
         second = first + SPARSE_ROWS - U1
@@ -297,7 +297,7 @@ def run_exact_steps(
     constants: Constants,
     geometry: BlockGeometry,
 ) -> None:
-    """All steps of a block for which `is_exact` holds. The rounding mode is to nearest."""
+    """Run all steps of a block for which `is_exact` holds. The rounding mode is to nearest."""
     start = splat(1.5 * power_of_two(np.int32(52 + constants.unit_exponent)), COLUMNS)
     kept, zero, products = kept_bits(constants.round_to), splat(0.0, COLUMNS), geometry.products
     steps, step_lines = np.uintp(constants.steps), geometry.products * PITCH
@@ -338,7 +338,7 @@ F32_TO_UPPER = int(F32_PLACE - TO_UPPER)  # how much further right it is in the 
 
 @inner
 def splat_byte(words: ElementPointer, at: Int) -> Lanes:
-    """A byte, which stands four times in a word, in every lane of a line."""
+    """Return a byte, stored four times in a word, in every lane of a line."""
     return bitcast(splat(words[at], WORDS), np.uint8)
 
 
@@ -352,7 +352,7 @@ def compute_exponents_and_signs_of_row(
     largest_b: Lanes,
     negative_b: Lanes,
 ) -> None:
-    """The exponents and signs of a row's products: `a` has the bytes of its group from `at` on."""
+    """Compute the exponents and signs of a row's products: `a` has the bytes of its group from `at` on."""
     store(scratch.exponents, own, bitcast(max_relative, np.uint8) + (largest_b + splat_byte(a, at)))
     signs = (negative_b ^ splat_byte(a, at + SIGNS)) & splat_byte(a, at + SIGNS + U1)
     store(scratch.negative_counts, own, popcount(signs))
@@ -367,7 +367,7 @@ def compute_exponents_and_signs(
     b: ElementPointer,
     at_group: Int,
 ) -> None:
-    """For each output of four rows: the largest exponent of its products, and how many of them are below zero."""
+    """Compute, for each output of four rows, the largest exponent of its products, and the number below zero."""
     max0, max1, max2, max3 = max_exponents
     group0, group1, group2, group3 = groups
     largest_b, negative_b = load(b, at_group, BLOCK), load(b, at_group + PITCH, BLOCK)
@@ -381,7 +381,7 @@ def compute_exponents_and_signs(
 def start_word_sums(
     partials: ElementPointer, at: Int, scratch: Scratch[ElementPointer], own: Int, fraction_bits: Int
 ) -> tuple[Lanes, Lanes]:
-    """What the sums of some columns start from, with C; and their grids."""
+    """Return the start of the sums of some columns, with C; and their grids."""
     c = load(partials, at, COLUMNS)
     products = cast(load(scratch.exponents, own, COLUMNS), np.uint32) << splat(F32_PLACE, COLUMNS)
     common = vmax(products, bitcast(c, np.uint32) & splat(F32_EXPONENT, COLUMNS))
@@ -396,7 +396,7 @@ def start_word_sums(
 
 @inner
 def finish_sums_f32(total: Lanes, grid: Lanes) -> Lanes:
-    """The sums as f32, truncated."""
+    """Return the sums as f32, truncated."""
     grids = bitcast(deinterleave_low(bitcast(total, np.uint32)), np.int32)
     return cast(grids, np.float32) * grid
 
@@ -411,7 +411,7 @@ def add_products(
     fraction_bits: Int,
     strip: Strip,
 ) -> None:
-    """The sums of a step, truncated to f32."""
+    """Compute the sums of a step, truncated to f32."""
     partials, at, products = scratch.partials_f32, strip.at_partials, strip.geometry.products
     for j in range(np.uintp(0), strip.geometry.width, np.uintp(COLUMNS)):
         total0, grid0 = start_word_sums(partials, at + j, scratch, j, fraction_bits)
@@ -458,7 +458,7 @@ def run_short_steps(
     fraction_bits: Int,
     panel: StepPanel,
 ) -> tuple[Int, Int, Flag]:
-    """Strip after strip, step after step, to the end or until a step has an exceptional row.
+    """Run strip after strip, step after step, to the end or until a step has an exceptional row.
 
     The rounding mode is towards zero. Returns which strip and step come next, and whether the last
     one has an exceptional row.

@@ -38,13 +38,13 @@ PITCH3 = np.uintp(3 * COLUMNS)
 
 @inner
 def is_nan(bits: Int) -> Flag:
-    """Whether a code is a NaN."""
+    """Return True if a code is a NaN."""
     return (bits & MAGNITUDE) > INFINITY
 
 
 @inner
 def fma_with_nan_rule(a: Int, b: Int, c: Int) -> Int:
-    """One link of the chain, with the tensor core's NaN rule: B's NaN before C's before A's, quieted."""
+    """Compute one link of the chain, with the tensor core's NaN rule: B's NaN before C's before A's, quieted."""
     if is_nan(b):
         return b | QUIET
     if is_nan(c):
@@ -75,7 +75,7 @@ def add_products(
 
 @inlined
 def recompute_nans(a: Array, b: Array, c: Array, out: Array, block: OutputBlock, start: Int, stop: Int) -> None:
-    """Compute the outputs of some columns again that ended as NaN."""
+    """Recompute the outputs of some columns that are NaN."""
     for i in range(block.first_row, block.last_row):
         for j in range(start, stop):
             if is_nan(out[i, j]):
@@ -87,7 +87,7 @@ def recompute_nans(a: Array, b: Array, c: Array, out: Array, block: OutputBlock,
 
 @entry
 def fma_block(a: Array, b: Array, c: Array, control_word: Int, out: Array, bounds: Array) -> None:
-    """Some outputs of some tiles; all are codes as int64."""
+    """Compute some outputs of some tiles; all arrays hold codes as int64."""
     block = unflatten_block(bounds)
     rows, depth, height = a.shape[1], a.shape[2], block.last_row - block.first_row
     sums, lines = np.zeros((height + STRIP, COLUMNS), np.float64), np.zeros((PANEL, COLUMNS), np.float64)

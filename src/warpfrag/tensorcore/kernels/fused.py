@@ -89,7 +89,7 @@ class TilePart(NamedTuple):
 
 
 class ExponentSpan(NamedTuple):
-    """The range in which some exponents lie."""
+    """The smallest and largest of some exponents."""
 
     lowest: Int
     highest: Int
@@ -97,7 +97,7 @@ class ExponentSpan(NamedTuple):
 
 @inner
 def strip_scratch(rows: Int) -> Scratch[Array]:
-    """Buffers for so many rows; floats begin as zeros: subnormals that nobody reads would still slow x86 processors."""
+    """Return buffers for `rows` rows; floats begin as zeros, since unread subnormals would still slow x86."""
     return Scratch(
         accumulators=np.zeros((min(rows, ROWS_AT_ONCE) + STRIP) * BLOCK, np.float64),
         from_zero=np.zeros(STRIP * BLOCK, np.float64),
@@ -121,7 +121,7 @@ def run_step(
     check_range: Flag,
     strip: Strip,
 ) -> Flag:
-    """One step of a strip, with the rounding mode towards zero; returns whether any row is exceptional."""
+    """Run one step of a strip, with the rounding mode towards zero; return True if any row is exceptional."""
     max_exponents, exceptional = scratch.max_exponents, scratch.exceptional
     if constants.is_sparse:
         find_max_exponents_sparse(max_exponents, exceptional, a.relatives, b.relatives, a.lines, strip)
@@ -162,7 +162,7 @@ def finish_with_c(accumulators: ElementPointer, at_c: Int, from_zero: ElementPoi
 
 @inner
 def with_group(span: ExponentSpan, largest: Int) -> ExponentSpan:
-    """The span extended by the largest exponent of a group, unless the group is all 0."""
+    """Return the span extended by the largest exponent of a group, unless the group is all 0."""
     return ExponentSpan(
         min(span.lowest, EXPONENT_OF_SPECIAL if largest == EXPONENT_OF_ZERO else largest), max(span.highest, largest)
     )
@@ -170,7 +170,7 @@ def with_group(span: ExponentSpan, largest: Int) -> ExponentSpan:
 
 @inner
 def span_of_a(groups: Array, part: TilePart) -> ExponentSpan:
-    """The span of the largest exponents of groups, in some rows of A."""
+    """Return the span of the largest exponents of groups, in some rows of A."""
     span = ExponentSpan(EXPONENT_OF_SPECIAL, EXPONENT_OF_ZERO)
     for row in range(part.first_row, part.last_row):
         for step in range(groups.shape[1]):
@@ -180,7 +180,7 @@ def span_of_a(groups: Array, part: TilePart) -> ExponentSpan:
 
 @inner
 def span_of_b(groups: ElementPointer, first: Int, last: Int, lines: Int, width: Int) -> ExponentSpan:
-    """The span of the largest exponents of groups, in a block of columns of B."""
+    """Return the span of the largest exponents of groups, in a block of columns of B."""
     span = ExponentSpan(EXPONENT_OF_SPECIAL, EXPONENT_OF_ZERO)
     for group in range(first, last):
         for column in range(width):
@@ -190,7 +190,7 @@ def span_of_b(groups: ElementPointer, first: Int, last: Int, lines: Int, width: 
 
 @inner
 def pairs_out_of_range(a: ExponentSpan, b: ExponentSpan) -> Flag:
-    """Whether the largest exponents of any two groups sum to less than MIN_PAIR_EXPONENT or more than its MAX."""
+    """Return True if any two groups' largest exponents sum to less than MIN_PAIR_EXPONENT or more than its MAX."""
     return (np.int32(a.lowest + b.lowest) < MIN_PAIR_EXPONENT) | (np.int32(a.highest + b.highest) > MAX_PAIR_EXPONENT)
 
 
@@ -203,7 +203,7 @@ def run_short(
     constants: Constants,
     geometry: BlockGeometry,
 ) -> None:
-    """All steps, where they are short and no common exponent can be out of range."""
+    """Run all steps, if they are short and no common exponent can be out of range."""
     strip_outputs = np.uintp(STRIP) * PITCH
     outputs = ((geometry.last_row - geometry.first_row) // np.uintp(STRIP) + U1) * strip_outputs
     to_f32(scratch.partials_f32, np.uintp(0), scratch.accumulators, np.uintp(0), outputs)
@@ -233,10 +233,10 @@ def run_steps(
     geometry: BlockGeometry,
     check_range: Flag,
 ) -> None:
-    """All steps of any rule."""
+    """Run all steps of any rule."""
     accumulators, start = scratch.accumulators, start_of(constants, source.b_order.size // np.int64(geometry.all_steps))
     add_last, to_f16 = constants.adds_c_last != 0, constants.round_to == TO_F16_RN
-    partials = scratch.from_zero if add_last else accumulators  # what the steps add to
+    partials = scratch.from_zero if add_last else accumulators  # the sums that the steps add to
     steps = np.uintp(constants.steps)
     must_check_range = check_range
     for first_step in range(np.uintp(0), geometry.all_steps, geometry.at_once):
@@ -337,7 +337,7 @@ def fused_part(
 
 @inlined
 def read_c(codes: Array, constants: Constants, accumulators: ElementPointer, part: TilePart, block: Int) -> None:
-    """C of a block of columns; those past N hold 1 at first, and what becomes of them is never read.
+    """Read C of a block of columns; those past N hold 1 at first, and their results are never read.
 
     A step makes +0 of -0; where it is a step that C enters, that is done here. Rows past the last are like it.
     """
@@ -378,7 +378,7 @@ def write_d(accumulators: ElementPointer, constants: Constants, codes: Array, pa
 
 @inlined
 def find_rows_met(columns: Array, order: Array, met: Array) -> None:
-    """For each row of a sparse A the rows of B that its stored elements are multiplied with, in the order of adding."""
+    """Find, for each row of a sparse A, the rows of B that its stored elements meet, in the order of adding."""
     for i in range(met.shape[0]):
         for index in range(order.size):
             met[i, index] = columns[i, order[index]]
@@ -386,7 +386,7 @@ def find_rows_met(columns: Array, order: Array, met: Array) -> None:
 
 @inner
 def tile_of(batch: Array, tile: Int) -> Array:
-    """One tile of a batch of scale factors, or an empty array where the batch is empty."""
+    """Return one tile of a batch of scale factors, or an empty array if the batch is empty."""
     return batch[tile] if batch.shape[0] > 0 else np.empty((0, 0), np.int32)
 
 
@@ -444,7 +444,7 @@ def fused_tiles(
     out: Array,
     bounds: Array,
 ) -> None:
-    """Whole tiles one after the other, for tiles too small to share among threads.
+    """Run whole tiles one after the other, for tiles too small to share among threads.
 
     `orders` are `order`, `b_order` and `b_places` of a Source, one after the other. The arguments are plain arrays, and
     no types of ours, because numba looks into a tuple at every call: one tile would take a third longer.

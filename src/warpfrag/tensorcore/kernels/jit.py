@@ -1,4 +1,4 @@
-"""How the kernels are compiled: ahead, for the wheel (`objects`); or here, cached on disk. Never with relaxed floats.
+"""Compilation of the kernels: ahead, for the wheel (`objects`), or here, cached on disk. Never with relaxed floats.
 
 numba trusts a cached function while its own file is unchanged, even if a function it calls has changed in another
 file. So the name under which a kernel is cached has a digest: of the text of every kernel, and of the files whose
@@ -46,7 +46,7 @@ CONSTANTS = (
 
 
 def _digest() -> str:
-    """What compiled code depends on, in a few letters."""
+    """Return a short digest of everything that compiled code depends on."""
     machine = (numba.__version__, sys.implementation.cache_tag, get_host_cpu_name(), get_host_cpu_features().flatten())
     named = target.named_target()
     return hashlib.sha256(f"{SOURCE_DIGEST} {machine} {named and named.name}".encode()).hexdigest()[:16]
@@ -55,10 +55,10 @@ def _digest() -> str:
 SOURCE_DIGEST = hashlib.sha256(
     b"".join(path.read_bytes() for path in (*sorted(FOLDER.glob("*.py")), *CONSTANTS))
 ).hexdigest()
-"""Of the text of every kernel, and of the files whose constants are compiled into them."""
+"""The digest of the text of every kernel, and of the files whose constants are compiled into them."""
 KERNELS_DIGEST = _digest()
 
-# No wrapper for C, which nobody calls; no code for a division by zero, which never happens. Both only cost compiling.
+# No C wrapper, which nothing calls; no code for division by zero, which never happens. Both only cost compile time.
 OPTIONS: dict[str, Any] = {"nogil": True, "no_cfunc_wrapper": True, "error_model": "numpy"}
 
 
@@ -67,16 +67,16 @@ ENTRIES: list[KernelEntry[...]] = []
 
 
 class KernelEntry(Generic[Parameters]):
-    """A compiled function that Python calls: `run` compiles or loads it at the first call, and is it from then on."""
+    """A compiled function that Python calls: `run` loads or compiles it at the first call, and is replaced by it."""
 
     def __init__(self, function: Callable[Parameters, None]) -> None:
-        """Have it cached on disk, or in memory only where there is no folder to write to."""
+        """Cache it on disk, or only in memory if there is no folder to write to."""
         self.name = function.__name__
         function.__qualname__ = f"{function.__name__}_{KERNELS_DIGEST}"
         self.__doc__ = function.__doc__
         try:
             self.compiled = njit(**OPTIONS, cache=True)(function)
-        except RuntimeError:  # numba's word for: neither the package nor the user's folder can be written
+        except RuntimeError:  # numba's error if neither the package nor the user's folder can be written
             say_uncached("no folder can be written")
             self.compiled = njit(**OPTIONS)(function)
         self.run: Callable[Parameters, None] = self._run_first
@@ -84,14 +84,14 @@ class KernelEntry(Generic[Parameters]):
 
     @property
     def is_cached(self) -> bool:
-        """Whether this very version has been compiled before: for the wheel, here, or by another process."""
+        """True if this version has been compiled before: for the wheel, here, or by another process."""
         if objects.function_of(self.name, SOURCE_DIGEST) is not None:
             return True
         folder, name = self.compiled.stats.cache_path, self.compiled.py_func.__qualname__
         return bool(self.compiled.signatures) or (folder is not None and any(Path(folder).glob(f"*{name}-*.nbi")))
 
     def bound(self, *args: Parameters.args, **options: Parameters.kwargs) -> Callable[[], None]:
-        """`run` with these arguments, which it keeps alive: of an object, their words are made once for all calls."""
+        """Return `run` with these arguments, which it keeps alive; object code converts them to words only once."""
         ready = objects.function_of(self.name, SOURCE_DIGEST)
         kinds, words = objects.words_of(args)
         if options or ready is None or ready.kinds != kinds:
@@ -99,7 +99,7 @@ class KernelEntry(Generic[Parameters]):
         return ready.bound(words, args)
 
     def _run_first(self, *args: Parameters.args, **options: Parameters.kwargs) -> None:
-        """Load or compile it, then run it; from then on nothing stands between a call and the compiled code."""
+        """Load or compile it, then run it; later calls go straight to the compiled code."""
         ready = objects.function_of(self.name, SOURCE_DIGEST)
         if ready is not None:
             self.run = self._object_or_compiled(ready)
@@ -109,7 +109,7 @@ class KernelEntry(Generic[Parameters]):
         self.run = self.compiled
 
     def _object_or_compiled(self, ready: objects.ObjectFunction) -> Callable[Parameters, None]:
-        """What runs the code of an object, and compiles for arguments that it was not made for."""
+        """Return a function that runs an object's code, and compiles for arguments that the object was not made for."""
 
         def run(*args: Parameters.args, **options: Parameters.kwargs) -> None:
             if options or not ready.run(args):
@@ -121,7 +121,7 @@ class KernelEntry(Generic[Parameters]):
         """Run it by numba, which compiles it for arguments of new types."""
         try:
             self.compiled(*args, **options)
-        except OSError as error:  # the disk is full: the code is there, it was just not saved
+        except OSError as error:  # the disk is full: the code is there, but was not saved
             say_uncached(str(error))
             self.compiled(*args, **options)
 
@@ -138,7 +138,7 @@ def inner(function: Callable[Parameters, Result]) -> Callable[Parameters, Result
 
 
 def inlined(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Put a function into its callers before compiling: a part with a name, without a compilation of its own.
+    """Inline a function into its callers before compiling: a part with a name, without a compilation of its own.
 
     Such a function may take other compiled functions.
     """

@@ -1,4 +1,4 @@
-"""Instructions of LLVM's that numba does not offer: bits of floats, population count, fused multiply-add."""
+"""LLVM instructions that numba does not offer: bits of floats, population count, fused multiply-add."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ Numba: TypeAlias = Any
 """An object of a numba class that its extension interface passes but does not export: a context, a signature."""
 Values: TypeAlias = Sequence[ir.Value]
 EmitCode: TypeAlias = Callable[[Numba, ir.IRBuilder, Numba, Values], ir.Value]
-"""What numba calls to emit the code of an intrinsic."""
+"""The function that numba calls to emit the code of an intrinsic."""
 Lowering: TypeAlias = tuple[Numba, EmitCode]
-"""What an intrinsic is for arguments of some types: its signature, and what emits its code."""
+"""An intrinsic for arguments of some types: its signature, and the function that emits its code."""
 
 
 def typed_intrinsic(function: Callable[..., Lowering]) -> Callable[..., Int]:
-    """An intrinsic on numbers. Kernels call it without the typing context, which numba passes first."""
+    """Make an intrinsic on numbers. Kernels call it without the typing context, which numba passes first."""
     lowered: Callable[..., Int] = intrinsic(function)
     return lowered
 
 
 def _reinterpret(source: types.Type, target: types.Type, llvm_target: ir.Type) -> Callable[[Int | Float], Int | Float]:
-    """An intrinsic that reads the bits of a `source` as a `target`."""
+    """Make an intrinsic that reads the bits of a `source` as a `target`."""
 
     def bitcast(_typing_context: Numba, _number: types.Number) -> Lowering:
         def emit(_context: Numba, builder: ir.IRBuilder, _signature: Numba, arguments: Values) -> ir.Value:
@@ -40,7 +40,7 @@ def _reinterpret(source: types.Type, target: types.Type, llvm_target: ir.Type) -
 
 @typed_intrinsic
 def fused_multiply_add(_typing_context: Numba, _x: types.Float, _y: types.Float, _z: types.Float) -> Lowering:
-    """x * y + z in float64, rounded once."""
+    """Return x * y + z in float64, rounded once."""
 
     def emit(_context: Numba, builder: ir.IRBuilder, _signature: Numba, arguments: Values) -> ir.Value:
         return builder.fma(*arguments)
@@ -50,7 +50,7 @@ def fused_multiply_add(_typing_context: Numba, _x: types.Float, _y: types.Float,
 
 @typed_intrinsic
 def count_ones(_typing_context: Numba, word: types.Integer) -> Lowering:
-    """How many bits of an unsigned integer are set."""
+    """Return the number of bits that are set in an unsigned integer."""
 
     def emit(_context: Numba, builder: ir.IRBuilder, _signature: Numba, arguments: Values) -> ir.Value:
         return builder.ctpop(arguments[0])

@@ -37,12 +37,12 @@ byte_at: Callable[[Any], ctypes.c_char] = ctypes.c_char.from_buffer  # of an arr
 
 @lru_cache(256)
 def kind_of_array(dtype: np.dtype[Any], rank: int) -> str:
-    """Its element, with the order of the bytes, and its rank."""
+    """Return the element type, with its byte order, and the rank of an array."""
     return f"{dtype.str}[{rank}]"
 
 
 def collect(arguments: Iterable[Any], kinds: list[str], words: list[int]) -> None:
-    """Append what the arguments are, as an object states it for each of its functions, and the words that it takes.
+    """Append the types of the arguments, as an object states them for each function, and the words that it takes.
 
     An array that is not contiguous, not aligned or read-only, and a number that 64 bits do not hold, have kinds that no
     function takes. One tile is one call, of which this takes a third: hence one pass, and no generators.
@@ -68,7 +68,7 @@ def collect(arguments: Iterable[Any], kinds: list[str], words: list[int]) -> Non
 
 
 def words_of(arguments: Iterable[object]) -> tuple[list[str], list[int]]:
-    """What the arguments are, and their words."""
+    """Return the types of the arguments, and their words."""
     kinds: list[str] = []
     words: list[int] = []
     collect(arguments, kinds, words)
@@ -76,26 +76,26 @@ def words_of(arguments: Iterable[object]) -> tuple[list[str], list[int]]:
 
 
 def kinds_of(arguments: Iterable[object]) -> list[str]:
-    """What the arguments are."""
+    """Return the types of the arguments."""
     return words_of(arguments)[0]
 
 
 @cache
 def packer(count: int) -> Callable[..., bytes]:
-    """What makes bytes of so many words: an array of ctypes takes six times as long."""
+    """Return a function that packs `count` words into bytes; a ctypes array takes six times as long."""
     return struct.Struct(f"={count}q").pack
 
 
 class ObjectFunction:
-    """A function of an object that is loaded. It checks no types: each call is held to those it was made for."""
+    """A function of a loaded object. It checks no types itself: `run` compares them with `kinds`."""
 
     def __init__(self, address: int, kinds: list[str]) -> None:
-        """ctypes lets other threads run during a call."""
+        """Wrap the function at an address. ctypes lets other threads run during a call."""
         self.call = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_char_p)(address)
         self.kinds = kinds
 
     def run(self, arguments: tuple[object, ...]) -> bool:
-        """Run the loops, if it was made for arguments of these types; False, and nothing is run, if not."""
+        """Run the loops if they were compiled for arguments of these types; otherwise run nothing and return False."""
         kinds, words = words_of(arguments)
         if kinds != self.kinds:
             return False
@@ -108,7 +108,7 @@ class ObjectFunction:
             raise MemoryError
 
     def bound(self, words: list[int], arguments: tuple[object, ...]) -> Callable[[], None]:
-        """A function that runs the loops on the words of arguments of its types, which it keeps alive."""
+        """Return a function that runs the loops on these words; it keeps the arguments alive."""
         call, packed = self.call, packer(len(words))(*words)
 
         def run(_kept: tuple[object, ...] = arguments) -> None:
@@ -119,18 +119,18 @@ class ObjectFunction:
 
 
 def digest_of(head: dict[str, object], code: bytes) -> str:
-    """A digest of all that a file states and holds."""
+    """Return a digest of everything that a file states and holds."""
     return hashlib.sha256(json.dumps(head, sort_keys=True).encode() + code).hexdigest()
 
 
 def pack(code: bytes, source: str, target: str, functions: dict[str, list[str]]) -> bytes:
-    """A file of object code with its line of JSON."""
+    """Return a file of object code with its line of JSON."""
     head: dict[str, object] = {"source": source, "target": target, "functions": functions}
     return json.dumps({"sha256": digest_of(head, code), **head}).encode() + b"\n" + code
 
 
 def unpack(data: bytes, source: str, target: str) -> tuple[bytes, dict[str, list[str]]]:
-    """The code of a file and the types of its functions; a ValueError says why it cannot be used."""
+    """Return the code of a file and the types of its functions; a ValueError says why it cannot be used."""
     line, _, code = data.partition(b"\n")
     try:
         head = json.loads(line)
@@ -148,7 +148,7 @@ def unpack(data: bytes, source: str, target: str) -> tuple[bytes, dict[str, list
 
 
 def load(data: bytes, source: str, target: str) -> dict[str, ObjectFunction]:
-    """The functions of a file, linked into this process.
+    """Link the functions of a file into this process and return them.
 
     llvmlite's own memory manager puts code and constants into one block. LLVM's maps each where there is room, and ends
     the process if they lie more than 2 GB apart, as they may where a CUDA context has taken the addresses between.
@@ -172,13 +172,13 @@ _engines: list[Any] = []
 
 
 def path_of(target: ObjectTarget, loops: str = "", folder: Path | None = None) -> Path:
-    """Where the object of a target is, if this installation has it; `loops` are those of a product, or "ptx-"."""
+    """Return the path of a target's object, which need not exist; `loops` are those of a product, or "ptx-"."""
     return (folder or FOLDER) / f"{loops}{target.name}{SUFFIX}"
 
 
 @lru_cache(2)
 def functions(source: str, loops: str = "") -> dict[str, ObjectFunction]:
-    """The functions of the best object that this machine can run; none where there is none. `source` is its digest."""
+    """Return the functions of the best object that this machine can run, if any; `source` is its digest."""
     for target in targets_for_host():
         path = path_of(target, loops)
         if not path.exists():
@@ -196,7 +196,7 @@ def functions(source: str, loops: str = "") -> dict[str, ObjectFunction]:
 
 
 def warn(file: str, reason: str) -> None:
-    """Warn that an object is left aside."""
+    """Warn that an object is not used."""
     warnings.warn(
         f"the compiled kernels in {file} cannot be used ({reason}); others are loaded or compiled instead",
         SlowArithmetic,
@@ -205,7 +205,7 @@ def warn(file: str, reason: str) -> None:
 
 
 def function_of(name: str, source: str, loops: str = "") -> ObjectFunction | None:
-    """The function of an entry, from the object of this machine."""
+    """Return the function of an entry, from this machine's object."""
     return functions(source, loops).get(name)
 
 

@@ -55,7 +55,7 @@ Storage = TypeVar("Storage")
 
 
 class SourceOperands(NamedTuple):
-    """A product before preparation: codes, the order of adding, and scale factors.
+    """A gemm before preparation: codes, the order of adding, and scale factors.
 
     `order` lists A's elements in the order of adding, `b_order` B's rows; b_places[row] is where a row of B is in it.
     `rows` is empty for a dense A; else rows[i, p] is the row of B that element `order[p]` of A's row i meets. Scale
@@ -114,24 +114,24 @@ FOUR_TIMES = np.int32(0x01010101)
 
 @inner
 def sign_words(group_rows: Int) -> Int:
-    """Words that hold the signs of a group of B with so many rows."""
+    """Return the number of words that hold the signs of a group of B with `group_rows` rows."""
     return (group_rows + WORD - 1) // WORD
 
 
 @inner
 def four_times(byte: Int) -> Int:
-    """The lowest byte in every byte of a word."""
+    """Return the lowest byte in every byte of a word."""
     return np.int32(np.int32(byte & np.int32(255)) * FOUR_TIMES)
 
 
 @inner
 def padded(columns: Int) -> Int:
-    """The columns of a block, rounded up to whole vectors: those past N are computed too, and never read."""
+    """Return the columns of a block, rounded up to whole vectors: those past N are computed too, and never read."""
     return min(BLOCK, (columns + COLUMNS - 1) // COLUMNS * COLUMNS)
 
 
 class ElementDecoder(NamedTuple):
-    """How elements are decoded: an `Encoding` in 32-bit lanes."""
+    """The decoding of elements: an `Encoding` in 32-bit lanes."""
 
     fraction: Int
     bias: Int
@@ -143,7 +143,7 @@ class ElementDecoder(NamedTuple):
 
 @inner
 def decoder_of(encoding: Encoding) -> ElementDecoder:
-    """The decoder of an encoding."""
+    """Return the decoder of an encoding."""
     return ElementDecoder(
         fraction=np.int32(encoding.fraction),
         bias=np.int32(encoding.bias),
@@ -156,7 +156,7 @@ def decoder_of(encoding: Encoding) -> ElementDecoder:
 
 @inner
 def decode(codes: Lanes, by: ElementDecoder) -> tuple[Lanes, Lanes]:
-    """Values and their exponents; what is infinite or NaN reads as 0, with an exponent of its own. No value is -0."""
+    """Return values and their exponents; infinity and NaN read as 0, with an exponent of their own. No value is -0."""
     bits = bitcast(codes, np.int32)
     zero, last = splat(np.int32(0), COLUMNS), splat(by.last_finite, COLUMNS)
     magnitude = (bits & splat(by.magnitude, COLUMNS)) >> splat(by.unused, COLUMNS)
@@ -175,7 +175,7 @@ def decode(codes: Lanes, by: ElementDecoder) -> tuple[Lanes, Lanes]:
 
 @inner
 def scaled_exponent(largest: Int, scale_exponent: Int) -> Int:
-    """The largest exponent of a group after scaling."""
+    """Return the largest exponent of a group after scaling."""
     scaled = largest if largest == EXPONENT_OF_ZERO else np.int32(largest + scale_exponent)
     return EXPONENT_OF_SPECIAL if scale_exponent >= NAN_SCALE else scaled
 
@@ -193,7 +193,7 @@ class RowScratch(NamedTuple):
 
 @inner
 def row_scratch(elements: Int) -> RowScratch:
-    """Buffers for rows of so many elements."""
+    """Return buffers for rows of `elements` elements."""
     vectors = (elements + COLUMNS - 1) // COLUMNS
     return RowScratch(
         codes=np.zeros(vectors * COLUMNS, np.uint32),
@@ -207,7 +207,7 @@ def row_scratch(elements: Int) -> RowScratch:
 
 @inner
 def some_bits(words: ElementPointer, first: Int, count: Int) -> Int:
-    """`count` bits, 64 at most, from bit `first` on."""
+    """Return `count` bits, 64 at most, from bit `first` on."""
     word, place = first // BITS, np.uint64(first % BITS)
     bits = (words[word] >> place) | ((words[word + U1] << np.uint64(1)) << (np.uint64(63) - place))
     return bits & (np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(BITS - count))
@@ -222,7 +222,7 @@ def meet_b(
     first: Int,
     count: Int,
 ) -> tuple[Int, Int]:
-    """`signs_of_group` for a sparse A: each bit in the place of the element of B that its element is multiplied with.
+    """Compute `signs_of_group` for a sparse A: each bit has the index of the element of B that its element meets.
 
     Where the lines of these elements begin is written to `lines`.
     """
@@ -249,7 +249,7 @@ def signs_of_group(
     count: Int,
     is_sparse: Int,
 ) -> tuple[Int, Int]:
-    """Bits for the elements of a group that are below zero, and for those that are not 0.
+    """Return bits for the elements of a group that are below zero, and for those that are not 0.
 
     `signs` are the negative and the positive bits of a row, `met` are `rows` and `b_places` of a `SourceOperands`.
     """
@@ -262,7 +262,7 @@ def signs_of_group(
 
 @inner
 def largest_of_fours(exponents: Lanes) -> Lanes:
-    """In each lane the largest of its four lanes: groups are multiples of four."""
+    """Return in each lane the largest of its four lanes: groups are multiples of four."""
     of_two = vmax(exponents, swap_lanes(exponents, 1))
     return vmax(of_two, swap_lanes(of_two, 2))
 
@@ -354,12 +354,12 @@ class GroupScratch(NamedTuple):
 
 @inner
 def group_scratch(rows: Int) -> GroupScratch:
-    """Buffers for groups of so many rows."""
+    """Return buffers for groups of `rows` rows."""
     return GroupScratch(codes=np.empty(rows * BLOCK, np.uint32), exponents=np.empty(rows * COLUMNS, np.int32))
 
 
 class ColumnGroup(NamedTuple):
-    """Where one group of B is: in which block of columns, how wide, and in the prepared arrays."""
+    """The position of one group of B: its block of columns, its width, and its index in the prepared arrays."""
 
     start: Int  # first column
     width: Int

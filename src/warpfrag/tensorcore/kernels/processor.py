@@ -1,4 +1,4 @@
-"""Which processor the loops are made for: this machine's, or one of those that a wheel brings object code for.
+"""The processor that the loops are compiled for: this machine's, or one that a wheel brings object code for.
 
 `WARPFRAG_KERNELS` names a target of `TARGETS`, to run an older set on a newer processor, or `compile`, to use none of
 the objects. Building objects sets it, too: then no code of the target runs here.
@@ -19,7 +19,7 @@ COMPILE: Final = "compile"
 
 
 class ObjectTarget(NamedTuple):
-    """A set of object code: for which machines it is, and how it is made."""
+    """A set of object code: its machines, and how it is built."""
 
     name: str
     machine: str
@@ -53,25 +53,25 @@ MACHINES: Final = {"x86_64": "x86", "amd64": "x86", "aarch64": "arm", "arm64": "
 
 @lru_cache(1)
 def named_target() -> ObjectTarget | None:
-    """The target that WARPFRAG_KERNELS names, if any."""
+    """Return the target that WARPFRAG_KERNELS names, if any."""
     name = os.environ.get(VARIABLE, "")
     return next((target for target in TARGETS if target.name == name), None)
 
 
 def machine() -> str:
-    """The machine that loops are made for: x86, arm, or an empty text for others."""
+    """Return the machine that loops are compiled for: x86, arm, or an empty text for others."""
     target = named_target()
     return target.machine if target else MACHINES.get(platform.machine().lower(), "")
 
 
 def has(feature: str) -> bool:
-    """Whether the processor that loops are made for has a feature."""
+    """Return True if the processor that loops are compiled for has a feature."""
     target = named_target()
     return feature in target.needs if target else bool(get_host_cpu_features().get(feature))
 
 
 def can_run(target: ObjectTarget) -> bool:
-    """Whether this machine can run a target. Windows passes arguments in other registers: it has none."""
+    """Return True if this machine can run a target. None runs on Windows, which passes arguments in other registers."""
     if sys.platform == "win32" or MACHINES.get(platform.machine().lower()) != target.machine:
         return False
     features = get_host_cpu_features()
@@ -79,7 +79,7 @@ def can_run(target: ObjectTarget) -> bool:
 
 
 def targets_for_host() -> list[ObjectTarget]:
-    """The targets whose objects may be loaded here, the best first."""
+    """Return the targets whose objects can be loaded here, the best first."""
     if os.environ.get(VARIABLE) == COMPILE:
         return []
     return [target for target in TARGETS if can_run(target) and named_target() in (None, target)]

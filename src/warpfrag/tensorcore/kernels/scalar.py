@@ -1,4 +1,4 @@
-"""One step of one output, from codes, with every special value: what the vector loops do not cover.
+"""One step of one output, from codes, with every special value, for outputs that the vector loops do not cover.
 
 The same rule as `warpfrag.tensorcore.reference`, in machine integers: no term reaches 2**63.
 """
@@ -22,7 +22,7 @@ NOT_A_NUMBER = 2
 
 @inner
 def unpack(code: Int, encoding: Encoding) -> tuple[Int, Int, Int]:
-    """Class, exponent, and signed significand (in units of 2**-fraction) of an operand code.
+    """Return the class, exponent, and signed significand (in units of 2**-fraction) of an operand code.
 
     Of an infinity or a NaN the significand has the sign, and no other meaning.
     """
@@ -42,18 +42,18 @@ def unpack(code: Int, encoding: Encoding) -> tuple[Int, Int, Int]:
 
 @inner
 def exponent_of(value: Float, minimum: Int) -> Int:
-    """Exponent of a finite float64 that is not 0, at least `minimum`."""
+    """Return the exponent of a finite float64 that is not 0, at least `minimum`."""
     return max(((bits_of_f64(value) >> 52) & 2047) - 1023, minimum)
 
 
 @inner
 def power_of_two(exponent: Int) -> Float:
-    """2**exponent, for exponents of float64's normal range; undefined for others."""
+    """Return 2**exponent, for exponents of float64's normal range; undefined for others."""
     return f64_of_bits(np.int64(exponent + 1023) << 52)
 
 
 class Dot(NamedTuple):
-    """What one output adds in one step: elements `places` of A's row, elements `rows` of B's column, and a scale."""
+    """The terms of one output in one step: elements `places` of A's row, elements `rows` of B's column, and a scale."""
 
     a: Array
     b: Array
@@ -64,7 +64,7 @@ class Dot(NamedTuple):
 
 @inner
 def common_exponent(dot: Dot, constants: Constants) -> tuple[Int, Flag, Flag, Flag]:
-    """Largest exponent of the products, at least `zero_exponent`; then whether there is a NaN, +infinity, -infinity."""
+    """Return the largest product exponent, at least `zero_exponent`; then flags for a NaN, +infinity and -infinity."""
     common = constants.zero_exponent
     nan = plus = minus = False
     for place in range(dot.places.size):
@@ -85,7 +85,7 @@ def common_exponent(dot: Dot, constants: Constants) -> tuple[Int, Flag, Flag, Fl
 
 @inner
 def shifted(product: Int, shift: Int) -> Int:
-    """product * 2**shift, truncated towards zero."""
+    """Return product * 2**shift, truncated towards zero."""
     if shift >= 0:
         return product << min(shift, 62) if product != 0 else product
     magnitude = abs(product) >> min(-shift, 63)
@@ -94,7 +94,7 @@ def shifted(product: Int, shift: Int) -> Int:
 
 @inner
 def fused_step(accumulator: Float, dot: Dot, constants: Constants) -> Float:
-    """One truncated fused dot-product-add."""
+    """Compute one truncated fused dot-product-add."""
     common, nan, plus, minus = common_exponent(dot, constants)
     plus = plus or accumulator == np.inf
     minus = minus or accumulator == -np.inf
@@ -124,7 +124,7 @@ SMALLEST_NORMAL_F32 = 2.0**-126
 
 @inner
 def round_f16(exact: Float) -> Float:
-    """The nearest f16 value, ties to even, as float64; anything from 65520 on is an infinity; zeros keep their sign.
+    """Return the nearest f16 value, ties to even, as float64; infinity from 65520 on; zeros keep their sign.
 
     Adding and taking away 1.5 * 2**52 ulps of the target makes float64 itself do the rounding.
     """
@@ -156,7 +156,7 @@ def truncate_f32(exact: Float, fraction: Int) -> Float:
 
 @inner
 def round_step(exact: Float, rounding: Int) -> Float:
-    """The rounding that ends a step."""
+    """Apply the rounding that ends a step."""
     if rounding == TO_F16_RN:
         return round_f16(exact) + 0.0
     return truncate_f32(exact, 13 if rounding == TO_E8M13_RZ else 23)
@@ -164,7 +164,7 @@ def round_step(exact: Float, rounding: Int) -> Float:
 
 @inner
 def read_accumulator(code: Int, accumulator: Int) -> Float:
-    """The value of an f32 or f16 code, as float32, which holds both exactly."""
+    """Return the value of an f32 or f16 code, as float32, which holds both exactly."""
     if accumulator != IS_F16:
         return f32_of_bits(np.int32(code))
     sign = np.int32((code >> 15) << 31)
@@ -179,7 +179,7 @@ def read_accumulator(code: Int, accumulator: Int) -> Float:
 
 @inner
 def write_accumulator(value: Float, accumulator: Int) -> Int:
-    """The f32 or f16 code of a value, rounded to nearest where f16 cannot hold it; every NaN is the canonical one."""
+    """Return the f32 or f16 code of a value, rounded to nearest if f16 cannot hold it; NaNs become canonical."""
     if np.isnan(value):
         return NAN_F16 if accumulator == IS_F16 else NAN_F32
     if accumulator != IS_F16:

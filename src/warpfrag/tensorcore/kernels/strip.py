@@ -141,7 +141,7 @@ class Strip(NamedTuple):
 
 @inner
 def strip_of(geometry: BlockGeometry, row: Int, step: Int, at_partials: Int) -> Strip:
-    """The strip that begins with a row, at a step."""
+    """Return the strip that begins with a row, at a step."""
     at_group = (geometry.first_group + step) * (U1 + geometry.sign_words) * PITCH
     return Strip(
         geometry=geometry,
@@ -168,13 +168,13 @@ class Scratch(NamedTuple, Generic[Storage]):
 
 @inner
 def group_of(strip: Strip, row: Int) -> Int:
-    """The group of A of a row of the strip; A's last row stands for those past it, so that there are always four."""
+    """Return the group of A of a row of the strip; A's last row replaces those past it, to make always four."""
     return min(strip.row + np.uintp(row), strip.geometry.last_row) * strip.geometry.all_steps + strip.step
 
 
 @inner
 def elements_of(strip: Strip) -> Four:
-    """Where the elements of the four groups of A begin."""
+    """Return where the elements of the four groups of A begin."""
     return (
         group_of(strip, 0) * strip.geometry.products,
         group_of(strip, 1) * strip.geometry.products,
@@ -185,7 +185,7 @@ def elements_of(strip: Strip) -> Four:
 
 @inlined
 def prefetch_elements(a: PreparedA[ElementPointer], strip: Strip, is_sparse: Int) -> None:
-    """Have the elements of the next strip brought near: with all rows of A, they do not stay in the second cache.
+    """Prefetch the elements of the next strip: with all rows of A, they do not stay in the second cache.
 
     x86 processors do so by themselves, and then these instructions take a tenth of the time of a step.
     """
@@ -204,13 +204,13 @@ def prefetch_elements(a: PreparedA[ElementPointer], strip: Strip, is_sparse: Int
 
 @inner
 def max_with_line(max_relative: Lanes, relative: Int, line: Lanes) -> Lanes:
-    """The larger of `max_relative` and the sums of a row's element, four times in a word, and a line of B."""
+    """Return the larger of `max_relative` and the sums of a row's element, four times in a word, and a line of B."""
     return vmax(max_relative, bitcast(splat(relative, WORDS), np.int8) + line)
 
 
 @inlined
 def max_exponent_sums(a: ElementPointer, rows: Four, b: ElementPointer, at: Int, products: Int) -> FourSums:
-    """The largest sums of exponents of four rows; `a` and `b` are relative exponents."""
+    """Return the largest sums of exponents of four rows; `a` and `b` are relative exponents."""
     row0, row1, row2, row3 = rows
     max0 = max1 = max2 = max3 = splat(np.int8(-128), BLOCK)
     for k in range(products):
@@ -227,7 +227,7 @@ def max_exponent_sums(a: ElementPointer, rows: Four, b: ElementPointer, at: Int,
 def find_max_exponents(
     max_exponents: ElementPointer, exceptional: ElementPointer, a: ElementPointer, b: ElementPointer, strip: Strip
 ) -> None:
-    """The largest sum of exponents of each output; `a` and `b` are relative exponents.
+    """Find the largest sum of exponents of each output; `a` and `b` are relative exponents.
 
     A row is exceptional if any of its sums is unreliable, or says that there is no product but 0.
     """
@@ -238,7 +238,7 @@ def find_max_exponents(
 
 @inner
 def any_unreliable(max_sums: FourSums) -> Flag:
-    """Whether any of these sums is unreliable, or says that there is no product but 0."""
+    """Return True if any of these sums is unreliable, or says that there is no product but 0."""
     max0, max1, max2, max3 = max_sums
     near = splat(np.int8(MAX_UNRELIABLE_SUM + 1), BLOCK)
     bits = greater_mask(near, max0) | greater_mask(near, max1) | greater_mask(near, max2) | greater_mask(near, max3)
@@ -261,7 +261,7 @@ def store_max_exponents(max_exponents: ElementPointer, exceptional: ElementPoint
 
 
 class SumStart(NamedTuple):
-    """What the starts of all sums have in common: exponents biased as in float64, where they are in its upper word."""
+    """The start that all sums share: exponents biased as in float64, at their position in its upper word."""
 
     min_c_exponent: Lanes  # exponent that a C which is not 0 is read with at least
     min_common_exponent: Lanes  # common exponent at least
@@ -273,7 +273,7 @@ class SumStart(NamedTuple):
 
 @inner
 def start_of(constants: Constants, group_rows: Int) -> SumStart:
-    """How the sums of a rule start, for groups of B with so many rows."""
+    """Return the start of a rule's sums, for groups of B with `group_rows` rows."""
     # An f32 is read with its own exponent, an f16 with at least that of its subnormals, or of those it is read as.
     min_c = constants.c_emin + BIAS if constants.c_format == IS_F16 else 0
     is_narrow = constants.is_narrow != 0
@@ -289,7 +289,7 @@ def start_of(constants: Constants, group_rows: Int) -> SumStart:
 
 @inner
 def common_exponents(upper_c: Lanes, largest_pair: Lanes, max_relative: Lanes, start: SumStart, kind: Int) -> Lanes:
-    """The common exponents of some columns of a row, from C, the largest exponents of groups, and the largest sums."""
+    """Return the common exponents of some columns of a row, from C, the groups' exponents and the largest sums."""
     exponent_c = upper_c & splat(UPPER_EXPONENT, COLUMNS)
     if kind == GENERAL_START and start.is_narrow:
         signed = bitcast(exponent_c, np.int32)
@@ -302,13 +302,13 @@ def common_exponents(upper_c: Lanes, largest_pair: Lanes, max_relative: Lanes, s
 
 @inner
 def largest_of(a_groups: ElementPointer, at_group: Int) -> Lanes:
-    """The largest exponent of a group of A, as `common_exponents` needs it to be added to those of B."""
+    """Return the largest exponent of a group of A, as `common_exponents` needs it to be added to those of B."""
     return splat(np.int32(a_groups[at_group + MAX_EXPONENT] + np.int32(BIAS - MAX_RELATIVE_SUM)), COLUMNS)
 
 
 @inner
 def upper_words(values: Lanes) -> Lanes:
-    """The upper words of float64s."""
+    """Return the upper words of float64s."""
     return deinterleave_high(bitcast(values, np.uint32))
 
 
@@ -340,13 +340,13 @@ def find_out_of_range(
 
 @inner
 def group_size(strip: Strip) -> Int:
-    """Words that a group of A takes."""
+    """Return the number of words that a group of A takes."""
     return SIGNS + strip.geometry.sign_words + strip.geometry.sign_words
 
 
 @inner
 def below_zero(a_groups: ElementPointer, at_word: Int, b_groups: ElementPointer, at_signs: Int) -> Lanes:
-    """A bit for each product of one word of signs that is below zero, for some columns."""
+    """Return a bit for each product of one word of signs that is below zero, for some columns."""
     negative = splat(np.uint32(a_groups[at_word]), COLUMNS)
     nonzero = splat(np.uint32(a_groups[at_word + U1]), COLUMNS)
     return (bitcast(load(b_groups, at_signs, COLUMNS), np.uint32) ^ negative) & nonzero
@@ -364,7 +364,7 @@ def start_sums(
     j: Int,
     kind: Int,
 ) -> Lanes:
-    """What the sums of some columns of a row start from, with C added. The rounding mode is towards zero."""
+    """Return the start of the sums of some columns of a row, with C added. The rounding mode is towards zero."""
     own, at_a = row * PITCH, group_of(strip, row) * group_size(strip)
     c = load(partials, strip.at_partials + own + j, COLUMNS)
     upper_c = upper_words(c)
@@ -386,7 +386,7 @@ def start_sums(
 
 @inner
 def any_large(partials: ElementPointer, first: Int, count: Int) -> Flag:
-    """Whether any of `count` numbers is too large for C, or NaN."""
+    """Return True if any of `count` numbers is too large for C, or NaN."""
     is_large = False
     for at in range(first, first + count):
         is_large |= not abs(partials[at]) < LARGE
@@ -407,20 +407,20 @@ def save_exceptional_rows(
 
 @inner
 def exact_sum(total: Lanes) -> Lanes:
-    """A sum less the 1.5 * 2**52 grids that it started from."""
+    """Return a sum less the 1.5 * 2**52 grids that it started from."""
     power = bitcast(bitcast(total, np.int64) & splat(EXPONENT, COLUMNS), np.float64)
     return multiply_add(power, splat(-1.5, COLUMNS), total)
 
 
 @inner
 def truncate(exact: Lanes, kept: Int) -> Lanes:
-    """The sums with only the bits of the mask `kept`."""
+    """Return the sums with only the bits of the mask `kept`."""
     return bitcast(bitcast(exact, np.int64) & splat(kept, COLUMNS), np.float64)
 
 
 @inner
 def kept_bits(round_to: Int) -> Int:
-    """The bits of a float64 that the rounding of a step keeps; all, where it is to nearest."""
+    """Return the bits of a float64 that the rounding of a step keeps; all, if it is to nearest."""
     if round_to == TO_F16_RN:
         return np.int64(-1)
     return np.int64(-(1 << 39)) if round_to == TO_E8M13_RZ else np.int64(-(1 << 29))
@@ -447,7 +447,7 @@ def add_products(
     strip: Strip,
     kind: Int,
 ) -> None:
-    """The sums of a step, and the truncation that ends it. The rounding mode is towards zero.
+    """Compute the sums of a step, and the truncation that ends it. The rounding mode is towards zero.
 
     `kind` is FAST_START or GENERAL_START: two loops, of which the first, for most rules, has no branches.
     """
@@ -480,5 +480,5 @@ def round_to_f16(partials: ElementPointer, strip: Strip) -> None:
 
 @inner
 def biased_exponent(value: Float) -> Int:
-    """The exponent of a float64 as it is stored."""
+    """Return the exponent of a float64 as it is stored."""
     return np.int32((bits_of_f64(value) >> 52) & 2047)

@@ -53,7 +53,7 @@ GROUPED_FIELDS: Final = len(GroupedNumbers._fields)
 
 @inner
 def has_product(a: Array, b: Array, first: Int, group: Int) -> Flag:
-    """Whether any product of a group is not zero."""
+    """Return True if any product of a group is not zero."""
     for k in range(first, first + group):  # noqa: SIM110 (numba compiles no generators here)
         if a[k] != 0 and b[k] != 0:
             return True
@@ -62,7 +62,7 @@ def has_product(a: Array, b: Array, first: Int, group: Int) -> Flag:
 
 @inlined
 def grouped_output(a: ScaledLine, b: ScaledLine, accumulator: Float, first: Int, rule: GroupedNumbers) -> Float:
-    """One instruction for one output, from k = first on."""
+    """Compute one instruction for one output, from k = first on."""
     block = rule.depth // rule.scales
     common = np.int64(rule.zero_exponent)
     nan = np.isnan(accumulator)
@@ -105,7 +105,7 @@ def grouped_block(
     out: Array,
     bounds: Array,
 ) -> None:
-    """Some outputs of some tiles; elements doubled, scales as integers, C and D as f32 codes."""
+    """Compute some outputs of some tiles; elements are doubled, scales are integers, C and D are f32 codes."""
     block = unflatten_block(bounds)
     rule = GroupedNumbers(*first_elements(numbers, GROUPED_FIELDS))
     caller = enter_environment(TO_NEAREST)
@@ -137,7 +137,7 @@ def chain_block(
     out: Array,
     bounds: Array,
 ) -> None:
-    """Some outputs of some tiles; four products per instruction."""
+    """Compute some outputs of some tiles; four products per instruction."""
     block = unflatten_block(bounds)
     depth, width = b.shape[1], block.last_column - block.first_column
     b_values = np.empty((depth, width), np.float32)
@@ -181,7 +181,7 @@ def popcount_block(
     is_xor: Flag,
     bounds: Array,
 ) -> None:
-    """sums[t, i, j] += ones of (a[t, i, w] op b[t, w, j]) over the words w, which are even in number."""
+    """Compute sums[t, i, j] += ones of (a[t, i, w] op b[t, w, j]) over the words w, an even number."""
     block = unflatten_block(bounds)
     for tile in range(block.first_tile, block.last_tile):
         for i in range(block.first_row, block.last_row):

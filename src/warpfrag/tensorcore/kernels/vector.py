@@ -1,4 +1,4 @@
-"""Vectors in the words of LLVM, for loops that its own vectoriser does not make well.
+"""LLVM vectors, for loops that its own vectoriser does not compile well.
 
 A vector has a number of lanes that suits the loop; LLVM splits it into as many registers as the machine needs, so the
 same code is AVX-512, AVX2 or NEON. Operators work lane by lane; `splat` makes a vector of a scalar.
@@ -36,35 +36,35 @@ class Lanes(Protocol):
     """A vector, as kernels see it."""
 
     def __add__(self, other: Lanes, /) -> Lanes:
-        """Lane by lane a + b."""
+        """Return a + b, lane by lane."""
 
     def __sub__(self, other: Lanes, /) -> Lanes:
-        """Lane by lane a - b."""
+        """Return a - b, lane by lane."""
 
     def __mul__(self, other: Lanes, /) -> Lanes:
-        """Lane by lane a * b."""
+        """Return a * b, lane by lane."""
 
     def __and__(self, other: Lanes, /) -> Lanes:
-        """Bits set in both, of integers."""
+        """Return the bits set in both integers."""
 
     def __or__(self, other: Lanes, /) -> Lanes:
-        """Bits set in any, of integers."""
+        """Return the bits set in either integer."""
 
     def __xor__(self, other: Lanes, /) -> Lanes:
-        """Bits that differ, of integers."""
+        """Return the bits in which the integers differ."""
 
     def __lshift__(self, other: Lanes, /) -> Lanes:
-        """Integers shifted to the left."""
+        """Shift integers to the left."""
 
     def __rshift__(self, other: Lanes, /) -> Lanes:
-        """Integers shifted to the right, by their sign where they have one."""
+        """Shift integers to the right; signed ones keep their sign."""
 
 
 class ElementPointer(Protocol):
     """The address of an array's first element, as kernels see it: elements by a flat index, and nothing else."""
 
     def __getitem__(self, index: Int, /) -> Int:
-        """An element; the index is not checked."""
+        """Return an element; the index is not checked."""
 
     def __setitem__(self, index: Int, element: Int, /) -> None:
         """Write an element."""
@@ -74,17 +74,17 @@ class VectorType(types.Type):
     """numba's type of a vector: a number of lanes of one element type."""
 
     def __init__(self, element: Element, lanes: int) -> None:
-        """Named so that equal vectors are equal types."""
+        """Name the type so that equal vectors are equal types."""
         self.element, self.lanes = element, lanes
         super().__init__(name=f"Vector({element} x {lanes})")
 
 
 @register_model(VectorType)
 class VectorModel(models.PrimitiveModel):
-    """A vector is a value of LLVM's, in memory as in registers."""
+    """The data model: a vector is an LLVM value, in memory as in registers."""
 
     def __init__(self, manager: Numba, kind: VectorType) -> None:
-        """Find LLVM's type of it by that of its element."""
+        """Find LLVM's type by that of the element."""
         llvm = ir.VectorType(manager[kind.element].get_value_type(), kind.lanes)
         super().__init__(manager, kind, llvm)  # type: ignore[no-untyped-call] # of numba
 
@@ -93,19 +93,19 @@ class VectorModel(models.PrimitiveModel):
 
 
 def vector_intrinsic(function: Callable[..., Lowering]) -> Callable[..., Lanes]:
-    """An intrinsic whose result is a vector."""
+    """Make an intrinsic whose result is a vector."""
     lowered: Callable[..., Lanes] = intrinsic(prefer_literal=True)(function)
     return lowered
 
 
 def address_intrinsic(function: Callable[..., Lowering]) -> Callable[..., ElementPointer]:
-    """An intrinsic whose result is an address."""
+    """Make an intrinsic whose result is an address."""
     lowered: Callable[..., ElementPointer] = intrinsic(prefer_literal=True)(function)
     return lowered
 
 
 def scalar_intrinsic(function: Callable[..., Lowering]) -> Callable[..., Int]:
-    """An intrinsic whose result is an integer, or nothing."""
+    """Make an intrinsic whose result is an integer, or nothing."""
     lowered: Callable[..., Int] = intrinsic(prefer_literal=True)(function)
     return lowered
 
@@ -114,7 +114,7 @@ def scalar_intrinsic(function: Callable[..., Lowering]) -> Callable[..., Int]:
 
 
 def _emits(code: Callable[[ir.IRBuilder, Values], ir.Value]) -> EmitCode:
-    """What numba calls to emit code, for code that depends on the arguments alone."""
+    """Return the emitter that numba calls, for code that depends on the arguments alone."""
 
     def emit(_context: Numba, builder: ir.IRBuilder, _signature: Numba, arguments: Values) -> ir.Value:
         return code(builder, arguments)
@@ -123,7 +123,7 @@ def _emits(code: Callable[[ir.IRBuilder, Values], ir.Value]) -> EmitCode:
 
 
 def _emits_as(method: str, result: types.Type) -> EmitCode:
-    """The same for an instruction that takes one value to LLVM's type of `result`: a cast or a bitcast."""
+    """Return the emitter of an instruction that converts one value to LLVM's type of `result`: a cast or a bitcast."""
 
     def emit(context: Numba, builder: ir.IRBuilder, _signature: Numba, arguments: Values) -> ir.Value:
         return getattr(builder, method)(arguments[0], context.get_value_type(result))
@@ -136,7 +136,7 @@ def _emits_as(method: str, result: types.Type) -> EmitCode:
 
 @address_intrinsic
 def address(_context: Numba, array: types.Array) -> Lowering:
-    """Where the elements of a contiguous array are. The caller of the kernel must keep the array alive."""
+    """Return the address of a contiguous array's elements. The caller of the kernel must keep the array alive."""
 
     def emit(context: Numba, builder: ir.IRBuilder, _signature: Numba, arguments: Values) -> ir.Value:
         return context.make_array(array)(context, builder, value=arguments[0]).data
@@ -146,14 +146,14 @@ def address(_context: Numba, array: types.Array) -> Lowering:
 
 @address_intrinsic
 def bitcast_address(_context: Numba, start: types.CPointer, like: types.NumberClass[Any]) -> Lowering:
-    """The same address, of elements of another type."""
+    """Return the same address, of elements of another type."""
     result = types.CPointer(like.dtype)
     return result(start, like), _emits_as("bitcast", result)
 
 
 @address_intrinsic
 def element_address(_context: Numba, start: types.CPointer, at: types.Integer) -> Lowering:
-    """The address of an element, in a register of its own, of which LLVM does not know where it comes from.
+    """Return the address of an element, in its own register, whose origin LLVM does not know.
 
     So it is computed where it is asked for, and loads from it need no index beside it: with an index, x86 processors
     split a multiply-add that loads in two.
@@ -170,14 +170,14 @@ def element_address(_context: Numba, start: types.CPointer, at: types.Integer) -
 def _vector_at(
     context: Numba, builder: ir.IRBuilder, signature: Numba, arguments: Values, kind: VectorType
 ) -> ir.Value:
-    """LLVM's pointer to the vector that starts `arguments[1]` elements after the address `arguments[0]`."""
+    """Return LLVM's pointer to the vector that starts `arguments[1]` elements after the address `arguments[0]`."""
     index = context.cast(builder, arguments[1], signature.args[1], types.uintp)
     return builder.bitcast(builder.gep(arguments[0], [index]), context.get_value_type(kind).as_pointer())
 
 
 @vector_intrinsic
 def load(_context: Numba, start: types.CPointer, at: types.Integer, lanes: types.IntegerLiteral) -> Lowering:
-    """Neighbours in memory, from element `at` on; the address need not be aligned to the vector."""
+    """Load neighbours in memory, from element `at` on; the address need not be aligned to the vector."""
     kind = VectorType(start.dtype, lanes.literal_value)
 
     def emit(context: Numba, builder: ir.IRBuilder, signature: Numba, arguments: Values) -> ir.Value:
@@ -189,7 +189,7 @@ def load(_context: Numba, start: types.CPointer, at: types.Integer, lanes: types
 
 @scalar_intrinsic
 def store(_context: Numba, start: types.CPointer, at: types.Integer, vector: VectorType) -> Lowering:
-    """Put a vector where `load` would read it."""
+    """Store a vector where `load` would read it."""
 
     def emit(context: Numba, builder: ir.IRBuilder, signature: Numba, arguments: Values) -> ir.Value:
         pointer = _vector_at(context, builder, signature, arguments, vector)
@@ -201,7 +201,7 @@ def store(_context: Numba, start: types.CPointer, at: types.Integer, vector: Vec
 
 @scalar_intrinsic
 def prefetch(_context: Numba, start: types.CPointer, at: types.Integer) -> Lowering:
-    """Have the line of an element brought to the nearest cache; there need be no such element."""
+    """Prefetch the line of an element to the nearest cache; the element need not exist."""
 
     def emit(context: Numba, builder: ir.IRBuilder, signature: Numba, arguments: Values) -> ir.Value:
         at = context.cast(builder, arguments[1], signature.args[1], types.intp)
@@ -220,7 +220,7 @@ def prefetch(_context: Numba, start: types.CPointer, at: types.Integer) -> Lower
 
 @vector_intrinsic
 def splat(_context: Numba, number: types.Number, lanes: types.IntegerLiteral) -> Lowering:
-    """The same number in every lane."""
+    """Return the same number in every lane."""
     element = types.unliteral(number)
     kind = VectorType(element, lanes.literal_value)
 
@@ -234,14 +234,14 @@ def splat(_context: Numba, number: types.Number, lanes: types.IntegerLiteral) ->
 
 
 def _kind(element: Element) -> str:
-    """The letter by which LLVM tells operations apart: float, signed or unsigned."""
+    """Return the letter by which LLVM tells operations apart: float, signed or unsigned."""
     if isinstance(element, types.Float):
         return "f"
     return "s" if element.signed else "u"
 
 
 def _lanewise(methods: dict[str, str]) -> EmitCode:
-    """What emits an operator, by the method of llvmlite's builder for each kind of element."""
+    """Return the emitter of an operator, by the method of llvmlite's builder for each element type."""
 
     def emit(_context: Numba, builder: ir.IRBuilder, signature: Numba, arguments: Values) -> ir.Value:
         return getattr(builder, methods[_kind(signature.return_type.element)])(*arguments)
@@ -273,7 +273,7 @@ for _operator, _methods in OPERATORS.items():
 
 
 def _call(builder: ir.IRBuilder, name: str, vectors: Values) -> ir.Value:
-    """An intrinsic function of LLVM's on vectors of one type."""
+    """Call an LLVM intrinsic on vectors of one type."""
     llvm = vectors[0].type
     element = {"double": "f64", "float": "f32"}.get(str(llvm.element), str(llvm.element))
     signature = ir.FunctionType(llvm, [llvm] * len(vectors))
@@ -283,25 +283,25 @@ def _call(builder: ir.IRBuilder, name: str, vectors: Values) -> ir.Value:
 
 @vector_intrinsic
 def vmax(_context: Numba, x: VectorType, y: VectorType) -> Lowering:
-    """The larger of two integers, in each lane."""
+    """Return the larger of two integers, in each lane."""
     return x(x, y), _emits(lambda builder, vectors: _call(builder, _kind(x.element) + "max", vectors))
 
 
 @vector_intrinsic
 def multiply_add(_context: Numba, x: VectorType, y: VectorType, z: VectorType) -> Lowering:
-    """x * y + z, rounded once."""
+    """Return x * y + z, rounded once."""
     return x(x, y, z), _emits(lambda builder, vectors: _call(builder, "fma", vectors))
 
 
 @vector_intrinsic
 def popcount(_context: Numba, x: VectorType) -> Lowering:
-    """How many bits are set, in each lane."""
+    """Return the number of bits that are set, in each lane."""
     return x(x), _emits(lambda builder, vectors: _call(builder, "ctpop", vectors))
 
 
 @vector_intrinsic
 def cast(_context: Numba, x: VectorType, like: types.NumberClass[Any]) -> Lowering:
-    """The same numbers in another type; what it cannot hold is rounded, a float to an integer of its size towards zero.
+    """Return the same numbers in another type, rounded if it cannot hold them; floats to integers round towards zero.
 
     Of integers that a shorter type cannot hold, the lower bits.
     """
@@ -314,14 +314,14 @@ def cast(_context: Numba, x: VectorType, like: types.NumberClass[Any]) -> Loweri
 
 @vector_intrinsic
 def bitcast(_context: Numba, x: VectorType, like: types.NumberClass[Any]) -> Lowering:
-    """The same bits as lanes of another type, as many as they fill."""
+    """Return the same bits as lanes of another type."""
     result = VectorType(like.dtype, x.lanes * x.element.bitwidth // like.dtype.bitwidth)
     return result(x, like), _emits_as("bitcast", result)
 
 
 @vector_intrinsic
 def shift_right_add(_context: Numba, x: VectorType, places: types.IntegerLiteral, y: VectorType) -> Lowering:
-    """(x >> places) + y of 32-bit lanes, for an x below 2**31 whose lower half is 0, and fewer than 16 places.
+    """Return (x >> places) + y of 32-bit lanes, for an x below 2**31 whose lower half is 0, and fewer than 16 places.
 
     One instruction where there is one that multiplies the halves of words, and adds: the upper one by a power of two.
     """
@@ -351,13 +351,13 @@ def shift_right_add(_context: Numba, x: VectorType, places: types.IntegerLiteral
 
 
 def _shuffle(builder: ir.IRBuilder, x: ir.Value, y: ir.Value, order: list[int]) -> ir.Value:
-    """Lanes of x, then of y, in the order of their numbers."""
+    """Return lanes of x, then of y, in the order of their numbers."""
     return builder.shuffle_vector(x, y, ir.Constant(ir.VectorType(ir.IntType(32), len(order)), order))
 
 
 @vector_intrinsic
 def interleave(_context: Numba, x: VectorType, y: VectorType) -> Lowering:
-    """x0, y0, x1, y1 and so on."""
+    """Return x0, y0, x1, y1 and so on."""
     order = [lane + half for lane in range(x.lanes) for half in (0, x.lanes)]
     result = VectorType(x.element, 2 * x.lanes)
     return result(x, y), _emits(lambda builder, vectors: _shuffle(builder, vectors[0], vectors[1], order))
@@ -371,19 +371,19 @@ def _every_second(x: VectorType, first: int) -> Lowering:
 
 @vector_intrinsic
 def deinterleave_low(_context: Numba, x: VectorType) -> Lowering:
-    """x0, x2, x4 and so on: of 64-bit lanes read as 32-bit ones, the lower words."""
+    """Return x0, x2, x4 and so on: for 64-bit lanes read as 32-bit ones, the lower words."""
     return _every_second(x, 0)
 
 
 @vector_intrinsic
 def deinterleave_high(_context: Numba, x: VectorType) -> Lowering:
-    """x1, x3, x5 and so on: of 64-bit lanes read as 32-bit ones, the upper words."""
+    """Return x1, x3, x5 and so on: for 64-bit lanes read as 32-bit ones, the upper words."""
     return _every_second(x, 1)
 
 
 @vector_intrinsic
 def splat_lane(_context: Numba, x: VectorType, lane: types.IntegerLiteral, lanes: types.IntegerLiteral) -> Lowering:
-    """One lane of a vector in every lane of another."""
+    """Return one lane of a vector in every lane of another."""
     order = [lane.literal_value] * lanes.literal_value
     result = VectorType(x.element, lanes.literal_value)
     return result(x, lane, lanes), _emits(lambda builder, vectors: _shuffle(builder, vectors[0], vectors[0], order))
@@ -391,7 +391,7 @@ def splat_lane(_context: Numba, x: VectorType, lane: types.IntegerLiteral, lanes
 
 @vector_intrinsic
 def swap_lanes(_context: Numba, x: VectorType, distance: types.IntegerLiteral) -> Lowering:
-    """Lanes exchanged with those `distance` apart, a power of two."""
+    """Exchange lanes with those `distance` apart, a power of two."""
     order = [lane ^ distance.literal_value for lane in range(x.lanes)]
     return x(x, distance), _emits(lambda builder, vectors: _shuffle(builder, vectors[0], vectors[0], order))
 
@@ -400,14 +400,14 @@ def swap_lanes(_context: Numba, x: VectorType, distance: types.IntegerLiteral) -
 
 
 def _greater(builder: ir.IRBuilder, x: VectorType, vectors: Values) -> ir.Value:
-    """In which lanes the first is greater than the second."""
+    """Return flags of the lanes in which the first is greater than the second."""
     compare = builder.icmp_signed if _kind(x.element) == "s" else builder.icmp_unsigned
     return compare(">", vectors[0], vectors[1])
 
 
 @vector_intrinsic
 def select_greater(_context: Numba, x: VectorType, y: VectorType, this: VectorType, that: VectorType) -> Lowering:
-    """Lanes of `this` where x is greater than y, else of `that`."""
+    """Return lanes of `this` if x is greater than y, else of `that`."""
     return this(x, y, this, that), _emits(
         lambda builder, vectors: builder.select(_greater(builder, x, vectors), vectors[2], vectors[3])
     )
@@ -415,7 +415,7 @@ def select_greater(_context: Numba, x: VectorType, y: VectorType, this: VectorTy
 
 @scalar_intrinsic
 def greater_mask(_context: Numba, x: VectorType, y: VectorType) -> Lowering:
-    """A bit for each lane of x that is greater than that of y, of 64 lanes at most."""
+    """Return a bit for each lane of x that is greater than that of y, of 64 lanes at most."""
 
     def code(builder: ir.IRBuilder, vectors: Values) -> ir.Value:
         mask = builder.bitcast(_greater(builder, x, vectors), ir.IntType(x.lanes))
@@ -440,7 +440,7 @@ U1, U2 = np.uintp(1), np.uintp(2)
 
 @inner
 def splat_pair(a: ElementPointer, at: Int) -> tuple[Lanes, Lanes]:
-    """Two neighbours of A, each in every lane of a vector.
+    """Return two neighbours of A, each in every lane of a vector.
 
     ARM multiplies by one lane of a register: two elements are loaded at once, and none is spread over a vector, which
     would take as long there as a multiplication. x86 spreads an element while it loads it, at no cost.
