@@ -1,12 +1,13 @@
-"""The function that compiled code tells of its accesses while a launch is screened; it notes uncertain ones.
+"""The function to which compiled code reports its accesses while a launch is screened; it records uncertain ones.
 
-Unwritten bytes: one of shared or local memory, or of an array that the caller marks, is loaded without a mark.
+Unwritten bytes: a load is uncertain if it reads an unmarked byte of shared memory, of local memory, or of an array that
+the caller marks.
 
-Accesses that nothing orders: two threads access a cell, one of them writes, and they are of different blocks, or of one
-block with no barrier between. Threads of a block may store the same bytes. All that a cell's readers have in common is
-kept, so that none is forgotten: one thread, several of a block in one interval, or all. An access of bytes that
-cp.async writes is uncertain until its thread has waited for the group, and for other threads until a barrier came after
-the wait; bytes that it reads may not be written any more.
+Unordered accesses: two threads access a cell, at least one of them writes, and they belong to different blocks, or to
+one block with no barrier in between. Threads of a block may store the same bytes. A cell's read tag covers all of its
+readers: one thread, several threads of a block in one interval, or everybody. An access to bytes that cp.async writes
+is uncertain until its thread has waited for the group, and for other threads until a barrier follows the wait; bytes
+that cp.async reads may not be written any more.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ COPY, SHARED, ALL, PLAIN_TAG = (
     np.int64(~ctx.SEVERAL),
 )
 LANE_MASK, WARP_LANES = np.int64(LANES - 1), np.int64(LANES)
-DATA_WORD = 2  # of the row of an allocation
+DATA_WORD = 2  # in a row of the allocation table
 THREAD_MASK = np.int64((1 << ctx.COPY_THREAD_BITS) - 1)
 TAG_BYTES = np.int64(15)
 
 
 @typed_intrinsic
 def load_word(_typing_context: object, _address: object) -> Lowering:
-    """The 64 bits at an address."""
+    """Return the 64 bits at an address."""
 
     def emit(_context: object, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]) -> ir.Value:
         return builder.load(builder.inttoptr(arguments[0], WORD.as_pointer()), align=1)
@@ -61,14 +62,14 @@ def store_word(_typing_context: object, _address: object, _word: object) -> Lowe
 
     def emit(_context: object, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]) -> ir.Value:
         builder.store(arguments[1], builder.inttoptr(arguments[0], WORD.as_pointer()), align=1)
-        return ir.Constant(ir.IntType(8).as_pointer(), None)  # numba's value of void
+        return ir.Constant(ir.IntType(8).as_pointer(), None)  # numba's representation of void
 
     return types.void(types.int64, types.int64), emit
 
 
 @typed_intrinsic
 def load_byte(_typing_context: object, _address: object) -> Lowering:
-    """The byte at an address."""
+    """Return the byte at an address."""
 
     def emit(_context: object, builder: ir.IRBuilder, _signature: object, arguments: Sequence[ir.Value]) -> ir.Value:
         return builder.load(builder.inttoptr(arguments[0], ir.IntType(8).as_pointer()))
@@ -78,7 +79,7 @@ def load_byte(_typing_context: object, _address: object) -> Lowering:
 
 @inner
 def word_of(table: Int, index: Int) -> Int:
-    """A word of a table, by the address of that."""
+    """Return a word of a table, given the table's address."""
     return load_word(table + np.int64(index) * WORD_SIZE)
 
 
@@ -90,7 +91,7 @@ def put_word(table: Int, index: Int, word: Int) -> None:
 
 @inner
 def marks_of(words: Int, state: Int, buffer: Int) -> Int:
-    """The address of the marks of a buffer; 0 where it has none."""
+    """Return the address of a buffer's marks; 0 if it has none."""
     if buffer == ctx.SHARED_BUFFER:
         return word_of(state, ctx.SHARED_MARKS)
     if buffer == ctx.LOCAL_BUFFER:
@@ -101,7 +102,7 @@ def marks_of(words: Int, state: Int, buffer: Int) -> Int:
 
 @inner
 def accesses_of(words: Int, state: Int, buffer: Int) -> Int:
-    """The address of the accesses of a buffer; 0 where threads cannot meet."""
+    """Return the address of a buffer's access tags; 0 if its accesses are not tracked."""
     if buffer == ctx.SHARED_BUFFER:
         return word_of(state, ctx.SHARED_ACCESSES)
     table = word_of(state, ctx.GLOBAL_ACCESSES)
@@ -112,7 +113,7 @@ def accesses_of(words: Int, state: Int, buffer: Int) -> Int:
 
 @inner
 def follow_marks(at: Int, size: Int, is_store: Flag) -> Flag:
-    """Mark what a lane stores; whether it loads a byte without a mark."""
+    """Mark the bytes that a lane stores; return True if it loads an unmarked byte."""
     is_wrong = False
     while size > 0:
         bits = np.int64(-1) if size >= WORD_SIZE else (LOW_BIT << (np.int64(8) * size)) - LOW_BIT
@@ -128,7 +129,7 @@ def follow_marks(at: Int, size: Int, is_store: Flag) -> Flag:
 
 @inner
 def is_copy_pending(copies: Int, tag: Int, thread: Int, mine: Int) -> Flag:
-    """Return True if nothing orders an access of a thread after a cp.async."""
+    """Return True if nothing orders a thread's access after a cp.async."""
     owner, group = tag & THREAD_MASK, (tag ^ COPY) >> THREAD_BITS
     own = copies + owner * COPY_BYTES
     done = word_of(own, ctx.GROUPS_DONE)
@@ -149,10 +150,10 @@ def are_equal(first: Int, first_stride: Int, second: Int, second_stride: Int, si
 
 @inner
 def is_unordered(written: Int, mine: Int) -> Flag:
-    """Return True if nothing orders a thread after a write of another one.
+    """Return True if nothing orders a thread's access after another thread's write.
 
-    A tag differs from one's own (`mine`) at the bit of the block in another block, at that of the interval behind a
-    barrier, and below in another thread.
+    A tag differs from the thread's own tag (`mine`) in the block field for another block, in the interval field after a
+    barrier, and in the low bits for another thread.
     """
     difference = (written & PLAIN_TAG) ^ mine
     return written > 0 and written != mine and (difference >> BLOCK != 0 or difference >> INTERVAL == 0)
@@ -160,7 +161,7 @@ def is_unordered(written: Int, mine: Int) -> Flag:
 
 @inner
 def is_read_unordered(read: Int, mine: Int) -> Flag:
-    """Return True if nothing orders a thread that writes after the reads of others."""
+    """Return True if nothing orders a thread's write after the reads of other threads."""
     difference = (read & PLAIN_TAG) ^ mine
     return read not in (NO_TAG, mine) and (read == ALL or difference >> BLOCK != 0 or difference >> INTERVAL == 0)
 
@@ -183,7 +184,7 @@ def note_read(at: Int, mine: Int) -> None:
 
 @inner
 def follow_groups(copies: Int, row: Int, mask: Int, left: Int, closes: Flag, mine: Int) -> None:
-    """Lanes close a group of copies, or wait until at most `left` are not done."""
+    """Close a group of copies in each lane, or wait until at most `left` groups are incomplete."""
     for lane in range(LANES):
         if mask >> np.int64(lane) & LOW_BIT:
             own = copies + (row * np.int64(LANES) + np.int64(lane)) * COPY_BYTES
@@ -199,7 +200,7 @@ def follow_groups(copies: Int, row: Int, mask: Int, left: Int, closes: Flag, min
 
 @inner
 def tag_of(words: Int, row: Int, lane: Int) -> Int:
-    """The tag of what a thread accesses now."""
+    """Return the tag of a thread's accesses in the current interval."""
     return (word_of(word_of(words, ctx.WRITERS), row) & ~TAG_BYTES) << LOW_BIT | lane
 
 
@@ -207,9 +208,9 @@ def tag_of(words: Int, row: Int, lane: Int) -> Int:
 def check_lane(
     words: Int, row: Int, lane: Int, offset: Int, buffer: Int, size: Int, is_store: Flag, items: Int, unit: Int
 ) -> Flag:
-    """Return True if an access of a lane is uncertain after earlier accesses; reads are noted.
+    """Return True if a lane's access is uncertain given earlier accesses; tag the cells that it reads.
 
-    `items` and `unit` are 0 where nothing is known of what is stored.
+    `items` and `unit` are 0 if the stored data is not known.
     """
     state = word_of(words, ctx.SCREEN_STATE)
     marks, accesses = marks_of(words, state, buffer), accesses_of(words, state, buffer)
@@ -263,7 +264,7 @@ def note_lane(
 
 @inner
 def note_copy(words: Int, row: Int, lane: Int, offset: Int, buffer: Int, size: Int, is_store: Flag) -> None:
-    """Note that cp.async of a thread reads or writes cells: until it is waited for, or for ever."""
+    """Record that a thread's cp.async reads or writes cells: until it is waited for, or forever."""
     state = word_of(words, ctx.SCREEN_STATE)
     accesses, copies = accesses_of(words, state, buffer), word_of(state, ctx.COPIES)
     if accesses == 0:
@@ -280,7 +281,7 @@ def note_copy(words: Int, row: Int, lane: Int, offset: Int, buffer: Int, size: I
 
 @inner
 def add_suspicion(words: Int, is_wrong: Flag) -> None:
-    """Note in the context that an access is uncertain."""
+    """Record an uncertain access in the context."""
     if is_wrong:
         put_word(words, ctx.SUSPICIONS, word_of(words, ctx.SUSPICIONS) | LOW_BIT)
 
@@ -298,7 +299,7 @@ def screen_access(
     items: Int,
     unit: Int,
 ) -> None:
-    """Check an access that compiled code tells of (`memory_access.tell`); `words` is the context."""
+    """Check an access that compiled code reports (`memory_access.tell`); `words` is the context."""
     state = word_of(words, ctx.SCREEN_STATE)
     if buffer == ctx.COPY_GROUPS:
         copies = word_of(state, ctx.COPIES)
@@ -324,7 +325,7 @@ def screen_access(
 
 
 def named_after_constants(function: Callable[..., None]) -> Callable[..., None]:
-    """Add a digest of the constants to a function's name: numba caches code by that name, and they are part of it."""
+    """Add a digest of the constants to a function's name, because numba caches the compiled code under that name."""
     text = Path(str(ctx.__file__)).read_bytes()
     function.__name__ += f"_{hashlib.sha256(text).hexdigest()[:8]}"
     function.__qualname__ = function.__name__
@@ -336,7 +337,7 @@ def named_after_constants(function: Callable[..., None]) -> Callable[..., None]:
 def screen_accesses(
     words: Int, threads: Array, offsets: Array, buffer: Int, size: Int, is_store: Flag, is_copy: Flag
 ) -> None:
-    """The same for accesses of the interpreter: thread after thread, each with its offset."""
+    """Check accesses that the interpreter reports, thread by thread, each at its offset."""
     is_wrong = False
     for index in range(threads.size):
         row, lane, offset = threads[index] // WARP_LANES, threads[index] % WARP_LANES, offsets[index]
@@ -350,11 +351,11 @@ def screen_accesses(
 
 @cache
 def screen_address() -> int:
-    """The address of `screen_access` in machine code, compiled or from numba's cache."""
+    """Return the address of `screen_access` in machine code, compiled or from numba's cache."""
     signature, function = types.void(*[types.int64] * 11), named_after_constants(screen_access)
     try:
         compiled = cfunc(signature, cache=True)(function)
-    except RuntimeError:  # no folder can be written
+    except RuntimeError:  # no cache folder is writable
         say_uncached("no folder can be written")
         compiled = cfunc(signature)(function)
     _kept.append(compiled)

@@ -1,4 +1,4 @@
-"""Between the registers of warps and matrices of codes: loops that numba compiles, without the GIL."""
+"""Loops that copy between the registers of warps and matrices of codes; numba compiles them to run without the GIL."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ U1 = np.uintp(1)
 
 @entry
 def take(codes: Array, rows: Array, index: Array, out: Array) -> None:
-    """out[i, j] = codes[rows[i], index[j]], i over warps."""
+    """Set out[i, j] = codes[rows[i], index[j]], with i over warps."""
     for i in range(rows.size):
         row = rows[i]
         for j in range(index.size):
@@ -23,7 +23,7 @@ def take(codes: Array, rows: Array, index: Array, out: Array) -> None:
 
 @entry
 def take_tiles(cells: Array, bases: Array, index: Array, out: Array) -> None:
-    """Gather tiles [height, width] into one matrix: tile (i, j) is what `index` finds behind bases[i, j]."""
+    """Gather tiles [height, width] into one matrix: tile (i, j) is read at offsets `index` from bases[i, j]."""
     height, width = index.shape
     for i in range(bases.shape[0]):
         for y in range(height):
@@ -35,7 +35,7 @@ def take_tiles(cells: Array, bases: Array, index: Array, out: Array) -> None:
 
 @entry
 def put_tiles(cells: Array, bases: Array, index: Array, matrix: Array) -> None:
-    """Scatter one matrix to tiles [height, width]: tile (i, j) goes to where `index` leads behind bases[i, j]."""
+    """Scatter one matrix to tiles [height, width]: tile (i, j) is written at offsets `index` from bases[i, j]."""
     height, width = index.shape
     for i in range(bases.shape[0]):
         for y in range(height):
@@ -47,7 +47,7 @@ def put_tiles(cells: Array, bases: Array, index: Array, matrix: Array) -> None:
 
 @inner
 def are_equal(words: Array, base: Int, plan: Array, other_base: Int, other_plan: Array) -> Flag:
-    """Return True if two tiles hold the same."""
+    """Return True if two tiles have equal contents."""
     for unit in range(plan.size):
         at, other = np.uintp(base + plan[unit]), np.uintp(other_base + other_plan[unit])
         if words[at] != words[other] or words[at + U1] != words[other + U1]:
@@ -57,7 +57,7 @@ def are_equal(words: Array, base: Int, plan: Array, other_base: Int, other_plan:
 
 @inner
 def holds(words: Array, bases: Array, plans: Array, which: Array, first: Array) -> Flag:
-    """Return True if some tiles are equal to those that `first` names."""
+    """Return True if `first` names an equal tile for every tile, and some tiles share one."""
     shares = False
     for i in range(bases.size):
         other = first[i]
@@ -72,9 +72,9 @@ def holds(words: Array, bases: Array, plans: Array, which: Array, first: Array) 
 
 @entry
 def find_equal(words: Array, bases: Array, plans: Array, which: Array, first: Array, hashes: Array) -> None:
-    """For every tile the first that holds the same; where the answer that `first` has still holds, it stays.
+    """For each tile, find the first tile with equal contents; keep the contents of `first` if they are still valid.
 
-    A tile is units of 16 bytes, two words: those at plans[which[i]] behind bases[i].
+    A tile consists of 16-byte units (two words each) at offsets plans[which[i]] from bases[i].
     """
     if holds(words, bases, plans, which, first):
         return
@@ -97,7 +97,7 @@ def find_equal(words: Array, bases: Array, plans: Array, which: Array, first: Ar
 
 @entry
 def take_units(words: Array, bases: Array, plans: Array, which: Array, out: Array) -> None:
-    """Gather tiles as `find_equal` describes them, unit after unit."""
+    """Gather tiles, described as in `find_equal`, unit by unit."""
     for i in range(bases.size):
         base, plan = bases[i], plans[which[i]]
         for unit in range(plan.size):
@@ -113,7 +113,7 @@ U1, U2 = np.uintp(1), np.uintp(2)
 
 @inner
 def meets_others(tags: Array, base: Int, runs: Array, mine: np.uint64, others: np.uint64) -> Flag:
-    """Return True if another warp stored a word of some runs (`interpreter.store_tags`); `others` has a bit of them."""
+    """Return True if unordered stores of another warp tagged a word of some runs (`interpreter.store_tags`)."""
     met = NO_TAG
     for run in range(runs.shape[0]):
         first = U2 * np.uintp(base + runs[run, 0])
@@ -140,10 +140,10 @@ def copy_units(
     is_shared: Flag,
     done: Array,
 ) -> None:
-    """Copy after copy, move units of 16 bytes as two plans say, and tag the words; stop at one that overlaps others.
+    """Move 16-byte units according to two plans, copy by copy, and tag the words; stop at a copy that overlaps others.
 
-    Bases, plans and runs count words of 64 bits, as `source` and `target` do. `target_runs` are the words that the
-    units of each plan fill, [plans, runs, 2]. `done` gets how many copies were made.
+    Bases, plans and runs count 64-bit words, as `source` and `target` do. `target_runs` are the words that the units of
+    each plan fill, [plans, runs, 2]. `done` receives the number of copies made.
     """
     for i in range(source_bases.size):
         from_base, to_base, mine = source_bases[i], target_bases[i], writers[i]
@@ -168,7 +168,7 @@ TX_SIGN, TX_MODULUS, TX_LIMIT = np.int64(1 << (TX_BITS - 1)), np.int64(1 << TX_B
 
 @inner
 def word_after(word: Int, arrivals: Int, owed: Int, drops: Flag) -> Int:
-    """Return an mbarrier after arrivals and bytes that are owed; the word itself if they are not possible."""
+    """Return an mbarrier word after arrivals and a change of pending bytes; the same word if that is invalid."""
     pending, count = word & ARRIVALS, word >> COUNT_SHIFT & ARRIVALS
     tx = word >> TX_SHIFT & TX_MASK
     tx = tx - (TX_MODULUS if tx >= TX_SIGN else np.int64(0)) + owed
@@ -189,10 +189,10 @@ def advance_mbarriers(
     words: Array, written: Array, cells: Array, arrivals: Array, owed: Array, drops: Flag, before: Array,
     has_ended: Array, done: Array,
 ) -> None:  # fmt: skip
-    """Apply arrivals and owed bytes to mbarriers, one after the other, up to the first that is not possible.
+    """Apply arrivals and pending bytes to mbarriers in order, up to the first change that is invalid.
 
-    The fields of a word are those of `interpreter.mbarriers`; `before` gets the words as they were, `has_ended` whether
-    a phase ended, `done` how many were changed.
+    The fields of a word are those of `interpreter.mbarriers`; `before` receives the words as they were, `has_ended` is
+    True if a phase ended, and `done` receives the number of changed mbarriers.
     """
     for i in range(cells.size):
         word = np.int64(words[cells[i]])

@@ -1,11 +1,12 @@
-"""Boxes of tensor maps copied for many blocks at once: the fast twin of `interpreter.bulk_copies.run_tensor_copy`.
+"""Copies of tensor-map boxes for many blocks at once: the fast version of `interpreter.bulk_copies.run_tensor_copy`.
 
-A box that lies inside its tensor is a list of units of 16 bytes, at the same distances from where it begins in every
-copy: those in global memory are found once for each map, those in shared memory once for each place in the pattern of
-the swizzle. One loop then moves the boxes of all lanes and tags what they store (`interpreter.store_tags`). Whatever
-else there is (boxes that reach out of the tensor, im2col, reductions, faults, overlapping stores) the interpreter does.
+A box that is inside its tensor is a list of 16-byte units, whose offsets from the start of the box are the same in
+every copy: the offsets in global memory are computed once for each map, those in shared memory once for each position
+in the swizzle pattern. One loop then moves the boxes of all lanes and tags their stores (`interpreter.store_tags`). The
+interpreter handles everything else: boxes that extend beyond the tensor, im2col, reductions, faults and overlapping
+stores.
 
-`BatchedMbarriers` is the fast twin of `interpreter.mbarriers`: it changes the mbarriers of many lanes at once.
+`BatchedMbarriers` is the fast version of `interpreter.mbarriers`: it updates the mbarriers of many lanes at once.
 """
 
 from __future__ import annotations
@@ -39,17 +40,17 @@ from warpfrag.ptx.program.program import DecodedInstruction, Immediate, MemoryOp
 from warpfrag.ptx.program.ptx_types import TYPES, Codes
 from warpfrag.smem.tensor_map import GRANULE, MAP_ALIGN, MAP_BYTES, SHARED_ALIGN, TensorMapFields
 
-OBJECT_BYTES = 8  # of an mbarrier
-WORD_BITS = 32  # of a register with an address or a number that the scheduler reads
+OBJECT_BYTES = 8  # the size of an mbarrier
+WORD_BITS = 32  # the width of a register with an address or a number that the scheduler reads
 
 
 class BatchedMbarriers(Mbarriers):
-    """The mbarriers of a batch, changed by one loop over its lanes."""
+    """The mbarriers of a batch, updated by one loop over its lanes."""
 
     def change_all(
         self, cells: NDArray[np.int64], action: MemoryBarrier, numbers: Codes, line: int
     ) -> NDArray[np.uint64]:
-        """Let lanes arrive, change what is owed, initialise or invalidate; the interpreter says what is wrong."""
+        """Apply arrivals, pending bytes, initialisation or invalidation; the interpreter reports errors."""
         if action.name == "init" and self.can_initialise(cells, numbers):
             before = self.words[cells]
             self.words[cells] = self.written[cells] = numbers | numbers << COUNT_SHIFT
@@ -71,11 +72,11 @@ class BatchedMbarriers(Mbarriers):
             arrivals, owed = nothing, amounts if action.name == "expect_tx" else -amounts
         before, done = self.advance(cells, arrivals, owed, drops=action.drops)
         if done < len(cells):
-            self.change(int(cells[done]), action, int(numbers[done]), done, line)  # which is a MemoryFault
+            self.change(int(cells[done]), action, int(numbers[done]), done, line)  # raises a MemoryFault
         return before
 
     def can_initialise(self, cells: NDArray[np.int64], numbers: Codes) -> bool:
-        """Return True if all these mbarriers are new, and no phase seems to end when they are made."""
+        """Return True if all these mbarriers are new, and initialising them does not appear to end a phase."""
         own = set(cells.tolist())
         is_new = len(own) == len(cells) and own.isdisjoint(self.live)
         return bool(
@@ -85,7 +86,7 @@ class BatchedMbarriers(Mbarriers):
     def advance(
         self, cells: NDArray[np.int64], arrivals: NDArray[np.int64], owed: NDArray[np.int64], *, drops: bool = False
     ) -> tuple[NDArray[np.uint64], int]:
-        """Change mbarriers one after the other: what each was before, and how many could be changed."""
+        """Change mbarriers in order; return the earlier words and the number that could be changed."""
         from warpfrag.ptx.compiler.loops import advance_mbarriers
 
         before, has_ended = np.empty(len(cells), np.uint64), np.zeros(len(cells), np.bool_)
@@ -98,13 +99,13 @@ class BatchedMbarriers(Mbarriers):
     def ended_phases(
         self, inst: DecodedInstruction, action: MemoryBarrier, group: LaneGroup
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """The mbarriers that lanes wait for and whether their phases are over: once per warp where its lanes agree."""
+        """Return the mbarriers that lanes wait for and whether their phases ended: once per warp if its lanes agree."""
         if action.space == "shared" and self.state.memory.accesses is None and self.agree(inst, group):
             first = np.zeros_like(group.mask)
             first[:, 0] = True
             try:
                 cells, done = super().ended_phases(inst, action, group.part(first))
-            except MemoryFault:  # which names the lane, among all of them
+            except MemoryFault:  # names the lane among all lanes
                 return super().ended_phases(inst, action, group)
             others = (LANES - 1) * len(cells) * OBJECT_BYTES
             self.state.memory.count_bytes("shared", others, writes=True)
@@ -113,12 +114,12 @@ class BatchedMbarriers(Mbarriers):
 
     @staticmethod
     def agree(inst: DecodedInstruction, group: LaneGroup) -> bool:
-        """Return True if the lanes of each warp are all here, with one address and one phase."""
+        """Return True if all lanes of each warp are here, with one address and one phase."""
         return group.is_whole and all(is_uniform(operand, group) for operand in inst.sources[:2])
 
 
 def is_uniform(operand: PtxOperand, group: LaneGroup) -> bool:
-    """Return True if the lanes of each warp have the same value of an operand."""
+    """Return True if an operand has the same value in all lanes of each warp."""
     register = operand.base if isinstance(operand, MemoryOperand) else operand
     if register is None or isinstance(register, Immediate):
         return True
@@ -132,22 +133,22 @@ def is_uniform(operand: PtxOperand, group: LaneGroup) -> bool:
 Index = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
-SWIZZLE_PERIOD = 1024  # bytes after which every swizzle repeats
-WORD = np.dtype(np.uint64)  # a word: what is moved at once
+SWIZZLE_PERIOD = 1024  # bytes after which every swizzle pattern repeats
+WORD = np.dtype(np.uint64)  # 64 bits, moved at once
 GRANULE_WORDS = GRANULE // WORD.itemsize
 S32 = TYPES["s32"]
-FIRST = np.zeros(1, np.int64)  # of some lanes, the first
+FIRST = np.zeros(1, np.int64)  # the index of the first lane
 
 
 class UnitPlan(NamedTuple):
-    """The units of a box behind where it begins, in words of 64 bits, and the runs of words that they fill."""
+    """The units of a box as offsets from its start, in 64-bit words, and the runs of words that they fill."""
 
     units: Index
-    runs: Index  # [runs, 2]: where each begins, and its words
+    runs: Index  # [runs, 2]: the first word of each run and its word count
 
     @staticmethod
     def of(units: Index) -> UnitPlan:
-        """The plan of units of 16 bytes, counted in them."""
+        """Return the plan of 16-byte units; `units` are offsets in units."""
         ordered = np.sort(units)
         first = np.flatnonzero(np.diff(ordered, prepend=ordered[0] - 2) != 1)
         counts = np.diff(first, append=len(ordered))
@@ -156,17 +157,17 @@ class UnitPlan(NamedTuple):
 
 @dataclass
 class BoxPlan:
-    """A map, and the units of its box: behind the box's address in global memory, and in shared memory by its place."""
+    """A map and the units of its box: in global memory, and in shared memory by position in the swizzle pattern."""
 
     fields: TensorMapFields
     in_global: UnitPlan
-    overlaps: bool  # whether units of a box are the same in global memory
+    overlaps: bool  # True if two units of a box are at the same address in global memory
     by_place: dict[int, UnitPlan] = field(default_factory=dict)
 
     @staticmethod
-    @lru_cache(256)  # kernels are launched again with the maps that they had
+    @lru_cache(256)  # kernels are often launched again with the same maps
     def of(data: bytes) -> BoxPlan | None:
-        """The plan of the 128 bytes of a map; None where the interpreter has to read it."""
+        """Return the plan of a 128-byte map; None if the interpreter must handle it."""
         fields = TensorMapFields.decode(data)
         if fields is None or fields.im2col is not None or fields.element.format == "tf32" or fields.problems():
             return None
@@ -176,34 +177,34 @@ class BoxPlan:
 
     @cached_property
     def global_bytes(self) -> int:
-        """From the first byte of a box to its last, gaps included."""
+        """The bytes from the start of a box to its end, gaps included."""
         return int(self.in_global.units[-1]) * 8 + GRANULE
 
     @cached_property
     def shared_bytes(self) -> int:
-        """The bytes of shared memory that a box reaches over."""
+        """The bytes of shared memory that a box spans."""
         return self.fields.shared_bytes
 
     @cached_property
     def box_bytes(self) -> int:
-        """The bytes that an mbarrier is told of."""
+        """The bytes that an mbarrier counts for a box."""
         return self.fields.box_bytes
 
     @cached_property
     def last_starts(self) -> Index:
-        """The last coordinates at which a box is inside the tensor."""
+        """The last coordinates at which a box is still inside the tensor."""
         fields = self.fields
         extents = (np.array(fields.box_indices) - 1) * np.array(fields.steps)
         return np.array(fields.dims, np.int64) - 1 - extents
 
     def in_shared(self, place: int) -> UnitPlan:
-        """The units in shared memory, for a box at a place in the pattern of the swizzle."""
+        """Return the units in shared memory of a box at a position in the swizzle pattern."""
         if place not in self.by_place:
             self.by_place[place] = UnitPlan.of((self.fields.shared_units(place) - place) // GRANULE)
         return self.by_place[place]
 
     def offsets(self, starts: Index) -> Index | None:
-        """The offsets of the boxes at some coordinates [lanes, axes] in the tensor; None if one is not inside."""
+        """Return the tensor offsets of boxes at coordinates [lanes, axes]; None if one is outside or misaligned."""
         fields = self.fields
         if (starts < 0).any() or (starts > self.last_starts).any():
             return None
@@ -214,19 +215,19 @@ class BoxPlan:
 
 
 class BoxJob(NamedTuple):
-    """The copies of lanes that name one map: where the box of each begins in both memories, in bytes of a buffer."""
+    """The copies of lanes that name one map: the start of each box in both memories, as byte offsets into a buffer."""
 
     plan: BoxPlan
     lanes: Index
     tensor: Bytes
     in_tensor: Index
     in_shared: Index
-    places: Index  # of the boxes in the pattern of the swizzle
+    places: Index  # positions of the boxes in the swizzle pattern
     map_space: str
 
 
 class BoxTargets(NamedTuple):
-    """The copies that lanes make, one for each block that a box goes to: lane, block, and the mbarrier that is told."""
+    """The copies that lanes make, one for each destination block: lane, block and the mbarrier to signal."""
 
     lanes: Index
     blocks: Index
@@ -234,7 +235,7 @@ class BoxTargets(NamedTuple):
     lane_count: int
 
     def of(self, lanes: Index) -> BoxTargets:
-        """The copies of some lanes."""
+        """Return the copies of some lanes."""
         if len(lanes) == self.lane_count:
             return self
         own = np.isin(self.lanes, lanes)
@@ -243,14 +244,14 @@ class BoxTargets(NamedTuple):
 
 
 class BoxCopies:
-    """The boxes that the lanes of a batch copy."""
+    """The box copies of a batch's lanes."""
 
     def __init__(self, batch: WarpState, mbarriers: BatchedMbarriers) -> None:
         """Take the batch and its mbarriers."""
         self.batch, self.memory, self.mbarriers = batch, batch.memory, mbarriers
 
     def run(self, inst: DecodedInstruction, action: TensorCopy, group: LaneGroup) -> bool:
-        """Copy the boxes of all lanes; False, with nothing done, where the interpreter has to."""
+        """Copy the boxes of all lanes; return False and do nothing if the interpreter must do it."""
         if action.mode != "tile" or action.reduction:
             return False
         rest = list(inst.sources)
@@ -282,7 +283,7 @@ class BoxCopies:
     def job(
         self, address: int, lanes: Index, action: TensorCopy, starts: Index, boxes: Codes, owners: Owners
     ) -> BoxJob | None:
-        """The copies of lanes that name one map; None, or a MemoryFault, if the interpreter has to make them."""
+        """Return the copies of lanes that name one map; None, or a MemoryFault, if the interpreter must make them."""
         space, inner = self.memory.space_of(address)
         if address % MAP_ALIGN or space not in {"global", "const", "param"}:
             return None
@@ -304,12 +305,12 @@ class BoxCopies:
         return BoxJob(plan, lanes, tensor, in_tensor, in_shared, places, space)
 
     def map_bytes(self, space: str, address: int, owner: Owners) -> bytes:
-        """The 128 bytes of a map."""
+        """Return the 128 bytes of a map."""
         buffer, (first,) = self.reach(space, np.array([address], np.uint64), MAP_BYTES, owner, writes=False)
         return buffer[first : first + MAP_BYTES].tobytes()
 
     def reach(self, space: str, firsts: Codes, size: int, owners: Owners, *, writes: bool) -> tuple[Bytes, Index]:
-        """The buffer that holds each lane's bytes, and their offsets; a MemoryFault unless it is one buffer."""
+        """Return the buffer that holds all lanes' bytes, and their offsets; raise MemoryFault if there are several."""
         reached = self.memory.find(space, firsts, size, owners, writes=writes)
         if len(reached) > 1:
             raise MemoryFault(0, "boxes lie in several allocations")
@@ -319,7 +320,7 @@ class BoxCopies:
     def targets(
         self, action: TensorCopy, group: LaneGroup, copies: LaneCopies, operands: list[PtxOperand]
     ) -> BoxTargets:
-        """The blocks that boxes go to, and the mbarriers that are told."""
+        """Return the destination blocks of boxes, and the mbarriers to signal."""
         own, lanes = copies.owners.blocks, np.arange(copies.count)
         if action.direction == "store":
             return BoxTargets(lanes, own, None, copies.count)
@@ -336,7 +337,7 @@ class BoxCopies:
         return BoxTargets(np.repeat(lanes, counts), every, np.array(moved, np.int64), copies.count)
 
     def can_tell(self, job: BoxJob, targets: BoxTargets) -> bool:
-        """Return True if the mbarriers of a job are initialised, and none is told of too many bytes."""
+        """Return True if the mbarriers of a job are initialised, and no byte count is too large."""
         told = targets.of(job.lanes).cells
         if told is None:
             return True
@@ -348,7 +349,7 @@ class BoxCopies:
         return not (abs(owed) > MAX_TX).any()
 
     def copy(self, job: BoxJob, copies: LaneCopies, targets: BoxTargets) -> list[int]:
-        """Copy the boxes of a job and tell the mbarriers; the lanes whose stores overlap others are left."""
+        """Copy the boxes of a job and signal the mbarriers; return the lanes that the interpreter must run."""
         from warpfrag.ptx.compiler.loops import copy_units
 
         plan, memory, lanes = job.plan, self.memory, job.lanes.tolist()
@@ -384,7 +385,7 @@ class BoxCopies:
 
 
 def joined(plans: list[UnitPlan]) -> tuple[Index, Index]:
-    """The units and the runs of some plans, [plans, units] and [plans, runs, 2]; empty runs fill up shorter lists."""
+    """Return the units and runs of some plans, [plans, units] and [plans, runs, 2]; empty runs pad shorter lists."""
     if len(plans) == 1:
         return plans[0].units[None], plans[0].runs[None]
     longest = max(len(plan.runs) for plan in plans)

@@ -1,4 +1,4 @@
-"""`python -m warpfrag.ptx.compiler.build_loops FOLDER [TARGET ...]`: object code of the engine's loops, for wheels."""
+"""`python -m warpfrag.ptx.compiler.build_loops FOLDER [TARGET ...]`: build the engine's loops for wheels."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ ARRAY = re.compile(r"(.+)\[(\d)\]")
 
 
 def example(kind: str) -> object:
-    """An argument of a kind."""
+    """Return an example argument of a kind."""
     array = ARRAY.fullmatch(kind)
     return np.zeros((1,) * int(array[2]), array[1]) if array else {"bool": True}[kind]
 
 
 def build(target: ObjectTarget, folder: Path) -> None:
-    """Write the object of a target."""
+    """Write the object file of a target."""
     build_objects.emit_nothing()
     calls = {
         name: (loop.entry, tuple(map(example, kinds))) for loop in LOOPS for kinds, name in loop.signatures.items()

@@ -1,10 +1,10 @@
-"""The compiled engine: the interpreter's batch of warps, with machine code for the runs of instructions that have some.
+"""The compiled engine: the interpreter's batch of warps, with machine code for the instructions that can be compiled.
 
-Which lanes run next, who waits for whom and what is counted follows the interpreter's rules, so both engines give the
-same. The interpreter runs what has no machine code (matrix instructions, atomics), on the same registers.
+Scheduling, waiting and counting follow the interpreter's rules, so both engines give the same results. The interpreter
+runs instructions without machine code (matrix instructions, atomics) on the same registers.
 
-A kernel that is launched with engine="auto" is interpreted until that has cost as much as LLVM will: short runs of long
-kernels are never compiled.
+A kernel that is launched with engine="auto" is interpreted until that has cost as much as compiling would: short runs
+of long kernels are never compiled.
 """
 
 from __future__ import annotations
@@ -47,29 +47,29 @@ from warpfrag.ptx.program.program import DecodedInstruction, Immediate, Program
 from warpfrag.ptx.program.ptx_types import Codes, container
 from warpfrag.ptx.program.state_spaces import SPACES
 
-PATIENCE = 30  # how often each instruction is interpreted, on average, before its machine code is thought of
+PATIENCE = 30  # average number of times each instruction is interpreted before compilation is considered
 INSTRUCTIONS_PER_LINE = (
-    3  # interpreted instructions that cost what LLVM takes for a line of its text: 0.2 ms and 70 us were measured
+    3  # interpreted instructions that cost as much as LLVM does per line of its text: 0.2 ms and 70 us were measured
 )
-MIN_INSTRUCTIONS = 2000  # that are interpreted before any program is compiled
-BUDGET = 1_000_000  # warp instructions after which the scheduler lets Python look for an interrupt
-POLLING_BUDGET = 64  # the same for each warp at first, if lanes may wait for memory that no lane changes
-WATCHED_LEVELS = 4  # quanta of time slices in which the interpreter looks for a livelock
+MIN_INSTRUCTIONS = 2000  # instructions that are interpreted before any program is compiled
+BUDGET = 1_000_000  # warp instructions after which the scheduler lets Python check for an interrupt
+POLLING_BUDGET = 64  # the initial budget per warp, if lanes may wait for memory that no lane changes
+WATCHED_LEVELS = 4  # quanta of time slices in which the interpreter checks for a livelock
 LANE_BITS = np.uint32(1) << np.arange(LANES, dtype=np.uint32)
 BUFFER_ALIGN = 64
-MATRIX_ROW_BYTES = 16  # of ldmatrix and stmatrix
+MATRIX_ROW_BYTES = 16  # a matrix row of ldmatrix and stmatrix
 
 
 class CompiledProgram:
-    """The machine code of a program: made when it is first wanted, or after enough instructions were interpreted."""
+    """The machine code of a program: compiled on first use, or after enough instructions were interpreted."""
 
     def __init__(self, program: Program) -> None:
-        """Lay out the registers; nothing is compiled yet."""
+        """Lay out the registers, without compiling anything."""
         self.program = program
         self.layout = RegisterLayout.of(program)
         self.segments: dict[int, Segment] = {}
         self.covered: set[int] = set()  # instructions that have machine code
-        self.opcodes: set[str] = set()  # of these instructions
+        self.opcodes: set[str] = set()  # the opcodes of these instructions
         self.products = mma_runs(program)
         runs = {start: program.instructions[start : ends[-1]] for start, ends in self.products.items()}
         runs |= {at: [inst] for at, inst in enumerate(program.instructions) if is_joinable(inst)}
@@ -91,7 +91,7 @@ class CompiledProgram:
         return self.interpreted_instructions >= self.patience
 
     def is_worthwhile_after(self, instructions: int) -> bool:
-        """Return the same after `instructions` more, which are not counted yet."""
+        """Return the result of `is_worthwhile` after `instructions` more, which are not counted yet."""
         before = self.interpreted_instructions
         self.interpreted_instructions += instructions
         is_enough = self.is_worthwhile()
@@ -111,7 +111,7 @@ class CompiledProgram:
         self.tables: dict[str, NDArray[np.int64]] = {}
 
     def table(self, arch: str) -> NDArray[np.int64]:
-        """The scheduler's table of instructions (`context`), for an architecture."""
+        """Return the scheduler's table of instructions (`context`) for an architecture."""
         if arch not in self.tables:
             self.tables[arch] = self._table(arch)
         return self.tables[arch]
@@ -150,21 +150,21 @@ class CompiledProgram:
     @cached_property
     def generated(self) -> GeneratedModule:
         """The LLVM module of the program."""
-        from warpfrag.ptx.compiler.segments import generate  # which imports llvmlite
+        from warpfrag.ptx.compiler.segments import generate  # imports llvmlite
 
         return generate(self.program, self.layout)
 
     @cached_property
     def chains(self) -> set[int]:
-        """The runs of mma that may be one product along K."""
+        """The runs of mma that may form one product along K."""
         return mma_chains(self.program, self.products)
 
 
 def has_instruction(action: actions.Action, arch: str) -> bool:
-    """Return True if an architecture has the instruction of an action."""
+    """Return True if an architecture has an action's instruction."""
     try:
         return not isinstance(action, actions.MatrixOp) or bool(architecture_of(action.form, arch))
-    except WarpfragError:  # which the interpreter raises when the instruction runs
+    except WarpfragError:  # the interpreter raises it when the instruction runs
         return False
 
 
@@ -182,10 +182,10 @@ def is_plain_barrier(inst: DecodedInstruction) -> bool:
 
 
 class BufferRegisters:
-    """The registers of a batch, each a view of one buffer, made when it is first wanted; writing copies into it."""
+    """The registers of a batch as views of one buffer, created on first use; assignment copies into the buffer."""
 
     def __init__(self, buffer: NDArray[np.uint8], offsets: Sequence[int], bits: Sequence[int]) -> None:
-        """Take the buffer, [warps, bytes], with the offset and the width of each register."""
+        """Take the buffer, [warps, bytes], and the offset and width of each register."""
         self.buffer, self.offsets, self.bits = buffer, offsets, bits
         self.views: dict[int, Codes] = {}
 
@@ -194,7 +194,7 @@ class BufferRegisters:
         return len(self.offsets)
 
     def __getitem__(self, index: int) -> Codes:
-        """The codes of a register in every lane, [warps, lanes]: a view."""
+        """Return the codes of a register in every lane, [warps, lanes], as a view."""
         view = self.views.get(index)
         if view is None:
             view = self.views[index] = view_of(self.buffer, self.offsets[index], container(self.bits[index]))
@@ -206,15 +206,15 @@ class BufferRegisters:
 
 
 def view_of(buffer: NDArray[np.uint8], offset: int, dtype: np.dtype[Any]) -> Codes:
-    """The elements of all lanes at an offset of every warp's bytes, [warps, lanes]."""
+    """Return the elements of all lanes at an offset in every warp's bytes, [warps, lanes]."""
     return buffer[:, offset : offset + LANES * dtype.itemsize].view(dtype)
 
 
 class CompiledWarpBatch(WarpBatch):
-    """Blocks that run at once, in machine code where there is some."""
+    """Blocks that run at once, in machine code where it exists."""
 
     def __init__(self, part: LaunchPart, compiled: CompiledProgram) -> None:
-        """Put every lane at the entry, and the registers into one buffer."""
+        """Put every lane at the entry, and the registers in one buffer."""
         super().__init__(part)
         self.compiled, program = compiled, part.program
         layout = compiled.layout
@@ -228,7 +228,7 @@ class CompiledWarpBatch(WarpBatch):
         self.context = self._context()
         self.every_row = np.arange(self.warps)
         self.every_lane = LaneGroup(self, None, np.ones((self.warps, LANES), np.bool_))
-        # one array each for what the compiled scheduler shares with the interpreter
+        # arrays that the compiled scheduler shares with the interpreter
         self.flags, self.numbers = np.stack([self.alive, self.waiting]), np.stack([self.pc, self.slices])
         self.alive, self.waiting = self.flags
         self.pc, self.slices = self.numbers
@@ -241,12 +241,12 @@ class CompiledWarpBatch(WarpBatch):
         self.boxes = BoxCopies(self, self.batched_mbarriers)
 
     def _new_mbarriers(self) -> BatchedMbarriers:
-        """Those of many lanes at once."""
+        """Return mbarriers that are updated for many lanes at once."""
         self.batched_mbarriers = BatchedMbarriers(self)
         return self.batched_mbarriers
 
     def _context(self) -> NDArray[np.int64]:
-        """The words that compiled code reads: see `context`."""
+        """Return the words that compiled code reads (see `context`)."""
         memory = self.memory
         words = np.zeros(ctx.CONTEXT_WORDS, np.int64)
         self.table = np.array(
@@ -284,7 +284,7 @@ class CompiledWarpBatch(WarpBatch):
     # --- scheduling
 
     def run(self) -> None:
-        """Run until every lane has exited: by the interpreter until there is machine code."""
+        """Run until every lane has exited; interpret until there is machine code."""
         compiled = self.compiled
         while not compiled.segments:
             if not self.schedule_next():
@@ -297,19 +297,19 @@ class CompiledWarpBatch(WarpBatch):
             self.count_runs()
 
     def run_block(self, start: int, group: LaneGroup) -> None:
-        """Interpret a block of instructions, before there is machine code."""
+        """Interpret a block of instructions before there is machine code."""
         self.compiled.interpreted_instructions += self.program.ends[start] - start
         super().run_block(start, group)
 
     def run_inst(self, at: int, group: LaneGroup) -> bool:
-        """Run an instruction, after the products whose results it needs."""
+        """Run an instruction after the pending products whose results it needs."""
         compiled = self.compiled
         if self.products.pending and (compiled.mma_instructions.needs_products[at] or at in compiled.products):
             self.products.flush()
         return super().run_inst(at, group)
 
     def run_compiled(self) -> None:
-        """Run the compiled scheduler, and do here what it returns for."""
+        """Run the compiled scheduler, and handle each status that it returns."""
         from warpfrag.ptx.compiler.loops import run_scheduler
 
         schedule, table = self.schedule, self.compiled.table(self.launch.arch)
@@ -356,7 +356,7 @@ class CompiledWarpBatch(WarpBatch):
                 schedule[ctx.BUDGET], last_progress = self.tally.total + budget, self.progress
 
     def watch_livelock(self) -> None:
-        """Interpret a few time slices after a while without stores: the interpreter finds out if any will follow."""
+        """Interpret a few time slices after a while without stores, so that the interpreter can detect a livelock."""
         progress = self.progress
         is_running = self.schedule_next()
         last_level = self.livelock.level + WATCHED_LEVELS
@@ -365,7 +365,7 @@ class CompiledWarpBatch(WarpBatch):
         self.schedule[ctx.IS_STALE] = 1
 
     def interpret(self, at: int) -> None:
-        """Run an instruction, or several mma, of the lanes that have the time slice."""
+        """Run an instruction, or several mma, for the lanes that have the time slice."""
         group = self.scheduled_group()
         ends = self.compiled.products.get(at)
         if (
@@ -382,7 +382,7 @@ class CompiledWarpBatch(WarpBatch):
             self.schedule[ctx.IS_STALE] = 1
 
     def wake(self, rows: NDArray[np.int64]) -> None:
-        """Let the scheduler see lanes that need not wait any more: the priorities of their warps."""
+        """Tell the scheduler that lanes no longer wait: update the priorities of their warps."""
         priorities = np.where(
             self.alive[rows] & ~self.waiting[rows],
             (self.slices[rows] // QUANTUM) * PRIORITY_UNIT + self.pc[rows],
@@ -391,7 +391,7 @@ class CompiledWarpBatch(WarpBatch):
         self.lists[0, rows] = priorities.min(axis=1)
 
     def scheduled_group(self) -> LaneGroup:
-        """The lanes that have the time slice."""
+        """Return the lanes that have the time slice."""
         count = int(self.schedule[ctx.WARP_COUNT])
         masks = self.lists[2].view(np.uint32)[:count]
         if count == self.warps and bool((masks == ctx.ALL_LANES).all()):
@@ -400,14 +400,14 @@ class CompiledWarpBatch(WarpBatch):
         return LaneGroup(self, None if count == self.warps else self.lists[1, :count].copy(), lanes)
 
     def count_runs(self) -> None:
-        """Add what compiled code ran to the counts of the launch."""
+        """Add the instructions that compiled code ran to the counts of the launch."""
         table = self.compiled.table(self.launch.arch)
         for at in np.nonzero(self.runs)[0]:
             self.tally.instructions[at : table[at, ctx.END]] += self.runs[at]
         self.count_bytes()
 
     def count_bytes(self) -> None:
-        """Add the bytes that compiled code moved, and their wavefronts, to the counts of the memory."""
+        """Add the bytes that compiled code moved, and their wavefronts, to the memory's counts."""
         memory = self.memory
         for start, counts in (
             (ctx.READ_BYTES, memory.read_bytes), (ctx.WRITTEN_BYTES, memory.written_bytes),
@@ -418,7 +418,7 @@ class CompiledWarpBatch(WarpBatch):
                     counts[space] += int(self.context[start + index])
 
     def multiply(self, start: int, ends: tuple[int, ...], group: LaneGroup) -> None:
-        """Run several mma of whole warps: as one product where they are its tiles, on codes in the buffer."""
+        """Run several mma of whole warps on codes in the buffer, as one product if they are its tiles."""
         instructions, compiled = self.program.instructions, self.compiled
         if self.products.pending and compiled.mma_instructions.needs_products[start]:
             self.products.flush()
@@ -431,7 +431,7 @@ class CompiledWarpBatch(WarpBatch):
             compiled.tilings[key] = tilings_of(parts, compiled.layout, self.launch.arch, is_chain=is_chain)
         rows = self.every_row if group.rows is None else np.ascontiguousarray(group.rows, np.int64)
         for number, (tiling, part) in enumerate(compiled.tilings[key]):
-            if number or tiling is None:  # it may multiply what is pending
+            if number or tiling is None:  # may multiply pending products
                 self.products.flush()
             if tiling is None:
                 multiply_many(self, part, group)
@@ -439,7 +439,7 @@ class CompiledWarpBatch(WarpBatch):
                 tiling.issue(self.products, rows, compiled.mma_instructions.accumulators[start])
 
     def execute(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Run an instruction that goes on to the next: many lanes at once if possible, else as the interpreter does."""
+        """Run an instruction that falls through: for many lanes at once if possible, else as the interpreter does."""
         action, at = inst.action, self.memory.inst
         is_done = False
         if isinstance(action, actions.MatrixOp) and action.operation == "wgmma":
@@ -450,11 +450,11 @@ class CompiledWarpBatch(WarpBatch):
             super().execute(inst, group)
 
     def is_within_limit(self, instructions: int, group: LaneGroup) -> bool:
-        """Return True if these instructions stay within the limit of the launch: beyond it they run one by one."""
+        """Return True if these instructions stay within the launch limit; beyond it they run one by one."""
         return self.tally.total + instructions * group.warps <= self.launch.limit
 
     def all_arrived(self, at: int, inst: DecodedInstruction, group: LaneGroup, active: LaneGroup) -> bool:
-        """Return True if all lanes that an instruction needs are here; whole warps and warpgroups are found quickly."""
+        """Return True if all lanes that an instruction needs are here; whole warps and warpgroups take a fast path."""
         action = inst.action
         if not isinstance(action, actions.MatrixOp):
             return active is self.every_lane or super().all_arrived(at, inst, group, active)
@@ -462,7 +462,7 @@ class CompiledWarpBatch(WarpBatch):
         return here or super().all_arrived(at, inst, group, active)
 
     def are_warpgroups(self, group: LaneGroup) -> bool:
-        """Return True if every four warps are a warpgroup."""
+        """Return True if every four warps form a warpgroup."""
         rows = group.warp_rows
         if len(rows) % WARPS:
             return False
@@ -472,7 +472,7 @@ class CompiledWarpBatch(WarpBatch):
         return bool((is_first & is_same & (fours[:, -1] - fours[:, 0] == WARPS - 1)).all())
 
     def compiled_fault(self) -> PtxError:
-        """The error of an access that compiled code refused, as the interpreter reports it."""
+        """Return the error of an access that compiled code rejected, as the interpreter reports it."""
         at, warp = int(self.context[ctx.FAULT_INST]), int(self.context[ctx.FAULT_WARP])
         mask = (np.uint32(self.context[ctx.FAULT_MASK]) & LANE_BITS) != 0
         inst = self.program.instructions[at]
@@ -482,7 +482,7 @@ class CompiledWarpBatch(WarpBatch):
         owners = Owners(self.lane_block[warp][mask], self.lane_number[warp][mask], None)
         group = LaneGroup(self, np.array([warp]), mask[None, :])
         try:
-            if isinstance(action, actions.AsyncCopy):  # the first of its run: the registers are as they were
+            if isinstance(action, actions.AsyncCopy):  # the first instruction of its run: the registers are unchanged
                 run_async_copy(self, inst, action, group)
             elif isinstance(action, actions.MemoryLoad | actions.MemoryStore):
                 size = action.type.dtype.itemsize * action.count

@@ -1,7 +1,6 @@
-"""An IR builder for scalars and for vectors of 32 lanes: llvmlite's, with Python numbers as operands.
+"""An IR builder for scalars and for vectors of 32 lanes: llvmlite's builder, which also accepts Python numbers.
 
-Where an operand is expected, a Python number means a constant of the other operand's type, in every lane if that is a
-vector:
+A Python number used as an operand becomes a constant of the other operand's type, in every lane if that is a vector:
 
     ir.and_(a, 0xFF)    ->    %1 = and <32 x i32> %a, splat (i32 255)
 """
@@ -32,18 +31,18 @@ def vector(bits: int, count: int = LANES) -> ir.VectorType:
 
 @cache
 def float_vector(bits: int) -> ir.VectorType:
-    """Return the type of a float in every lane."""
+    """Return the type of a vector with one float per lane."""
     return ir.VectorType(FLOATS[bits], LANES)
 
 
 def width(value: ir.Value) -> int:
-    """Return the bits of an integer, or of each element of a vector."""
+    """Return the width in bits of an integer, or of each element of a vector."""
     bits: int = getattr(value.type, "element", value.type).width
     return bits
 
 
 class SplatConstant(ir.Constant):  # type: ignore[misc] # llvmlite has no types
-    """One constant in every element, in LLVM's short spelling."""
+    """One constant in every element, in LLVM's short syntax."""
 
     def __init__(self, kind: ir.VectorType, element: ir.Constant) -> None:
         """Keep the text."""
@@ -62,13 +61,13 @@ def constant(kind: ir.Type, number: float) -> ir.Constant:
 
 @cache
 def splat(code: int, bits: int) -> ir.Constant:
-    """Return one integer in every lane."""
+    """Return a vector with one integer in every lane."""
     return constant(vector(bits), code)
 
 
 @cache
 def float_splat(number: float, bits: int = 64) -> ir.Constant:
-    """Return one float in every lane."""
+    """Return a vector with one float in every lane."""
     return constant(float_vector(bits), number)
 
 
@@ -82,7 +81,7 @@ LANE_NUMBERS = integers(range(LANES))
 
 
 def operand(kind: ir.Type, value: ir.Value | float) -> ir.Value:
-    """Return a value, or the constant of a type that a number stands for."""
+    """Return a value, converting a number to a constant of the type."""
     return constant(kind, value) if isinstance(value, int | float) else value
 
 
@@ -97,10 +96,10 @@ def with_constants(name: str) -> Callable[..., Any]:
 
 
 class Variable:
-    """A scalar on the stack of a function, which LLVM turns into registers."""
+    """A scalar on a function's stack, which LLVM turns into a register."""
 
     def __init__(self, ir: IRBuilder, initial: ir.Value) -> None:
-        """Make it in the entry block, and assign to it here."""
+        """Allocate it in the entry block, and assign its first value at the current position."""
         self.ir, self.type = ir, initial.type
         self.address = ir.entry_alloca(initial.type)
         self.set(initial)
@@ -144,11 +143,11 @@ class IRBuilder(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
     def select_where(
         self, predicate: str, a: ir.Value, code: int, then: ir.Value | int, otherwise: ir.Value
     ) -> ir.Value:
-        """Return `then` in lanes where a compares so with a constant, else `otherwise`."""
+        """Return `then` in lanes whose value satisfies a comparison with a constant, else `otherwise`."""
         return self.select(self.icmp(predicate, a, code), operand(otherwise.type, then), otherwise)
 
     def resize(self, a: ir.Value, bits: int, *, signed: bool = False) -> ir.Value:
-        """Truncate integers, or extend them by zeros or the sign; unchanged if they have the width already."""
+        """Truncate integers, or extend them with zeros or the sign; do nothing if they have the width."""
         kind = vector(bits, a.type.count) if isinstance(a.type, ir.VectorType) else ir.IntType(bits)
         if width(a) >= bits:
             return self.trunc(a, kind)
@@ -157,7 +156,7 @@ class IRBuilder(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
     def intrinsic(
         self, name: str, *operands: ir.Value, result: ir.Type | None = None, flag: bool | None = None
     ) -> ir.Value:
-        """Call an LLVM intrinsic that is overloaded by its first operand; `flag` is a last operand of one bit."""
+        """Call an LLVM intrinsic that is overloaded on its first operand; `flag` is a last operand of one bit."""
         kind = operands[0].type
         element = getattr(kind, "element", kind)
         suffix = f"i{element.width}" if isinstance(element, ir.IntType) else element.intrinsic_name
@@ -170,7 +169,7 @@ class IRBuilder(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
         return self.intrinsic(f"vector.reduce.{name}", a, result=a.type.element)
 
     def call_named(self, name: str, result: ir.Type, *arguments: ir.Value) -> ir.Value:
-        """Call a function of another module, which this one declares."""
+        """Call a function of another module, and declare it in this one."""
         function = self.module.globals.get(name)
         if function is None:
             function = ir.Function(self.module, ir.FunctionType(result, [item.type for item in arguments]), name)
@@ -184,7 +183,7 @@ class IRBuilder(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
         """Return the larger integer."""
         return self.intrinsic("smax" if signed else "umax", a, operand(a.type, b))
 
-    # --- floats: registers hold codes, which are floats for the length of an operation
+    # --- floats: registers hold codes, which are bitcast to floats for one operation
 
     def as_float(self, a: ir.Value) -> ir.Value:
         """Bitcast codes to floats of the same width."""
@@ -200,21 +199,21 @@ class IRBuilder(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
         return super().fpext(a, float_vector(bits))
 
     def fptrunc(self, a: ir.Value, bits: int) -> ir.Value:
-        """Convert floats to a narrower format, to nearest even."""
+        """Convert floats to a narrower format, rounding to nearest even."""
         return super().fptrunc(a, float_vector(bits))
 
     def to_float(self, a: ir.Value, bits: int, *, signed: bool) -> ir.Value:
-        """Convert integers to nearest even."""
+        """Convert integers to floats, rounding to nearest even."""
         return (self.sitofp if signed else self.uitofp)(a, float_vector(bits))
 
     def to_int(self, a: ir.Value, bits: int, *, signed: bool) -> ir.Value:
-        """Convert floats towards zero; poison if the integer type does not hold the result."""
+        """Convert floats to integers, rounding towards zero; poison if the result does not fit."""
         return (self.fptosi if signed else self.fptoui)(a, vector(bits))
 
     # --- memory
 
     def entry_alloca(self, kind: ir.Type, align: int | None = None) -> ir.Value:
-        """Reserve space on the stack, once for a call of the function."""
+        """Reserve stack space, once per call of the function."""
         here, entry = self.block, self.function.entry_basic_block
         self.position_at_start(entry)
         space = self.alloca(kind)
@@ -236,7 +235,7 @@ class IRBuilder(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
         self.store(self.add(self.load(place, typ=I64), more), place)
 
     def gather(self, table: str, kind: ir.Type, numbers: Sequence[float], index: ir.Value) -> ir.Value:
-        """Load for each lane an entry of a constant table, which the module gets under this name."""
+        """Load an entry of a constant table for each lane; the module gets the table under this name."""
         array = self.module.globals.get(table)
         if array is None:
             array = ir.GlobalVariable(self.module, ir.ArrayType(kind, len(numbers)), table)
@@ -254,11 +253,11 @@ class IRBuilder(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
     # --- lanes
 
     def lane_mask(self, predicate: ir.Value) -> ir.Value:
-        """Return one bit per lane as a scalar."""
+        """Return one bit per lane as a 32-bit scalar."""
         return self.bitcast(predicate, ir.IntType(predicate.type.count))
 
     def predicate_of(self, mask: ir.Value) -> ir.Value:
-        """Return a scalar of 32 bits as one bit per lane."""
+        """Return a 32-bit scalar as one bit per lane."""
         return self.bitcast(mask, vector(1))
 
     def any(self, predicate: ir.Value) -> ir.Value:
@@ -266,12 +265,12 @@ class IRBuilder(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
         return self.icmp("ne", self.lane_mask(predicate), 0)
 
     def broadcast(self, scalar: ir.Value, count: int = LANES) -> ir.Value:
-        """Return a scalar in every lane."""
+        """Return a vector with a scalar in every lane."""
         nothing = ir.Constant(ir.VectorType(scalar.type, count), ir.Undefined)
         return self.permute(self.insert_element(nothing, scalar, ir.Constant(I32, 0)), [0] * count)
 
     def permute(self, value: ir.Value, lanes: Iterable[int], other: ir.Value | None = None) -> ir.Value:
-        """Return elements of a vector, or of two, in a constant order."""
+        """Return elements of one or two vectors in a constant order."""
         rest = ir.Constant(value.type, ir.Undefined) if other is None else other
         return self.shuffle_vector(value, rest, integers(lanes, 32))
 
@@ -279,7 +278,7 @@ class IRBuilder(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
 
     @contextmanager
     def while_(self, condition: Callable[[], ir.Value]) -> Iterator[None]:
-        """Repeat a block as long as a condition holds, which is computed before each round."""
+        """Repeat a block while a condition holds; the condition is computed before each iteration."""
         head, body, after = (self.append_basic_block(name) for name in ("while", "do", "done"))
         self.branch(head)
         self.position_at_end(head)
@@ -291,7 +290,7 @@ class IRBuilder(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
 
     @contextmanager
     def each_bit(self, mask: ir.Value) -> Iterator[ir.Value]:
-        """Repeat a block for each bit of a mask, from the low end; yields its number."""
+        """Repeat a block for each bit of a mask, from the low end; yield the bit number."""
         left = Variable(self, mask)
         with self.while_(lambda: self.icmp("ne", left.get(), 0)):
             before = left.get()
@@ -300,7 +299,7 @@ class IRBuilder(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
 
     @contextmanager
     def count_to(self, end: ir.Value | int, first: ir.Value | int = 0) -> Iterator[ir.Value]:
-        """Repeat a block for the 64-bit integers below an end."""
+        """Repeat a block for each 64-bit integer below an end."""
         index = Variable(self, operand(I64, first))
         with self.while_(lambda: self.icmp("ult", index.get(), end)):
             yield index.get()
@@ -309,7 +308,7 @@ class IRBuilder(ir.IRBuilder):  # type: ignore[misc] # llvmlite has no types
 
 @contextmanager
 def define(module: ir.Module, name: str, result: ir.Type, *parameters: ir.Type, attribute: str = "") -> Iterator[Any]:
-    """Define a function, internal if it has an attribute: yields a builder at its entry, and its parameters."""
+    """Define a function, internal if it has an attribute; yield a builder at its entry, and its parameters."""
     function = ir.Function(module, ir.FunctionType(result, parameters), name)
     if attribute:
         function.linkage = "internal"

@@ -1,8 +1,8 @@
-"""Lane arithmetic lowered to LLVM: the compiled twins of `ptx.semantics`, for the instructions kernels use often.
+"""Lane arithmetic lowered to LLVM: the compiled versions of `ptx.semantics`, for frequently used instructions.
 
-`LOWERINGS` has a function for each opcode. It gets the operands of an instruction as vectors of codes, appends the
-LLVM instructions to a builder and returns the results; None means that this spelling is left to the interpreter.
-LLVM's plain float operations round to nearest even and keep subnormals, and nothing here lets it relax that.
+`LOWERINGS` has a function for each opcode. It takes an instruction's operands as vectors of codes, appends LLVM
+instructions to a builder and returns the results; None means that the interpreter runs this instruction. LLVM's plain
+float operations round to nearest even and keep subnormals, and nothing here lets LLVM relax that.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ Lanes = Sequence[Value]
 Results = tuple[Value, ...]
 NAN = {bits: canonical_nan(FORMATS[f"f{bits}"]) for bits in (16, 32, 64)}
 NAN_BF16 = canonical_nan(FORMATS["bf16"])
-QUIET_F64 = 1 << 51  # the bit that makes a NaN of f64 quiet
+QUIET_F64 = 1 << 51  # the bit that makes an f64 NaN quiet
 MIN_NORMAL = {16: 0x0400, 32: 0x00800000, 64: 0x0010000000000000}
 INFINITY = {16: 0x7C00, 32: 0x7F800000, 64: 0x7FF0000000000000}
 CODE_OF_1 = {32: 0x3F800000, 64: 0x3FF0000000000000}
-IEEE_TYPES = {"f32", "f64"}  # which LLVM's float and double are
+IEEE_TYPES = {"f32", "f64"}  # LLVM's float and double
 
 
 # --- integers
 
 
 def lower_integer(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results | None:
-    """add, sub, min, max, abs, neg, and, or, xor, not, cnot."""
+    """Lower add, sub, min, max, abs, neg, and, or, xor, not and cnot."""
     kind, a = attributes.types[-1], operands[0]
     if attributes.sat or attributes.relu or attributes.carry_out or kind.parts != 1:
         return None
@@ -56,11 +56,11 @@ def lower_integer(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Res
 INTEGER_INSTRUCTIONS: dict[str, Callable[[IRBuilder, Value, Value], Value]] = {
     "add": IRBuilder.add, "sub": IRBuilder.sub, "and": IRBuilder.and_, "or": IRBuilder.or_, "xor": IRBuilder.xor,
 }  # fmt: skip
-"""Opcodes of PTX that are one instruction of LLVM; the last three also combine predicates."""
+"""PTX opcodes that are one LLVM instruction; the last three also combine predicates."""
 
 
 def product(ir: IRBuilder, attributes: Attributes, a: Value, b: Value) -> Value:
-    """The low half, the high half or the whole of a product."""
+    """Return the low half, the high half or all of a product."""
     kind, half = attributes.types[0], attributes.half
     signed = kind.kind == "s"
     if half == "lo":
@@ -72,7 +72,7 @@ def product(ir: IRBuilder, attributes: Attributes, a: Value, b: Value) -> Value:
 
 
 def lower_multiply(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results | None:
-    """mul and mad of integers: one half of the product, or all of it."""
+    """Lower integer mul and mad: one half of the product, or all of it."""
     if attributes.sat or attributes.carry_out or (attributes.half == "hi" and attributes.types[0].bits == 64):
         return None
     result = product(ir, attributes, operands[0], operands[1])
@@ -80,7 +80,7 @@ def lower_multiply(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Re
 
 
 def lower_divide(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results:
-    """div and rem of integers: towards zero; by zero both are all ones."""
+    """Lower integer div and rem: quotients are truncated; dividing by zero gives all ones."""
     a, b = operands
     bits, signed = width(a), attributes.types[0].kind == "s"
     by_zero = ir.icmp("eq", b, 0)
@@ -95,27 +95,27 @@ def lower_divide(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Resu
 
 
 def _clamped_shift(ir: IRBuilder, a: Value, count: Value) -> Value:
-    """A count of 32 bits as one that LLVM defines: below the width of a."""
+    """Return a 32-bit shift count clamped below the width of a, for which LLVM defines the shift."""
     return ir.resize(ir.minimum(count, width(a) - 1, signed=False), width(a))
 
 
 def _zero_beyond_width(ir: IRBuilder, shifted: Value, count: Value) -> Value:
-    """PTX's result of a count from the width on: all bits are shifted out."""
+    """Return zero if the shift count is at least the width, as PTX does, else the shifted value."""
     return ir.select(ir.icmp("ugt", count, width(shifted) - 1), splat(0, width(shifted)), shifted)
 
 
 def shift_left(ir: IRBuilder, a: Value, count: Value) -> Value:
-    """a << count; zero from the width on."""
+    """Return a << count; zero if the count is at least the width."""
     return _zero_beyond_width(ir, ir.shl(a, _clamped_shift(ir, a, count)), count)
 
 
 def shift_right(ir: IRBuilder, a: Value, count: Value) -> Value:
-    """a >> count without a sign; zero from the width on."""
+    """Return the unsigned a >> count; zero if the count is at least the width."""
     return _zero_beyond_width(ir, ir.lshr(a, _clamped_shift(ir, a, count)), count)
 
 
 def lower_shift(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results:
-    """shl and shr: counts beyond the width shift all bits out."""
+    """Lower shl and shr: counts beyond the width shift out all bits."""
     a, count = operands
     if attributes.opcode == "shl":
         return (shift_left(ir, a, count),)
@@ -125,7 +125,7 @@ def lower_shift(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Resul
 
 
 def lower_funnel_shift(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results:
-    """shf: 32 bits out of b:a."""
+    """Lower shf: 32 bits of b:a."""
     a, b, c = operands
     count = ir.and_(c, 31) if attributes.wraps else ir.minimum(c, 32, signed=False)
     high = ir.shl(ir.resize(b, 64), 32)
@@ -136,7 +136,7 @@ def lower_funnel_shift(ir: IRBuilder, attributes: Attributes, operands: Lanes) -
 
 
 def lower_lop3(ir: IRBuilder, attributes: Attributes, operands: Lanes, table: int) -> Results | None:
-    """lop3: any function of three bits, as the sum of the products that its table has ones for."""
+    """Lower lop3: any function of three bits, as the sum of products that its table selects."""
     if attributes.combine is not None:
         return None
     total = splat(0, 32)
@@ -148,29 +148,29 @@ def lower_lop3(ir: IRBuilder, attributes: Attributes, operands: Lanes, table: in
 
 
 def lower_bit_count(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results:
-    """popc and clz, of 32 bits whatever the operand has."""
+    """Lower popc and clz; the result has 32 bits for every operand type."""
     (a,) = operands
     count = ir.intrinsic("ctpop", a) if attributes.opcode == "popc" else ir.intrinsic("ctlz", a, flag=False)
     return (ir.resize(count, 32),)
 
 
 def lower_bit_reverse(ir: IRBuilder, _attributes: Attributes, operands: Lanes) -> Results:
-    """brev: the bits in reverse order."""
+    """Lower brev: reverse the order of the bits."""
     return (ir.intrinsic("bitreverse", operands[0]),)
 
 
 def _field_count(ir: IRBuilder, count: Value, bits: int) -> Value:
-    """A position or length of bfe and bfi: its low byte for 32 bits; for 64, which are a sequence, all of it."""
+    """Return a position or length of bfe and bfi: its low byte for 32 bits; all of it, at most 255, for 64."""
     return ir.and_(count, 0xFF) if bits == 32 else ir.minimum(count, 255, signed=False)
 
 
 def low_bits(ir: IRBuilder, count: Value, bits: int) -> Value:
-    """A mask of `count` low bits; all bits if the count is the width or more, when the shift leaves 0 - 1."""
+    """Return a mask of `count` low bits; all bits if the count is the width or more, when the shift leaves 0 - 1."""
     return ir.sub(shift_left(ir, splat(1, bits), count), 1)
 
 
 def lower_extract(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results:
-    """bfe: beyond the field, or beyond the word, are zeros or the sign of the field."""
+    """Lower bfe: bits beyond the field or the word are zeros or the field's sign."""
     a = operands[0]
     bits = width(a)
     position, count = (_field_count(ir, value, bits) for value in operands[1:])
@@ -188,7 +188,7 @@ def lower_extract(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Res
 
 
 def lower_insert(ir: IRBuilder, _attributes: Attributes, operands: Lanes) -> Results:
-    """bfi: the low bits of a into a field of b."""
+    """Lower bfi: insert the low bits of a into a field of b."""
     a, b = operands[:2]
     position, count = (_field_count(ir, value, width(a)) for value in operands[2:])
     mask = shift_left(ir, low_bits(ir, count, width(a)), position)
@@ -197,7 +197,7 @@ def lower_insert(ir: IRBuilder, _attributes: Attributes, operands: Lanes) -> Res
 
 
 def lower_permute_bytes(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results | None:
-    """prmt in its default mode: bit 3 of a selector asks for the sign of its byte."""
+    """Lower prmt in its default mode: bit 3 of a selector replicates the sign of its byte."""
     if attributes.permute:
         return None
     a, b, c = operands
@@ -218,17 +218,17 @@ def lower_permute_bytes(ir: IRBuilder, attributes: Attributes, operands: Lanes) 
 
 
 def magnitude(ir: IRBuilder, a: Value) -> Value:
-    """Codes without their sign."""
+    """Return codes without their sign."""
     return ir.and_(a, (1 << (width(a) - 1)) - 1)
 
 
 def sign_of(ir: IRBuilder, a: Value) -> Value:
-    """The sign bits alone."""
+    """Return only the sign bits."""
     return ir.and_(a, 1 << (width(a) - 1))
 
 
 def negate(ir: IRBuilder, a: Value) -> Value:
-    """The sign bit inverted, of NaNs too."""
+    """Invert the sign bit, including that of NaNs."""
     return ir.xor(a, 1 << (width(a) - 1))
 
 
@@ -238,13 +238,13 @@ def is_nan(ir: IRBuilder, a: Value) -> Value:
 
 
 def flush(ir: IRBuilder, a: Value) -> Value:
-    """Subnormals become zeros of their sign."""
+    """Flush subnormals to zeros of the same sign."""
     subnormal = ir.icmp("ult", magnitude(ir, a), MIN_NORMAL[width(a)])
     return ir.select(subnormal, sign_of(ir, a), a)
 
 
 def canonical(ir: IRBuilder, result: Value, operands: Lanes) -> Value:
-    """The NaN of an operation: the canonical one, or for f64 that of its operand; `choose_nan` has several."""
+    """Replace NaN results: by the canonical NaN, or for f64 by the operand's; `choose_nan` handles several operands."""
     nan = splat(NAN[width(result)], width(result))
     if width(result) == 64:
         if len(operands) > 1:
@@ -254,7 +254,7 @@ def canonical(ir: IRBuilder, result: Value, operands: Lanes) -> Value:
 
 
 def choose_nan(ir: IRBuilder, result: Value, operands: Lanes, order: Sequence[int]) -> tuple[Value, Value]:
-    """A result of f64 with the NaN of the operand that is first in an order; and where another would be another."""
+    """Return an f64 result with the NaN of its first NaN operand in `order`, and the lanes in which others differ."""
     nan, differs, is_chosen = splat(NAN[64], 64), splat(0, 1), splat(0, 1)
     for index in order[::-1]:
         here, quieted = is_nan(ir, operands[index]), ir.or_(operands[index], QUIET_F64)
@@ -265,17 +265,17 @@ def choose_nan(ir: IRBuilder, result: Value, operands: Lanes, order: Sequence[in
 
 
 def saturate(ir: IRBuilder, a: Value) -> Value:
-    """Clamped to 0..1; NaNs and negative numbers are 0."""
+    """Clamp to 0..1; NaNs and negative numbers become 0."""
     below_1 = ir.minimum(a, CODE_OF_1[width(a)], signed=False)
     is_zero = ir.or_(is_nan(ir, a), ir.icmp("slt", a, 0))
     return ir.select(is_zero, splat(0, width(a)), below_1)
 
 
 def flush_before_rounding(ir: IRBuilder, result: Value, scaled: Value) -> Value:
-    """A result of f32 with ftz, zero where it is too small once rounded to 24 bits with an unbounded exponent.
+    """Flush an f32 result to zero if it is subnormal when rounded to 24 bits with an unbounded exponent.
 
-    Only a result that is the smallest normal number can have been rounded up from below that: `scaled` is the same
-    operation 24 powers of two higher, where nothing is subnormal, and tells.
+    Only a result equal to the smallest normal number can have been rounded up from below it. `scaled` is the same
+    operation 2**24 times larger, where nothing is subnormal, and shows whether it was.
     """
     smallest = MIN_NORMAL[32]
     edge = ir.icmp("eq", magnitude(ir, result), smallest)
@@ -284,12 +284,12 @@ def flush_before_rounding(ir: IRBuilder, result: Value, scaled: Value) -> Value:
 
 
 def scale_up(ir: IRBuilder, a: Value) -> Value:
-    """f32 times 2**24."""
+    """Return f32 codes times 2**24."""
     return ir.fmul(ir.as_float(a), float_splat(2.0**24, 32))
 
 
 def fused_multiply_add(ir: IRBuilder, operands: Lanes, *, ftz: bool) -> Value:
-    """a * b + c with one rounding."""
+    """Return a * b + c with one rounding."""
     x, y, z = (ir.as_float(operand) for operand in operands)
     result = canonical(ir, ir.as_int(ir.intrinsic("fma", x, y, z)), operands)
     if not ftz:
@@ -299,14 +299,14 @@ def fused_multiply_add(ir: IRBuilder, operands: Lanes, *, ftz: bool) -> Value:
 
 
 def finish(ir: IRBuilder, attributes: Attributes, result: Value) -> Results:
-    """Apply ftz and sat after the rounding."""
+    """Apply ftz and sat after rounding."""
     if attributes.ftz:
         result = flush(ir, result)
     return (saturate(ir, result) if attributes.sat else result,)
 
 
 def lower_float(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results | None:
-    """add, sub, mul, fma, mad, div, sqrt and rcp to nearest even."""
+    """Lower add, sub, mul, fma, mad, div, sqrt and rcp, rounding to nearest even."""
     kind = attributes.types[-1]
     if (
         len(attributes.types) != 1
@@ -344,13 +344,13 @@ def lower_float(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Resul
 
 
 FLOAT_INSTRUCTIONS = {"add": IRBuilder.fadd, "sub": IRBuilder.fadd, "mul": IRBuilder.fmul, "div": IRBuilder.fdiv}
-"""A difference is a sum with b negated: so both have the same NaN."""
+"""A difference is a sum with b negated, so both produce the same NaN."""
 
 
 def lower_contracted(
     ir: IRBuilder, attributes: Attributes, operands: Lanes, signs: tuple[bool, bool]
 ) -> Results | None:
-    """A sum with the product that an assembler fuses into it; `signs` say which of product and addend are negated."""
+    """Lower a sum fused with its product, as the assembler contracts it; `signs` negate the product or the addend."""
     if attributes.types[-1].name not in IEEE_TYPES:
         return None
     a, b, c = operands
@@ -362,7 +362,7 @@ def lower_contracted(
 
 
 def lower_sign(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results | None:
-    """abs and neg of floats."""
+    """Lower abs and neg of floats."""
     if attributes.types[0].name not in IEEE_TYPES:
         return None
     a = flush(ir, operands[0]) if attributes.ftz else operands[0]
@@ -372,13 +372,13 @@ def lower_sign(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Result
 
 
 def in_order(ir: IRBuilder, a: Value) -> Value:
-    """Codes of floats as signed integers in the order of the numbers."""
+    """Return float codes as signed integers in numeric order."""
     flipped = ir.xor(a, (1 << (width(a) - 1)) - 1)
     return ir.select(ir.icmp("slt", a, 0), flipped, a)
 
 
 def lower_float_extreme(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results | None:
-    """min and max of two f32: a number beats a NaN unless .NaN asks for it."""
+    """Lower min and max of two f32: a number wins over a NaN unless .NaN is given."""
     if attributes.types[0].name != "f32" or len(operands) != 2 or attributes.xorsign or attributes.abs:
         return None
     a, b = (flush(ir, operand) for operand in operands) if attributes.ftz else operands
@@ -400,7 +400,7 @@ UNSIGNED_PREDICATES = {"lo": "ult", "ls": "ule", "hi": "ugt", "hs": "uge", "eq":
 
 
 def comparison(ir: IRBuilder, attributes: Attributes, kind: Type, a: Value, b: Value) -> Value | None:
-    """Return True if the comparison of a setp holds; None for floats that LLVM does not have."""
+    """Return the lanes in which a setp comparison holds; None for float comparisons that LLVM lacks."""
     order = attributes.comparison or ""
     if kind.is_float:
         if kind.name not in IEEE_TYPES:
@@ -413,7 +413,7 @@ def comparison(ir: IRBuilder, attributes: Attributes, kind: Type, a: Value, b: V
 
 
 def lower_compare(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results | None:
-    """setp: whether it holds, and whether it does not, each combined with a predicate where there is one."""
+    """Lower setp: the comparison and its negation, each combined with a predicate if there is one."""
     kind = attributes.types[0]
     holds = comparison(ir, attributes, kind, operands[0], operands[1]) if kind.parts == 1 else None
     if holds is None:
@@ -426,7 +426,7 @@ def lower_compare(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Res
 
 
 def lower_select(ir: IRBuilder, _attributes: Attributes, operands: Lanes) -> Results:
-    """selp: a where the predicate holds, else b."""
+    """Lower selp: a if the predicate holds, else b."""
     a, b, condition = operands
     return (ir.select(condition, a, b),)
 
@@ -435,7 +435,7 @@ def lower_select(ir: IRBuilder, _attributes: Attributes, operands: Lanes) -> Res
 
 
 def lower_convert(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results | None:
-    """cvt between integers, from those of up to 32 bits to f32 and f64, from these to integers, and between floats."""
+    """Lower cvt between integers, between floats, from f32 and f64 to integers, and back from up to 32 bits."""
     if len(attributes.types) != 2 or attributes.packs:
         return None
     target, source = attributes.types
@@ -452,7 +452,7 @@ def lower_convert(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Res
 
 
 def float_to_float(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results | None:
-    """cvt of f16, bf16, f32 and f64 to nearest even, and of two f32 to halves of a word."""
+    """Lower cvt of f16, bf16, f32 and f64 to nearest even, and of two f32 to the halves of a word."""
     target, source = attributes.types
     is_plain = not (attributes.ftz or attributes.sat or attributes.satfinite or attributes.relu or attributes.integral)
     rounding = attributes.rounding or "unwritten" if is_plain else None
@@ -484,13 +484,13 @@ def float_to_float(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Re
 
 
 def f32_to_f16(ir: IRBuilder, a: Value) -> Value:
-    """f32 to f16, to nearest even."""
+    """Convert f32 to f16, rounding to nearest even."""
     rounded = ir.as_int(ir.fptrunc(ir.as_float(a), 16))
     return ir.select(is_nan(ir, a), splat(NAN[16], 16), rounded)
 
 
 def f32_to_bf16(ir: IRBuilder, a: Value) -> Value:
-    """f32 to bf16: the upper half, after adding nearly half of its last place, and that place where it is uneven."""
+    """Convert f32 to bf16: add just under half a bf16 ulp, plus 1 if the last bit is odd, and take the upper half."""
     last_place = ir.and_(ir.lshr(a, 16), 1)
     raised = ir.add(ir.add(a, 0x7FFF), last_place)
     rounded = ir.resize(ir.lshr(raised, 16), 16)
@@ -498,11 +498,11 @@ def f32_to_bf16(ir: IRBuilder, a: Value) -> Value:
 
 
 NARROWING = {"f16": f32_to_f16, "f16x2": f32_to_f16, "bf16": f32_to_bf16, "bf16x2": f32_to_bf16}
-INTEGRAL_ROUNDING = {"rni": "rint", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}  # to LLVM's intrinsics
+INTEGRAL_ROUNDING = {"rni": "rint", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}  # rounding modes to LLVM intrinsics
 
 
 def float_to_integer(ir: IRBuilder, attributes: Attributes, a: Value, target: Type) -> Value:
-    """A float rounded to an integer and clamped; a NaN is 0, or the top bit alone where 64 bits are involved."""
+    """Round a float to an integer and clamp it; NaN gives 0, or only the top bit set if 64 bits are involved."""
     source_bits = width(a)
     if attributes.ftz and width(a) == 32:
         a = flush(ir, a)
@@ -523,7 +523,7 @@ def float_to_integer(ir: IRBuilder, attributes: Attributes, a: Value, target: Ty
 
 
 def lower_generic_address(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results:
-    """cvta: the window of a state space added, or with .to subtracted."""
+    """Lower cvta: add the window of a state space, or subtract it with .to."""
     window = WINDOWS[attributes.space]
     return ((ir.sub if attributes.to_space else ir.add)(operands[0], window),)
 
@@ -532,7 +532,7 @@ Lowering = Callable[[IRBuilder, "Attributes", Lanes], Results | None]
 
 
 def by_type(floats: Lowering, integers: Lowering) -> Lowering:
-    """The lowering of an opcode that floats and integers have."""
+    """Return a lowering for an opcode that exists for floats and integers."""
 
     def lower(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results | None:
         return (floats if attributes.types[-1].is_float else integers)(ir, attributes, operands)
@@ -555,4 +555,4 @@ LOWERINGS: dict[str, Lowering] = {
     "bfe": lower_extract, "bfi": lower_insert, "prmt": lower_permute_bytes,
     "setp": lower_compare, "selp": lower_select, "cvt": lower_convert, "cvta": lower_generic_address,
 }  # fmt: skip
-"""By opcode. lop3 is apart (`lower_lop3`): one of its operands is an immediate."""
+"""Lowerings by opcode. lop3 is separate (`lower_lop3`): one of its operands is an immediate."""

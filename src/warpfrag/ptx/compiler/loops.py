@@ -1,8 +1,8 @@
-"""The loops of the compiled engine as Python calls them: numba, which compiles them, is imported only where it has to.
+"""The loops of the compiled engine as Python calls them; numba, which compiles them, is imported only if needed.
 
-A loop is looked for by the types of its arguments: in the object code of the wheel (`build_loops` makes it), then among
-what was compiled here before (`object_cache`); LLVM loads both. Where there is none, numba compiles it, and the object
-code is kept. What is damaged, or was made from other files, is left aside with a warning.
+A loop is looked up by the types of its arguments: first in the wheel's object code (built by `build_loops`), then in
+the local cache (`object_cache`); LLVM loads both. If it is in neither, numba compiles it and the object code is cached.
+Files that are damaged, or were built from other sources, are skipped with a warning.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from warpfrag.tensorcore.kernels.jit import KernelEntry
 from warpfrag.tensorcore.kernels.processor import ObjectTarget, targets_for_host
 
 SET = "ptx-"
-"""The prefix of the wheel's objects."""
+"""The file-name prefix of the wheel's objects."""
 PTX = Path(__file__).parents[1]
 DEPENDS_ON = (
     *(PTX / "compiler" / f"{name}.py" for name in ("scheduler", "context", "batch_loops")),
@@ -31,29 +31,29 @@ DEPENDS_ON = (
     PTX / "program" / "state_spaces.py",
     PTX.parent / "layout" / "coordinates.py",
 )
-"""The files whose text, or whose constants, are in the code of a loop."""
+"""The files whose text or constants are compiled into loops."""
 
 LOCK = Lock()
 
 
 @cache
 def source_digest() -> str:
-    """Of all that loops are made from."""
+    """Return a digest of all sources that loops are compiled from."""
     return hashlib.sha256(b"".join(path.read_bytes() for path in DEPENDS_ON)).hexdigest()
 
 
 class Loop:
-    """A compiled function; `signatures` are the kinds of arguments (`objects.kinds_of`) that it is built ahead for."""
+    """A compiled function; `signatures` are the argument types (`objects.kinds_of`) that it is built ahead for."""
 
     def __init__(self, module: str, name: str, *signatures: str) -> None:
-        """Nothing is loaded yet; a signature has its kinds with spaces between."""
+        """Take the function without loading any code; the types in a signature are separated by spaces."""
         self.module, self.name = module, name
         self.signatures = {tuple(text.split()): f"{name}_{number}" for number, text in enumerate(signatures)}
         self.loaded: dict[tuple[str, ...], objects.ObjectFunction | None] = {}
 
     @property
     def entry(self) -> KernelEntry[...]:
-        """The function as numba compiles it; asking imports numba."""
+        """The function as numba compiles it; imports numba."""
         from warpfrag.ptx.compiler import batch_loops, scheduler
 
         modules = {"batch_loops": batch_loops, "scheduler": scheduler}
@@ -61,7 +61,7 @@ class Loop:
         return entry
 
     def run(self, *arguments: object) -> None:
-        """Run it."""
+        """Run the loop."""
         kinds, words = objects.words_of(arguments)
         function = self._function(tuple(kinds), arguments)
         if function is None:
@@ -70,21 +70,21 @@ class Loop:
             function.run_words(words)
 
     def bound(self, *arguments: object) -> Callable[[], None]:
-        """A function that runs it with these arguments, as often as it is called."""
+        """Return a function without parameters that runs the loop with these arguments."""
         kinds, words = objects.words_of(arguments)
         function = self._function(tuple(kinds), arguments)
         return partial(self.entry.run, *arguments) if function is None else function.bound(words, arguments)
 
     def _function(self, kinds: tuple[str, ...], arguments: tuple[object, ...]) -> objects.ObjectFunction | None:
-        """The code for some kinds of arguments, looked for once; None where numba has to run it."""
+        """Return the code for some argument types, looked up once; None if numba must run it."""
         if kinds not in self.loaded:
-            with LOCK:  # one thread builds, and others wait for it
+            with LOCK:  # one thread builds while others wait
                 if kinds not in self.loaded:
                     self.loaded[kinds] = self._find(kinds, arguments)
         return self.loaded[kinds]
 
     def _find(self, kinds: tuple[str, ...], arguments: tuple[object, ...]) -> objects.ObjectFunction | None:
-        """The code for some kinds of arguments; None where numba has to run it."""
+        """Look up the code for some argument types; None if numba must run it."""
         targets = targets_for_host()
         if kinds not in self.signatures or not targets:
             return None
@@ -93,7 +93,7 @@ class Loop:
         return function or self._load(name, targets[0]) or self._build(name, targets[0], arguments)
 
     def _load(self, name: str, target: ObjectTarget) -> objects.ObjectFunction | None:
-        """Load the code that this machine compiled before."""
+        """Load code that this machine compiled before."""
         file = file_of(name, target)
         data = object_cache.find(file)
         try:
@@ -103,7 +103,7 @@ class Loop:
             return None
 
     def _build(self, name: str, target: ObjectTarget, arguments: tuple[object, ...]) -> objects.ObjectFunction | None:
-        """Compile with numba and LLVM, and keep the code."""
+        """Compile with numba and LLVM, and cache the code."""
         from warpfrag.tensorcore.kernels import build_objects
 
         try:
@@ -116,12 +116,12 @@ class Loop:
 
 
 def file_of(name: str, target: ObjectTarget) -> str:
-    """The file name of a loop, by all that it depends on."""
+    """Return the file name of a loop, derived from everything that it depends on."""
     return object_cache.file_name(f"{source_digest()} {name} {target.name}")
 
 
 def _each(kinds: str, *types: str) -> tuple[str, ...]:
-    """Signatures that differ in a type, and in the type of the codes: those of up to 32 bits are given as 32."""
+    """Return signatures with each type filled in, and its code type: types of up to 32 bits use 32-bit codes."""
     return tuple(kinds.format(kind, "<u8" if kind == "<u8" else "<u4") for kind in types)
 
 

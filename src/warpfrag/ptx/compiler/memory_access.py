@@ -2,19 +2,19 @@
 
     i32 load_global_16_1(context, row, mask, addresses, items, instruction)
 
-`addresses` are those of the 32 lanes, `items` their data: element 0 of all lanes, then element 1. The result is 1 if an
-access is outside its space or misaligned; the interpreter then finds out which and says so. Bytes and wavefronts are
-counted as `interpreter.memory` does.
+`addresses` has an address for each of the 32 lanes, `items` their data: element 0 of all lanes, then element 1. The
+result is 1 if an access is outside its space or misaligned; the interpreter then finds the access and reports it. Bytes
+and wavefronts are counted as in `interpreter.device_memory`.
 
-Each helper is a module of its own, the same for all kernels: it is compiled once, whichever kernels need it.
+Each helper is a separate module and the same for all kernels, so it is compiled only once.
 
-While a launch is screened, the context has the address of a function that is told of every access:
+While a launch is screened, the context has the address of a function that every access is reported to:
 
     void function(context, row, mask, places, base, buffer, size, is_store, instruction, items, unit)
 
-Lane l accesses `size` bytes at places[l] + base of a buffer: the row of an allocation in the table, or the number of
-shared or local memory. It stores elements of `unit` bytes. Groups of cp.async are told as accesses of `COPY_GROUPS`: a
-store closes a group, a load waits until at most `size` are not done.
+Lane l accesses `size` bytes at offset places[l] + base of a buffer, which is the row of an allocation in the table, or
+the number of shared or local memory. It stores elements of `unit` bytes. cp.async groups are reported as accesses to
+`COPY_GROUPS`: a store closes a group, a load waits until at most `size` groups are incomplete.
 
 Wavefronts are counted by functions that try the common case first: sectors in ascending order; words in different
 banks. Otherwise units are counted one by one: a unit is new if no earlier lane has it. In shared memory, the upper half
@@ -102,7 +102,7 @@ def define_passes(module: ir.Module) -> None:
 
 
 def define_matrix_passes(module: ir.Module) -> None:
-    """Define `matrix_passes(mask, addresses, first)`, the wavefronts of eight rows of ldmatrix."""
+    """Define `matrix_passes(mask, addresses, first)`, the wavefronts of eight ldmatrix rows."""
     with define(module, "matrix_passes", I64, I32, POINTER, I32) as (b, mask, addresses, first):
         eight = b.shl(constant(I32, 0xFF), first)
         own = b.and_(mask, eight)
@@ -115,7 +115,7 @@ def define_matrix_passes(module: ir.Module) -> None:
 
 
 def define_different(module: ir.Module) -> None:
-    """Define `different(mask, addresses, unit, slots)`: the most units in one slot, and above the number of units."""
+    """Define `different(mask, addresses, unit, slots)`: the most units in one slot; its upper half is their count."""
     with define(module, "different", I64, I32, POINTER, I64, I64) as (b, mask, addresses, unit, slots):
         counts, known = (b.entry_alloca(ir.ArrayType(I64, LANES), 64) for _ in range(2))
         for table in (counts, known):
@@ -141,21 +141,22 @@ def define_different(module: ir.Module) -> None:
 
 
 Helper = tuple[str, str, int, int]
-"""load or store, the state space, the bits of an element, the elements of a lane: 16 bytes at most.
+"""The access, the state space, the bits of an element and the elements of a lane: at most 16 bytes.
 
-A "copy" is cp.async's. The space "matrices" is shared memory, where each eight lanes address the rows of a matrix.
+An access is "load", "store" or "copy". A copy is a cp.async. The space "matrices" is shared memory in which every eight
+lanes address a matrix's rows.
 """
 HELPER_TYPES = (POINTER, I64, I32, POINTER, POINTER, I64)
 COPY_TYPES = (POINTER, I64, I32, POINTER, POINTER, POINTER, I64)
 WINDOWS = {0: "global", 1: "shared", 2: "local", 3: "param"}
 TAGGED = {"global", "const", "shared", "matrices"}
-"""State spaces whose stores are tagged: other threads see them."""
+"""State spaces whose stores are tagged because other threads see them."""
 START, END, DATA, WRITABLE, TAGS = range(ctx.ALLOCATION_WORDS)
-"""The words of an allocation in the table."""
+"""The words of an allocation's row in the table."""
 
 
 class AccessCall(NamedTuple):
-    """The parameters of a helper: what a warp accesses."""
+    """The parameters of a helper, which describe a warp's access."""
 
     context: ir.Value
     row: ir.Value
@@ -171,11 +172,11 @@ def helper_name(access: str, space: str, bits: int, count: int) -> str:
 
 
 COMMON: Helper = ("common", "", 0, 0)
-"""The module of the functions that helpers and segments call."""
+"""The module with the functions that helpers and segments call."""
 
 
 def with_callees(helpers: set[Helper]) -> list[Helper]:
-    """Return helpers and those that they call."""
+    """Return helpers and the helpers that they call."""
     generic = [helper for helper in helpers if helper[1] == "generic"]
     own = {(access, space, bits, count) for access, _, bits, count in generic for space in WINDOWS.values()}
     return [COMMON, *sorted(helpers | own)]
@@ -205,20 +206,20 @@ def helper_text(access: str, space: str, bits: int, count: int) -> str:
 
 
 def fail_if(b: IRBuilder, condition: ir.Value) -> None:
-    """Let a helper answer that an access is a fault."""
+    """Make a helper return that an access faults."""
     with b.if_then(condition, likely=False):
         b.ret(constant(I32, 1))
 
 
 def define_generic(module: ir.Module, access: str, bits: int, count: int) -> None:
-    """Define a helper of generic addresses: lanes by the window that their address is in, each by its own helper."""
+    """Define a helper for generic addresses, which calls the helper of each window for the lanes in that window."""
     with define(module, helper_name(access, "generic", bits, count), I32, *HELPER_TYPES) as (b, *arguments):
         call = AccessCall(*arguments)
         every = b.load(call.addresses, typ=vector(64), align=8)
         inner, window = b.entry_alloca(vector(64), 256), b.lshr(every, state_spaces.WINDOW_SHIFT)
         for number, space in WINDOWS.items():
             is_inside = b.icmp("eq", window, number)
-            if not number:  # and addresses in no window
+            if not number:  # also handles addresses outside all windows
                 is_inside = b.or_(is_inside, b.icmp("ugt", window, max(WINDOWS)))
             part = b.and_(call.mask, b.lane_mask(is_inside))
             with b.if_then(b.icmp("ne", part, 0)):
@@ -229,7 +230,7 @@ def define_generic(module: ir.Module, access: str, bits: int, count: int) -> Non
 
 
 def define_plain(module: ir.Module, access: str, space: str, bits: int, count: int) -> None:
-    """Define a helper of one state space: check the alignment, count, then find the memory of the lanes."""
+    """Define a helper for one state space: check the alignment, count, then find the lanes' memory."""
     with define(module, helper_name(access, space, bits, count), I32, *HELPER_TYPES) as (b, *arguments):
         call = AccessCall(*arguments)
         is_store, size = access == "store", bits // 8 * count
@@ -263,7 +264,7 @@ def is_misaligned(b: IRBuilder, call: AccessCall, size: int) -> ir.Value:
     return b.icmp("ne", b.and_(b.reduce("or", live), size - 1), 0)
 
 
-# --- counts
+# --- counters
 
 
 def count_bytes(b: IRBuilder, call: AccessCall, space: str, more: ir.Value, *, is_store: bool) -> None:
@@ -294,11 +295,11 @@ def wavefronts_of(b: IRBuilder, call: AccessCall, space: str, size: int) -> ir.V
     return total
 
 
-# --- what lanes reach
+# --- memory that lanes access
 
 
 class Reached(NamedTuple):
-    """Lanes whose data is in one buffer: at `places` + `delta` of the host's memory, at `places` + `base` of it."""
+    """Lanes whose data is in one buffer, at `places` + `delta` in host memory, at `places` + `base` in the buffer."""
 
     part: ir.Value
     places: ir.Value
@@ -310,7 +311,7 @@ class Reached(NamedTuple):
 
 @contextmanager
 def each_allocation(b: IRBuilder, call: AccessCall, _space: str, size: ir.Value, *, writes: bool) -> Iterator[Reached]:
-    """Repeat a block for each allocation of global memory that lanes reach."""
+    """Repeat a block for each allocation of global memory that lanes access."""
     every = b.load(call.addresses, typ=vector(64), align=8)
     left = Variable(b, call.mask)
     with b.while_(lambda: b.icmp("ne", left.get(), 0)):
@@ -368,7 +369,7 @@ SCREEN_FUNCTION = ir.FunctionType(
 def tell(
     b: IRBuilder, call: AccessCall, target: Reached, size: ir.Value, unit: int, *, is_store: bool | ir.Value
 ) -> None:
-    """Tell the function that screens a launch, if there is one, of an access."""
+    """Report an access to the function that screens a launch, if there is one."""
     function = b.element(call.context, ctx.SCREEN)
     with b.if_then(b.icmp("ne", function, 0), likely=False):
         stores = constant(I64, is_store) if isinstance(is_store, bool) else is_store
@@ -382,7 +383,7 @@ def tell(
 
 
 def define_tell_groups(module: ir.Module) -> None:
-    """Define `tell_groups(context, row, mask, left, closes, inst)`, which tells of groups of cp.async."""
+    """Define `tell_groups(context, row, mask, left, closes, inst)`, which reports cp.async groups."""
     types = (POINTER, I64, I32, I64, I64, I64)
     with define(module, "tell_groups", VOID, *types) as (b, context, row, mask, left, closes, inst):
         nothing, zero = ir.Constant(POINTER, None), constant(I64, 0)
@@ -394,7 +395,7 @@ def define_tell_groups(module: ir.Module) -> None:
 
 
 def define_mover(module: ir.Module, access: str, bits: int, count: int) -> None:
-    """Define a function that moves data between `items` and the places of lanes plus `delta`: at once if in a line."""
+    """Define a function that moves data between `items` and lanes' addresses plus `delta`, at once if contiguous."""
     types, element = (I32, POINTER, I64, POINTER), ir.IntType(bits)
     name = f"{access}_{bits}_{count}"
     order = store_order(bits // 8 * count) if access == "store" else list(range(LANES))
@@ -426,7 +427,7 @@ def define_mover(module: ir.Module, access: str, bits: int, count: int) -> None:
 
 
 def in_order(b: IRBuilder, part: ir.Value, first: int) -> ir.Value:
-    """Return a mask of lanes by their position in an order: position and lane differ by xor with the first lane."""
+    """Return a lane mask reordered by position: position and lane differ by xor with the first lane."""
     if not first:
         return part
     turned = b.intrinsic("bitreverse", part)
@@ -436,9 +437,9 @@ def in_order(b: IRBuilder, part: ir.Value, first: int) -> ir.Value:
 
 
 def define_copy(module: ir.Module, count: int) -> None:
-    """Define the global side of cp.async: it copies the first `src_bytes` of each lane to `items`, then zeros.
+    """Define the global side of cp.async, which copies the first `src_bytes` of each lane to `items`, then zeros.
 
-    Lanes that copy the same number of bytes are one request, as in the interpreter.
+    Lanes that copy the same number of bytes form one request, as in the interpreter.
     """
     size = 4 * count
     with define(module, f"copy_{count}", I32, *COPY_TYPES) as (
@@ -482,7 +483,7 @@ def define_copy(module: ir.Module, count: int) -> None:
 
 
 def define_fault(module: ir.Module) -> None:
-    """Define `fault(context, inst, row, mask, addresses)`, which keeps the fault of the earliest instruction."""
+    """Define `fault(context, inst, row, mask, addresses)`, which records the fault of the earliest instruction."""
     with define(module, "fault", VOID, POINTER, I64, I64, I32, POINTER) as (b, context, inst, row, mask, addresses):
         with b.if_then(b.icmp("uge", inst, b.element(context, ctx.FAULT_INST))):
             b.ret_void()
@@ -494,7 +495,7 @@ def define_fault(module: ir.Module) -> None:
 
 
 def define_find(module: ir.Module) -> None:
-    """Define `find(context, address)`: the row of the sorted table of allocations that has an address, or null."""
+    """Define `find(context, address)`: the row of the sorted allocation table that contains an address, or null."""
     with define(module, "find", POINTER, POINTER, I64) as (b, context, address):
         table = b.element(context, ctx.ALLOCATIONS, POINTER)
         low, high = Variable(b, constant(I64, 0)), Variable(b, b.element(context, ctx.ALLOCATION_COUNT))

@@ -1,8 +1,8 @@
-"""The mma of a warp as the tiles of one product, which many warps issue together.
+"""Combine the mma of a warp into the tiles of one product, which many warps issue together.
 
-Several mma are the tiles of one product where each A is multiplied with each B once; mma after mma on the same
-accumulators are one product with a longer K. Which warps hold the same A or B is seen by comparing registers. What
-happens then is in `pending_mma`.
+Several mma are the tiles of one product if each A is multiplied with each B once; successive mma on the same
+accumulators are one product with a longer K. Registers are compared to find the warps that hold the same A or B.
+`pending_mma` executes the products.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from warpfrag.tensorcore.resolved import OperandCodec, ResolvedInstruction, reso
 
 Index = NDArray[np.int64]
 
-UNITS_OF_REGISTER = np.arange(0, LANES * 4 // 8, UNIT_WORDS)  # the words at which those of 32 bits begin
+UNITS_OF_REGISTER = np.arange(0, LANES * 4 // 8, UNIT_WORDS)  # the first words of the units of a 32-bit register
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class RegisterTile:
 
     dtype: np.dtype[Any]
     index: Index
-    units: Index  # of 16 bytes, all of them: the 64-bit words at which they begin, [1, units]
+    units: Index  # the first 64-bit words of its 16-byte units, [1, units]
 
     def read(self, buffer: NDArray[np.uint8], rows: Index) -> NDArray[Any]:
         """Gather the codes of some warps, [warps, rows, cols]."""
@@ -67,7 +67,7 @@ class RegisterTile:
         return out
 
     def units_of(self, buffer: NDArray[np.uint8], rows: Index) -> OperandUnits:
-        """The registers of some warps that hold it."""
+        """Return the 16-byte units of the registers that hold the operand in some warps."""
         return OperandUnits(
             buffer.reshape(-1).view(np.uint64), rows * (buffer.shape[1] // 8), self.units, np.zeros(len(rows), np.int64)
         )
@@ -75,7 +75,7 @@ class RegisterTile:
 
 @dataclass(frozen=True)
 class Tiling:
-    """Several mma as the tiles of one product."""
+    """Several mma combined as the tiles of one product."""
 
     runner: ResolvedInstruction
     a: RegisterTile
@@ -85,7 +85,7 @@ class Tiling:
 
     @staticmethod
     def of(parts: list[list[DecodedInstruction]], layout: RegisterLayout, arch: str) -> Tiling | None:
-        """The product of some instructions, part after part along K; None where they are not its tiles."""
+        """Return the product of some instructions, with parts along K; None if they are not its tiles."""
         runner = resolve_form(form_of(matrix_name(parts[0][0])), arch)
         grids = [grid_of(instructions) for instructions in parts]
         along_a, along_b = [], []
@@ -103,7 +103,7 @@ class Tiling:
         a, b = join(along_a, 1), join(along_b, 0)
         c = tile_of(runner.c, operands_of(first, is_result=False), layout)
         d = tile_of(runner.d, operands_of(last, is_result=True), layout)
-        fills = runner.d.size * runner.d.container.itemsize == 4 * prod(runner.d.words)  # no code is there twice
+        fills = runner.d.size * runner.d.container.itemsize == 4 * prod(runner.d.words)  # no code is stored twice
         if a is None or b is None or c is None or d is None or not fills:
             return None
         of_c, of_d = TilePlaces(c.index, c.dtype), TilePlaces(d.index, d.dtype)
@@ -111,7 +111,7 @@ class Tiling:
         return Tiling(runner, a, b, of_c, of_c if is_in_place else of_d)
 
     def issue(self, products: PendingProducts, rows: Index, accumulators: frozenset[int]) -> None:
-        """Issue the product of some warps."""
+        """Issue the product for some warps."""
         has_c = np.ones(len(rows), np.bool_)
         product = PendingProduct(self.runner.kernels, accumulators, rows, self.c, self.d, has_c)
         operands = []
@@ -125,7 +125,7 @@ class Tiling:
 def tilings_of(
     parts: list[list[DecodedInstruction]], layout: RegisterLayout, arch: str, *, is_chain: bool
 ) -> list[tuple[Tiling | None, list[DecodedInstruction]]]:
-    """All parts as one product, if they are a chain, or else each as one, with its instructions where it is none."""
+    """Return one tiling of all parts if they are a chain, else a tiling (or None) and the instructions of each part."""
     whole = Tiling.of(parts, layout, arch) if is_chain else None
     if whole is not None:
         return [(whole, [])]
@@ -133,7 +133,7 @@ def tilings_of(
 
 
 def grid_of(instructions: list[DecodedInstruction]) -> list[list[DecodedInstruction]] | None:
-    """Instructions by their A and B, [rows][columns]; None where not each A is multiplied with each B once."""
+    """Return instructions by their A and B, [rows][columns]; None unless each A is multiplied with each B once."""
     all_a, all_b = (list(dict.fromkeys(inst.sources[place] for inst in instructions)) for place in (0, 1))
     tiles = {(all_a.index(inst.sources[0]), all_b.index(inst.sources[1])): inst for inst in instructions}
     if not len(tiles) == len(instructions) == len(all_a) * len(all_b):
@@ -142,12 +142,12 @@ def grid_of(instructions: list[DecodedInstruction]) -> list[list[DecodedInstruct
 
 
 def operands_of(grid: list[list[DecodedInstruction]], *, is_result: bool) -> list[list[PtxOperand]]:
-    """C or D of every tile."""
+    """Return C or D of every tile."""
     return [[inst.results[0] if is_result else inst.sources[2] for inst in line] for line in grid]
 
 
 def join(parts: list[RegisterTile | None], axis: int) -> RegisterTile | None:
-    """Parts along K as one operand."""
+    """Join parts along K into one operand."""
     tiles = [tile for tile in parts if tile is not None]
     if len(tiles) != len(parts):
         return None
@@ -165,7 +165,7 @@ def register_starts(port: OperandCodec, operand: PtxOperand, layout: RegisterLay
 
 
 def element_offsets(port: OperandCodec, starts: Index, row_bytes: int = 0) -> Index:
-    """Return where the codes of a fragment are, in elements from a warp's first register; a warpgroup has four rows."""
+    """Return the offsets of a fragment's codes, in elements from a warp's first register; a warpgroup has four rows."""
     size = port.container.itemsize
     thread, rest = np.divmod(np.asarray(port.first_places, np.int64), 4 // size * len(starts))
     word, part = np.divmod(rest, 4 // size)
@@ -174,7 +174,7 @@ def element_offsets(port: OperandCodec, starts: Index, row_bytes: int = 0) -> In
 
 
 def tile_of(port: OperandCodec, grid: list[list[PtxOperand]], layout: RegisterLayout) -> RegisterTile | None:
-    """Return where the codes of a grid of fragments are; None if a fragment does not fill registers of 32 bits."""
+    """Return the offsets of a grid of fragments; None if a fragment does not fill 32-bit registers."""
     if len(port.shape) != 2:
         return None
     lines, used = [], []
@@ -191,9 +191,9 @@ def tile_of(port: OperandCodec, grid: list[list[PtxOperand]], layout: RegisterLa
     return RegisterTile(np.dtype(port.container), index, np.concatenate(used)[None])
 
 
-WARPS = 4  # of a warpgroup
+WARPS = 4  # in a warpgroup
 UNIT_BYTES = 8 * UNIT_WORDS
-SCALE_D = 2  # of the sources: A, B, scale_d, then signs and transpositions
+SCALE_D = 2  # its index in the sources: A, B, scale_d, then signs and transpositions
 B64, PRED = TYPES["b64"], TYPES["pred"]
 
 
@@ -212,10 +212,10 @@ def is_joinable(inst: DecodedInstruction) -> bool:
 
 @dataclass(frozen=True)
 class GatherPlaces:
-    """The offsets of operands in shared memory, [descriptors, units]: the 64-bit words at which units begin.
+    """The units of operands in shared memory, [descriptors, units], as the 64-bit words at which they start.
 
-    `which` has the descriptor of every warpgroup. Swizzles keep 16 bytes together, so units are codes that follow each
-    other along one axis of the operand. Where that is the first axis, the operand is gathered transposed.
+    `which` is the descriptor index of every warpgroup. Swizzles keep 16 bytes together, so a unit holds codes that are
+    consecutive along one axis of the operand. If that is the first axis, the operand is gathered transposed.
     """
 
     units: Index
@@ -224,7 +224,7 @@ class GatherPlaces:
 
     @staticmethod
     def of(places: Index, which: Index, code_bytes: int) -> GatherPlaces | None:
-        """The units of codes at some places [descriptors, rows, columns]; None where they are scattered."""
+        """Group codes at offsets [descriptors, rows, columns] into 16-byte units; None if they are not contiguous."""
         count = UNIT_BYTES // code_bytes
         for is_transposed in (False, True):
             lines = places.swapaxes(1, 2) if is_transposed else places
@@ -237,11 +237,11 @@ class GatherPlaces:
         return None
 
 
-@lru_cache(1024)  # kernels use few descriptors and use them often
+@lru_cache(1024)  # kernels use few descriptors, and use them often
 def gather_places(
     form: Form, arch: str, role: str, descriptors: bytes, size: int, *, is_transposed: bool
 ) -> GatherPlaces | None:
-    """The places that the descriptors of warpgroups lead to; None where one is not below `size` bytes."""
+    """Return the units that warpgroups' descriptors address; None if one is not below `size` bytes or is scattered."""
     bits = getattr(resolve_form(form, arch).operands, role).format.bits
     unique, which = np.unique(np.frombuffer(descriptors, np.uint64), return_inverse=True)
     places = [element_places(form, arch, role, word, is_transposed) for word in unique.tolist()]
@@ -251,9 +251,9 @@ def gather_places(
 
 @dataclass(frozen=True)
 class WgmmaPlan:
-    """A wgmma of a program on an architecture: what is the same whenever it runs.
+    """A program's wgmma on an architecture: the properties that are the same in every execution.
 
-    `d` are the places of D's codes behind the registers of a warpgroup's first warp.
+    `d` has the offsets of D's codes from the registers of a warpgroup's first warp.
     """
 
     prepared: ResolvedInstruction
@@ -263,14 +263,14 @@ class WgmmaPlan:
 
     @staticmethod
     def of(inst: DecodedInstruction, arch: str, layout: RegisterLayout, row_bytes: int) -> WgmmaPlan | None:
-        """The plan of an instruction; None where it has to run by itself."""
+        """Return the plan of an instruction; None if it cannot be joined with others."""
         action = inst.action
         if not isinstance(action, MatrixOp):
             return None
         prepared = resolve_form(action.form, arch)
         numbers = [item.code(None) for item in inst.sources[SCALE_D + 1 :] if isinstance(item, Immediate)]
         negate = [number != 1 for number in numbers[:2]] or [False, False]
-        trans = [False, False, *map(bool, numbers[2:])][-2:]  # A in registers: that of B alone
+        trans = [False, False, *map(bool, numbers[2:])][-2:]  # if A is in registers, only B has one
         starts = register_starts(prepared.d, inst.results[0], layout)
         if starts is None or (any(negate) and not prepared.operands.a.format.is_float):
             return None
@@ -285,7 +285,7 @@ class WgmmaPlan:
 
 
 WgmmaPlans: TypeAlias = dict[tuple[int, str], WgmmaPlan | None]
-"""By instruction and architecture."""
+"""Plans by instruction and architecture."""
 
 
 class WgmmaProducts:
@@ -299,7 +299,7 @@ class WgmmaProducts:
         instructions: MmaInstructions,
         plans: WgmmaPlans,
     ) -> None:
-        """The registers are in a buffer, as a layout says."""
+        """Take the batch, its pending products and the layout of registers in the buffer."""
         self.batch, self.products, self.layout, self.instructions, self.plans = (
             batch,
             products,
@@ -309,7 +309,7 @@ class WgmmaProducts:
         )
 
     def run(self, at: int, inst: DecodedInstruction, group: LaneGroup) -> bool:
-        """Issue a wgmma of whole warps; False where it has to run by itself, with nothing pending."""
+        """Issue a wgmma of whole warps; return False, with nothing pending, if the interpreter must run it."""
         accumulators = self.instructions.accumulators.get(at)
         plan = None if accumulators is None or not group.is_whole else self.plan(at, inst)
         operands = None if plan is None else self.operands(plan, inst, group)
@@ -324,7 +324,7 @@ class WgmmaProducts:
         return True
 
     def plan(self, at: int, inst: DecodedInstruction) -> WgmmaPlan | None:
-        """The plan of an instruction, made once."""
+        """Return the plan of an instruction, which is made once."""
         plans, arch = self.plans, self.batch.launch.arch
         if (at, arch) not in plans:
             plans[at, arch] = WgmmaPlan.of(inst, arch, self.layout, self.products.buffer.shape[1])
@@ -333,9 +333,9 @@ class WgmmaProducts:
     def operands(
         self, plan: WgmmaPlan, inst: DecodedInstruction, group: LaneGroup
     ) -> dict[str, tuple[OperandUnits, bool]] | None:
-        """Locate A [64, k] and B [k, n] of every warpgroup, transposed or not; None if they are outside the memory.
+        """Locate A [64, k] and B [k, n] of every warpgroup, transposed or not; None if one cannot be gathered.
 
-        None too where their codes are no whole bytes.
+        Operands outside the memory, and codes that are not whole bytes, cannot be gathered.
         """
         operands, bits = {}, plan.prepared.operands.a.format.bits
         if bits % 8:
@@ -355,7 +355,7 @@ class WgmmaProducts:
     def shared_units(
         self, plan: WgmmaPlan, role: str, operand: PtxOperand, group: LaneGroup
     ) -> tuple[OperandUnits, bool] | None:
-        """The units that descriptors lead to, each in the shared memory of its block, and whether transposed."""
+        """Return the units that descriptors address, each in its block's shared memory, and whether transposed."""
         batch, form = self.batch, plan.prepared.form
         stride = batch.memory.shared_stride
         descriptors = group.read(operand, B64)[::WARPS, 0].tobytes()
@@ -370,7 +370,7 @@ class WgmmaProducts:
     def different(
         self, plan: WgmmaPlan, accumulators: frozenset[int], role: str, operand: tuple[OperandUnits, bool]
     ) -> OperandCodes:
-        """The different codes of an operand [tiles, rows, columns], and who has which."""
+        """Return the distinct codes of an operand, [tiles, rows, columns], and the tile index of each warpgroup."""
         units, is_transposed = operand
         sharing = self.products.find_different(accumulators, role, units)
         place = getattr(plan.prepared.operands, role)
@@ -389,16 +389,16 @@ def is_matrix_store(action: Action) -> bool:
 
 
 def _is_plain_product(action: Action) -> bool:
-    """Return True if an action is an mma of one tile per warp that reads everything before it writes."""
+    """Return True if an action is an mma with one tile per warp that reads all operands before it writes."""
     if not isinstance(action, MatrixOp) or action.operation != "mma":
         return False
     return action.form.shape[:2] == (16, 8)
 
 
 def mma_runs(program: Program) -> dict[int, tuple[int, ...]]:
-    """Runs of mma: first instruction to the ends of its parts. The mma of a part are independent of each other.
+    """Map the first instruction of each mma run to the ends of its parts; mma within a part are independent.
 
-    So a part is one product of more warps, and parts may be one product with a longer K.
+    So a part is one product of more warps, and parts may form one product with a longer K.
     """
     runs: dict[int, tuple[int, ...]] = {}
     start: int | None = None
@@ -428,7 +428,7 @@ def mma_runs(program: Program) -> dict[int, tuple[int, ...]]:
 
 
 def mma_chains(program: Program, runs: dict[int, tuple[int, ...]]) -> set[int]:
-    """The runs of several parts that may be one product: earlier results are added to, and not read afterwards."""
+    """Return the runs whose parts may form one product: each adds to earlier results, which are not read afterwards."""
     lasts = {ends[-1] - 1: (start, ends) for start, ends in runs.items() if len(ends) > 1}
     joinable: set[int] = set()
     for at, live in live_after(program) if lasts else ():

@@ -1,7 +1,6 @@
-"""From LLVM text to machine code, cached on disk: the name of a file is a digest of all that its code depends on.
+"""Compile LLVM text to machine code, cached on disk; a file's name is a digest of everything that its code depends on.
 
-A file begins with a digest of the rest. A folder is kept below MAX_BYTES: the files that were not used for the longest
-time are removed.
+A file begins with a digest of its contents. A folder is kept below MAX_BYTES by removing the least recently used files.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from warpfrag.tensorcore.kernels.objects import say_uncached, warn
 
 CACHE_FOLDER = "ptx"
 DIGITS = 32
-"""Of the digest that is the name of a file."""
+"""The number of hexadecimal digits of the digest in a file name."""
 DIGEST_BYTES = 32
-"""Of the digest at its beginning."""
+"""The size of the digest at the start of a file."""
 MAX_BYTES = 1 << 28
-"""Of all object files in a folder: thousands of kernels."""
-# Optimization levels of LLVM's passes. Segments are straight-line vector code, where passes take long and gain nothing.
+"""The limit on all object files in a folder: thousands of kernels."""
+# Optimization levels of LLVM's passes. Segments are straight-line vector code, where passes are slow and gain nothing.
 UNOPTIMIZED, OPTIMIZED = 0, 2
 HELPER_SOURCES = [
     Path(str(module.__file__))
@@ -41,11 +40,11 @@ HELPER_SOURCES = [
         state_spaces, shared_memory, coordinates,
     )
 ]  # fmt: skip
-"""The files whose text, or whose constants, are in the code of a helper."""
+"""The files whose text or constants are compiled into helpers."""
 
 
 def target_machine() -> llvm.TargetMachine:
-    """The host's processor, with all its features."""
+    """Return the host processor, with all its features, as an LLVM target."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_default_triple()
@@ -54,18 +53,18 @@ def target_machine() -> llvm.TargetMachine:
 
 
 def file_name(dependencies: str) -> str:
-    """The name of a file, of all that it depends on."""
+    """Return a file name, derived from everything that the file depends on."""
     return f"{hashlib.sha256(f'checked {dependencies}'.encode()).hexdigest()[:DIGITS]}.o"
 
 
 def name_of(key: str, level: int) -> str:
-    """The file of a module, which depends on LLVM, the processor, the optimization level and a key for its text."""
+    """Return the file name of a module, derived from LLVM, the processor, the optimization level and the text's key."""
     host = (llvmlite_version, llvm.llvm_version_info, llvm.get_host_cpu_name())
     return file_name(f"{host} {llvm.get_host_cpu_features().flatten()} {level} {key}")
 
 
 def folders() -> Iterator[Path]:
-    """The folders for cached objects, in numba's order: a named one, the package's, the user's."""
+    """Return the folders for cached objects, in numba's order: the configured one, the package's, the user's."""
     named = os.environ.get("NUMBA_CACHE_DIR")
     if named:
         yield Path(named) / CACHE_FOLDER
@@ -86,10 +85,10 @@ def compile_text(text: str, level: int) -> bytes:
 
 
 def trim(folder: Path) -> None:
-    """Remove the files that were not used for the longest time, until the others are below MAX_BYTES."""
+    """Remove the least recently used files until the others are below MAX_BYTES."""
     files = []
     for path in folder.glob("*.o"):
-        with suppress(OSError):  # another process has removed it
+        with suppress(OSError):  # another process removed it
             files.append((path.stat(), path))
     excess = sum(status.st_size for status, _ in files) - MAX_BYTES
     for status, path in sorted(files, key=lambda file: file[0].st_mtime):
@@ -101,14 +100,14 @@ def trim(folder: Path) -> None:
 
 
 def find(name: str) -> bytes | None:
-    """Return the object kept under a name; warn if it is damaged."""
+    """Return the object stored under a name; warn if it is damaged."""
     for folder in folders():
         try:
             data = (folder / name).read_bytes()
         except OSError:
             continue
-        with suppress(OSError):  # it may be another user's
-            os.utime(folder / name)  # used now
+        with suppress(OSError):  # the file may belong to another user
+            os.utime(folder / name)  # mark as recently used
         if data[:DIGEST_BYTES] == hashlib.sha256(data[DIGEST_BYTES:]).digest():
             return data[DIGEST_BYTES:]
         warn(name, "its digest is not that of its code")
@@ -116,8 +115,8 @@ def find(name: str) -> bytes | None:
 
 
 def keep(name: str, data: bytes) -> None:
-    """Keep code under a name, in the first folder that can be written."""
-    import tempfile  # a launch of known kernels keeps nothing
+    """Store code under a name, in the first writable folder."""
+    import tempfile  # launching a known kernel stores nothing
 
     for folder in folders():
         try:
@@ -133,7 +132,7 @@ def keep(name: str, data: bytes) -> None:
 
 
 def object_of(key: str, level: int, make_text: Callable[[], str] | None = None) -> bytes:
-    """Return the object file of a module, by its text or another key: from the cache, or compiled and cached."""
+    """Return the object file of a module, by its text or another key, from the cache or newly compiled."""
     name = name_of(key, level)
     data = find(name)
     if data is None:
@@ -144,7 +143,7 @@ def object_of(key: str, level: int, make_text: Callable[[], str] | None = None) 
 
 @cache
 def helper_digest() -> str:
-    """Return a digest of all that helpers are made from."""
+    """Return a digest of all sources that helpers are compiled from."""
     return hashlib.sha256(b"".join(path.read_bytes() for path in HELPER_SOURCES)).hexdigest()
 
 
@@ -152,10 +151,10 @@ class MachineCode:
     """The functions of a module in memory, with the helpers that they call: `addresses` by name."""
 
     def __init__(self, text: str, helpers: set[Helper], names: list[str]) -> None:
-        """Compile or load a module without optimization and the helpers with it, and link them."""
+        """Compile or load a module without optimization and its helpers with optimization, and link them."""
         target = target_machine()
         empty = llvm.parse_assembly("")
-        self._engine = llvm.create_mcjit_compiler(empty, target)  # which owns both from now on
+        self._engine = llvm.create_mcjit_compiler(empty, target)  # takes ownership of both
         self._add(object_of(text, UNOPTIMIZED))
         for helper in with_callees(helpers):
             self._add(object_of(f"{helper_digest()} {helper}", OPTIMIZED, partial(helper_text, *helper)))

@@ -1,10 +1,10 @@
-"""Matrix products that are issued and not multiplied yet: mma and wgmma of many warps joined to few large products.
+"""Matrix products that are issued but not yet computed: mma and wgmma of many warps are joined into few large products.
 
-An mma or wgmma whose D are the registers of its C stays *pending* until an instruction needs these accumulators: so all
-iterations of a loop over K are one product with a longer K, and C is read and D written once for all of them. A and B
-are copied when the instruction is issued. Warps, or warpgroups, that hold the same A or B, as those of neighbouring
-blocks do, are rows and columns of one product (`group_by_operands`). An output depends on its row, its column
-and its C alone, so none of this changes a code.
+An mma or wgmma whose D registers are those of its C stays *pending* until an instruction needs these accumulators. So
+all iterations of a loop over K become one product with a longer K, and C is read and D written once for all of them. A
+and B are copied when the instruction is issued. Warps or warpgroups that hold the same A or B, as those of neighbouring
+blocks do, become rows and columns of one product (`group_by_operands`). An output depends only on its row, its column
+and its C, so none of this changes a code.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from warpfrag.tensorcore.matmul import multiply
 
 Index = NDArray[np.int64]
 
-MAX_PENDING_BYTES = 1 << 26  # of copied operands: then they are multiplied
-UNIT_WORDS = 2  # of 64 bits: operands are compared and copied by units of 16 bytes
+MAX_PENDING_BYTES = 1 << 26  # bytes of copied operands after which they are multiplied
+UNIT_WORDS = 2  # 64-bit words: operands are compared and copied in units of 16 bytes
 
 
 class MmaInstructions:
     """The instructions that issue products, and those that need their results.
 
-    `accumulators` has the registers of D by the instruction that issues a product; `needs_products` is True for
+    `accumulators` has the D registers by the instruction that issues a product; `needs_products` is True for
     instructions that read or write such a register, and for calls and returns, which save and restore registers.
     """
 
     def __init__(self, program: Program, runs: dict[int, list[DecodedInstruction]]) -> None:
-        """Take the instructions of every product, by the first, which issues it."""
+        """Take the instructions of every product, keyed by the first, which issues it."""
         self.accumulators = {
             at: frozenset(indices_of(operand for inst in instructions for operand in inst.results))
             for at, instructions in runs.items()
         }
         every = frozenset[int]().union(*self.accumulators.values())
         self.needs_products = np.array([needs_registers(inst, every) for inst in program.instructions], np.bool_)
-        for at, instructions in runs.items():  # what it adds to may be pending, what it multiplies may not
+        for at, instructions in runs.items():  # its addend may be pending, its factors may not
             self.needs_products[at] = any(indices_of(inst.sources[:2]) & every for inst in instructions)
 
 
 def needs_registers(inst: DecodedInstruction, registers: frozenset[int]) -> bool:
-    """Return True if an instruction reads or writes one of some registers, or all of them."""
+    """Return True if an instruction reads or writes any of some registers, or uses all registers."""
     if isinstance(inst.action, DirectCall | IndirectCall | Return):
         return True
     guard = () if inst.guard is None else (inst.guard,)
@@ -57,14 +57,14 @@ def needs_registers(inst: DecodedInstruction, registers: frozenset[int]) -> bool
 
 
 class OperandCodes(NamedTuple):
-    """An operand of one instruction of many warps: the different codes [tiles, rows, columns], and who has which."""
+    """An operand of one instruction in many warps: distinct codes [tiles, rows, columns], each warp's tile index."""
 
     tiles: NDArray[Any]
     which: Index
 
 
 class OperandSharing(NamedTuple):
-    """The warps that hold the same operand: for each the first one, if that is itself, and the number of that."""
+    """The warps that share an operand: for each, the first with it, whether it is the first, and the first's number."""
 
     first: Index
     different: NDArray[np.bool_]
@@ -72,15 +72,15 @@ class OperandSharing(NamedTuple):
 
     @staticmethod
     def of(first: Index) -> OperandSharing:
-        """From the first one of each."""
+        """Return the sharing, given the first warp with the same operand for each warp."""
         different = first == np.arange(len(first))
         return OperandSharing(first, different, (np.cumsum(different) - 1)[first])
 
 
 class OperandUnits(NamedTuple):
-    """The addresses of an operand of many warps: units of 16 bytes, at bases[i] + plans[which[i]].
+    """The addresses of an operand in many warps: 16-byte units at bases[i] + plans[which[i]].
 
-    `words` is the memory, in words of 64 bits, which bases and plans count too.
+    `words` is the memory as 64-bit words, which are also the unit of bases and plans.
     """
 
     words: NDArray[np.uint64]
@@ -90,7 +90,7 @@ class OperandUnits(NamedTuple):
 
     @staticmethod
     def of(codes: NDArray[Any]) -> OperandUnits:
-        """Of an array whose rows are the operands."""
+        """Return the units of an array whose rows are the operands."""
         words = codes.reshape(-1).view(np.uint64)
         size = len(words) // len(codes)
         units = np.arange(0, size, UNIT_WORDS)[None]
@@ -119,7 +119,7 @@ class PendingProduct:
 
     kernels: KernelSelector
     accumulators: frozenset[int]
-    rows: Index  # the warp, or the first warp of the warpgroup, of every tile
+    rows: Index  # the warp, or the warpgroup's first warp, of every tile
     c: TilePlaces
     d: TilePlaces
     has_c: NDArray[np.bool_]
@@ -127,7 +127,7 @@ class PendingProduct:
     b: list[OperandCodes] = field(default_factory=list)
 
     def is_continued(self, other: PendingProduct) -> bool:
-        """Return True if another one adds to the same accumulators of the same warps."""
+        """Return True if another product adds to the same accumulators of the same warps."""
         return (
             self.kernels is other.kernels
             and bool(other.has_c.all())
@@ -137,24 +137,24 @@ class PendingProduct:
         )
 
     def conflicts(self, other: PendingProduct) -> bool:
-        """Return True if another one has some of these registers, in some of these warps."""
+        """Return True if another product uses some of these registers in some of these warps."""
         return bool(self.accumulators & other.accumulators) and bool(np.isin(other.rows, self.rows).any())
 
 
 class PendingProducts:
-    """The products of a batch that are issued, on registers in one buffer, [warps, bytes]."""
+    """The issued products of a batch, on registers in one buffer, [warps, bytes]."""
 
     def __init__(self, buffer: NDArray[np.uint8]) -> None:
-        """Nothing is pending."""
+        """Start with nothing pending."""
         self.buffer = buffer
         self.pending: list[PendingProduct] = []
         self.bytes = 0
-        self.sharing: dict[tuple[frozenset[int], str, int], OperandSharing] = {}  # by product, operand and warps
+        self.sharing: dict[tuple[frozenset[int], str, int], OperandSharing] = {}  # keyed by product, operand and warps
 
     def find_different(self, accumulators: frozenset[int], role: str, units: OperandUnits) -> OperandSharing:
-        """Find the warps that share an operand. Loops mostly find the last answer again, so it is tried first.
+        """Find the warps that share an operand. The last answer is tried first, as it usually holds in loops.
 
-        Two that are called different may be equal then, which costs time and changes nothing.
+        Equal operands may then count as different, which costs time but changes no result.
         """
         from warpfrag.ptx.compiler.loops import find_equal
 
@@ -168,7 +168,7 @@ class PendingProducts:
         return known
 
     def issue(self, product: PendingProduct, a: OperandCodes, b: OperandCodes) -> None:
-        """Add one instruction to the product that it continues, or begin another."""
+        """Add one instruction to the product that it continues, or start a new product."""
         pending = next((item for item in self.pending if item.is_continued(product)), None)
         if pending is None:
             if any(item.conflicts(product) for item in self.pending):
@@ -183,13 +183,13 @@ class PendingProducts:
             self.flush()
 
     def flush(self) -> None:
-        """Multiply what is pending, and write D to the registers."""
+        """Compute all pending products, and write D to the registers."""
         pending, self.pending, self.bytes = self.pending, [], 0
         for product in pending:
             self.multiply(product)
 
     def multiply(self, product: PendingProduct) -> None:
-        """Multiply for all warps: as large products where they share operands, else one product for each."""
+        """Multiply for all warps: as large products if they share operands, else one product for each."""
         groups = group_by_operands(first_of_all(product.a).tobytes(), first_of_all(product.b).tobytes())
         if groups is None:
             everyone = np.arange(len(product.rows))
@@ -206,7 +206,7 @@ class PendingProducts:
     def multiply_tiles(
         self, product: PendingProduct, group: Index, a: list[NDArray[Any]], b: list[NDArray[Any]]
     ) -> None:
-        """Multiply for the warps group[i, j], whose accumulators are the tiles of the products' outputs."""
+        """Multiply for the warps group[i, j], whose accumulators are the tiles of the outputs."""
         from warpfrag.ptx.compiler.loops import put_tiles, take_tiles
 
         rows, kernels, dtype = product.rows[group], product.kernels, code_type(product.c.dtype)
@@ -218,7 +218,7 @@ class PendingProducts:
             tiles.swapaxes(1, 2)[~product.has_c[group]] = 0
         codes: NDArray[Any] = c.reshape(a[0].shape[0], -1, c.shape[1])
         pairs = [(a, b)]
-        if kernels.rule.c != kernels.rule.d:  # D is no C of a next instruction
+        if kernels.rule.c != kernels.rule.d:  # D is not the C of a next instruction
             pairs = [([part_a], [part_b]) for part_a, part_b in zip(a, b, strict=True)]
         for parts_a, parts_b in pairs:
             whole_a = np.concatenate(parts_a, axis=2, dtype=code_type(parts_a[0].dtype))
@@ -228,23 +228,23 @@ class PendingProducts:
         put_tiles.run(*self.cells(product.d, rows), product.d.places, matrix)
 
     def cells(self, tile: TilePlaces, rows: Index) -> tuple[NDArray[Any], Index]:
-        """All registers as elements of a tile, and where those of some warps begin."""
+        """Return all registers as elements of a tile's type, and the offset of each warp's first element."""
         bases = rows * (self.buffer.shape[1] // tile.dtype.itemsize)
         return self.buffer.reshape(-1).view(tile.dtype), np.ascontiguousarray(bases)
 
 
 def code_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The type in which codes are multiplied: 32 bits at least."""
+    """Return the type in which codes are multiplied, at least 32 bits wide."""
     return dtype if dtype.itemsize > 4 else np.dtype(np.uint32)
 
 
 def are_same(places: Index, others: Index) -> bool:
-    """Return True if two arrays are one, or hold the same."""
+    """Return True if two arrays are the same object or have equal contents."""
     return places is others or np.array_equal(places, others)
 
 
 def first_of_all(parts: list[OperandCodes]) -> Index:
-    """For every warp the first one that has the same codes in every part."""
+    """For every warp, return the first one with the same codes in every part."""
     different = [part.which for part in parts]
     if all(are_same(which, different[0]) for which in different[1:]):
         return np.unique(different[0], return_index=True)[1][different[0]]
@@ -254,12 +254,12 @@ def first_of_all(parts: list[OperandCodes]) -> Index:
 
 
 MIN_WARPS = 4
-"""Of a group on average: smaller groups are slower than one product per warp."""
+"""The minimum average group size: smaller groups are slower than one product per warp."""
 
 
-@lru_cache(256)  # a loop asks for the same at every iteration
+@lru_cache(256)  # a loop asks for the same groups at every iteration
 def group_by_operands(a: bytes, b: bytes) -> list[Index] | None:
-    """Warps in groups [rows, columns]: those of a row have one A, of a column one B; None if groups are too small.
+    """Group warps as [rows, columns] with one A per row and one B per column; return None if groups are too small.
 
     `a` and `b` give, for every warp, the first one with the same A and B.
     """
@@ -267,7 +267,7 @@ def group_by_operands(a: bytes, b: bytes) -> list[Index] | None:
     pairs = zip(*(np.frombuffer(firsts, np.int64).tolist() for firsts in (a, b)), strict=True)
     for warp, (row, column) in enumerate(pairs):
         if columns.setdefault(column, {}).setdefault(row, warp) != warp:
-            return None  # two warps with the same of both
+            return None  # two warps share both A and B
     groups: dict[tuple[int, ...], list[list[int]]] = {}
     for warps in columns.values():
         groups.setdefault(tuple(sorted(warps)), []).append([warps[row] for row in sorted(warps)])

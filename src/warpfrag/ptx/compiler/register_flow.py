@@ -1,10 +1,10 @@
-"""Liveness: which registers a thread may still read after each instruction. Dead ones are not written back.
+"""Liveness: the registers that a thread may still read after each instruction. Dead registers are not written back.
 
-Only registers that a block reads before it writes them can be live between blocks. For each block those at its start
-are a set (the bits of an integer); inside of a block one set is carried from its end to its start, so that memory
-does not grow with registers times instructions. If there are too many blocks and registers even for this, all
-registers that some block reads count as live everywhere: then more is written back than need be. Lanes that are at
-other instructions keep their values, so a register that is dead for the lanes of a segment may stay as it was.
+Only registers that a block reads before it writes them can be live between blocks. The live registers at the start of
+each block are a set (the bits of an integer); inside a block, one set is carried from its end to its start, so that
+memory does not grow with registers times instructions. If there are too many blocks and registers even for this, all
+registers that some block reads count as live everywhere, and more is written back than necessary. Lanes at other
+instructions keep their values, so a register that is dead for a segment's lanes may keep its old value.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from warpfrag.ptx.program.program import (
 )
 from warpfrag.ptx.program.ptx_types import container
 
-REGISTER_ALIGN = 64  # bytes: a whole number of AVX-512 registers
+REGISTER_ALIGN = 64  # bytes: the size of an AVX-512 register
 MAX_BITS = 1 << 28  # blocks times registers that are read across them
-MAX_VISITS = 64  # of each block, on average, until nothing changes
+MAX_VISITS = 64  # average visits per block before the analysis gives up
 
 
 def indices_of(operands: Iterable[PtxOperand]) -> set[int]:
-    """The registers of operands, those of addresses among them."""
+    """Return the registers of operands, including those in addresses."""
     registers: set[int] = set()
     for operand in operands:
         if isinstance(operand, Register):  # most are
@@ -56,7 +56,7 @@ def is_written_whole(inst: DecodedInstruction) -> bool:
 
 
 def registers_read(inst: DecodedInstruction) -> set[int]:
-    """The registers whose values an instruction needs: sources, addresses and the guard."""
+    """Return the registers whose values an instruction needs: sources, addresses and the guard."""
     registers = indices_of(inst.sources) | indices_of(inst.memory_results)
     return registers if inst.guard is None else registers | {inst.guard.index}
 
@@ -67,18 +67,18 @@ def reads_of(inst: DecodedInstruction) -> set[int]:
 
 
 def effects_of(inst: DecodedInstruction) -> dict[int, bool]:
-    """The registers that an instruction names: True where it reads them, False where it writes them whole."""
+    """Return the registers that an instruction names: True if it reads them, False if it writes them in every lane."""
     written = dict.fromkeys(indices_of(inst.results), False) if is_written_whole(inst) else {}
     return written | dict.fromkeys(reads_of(inst), True)
 
 
 class LiveSet:
-    """The registers that are live at an instruction, as one walks back through a block: ask with `in`."""
+    """The registers that are live at an instruction during a backward walk through a block; test with `in`."""
 
     def __init__(self, places: dict[int, int], bits: bytes) -> None:
-        """Begin at the end of a block, with the registers that are live after it, as bits by their places."""
+        """Start at the end of a block, with the registers live after it as bits; `places` has the bit of each."""
         self.places, self.bits = places, bits
-        self.inside: dict[int, bool] = {}  # of registers that the block names further on: whether they are live
+        self.inside: dict[int, bool] = {}  # registers that the rest of the block names, True if live
 
     def __contains__(self, register: int) -> bool:
         """Return True if a register may still be read."""
@@ -87,11 +87,11 @@ class LiveSet:
         return self.inside.get(register, across)
 
     def step_back(self, effects: dict[int, bool]) -> None:
-        """Go from behind an instruction to before it."""
+        """Step from after an instruction to before it."""
         self.inside.update(effects)
 
     def changes(self) -> tuple[set[int], set[int]]:
-        """The registers that the instructions so far read before they write them, and those that they write first."""
+        """Return the registers that the instructions so far read before writing, and those that they write first."""
         read = {register for register, is_live in self.inside.items() if is_live}
         return read, self.inside.keys() - read
 
@@ -100,7 +100,7 @@ class BlockLiveness:
     """The live registers between blocks: a backward dataflow analysis of the registers that some block reads first."""
 
     def __init__(self, program: Program, effects: Callable[[DecodedInstruction], dict[int, bool]] = effects_of) -> None:
-        """Find what each block reads and writes, then what is live before each, until nothing changes."""
+        """Find the registers that each block reads and writes, then those live before each, until nothing changes."""
         instructions = self.instructions = program.instructions
         self.effects = [effects(inst) for inst in instructions]
         self.starts = sorted({0, *program.ends} - {len(instructions)}) if instructions else []
@@ -124,7 +124,7 @@ class BlockLiveness:
             self._propagate([(self.bits_of(read), ~self.bits_of(written)) for read, written in changes])
 
     def bits_of(self, registers: Iterable[int]) -> int:
-        """Registers that cross blocks as the bits of an integer; others are left out."""
+        """Return the registers that cross blocks as the bits of an integer; others are left out."""
         code = bytearray(len(self.crossing) // 8 + 1)
         for register in registers:
             place = self.places.get(register)
@@ -133,7 +133,7 @@ class BlockLiveness:
         return int.from_bytes(code, "little")
 
     def after(self, number: int) -> int:
-        """The registers that are live after a block, as bits: those that are live before its successors."""
+        """Return the registers that are live after a block, as bits: those that are live before its successors."""
         last = self.ends[number] - 1
         inst = self.instructions[last]
         passes = inst.guard is not None or not isinstance(inst.action, Branch | Return)
@@ -146,7 +146,7 @@ class BlockLiveness:
         return self.before[self.number[at]] if at in self.number else 0
 
     def _propagate(self, changes: list[tuple[int, int]]) -> None:
-        """Visit blocks whose successors have changed, until none is left; after too many visits all is live."""
+        """Visit blocks whose successors have changed until none is left; after too many visits, everything is live."""
         predecessors: list[set[int]] = [set() for _ in self.starts]
         returns, behind_calls = [], set()
         for number, end in enumerate(self.ends):
@@ -186,7 +186,7 @@ LIVENESS: WeakKeyDictionary[Program, BlockLiveness] = WeakKeyDictionary()
 
 
 def liveness_of(program: Program) -> BlockLiveness:
-    """The live registers between the blocks of a program: found once."""
+    """Return the live registers between the blocks of a program, computed once."""
     known = LIVENESS.get(program)
     if known is None:
         known = LIVENESS[program] = BlockLiveness(program)
@@ -194,7 +194,7 @@ def liveness_of(program: Program) -> BlockLiveness:
 
 
 def live_after(program: Program) -> Iterator[tuple[int, LiveSet]]:
-    """Every instruction from the last to the first, with the registers that may be read after it."""
+    """Yield every instruction from last to first, with the registers that may be read after it."""
     blocks = liveness_of(program)
     size = len(blocks.crossing) // 8 + 1
     for number in range(len(blocks.starts) - 1, -1, -1):
@@ -205,7 +205,7 @@ def live_after(program: Program) -> Iterator[tuple[int, LiveSet]]:
 
 
 def outliving(program: Program) -> LiveSet:
-    """The registers that are live after some block."""
+    """Return the registers that are live after some block."""
     blocks = liveness_of(program)
     bits = 0
     for number in range(len(blocks.starts)):
@@ -214,13 +214,13 @@ def outliving(program: Program) -> LiveSet:
 
 
 def assignments_of(inst: DecodedInstruction) -> dict[int, bool]:
-    """Return the registers that an instruction names: True if it reads them, False if it surely writes them."""
+    """Return the registers that an instruction names: True if it reads them, False if it certainly writes them."""
     written = dict.fromkeys(indices_of(inst.results), False) if inst.guard is None else {}
     return written | dict.fromkeys(registers_read(inst), True)
 
 
 def maybe_unassigned(program: Program) -> set[int] | None:
-    """Return the registers that may be read before they are written: those live at the entry; None if unknown."""
+    """Return the registers that may be read before they are written (live at the entry); None if unknown."""
     blocks = BlockLiveness(program, assignments_of)
     if not blocks.is_exact:
         return None
@@ -229,7 +229,7 @@ def maybe_unassigned(program: Program) -> set[int] | None:
 
 
 def _unwritten(program: Program) -> set[int] | None:
-    """The registers that may be read unwritten; None beyond calls, or in a program too large."""
+    """Return the registers that may be read unwritten; None if the program has calls or is too large."""
     calls = any(isinstance(inst.action, DirectCall | IndirectCall) for inst in program.instructions)
     return None if calls else maybe_unassigned(program)
 
@@ -240,12 +240,12 @@ def is_followed(program: Program) -> bool:
 
 
 def passes_marks(inst: DecodedInstruction) -> bool:
-    """Return True if the results of an instruction are marked where its operands are."""
+    """Return True if the results of an instruction are marked in the lanes in which its operands are."""
     return isinstance(inst.action, LaneOp | Move) or inst.attributes.opcode == "shfl"
 
 
 def marked_registers(program: Program) -> set[int]:
-    """The registers that may be read unwritten, and those computed from them; none where that is not followed."""
+    """Return the registers that may be read unwritten, and those computed from them; none if that is not tracked."""
     marked = _unwritten(program) or set()
     results: dict[int, set[int]] = defaultdict(set)
     for inst in program.instructions if marked else ():
@@ -262,16 +262,16 @@ def marked_registers(program: Program) -> set[int]:
 
 @dataclass(frozen=True)
 class RegisterLayout:
-    """The offsets of a warp's registers in its part of the buffer: the byte at which the lanes of each begin.
+    """The offsets of a warp's registers in its part of the buffer: the first byte of each register's lanes.
 
-    `special` has those of the special registers that never change, by name, after the declared ones.
+    `special` has the offsets of the constant special registers by name, after the declared registers.
     """
 
     offsets: tuple[int, ...]
     special: dict[str, int]
     bytes: int
-    maps_addresses: bool = False  # generic ones may lie in the shared memory of another block
-    marks: dict[int, int] = field(default_factory=dict)  # of registers that may be read before they are written
+    maps_addresses: bool = False  # generic addresses may be in the shared memory of another block
+    marks: dict[int, int] = field(default_factory=dict)  # offsets of marks, by register that may be read unwritten
 
     @staticmethod
     def of(program: Program) -> RegisterLayout:
@@ -295,5 +295,5 @@ class RegisterLayout:
 
 
 def is_fixed(name: str) -> bool:
-    """Return True if a special register never changes, and is as on a GPU."""
+    """Return True if a special register never changes, and has the same value as on a GPU."""
     return name.split(".", maxsplit=1)[0] not in INEXACT

@@ -1,10 +1,10 @@
-"""Registers that may be read before they are written: compiled code follows in which lanes they were not.
+"""Registers that may be read before they are written: compiled code tracks the lanes in which they are unwritten.
 
-Compilers write such programs: a masked load leaves a register as it was in the lanes that are masked off, all lanes
-compute with it, and a masked store takes only what was loaded. So each register that may be read unwritten, or computed
-from one that may, has a mark for every lane: 32 bits behind the registers of the warp. Results of arithmetic are marked
-where an operand is; a shuffle moves marks with the values. A mark that reaches anything else is a suspicion, which the
-context counts (`context.SUSPICIONS`), whether a launch is screened or not: few programs have marks at all.
+Compilers generate such programs: a masked load leaves a register unchanged in the lanes that are masked off, all lanes
+compute with it, and a masked store uses only the loaded values. So each register that may be read unwritten, or is
+computed from such a register, has a mark for every lane: 32 bits after the registers of the warp. Arithmetic results
+are marked if an operand is; a shuffle moves marks with the values. A mark that reaches anything else is a suspicion,
+which the context counts (`context.SUSPICIONS`), whether a launch is screened or not: few programs have marks at all.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from warpfrag.ptx.program.program import DecodedInstruction, Register
 
 
 class RegisterMarks:
-    """The marks of registers in the code of one segment: `current` are integers of 32 bits, a bit for each lane."""
+    """The register marks in the code of one segment: `current` has 32-bit integers, a bit for each lane."""
 
     def __init__(self, ir: IRBuilder, offsets: dict[int, int], warp: Value, context: Value) -> None:
-        """Take the offsets of marks in a warp's registers; nothing is loaded."""
+        """Take the offsets of marks in a warp's registers, without loading any."""
         self.ir, self.offsets, self.warp, self.context = ir, offsets, warp, context
         self.current: dict[int, Value] = {}
         self.changed: set[int] = set()
@@ -33,11 +33,11 @@ class RegisterMarks:
         return not self.offsets.keys().isdisjoint(registers_read(inst) | indices_of(inst.results))
 
     def is_choice(self, inst: DecodedInstruction) -> bool:
-        """Return True if an instruction takes one of two operands, by a register."""
+        """Return True if an instruction selects one of two operands by a register."""
         return inst.attributes.opcode == "selp" and isinstance(inst.sources[2], Register)
 
     def of(self, registers: Iterable[int]) -> Value | None:
-        """Return the lanes in which one of some registers has a mark; None if none can have."""
+        """Return the lanes in which any of some registers has a mark; None if none can have one."""
         every = None
         for register in sorted(set(registers) & self.offsets.keys()):
             if register not in self.current:
@@ -47,17 +47,17 @@ class RegisterMarks:
         return every
 
     def either(self, a: Value | None, b: Value | None) -> Value | None:
-        """Return the lanes of two sets, of which None is empty."""
+        """Return the union of two sets of lanes; None is the empty set."""
         return self.ir.or_(a, b) if a is not None and b is not None else b if a is None else a
 
     def both(self, a: Value, b: Value | None) -> Value | None:
-        """Return the lanes that two sets share."""
+        """Return the intersection of two sets of lanes."""
         return None if b is None else self.ir.and_(a, b)
 
     def follow(self, inst: DecodedInstruction, mask: Value, moved: Sequence[int] | None, chosen: Value | None) -> None:
-        """Mark the results of an instruction that lanes of a mask have run.
+        """Mark the results of an instruction that the lanes of a mask have run.
 
-        `moved` has for a shuffle the lane that each takes from; `chosen` for a selection who takes the first operand.
+        `moved` has the source lane of each lane for a shuffle; `chosen` has the lanes that select the first operand.
         """
         ir = self.ir
         if moved is not None:
@@ -81,7 +81,7 @@ class RegisterMarks:
         self.put(indices_of(inst.results), marks, mask)
 
     def put(self, registers: set[int], marks: Value | None, mask: Value) -> None:
-        """Give registers new marks in the lanes of a mask."""
+        """Set the marks of registers in the lanes of a mask."""
         ir = self.ir
         for register in sorted(registers & self.offsets.keys()):
             others = self.both(ir.not_(mask), self.of([register]))
@@ -90,13 +90,13 @@ class RegisterMarks:
             self.changed.add(register)
 
     def suspect(self, marks: Value | None, mask: Value) -> None:
-        """Count lanes of a mask that have a mark."""
+        """Count the lanes of a mask that have a mark."""
         if marks is not None:
             ir = self.ir
             place = ir.at(self.context, ctx.SUSPICIONS)
             ir.store(ir.or_(ir.load(place, typ=I64), ir.zext(ir.and_(marks, mask), I64)), place)
 
     def finish(self) -> None:
-        """Write back the marks that changed."""
+        """Write back the changed marks."""
         for register in sorted(self.changed):
             self.ir.store(self.current[register], self.ir.at(self.warp, self.offsets[register], I8), 4)

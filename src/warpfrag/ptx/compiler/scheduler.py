@@ -1,8 +1,8 @@
-"""The compiled scheduler: which lanes run next, by the interpreter's rules (`warp_batch`), without Python or the GIL.
+"""The compiled scheduler: selects lanes to run by the interpreter's rules (`warp_batch`), without Python or the GIL.
 
-`run_scheduler` gives one time slice after the other to the lanes that are furthest behind, and calls the machine code
-of their instructions. For an instruction that needs Python it returns with a status; Python runs it and calls again.
-While all live lanes are at one instruction, as they usually are, program counters are not written lane by lane.
+`run_scheduler` gives time slices to the lanes that are furthest behind, and calls the machine code of their
+instructions. For an instruction that needs Python it returns a status; Python runs the instruction and calls again.
+While all live lanes are at one instruction, as is usual, program counters are not written lane by lane.
 
 The arrays: `flags` are alive and waiting, `numbers` program counters and time slices, both [2, warps, lanes]; `lists`
 are [3, warps]: the priority of every warp, then the rows and the lane masks of the warps that have the time slice.
@@ -41,14 +41,14 @@ def call_segment(
         word = ir.IntType(64)
         kind = ir.FunctionType(ir.VoidType(), [word] * 4)
         builder.call(builder.inttoptr(arguments[0], kind.as_pointer()), arguments[1:])
-        return ir.Constant(ir.IntType(8).as_pointer(), None)  # numba's value of void
+        return ir.Constant(ir.IntType(8).as_pointer(), None)  # numba's representation of void
 
     return types.void(*[types.int64] * 5), generate
 
 
 @inner
 def priority_of(row: Int, flags: Array, numbers: Array) -> Int:
-    """The priority of a warp's first lane: its program counter, above that how long it has been in loops."""
+    """Return the priority of a warp's first lane: its program counter, and above it the time spent in loops."""
     best = NOT_RUNNABLE
     for lane in range(LANES):
         if flags[0, row, lane] and not flags[1, row, lane]:
@@ -58,7 +58,7 @@ def priority_of(row: Int, flags: Array, numbers: Array) -> Int:
 
 @inner
 def mask_of(flags: Array, row: Int) -> Int:
-    """The flags of a warp's lanes as a mask."""
+    """Return the flags of a warp's lanes as a mask."""
     mask = np.uint32(0)
     for lane in range(LANES):
         mask |= np.uint32(flags[row, lane]) << np.uint32(lane)
@@ -75,7 +75,7 @@ def set_pc(row: Int, mask: Int, value: Int, pc: Array) -> None:
 
 @inner
 def guarded_mask(registers: Array, row: Int, mask: Int, offset: Int, negated: Int) -> Int:
-    """The lanes of a warp whose guard holds; all of them where there is none."""
+    """Return the lanes of a warp whose guard holds; all lanes if there is no guard."""
     if offset < 0:
         return mask
     guard = np.uint32(0)
@@ -86,7 +86,7 @@ def guarded_mask(registers: Array, row: Int, mask: Int, offset: Int, negated: In
 
 @inner
 def schedule_next(table: Array, state: Array, flags: Array, numbers: Array, lists: Array) -> Flag:
-    """Give a time slice to the lanes that are furthest behind; False if none can run."""
+    """Give a time slice to the lanes that are furthest behind; return False if none can run."""
     priorities, rows, masks = lists[0], lists[1], lists[2].view(np.uint32)
     alive, waiting, pc, slices = flags[0], flags[1], numbers[0], numbers[1]
     best = NOT_RUNNABLE
@@ -127,7 +127,7 @@ def schedule_next(table: Array, state: Array, flags: Array, numbers: Array, list
 
 @inner
 def end_slice(state: Array, flags: Array, numbers: Array, lists: Array) -> None:
-    """End the time slice of lanes whose program counters are set: find the new priorities of their warps."""
+    """End the time slice of lanes whose program counters are set, and update the priorities of their warps."""
     if state[ctx.IS_CONVERGED]:
         for row in range(lists.shape[1]):
             for lane in range(LANES):
@@ -141,9 +141,9 @@ def end_slice(state: Array, flags: Array, numbers: Array, lists: Array) -> None:
 
 @inner
 def jump(target: Int, table: Array, state: Array, flags: Array, numbers: Array, lists: Array) -> None:
-    """Send all lanes of this time slice to one instruction: while they are converged, without writing it down.
+    """Send all lanes of this time slice to one instruction; do not store it while they are converged.
 
-    When Python is to be asked, it is written down: Python may let other lanes run.
+    It is stored before control returns to Python, which may run other lanes.
     """
     if state[ctx.IS_CONVERGED] and state[ctx.TOTAL] <= state[ctx.BUDGET]:
         state[ctx.PC] = target
@@ -158,7 +158,7 @@ def jump(target: Int, table: Array, state: Array, flags: Array, numbers: Array, 
 
 @inner
 def exit_lanes(state: Array, flags: Array, numbers: Array, lists: Array, blocks: Array, exited: Array) -> None:
-    """End the threads of this time slice."""
+    """Exit the threads of this time slice."""
     masks = lists[2].view(np.uint32)
     for i in range(state[ctx.WARP_COUNT]):
         row = lists[1, i]
@@ -172,7 +172,7 @@ def exit_lanes(state: Array, flags: Array, numbers: Array, lists: Array, blocks:
 
 @inner
 def any_waiting(state: Array, waiting: Array, lists: Array) -> Flag:
-    """Return True if other lanes of these warps wait for some."""
+    """Return True if other lanes of these warps are waiting."""
     mask = np.uint32(0)
     for i in range(state[ctx.WARP_COUNT]):
         mask |= mask_of(waiting, lists[1, i])
@@ -190,7 +190,7 @@ def warps_are_whole(state: Array, lists: Array) -> Flag:
 
 @inner
 def blocks_are_whole(state: Array, alive: Array, blocks: Array, lists: Array) -> Flag:
-    """Return True if all lanes that are alive in the blocks of these warps are here."""
+    """Return True if all live lanes in the blocks of these warps are here."""
     if state[ctx.IS_CONVERGED]:
         return True
     rows, masks = lists[1], lists[2].view(np.uint32)
@@ -209,7 +209,7 @@ def blocks_are_whole(state: Array, alive: Array, blocks: Array, lists: Array) ->
 
 @inner
 def branch(at: Int, table: Array, state: Array, registers: Array, flags: Array, numbers: Array, lists: Array) -> None:
-    """Send lanes whose guard holds to the target, the others on to the next instruction."""
+    """Send lanes whose guard holds to the target, and the others to the next instruction."""
     rows, masks, after = lists[1], lists[2].view(np.uint32), at + 1
     some, every = False, True
     for i in range(state[ctx.WARP_COUNT]):
@@ -227,7 +227,7 @@ def branch(at: Int, table: Array, state: Array, registers: Array, flags: Array, 
 
 @inner
 def pass_barrier(state: Array, lists: Array, blocks: Array, writers: Array, exited: Array) -> None:
-    """Order what the warps of this time slice store from now on behind what they stored before a barrier."""
+    """Order later stores of this time slice's warps after their stores before a barrier."""
     for i in range(state[ctx.WARP_COUNT]):
         row = lists[1, i]
         writers[row] += NEXT_INTERVAL
@@ -236,7 +236,7 @@ def pass_barrier(state: Array, lists: Array, blocks: Array, writers: Array, exit
 
 @inner
 def can_run(kind: Int, state: Array, flags: Array, lists: Array, blocks: Array) -> Flag:
-    """Return True if an instruction needs no Python, for the lanes of this time slice."""
+    """Return True if the lanes of this time slice can run an instruction without Python."""
     if kind in (ctx.SEGMENT, ctx.BRANCH):
         return True
     if kind in (ctx.WHOLE_WARP_SEGMENT, ctx.WARP_WAIT):
@@ -248,7 +248,7 @@ def can_run(kind: Int, state: Array, flags: Array, lists: Array, blocks: Array) 
 
 @inner
 def needs_of(table: Array, state: Array, flags: Array, lists: Array, blocks: Array) -> Int:
-    """The reason why the instruction of this time slice needs Python, as a status."""
+    """Return the reason why this time slice's instruction needs Python, as a status."""
     at = state[ctx.PC]
     total = state[ctx.TOTAL] + (table[at, ctx.END] - at) * state[ctx.WARP_COUNT]
     if total > state[ctx.LIMIT] or not can_run(table[at, ctx.KIND], state, flags, lists, blocks):
@@ -261,7 +261,7 @@ def run_control(
     at: Int, table: Array, state: Array, registers: Array, flags: Array, numbers: Array, lists: Array, blocks: Array,
     writers: Array, exited: Array,
 ) -> None:  # fmt: skip
-    """Run a branch, a barrier or an exit of the lanes that have the time slice."""
+    """Run a branch, a barrier or an exit for the lanes of this time slice."""
     kind = table[at, ctx.KIND]
     if kind == ctx.BRANCH:
         branch(at, table, state, registers, flags, numbers, lists)
@@ -273,7 +273,7 @@ def run_control(
 
 @inner
 def refresh(state: Array, flags: Array, numbers: Array, lists: Array) -> None:
-    """Find the priorities of all warps, after Python has changed program counters."""
+    """Recompute the priorities of all warps after Python has changed program counters."""
     for row in range(lists.shape[1]):
         for lane in range(LANES):
             numbers[1, row, lane] += state[ctx.PENDING_SLICES]
@@ -282,7 +282,7 @@ def refresh(state: Array, flags: Array, numbers: Array, lists: Array) -> None:
 
 
 def named_after_constants(function: Callable[..., None]) -> Callable[..., None]:
-    """Add a digest of constants and of what it calls to a function's name: numba caches code by that name."""
+    """Add a digest of its constants and callees to a function's name, because numba caches code under that name."""
     constants = repr((NOT_RUNNABLE, PRIORITY_UNIT, QUANTUM, NEXT_INTERVAL)).encode()
     digest = hashlib.sha256(Path(str(ctx.__file__)).read_bytes() + constants).hexdigest()
     function.__name__ += f"_{digest[:8]}"
@@ -304,11 +304,11 @@ def run_scheduler(
     writers: Array,
     exited: Array,
 ) -> None:
-    """Run until Python is needed: `state[STATUS]` says for what.
+    """Run until Python is needed; `state[STATUS]` is the reason.
 
-    `blocks` has the block of every warp; `runs` counts the warps that ran each stretch of instructions; `writers` are
-    the tags of what the warps store, which every barrier changes (`interpreter.store_tags`); `exited` says of every
-    block whether threads of it have.
+    `blocks` has the block of every warp; `runs` counts the warps that ran each run of instructions; `writers` has the
+    store tags of the warps, which every barrier changes (`interpreter.store_tags`); `exited` is True for every block
+    with exited threads.
     """
     if state[ctx.IS_STALE]:
         refresh(state, flags, numbers, lists)

@@ -1,14 +1,14 @@
-"""Screening: a launch in compiled code that may prove it clean, before any check follows every instruction.
+"""Screening: run a launch in compiled code, which may prove that no check would report anything.
 
-While it runs, compiled code tells `access_screen` of its accesses, and the interpreter tells `ScreenObserver` of those
-that it makes itself. Both know less than the checks do: an uncertain launch may be right, and is run again with the
-checks; otherwise there is nothing that a check could report. Not every program can be screened:
+Compiled code reports its accesses to `access_screen`, and the interpreter reports its own to `ScreenObserver`. Both
+know less than the checks do: an uncertain launch may be correct, and is run again with the checks; otherwise there is
+nothing that a check could report. Not every program can be screened. The conditions for each check:
 
-    uninitialised  memory has marks for bytes that were written; registers are written before they are read
-                   (`register_flow`), or compiled code follows where they were not (`register_marks`)
-    barriers       all barriers are of the whole block; one that threads have exited before is uncertain
-    races          only such barriers order threads: no atomics, no loads that wait for others, no mbarriers
-    async          nothing is asynchronous, so nothing has to be waited for; or cp.async alone, followed like races
+    uninitialised  written bytes of memory have marks; registers are written before they are read
+                   (`register_flow`), or compiled code tracks the unwritten lanes (`register_marks`)
+    barriers       all barriers are for the whole block; a barrier after some threads have exited is uncertain
+    races          only such barriers order threads: no atomics, no loads that wait for other threads, no mbarriers
+    async          nothing is asynchronous, so nothing needs a wait; or there is only cp.async, tracked as for races
 """
 
 from __future__ import annotations
@@ -55,20 +55,20 @@ ORDERED = (
     actions.WarpCollective, actions.WarpWait, actions.MatrixOp, actions.Branch, actions.Return, actions.Barrier,
     actions.TextureFetch,
 )  # fmt: skip
-"""Actions whose accesses are ordered by barriers, or by waits for groups of cp.async."""
+"""Actions whose accesses are ordered by barriers, or by waits for cp.async groups."""
 SURFACES = actions.SurfaceLoad | actions.SurfaceReduction | actions.SurfaceStore
 MARKED = (*ORDERED, actions.Atomic)
-"""Actions whose accesses are told: by compiled code, or by the interpreter."""
+"""Actions whose accesses compiled code or the interpreter reports."""
 
 
 def is_asynchronous(inst: DecodedInstruction) -> bool:
-    """Return True if work goes on after an instruction: copies, wgmma, tcgen05, and the mbarriers that follow them."""
+    """Return True if an instruction starts asynchronous work: copies, wgmma, tcgen05 and their mbarriers."""
     action = inst.action
     return isinstance(action, ASYNCHRONOUS) or (isinstance(action, actions.MatrixOp) and action.operation == "wgmma")
 
 
 def is_ordered(inst: DecodedInstruction) -> bool:
-    """Return True if an action is one of `ORDERED`: loads that may wait for others, and wgmma, are not."""
+    """Return True if an action is in `ORDERED`; loads that may wait for other threads, and wgmma, are not."""
     action = inst.action
     if isinstance(action, actions.MemoryLoad | actions.MemoryStore) and action.space == "cluster":
         return False
@@ -86,27 +86,27 @@ class ProgramScreen:
     """The checks that a program can be screened for."""
 
     def __init__(self, compiled: CompiledProgram) -> None:
-        """Look at nothing yet; machine code may come later."""
+        """Take a program without analysing it; machine code may come later."""
         self.compiled, self.instructions = compiled, compiled.program.instructions
 
     is_enabled: ClassVar[bool] = True
 
     def is_possible(self, config: LaunchConfig, memory: DeviceMemory, checks: Collection[Check]) -> bool:
-        """Return True if compiled code, once there is any, may decide some checks of a launch."""
+        """Return True if compiled code, once it exists, may decide some checks of a launch."""
         is_plain = config.interleaving is None and not config.is_cooperative and not memory.has_heap
         is_plain &= config.cluster_blocks == 1 and math.prod(config.grid) < ctx.MAX_BLOCKS
         return self.is_enabled and is_plain and self.allows(checks)
 
     def is_decided(self, checks: Collection[Check]) -> bool:
-        """Return True if machine code follows all that these checks need."""
+        """Return True if machine code tracks everything that these checks need."""
         return bool(self.compiled.segments) and ("uninitialised" not in checks or self.has_compiled_marks)
 
     def of_launch(self, memory: DeviceMemory, checks: Collection[Check]) -> LaunchScreen:
-        """The screen of a launch."""
+        """Return the screen of a launch."""
         return LaunchScreen(self, memory, checks)
 
     def allows(self, checks: Collection[Check]) -> bool:
-        """Return True if the program has nothing that cannot be followed."""
+        """Return True if the program can be screened for all of some checks."""
         return self.is_repeatable and all(CHECK_TABLE[check].can_screen(self) for check in checks)
 
     @cached_property
@@ -116,7 +116,7 @@ class ProgramScreen:
 
     @cached_property
     def cell_shift(self) -> int:
-        """The bits of an offset inside a cell: no access is smaller, and other threads have the cells beside it."""
+        """The number of offset bits inside a cell: a cell is as large as the smallest access."""
         sizes = [
             inst.action.type.dtype.itemsize
             for inst in self.instructions
@@ -138,7 +138,7 @@ class ProgramScreen:
 
     @cached_property
     def has_whole_barriers(self) -> bool:
-        """True if all barriers are of the whole block, and no thread waits for stores or arrivals of others."""
+        """True if all barriers are for the whole block, and no thread waits for stores or arrivals of others."""
         has_polling = bool(self.compiled.program.polling) or any(
             isinstance(inst.action, actions.MemoryBarrier) for inst in self.instructions
         )
@@ -148,7 +148,7 @@ class ProgramScreen:
 
     @cached_property
     def is_asynchronous(self) -> bool:
-        """True if accesses have to be waited for, or are not followed."""
+        """True if accesses have to be waited for, or are not tracked."""
         return any(is_asynchronous(inst) or isinstance(inst.action, SURFACES) for inst in self.instructions)
 
     @cached_property
@@ -164,10 +164,10 @@ class ProgramScreen:
 
 
 class LaunchScreen:
-    """The screen of one launch: what its batches share."""
+    """The screen of one launch: the state that its batches share."""
 
     def __init__(self, program: ProgramScreen, memory: DeviceMemory, checks: Collection[Check]) -> None:
-        """Nothing is uncertain yet."""
+        """Start with nothing uncertain."""
         self.program, self.compiled = program, program.compiled
         self.is_uncertain = False
         self.follows_marks = "uninitialised" in checks
@@ -185,46 +185,46 @@ class LaunchScreen:
         }
 
     def no_accesses(self, size: int) -> Numbers:
-        """The tags of memory without accesses, two for each cell."""
+        """Return the tags of memory without accesses, two for each cell."""
         return np.zeros(2 * ((size >> self.program.cell_shift) + 1), np.int64)
 
     def batch(self, part: LaunchPart) -> ScreenedWarpBatch:
-        """Some blocks, ready to run under the screen."""
+        """Return a batch of blocks that runs under the screen."""
         return ScreenedWarpBatch(part, self)
 
 
 def no_marks(size: int) -> Bytes:
-    """The marks of unwritten memory."""
+    """Return the marks of unwritten memory."""
     return np.zeros(size + ctx.PADDING, np.uint8)
 
 
 class ScreenObserver(Observer):
-    """Is told of the accesses that the interpreter makes."""
+    """Reports the interpreter's accesses to the screen."""
 
     def __init__(self, batch: ScreenedWarpBatch) -> None:
-        """Doubts are those of the batch."""
+        """Take the batch that records uncertain accesses."""
         self.batch = batch
 
     def read(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers) -> None:
-        """Threads load."""
+        """Report loads of threads."""
         self.tell(buffer, offsets, size, threads, is_store=False)
 
     def write(self, buffer: Bytes, offsets: Numbers, codes: NDArray[Any], threads: Numbers) -> None:
-        """Threads store."""
+        """Report stores of threads."""
         self.tell(buffer, offsets, codes.dtype.itemsize * codes.shape[1], threads, is_store=True)
 
     def update(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers) -> None:
-        """Threads change memory by an atomic."""
+        """Report an atomic as a load and a store."""
         self.tell(buffer, offsets, size, threads, is_store=False)
         self.tell(buffer, offsets, size, threads, is_store=True)
 
     def product_read(self, offsets: Numbers, size: int, warp: int) -> None:
-        """A wgmma reads shared memory."""
+        """Report the shared-memory reads of a wgmma."""
         threads = np.full(len(offsets), warp * LANES, np.int64)
         self.tell(self.batch.memory.shared, offsets, size, threads, is_store=False)
 
     def tell(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers, *, is_store: bool) -> None:
-        """Tell the function that compiled code tells."""
+        """Report accesses to the function that compiled code uses."""
         from warpfrag.ptx.compiler.access_screen import screen_accesses
 
         batch = self.batch
@@ -236,14 +236,14 @@ class ScreenObserver(Observer):
 
 
 class ScreenedProducts(WgmmaProducts):
-    """The wgmma of a batch, whose operands must be written."""
+    """The wgmma of a batch, whose operands must have been written."""
 
     batch: ScreenedWarpBatch
 
     def shared_units(
         self, plan: WgmmaPlan, role: str, operand: PtxOperand, group: LaneGroup
     ) -> tuple[OperandUnits, bool] | None:
-        """The units that descriptors lead to; uncertain if they have no marks."""
+        """Return the units that descriptors address; mark the launch uncertain if some are unwritten."""
         reached = super().shared_units(plan, role, operand, group)
         if reached is not None and self.batch.screen.follows_marks:
             units, _ = reached
@@ -257,14 +257,14 @@ class ScreenedWarpBatch(CompiledWarpBatch):
     """Blocks that run at once in compiled code, under a screen."""
 
     def __init__(self, part: LaunchPart, screen: LaunchScreen) -> None:
-        """Nothing is written in the memory of these blocks, and no register is."""
+        """Mark the memory and the registers of these blocks as unwritten."""
         super().__init__(part, screen.compiled)
         self.screen = screen
         memory = self.memory
         layout, self.threads = screen.compiled.layout, self.alive.copy()
-        self.is_late = False  # threads have exited before a barrier of their block
+        self.is_late = False  # threads exited before a barrier of their block
         self.state = np.zeros(ctx.SCREEN_WORDS, np.int64)
-        self.kept: list[NDArray[Any]] = []  # what the state has addresses of
+        self.kept: list[NDArray[Any]] = []  # arrays whose addresses are in the state
         self.shared_marks = no_marks(len(memory.shared) if screen.follows_marks else 0)
         if screen.follows_marks:
             offsets = [offset // 4 for offset in layout.marks.values()]
@@ -290,18 +290,18 @@ class ScreenedWarpBatch(CompiledWarpBatch):
             )
 
     def put(self, word: int, array: NDArray[Any]) -> None:
-        """Give the state the address of an array."""
+        """Store the address of an array in the state."""
         self.kept.append(array)
         self.state[word] = array.ctypes.data
 
     def put_table(self, word: int, arrays: Mapping[int, NDArray[Any]]) -> None:
-        """Give the state a table of arrays, by allocation; none where there are none."""
+        """Store a table of arrays by allocation in the state, unless there are none."""
         rows = [arrays.get(id(item.data)) for item in self.memory.allocations]
         if arrays:
             self.put(word, np.array([0 if item is None else item.ctypes.data for item in rows], np.int64))
 
     def buffer_number(self, buffer: Bytes) -> int | None:
-        """A buffer as compiled code names it; None for parameters, which are not followed."""
+        """Return the number that compiled code uses for a buffer; None for parameters, which are not tracked."""
         if buffer is self.memory.shared:
             return SHARED_BUFFER
         if buffer is self.memory.local:
@@ -311,17 +311,17 @@ class ScreenedWarpBatch(CompiledWarpBatch):
         return None if at is None else int(self.table.ctypes.data) + at * self.table.strides[0]
 
     def mark_uncertain(self) -> None:
-        """Let the checks decide."""
+        """Mark the launch as uncertain, so that it is run again with the checks."""
         self.screen.is_uncertain = True
 
     def run_inst(self, at: int, group: LaneGroup) -> bool:
-        """Interpret an instruction; uncertain if lanes of a warp that it may read are missing, or run apart."""
+        """Interpret an instruction; mark the launch uncertain if lanes that it may read are missing."""
         inst = self.program.instructions[at]
         action = inst.action
         if self.screen.follows_marks and (is_partial(inst, group) or not self.is_unmarked(inst)):
             self.mark_uncertain()
         if self.screen.follows_order and copy_groups(inst):
-            self.mark_uncertain()  # compiled code was not asked
+            self.mark_uncertain()  # compiled code did not report it
         if isinstance(action, actions.Barrier) and self.exited[self.warp_block[group.warp_rows]].any():
             self.is_late = True
         has_run = super().run_inst(at, group)
@@ -331,12 +331,12 @@ class ScreenedWarpBatch(CompiledWarpBatch):
         return has_run
 
     def is_unmarked(self, inst: DecodedInstruction) -> bool:
-        """Return True if an instruction reads no register that compiled code has marks for."""
+        """Return True if an instruction reads no register that has marks in compiled code."""
         marks = self.compiled.layout.marks
         return not marks or marks.keys().isdisjoint(registers_read(inst))
 
     def run(self) -> None:
-        """Run until every lane has exited, and look at the accesses that compiled code found uncertain."""
+        """Run until every lane has exited, and evaluate the accesses that compiled code found uncertain."""
         super().run()
         self.is_late |= bool(self.schedule[IS_LATE])
         if self.context[ctx.SUSPICIONS] or (self.is_late and self.screen.follows_barriers):

@@ -1,7 +1,7 @@
-"""Segments: the runs of instructions that are compiled to one function each, and the LLVM module with all of them.
+"""Segments: runs of instructions that are each compiled to one function, and the LLVM module with all of them.
 
-A function runs its instructions for one warp after the other, with a warp's registers in vector registers. Warps must
-see each other's stores in the order of the interpreter: so a store starts a segment, and no load follows it there.
+A function runs its instructions for one warp at a time, with the warp's registers in vector registers. Warps must see
+each other's stores in the interpreter's order, so a store starts a segment, and no load follows it there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from warpfrag.ptx.program.program import Program
 
 @dataclass(frozen=True)
 class Segment:
-    """Instructions that run as one function; `stores` counts them, `is_whole` asks for all lanes of each warp."""
+    """Instructions that run as one function; `stores` counts the stores, `is_whole` requires all lanes of each warp."""
 
     start: int
     end: int
@@ -31,7 +31,7 @@ class Segment:
 
 
 class GeneratedModule(NamedTuple):
-    """Segments, the text of a module with a function for each, and the helpers that move their data."""
+    """Segments, the text of a module with a function for each, and the helpers that they call."""
 
     segments: list[Segment]
     text: str
@@ -39,7 +39,7 @@ class GeneratedModule(NamedTuple):
 
 
 def cut(program: Program, layout: RegisterLayout, module: ir.Module) -> list[tuple[Segment, WarpCode]]:
-    """Cut a program into segments: as long as instructions can be compiled and stay in one block. Each has its code."""
+    """Cut a program into segments, each as long as possible within one block, and build their code."""
     pieces: list[tuple[Segment, WarpCode]] = []
     ends, instructions = program.ends, program.instructions
     start, stored, code = 0, False, None
@@ -64,7 +64,7 @@ def cut(program: Program, layout: RegisterLayout, module: ir.Module) -> list[tup
         code = code or WarpCode(layout, module)
         try:
             code.inst(at, inst)
-        except UnsupportedInstruction:  # it has left some of its code
+        except UnsupportedInstruction:  # it has emitted part of its code
             del module.globals[code.function.name]
             code = None
             if start < at:
@@ -81,7 +81,7 @@ def cut(program: Program, layout: RegisterLayout, module: ir.Module) -> list[tup
 
 
 def generate(program: Program, layout: RegisterLayout) -> GeneratedModule:
-    """The LLVM module of a program's segments."""
+    """Return the LLVM module of a program's segments."""
     module, helpers = ir.Module("segments"), set[Helper]()
     pieces = cut(program, layout, module)
     by_last = {segment.end - 1: code for segment, code in pieces}

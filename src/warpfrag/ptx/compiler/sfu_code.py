@@ -1,7 +1,7 @@
-"""The special function unit in LLVM: the compiled twins of `ptx.semantics.special_functions` and its `.approx` users.
+"""The special function unit in LLVM: compiled versions of `ptx.semantics.special_functions` and its `.approx` users.
 
-The unit evaluates a parabola for each segment of a function. Float64 computes it exactly, because all
-numbers are integers below 2**53. Every function is emitted once into the module of a kernel that calls it.
+The unit evaluates a parabola for each segment of a function. float64 computes it exactly, because all numbers are
+integers below 2**53. Every function is emitted once into the module of a kernel that calls it.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from warpfrag.ptx.semantics.special_functions import COLUMN, DIGITS, DROPPED, PL
 
 UnaryFunction = Callable[[IRBuilder, Value], Value]
 SIGN, NAN, INFINITY, CODE_OF_1 = 0x80000000, CANONICAL_NANS["f32"], 0x7F800000, 0x3F800000
-MAGNITUDE = 0x7FFFFFFF  # all bits but the sign
+MAGNITUDE = 0x7FFFFFFF  # all bits except the sign
 FRACTION, MIN_NORMAL, TWO_TO_126 = 0x007FFFFF, 0x00800000, 0x7E800000
 TWO_TO_24, QUARTER = 0x4B800000, 0x3E800000
-# beyond them nothing changes: ex2 is infinite or zero, and sin and cos get whole turns
+# limits beyond which results do not change: ex2 is infinite or zero, and sin and cos get whole turns
 BELOW_256, TWO_TO_28 = 0x437FFFFF, 0x4D800000
 
 
-# --- what functions are made of
+# --- building blocks
 
 
 def scale(ir: IRBuilder, a: Value, factor: float) -> Value:
-    """f32 times a constant, rounded; a NaN becomes the canonical one."""
+    """Return f32 codes times a constant, rounded; NaNs become canonical."""
     return quiet(ir, ir.as_int(ir.fmul(ir.as_float(a), float_splat(factor, 32))))
 
 
 def quiet(ir: IRBuilder, a: Value) -> Value:
-    """The canonical NaN in the place of every other."""
+    """Replace every NaN by the canonical NaN."""
     return ir.select_where("ugt", ir.and_(a, MAGNITUDE), INFINITY, NAN, a)
 
 
 def parabola(ir: IRBuilder, function: str, digits: Value) -> Value:
-    """The unit's result before it is truncated, as float64: c0 + c1 * x + c2 * square(x)."""
+    """Return the unit's result before truncation, as float64: c0 + c1 * x + c2 * square(x)."""
     segment, x = ir.lshr(digits, DIGITS), ir.and_(digits, (1 << DIGITS) - 1)
     square = splat(0, 32)
-    for place in range(COLUMN // 2 + 1, DIGITS):  # a digit's own square, and its products with those below it
+    for place in range(COLUMN // 2 + 1, DIGITS):  # a digit's own square, and its products with lower digits
         low = ir.lshr(ir.and_(x, (1 << place) - 1), COLUMN - 1 - place)
         more = ir.add(square, ir.add(low, 1 << 2 * place - COLUMN))
         square = ir.select_where("ne", ir.and_(x, 1 << place), 0, more, square)
@@ -53,7 +53,7 @@ def parabola(ir: IRBuilder, function: str, digits: Value) -> Value:
 
 
 def truncate(ir: IRBuilder, units: Value) -> Value:
-    """Codes of what a parabola gives: its leading bits, the others dropped."""
+    """Return the f32 codes of a parabola's results, truncated to their leading bits."""
     codes = ir.resize(ir.lshr(ir.as_int(units), 52 - 23), 32)
     codes = ir.sub(codes, 1023 - 127 + PLACES << 23)
     zero = ir.fcmp("oeq", units, float_splat(0.0))
@@ -61,14 +61,14 @@ def truncate(ir: IRBuilder, units: Value) -> Value:
 
 
 def fields(ir: IRBuilder, a: Value) -> tuple[Value, Value, Value, Value]:
-    """Sign, magnitude, exponent field and fraction."""
+    """Return the sign, magnitude, exponent field and fraction."""
     magnitude = ir.and_(a, MAGNITUDE)
     fraction = ir.and_(magnitude, FRACTION)
     return ir.and_(a, SIGN), magnitude, ir.lshr(magnitude, 23), fraction
 
 
 def absolute_double(ir: IRBuilder, a: Value, limit: int) -> Value:
-    """Magnitudes of f32 as float64, none above that of the code `limit`."""
+    """Return the magnitudes of f32 codes as float64, limited to that of the code `limit`."""
     magnitude = ir.minimum(ir.and_(a, MAGNITUDE), limit, signed=False)
     return ir.fpext(ir.as_float(magnitude), 64)
 
@@ -77,7 +77,7 @@ def absolute_double(ir: IRBuilder, a: Value, limit: int) -> Value:
 
 
 def rcp(ir: IRBuilder, a: Value) -> Value:
-    """The unit's 1 / x; results below the smallest normal number are zero."""
+    """Return the unit's 1 / x; results below the smallest normal number are zero."""
     sign, magnitude, exponent, fraction = fields(ir, a)
     exponent_code = ir.shl(ir.sub(exponent, 127), 23)
     result = truncate(ir, parabola(ir, "rcp", ir.shl(fraction, 1)))
@@ -89,9 +89,9 @@ def rcp(ir: IRBuilder, a: Value) -> Value:
 
 
 def _root(ir: IRBuilder, function: str, a: Value) -> tuple[Value, Value]:
-    """The root of the significand, and half the exponent, for the caller to add or subtract."""
+    """Return the root of the significand, and half the exponent for the caller to add or subtract."""
     _, _, exponent, fraction = fields(ir, a)
-    parity = ir.and_(ir.add(exponent, 1), 1)  # of the exponent without its bias, which is not even
+    parity = ir.and_(ir.add(exponent, 1), 1)  # of the unbiased exponent; the bias is odd
     half = ir.ashr(ir.sub(ir.sub(exponent, 127), parity), 1)
     digits = ir.or_(fraction, ir.shl(parity, 23))
     result = truncate(ir, parabola(ir, function, digits))
@@ -100,7 +100,7 @@ def _root(ir: IRBuilder, function: str, a: Value) -> tuple[Value, Value]:
 
 
 def rsqrt(ir: IRBuilder, a: Value) -> Value:
-    """1 / sqrt(x); NaN for negative numbers and NaNs."""
+    """Return the unit's 1 / sqrt(x); NaN for negative numbers and NaNs."""
     result = ir.select_where("eq", a, INFINITY, 0, ir.sub(*_root(ir, "rsqrt", a)))
     result = ir.select_where("ugt", a, INFINITY, NAN, result)
     sign, magnitude, _, _ = fields(ir, a)
@@ -108,7 +108,7 @@ def rsqrt(ir: IRBuilder, a: Value) -> Value:
 
 
 def sqrt(ir: IRBuilder, a: Value) -> Value:
-    """The unit's square root of x."""
+    """Return the unit's square root of x."""
     result = ir.select_where("eq", a, INFINITY, INFINITY, ir.add(*_root(ir, "sqrt", a)))
     result = ir.select_where("ugt", a, INFINITY, NAN, result)
     sign, magnitude, _, _ = fields(ir, a)
@@ -116,7 +116,7 @@ def sqrt(ir: IRBuilder, a: Value) -> Value:
 
 
 def ex2(ir: IRBuilder, a: Value) -> Value:
-    """The unit's 2 to the power of x."""
+    """Return the unit's 2 to the power of x."""
     scaled = ir.fmul(absolute_double(ir, a, BELOW_256), float_splat(2.0**23))
     digits = ir.to_int(scaled, 32, signed=True)
     behind = ir.and_(digits, FRACTION)
@@ -131,7 +131,7 @@ def ex2(ir: IRBuilder, a: Value) -> Value:
 
 
 def lg2(ir: IRBuilder, a: Value) -> Value:
-    """The unit's logarithm of x to base 2."""
+    """Return the unit's logarithm of x to base 2."""
     _, magnitude, exponent, fraction = fields(ir, a)
     whole = ir.to_float(ir.sub(exponent, 127), 64, signed=True)
     total = ir.fadd(parabola(ir, "lg2", fraction), ir.fmul(whole, float_splat(2.0**PLACES)))
@@ -148,7 +148,7 @@ def lg2(ir: IRBuilder, a: Value) -> Value:
 
 
 def _sine(ir: IRBuilder, a: Value, quarters: int, sign: Value) -> Value:
-    """The sine, shifted by a number of quarter turns: the number of turns is a product truncated to 24 bits."""
+    """Return the sine, shifted by a number of quarter turns; the number of turns is a product truncated to 24 bits."""
     product = ir.as_int(ir.fmul(absolute_double(ir, a, TWO_TO_28), float_splat(TURNS)))
     kept = ir.as_float(ir.and_(product, -1 << 52 - 23))
     turns = ir.intrinsic("floor", ir.fmul(kept, float_splat(2.0**25)))
@@ -162,22 +162,22 @@ def _sine(ir: IRBuilder, a: Value, quarters: int, sign: Value) -> Value:
 
 
 def sin(ir: IRBuilder, a: Value) -> Value:
-    """The sine of x, which the unit takes in turns."""
+    """Return the unit's sine of x; the unit takes angles in turns."""
     return _sine(ir, a, 0, ir.and_(a, SIGN))
 
 
 def cos(ir: IRBuilder, a: Value) -> Value:
-    """The cosine of x: the sine a quarter of a turn on."""
+    """Return the unit's cosine of x: the sine a quarter turn further."""
     return _sine(ir, a, 1, splat(0, 32))
 
 
 def tanh(ir: IRBuilder, a: Value) -> Value:
-    """The unit's hyperbolic tangent; nothing is flushed."""
+    """Return the unit's hyperbolic tangent; nothing is flushed."""
     sign, magnitude, exponent, fraction = fields(ir, a)
     first = min(TANH_DIGITS)
     binade = ir.maximum(ir.sub(exponent, first), 0, signed=True)
     binade = ir.minimum(binade, len(TANH_DIGITS) - 1, signed=True)
-    lengths = [*TANH_DIGITS.values()]  # of the digits that choose a segment, by binade
+    lengths = [*TANH_DIGITS.values()]  # the number of digits that select a segment, by binade
     ends = accumulate(1 << length for length in lengths)
     starts = [end - (1 << length) << DIGITS for end, length in zip(ends, lengths, strict=True)]
     start = ir.gather("unit.tanh.first", I32, starts, binade)
@@ -189,11 +189,11 @@ def tanh(ir: IRBuilder, a: Value) -> Value:
     return ir.select_where("ugt", magnitude, INFINITY, NAN, ir.or_(result, sign))
 
 
-# --- the sequences without ftz
+# --- sequences without ftz
 
 
 def rescaled(function: UnaryFunction, back: UnaryFunction) -> UnaryFunction:
-    """The unit on a subnormal input scaled up by 2**24, and its result scaled `back`."""
+    """Return a function that scales a subnormal input up by 2**24 for the unit, and scales its result `back`."""
 
     def build(ir: IRBuilder, a: Value) -> Value:
         magnitude = ir.and_(a, MAGNITUDE)
@@ -205,7 +205,7 @@ def rescaled(function: UnaryFunction, back: UnaryFunction) -> UnaryFunction:
 
 
 def plain_ex2(ir: IRBuilder, a: Value) -> Value:
-    """A result that would be subnormal is the square of that of a / 2."""
+    """Return 2 to the power of a; a result that would be subnormal is the square of the result for a / 2."""
     low = ir.fcmp("olt", ir.as_float(a), float_splat(-126.0, 32))
     result = ex2(ir, ir.select(low, scale(ir, a, 0.5), a))
     root = ir.as_float(result)
@@ -213,7 +213,7 @@ def plain_ex2(ir: IRBuilder, a: Value) -> Value:
 
 
 def plain_rcp(ir: IRBuilder, a: Value) -> Value:
-    """An input at either end is scaled to the middle, and its result with it."""
+    """Return 1 / a; very small and very large inputs are scaled to the middle, and the result with them."""
     magnitude = ir.and_(a, MAGNITUDE)
     factor_code = ir.select_where("ult", magnitude, MIN_NORMAL, TWO_TO_24, splat(CODE_OF_1, 32))
     large = is_large(ir, magnitude)
@@ -229,7 +229,7 @@ def is_large(ir: IRBuilder, magnitude: Value) -> Value:
 
 
 def minus_24(ir: IRBuilder, a: Value) -> Value:
-    """f32 minus 24: takes the scaling by 2**24 out of a logarithm."""
+    """Return f32 codes minus 24, which removes the scaling by 2**24 from a logarithm."""
     return quiet(ir, ir.as_int(ir.fadd(ir.as_float(a), float_splat(-24.0, 32))))
 
 
@@ -249,7 +249,7 @@ WITHOUT_FTZ: dict[str, UnaryFunction] = {
 
 
 def call(ir: IRBuilder, name: str, function: UnaryFunction, a: Value) -> Value:
-    """Call one of these functions, which the module of the kernel gets once."""
+    """Call one of these functions, which is added to the kernel's module once."""
     if name not in ir.module.globals:
         with define(ir.module, name, vector(32), vector(32), attribute="noinline") as (body, argument):
             body.ret(function(body, argument))
@@ -257,7 +257,7 @@ def call(ir: IRBuilder, name: str, function: UnaryFunction, a: Value) -> Value:
 
 
 def lower_approximate(ir: IRBuilder, attributes: Attributes, operands: Sequence[Value]) -> tuple[Value, ...] | None:
-    """Lower the .approx functions of f32; the interpreter has the others."""
+    """Lower the f32 .approx functions; the interpreter runs the others."""
     if attributes.types[0].name != "f32":
         return None
     functions, ending = (WITH_FTZ, "") if attributes.ftz else (WITHOUT_FTZ, ".plain")
@@ -265,12 +265,12 @@ def lower_approximate(ir: IRBuilder, attributes: Attributes, operands: Sequence[
 
 
 def quotient_factors(ir: IRBuilder, attributes: Attributes, a: Value, b: Value) -> list[Value]:
-    """The unit's 1 / b, and a; .full scales a large b down first, and without ftz a subnormal b is scaled up."""
+    """Return the unit's 1 / b, and a; .full first scales a large b down, and without ftz a subnormal b is scaled up."""
     magnitude = ir.and_(b, MAGNITUDE)
     if attributes.accuracy == "full":
         large = is_large(ir, magnitude)
         lower = scale(ir, a, 0.25)
-        if attributes.ftz:  # below 2**-124 nothing normal is left
+        if attributes.ftz:  # a quarter of a number below 2**-124 is flushed
             sign, size, _, _ = fields(ir, a)
             lower = ir.select_where("ult", size, MIN_NORMAL + (2 << 23), sign, lower)
         a, b = ir.select(large, lower, a), ir.select(large, scale(ir, b, 0.25), b)

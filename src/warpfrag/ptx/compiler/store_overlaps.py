@@ -1,10 +1,10 @@
 """LLVM functions that tag stores, as `interpreter.store_tags` does, for one warp.
 
-A helper that stores calls `tagged_B_C` in place of the mover `store_B_C` (B bits, C elements of a lane): it tags the
-words of all lanes, moves the data, and reads it again if two lanes may have stored to one address: if a word had the
-tag of this warp already. Lanes that store one line are tagged by vectors: their addresses are consecutive, or those of
-an aligned line in another order (lane times size, xor a constant, as swizzles give it). Bytes are compared only if a
-tag belongs to another warp that no barrier orders.
+A helper that stores calls `tagged_B_C` instead of the mover `store_B_C` (B bits, C elements of a lane). It tags the
+words of all lanes, moves the data, and reads it again if two lanes may have stored to one address, that is, if a word
+already had this warp's tag. Lanes that store one line are tagged by vectors: their addresses are consecutive, or are
+those of an aligned line in another order (lane times size, xor a constant, as in swizzles). Bytes are compared only if
+a tag belongs to another warp that no barrier orders.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from warpfrag.ptx.interpreter.store_tags import BLOCK_FIELD, INTERVAL_SHIFT, SER
 from warpfrag.ptx.program.program import InexactCause
 
 TAGGED_TYPES = (I32, POINTER, I64, POINTER, I64, I64, I64, POINTER)
-"""Of `tagged_B_C`: those of a mover (lanes, addresses, what is added to them, data) and those of `Writer`."""
+"""Parameter types of `tagged_B_C`: those of a mover (lanes, addresses, their base, data), then those of `Writer`."""
 
 
 class Writer(NamedTuple):
-    """The warp that stores: the address of the tag of address 0, its own tag, the field of its block, its causes."""
+    """The storing warp: the address of address 0's tag, its own tag, the block field to compare, and its causes."""
 
     shadow: ir.Value
     tag: ir.Value
-    across: ir.Value  # 0 if all that other blocks stored is ordered
+    across: ir.Value  # 0 if all stores of other blocks are ordered before
     cause: ir.Value
 
     def tags_at(self, b: IRBuilder, address: ir.Value) -> ir.Value:
-        """Return the address of the tag of a word."""
+        """Return the address of a word's tag."""
         return b.inttoptr(b.add(self.shadow, b.shl(address, 1)), POINTER)
 
     def is_foreign(self, b: IRBuilder, tags: ir.Value, masks: ir.Value | int) -> ir.Value:
-        """Return True where bytes of `masks` have a tag of another warp that nothing orders."""
+        """Return True if bytes of `masks` have a tag of another warp that nothing orders."""
         mine, across = self.tag, self.across
         if isinstance(tags.type, ir.VectorType):
             mine, across = (b.broadcast(value, tags.type.count) for value in (mine, across))
@@ -59,20 +59,20 @@ class Writer(NamedTuple):
         return b.and_(b.or_(is_near, is_far), b.icmp("ne", b.and_(tags, masks), 0))
 
     def merged(self, b: IRBuilder, tag: ir.Value, mask: ir.Value) -> tuple[ir.Value, ir.Value]:
-        """Return the tag of a word after a store of some of its bytes, and those that the warp had stored before."""
+        """Return the tag of a word after a store of some of its bytes, and the bytes that the warp stored before."""
         is_own = b.icmp("ule", b.xor(tag, self.tag), WORD_BYTES)
         kept = b.select(is_own, tag, self.tag)
         return b.or_(kept, mask), b.and_(kept, mask)
 
     def note(self, b: IRBuilder, cause: InexactCause) -> None:
-        """Note why the result may differ from a GPU's."""
+        """Record why the result may differ from a GPU's."""
         b.store(b.or_(b.load(self.cause, typ=I8), int(cause)), self.cause)
 
 
 def writer_of(
     b: IRBuilder, context: ir.Value, row: ir.Value, at: ir.Value, shadow: ir.Value, *, is_shared: bool
 ) -> Writer:
-    """Return the warp of a row."""
+    """Return the writer for the warp in a row."""
     tag = b.element(b.element(context, ctx.WRITERS, POINTER), row)
     has_waited = b.icmp("slt", tag, 0)
     across = b.select(has_waited, constant(I64, 0), constant(I64, 0 if is_shared else BLOCK_FIELD))
@@ -80,9 +80,9 @@ def writer_of(
 
 
 def define_end_wait(module: ir.Module) -> None:
-    """Define `end_wait(context, row, mask, across)`: it orders later stores of the warp's block after earlier ones.
+    """Define `end_wait(context, row, mask, across)`, which orders later stores of the warp's block after earlier ones.
 
-    They are the stores of the block (`across` is 0), or of all blocks.
+    The earlier stores are those of the block if `across` is 0, else those of all blocks.
     """
     with define(module, "end_wait", VOID, POINTER, I64, I32, I64) as (b, context, row, mask, across):
         with b.if_then(b.icmp("eq", mask, 0)):
@@ -95,7 +95,7 @@ def define_end_wait(module: ir.Module) -> None:
 
 
 def store_order(size: int) -> list[int]:
-    """Return the lanes of a warp in the order in which they store `size` bytes each: the one that remains is last."""
+    """Return the lanes of a warp in the order in which they store `size` bytes each; the last store remains."""
     together = min(LANES, SERVED_BYTES // size)
     return [lane ^ (together - 1) for lane in range(LANES)]
 
@@ -108,7 +108,7 @@ def own_element(b: IRBuilder, items: ir.Value, bits: int, index: int, lane: ir.V
 def define_tagged(module: ir.Module, bits: int, count: int, cause: InexactCause) -> None:
     """Define `tagged_B_C`; the mover is in the same module.
 
-    `cause` is noted if lanes of one instruction store different bytes to one address.
+    `cause` is recorded if lanes of one instruction store different bytes to one address.
     """
     size, element = bits // 8 * count, ir.IntType(bits)
     define_resolve(module, bits, count)
@@ -152,7 +152,7 @@ def define_tagged(module: ir.Module, bits: int, count: int, cause: InexactCause)
 
 
 def tag_line(b: IRBuilder, mover: list[ir.Value], writer: Writer, own: ir.Value, size: int, store: str) -> None:
-    """Tag and store lanes that fill one line, by vectors, and return from the function; go on if they do not."""
+    """Tag and store lanes that fill one line, by vectors, and return from the function; continue if they do not."""
     part, places, _, _ = mover
     every, begin = b.load(places, typ=vector(64), align=8), b.element(places, 0)
     distances, begins = integers(size * lane for lane in range(LANES)), b.broadcast(begin)

@@ -1,8 +1,8 @@
 """The LLVM code of a run of instructions for one warp: registers are loaded at the first read and stored at the end.
 
-Functions in `WARP_LOWERINGS` emit what all 32 lanes compute together: votes, matches, reductions, elections. They take
-the builder, the attributes and the operands of an instruction, and return its results, or None if the interpreter has
-to run it. All lanes take part.
+The functions in `WARP_LOWERINGS` emit operations across all 32 lanes: votes, matches, reductions, elections. They take
+the builder, the attributes and the operands of an instruction, and return its results, or None if the interpreter must
+run it. All lanes take part.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ REDUCTIONS = {
     ("add", "u"): "add", ("add", "s"): "add", ("min", "u"): "umin", ("min", "s"): "smin", ("max", "u"): "umax",
     ("max", "s"): "smax", ("and", "b"): "and", ("or", "b"): "or", ("xor", "b"): "xor",
 }  # fmt: skip
-"""LLVM's vector reductions by operation and kind of type."""
+"""LLVM's vector reductions by operation and type category."""
 
 
 def vote(ir: IRBuilder, attributes: Attributes, operands: list[Value]) -> Results:
-    """vote: all, any, uni, or the predicates as bits."""
+    """Lower vote: all, any, uni, or the predicates as bits."""
     bits = ir.lane_mask(operands[0])
     if attributes.operation == "ballot":
         return (ir.broadcast(bits),)
@@ -71,7 +71,7 @@ def vote(ir: IRBuilder, attributes: Attributes, operands: list[Value]) -> Result
 
 
 def match(ir: IRBuilder, attributes: Attributes, operands: list[Value]) -> Results:
-    """match: the lanes with the same value; or all of them and true, where all have one."""
+    """Lower match: the lanes with the same value, or, if all lanes have one value, all lanes and true."""
     value = operands[0]
     if attributes.operation == "all":
         same = ir.lane_mask(ir.icmp("eq", value, ir.permute(value, [0] * LANES)))
@@ -85,7 +85,7 @@ def match(ir: IRBuilder, attributes: Attributes, operands: list[Value]) -> Resul
 
 
 def reduce_lanes(ir: IRBuilder, attributes: Attributes, operands: list[Value]) -> Results | None:
-    """redux of integers: one number of all lanes."""
+    """Lower integer redux: one number for all lanes."""
     name = REDUCTIONS.get((attributes.operation or "", attributes.types[0].kind))
     if name is None:
         return None
@@ -93,12 +93,12 @@ def reduce_lanes(ir: IRBuilder, attributes: Attributes, operands: list[Value]) -
 
 
 def elect(_ir: IRBuilder, _attributes: Attributes, _operands: list[Value]) -> Results:
-    """elect: the first lane, by number and by predicate."""
+    """Lower elect: the first lane, as a number and as a predicate."""
     return splat(0, 32), integers((lane == 0 for lane in range(LANES)), 1)
 
 
 def active_lanes(_ir: IRBuilder, _attributes: Attributes, _operands: list[Value]) -> Results:
-    """activemask: everyone."""
+    """Lower activemask: all lanes."""
     return (splat(EVERYONE, 32),)
 
 
@@ -109,7 +109,7 @@ WARP_LOWERINGS: dict[str, Callable[[IRBuilder, Attributes, list[Value]], Results
     "elect": elect,
     "activemask": active_lanes,
 }
-"""By opcode; shuffles are `WarpCode.shuffle`."""
+"""Lowerings by opcode; shuffles are in `WarpCode.shuffle`."""
 
 
 COMPILED = (
@@ -122,27 +122,27 @@ COMPILED = (
     actions.MatrixOp,
     actions.WarpCollective,
 )
-"""Actions of which some can be compiled."""
+"""Actions that can be compiled, at least in some forms."""
 WIDTHS = {1, 8, 16, 32, 64}
-MAX_ACCESS_BITS = 128  # of a lane
-COPY_SIZES = {4, 8, 16}  # bytes of cp.async
-UNLIKELY = [1, 1000]  # weights of a branch
+MAX_ACCESS_BITS = 128  # of each lane
+COPY_SIZES = {4, 8, 16}  # bytes that cp.async copies
+UNLIKELY = [1, 1000]  # branch weights
 SEGMENT_FUNCTION = llvm.FunctionType(VOID, [POINTER, POINTER, POINTER, I64])
-"""Of the context, the rows and the lane masks of some warps, and their number."""
+"""Its parameters: the context, the rows and the lane masks of some warps, and their number."""
 
 
 class UnsupportedInstruction(Exception):
-    """An instruction that is left to the interpreter."""
+    """Raised for an instruction that the interpreter must run."""
 
 
 class WarpCode:
-    """The LLVM code of some instructions of one warp.
+    """The LLVM code of some instructions for one warp.
 
-    `current` are the values of the registers so far, `loaded` those they had before; `changed` must be written back.
+    `current` has the registers' present values, `loaded` their earlier values; `changed` must be written back.
     """
 
     def __init__(self, layout: RegisterLayout, module: llvm.Module) -> None:
-        """Start a function that runs no instruction yet, for one warp after the other."""
+        """Start a function without instructions, which loops over warps."""
         self.layout, self.module = layout, module
         self.function = llvm.Function(module, SEGMENT_FUNCTION, module.get_unique_name("segment"))
         self.context, rows, masks, self.count = self.function.args
@@ -169,7 +169,7 @@ class WarpCode:
     # --- operands
 
     def register(self, register: Register) -> Value:
-        """The current value of a register, loaded when it is first read."""
+        """Return the current value of a register, which is loaded at the first read."""
         if register.bits not in WIDTHS:
             raise UnsupportedInstruction
         if register.index not in self.current:
@@ -178,12 +178,12 @@ class WarpCode:
         return self.current[register.index]
 
     def load(self, offset: int, bits: int) -> Value:
-        """The lanes at an offset of the warp's registers; a predicate is stored as a byte."""
+        """Load the lanes at an offset of the warp's registers; a predicate is stored as a byte."""
         value = self.ir.load(self.ir.at(self.warp, offset, I8), typ=vector(max(8, bits)), align=REGISTER_ALIGN)
         return self.ir.icmp("ne", value, 0) if bits == 1 else value
 
     def read(self, operand: PtxOperand, kind: Type) -> Value:
-        """An operand as the codes of a type."""
+        """Return an operand as codes of a type."""
         if kind.bits not in WIDTHS:
             raise UnsupportedInstruction
         if isinstance(operand, Register):
@@ -202,7 +202,7 @@ class WarpCode:
         raise UnsupportedInstruction
 
     def write(self, operand: PtxOperand, value: Value, active: Value | None, kind: Type | None = None) -> None:
-        """Give a register a new value in the lanes whose guard holds; a signed `kind` extends it by its sign."""
+        """Write a register in the lanes whose guard holds; a signed `kind` is sign-extended."""
         if isinstance(operand, Discard):
             return
         if not isinstance(operand, Register) or operand.bits not in WIDTHS:
@@ -217,7 +217,7 @@ class WarpCode:
     # --- instructions
 
     def inst(self, at: int, inst: DecodedInstruction) -> None:
-        """Append an instruction; UnsupportedInstruction if it cannot be compiled."""
+        """Append an instruction; raise UnsupportedInstruction if it cannot be compiled."""
         action = inst.action
         active = None
         if inst.guard is not None:
@@ -281,7 +281,7 @@ class WarpCode:
     def choose_nan(
         self, at: int, result: Value, operands: list[Value], order: tuple[int, ...], active: Value | None
     ) -> Value:
-        """The result of f64 with an operand's NaN, if any lane has a NaN; and the cause, if it might be another."""
+        """Return an f64 result with an operand's NaN, if any lane has one; record if the GPU's NaN may differ."""
         ir = self.ir
         before, after = ir.block, ir.append_basic_block("chosen")
         nan = ir.append_basic_block("nan")
@@ -301,7 +301,7 @@ class WarpCode:
         return either
 
     def move(self, inst: DecodedInstruction, action: actions.Move, active: Value | None) -> None:
-        """mov, packing and unpacking."""
+        """Emit mov, packing and unpacking."""
         kind = action.type
         target, source = inst.results[0], inst.sources[0]
         if kind.bits not in WIDTHS:
@@ -325,7 +325,7 @@ class WarpCode:
     # --- memory: the data of all lanes passes through %items, their addresses through %addresses
 
     def addresses_of(self, place: PtxOperand) -> Value:
-        """The addresses that an operand has in all lanes."""
+        """Return the addresses of an operand in all lanes."""
         if not isinstance(place, MemoryOperand):
             raise UnsupportedInstruction
         if place.base is None:
@@ -338,7 +338,7 @@ class WarpCode:
     def access(
         self, at: int, inst: DecodedInstruction, action: actions.MemoryLoad | actions.MemoryStore, active: Value | None
     ) -> None:
-        """ld and st: a helper moves the data, or answers that an access is a fault."""
+        """Emit ld or st: a helper moves the data, or returns that an access faults."""
         kind, space = action.type, action.space
         if space == "cluster" or (space == "generic" and self.layout.maps_addresses):
             raise UnsupportedInstruction
@@ -366,13 +366,13 @@ class WarpCode:
             ir.call_named("end_wait", VOID, self.context, self.row, mask, constant(I64, across))
 
     def mask_of(self, active: Value | None) -> Value:
-        """The lanes that are here and whose guard holds, as a scalar of 32 bits."""
+        """Return the active lanes whose guard holds, as a 32-bit scalar."""
         if active is None:
             return self.mask
         return self.ir.and_(self.mask, self.ir.lane_mask(active))
 
     def async_copy(self, at: int, inst: DecodedInstruction, active: Value | None) -> None:
-        """cp.async: the given number of source bytes, then zeros."""
+        """Emit cp.async: copy the given number of source bytes, then zeros."""
         ir = self.ir
         target, source, size_operand, *rest = inst.sources
         size = size_operand.code(None) if isinstance(size_operand, Immediate) else 0
@@ -381,7 +381,7 @@ class WarpCode:
         src_bytes = splat(size, 32)
         if rest and isinstance(rest[0], Register) and rest[0].bits == 1:  # ignore-src
             src_bytes = ir.select(self.read(rest[0], TYPES["pred"]), splat(0, 32), src_bytes)
-        elif rest and not (isinstance(rest[0], Register) and rest[0].bits == 64):  # src-size; 64 bits are a policy
+        elif rest and not (isinstance(rest[0], Register) and rest[0].bits == 64):  # src-size; 64 bits: a cache policy
             src_bytes = ir.minimum(self.read(rest[0], TYPES["u32"]), src_bytes, signed=False)
         mask = self.mask_of(active)
         targets, sources = self.addresses_of(target), self.addresses_of(source)
@@ -401,7 +401,7 @@ class WarpCode:
         self.stop_on_fault(at, mask, self.ir.call_named(helper_name(*helper), I32, *lanes, constant(I64, at)))
 
     def stop_on_fault(self, at: int, mask: Value, fault: Value) -> None:
-        """Report a fault, and go on with the next warp."""
+        """Report a fault, and continue with the next warp."""
         ir = self.ir
         bad, good = (ir.append_basic_block(name) for name in ("bad", "good"))
         ir.cbranch(ir.icmp("ne", fault, 0), bad, good).set_weights(UNLIKELY)
@@ -413,7 +413,7 @@ class WarpCode:
     # --- whole warps
 
     def move_matrices(self, at: int, inst: DecodedInstruction, action: actions.MatrixOp) -> None:
-        """ldmatrix and stmatrix of 16-bit elements: lanes point to rows, and a word has elements of one or two."""
+        """Emit ldmatrix or stmatrix of 16-bit elements: lanes address rows; a word has elements of one or two rows."""
         form = action.form
         if (form.shape[:2], form.d, form.memory, action.space) != PLAIN_MATRICES or inst.guard is not None:
             raise UnsupportedInstruction
@@ -433,7 +433,7 @@ class WarpCode:
             self.take_fragments(items, trans=form.trans)
 
     def put_rows(self, matrix: int, words: Value, *, trans: bool) -> None:
-        """Bring the fragment of a matrix into the rows that eight lanes store: their first halves, then the second."""
+        """Move a matrix fragment into the rows that eight lanes store: their first halves, then their second halves."""
         ir, bits = self.ir, 16 if trans else 32
         elements = ir.bitcast(words, vector(bits, LANES * 32 // bits))
         for half in range(2):
@@ -441,7 +441,7 @@ class WarpCode:
             ir.store(ir.permute(elements, row_elements(half, trans=trans)), place, 32)
 
     def take_fragments(self, items: tuple[PtxOperand, ...], *, trans: bool) -> None:
-        """Bring rows, their first halves and then the second, into the words of every lane."""
+        """Move rows, given as first halves and then second halves, into the words of every lane."""
         ir, bits = self.ir, 16 if trans else 32
         kind = vector(bits, LANES * 64 // bits)
         places = (self.items, ir.at(self.items, LANES * 8, I8))
@@ -451,7 +451,7 @@ class WarpCode:
             self.write(item, ir.bitcast(words, vector(32)), None)
 
     def collective(self, inst: DecodedInstruction, action: actions.WarpCollective) -> None:
-        """Shuffles, votes and reductions, with all lanes of the warp here and named."""
+        """Emit shuffles, votes and reductions that all lanes of the warp run and name."""
         if inst.guard is not None:
             raise UnsupportedInstruction
         if inst.attributes.opcode == "shfl":
@@ -470,7 +470,7 @@ class WarpCode:
             self.write(target, value, None)
 
     def shuffle(self, inst: DecodedInstruction) -> None:
-        """shfl by constants, with all lanes of the warp here."""
+        """Emit shfl with constant operands, run by all lanes of the warp."""
         lanes, inside = self.shuffled_lanes(inst)
         moved = self.ir.permute(self.read(inst.sources[0], TYPES["b32"]), lanes)
         for operand, result in zip(inst.results, (moved, integers(inside, 1)), strict=False):
@@ -478,7 +478,7 @@ class WarpCode:
 
     @staticmethod
     def shuffled_lanes(inst: DecodedInstruction) -> tuple[list[int], list[bool]]:
-        """Whose value each lane gets from a shfl by constants, and whether that lane is in range."""
+        """Return the source lane of each lane in a constant shfl, and whether that lane is in range."""
         numbers = [operand.code(TYPES["u32"]) for operand in inst.sources[1:3] if isinstance(operand, Immediate)]
         if len(numbers) != 2:
             raise UnsupportedInstruction
@@ -487,7 +487,7 @@ class WarpCode:
         return lanes[0].tolist(), inside[0].tolist()
 
     def finish(self, live: LiveSet) -> None:
-        """Write back the registers that changed and may still be read (`live`), in the lanes that are here."""
+        """Write back the changed registers that may still be read (`live`), in the active lanes."""
         ir = self.ir
         mask = ir.predicate_of(self.mask)
         for index, register in self.changed.items():
@@ -522,15 +522,15 @@ PLAIN_MATRICES = ((8, 8), "b16", "", "shared")
 
 
 def row_elements(half: int, *, trans: bool) -> list[int]:
-    """The elements of a fragment that the halves of eight rows have, one row after the other."""
-    if not trans:  # words: word w of row r is that of lane 4 r + w
+    """Return the fragment elements in a half of eight rows, row by row."""
+    if not trans:  # words: word w of row r is in lane 4 r + w
         return [4 * row + 2 * half + word for row in range(8) for word in range(2)]
     columns = [4 * half + column for column in range(4)]
     return [2 * (4 * column + row // 2) + row % 2 for row in range(8) for column in columns]
 
 
 def fragment_elements(matrix: int, *, trans: bool) -> list[int]:
-    """The indices of a fragment's elements among the first halves of all rows, then the second halves."""
+    """Return the indices of a fragment's elements in the first halves of all rows, followed by the second halves."""
     if not trans:  # words: lane l has word l % 4 of row l / 4
         return [64 * (lane % 4 // 2) + 2 * (8 * matrix + lane // 4) + lane % 2 for lane in range(LANES)]
     places: list[int] = []

@@ -1,1 +1,1 @@
-"""The reference engine: blocks of warps stepped in Python, with every register an array over lanes."""
+"""The reference engine: runs blocks of warps in Python, with every register an array over lanes."""

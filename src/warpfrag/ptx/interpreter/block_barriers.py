@@ -1,11 +1,11 @@
-"""Barriers of a block (bar, barrier) and of a cluster (barrier.cluster); those in memory are `mbarriers`.
+"""Barriers of a block (bar, barrier) and of a cluster (barrier.cluster); barriers in memory are in `mbarriers`.
 
-`LivelockDetector` finds deadlocks of lanes that read memory in a loop: spin locks, flags, and the barrier of a grid
-(`launch.options`). No lane sleeps there, and a launch would only end at its limit. It is in a livelock if every lane
-that can run comes back to a state that it was in before, with the same program counter, registers and local memory, and
-no lane has changed other memory in between: it can only go round again. Lanes that wait at barriers wait for these.
+`LivelockDetector` finds deadlocks of lanes that read memory in a loop: spin locks, flags, and the grid barrier
+(`launch.options`). No lane sleeps there, so such a launch would end only at its instruction limit. It is in a livelock
+if every lane that can run returns to an earlier state, with the same program counter, registers and local memory, and
+no lane has changed other memory in between: it can only repeat. Lanes at barriers wait for these lanes.
 
-Only a batch that has all blocks of the grid is judged: in others, a block that has not begun might change the memory.
+Only a batch with all blocks of the grid is checked: otherwise, a block that has not started might change the memory.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ from warpfrag.ptx.program.program import DecodedInstruction, polls
 from warpfrag.ptx.program.ptx_types import TYPES
 
 NOWHERE = -1
-MAX_NAMED = 4  # blocks that a message lists
+MAX_NAMED = 4  # maximum number of blocks listed in a message
 
 
 class LivelockDetector:
-    """The record of lanes that read memory in a loop."""
+    """Tracks lanes that read memory in a loop."""
 
     def __init__(self, state: WarpState) -> None:
-        """Nobody has been seen in a loop."""
+        """Start with no lane in a loop."""
         self.state = state
         x, y, z = state.launch.grid
         self.is_judged = len(state.blocks) == x * y * z and bool(state.program.polling)
         self.polled = np.full(
             state.waiting.shape, NOWHERE, np.int64
-        )  # the block of instructions where a lane read last
-        self.level = 0  # the quanta of time slices that all lanes had at the last look
-        self.progress, self.looks = 0, 0  # since the last change of memory
-        self.seen = b""  # the state at an earlier look: the last whose number was a power of two
-        self.slices = state.slices.copy()  # that lanes had had at that look
+        )  # the block of instructions in which a lane last read memory
+        self.level = 0  # the quanta of time slices that all lanes had at the last check
+        self.progress, self.looks = 0, 0  # checks since the last change of memory
+        self.seen = b""  # the state at the last earlier check whose number was a power of two
+        self.slices = state.slices.copy()  # each lane's slices at that check
 
     def note(self, start: int, group: LaneGroup) -> None:
-        """Lanes run a block of instructions that reads memory which others may change."""
+        """Record that lanes run a block of instructions that reads memory which others may change."""
         if self.is_judged:
             group.put(self.polled, start)
 
     def is_reached(self, level: int, runnable: NDArray[np.bool_], *, has_sleepers: bool) -> bool:
         """Return True if nothing can change any more, now that all runnable lanes have had `level` quanta.
 
-        Lanes that sleep at an mbarrier may wake when their time limit has passed: then nothing is said.
+        Return False if lanes sleep at an mbarrier, since they may wake when their time limit has passed.
         """
         state = self.state
         self.level = level
@@ -64,12 +64,12 @@ class LivelockDetector:
         if now == self.seen and (state.slices > self.slices)[runnable].all():
             return True
         self.looks += 1
-        if self.looks & (self.looks - 1) == 0:  # a cycle of any length is found
+        if self.looks & (self.looks - 1) == 0:  # finds cycles of any length
             self.seen, self.slices = now, state.slices.copy()
         return False
 
     def deadlock(self) -> tuple[int, str] | None:
-        """The line and the message: who reads what line by line, and which blocks have exited; None without any."""
+        """Return the line and the message: lanes that read, by line, and exited blocks; None if no lane reads."""
         state = self.state
         reading = state.alive & ~state.waiting & (self.polled != NOWHERE)
         texts, lines = [], []
@@ -100,10 +100,10 @@ U32, PRED = TYPES["u32"], TYPES["pred"]
 
 @dataclass
 class BarrierState:
-    """One barrier of one block: the lanes that wait at it, and how many arrived without waiting.
+    """One barrier of one block: the lanes that wait at it, and the number that arrived without waiting.
 
-    `partial` has the lanes that an aligned instruction still misses, by its line and warp. Others of their warp came
-    earlier because the scheduler let them pass; that counts only if these never come.
+    `partial` has the lanes that an aligned instruction still lacks, by line and warp. Other lanes of the warp came
+    earlier because the scheduler let them pass; that matters only if these lanes never come.
     """
 
     here: NDArray[np.bool_]  # [warps of the block, lanes]
@@ -119,14 +119,14 @@ class BlockBarriers:
     """The barriers of all blocks of a batch; `states` has those that lanes have reached, by block and number."""
 
     def __init__(self, state: WarpState) -> None:
-        """Start without waiting lanes; `divergent` gets what is seen at barriers that only part of a warp reaches."""
+        """Start without waiting lanes; `divergent` collects findings at barriers that only part of a warp reaches."""
         self.state = state
         self.per_block = state.launch.warps
         self.states: dict[tuple[int, int], BarrierState] = {}
-        self.divergent: dict[int, str] = {}  # line -> what was seen
+        self.divergent: dict[int, str] = {}  # line -> description
 
     def arrive(self, inst: DecodedInstruction, action: Barrier, group: LaneGroup) -> None:
-        """Let some lanes arrive at a barrier, and wait there unless it is bar.arrive."""
+        """Let lanes arrive at a barrier, and wait there unless it is bar.arrive."""
         state = self.state
         operands = list(inst.sources)
         vote = operands.pop() if action.reduction else None
@@ -173,14 +173,14 @@ class BlockBarriers:
             self.check(*key)
 
     def _note_divergence(self, barrier: BarrierState) -> None:
-        """Note the instructions that a part of a warp reached, and the others did not until the barrier's end."""
+        """Record the instructions that only part of a warp had reached when the barrier completed."""
         for (line, warp), (name, missing) in barrier.partial.items():
             if missing.any() and line not in self.divergent:
                 who = self.state.thread_name(warp, int(missing.argmax()))
                 self.divergent[line] = f"{name} is reached by a part of a warp: not by {who}"
 
     def check(self, block: int, number: int) -> None:
-        """Release the lanes of a barrier when all that it waits for have arrived."""
+        """Release the lanes of a barrier when all expected threads have arrived."""
         barrier = self.states.get((block, number))
         if barrier is None or not barrier.here.any():
             return
@@ -215,18 +215,18 @@ class BlockBarriers:
                 group.write(inst.results[0], np.full((1, LANES), held, np.bool_))
 
     def check_all(self) -> None:
-        """Check every barrier again: threads that have exited are not waited for."""
+        """Check every barrier again, because exited threads are not waited for."""
         for key in list(self.states):
             self.check(*key)
 
     def release_completed(self) -> bool:
-        """Check every barrier when no lane can run; whether that released some."""
+        """Check every barrier when no lane can run; return True if lanes were released."""
         before = int(self.state.waiting.sum())
         self.check_all()
         return int(self.state.waiting.sum()) < before
 
     def deadlock(self) -> tuple[int, str] | None:
-        """The line and the message of a deadlock: which barrier waits for which thread; None where none does."""
+        """Return a deadlock's line and message, which names the barriers and the missing threads, or None."""
         state = self.state
         for barrier in self.states.values():
             self._note_divergence(barrier)
@@ -255,14 +255,14 @@ class BlockBarriers:
 class ClusterBarriers:
     """The barrier of every cluster of a batch.
 
-    `phases` has how often each cluster's barrier was completed, `awaited` the phase that ends a lane's wait: that of
-    its last arrival. A thread that has exited counts as one that arrived.
+    `phases` counts the completions of each cluster's barrier; `awaited` is the phase that ends a lane's wait: that of
+    its last arrival. An exited thread counts as arrived.
     """
 
     def __init__(self, state: WarpState) -> None:
         """Start without arrivals."""
         self.state = state
-        self.size = state.launch.warps * state.launch.cluster_blocks  # warps of a cluster
+        self.size = state.launch.warps * state.launch.cluster_blocks  # warps in a cluster
         self.phases = np.zeros(-(-state.warps // self.size), np.int64)
         self.awaited = np.zeros((state.warps, LANES), np.int64)
         self.has_arrived = np.zeros((state.warps, LANES), np.bool_)
@@ -272,11 +272,11 @@ class ClusterBarriers:
 
     @property
     def in_use(self) -> bool:
-        """True if lanes have arrived at a phase that is not complete."""
+        """True if lanes have arrived in a phase that is not complete."""
         return bool(self.has_arrived.any())
 
     def run(self, inst: DecodedInstruction, action: ClusterBarrier, group: LaneGroup) -> None:
-        """Let lanes arrive, or wait for the phase that they arrived at."""
+        """Let lanes arrive, or wait for the phase in which they arrived."""
         rows = group.warp_rows
         phases = self.phases[rows // self.size][:, None]
         self.lines[rows[group.mask.any(axis=1)]] = inst.line
@@ -304,7 +304,7 @@ class ClusterBarriers:
         return PtxError(inst.line, f"{inst.name}: {self.state.thread_name(int(group.warp_rows[warp]), lane)} {text}")
 
     def check(self, cluster: int) -> bool:
-        """Complete the phase of a cluster when all its threads that are alive have arrived; whether it was."""
+        """Complete a cluster's phase when all its live threads have arrived; return True if it was completed."""
         rows = slice(cluster * self.size, (cluster + 1) * self.size)
         state = self.state
         if not self.has_arrived[rows].any() or (state.alive[rows] & ~self.has_arrived[rows]).any():
@@ -322,12 +322,12 @@ class ClusterBarriers:
         return True
 
     def check_all(self) -> bool:
-        """Check every cluster again; whether a phase was completed."""
+        """Check every cluster again; return True if a phase was completed."""
         completed = [self.check(cluster) for cluster in range(len(self.phases))]
         return any(completed)
 
     def deadlock(self) -> tuple[int, str] | None:
-        """The line and the message of a deadlock: whom a barrier of a cluster waits for; None where none does."""
+        """Return a deadlock's line and message, which names the threads that a cluster barrier waits for, or None."""
         if not self.waiting.any():
             return None
         warp, lane = (int(v) for v in np.argwhere(self.waiting)[0])

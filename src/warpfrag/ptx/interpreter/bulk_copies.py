@@ -1,9 +1,10 @@
-"""Copies that no thread waits for: bulk copies, boxes of tensor maps, st.async and red.async, and the maps themselves.
+"""Asynchronous copies: bulk copies, boxes of tensor maps, st.async and red.async, and tensor-map instructions.
 
-All is done when it is issued, lane after lane: data is moved, then the mbarrier is told how many bytes came. What a
-copy stores is tagged as if its thread had stored it (`store_tags`), so that stores which nothing orders are noticed.
+Everything is done at issue, lane by lane: data is moved, then the mbarrier receives the byte count. Stores of a copy
+are tagged as if its thread had stored the data (`store_tags`), so that unordered stores are noticed.
 
-What an H200 does with bad operands was measured (docs/evidence/h200_tma.md): it ends the launch, and so does this.
+The behaviour of an H200 with bad operands was measured (docs/evidence/h200_tma.md): it ends the launch, and so does
+this.
 """
 
 from __future__ import annotations
@@ -38,29 +39,29 @@ REDUCED_TYPES = {
     "inc": {"u32"}, "dec": {"u32"},
     "and": {"u32", "s32", "u64"}, "or": {"u32", "s32", "u64"}, "xor": {"u32", "s32", "u64"},
 }  # fmt: skip
-"""The types of a tensor map that each reduction takes: with others an H200 ends with an illegal instruction."""
+"""The tensor-map types that each reduction takes: with others, an H200 fails with an illegal instruction."""
 
 
 class LaneCopies:
-    """The lanes of one copy, each with its memory: where they read and write, and the barriers that they tell."""
+    """The lanes of one copy, each with the memory that it reads and writes and the mbarriers that it signals."""
 
     def __init__(self, state: WarpState, mbarriers: Mbarriers, group: LaneGroup) -> None:
-        """Note who the lanes are."""
+        """Take the lanes and their owners."""
         self.state, self.mbarriers, self.memory, self.group = state, mbarriers, state.memory, group
         self.owners = group.owners
         self.count = len(self.owners.blocks)
 
     def numbers(self, operand: PtxOperand) -> list[int]:
-        """A number of 32 bits of each lane."""
+        """Return an operand's 32-bit number in each lane."""
         return self.group.values(operand, U32).tolist()
 
     def owner(self, lane: int) -> Owners:
-        """Whose memory a lane means; no wavefronts are counted."""
+        """Return the owner of a lane's memory; no wavefronts are counted."""
         which = slice(lane, lane + 1)
         return Owners(self.owners.blocks[which], self.owners.threads[which], None)
 
     def span(self, space: str, address: int, size: int, lane: int, *, writes: bool) -> tuple[Bytes, int]:
-        """The buffer of some bytes in a row, and where they begin; a MemoryFault where they are not all there."""
+        """Return the buffer and the offset of contiguous bytes; raise MemoryFault unless one allocation holds all."""
         if not size:
             return np.zeros(0, np.uint8), 0
         memory, owner = self.memory, self.owner(lane)
@@ -82,13 +83,13 @@ class LaneCopies:
         return buffer, int(first[0])
 
     def span_at(self, space: str, address: int, lane: int, *, writes: bool = True) -> tuple[Bytes, int]:
-        """The buffer of a tensor map at an address of a state space, generic or not."""
+        """Return the buffer and the offset of a tensor map at an address of a state space, generic or not."""
         if space == "generic":
             space, address = self.memory.space_of(address)
         return self.span(space, address, MAP_BYTES, lane, writes=writes)
 
     def tell_read(self, buffer: Bytes, offsets: NDArray[np.int64], size: int, lane: int) -> None:
-        """Tell the checks what the copy of a lane reads."""
+        """Report the reads of a lane's copy to the checks."""
         if self.memory.observer is not None:
             self.memory.observer.copy_read(buffer, offsets, size, int(self.owners.threads[lane]))
 
@@ -102,7 +103,7 @@ class LaneCopies:
         *,
         reduces: bool = False,
     ) -> None:
-        """Tell the checks what the copy of a lane writes, and which mbarrier knows when it is done."""
+        """Report the writes of a lane's copy to the checks, with the mbarrier that tracks its completion."""
         if self.memory.observer is not None:
             thread = int(self.owners.threads[lane])
             self.memory.observer.copy_write(buffer, offsets, size, thread, cell, reduces=reduces)
@@ -110,14 +111,14 @@ class LaneCopies:
     def store(
         self, buffer: Bytes, offsets: NDArray[np.int64], codes: NDArray[Any], lane: int, cell: int | None = None
     ) -> None:
-        """Store codes [places, count] for a lane; `cell` is the mbarrier that is told of them."""
+        """Store codes [offsets, count] for a lane; `cell` is the mbarrier to signal."""
         self.tell_write(buffer, offsets, codes.dtype.itemsize * codes.shape[1], lane, cell)
         threads = np.full(len(offsets), self.owners.threads[lane], np.int64)
         cause = InexactCause.OVERLAPPING_STORES
         self.memory.tags.store(self.memory.inst, buffer, offsets, codes, threads, cause)
 
     def blocks_of(self, lane: int, mask: int | None) -> list[int]:
-        """The blocks of the batch that a copy of a lane goes to: its own, or those of a mask of the cluster."""
+        """Return the blocks of the batch that a lane's copy goes to: its own, or those in a mask of the cluster."""
         own = int(self.owners.blocks[lane])
         if mask is None:
             return [own]
@@ -127,7 +128,7 @@ class LaneCopies:
         return [own // size * size + rank for rank in range(size) if mask >> rank & 1]
 
     def barrier_cell(self, place: PtxOperand, lane: int) -> int:
-        """The mbarrier that a copy of a lane tells, as a place among the words of shared memory."""
+        """Return the mbarrier that a lane's copy signals, as an index among the 64-bit words of shared memory."""
         address = self.group.addresses(place)[lane : lane + 1]
         try:
             (cell,) = self.mbarriers.cells_at("cluster", address, self.owner(lane)).tolist()
@@ -136,13 +137,13 @@ class LaneCopies:
         return int(cell)
 
     def tell(self, cell: int, count: int, lane: int) -> None:
-        """Tell an mbarrier how many bytes came."""
+        """Report completed bytes to an mbarrier."""
         address = 8 * cell % self.memory.shared_stride
         self.mbarriers.check_live(cell, address, lane)
         self.mbarriers.complete_bytes(cell, count, lane)
 
     def moved(self, cell: int, block: int) -> int:
-        """A place in the shared memory of another block at the same address."""
+        """Return the index of the same shared-memory address in another block."""
         words = self.memory.shared_stride // 8
         return cell % words + block * words
 
@@ -155,7 +156,7 @@ def _check(lane: int, value: int, align: int, what: str) -> None:
 def run_bulk_copy(
     state: WarpState, mbarriers: Mbarriers, inst: DecodedInstruction, action: actions.BulkCopy, group: LaneGroup
 ) -> None:
-    """cp.async.bulk and cp.reduce.async.bulk."""
+    """Run cp.async.bulk and cp.reduce.async.bulk."""
     copies = LaneCopies(state, mbarriers, group)
     target, source, size = inst.sources[:3]
     rest = list(inst.sources[3:])
@@ -194,7 +195,7 @@ def run_bulk_copy(
 def run_tensor_copy(
     state: WarpState, mbarriers: Mbarriers, inst: DecodedInstruction, action: actions.TensorCopy, group: LaneGroup
 ) -> None:
-    """cp.async.bulk.tensor and cp.reduce.async.bulk.tensor."""
+    """Run cp.async.bulk.tensor and cp.reduce.async.bulk.tensor."""
     copies = LaneCopies(state, mbarriers, group)
     rest = list(inst.sources)
     shared = rest.pop(0) if action.direction == "load" else rest.pop(2)
@@ -231,7 +232,7 @@ def _signed(number: int) -> int:
 
 
 def read_map(copies: LaneCopies, address: int, lane: int) -> TensorMapFields:
-    """The tensor map at a generic address."""
+    """Return the tensor map at a generic address."""
     _check(lane, address, MAP_ALIGN, "the address of a tensor map")
     try:
         buffer, first = copies.span_at("generic", address, lane, writes=False)
@@ -268,7 +269,7 @@ def check_copy(
         text = f"expected coordinates of at least 0 for a store, got {start}"
         raise MemoryFault(lane, f"{text}: an H200 ends with an illegal instruction", kind="descriptor")
     if fields.im2col is not None:
-        first = 0 if fields.interleave else 1  # of the axes that pixels have
+        first = 0 if fields.interleave else 1  # the first pixel axis
         inside = [
             low <= at <= extent - 1 + up
             for at, low, up, extent in zip(
@@ -288,7 +289,7 @@ def check_copy(
 def _tensor_bytes(
     copies: LaneCopies, fields: TensorMapFields, inside: NDArray[np.int64], lane: int, *, writes: bool
 ) -> tuple[Bytes, int]:
-    """The buffer that elements inside the tensor lie in, and where the tensor's address is in it."""
+    """Return the buffer that holds the elements inside the tensor, and the offset of the tensor's address in it."""
     low, high = int(inside.min()), int(inside.max()) + fields.element.bytes
     buffer, first = copies.span("global", fields.address + low, high - low, lane, writes=writes)
     return buffer, first - low
@@ -297,7 +298,7 @@ def _tensor_bytes(
 def box_data(
     copies: LaneCopies, fields: TensorMapFields, start: tuple[int, ...], offsets: tuple[int, ...], lane: int
 ) -> Bytes:
-    """The bytes of a box as they lie in shared memory before the swizzle: filled where it is outside."""
+    """Return the bytes of a box as in shared memory before the swizzle; elements outside the tensor are filled."""
     places, inside = fields.elements(start, offsets)
     dtype = np.dtype(f"u{fields.element.bytes}")
     if inside.all():
@@ -318,7 +319,7 @@ def box_data(
 
 
 def loaded(fields: TensorMapFields, codes: Codes) -> Codes:
-    """Elements as they are loaded: those of tf32 are rounded to it, and their NaN is one (measured on an H200)."""
+    """Return elements as loaded: tf32 is rounded, and its NaNs become one NaN (measured on an H200)."""
     if fields.element.format != "tf32":
         return codes
     even = (codes >> np.uint32(13)) & np.uint32(1)
@@ -329,9 +330,9 @@ def loaded(fields: TensorMapFields, codes: Codes) -> Codes:
 def put_box(
     copies: LaneCopies, fields: TensorMapFields, action: actions.TensorCopy, start: tuple[int, ...], box: int, lane: int
 ) -> None:
-    """Store a box, or reduce it into the tensor: what lies inside of it, of the innermost axis in whole units.
+    """Store a box, or reduce it into the tensor: only the part inside, in whole units along the innermost axis.
 
-    A box that is all outside is not even read (measured on an H200).
+    A box that is entirely outside is not even read (measured on an H200).
     """
     places, inside = fields.elements(start)
     inside = np.repeat(inside[..., :: GRANULE // fields.element.bytes], GRANULE // fields.element.bytes, axis=-1)
@@ -361,9 +362,9 @@ def put_box(
 
 
 def reduce_cells(function: actions.CodeFunction, cells: Codes, places: NDArray[np.int64], codes: Codes) -> int:
-    """Reduce codes into cells, one after the other where they meet; how many rounds it took.
+    """Reduce codes into cells, one after the other where they collide; return the number of rounds.
 
-    Elements of a box meet where a stride of the map is shorter than what lies along the axes inside of it.
+    Elements of a box collide if a stride of the map is shorter than the extent of the inner axes.
     """
     left, rounds = np.arange(len(places)), 0
     while len(left):
@@ -375,7 +376,7 @@ def reduce_cells(function: actions.CodeFunction, cells: Codes, places: NDArray[n
 
 
 def tensor_reduction(fields: TensorMapFields, name: str) -> actions.CodeFunction:
-    """Return the result of a reduction: as `red`, but f32 sums flush subnormals only if the map says so (H200)."""
+    """Return the result of a reduction: as for `red`, but f32 sums flush subnormals only if the map says so (H200)."""
     element = fields.element
     if name == "add" and element.format in {"f32", "tf32"}:
         style = FloatModifiers(ftz=element.name.endswith("_ftz"))
@@ -386,7 +387,7 @@ def tensor_reduction(fields: TensorMapFields, name: str) -> actions.CodeFunction
 def run_async_store(
     state: WarpState, mbarriers: Mbarriers, inst: DecodedInstruction, action: actions.AsyncStore, group: LaneGroup
 ) -> None:
-    """st.async and red.async: lane after lane, each telling its mbarrier."""
+    """Run st.async and red.async lane by lane; each lane signals its mbarrier."""
     copies = LaneCopies(state, mbarriers, group)
     place, value, barrier = inst.sources
     kind = action.type
@@ -411,7 +412,7 @@ def run_async_store(
 def run_map_replace(
     state: WarpState, mbarriers: Mbarriers, inst: DecodedInstruction, action: actions.TensorMapReplace, group: LaneGroup
 ) -> None:
-    """tensormap.replace: change a field of the 128 bytes, lane after lane."""
+    """Run tensormap.replace: change a field of the 128 bytes, lane by lane."""
     copies = LaneCopies(state, mbarriers, group)
     place, *numbers = inst.sources
     axes = copies.numbers(numbers[0]) if action.has_axis else [0] * copies.count
@@ -430,7 +431,7 @@ def run_map_replace(
 def run_map_copy(
     state: WarpState, mbarriers: Mbarriers, inst: DecodedInstruction, _action: actions.TensorMapCopy, group: LaneGroup
 ) -> None:
-    """tensormap.cp_fenceproxy: the map of each warp, from shared to global memory."""
+    """Run tensormap.cp_fenceproxy: copy the map of each warp from shared to global memory."""
     copies = LaneCopies(state, mbarriers, group)
     targets, sources = group.addresses(inst.sources[0]).tolist(), group.addresses(inst.sources[1]).tolist()
     warps = copies.owners.threads // group.mask.shape[1]
@@ -452,4 +453,4 @@ COPIES: dict[type[actions.Action], Callable[..., None]] = {
     actions.TensorMapReplace: run_map_replace,
     actions.TensorMapCopy: run_map_copy,
 }
-"""The function that runs each kind of copy, of the state, its mbarriers, the instruction, its action and the lanes."""
+"""The function that runs each type of copy, called with state, mbarriers, instruction, action and lanes."""

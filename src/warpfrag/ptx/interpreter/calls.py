@@ -1,6 +1,6 @@
-"""Calls of functions: how arguments and results are passed, where each lane returns to, and frames.
+"""Function calls: passing arguments and results, return addresses of lanes, and frames.
 
-The registers of a function exist once. A call that may recurse saves the caller's registers in a frame, and moves the
+The registers of a function exist once. A call that may recurse saves the caller's registers in a frame and moves the
 start of its local memory; the return restores both.
 """
 
@@ -31,14 +31,14 @@ class CallStacks:
     """The call stacks of all lanes: `depth`, return addresses (`callers`) and the registers that callers `saved`."""
 
     def __init__(self, state: WarpState) -> None:
-        """Start with every lane in the entry, at depth 0."""
+        """Start with every lane in the entry function, at depth 0."""
         self.state = state
         self.depth = np.zeros((state.warps, LANES), np.int64)
         self.callers = np.zeros((state.warps, LANES, 0), np.int64)
         self.saved: dict[tuple[int, int], Codes] = {}  # by depth and register
 
     def call(self, at: int, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Copy the arguments, and push the instruction to return to."""
+        """Copy the arguments, and push the return address."""
         depth = group.of(self.depth)
         deepest = int(depth[group.mask].max())
         if deepest + 1 >= self.callers.shape[2]:
@@ -59,7 +59,7 @@ class CallStacks:
         self.depth[warps, lanes] += 1
 
     def return_(self, group: LaneGroup) -> None:
-        """Pop the instruction that each lane returns to, and copy the results."""
+        """Pop each lane's return address, and copy the results."""
         state = self.state
         warps, lanes = self._places(group)
         self.depth[warps, lanes] -= 1
@@ -103,7 +103,7 @@ class CallStacks:
 
 
 def bytes_of(group: LaneGroup, source: PtxOperand, size: int) -> NDArray[np.uint8]:
-    """The bytes of an argument of some lanes, [lanes, size]."""
+    """Return the bytes of an argument in some lanes, [lanes, size]."""
     if isinstance(source, MemoryOperand):
         memory = group.state.memory
         return memory.local[_local_bytes(group, source, size)]
@@ -127,7 +127,7 @@ def put_bytes(group: LaneGroup, target: PtxOperand, data: NDArray[np.uint8]) -> 
 
 
 def _local_bytes(group: LaneGroup, place: MemoryOperand, size: int) -> NDArray[np.int64]:
-    """The offsets of a parameter's bytes in the local memory of all lanes, [lanes, size]."""
+    """Return the offsets of a parameter's bytes in the local memory of all lanes, [lanes, size]."""
     stride = group.state.memory.local_stride
     offsets = group.addresses(place).astype(np.int64)
     wrong = (offsets < 0) | (offsets > stride - size)
@@ -137,10 +137,10 @@ def _local_bytes(group: LaneGroup, place: MemoryOperand, size: int) -> NDArray[n
     return starts[:, None] + np.arange(size)
 
 
-MAX_TEXT = 4096  # characters of a text
-MAX_WIDTH = 4096  # characters of a field, and digits
-MAX_DIGITS = 11  # of a width
-MAX_PRINTED = 1 << 26  # characters of a launch
+MAX_TEXT = 4096  # maximum characters of a string
+MAX_WIDTH = 4096  # maximum width and precision of a field
+MAX_DIGITS = 11  # maximum digits of a width
+MAX_PRINTED = 1 << 26  # maximum characters of a launch
 FIELD = re.compile(
     r"%(?P<flags>[-+ #0]*)(?P<width>\*|\d*)(?P<precision>\.(?:\*|\d*))?(?P<length>hh|h|ll|l|j|z|t|L)?(?P<kind>.)",
     re.ASCII | re.DOTALL,
@@ -148,7 +148,7 @@ FIELD = re.compile(
 
 
 def run_system(state: WarpState, inst: DecodedInstruction, group: LaneGroup, name: str) -> None:
-    """Call a function of the driver, lane after lane."""
+    """Call a driver function, lane by lane."""
     function = SYSTEM_FUNCTIONS[name]
     words = [bytes_of(group, source, size) for source, size in zip(inst.sources, function.arguments, strict=True)]
     numbers = [[int.from_bytes(row.tobytes(), "little") for row in rows] for rows in words]
@@ -174,7 +174,7 @@ def run_system(state: WarpState, inst: DecodedInstruction, group: LaneGroup, nam
 
 
 def _print(state: WarpState, line: int, thread: ThreadReader, form: int, arguments: int) -> None:
-    """Keep what a thread prints, unless it is more than anyone reads."""
+    """Keep a thread's output, up to a limit."""
     try:
         text = thread.formatted(form, arguments)
     except ValueError as error:
@@ -187,18 +187,18 @@ def _print(state: WarpState, line: int, thread: ThreadReader, form: int, argumen
 
 
 class ThreadReader:
-    """Reads memory as a thread sees it; what the driver reads is not counted."""
+    """Reads memory as a thread sees it; reads by the driver are not counted."""
 
     def __init__(self, state: WarpState, owners: Owners) -> None:
-        """Take the memory of a batch, and whose shared and local memory is meant."""
+        """Take the memory of a batch, and the owner of its shared and local memory."""
         self.state, self.owners = state, owners
 
     def read(self, address: int, size: int) -> bytes:
-        """Some bytes at a generic address."""
+        """Return some bytes at a generic address."""
         return self.state.memory.peek(address, size, self.owners)[:size].tobytes()
 
     def text(self, address: int) -> str:
-        """The characters up to a zero byte; "?" where there are none to read."""
+        """Return the characters up to a zero byte; "?" if they cannot be read."""
         try:
             data = self.state.memory.peek(address, 1, self.owners)[:MAX_TEXT].tobytes()
         except MemoryFault:
@@ -206,7 +206,7 @@ class ThreadReader:
         return data.partition(b"\0")[0].decode("utf-8", "replace")
 
     def formatted(self, form: int, arguments: int) -> str:
-        """The text of a printf: arguments lie one after the other, each aligned to its size."""
+        """Return the text of a printf: arguments are consecutive, each aligned to its size."""
         at = arguments
 
         def next_argument(size: int) -> bytes:

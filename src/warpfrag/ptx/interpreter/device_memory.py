@@ -1,8 +1,8 @@
-"""The heap of a launch: malloc hands out one piece after the other, and free marks a piece as gone.
+"""The memory of a launch, and its heap: malloc allocates pieces in sequence, and free marks a piece as freed.
 
-A piece is never handed out again, so a freed address stays invalid. On a GPU an access to it goes unnoticed; when
-accesses are checked it is a MemoryFault of kind "freed". So is a free of an address that malloc did not return, or that
-was freed before.
+A piece is never reused, so a freed address stays invalid. On a GPU an access to it goes unnoticed; when accesses are
+checked it is a MemoryFault of kind "freed". So is a free of an address that malloc did not return, or that was freed
+before.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ Bytes = NDArray[np.uint8]
 Addresses = NDArray[np.uint64]
 
 UNIT = 16
-"""Bytes that a piece is a multiple of."""
+"""The alignment and size granularity of a piece, in bytes."""
 
 
 class Heap:
-    """The pieces that were handed out, and those that were freed."""
+    """The allocated pieces, and the freed ones."""
 
     def __init__(self) -> None:
-        """Nothing was handed out."""
+        """Start with no piece allocated."""
         self.used = 0
-        self.pieces: dict[int, int] = {}  # bytes of each that is not freed, by address
-        self.is_freed = np.zeros(0, np.bool_)  # by unit, once something is
+        self.pieces: dict[int, int] = {}  # sizes of live pieces, by address
+        self.is_freed = np.zeros(0, np.bool_)  # by unit, once a piece is freed
 
     def copy(self) -> Heap:
-        """The same, apart from this one."""
+        """Return an independent copy."""
         other = Heap()
         other.used, other.pieces, other.is_freed = self.used, dict(self.pieces), self.is_freed.copy()
         return other
 
     def allocate(self, size: int) -> int:
-        """The address of a piece, or 0 where not enough is left."""
+        """Return the address of a new piece, or 0 if not enough memory is left."""
         piece = -(-max(size, 1) // UNIT) * UNIT
         if self.used + piece > state_spaces.HEAP_BYTES:
             return 0
@@ -57,7 +57,7 @@ class Heap:
         return address
 
     def free(self, address: int, index: int) -> None:
-        """Give a piece back; a null pointer is none. `index` is the lane's, for the MemoryFault."""
+        """Free a piece; do nothing for a null pointer. `index` is the lane's, for the MemoryFault."""
         if not address:
             return
         if address not in self.pieces:
@@ -71,7 +71,7 @@ class Heap:
         self.is_freed[first : first + self.pieces.pop(address) // UNIT] = True
 
     def check(self, offsets: NDArray[np.int64], lanes: NDArray[np.int64]) -> None:
-        """Raise a MemoryFault for the first access, by its offset in the heap, to what was freed."""
+        """Raise a MemoryFault for the first access to freed memory, given offsets in the heap."""
         if not len(self.is_freed):
             return
         wrong = self.is_freed[offsets // UNIT]
@@ -84,14 +84,14 @@ class Heap:
 SECTOR = 32
 """Bytes of global memory that are transferred together."""
 MAX_ACCESS = 16
-"""Bytes that a lane can access with one instruction."""
+"""Maximum number of bytes that a lane can access with one instruction."""
 ALL_BANKS = BANKS * BANK_BYTES
-UNIT_BITS = 48  # enough for the number of any sector
+UNIT_BITS = 48  # enough for any sector number
 
 
 @dataclass
 class BadAccess:
-    """An access that failed and was collected: its line, kind and message, its thread, and how many more there were."""
+    """A failed access that was collected: its line, kind and message, its thread, and the number of occurrences."""
 
     line: int
     kind: str
@@ -102,28 +102,28 @@ class BadAccess:
 
     @property
     def text(self) -> str:
-        """The message of the first, and how many more there were."""
+        """Return the message of the first access, and the number of further ones."""
         return f"{self.message}; {self.count - 1} more on this line" if self.count > 1 else self.message
 
 
 @dataclass
 class Allocation:
-    """A range of global memory: an array of the caller, a variable of the module, or the heap."""
+    """A range of global memory: an array of the caller, a module variable, or the heap."""
 
     start: int
     data: Bytes
     name: str
     writable: bool = True
-    is_unwritten: bool = False  # the caller says that its contents mean nothing
+    is_unwritten: bool = False  # the caller declares its contents uninitialised
 
     @property
     def end(self) -> int:
-        """The first address after it."""
+        """The first address after the allocation."""
         return self.start + len(self.data)
 
 
 class MemoryAccess(NamedTuple):
-    """An access of some threads of the batch: `size` bytes each, at their offsets in a buffer."""
+    """An access by threads of the batch: `size` bytes each, at their offsets in a buffer."""
 
     buffer: Bytes
     offsets: NDArray[np.int64]
@@ -133,16 +133,16 @@ class MemoryAccess(NamedTuple):
 
 
 class DeviceMemory:
-    """The memory that the lanes of some blocks can access, and the counts of what they accessed."""
+    """The memory that the lanes of some blocks can access, and counts of their accesses."""
 
     def __init__(self, parameters: bytes, instructions: int) -> None:
-        """Start with parameters alone; bytes and wavefronts are counted for each instruction."""
+        """Start with only parameters; bytes and wavefronts are counted for each instruction."""
         self.allocations: list[Allocation] = []
         self.starts: list[int] = []
         self.parameters = np.frombuffer(parameters, np.uint8)
         self.shared: Bytes = np.zeros(0, np.uint8)
         self.shared_end = 0  # of one block
-        self.cluster_blocks = 1  # that follow each other in the batch and reach each other's shared memory
+        self.cluster_blocks = 1  # consecutive blocks of the batch that can access each other's shared memory
         self.shared_stride = 1
         self.local: Bytes = np.zeros(0, np.uint8)
         self.local_stride = 0
@@ -153,21 +153,19 @@ class DeviceMemory:
         self.inst_conflicts = np.zeros(instructions, np.int64)
         self.inst_read = np.zeros(instructions, np.int64)  # bytes
         self.inst_written = np.zeros(instructions, np.int64)
-        self.inst = 0  # the index of the one that is running
+        self.inst = 0  # the index of the running instruction
         self.lock = Lock()  # held by atomics
         self.tags = StoreTags()
         self.is_checked = False  # bad accesses are collected
         self.noted: dict[tuple[int, str], BadAccess] = {}  # by line and kind
-        self.observer: Observer | None = None  # where checks follow every access
+        self.observer: Observer | None = None  # set if checks follow every access
         self.heap = Heap()
-        self.accesses: list[MemoryAccess] | None = (
-            None  # of the instruction that is running, where a debugger wants them
-        )
+        self.accesses: list[MemoryAccess] | None = None  # accesses of the running instruction, if a debugger needs them
         self.resources: dict[int, Texture | Surface] = {}  # by handle
-        self.are_linear: dict[int, bool] = {}  # textures of one axis by handle: in linear memory, or in an array
+        self.are_linear: dict[int, bool] = {}  # 1D textures by handle: True in linear memory, False in an array
 
     def add(self, allocation: Allocation) -> None:
-        """Make an allocation reachable."""
+        """Make an allocation accessible."""
         at = bisect_right(self.starts, allocation.start)
         self.starts.insert(at, allocation.start)
         self.allocations.insert(at, allocation)
@@ -175,7 +173,7 @@ class DeviceMemory:
             self.tags.add(allocation.data)
 
     def fork(self) -> DeviceMemory:
-        """The same global memory, for other blocks: shared memory and counts are its own."""
+        """Return the same global memory for other blocks, with separate shared memory and counts."""
         other = DeviceMemory(b"", len(self.inst_wavefronts))
         other.parameters, other.allocations, other.starts = self.parameters, self.allocations, self.starts
         other.lock, other.tags.of_global = self.lock, self.tags.of_global
@@ -184,21 +182,21 @@ class DeviceMemory:
 
     @property
     def has_heap(self) -> bool:
-        """True if device code may allocate memory and free it."""
+        """True if device code may allocate and free memory."""
         return state_spaces.HEAP in self.starts
 
     def writable_buffers(self) -> list[NDArray[Any]]:
-        """All that blocks may change and others see: writable allocations and surfaces."""
+        """Return all memory that blocks may change and others see: writable allocations and surfaces."""
         surfaces = [item.array for item in self.resources.values() if isinstance(item, Surface)]
         return [*(item.data for item in self.allocations if item.writable), *surfaces]
 
     def note(self, line: int, kind: str, text: str, block: tuple[int, ...], thread: tuple[int, ...]) -> None:
-        """Record a bad access: the first of its line and kind, and how many there were."""
+        """Record a bad access: the first of its line and kind, and the number of occurrences."""
         bad = self.noted.setdefault((line, kind), BadAccess(line, kind, text, block, thread))
         bad.count += 1
 
     def join(self, other: DeviceMemory) -> None:
-        """Add what other blocks read and wrote."""
+        """Add the reads and writes of other blocks."""
         for own, more in (
             (self.read_bytes, other.read_bytes), (self.written_bytes, other.written_bytes),
             (self.wavefronts, other.wavefronts),
@@ -211,19 +209,19 @@ class DeviceMemory:
         self.inst_written += other.inst_written
 
     def start_blocks(self, blocks: int, shared: int, threads: int, local: int) -> None:
-        """Fresh shared and local memory for some blocks."""
+        """Allocate fresh shared and local memory for some blocks."""
         self.shared_end = state_spaces.SHARED_START + shared
         self.shared_stride = -(-self.shared_end // 1024) * 1024
         self.shared = np.zeros(blocks * self.shared_stride, np.uint8)
         self.local_stride = -(-local // 16) * 16
         self.local = np.zeros(threads * self.local_stride, np.uint8)
 
-    # --- where an access lands
+    # --- address resolution
 
     def reach(
         self, space: str, addresses: Addresses, size: int, owners: Owners, *, writes: bool
     ) -> list[tuple[NDArray[Any], Bytes, NDArray[np.int64]]]:
-        """The buffers that an access of `size` bytes touches: (which lanes, buffer, offsets in it).
+        """Return the buffers that an access of `size` bytes touches: (lanes, buffer, offsets in it).
 
         Its bytes and wavefronts are counted. An access that is misaligned or outside its space is a MemoryFault.
         """
@@ -266,17 +264,17 @@ class DeviceMemory:
             ]
 
     def window_space(self, number: int) -> str:
-        """The state space of a window of generic addresses."""
+        """Return the state space of a window of generic addresses."""
         shared = "shared" if self.cluster_blocks == 1 else "cluster"
         return {1: shared, 2: "local", 3: "param"}.get(number, "global")
 
     def space_of(self, address: int) -> tuple[str, int]:
-        """The state space of a generic address, and the address there."""
+        """Return the state space of a generic address, and the address in that space."""
         name = self.window_space(address >> state_spaces.WINDOW_SHIFT)
         return name, address - state_spaces.WINDOWS[name]
 
     def peek(self, address: int, size: int, owners: Owners) -> Bytes:
-        """The memory from a generic address of a thread to the end of what it lies in, at least `size` bytes."""
+        """Return the memory from a thread's generic address to the end of its buffer, at least `size` bytes."""
         name, place = self.space_of(address)
         inner = np.array([place], np.uint64)
         ((_, buffer, offsets),) = self.reach_space(name, inner, size, owners, writes=False)
@@ -298,14 +296,14 @@ class DeviceMemory:
     def reach_space(
         self, space: str, addresses: Addresses, size: int, owners: Owners, *, writes: bool
     ) -> list[tuple[NDArray[Any], Bytes, NDArray[np.int64]]]:
-        """The buffers that an access of one state space touches; nothing is counted."""
+        """Return the buffers that an access to one state space touches; nothing is counted."""
         self.check_alignment(addresses, size)
         return self.find(space, addresses, size, owners, writes=writes)
 
     def find(
         self, space: str, addresses: Addresses, size: int, owners: Owners, *, writes: bool
     ) -> list[tuple[NDArray[Any], Bytes, NDArray[np.int64]]]:
-        """The buffers that hold bytes of one state space, aligned or not."""
+        """Return the buffers that hold bytes of one state space, aligned or not."""
         everyone = np.arange(len(addresses))
         if space in {"global", "const"}:
             return self._reach_global(addresses, size, writes=writes)
@@ -320,7 +318,7 @@ class DeviceMemory:
         if writes and space == "param":
             raise MemoryFault(0, "parameters cannot be written", kind="readonly")
         wrong = np.ones(len(addresses), np.bool_)
-        if start + size <= end:  # an address below 0 is one near 2**64: nothing may be added to it
+        if start + size <= end:  # a negative address is one near 2**64: nothing may be added to it
             wrong = (addresses < np.uint64(start)) | (addresses > np.uint64(end - size))
         if wrong.any():
             index = int(wrong.argmax())
@@ -329,7 +327,7 @@ class DeviceMemory:
         return [(everyone, buffer, addresses.astype(np.int64) + owner * stride)]
 
     def _in_cluster(self, addresses: Addresses, owners: Owners) -> tuple[Addresses, Owners]:
-        """Addresses in the shared memory of blocks of a cluster as addresses of those blocks."""
+        """Convert addresses in a cluster's shared memory to addresses in the target blocks' shared memory."""
         ranks = (addresses >> np.uint64(state_spaces.RANK_SHIFT)).astype(np.int64)
         if not ranks.any():
             return addresses, owners
@@ -394,7 +392,7 @@ class DeviceMemory:
     # --- accesses
 
     def load(self, space: str, addresses: Addresses, dtype: np.dtype[Any], count: int, owners: Owners) -> NDArray[Any]:
-        """Codes [lanes, count] from some addresses."""
+        """Load codes [lanes, count] from some addresses."""
         size = dtype.itemsize
         result = np.empty((len(addresses), count), dtype)
         for which, buffer, offsets in self.reach(space, addresses, size * count, owners, writes=False):
@@ -411,9 +409,9 @@ class DeviceMemory:
         owners: Owners,
         cause: InexactCause = InexactCause.LANES_AT_SAME_ADDRESS,
     ) -> bool:
-        """Codes [lanes, count] to some addresses; `cause` is noted where lanes store different bytes to one.
+        """Store codes [lanes, count]; record `cause` if lanes store different bytes to one address.
 
-        Whether other lanes can see any of it: they do not see local memory.
+        Return True if other lanes can see any of the stores: they do not see local memory.
         """
         size = codes.dtype.itemsize * codes.shape[1]
         is_seen = False
@@ -430,20 +428,20 @@ class DeviceMemory:
 def count_wavefronts(
     addresses: Addresses, size: int, requests: NDArray[np.int64], unit: int, slots: int
 ) -> tuple[int, int]:
-    """Count the wavefronts of some requests: of each, the largest number of different units in one slot.
+    """Count the wavefronts of some requests: for each, the largest number of different units in one slot.
 
-    And how many of them are bank conflicts: those that the units, spread evenly over the slots, would not take.
+    Also count bank conflicts: the wavefronts that the units would not need if spread evenly over the slots.
 
-    In shared memory a unit is what a lane takes at once, 4 to 16 bytes, and all banks have `slots` of them: this is
-    `memory.shared_memory.wavefronts`, for aligned accesses. In global memory units are sectors, with one slot: all that
-    are touched count.
+    In shared memory a unit is the data that a lane accesses at once, 4 to 16 bytes, and all banks have `slots` of them:
+    this is `memory.shared_memory.wavefronts`, for aligned accesses. In global memory units are sectors, with one slot,
+    so every touched sector counts.
     """
     first, last = addresses // np.uint64(unit), (addresses + np.uint64(size - 1)) // np.uint64(unit)
     if (first != last).any():
         spans = [first + np.uint64(more) for more in range(int((last - first).max()) + 1)]
         requests = np.concatenate([requests[span <= last] for span in spans])
         first = np.concatenate([span[span <= last] for span in spans])
-    pairs = np.sort(requests.astype(np.uint64) << np.uint64(UNIT_BITS) | first)  # both in one integer: quick to sort
+    pairs = np.sort(requests.astype(np.uint64) << np.uint64(UNIT_BITS) | first)  # both in one integer, for fast sorting
     pairs = pairs[np.concatenate([[True], pairs[1:] != pairs[:-1]])]
     if slots == 1:
         return len(pairs), 0
@@ -459,10 +457,10 @@ def count_wavefronts(
 
 @dataclass(frozen=True)
 class Owners:
-    """Whose shared and local memory lanes mean: their block and their thread in the batch, and their request.
+    """The owners of lanes' shared and local memory: their block and their thread in the batch, and their request.
 
-    The lanes of a request are served together: those of a warp, or of one matrix of ldmatrix. None: no wavefronts are
-    counted.
+    The lanes of a request are served together: those of a warp, or of one ldmatrix matrix. If it is None, no wavefronts
+    are counted.
     """
 
     blocks: NDArray[np.int64]
@@ -470,5 +468,5 @@ class Owners:
     requests: NDArray[np.int64] | None
 
     def at(self, which: NDArray[Any]) -> Owners:
-        """The owners of some of the lanes."""
+        """Return the owners of some of the lanes."""
         return Owners(self.blocks[which], self.threads[which], None if self.requests is None else self.requests[which])

@@ -1,7 +1,7 @@
-"""A finding: one mistake of a kernel at one place, with both accesses where there are two, and how often it occurred.
+"""A finding: one mistake of a kernel at one location, with both accesses if there are two, and the occurrence count.
 
-A place is the kind, the line, and the line of the other access. The first occurrence is described, the others are
-counted. A verdict says what all findings of a launch amount to.
+A location is the kind, the line, and the line of the other access. The first occurrence is described, the others are
+counted. A verdict summarises all findings of a launch.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from warpfrag.ptx.reader.source_lines import SourceLine
 
 Verdict = Literal["clean", "findings", "incomplete"]
 Check = Literal["memory", "races", "uninitialised", "barriers", "async"]
-BATCH_THREADS = 2048  # that run at once when their order is followed
+BATCH_THREADS = 2048  # threads that run at once if their order is tracked
 
 
 class KernelCheck(NamedTuple):
-    """A check: what it finds, the observers of a batch that search for it, and if compiled code can screen for it."""
+    """A check: the kinds that it finds, the observers of a batch that detect them, and whether it can be screened."""
 
     kinds: tuple[str, ...]
-    observers: Callable[[Any], list[Any]]  # of a CheckedWarpBatch
-    can_screen: Callable[[Any], bool]  # of a ProgramScreen
-    follows_order: bool = False  # accesses are compared with what orders them
+    observers: Callable[[Any], list[Any]]  # takes a CheckedWarpBatch
+    can_screen: Callable[[Any], bool]  # takes a ProgramScreen
+    follows_order: bool = False  # accesses are compared with the events that order them
 
 
 CHECK_TABLE: dict[Check, KernelCheck] = {
@@ -42,7 +42,7 @@ CHECK_TABLE: dict[Check, KernelCheck] = {
         follows_order=True,
     ),
 }
-"""All checks. `RaceCheck` follows the accesses of all that follow the order."""
+"""All checks. `RaceCheck` tracks the accesses for all checks with `follows_order`."""
 CHECKS: tuple[Check, ...] = tuple(CHECK_TABLE)
 ORDER_CHECKS = {name for name, check in CHECK_TABLE.items() if check.follows_order}
 KINDS = {kind: name for name, check in CHECK_TABLE.items() for kind in check.kinds}
@@ -50,7 +50,7 @@ KINDS = {kind: name for name, check in CHECK_TABLE.items() for kind in check.kin
 
 @dataclass(frozen=True)
 class KernelAccess:
-    """One side of a finding: what was done, at which line, by which thread; `stack` has the lines of the calls."""
+    """One side of a finding: the access, its line and its thread; `stack` has the lines of the calls."""
 
     what: str
     line: int
@@ -61,16 +61,16 @@ class KernelAccess:
 
     @property
     def text(self) -> str:
-        """The access in words, as "st.shared.f32 at line 12 by thread (3, 0, 0) of block (0, 0, 0)"."""
+        """Describe the access, as in "st.shared.f32 at line 12 by thread (3, 0, 0) of block (0, 0, 0)"."""
         where = f"{self.source} (line {self.line})" if self.source else f"line {self.line}"
         return f"{self.what} at {where} by thread {self.thread} of block {self.block}"
 
 
 @dataclass(frozen=True)
 class KernelFinding:
-    """A mistake of a kernel: its kind, where it shows, and the access that it does not fit with (`other`).
+    """A mistake of a kernel: its kind, the access that shows it, and the access that it conflicts with (`other`).
 
-    `space` and `address` say where in memory, `array` and `element` which array of the caller and which element of it.
+    `space` and `address` locate it in memory; `array` and `element` name the caller's array and the element.
     """
 
     kind: str
@@ -89,17 +89,17 @@ class KernelFinding:
 
     @property
     def check(self) -> str:
-        """The check that searches for this kind."""
+        """The check that detects this kind."""
         return KINDS[self.kind]
 
     def __str__(self) -> str:
-        """Kind, place and words."""
+        """Return the kind, the location and the description."""
         where = f"{self.source} (line {self.line} of the PTX)" if self.source else f"line {self.line}"
         more = f"; {self.count - 1} more here" if self.count > 1 and self.check != "memory" else ""
         return f"{self.kind}, {where}: {self.text}{more}"
 
     def to_dict(self) -> dict[str, object]:
-        """All of it as JSON has it; source lines in words."""
+        """Return all fields for JSON; source lines are text."""
         result: dict[str, object] = asdict(self)
         result |= {"check": self.check, "source": str(self.source) if self.source else None}
         if self.other is not None:
@@ -108,16 +108,16 @@ class KernelFinding:
 
 
 class FindingCollector:
-    """The findings of a launch by place, and what could not be judged."""
+    """The findings of a launch by location, and the reasons why something could not be checked."""
 
     def __init__(self, sources: Mapping[int, SourceLine], checks: tuple[Check, ...]) -> None:
-        """Nothing is reported yet; kinds of other checks are left out."""
+        """Start with no findings; kinds of other checks are ignored."""
         self.sources, self.checks = sources, checks
         self.places: dict[tuple[str, int, int], KernelFinding] = {}
         self.unjudged: dict[str, None] = {}
 
     def add(self, finding: KernelFinding, count: int = 1) -> None:
-        """Report a finding, or count it at its place."""
+        """Report a finding, or count it if its location is known."""
         if finding.check not in self.checks:
             return
         key = finding.kind, finding.line, finding.other.line if finding.other else 0
@@ -131,7 +131,7 @@ class FindingCollector:
         self.places[key] = replace(finding, count=count, source=self.sources.get(finding.line), other=other)
 
     def leave_out(self, reason: str) -> None:
-        """Note what could not be judged, and why."""
+        """Record why something could not be checked."""
         self.unjudged.setdefault(reason)
 
     @property

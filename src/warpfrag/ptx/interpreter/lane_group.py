@@ -1,4 +1,4 @@
-"""A lane group: lanes that are at one instruction of the program, with what they read, write and address.
+"""A lane group: lanes that are at one instruction of the program, with their reads, writes and addresses.
 
 An instruction sees the state of the machine only through its group. Nothing is written in place: a result is a new
 array, so that copies cost nothing.
@@ -33,36 +33,36 @@ class LaneGroup:
     __slots__ = ("_places", "is_whole", "mask", "rows", "state")
 
     def __init__(self, state: WarpState, rows: NDArray[np.int64] | None, mask: Mask) -> None:
-        """Note whether all lanes of the warps are in it: most groups are such."""
+        """Record whether all lanes of the warps are included, as in most groups."""
         self.state, self.rows, self.mask = state, rows, mask
         self.is_whole = bool(mask.all())
         self._places: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
 
     @property
     def warps(self) -> int:
-        """The number of warps that have lanes in it."""
+        """The number of warps that have lanes in the group."""
         return len(self.mask)
 
     @property
     def warp_rows(self) -> NDArray[np.int64]:
-        """The rows of its warps in the arrays of the state."""
+        """The rows of the group's warps in the state arrays."""
         return self.rows if self.rows is not None else np.arange(self.state.warps)
 
     def part(self, mask: Mask) -> LaneGroup:
-        """The same warps with fewer lanes."""
+        """Return a group of the same warps with fewer lanes."""
         return LaneGroup(self.state, self.rows, mask)
 
     @property
     def active_rows(self) -> NDArray[np.int64]:
-        """The rows of the warps that have such lanes."""
+        """The rows of the warps that have active lanes."""
         return self.warp_rows[self.mask.any(axis=1)]
 
     def of(self, everyone: Codes) -> Codes:
-        """The rows of these warps, of an array over all warps."""
+        """Return the rows of these warps from an array over all warps."""
         return everyone if self.rows is None else everyone[self.rows]
 
     def pick(self, everyone: Codes) -> Codes:
-        """Return the values of these lanes, one after the other, from an array over all warps."""
+        """Return the values of these lanes, as a flat array, from an array over all warps."""
         if self.is_whole:
             return self.of(everyone).flatten()
         if self._places is None:
@@ -82,7 +82,7 @@ class LaneGroup:
     # --- operands
 
     def read(self, operand: PtxOperand, kind: Type) -> Codes:
-        """The codes of an operand in all lanes of the warps."""
+        """Return the codes of an operand in all lanes of the warps."""
         if type(operand) is Register:
             codes = self.of(self.state.registers[operand.index])
             if operand.negated:
@@ -99,13 +99,13 @@ class LaneGroup:
         raise PtxError(self.state.line, msg)
 
     def values(self, operand: PtxOperand, kind: Type) -> Codes:
-        """The codes of an operand in these lanes, one after the other."""
+        """Return the codes of an operand in these lanes, as a flat array."""
         if type(operand) is Register and not operand.negated:
             return self.pick(self.state.registers[operand.index]).astype(kind.dtype, copy=False)
         return self.read(operand, kind)[self.mask]
 
     def write(self, operand: PtxOperand, codes: Codes, kind: Type | None = None) -> None:
-        """Give a register new codes in these lanes; `kind` extends them to its width."""
+        """Write new codes to a register in these lanes; `kind` extends them to its width."""
         if type(operand) is not Register:
             if type(operand) is Discard:
                 return
@@ -124,7 +124,7 @@ class LaneGroup:
         registers[operand.index] = whole
 
     def addresses(self, place: PtxOperand) -> Codes:
-        """The addresses of these lanes, one after the other."""
+        """Return the addresses of these lanes, as a flat array."""
         if not isinstance(place, MemoryOperand):
             raise PtxError(self.state.line, f"expected an address, got {place}")
         offset = np.uint64(place.offset & ((1 << 64) - 1))
@@ -137,18 +137,18 @@ class LaneGroup:
 
     @property
     def owners(self) -> Owners:
-        """Whose shared and local memory these lanes use."""
+        """The owners of these lanes' shared and local memory."""
         state = self.state
         threads = self.pick(state.lane_number)
         return Owners(self.pick(state.lane_block), threads, threads // LANES)
 
     def scatter(self, values: Codes) -> Codes:
-        """Values of these lanes in an array over all lanes of the warps; zero elsewhere."""
+        """Spread values of these lanes over an array of all lanes of the warps, with zeros elsewhere."""
         full = np.zeros(self.mask.shape, values.dtype)
         full[self.mask] = values
         return full
 
 
 def items_of(operand: PtxOperand) -> tuple[PtxOperand, ...]:
-    """The items of a vector, or the operand alone."""
+    """Return the items of a vector, or the operand itself as the only item."""
     return operand.items if isinstance(operand, VectorOperand) else (operand,)

@@ -1,4 +1,4 @@
-"""Instructions on registers alone: lane by lane, moves, exchanges between the lanes of a warp; and trap."""
+"""Instructions of single lanes and of the lanes of a warp: arithmetic, moves, exchanges, memory accesses and trap."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def write_results(
     values: Codes | tuple[Codes, ...],
     action: actions.LaneOp | actions.WarpCollective,
 ) -> None:
-    """Write as many results as the instruction has operands for."""
+    """Write the results that the instruction has operands for."""
     extends = isinstance(action, actions.LaneOp) and action.extends
     results = values if isinstance(values, tuple) else (values,)
     for operand, codes, kind in zip(inst.results, results, action.results, strict=False):
@@ -55,7 +55,7 @@ def write_results(
 
 
 def run_move(_state: WarpState, inst: DecodedInstruction, action: actions.Move, group: LaneGroup) -> None:
-    """mov: a copy, several registers packed into one, or one unpacked."""
+    """Run mov: a copy, several registers packed into one, or one unpacked."""
     kind = action.type
     target, source = inst.results[0], inst.sources[0]
     if isinstance(source, VectorOperand):
@@ -77,7 +77,7 @@ def run_move(_state: WarpState, inst: DecodedInstruction, action: actions.Move, 
 def run_warp_collective(
     _state: WarpState, inst: DecodedInstruction, action: actions.WarpCollective, group: LaneGroup
 ) -> None:
-    """Shuffles, votes, matches and reductions."""
+    """Run a shuffle, vote, match or reduction."""
     args = [group.read(operand, kind) for operand, kind in zip(inst.sources, action.sources, strict=True)]
     if not (action.synced and action.by_members):
         write_results(inst, group, action.function(group.mask, *args), action)
@@ -85,7 +85,7 @@ def run_warp_collective(
     members = args[-1]
     named = ((members >> LANE_INDEX) & np.uint32(1)) != 0
     left = group.mask
-    while left.any():  # lanes that name the same members are one set; there may be several in a warp
+    while left.any():  # lanes that name the same members form one set; a warp may have several
         first = np.take_along_axis(members, left.argmax(axis=1)[:, None], axis=1)
         chosen = left & (members == first)
         write_results(inst, group.part(chosen), action.function(chosen & named, *args), action)
@@ -93,7 +93,7 @@ def run_warp_collective(
 
 
 def run_trap(state: WarpState, inst: DecodedInstruction, _action: actions.Trap, group: LaneGroup) -> None:
-    """trap and brkpt: the launch ends with an error."""
+    """Run trap or brkpt: end the launch with an error."""
     warps, lanes = np.nonzero(group.mask)
     who = state.thread_name(int(group.warp_rows[warps[0]]), int(lanes[0]))
     hint = (
@@ -116,7 +116,7 @@ U32, B64, PRED = TYPES["u32"], TYPES["b64"], TYPES["pred"]
 
 
 def run_load(state: WarpState, inst: DecodedInstruction, action: actions.MemoryLoad, group: LaneGroup) -> None:
-    """ld: each lane reads one or more elements, extended to the width of its registers."""
+    """Run ld: each lane reads one or more elements, extended to the width of its registers."""
     kind, addresses = action.type, group.addresses(inst.sources[0])
     codes = state.memory.load(action.space, addresses, kind.dtype, action.count, group.owners)
     for index, item in enumerate(items_of(inst.results[0])):
@@ -126,14 +126,14 @@ def run_load(state: WarpState, inst: DecodedInstruction, action: actions.MemoryL
 
 
 def run_store(state: WarpState, inst: DecodedInstruction, action: actions.MemoryStore, group: LaneGroup) -> None:
-    """st: each lane writes one or more elements."""
+    """Run st: each lane writes one or more elements."""
     items = items_of(inst.sources[1])
     codes = np.stack([group.values(item, action.type) for item in items], axis=1)
     state.progress += state.memory.store(action.space, group.addresses(inst.sources[0]), codes, group.owners)
 
 
 def run_atomic(state: WarpState, inst: DecodedInstruction, action: actions.Atomic, group: LaneGroup) -> None:
-    """atom and red: lane after lane, in the order of warps and lanes."""
+    """Run atom or red: lane by lane, in the order of warps and lanes."""
     kind = action.type
     addresses, owners = group.addresses(inst.sources[0]), group.owners
     operands = [
@@ -150,7 +150,7 @@ def run_atomic(state: WarpState, inst: DecodedInstruction, action: actions.Atomi
 
 
 def run_allocate(state: WarpState, inst: DecodedInstruction, _action: actions.Allocate, group: LaneGroup) -> None:
-    """alloca: the place of a part of the stack, and how much of it is taken now."""
+    """Run alloca: write the address of the new part of the stack, and the stack size in use."""
     size, align, used, start = (group.read(source, B64) for source in inst.sources)
     offset = (used + align - np.uint64(1)) // align * align
     capacity = np.uint64(state.program.local_bytes) - start
@@ -167,7 +167,7 @@ def run_allocate(state: WarpState, inst: DecodedInstruction, _action: actions.Al
 def exchange(
     state: WarpState, action: actions.Atomic, addresses: Codes, owners: Owners, operands: list[Codes]
 ) -> Codes:
-    """Write the new values, and return those that were there."""
+    """Write the new values, and return the old ones."""
     kind = action.type
     old = np.empty((len(addresses), action.count), kind.dtype)
     size = kind.dtype.itemsize
@@ -181,7 +181,7 @@ def exchange(
             update = action.in_window
         if kind.element == "f64" and (action.space == "shared" or update is action.in_window):
             note_nan_sums(state, cells, index, operands[0][which][:, 0])
-        if len(np.unique(index)) == len(index):  # no two at one address: all at once
+        if len(np.unique(index)) == len(index):  # all addresses differ: update them at once
             at = index[:, None] + np.arange(action.count)
             old[which] = cells[at]
             cells[at] = update(old[which], *(operand[which] for operand in operands))
@@ -194,14 +194,14 @@ def exchange(
 
 
 def note_nan_sums(state: WarpState, cells: Codes, index: Codes, operands: Codes) -> None:
-    """Note f64 sums by a loop around cas that meet different NaNs: their operand order is not known."""
+    """Record f64 sums by a cas loop that combine different NaNs: their operand order is not known."""
     nan = is_nan(operands, "f64")
     if nan.any() and (nan & is_nan(cells[index], "f64") & ((operands | QUIET) != (cells[index] | QUIET))).any():
         state.tally.causes[state.memory.inst] |= InexactCause.NAN_OPERANDS
 
 
 def run_async_copy(state: WarpState, inst: DecodedInstruction, _action: actions.AsyncCopy, group: LaneGroup) -> None:
-    """cp.async: copied when it is issued; zeros follow the bytes of the source."""
+    """Run cp.async: copy at issue, with zeros after the source bytes."""
     target, source, size_operand, *rest = inst.sources
     size = size_operand.code(None) if isinstance(size_operand, Immediate) else 0
     if size not in {4, 8, 16}:
@@ -209,7 +209,7 @@ def run_async_copy(state: WarpState, inst: DecodedInstruction, _action: actions.
     src_bytes = np.full((group.warps, LANES), size, np.uint32)
     if rest and isinstance(rest[0], Register) and rest[0].bits == 1:  # ignore-src
         src_bytes = np.where(group.read(rest[0], PRED), np.uint32(0), src_bytes)
-    elif rest and not (isinstance(rest[0], Register) and rest[0].bits == 64):  # src-size; 64 bits are a policy
+    elif rest and not (isinstance(rest[0], Register) and rest[0].bits == 64):  # src-size; 64 bits are a cache policy
         src_bytes = np.minimum(group.read(rest[0], U32), np.uint32(size))
     counts = src_bytes[group.mask]
     owners, addresses = group.owners, group.addresses(source)

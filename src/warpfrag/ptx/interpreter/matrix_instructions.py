@@ -1,4 +1,4 @@
-"""Matrix instructions of whole warps: registers and addresses carried to `execution`, which computes them.
+"""Matrix instructions of whole warps: pass registers and addresses to `execution`, which computes the results.
 
 `RUNNERS` has a function for each operation of the ISA.
 """
@@ -44,13 +44,13 @@ U32, B32, B64, PRED = TYPES["u32"], TYPES["b32"], TYPES["b64"], TYPES["pred"]
 
 
 def matrix_name(inst: DecodedInstruction) -> str:
-    """The name of the matrix instruction of an instruction, as `execute` takes it."""
+    """Return the name of an instruction's matrix instruction, as `execute` takes it."""
     return inst.action.name if isinstance(inst.action, MatrixOp) else inst.name
 
 
 @lru_cache(256)
 def architecture_of(form: Form, arch: str) -> str:
-    """The architecture that runs a form; IllegalInstruction if it lacks it."""
+    """Return the architecture that runs a form; raise IllegalInstruction if it lacks the form."""
     if form.operation.does == "multiply":
         return arithmetic_arch(form, arch)
     target = read_target(arch, spell(form), "arch")
@@ -72,13 +72,13 @@ def run_matrix(state: WarpState, inst: DecodedInstruction, action: MatrixOp, gro
 
 
 def words_of(group: LaneGroup, operand: PtxOperand) -> NDArray[np.uint32]:
-    """The registers of an operand as words, [warps, 32, words]."""
+    """Return the registers of an operand as words, [warps, 32, words]."""
     kinds = ((item, B64 if isinstance(item, Register) and item.bits == 64 else B32) for item in items_of(operand))
     return join_words(group.read(item, kind) for item, kind in kinds)
 
 
 def join_words(columns: Iterable[Codes]) -> NDArray[np.uint32]:
-    """The codes of several registers as words, two for a register of 64 bits."""
+    """Return the codes of several registers as words, two for each 64-bit register."""
     words: list[NDArray[Any]] = []
     for codes in columns:
         words.append(codes.astype(np.uint32, copy=False))
@@ -88,13 +88,13 @@ def join_words(columns: Iterable[Codes]) -> NDArray[np.uint32]:
 
 
 def put_words(group: LaneGroup, operand: PtxOperand, words: NDArray[Any]) -> None:
-    """Words into the registers of an operand."""
+    """Write words to the registers of an operand."""
     for item, codes in split_words(operand, words):
         group.write(item, codes)
 
 
 def split_words(operand: PtxOperand, words: NDArray[Any]) -> Iterator[tuple[PtxOperand, Codes]]:
-    """Each register of an operand with its codes, which are two words for a register of 64 bits."""
+    """Return each register of an operand with its codes, which are two words for a 64-bit register."""
     columns = iter(np.moveaxis(words, -1, 0))
     for item, low in zip(items_of(operand), columns, strict=False):
         is_wide = isinstance(item, Register) and item.bits == 64
@@ -102,7 +102,7 @@ def split_words(operand: PtxOperand, words: NDArray[Any]) -> Iterator[tuple[PtxO
 
 
 def _multiply(state: WarpState, inst: DecodedInstruction, action: MatrixOp, group: LaneGroup) -> None:
-    """mma and wmma.mma."""
+    """Run mma or wmma.mma."""
     a, b, c, *rest = inst.sources
     form = action.form
     options = _sparsity_options(inst, group, form, rest)
@@ -123,7 +123,7 @@ def _multiply(state: WarpState, inst: DecodedInstruction, action: MatrixOp, grou
 
 
 def _multiply_fragments(state: WarpState, form: Form, words: list[NDArray[np.uint32]]) -> NDArray[np.uint32]:
-    """wmma.mma with an unknown layout: another stands in, in a kernel that does not depend on it."""
+    """Run wmma.mma with an unknown layout, using another layout in a kernel that does not depend on it."""
     specs = _fragment_operands(state, form)
     matrices = [fragment.unpack(specs[role], own) for role, own in zip("abc", words, strict=True)]
     return fragment.pack(specs["d"], multiply_matrices(form, *matrices, arch=state.launch.arch, raw=True))
@@ -132,14 +132,14 @@ def _multiply_fragments(state: WarpState, form: Form, words: list[NDArray[np.uin
 def _sparsity_options(
     inst: DecodedInstruction, group: LaneGroup, form: Form, operands: list[PtxOperand]
 ) -> dict[str, Any]:
-    """The options of `execute` that a sparse A needs, from the front of the operands after A, B and C."""
+    """Return the options of `execute` for a sparse A, from the first operands after A, B and C."""
     if not form.operation.sparsity:
         return {}
     return {"metadata": group.read(operands.pop(0), U32), "immediates": Immediates(_immediate(inst, operands.pop(0)))}
 
 
 def multiply_many(state: WarpState, instructions: list[DecodedInstruction], group: LaneGroup) -> None:
-    """Run several mma of whole warps that are independent of each other as one of as many times more warps."""
+    """Run several independent mma of whole warps as one mma of proportionally more warps."""
     action = instructions[0].action
     if not isinstance(action, MatrixOp):
         return
@@ -152,7 +152,7 @@ def multiply_many(state: WarpState, instructions: list[DecodedInstruction], grou
 
 
 def _multiply_warpgroups(state: WarpState, inst: DecodedInstruction, action: MatrixOp, group: LaneGroup) -> None:
-    """wgmma: complete when it is issued, one warpgroup after the other; D is C too."""
+    """Run wgmma, which completes at issue, one warpgroup at a time; D is also C."""
     a, b, *rest = inst.sources
     form = action.form
     options = _sparsity_options(inst, group, form, rest)
@@ -163,12 +163,12 @@ def _multiply_warpgroups(state: WarpState, inst: DecodedInstruction, action: Mat
     if len(numbers) >= 2:  # 1 or -1
         immediates = replace(immediates, negate=(numbers[0] != 1, numbers[1] != 1))
     if len(numbers) > 2:
-        *turned_a, turned_b = (bool(number) for number in numbers[2:])  # A in registers: B's alone
+        *turned_a, turned_b = (bool(number) for number in numbers[2:])  # if A is in registers, only B has one
         immediates = replace(immediates, trans=(any(turned_a), turned_b))
     c_words = words_of(group, inst.results[0])
     result = np.empty_like(c_words)
     in_registers = isinstance(a, VectorOperand)
-    a_values = words_of(group, a) if in_registers else group.read(a, B64)[:, 0]  # words, or a descriptor per warp
+    a_values = words_of(group, a) if in_registers else group.read(a, B64)[:, 0]  # words, or one descriptor per warp
     b_descriptors = group.read(b, B64)[:, 0]
     if state.memory.observer is not None:
         if not in_registers:
@@ -212,7 +212,7 @@ def _multiply_warpgroups(state: WarpState, inst: DecodedInstruction, action: Mat
 def _tell_reads(
     state: WarpState, group: LaneGroup, form: Form, role: str, descriptors: Codes, *, is_transposed: bool
 ) -> None:
-    """Tell the checks which elements of shared memory the descriptors of warpgroups lead to."""
+    """Report to the checks the shared-memory elements that warpgroups' descriptors address."""
     memory = state.memory
     for first in range(0, group.warps, 4):
         if memory.observer is None:
@@ -229,14 +229,14 @@ def _tell_reads(
 
 
 def _immediate(inst: DecodedInstruction, operand: PtxOperand) -> int:
-    """The value of an operand that has to be a constant."""
+    """Return the value of an operand that must be a constant."""
     if not isinstance(operand, Immediate):
         raise PtxError(inst.line, f"expected a constant in {inst.text}")
     return operand.code(None)
 
 
 def _places(state: WarpState, inst: DecodedInstruction, group: LaneGroup, form: Form, *, writes: bool) -> Codes:
-    """The offsets of the rows of ldmatrix and stmatrix in the shared memory of all blocks, [warps, 32]."""
+    """Return the offsets of ldmatrix and stmatrix rows in the shared memory of all blocks, [warps, 32]."""
     rows = addresses_of(form)
     lanes = rows.lanes if rows is not None else LANES
     addresses = group.addresses(inst.sources[0]).reshape(group.warps, LANES)
@@ -248,7 +248,7 @@ def _places(state: WarpState, inst: DecodedInstruction, group: LaneGroup, form: 
     places = np.zeros(len(flat), np.int64)
     try:
         owners = needed.owners
-        matrix = Owners(owners.blocks, owners.threads, owners.threads // 8)  # a row from each of eight lanes
+        matrix = Owners(owners.blocks, owners.threads, owners.threads // 8)  # one row from each of eight lanes
         reached = state.memory.reach(space, flat, 16, matrix, writes=writes)
     except MemoryFault as fault:
         raise fault.of(np.nonzero(mask.reshape(-1))[0][fault.index]) from None
@@ -268,7 +268,7 @@ def _load_matrices(state: WarpState, inst: DecodedInstruction, action: MatrixOp,
 
 
 def _store_matrices(state: WarpState, inst: DecodedInstruction, action: MatrixOp, group: LaneGroup) -> None:
-    """stmatrix: a store of 16 bytes by every lane that gives an address, eight of them at once."""
+    """Run stmatrix: a 16-byte store by every lane that gives an address, eight lanes at a time."""
     form = action.form
     places = _places(state, inst, group, form, writes=True)
     lines = matrix_moves.lines_by_lane(form, words_of(group, inst.sources[1]))
@@ -285,12 +285,12 @@ def _store_matrices(state: WarpState, inst: DecodedInstruction, action: MatrixOp
 
 
 def _fragment_operands(state: WarpState, form: Form) -> dict[str, OperandSpec]:
-    """The operands of wmma; no kernel that depends on an unknown layout gets here (`lowering.fragment_flow`)."""
+    """Return the operands of wmma; `lowering.fragment_flow` rejects kernels that depend on an unknown layout."""
     return operands(form, architecture_of(form, state.launch.arch))
 
 
 def _fragment_operand(state: WarpState, form: Form) -> OperandSpec:
-    """The only operand of a wmma load or store."""
+    """Return the only operand of a wmma load or store."""
     (operand,) = _fragment_operands(state, form).values()
     return operand
 
@@ -298,7 +298,7 @@ def _fragment_operand(state: WarpState, form: Form) -> OperandSpec:
 def _elements(
     inst: DecodedInstruction, group: LaneGroup, form: Form, operand: OperandSpec, stride: PtxOperand | None
 ) -> tuple[Codes, Codes]:
-    """The address of every element of a tile and its first bit there, [warps, rows, cols]."""
+    """Return the address of every element of a tile and its first bit there, [warps, rows, cols]."""
     height, width = operand.layout.shape
     order = form.layouts[0]
     line = (width if order == "row" else height) if stride is None else 0
@@ -312,7 +312,7 @@ def _elements(
 
 
 def _owners(group: LaneGroup, count: int) -> Owners:
-    """The owners of the elements of a fragment; how a warp requests them is not specified, so none is counted."""
+    """Return the owners of a fragment's elements, without requests: how a warp requests them is not specified."""
     owners = group.owners
     firsts = [np.repeat(owner.reshape(group.warps, LANES)[:, 0], count) for owner in (owners.blocks, owners.threads)]
     return Owners(firsts[0], firsts[1], None)

@@ -1,15 +1,15 @@
-"""Barriers in shared memory (mbarrier): arrivals, bytes that copies owe, and lanes that sleep until a phase is over.
+"""Barriers in shared memory (mbarrier): arrivals, pending bytes of copies, and lanes that sleep until a phase ends.
 
-An mbarrier is an opaque object of 64 bits. Here they are, from the low end: arrivals pending in this phase (20 bits),
-arrivals expected in every phase (20), the transaction count in bytes (23, signed), and the parity of the phase.
+An mbarrier is an opaque 64-bit object. This implementation stores, from the low end: arrivals pending in this phase (20
+bits), arrivals expected in every phase (20), the transaction count in bytes (23, signed), and the parity of the phase.
 
-A phase is over when no arrival is pending and no byte owed; the next begins at once. `try_wait` may suspend a thread:
-here it sleeps until the barrier's phase ends. `test_wait` fails at once the first time; a lane that asks again, with
-no store in between, polls, and sleeps too. So no lane is busy waiting.
+A phase ends when no arrival and no byte is pending; the next starts at once. `try_wait` may suspend a thread: here it
+sleeps until the barrier's phase ends. `test_wait` fails at once the first time; a lane that tests again, with no store
+in between, is polling, and sleeps too. So no lane is busy waiting.
 
-When no lane can run, the time limit of every wait passes and it fails, as it may on a GPU. Lanes then do what they do
-after a failed wait. That is a deadlock if the machine comes back to a state that it was in before, with the same
-program counters, registers and local memory, and no other memory changed: it can only go round again.
+When no lane can run, the time limit of every wait passes and the wait fails, as it may on a GPU. Lanes then continue as
+after a failed wait. That is a deadlock if the machine returns to an earlier state, with the same program counters,
+registers and local memory, and no other memory changed: it can only repeat.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from warpfrag.ptx.program.ptx_types import TYPES, Codes
 
 COUNT = (1 << 20) - 1
 TX_BITS, TX_SHIFT = 23, 40
-MAX_TX = (1 << 20) - 1  # bytes that may be owed (PTX ISA, "Tracking asynchronous operations")
+MAX_TX = (1 << 20) - 1  # maximum pending bytes (PTX ISA, "Tracking asynchronous operations")
 COUNT_SHIFT, PARITY_SHIFT = np.uint64(20), np.uint64(63)
-MAX_EXPIRIES = 10_000  # of waits with no change of memory in between: lanes that only count how often they wait
+MAX_EXPIRIES = 10_000  # with no change of memory in between, for lanes that only count their waits
 NOT_ASLEEP = -1
 U32, B64, PRED = TYPES["u32"], TYPES["b64"], TYPES["pred"]
 
@@ -57,41 +57,41 @@ class MbarrierState:
         return self.pending | self.count << 20 | (self.bytes & ((1 << TX_BITS) - 1)) << 40 | self.parity << 63
 
     def complete(self) -> None:
-        """Go to the next phase when no arrival is pending and no byte expected."""
+        """Start the next phase if no arrival and no byte is pending."""
         if self.pending == 0 and self.bytes == 0:
             self.parity ^= 1
             self.pending = self.count
 
     def owe(self, count: int) -> None:
-        """Expect more bytes, or with a negative count fewer."""
+        """Expect more bytes, or fewer if the count is negative."""
         self.bytes += count
         if abs(self.bytes) > MAX_TX:
             raise ValueError(f"{self.bytes} bytes are owed: expected -{MAX_TX} to {MAX_TX}")
 
     @property
     def description(self) -> str:
-        """Describe what the phase waits for."""
+        """Describe the arrivals and bytes that the phase waits for."""
         return f"phase of parity {self.parity} awaits {self.pending} of {self.count} arrivals and {self.bytes} bytes"
 
 
 class Mbarriers:
-    """The mbarriers of a batch, by their place among all words of 64 bits of shared memory, and who waits for them."""
+    """The mbarriers of a batch, by index among all 64-bit words of shared memory, and the lanes that wait for them."""
 
     def __init__(self, state: WarpState) -> None:
-        """Start with none."""
+        """Start with no mbarriers."""
         self.state = state
         self.live: dict[int, int] = {}  # the line at which each was initialised
-        self.written = np.zeros(len(state.memory.shared) // 8, np.uint64)  # the word that was last written to each
-        self.awaited = np.full(state.waiting.shape, NOT_ASLEEP, np.int64)  # the mbarrier that a lane sleeps for
+        self.written = np.zeros(len(state.memory.shared) // 8, np.uint64)  # the word last written to each
+        self.awaited = np.full(state.waiting.shape, NOT_ASLEEP, np.int64)  # the mbarrier for which a lane sleeps
         self.expired = np.zeros_like(state.waiting)
-        self.polled = np.full(state.waiting.shape, -1, np.int64)  # the progress when a test last failed, by lane
-        self.polled_at = np.full(state.waiting.shape, -1, np.int64)  # and its instruction
-        self.expiries = 0  # since the last progress
+        self.polled = np.full(state.waiting.shape, -1, np.int64)  # the progress at each lane's last failed test
+        self.polled_at = np.full(state.waiting.shape, -1, np.int64)  # the instruction of that test
+        self.expiries = 0  # expiries since the last progress
         self.last_progress = 0
-        self.seen = b""  # a state at an earlier expiry: the last whose number was a power of two
+        self.seen = b""  # the state at the last earlier expiry whose number was a power of two
 
     def run(self, inst: DecodedInstruction, action: MemoryBarrier, group: LaneGroup) -> None:
-        """Run an mbarrier instruction that does not suspend, lane after lane."""
+        """Run an mbarrier instruction that does not suspend, lane by lane."""
         state = self.state
         if action.name == "pending_count":
             tokens = group.read(inst.sources[0], B64)
@@ -114,12 +114,12 @@ class Mbarriers:
     def change_all(
         self, cells: NDArray[np.int64], action: MemoryBarrier, numbers: Codes, line: int
     ) -> NDArray[np.uint64]:
-        """Change mbarriers lane after lane, and return the state that each lane found."""
+        """Change mbarriers lane by lane, and return the state that each lane found."""
         pairs = enumerate(zip(cells.tolist(), numbers.tolist(), strict=True))
         return np.array([self.change(cell, action, number, lane, line) for lane, (cell, number) in pairs], np.uint64)
 
     def reach(self, inst: DecodedInstruction, action: MemoryBarrier, group: LaneGroup) -> NDArray[np.int64]:
-        """The places of the mbarriers that lanes name; a MemoryFault where none was initialised."""
+        """Return the indices of the mbarriers that lanes name; raise MemoryFault if one is not initialised."""
         addresses = group.addresses(inst.sources[0])
         cells = self.cells_at(action.space, addresses, group.owners)
         if action.name not in {"init", "inval"}:
@@ -128,7 +128,7 @@ class Mbarriers:
         return cells
 
     def cells_at(self, space: str, addresses: Codes, owners: Owners) -> NDArray[np.int64]:
-        """The places of mbarriers among the words of shared memory."""
+        """Return the indices of mbarriers among the words of shared memory."""
         cells = np.zeros(len(addresses), np.int64)
         for which, buffer, offsets in self.state.memory.reach(space, addresses, 8, owners, writes=True):
             if buffer is not self.state.memory.shared:
@@ -139,22 +139,22 @@ class Mbarriers:
         return cells
 
     def check_live(self, cell: int, address: int, lane: int) -> None:
-        """Raise a MemoryFault where no mbarrier was initialised."""
+        """Raise a MemoryFault if no mbarrier is initialised there."""
         if cell not in self.live:
             raise MemoryFault(lane, f"no mbarrier is initialised at {address:#x}", kind="barrier")
 
     @property
     def words(self) -> NDArray[np.uint64]:
-        """Shared memory as words of 64 bits."""
+        """Return shared memory as 64-bit words."""
         return self.state.memory.shared.view(np.uint64)
 
     def is_over(self, cells: NDArray[np.int64], action: MemoryBarrier, numbers: Codes) -> NDArray[np.bool_]:
-        """Return True if the phases that lanes wait for are over: the parity has changed."""
+        """Return True for lanes whose phase is over: the parity has changed."""
         waited = numbers & np.uint64(1) if action.parity else numbers >> PARITY_SHIFT
         return (self.words[cells] >> PARITY_SHIFT) != waited
 
     def change(self, cell: int, action: MemoryBarrier, number: int, lane: int, line: int) -> int:
-        """Change an mbarrier as an instruction does, and return its state before."""
+        """Apply an instruction to an mbarrier, and return its earlier state."""
         word = int(self.words[cell])
         barrier = MbarrierState.of(word)
         use = self.use_of(cell) if action.name == "init" else ""
@@ -173,18 +173,18 @@ class Mbarriers:
         return before
 
     def add(self, cell: int, line: int) -> None:
-        """Note an mbarrier that is initialised."""
+        """Record an initialised mbarrier."""
         self.live[cell] = line
 
     def remove(self, cell: int) -> None:
-        """Note that there is none any more."""
+        """Record that an mbarrier no longer exists."""
         self.live.pop(cell, None)
 
     def use_of(self, cell: int) -> str:
         """Describe the use of an mbarrier; empty if none is valid, or its phase has just begun."""
         word = int(self.words[cell])
         if cell not in self.live or self.written[cell] != word:
-            return ""  # none, or its memory was used for something else since
+            return ""  # none, or its memory has been reused
         barrier = MbarrierState.of(word)
         waiters = int((self.awaited == cell).sum())
         if not waiters and barrier.pending == barrier.count and not barrier.bytes:
@@ -193,7 +193,7 @@ class Mbarriers:
         return f"{text}: its {barrier.description}, and {waiters} threads wait for it"
 
     def _put(self, cell: int, barrier: MbarrierState) -> None:
-        """Write a barrier back, and wake who waits for the phase that has ended."""
+        """Write a barrier back, and wake the lanes that wait for the ended phase."""
         ended = barrier.parity != int(self.words[cell]) >> 63
         self.words[cell] = self.written[cell] = np.uint64(barrier.word)
         if ended and self.state.memory.observer is not None:
@@ -202,7 +202,7 @@ class Mbarriers:
             self._wake(self.awaited == cell)
 
     def complete_bytes(self, cell: int, count: int, lane: int) -> None:
-        """Tell an mbarrier that `count` bytes have come."""
+        """Report `count` completed bytes to an mbarrier."""
         barrier = MbarrierState.of(int(self.words[cell]))
         try:
             barrier.owe(-count)
@@ -215,7 +215,7 @@ class Mbarriers:
     # --- waiting
 
     def wait(self, at: int, inst: DecodedInstruction, action: MemoryBarrier, group: LaneGroup) -> bool:
-        """Wait for phases to end: False where lanes sleep; those that need not have gone on to the next instruction."""
+        """Wait for phases to end; return False if lanes sleep and the others have moved to the next instruction."""
         state = self.state
         cells, done = self.ended_phases(inst, action, group)
         self._tell_waited(cells, done, group)
@@ -239,24 +239,24 @@ class Mbarriers:
     def ended_phases(
         self, inst: DecodedInstruction, action: MemoryBarrier, group: LaneGroup
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """The mbarriers that lanes wait for, and whether the phases that they name are over."""
+        """Return the mbarriers that lanes wait for, and whether the named phases are over."""
         cells = self.reach(inst, action, group)
         return cells, self.is_over(cells, action, number_of(group, inst.sources[1:], action))
 
     def _polls(self, at: int, group: LaneGroup) -> NDArray[np.bool_]:
-        """Note that lanes test here; return True for lanes that did so before, with no store in between."""
+        """Record that lanes test here; return True for lanes that did so before, with no store in between."""
         polls = (group.of(self.polled) == self.state.progress) & (group.of(self.polled_at) == at)
         group.put(self.polled, self.state.progress)
         group.put(self.polled_at, at)
         return polls[group.mask]
 
     def _tell_waited(self, cells: NDArray[np.int64], done: NDArray[np.bool_], group: LaneGroup) -> None:
-        """Tell the checks which lanes have seen that a phase is over."""
+        """Report the lanes that have seen the end of a phase to the checks."""
         if self.state.memory.observer is not None and done.any():
             self.state.memory.observer.mbarrier_waited(cells[done], group.owners.threads[done])
 
     def _wake(self, lanes: NDArray[np.bool_]) -> None:
-        """Let lanes look at their barriers again."""
+        """Let lanes check their barriers again."""
         rows = np.nonzero(lanes.any(axis=1))[0]
         if len(rows):
             self.awaited[lanes] = NOT_ASLEEP
@@ -269,7 +269,7 @@ class Mbarriers:
         return bool((self.awaited != NOT_ASLEEP).any())
 
     def expire(self) -> bool:
-        """End all waits by their time limit, when no lane can run; False where that leads nowhere."""
+        """End all waits by their time limit, when no lane can run; return False if that leads nowhere."""
         state = self.state
         if self.last_progress != state.progress:
             self.last_progress, self.expiries, self.seen = state.progress, 0, b""
@@ -278,20 +278,20 @@ class Mbarriers:
         self.expiries += 1
         if not now or now == self.seen or self.expiries > MAX_EXPIRIES:
             return False
-        if self.expiries & (self.expiries - 1) == 0:  # a cycle of any length is found
+        if self.expiries & (self.expiries - 1) == 0:  # finds cycles of any length
             self.seen = now
         self.expired |= asleep
         self._wake(asleep)
         return True
 
     def place_name(self, cell: int) -> str:
-        """An mbarrier as messages name it: its address, and its block where there are several."""
+        """Return an mbarrier's name in messages: its address, and its block if there are several."""
         block, offset = divmod(8 * cell, self.state.memory.shared_stride)
         name = ", ".join(map(str, self.state.blocks[block]))
         return f"{offset:#x} of block ({name})"
 
     def deadlock(self) -> tuple[int, str] | None:
-        """The line and the message of a deadlock: every barrier that is waited for, and by whom; None without any."""
+        """Return a deadlock's line and message, which names the awaited barriers and the lanes that wait, or None."""
         texts, lines = [], []
         for cell in np.unique(self.awaited[self.awaited != NOT_ASLEEP]).tolist():
             lanes = self.awaited == cell
@@ -310,7 +310,7 @@ class Mbarriers:
 
 
 def number_of(group: LaneGroup, operands: tuple[PtxOperand, ...], action: MemoryBarrier) -> Codes:
-    """The operand after the address: a count, bytes, a state or a parity."""
+    """Return the operand after the address: a count, bytes, a state or a parity."""
     if not operands:
         return np.ones(int(group.mask.sum()), np.uint64)
     wide = action.name in {"test_wait", "try_wait"} and not action.parity
@@ -320,7 +320,7 @@ def number_of(group: LaneGroup, operands: tuple[PtxOperand, ...], action: Memory
 
 
 def _advance(barrier: MbarrierState, action: MemoryBarrier, number: int) -> int:
-    """Change an mbarrier as an instruction does, and return the state before."""
+    """Apply an instruction to an mbarrier, and return its earlier state."""
     before = barrier.word
     if action.name == "init":
         if not 1 <= number <= COUNT:

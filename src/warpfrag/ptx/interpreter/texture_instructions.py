@@ -1,4 +1,4 @@
-"""Texture and surface instructions: coordinates of lanes carried to the texture unit, or to the texels of a surface."""
+"""Texture and surface instructions: pass lanes' coordinates to the texture unit, or to the texels of a surface."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_COORDINATES = 4
 def _resources(
     state: WarpState, inst: DecodedInstruction, group: LaneGroup, kind: type[Texture | Surface]
 ) -> Iterator[tuple[NDArray[np.int64], Any]]:
-    """The textures or surfaces that lanes name, each with the numbers of its lanes."""
+    """Yield the textures or surfaces that lanes name, each with its lane numbers."""
     handles = group.addresses(inst.sources[0])
     for handle in np.unique(handles):
         which = np.nonzero(handles == handle)[0]
@@ -39,7 +39,7 @@ def _resources(
 
 
 def _coordinates(inst: DecodedInstruction, group: LaneGroup, geometry: Geometry) -> tuple[Codes, list[Codes]]:
-    """The layers and the coordinates of lanes, as codes: x, y, z. What pads a vector is left out."""
+    """Return the layers and the coordinates (x, y, z) of lanes, as codes; padding of the vector is left out."""
     items = list(items_of(inst.sources[1])) if len(inst.sources) > 1 else []
     count = AXES[geometry] + geometry.startswith("a")
     if not count <= len(items) <= MAX_COORDINATES:
@@ -55,7 +55,7 @@ def _check_geometry(resource: Texture | Surface, geometry: Geometry, lane: int) 
 
 
 def _check_memory(state: WarpState, inst: DecodedInstruction, action: TextureFetch, handle: int) -> None:
-    """Refuse a texture of one axis at integer and at float coordinates: CUDA has it in linear memory or in an array."""
+    """Reject a 1D texture read at both integer and float coordinates: CUDA has it in linear memory or in an array."""
     is_linear = not action.coordinates.is_float
     if action.geometry == "1d" and state.memory.are_linear.setdefault(handle, is_linear) != is_linear:
         msg = f"{inst.name}: expected either integer or float coordinates for a texture of one axis, got both"
@@ -63,7 +63,7 @@ def _check_memory(state: WarpState, inst: DecodedInstruction, action: TextureFet
 
 
 def run_fetch(state: WarpState, inst: DecodedInstruction, action: TextureFetch, group: LaneGroup) -> None:
-    """tex and tld4."""
+    """Run tex or tld4."""
     layers, axes = _coordinates(inst, group, action.geometry)
     results = np.zeros((len(layers), 4), np.uint32)
     for which, texture in _resources(state, inst, group, Texture):
@@ -84,7 +84,7 @@ def run_fetch(state: WarpState, inst: DecodedInstruction, action: TextureFetch, 
 
 
 def _items(inst: DecodedInstruction, operands: tuple[PtxOperand, ...], count: int) -> tuple[PtxOperand, ...]:
-    """The registers of the only one of some operands, as many as an instruction moves."""
+    """Return the registers of the single operand, after checking that there are `count` of them."""
     items = items_of(operands[0]) if len(operands) == 1 else ()
     if len(items) != count:
         raise PtxError(inst.line, f"expected {count} registers in {inst.text}")
@@ -101,7 +101,7 @@ def _places(
     action: SurfaceLoad | SurfaceStore | SurfaceReduction,
     size: int,
 ) -> Iterator[tuple[NDArray[np.int64], Surface, NDArray[np.int64], NDArray[np.bool_]]]:
-    """Of each surface: its lanes, their places in bytes, and which of them are inside."""
+    """Yield, for each surface, its lanes, their byte offsets, and which of them are inside."""
     layers, axes = _coordinates(inst, group, action.geometry)
     for which, surface in _resources(state, inst, group, Surface):
         _check_geometry(surface, action.geometry, int(which[0]))
@@ -121,27 +121,27 @@ def _places(
 def _byte_places(
     surface: Surface, layers: NDArray[np.int64], axes: list[NDArray[np.int64]], size: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """The places of coordinates, clamped to the surface, and which of them need not be; x counts bytes."""
+    """Return the byte offsets of coordinates, clamped to the surface, and which were inside; x counts bytes."""
     count, depth, height, width, _ = surface.texels.shape
     row = width * surface.channels * surface.texels.dtype.itemsize
     extents = [(row, 1, size), (height, row, 1), (depth, row * height, 1)][: len(axes)]
     place, inside = np.zeros(len(layers), np.int64), np.ones(len(layers), np.bool_)
-    for values, (extent, stride, inst) in zip(
+    for values, (extent, stride, step) in zip(
         [*axes, layers], [*extents, (count, row * height * depth, 1)], strict=True
     ):
-        inside &= (values >= 0) & (values <= extent - inst)
-        place += np.clip(values, 0, extent - inst) * stride
+        inside &= (values >= 0) & (values <= extent - step)
+        place += np.clip(values, 0, extent - step) * stride
     return place, inside
 
 
 def _elements(surface: Surface, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The memory of a surface as elements of another size."""
+    """Return the memory of a surface as elements of another size."""
     flat = surface.array.reshape(-1).view(np.uint8)
     return flat[: len(flat) // dtype.itemsize * dtype.itemsize].view(dtype)
 
 
 def run_surface_load(state: WarpState, inst: DecodedInstruction, action: SurfaceLoad, group: LaneGroup) -> None:
-    """suld: zeros outside, or the nearest element, or a fault."""
+    """Run suld: outside the surface, return zeros or the nearest element, or fault."""
     dtype, size = action.type.dtype, action.type.dtype.itemsize
     results = np.zeros((int(group.mask.sum()), action.count), dtype)
     for which, surface, places, inside in _places(state, inst, group, action, size * action.count):
@@ -154,7 +154,7 @@ def run_surface_load(state: WarpState, inst: DecodedInstruction, action: Surface
 
 
 def run_surface_store(state: WarpState, inst: DecodedInstruction, action: SurfaceStore, group: LaneGroup) -> None:
-    """sust: nothing outside, or the nearest element, or a fault."""
+    """Run sust: outside the surface, store nothing or to the nearest element, or fault."""
     dtype, size = action.type.dtype, action.type.dtype.itemsize
     items = _items(inst, inst.sources[2:], action.count)
     codes = np.stack([group.values(item, action.type) for item in items], axis=1)
@@ -168,7 +168,7 @@ def run_surface_store(state: WarpState, inst: DecodedInstruction, action: Surfac
 
 
 def _overlap(places: NDArray[np.int64], codes: Codes) -> bool:
-    """Return True if two threads store different values to one element: the one that stays is not specified."""
+    """Return True if two threads store different values to one element: the final value is not specified."""
     order = np.argsort(places, kind="stable")
     is_same = places[order][1:] == places[order][:-1]
     return bool((codes[order][1:][is_same] != codes[order][:-1][is_same]).any())
@@ -177,7 +177,7 @@ def _overlap(places: NDArray[np.int64], codes: Codes) -> bool:
 def run_surface_reduction(
     state: WarpState, inst: DecodedInstruction, action: SurfaceReduction, group: LaneGroup
 ) -> None:
-    """sured: lane after lane, in the order of warps and lanes; no order can be seen."""
+    """Run sured: lane by lane, in the order of warps and lanes; the order does not affect the result."""
     dtype, size = action.type.dtype, action.type.dtype.itemsize
     codes = group.values(_items(inst, inst.sources[2:], 1)[0], action.type)
     for which, surface, places, inside in _places(state, inst, group, action, size):

@@ -1,9 +1,9 @@
-"""Tensor memory of the blocks that run at once, and the instructions of tcgen05 that allocate, move and multiply it.
+"""Tensor memory of the blocks that run at once, and the tcgen05 instructions that allocate, move and multiply it.
 
-Everything is done when it is issued, thread after thread or warp after warp. The ISA lets mma, cp, shift, ld and st
-complete later, in an order that commits, waits and fences fix: a kernel that has those gets the same results from any
-order. One that lacks them is not noticed here: the observer of memory is told of every access, with the thread that
-made it, and `ptx.checks.tmem_checks` follows what is in flight.
+Everything is done at issue, one thread or warp at a time. The ISA lets mma, cp, shift, ld and st complete later, in an
+order that commits, waits and fences determine: a kernel that has those gets the same results in any order. A kernel
+that lacks them is not detected here: the memory observer receives every access, with the thread that made it, and
+`ptx.checks.tmem_checks` tracks unfinished work.
 
 Products that `tensorcore` rejects, because their sums are not published, use the nearest published rule; the launch
 then lists the line and the reason, and is not exact.
@@ -39,14 +39,14 @@ from warpfrag.tensorcore.arithmetic_plan import nearest_plan
 from warpfrag.tensorcore.rules import Rule
 
 U32, B32, B64, PRED = TYPES["u32"], TYPES["b32"], TYPES["b64"], TYPES["pred"]
-QUARTER = 32  # lanes of tensor memory that a warp reaches
-SCALE_ID_BITS = 0xC0000000  # of the address of scale factors: kernels put the byte id there too
+QUARTER = 32  # lanes of tensor memory that a warp can access
+SCALE_ID_BITS = 0xC0000000  # in the address of scale factors: kernels put the byte id there too
 MAX_ISSUES = 4096
 ARRIVE = MemoryBarrier("arrive")
 
 
 class TensorAllocation(NamedTuple):
-    """Columns that a block has allocated, and the line where."""
+    """Columns that a block has allocated, and the line of the allocation."""
 
     column: int
     columns: int
@@ -54,10 +54,10 @@ class TensorAllocation(NamedTuple):
 
 
 class TensorMemories:
-    """The tensor memories of a batch of blocks: cells, allocations, and who may still allocate."""
+    """The tensor memories of a batch of blocks: cells, allocations, and the blocks that may still allocate."""
 
     def __init__(self, state: WarpState, mbarriers: Mbarriers) -> None:
-        """Nothing is allocated; cells are made when a block first has some."""
+        """Start with nothing allocated; cells are created on a block's first use."""
         self.state, self.mbarriers = state, mbarriers
         self.live: dict[int, list[TensorAllocation]] = {}
         self._pairs: dict[int, Words] = {}
@@ -65,18 +65,18 @@ class TensorMemories:
         self._relinquished: dict[int, int] = {}
 
     def pair(self, block: int) -> Words:
-        """The cells of a block and the other of its pair, uint32[2, 128, 512]."""
+        """Return the cells of both blocks of a block's pair, uint32[2, 128, 512]."""
         number = block // 2
         if number not in self._pairs:
             self._pairs[number] = np.zeros((2, TENSOR_LANES, TENSOR_COLUMNS), np.uint32)
         return self._pairs[number]
 
     def cells(self, block: int, blocks: int = 1) -> Words:
-        """The cells that an instruction of a block sees: its own, or those of the pair."""
+        """Return the cells that a block's instruction sees: its own, or those of the pair."""
         return self.pair(block) if blocks == 2 else cast("Words", self.pair(block)[block % 2])
 
     def members(self, block: int, blocks: int) -> tuple[int, ...]:
-        """The blocks of the batch that an instruction of a block works on, the even rank first."""
+        """Return the blocks of the batch that a block's instruction works on, the even rank first."""
         if blocks == 1:
             return (block,)
         size = self.state.launch.cluster_blocks
@@ -88,7 +88,7 @@ class TensorMemories:
     # --- allocation
 
     def allocate(self, block: int, columns: int, line: int, *, is_exclusive: bool) -> int:
-        """Allocate columns for a block, and return the first."""
+        """Allocate columns for a block, and return the first column."""
         check_columns(columns, is_exclusive=is_exclusive)
         live = self.live.setdefault(block, [])
         if block in self._relinquished:
@@ -112,7 +112,7 @@ class TensorMemories:
         raise MemoryFault(0, f"{text}; on a GPU it waits until they are freed")
 
     def free(self, block: int, address: int, columns: int) -> None:
-        """Free an allocation of a block, all of it."""
+        """Free one of a block's allocations as a whole."""
         for item in self.live.get(block, []):
             if (item.column, item.columns) == (address, columns):
                 self.live[block].remove(item)
@@ -122,7 +122,7 @@ class TensorMemories:
         raise MemoryFault(0, text)
 
     def relinquish(self, block: int, line: int) -> None:
-        """Let a block allocate no more."""
+        """Prevent a block from allocating more."""
         self._relinquished[block] = line
 
     def check_freed(self) -> None:
@@ -134,7 +134,7 @@ class TensorMemories:
                 raise PtxError(item.line, f"{text} and did not free: they stay taken on a GPU")
 
     def check_access(self, access: TensorAccess) -> None:
-        """Refuse columns that are not allocated, and tell the checks."""
+        """Raise a MemoryFault for columns that are not allocated, and report the access to the checks."""
         first, end = access.column, access.column + access.columns
         live = self.live.get(access.block, [])
         if not any(item.column <= first and end <= item.column + item.columns for item in _joined(live)):
@@ -152,7 +152,7 @@ class TensorMemories:
 
 
 def _joined(live: list[TensorAllocation]) -> list[TensorAllocation]:
-    """Allocations, those that touch made into one: kernels may use neighbours together."""
+    """Return allocations with adjacent ones merged: kernels may use them together."""
     result: list[TensorAllocation] = []
     for item in sorted(live):
         if result and result[-1].column + result[-1].columns == item.column:
@@ -163,7 +163,7 @@ def _joined(live: list[TensorAllocation]) -> list[TensorAllocation]:
 
 
 def run_tensor(memories: TensorMemories, inst: DecodedInstruction, action: TensorThreadOp, group: LaneGroup) -> None:
-    """Run an instruction of tcgen05 for the threads or warps of a group."""
+    """Run a tcgen05 instruction for the threads or warps of a group."""
     spelling = action.spelling
     refusal = _refusal(spelling, memories.state.program.target)
     if refusal:
@@ -183,12 +183,12 @@ def run_tensor(memories: TensorMemories, inst: DecodedInstruction, action: Tenso
 
 @lru_cache(MAX_ISSUES)
 def _refusal(spelling: TensorSpelling, target: str) -> str:
-    """Why a module for a target cannot have an instruction; nothing where it can."""
+    """Return why a module for a target cannot have an instruction; empty if it can."""
     return spelling.refusal(target)
 
 
 def _threads(group: LaneGroup) -> Iterator[LaneGroup]:
-    """Every thread of a group as a group of its own."""
+    """Yield every thread of a group as a separate group."""
     for row, lanes in zip(group.warp_rows, group.mask, strict=True):
         for lane in np.nonzero(lanes)[0]:
             mask = np.zeros((1, LANES), np.bool_)
@@ -197,7 +197,7 @@ def _threads(group: LaneGroup) -> Iterator[LaneGroup]:
 
 
 def _warps(group: LaneGroup) -> Iterator[LaneGroup]:
-    """Every warp of a group as a group of its own."""
+    """Yield every warp of a group as a separate group."""
     for row, lanes in zip(group.warp_rows, group.mask, strict=True):
         if lanes.any():
             yield LaneGroup(group.state, np.array([row]), lanes[None])
@@ -208,14 +208,14 @@ def _block(group: LaneGroup) -> int:
 
 
 def _number(group: LaneGroup, operand: PtxOperand, kind: Type = U32) -> int:
-    """The number of the first thread."""
+    """Return the operand's value in the first thread."""
     if isinstance(operand, MemoryOperand):
         return int(group.addresses(operand)[0])
     return int(group.values(operand, kind)[0])
 
 
 def _uniform(group: LaneGroup, operand: PtxOperand) -> int:
-    """An address that is the same in all threads of a warp."""
+    """Return an address that must be the same in all threads of a warp."""
     addresses = group.addresses(operand) if isinstance(operand, MemoryOperand) else group.values(operand, U32)
     if (addresses != addresses[0]).any():
         lane = int((addresses != addresses[0]).argmax())
@@ -224,7 +224,7 @@ def _uniform(group: LaneGroup, operand: PtxOperand) -> int:
     return int(addresses[0])
 
 
-# --- what allocates and orders
+# --- allocation and ordering
 
 
 def _allocate(memories: TensorMemories, inst: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
@@ -255,11 +255,11 @@ def _relinquish(
 
 
 def _order(_memories: TensorMemories, _inst: DecodedInstruction, _spelling: TensorSpelling, _group: LaneGroup) -> None:
-    """A wait or a fence: nothing is in flight."""
+    """Run a wait or a fence: nothing is in flight."""
 
 
 def _commit(memories: TensorMemories, inst: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
-    """Tell an mbarrier, or those of several blocks at the same address, that all before is complete: it is."""
+    """Signal an mbarrier, or those of several blocks at the same address, that all earlier work is complete: it is."""
     copies = LaneCopies(memories.state, memories.mbarriers, group)
     address = group.addresses(inst.sources[0])
     space = "cluster" if spelling.qualifier("shared_cluster") else "generic"
@@ -279,7 +279,7 @@ def _commit(memories: TensorMemories, inst: DecodedInstruction, spelling: Tensor
 def _reach(
     memories: TensorMemories, inst: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup, *, writes: bool
 ) -> tuple[Words, NDArray[np.intp], NDArray[np.intp]]:
-    """The cells of a warp's load or store, and the lane and column of every (lane, reg, slot)."""
+    """Return the cells of a warp's load or store, and the lane and column of every (lane, reg, slot)."""
     at = 0
     address = _uniform(group, inst.sources[at])
     halves = inst.sources[at + 1] if spelling.qualifier("lanes") == "16x32bx2" else None
@@ -299,7 +299,7 @@ def _reach(
     lanes, columns = lanes[quarter], columns[0] + column
     block = _block(group)
     thread = int(group.owners.threads[0])
-    parts = (slice(0, 16), slice(16, 32)) if split is not None else (slice(None),)  # of 16x32bx2 they lie apart
+    parts = (slice(0, 16), slice(16, 32)) if split is not None else (slice(None),)  # the halves of 16x32bx2 are apart
     for part in parts:
         low, high = int(columns[part].min()), int(columns[part].max())
         reached = TensorAccess(
@@ -323,14 +323,14 @@ def _store(memories: TensorMemories, inst: DecodedInstruction, spelling: TensorS
 
 
 def _shared(memories: TensorMemories, members: tuple[int, ...]) -> NDArray[np.uint8]:
-    """The shared memory of a block, or [2, bytes] of a pair."""
+    """Return the shared memory of a block, or [2, bytes] of a pair."""
     memory = memories.state.memory
     blocks = memory.shared.reshape(-1, memory.shared_stride)
     return blocks[members[0]] if len(members) == 1 else blocks[members[0] : members[1] + 1]
 
 
 def _copy(memories: TensorMemories, inst: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
-    """cp: of a pair each block copies from its own shared memory to its own tensor memory."""
+    """Run cp; each block of a pair copies from its own shared memory to its own tensor memory."""
     address, source = _number(group, inst.sources[0]), _number(group, inst.sources[1], B64)
     _, column = tcgen05.split_address(address, "the address")
     thread = int(group.owners.threads[0])
@@ -356,7 +356,7 @@ def _shift(memories: TensorMemories, inst: DecodedInstruction, spelling: TensorS
 
 @lru_cache(MAX_ISSUES)
 def _form_of(spelling: TensorSpelling, word: int, target: str) -> tuple[TensorForm, InstructionDescriptor]:
-    """The product that an instruction descriptor says; IllegalInstruction where there is none."""
+    """Return the product that an instruction descriptor specifies; raise IllegalInstruction if there is none."""
     descriptor = InstructionDescriptor.decode(word, kind=spelling.kind)
     if descriptor.sparse != spelling.is_sparse:
         text = f"says {'sparse' if descriptor.sparse else 'dense'}, and the instruction is not"
@@ -383,7 +383,7 @@ def _form_of(spelling: TensorSpelling, word: int, target: str) -> tuple[TensorFo
 def _issue(
     spelling: TensorSpelling, word: int, target: str, arch: str, address: int, at: tuple[tuple[str, int], ...]
 ) -> tcgen05.TensorProduct:
-    """A product with its operands looked up: kernels issue few that differ, each many times."""
+    """Return a product with its operands resolved; cached, because kernels issue few distinct products many times."""
     form, descriptor = _form_of(spelling, word, target)
     product = tcgen05.TensorProduct(form, arch, address, dict(at), descriptor)
     lane, _ = product.base
@@ -395,7 +395,7 @@ def _issue(
 
 
 class MmaOperands(NamedTuple):
-    """The operands of a product by name, as the statement has them."""
+    """The operands of a product by name, in the order of `mma_operands`."""
 
     d: PtxOperand
     a: PtxOperand
@@ -410,7 +410,7 @@ class MmaOperands(NamedTuple):
 
 
 def mma_operands(spelling: TensorSpelling, sources: tuple[PtxOperand, ...]) -> MmaOperands:
-    """The operands of a product by name."""
+    """Return the operands of a product by name."""
     rest = list(sources)
     d, a, b = rest.pop(0), rest.pop(0), rest.pop(0)
     metadata = rest.pop(0) if spelling.is_sparse else None
@@ -423,7 +423,7 @@ def mma_operands(spelling: TensorSpelling, sources: tuple[PtxOperand, ...]) -> M
 
 
 def _multiply(memories: TensorMemories, inst: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
-    """mma and mma.ws, of a block or a pair."""
+    """Run mma or mma.ws for a block or a pair."""
     state = memories.state
     operands = mma_operands(spelling, inst.sources)
     in_tensor_memory = {
@@ -471,7 +471,7 @@ def _multiply(memories: TensorMemories, inst: DecodedInstruction, spelling: Tens
 
 
 def _expanded(taken: dict[str, Array]) -> dict[str, Array]:
-    """Operands with all elements of a sparse A, zeros where none is stored."""
+    """Return operands with all elements of a sparse A, with zeros for those that are not stored."""
     if "columns" not in taken:
         return taken
     stored = taken["a"]
@@ -490,7 +490,7 @@ def _check_places(
     *,
     accumulates: bool,
 ) -> None:
-    """Refuse operands in columns that are not allocated."""
+    """Raise a MemoryFault for operands in columns that are not allocated."""
     places = {role: place & 0xFFFF for role, place in product.at.items()} | {"d": product.base[1]}
     for block in members:
         for role, column in places.items():
@@ -501,7 +501,7 @@ def _check_places(
 
 
 def _by_parts(product: tcgen05.TensorProduct, rule: Rule, taken: list[dict[str, Array]]) -> Array:
-    """D of copies of A that differ: each part of its columns has the copy in its lanes."""
+    """Return D if the copies of A differ: each part of D's columns uses the copy of A in its lanes."""
     width = taken[0]["b"].shape[-1] // len(taken)
     parts = []
     for number, part in enumerate(taken):
@@ -514,7 +514,7 @@ def _by_parts(product: tcgen05.TensorProduct, rule: Rule, taken: list[dict[str, 
 def _halved(
     taken: list[dict[str, Array]], product: tcgen05.TensorProduct, power: int
 ) -> tuple[list[dict[str, Array]], str]:
-    """Operands with the old D times 2^-power, and what is not published of that where it had to be rounded."""
+    """Return operands with the old D times 2^-power, and the reason why the result is uncertain if it was rounded."""
     dtype = np.dtype(np.float32 if product.form.d == "f32" else np.float16)
     old = taken[0]["c"].view(dtype)
     new = np.ldexp(old, -power).astype(dtype)
@@ -526,7 +526,7 @@ def _halved(
 def _without_columns(
     taken: list[dict[str, Array]], product: tcgen05.TensorProduct, word: int, b: int, shared: NDArray[np.uint8]
 ) -> list[dict[str, Array]]:
-    """Operands with the columns of B that a zero-column mask chooses."""
+    """Return operands with the columns of B that a zero-column mask selects."""
     mask = ZeroColumnMask.decode(word)
     if not mask.active:
         return taken
@@ -543,7 +543,7 @@ def _without_columns(
 
 
 def _kept_lanes(group: LaneGroup, masks: PtxOperand | None, blocks: int) -> NDArray[np.bool_] | None:
-    """The lanes of D that a product does not write, [128] or [2, 128]; None where it writes all."""
+    """Return the lanes of D that a product does not write, [128] or [2, 128]; None if it writes all."""
     if masks is None:
         return None
     words = np.array([_number(group, item) for item in items_of(masks)], np.uint32)
@@ -568,4 +568,4 @@ RUNNERS: dict[str, Callable[[TensorMemories, DecodedInstruction, TensorSpelling,
     "mma": _multiply,
     "mma.ws": _multiply,
 }
-"""The function that runs each operation of tcgen05, for a thread or a warp."""
+"""The function that runs each tcgen05 operation, for a thread or a warp."""

@@ -1,10 +1,9 @@
-"""The interpreter: some blocks at once, every register a numpy array over all their lanes.
+"""The interpreter: runs several blocks at once, with every register a numpy array over all their lanes.
 
-Each lane has a program counter of its own. The scheduler takes the lanes that are furthest behind (the lowest program
+Each lane has its own program counter. The scheduler takes the lanes that are furthest behind (the lowest program
 counter), in all warps, and runs them to the end of their block of instructions: lanes that diverged reconverge at the
-next block, and warps at the same instruction are computed together. Lanes that poll for a long time lose
-priority, so that those they wait for get to run. Nothing is written in place: a result is a new array, so that copies
-cost nothing.
+next block, and warps at the same instruction are computed together. Lanes that poll for a long time lose priority, so
+that the lanes they wait for can run. Nothing is written in place: a result is a new array, so that copies cost nothing.
 """
 
 from __future__ import annotations
@@ -46,11 +45,11 @@ from warpfrag.ptx.program import actions
 from warpfrag.ptx.program.program import DecodedInstruction
 from warpfrag.ptx.program.ptx_types import TYPES, container
 
-NOT_RUNNABLE = np.int64(1) << np.int64(62)  # as a priority: after every lane that can run
-PRIORITY_UNIT = np.int64(1) << np.int64(32)  # more than any program counter
-QUANTUM = np.int64(4096)  # time slices after which lanes in a loop let others by
-MAX_RANDOM_INSTRUCTIONS = 12  # of a warp, before another is chosen at random
-POLLING_SLICES = 64  # what a block counts for that reads memory which others may change
+NOT_RUNNABLE = np.int64(1) << np.int64(62)  # a priority after that of every lane that can run
+PRIORITY_UNIT = np.int64(1) << np.int64(32)  # larger than any program counter
+QUANTUM = np.int64(4096)  # time slices after which lanes in a loop let others run
+MAX_RANDOM_INSTRUCTIONS = 12  # of a warp, before another warp is chosen at random
+POLLING_SLICES = 64  # the weight of a block that reads memory which others may change
 U32, B32, B64, PRED = TYPES["u32"], TYPES["b32"], TYPES["b64"], TYPES["pred"]
 LANE_INDEX = np.arange(LANES, dtype=np.uint32)
 LANE_BY_LANE = (
@@ -62,7 +61,7 @@ LANE_BY_LANE = (
     | actions.SurfaceStore
     | actions.SurfaceReduction
 )
-"""Actions in which a lane with a bad access can be left out."""
+"""Actions in which a lane with a bad access can be skipped."""
 
 
 class WarpBatch(WarpState):
@@ -74,17 +73,17 @@ class WarpBatch(WarpState):
         self.barriers = BlockBarriers(self)
         self.cluster_barriers = ClusterBarriers(self)
         self.mbarriers = self._new_mbarriers()
-        self.tensor_memories: TensorMemories | None = None  # made at the first instruction of tcgen05
+        self.tensor_memories: TensorMemories | None = None  # created at the first tcgen05 instruction
         self.calls = CallStacks(self)
         self.livelock = LivelockDetector(self)
-        self.random: np.random.Generator | None = None  # chooses who runs next, where a seed says so
+        self.random: np.random.Generator | None = None  # chooses the next warp if there is a seed
         if part.launch.interleaving is not None:
             self.random = np.random.default_rng([part.launch.interleaving, *part.blocks[0]])
 
     # --- scheduling
 
     def _new_mbarriers(self) -> Mbarriers:
-        """The mbarriers of the batch; a faster engine has its own."""
+        """Return the mbarriers of the batch; a faster engine overrides this."""
         return Mbarriers(self)
 
     def run(self) -> None:
@@ -93,7 +92,7 @@ class WarpBatch(WarpState):
             pass
 
     def schedule_next(self) -> bool:
-        """Give a time slice to the lanes that are furthest behind; False when all have exited."""
+        """Give a time slice to the lanes that are furthest behind; return False when all have exited."""
         runnable = self.alive & ~self.waiting
         if not runnable.any():
             if not self.alive.any():
@@ -139,25 +138,25 @@ class WarpBatch(WarpState):
         group.put(self.pc, end)
 
     def look_for_livelock(self, level: int, runnable: NDArray[np.bool_]) -> None:
-        """End in a deadlock if lanes read memory that no lane will change: checked at every quantum of time slices."""
+        """Raise a deadlock error if lanes poll memory that no lane will change; called once per quantum."""
         if self.livelock.is_reached(level, runnable, has_sleepers=self.mbarriers.has_sleepers):
             self.end_in_deadlock()
 
     def release_waiting(self) -> None:
-        """When no lane can run: complete barriers, then let waits run out of time; else it is a deadlock."""
+        """When no lane can run, complete barriers, then let waits time out; otherwise raise a deadlock error."""
         if self.barriers.release_completed() or self.cluster_barriers.check_all() or self.mbarriers.expire():
             return
         self.end_in_deadlock()
 
     def end_in_deadlock(self) -> NoReturn:
-        """Raise an error that says who waits where."""
+        """Raise an error that names the waiting lanes and their barriers."""
         reports = [part.deadlock() for part in (self.livelock, self.mbarriers, self.cluster_barriers, self.barriers)]
         present = [report for report in reports if report is not None]
         texts = [present[0][1], *(text.removeprefix("deadlock: ") for _, text in present[1:])]
         raise PtxError(present[0][0], "; ".join(texts), kind="deadlock")
 
     def run_block(self, start: int, group: LaneGroup) -> None:
-        """Run some lanes from one instruction to the end of its block: their time slice."""
+        """Run lanes for one time slice: from one instruction to the end of its block."""
         instructions, end = self.program.instructions, self.program.ends[start]
         self.begin_slice(start, group)
         for at in range(start, end):
@@ -175,7 +174,7 @@ class WarpBatch(WarpState):
         group.put(self.slices, group.of(self.slices) + weight)
 
     def run_inst(self, at: int, group: LaneGroup) -> bool:
-        """Run an instruction; False if it was not, because lanes wait for others of their warp."""
+        """Run an instruction; return False if it did not run because lanes wait for others of their warp."""
         inst = self.program.instructions[at]
         self.line, self.memory.inst = inst.line, at
         action = inst.action
@@ -192,14 +191,14 @@ class WarpBatch(WarpState):
         return True
 
     def active_part(self, inst: DecodedInstruction, group: LaneGroup) -> LaneGroup:
-        """The lanes of a group whose guard holds."""
+        """Return the lanes of a group whose guard holds."""
         if inst.guard is None:
             return group
         guard = group.of(self.registers[inst.guard.index])
         return group.part(group.mask & (~guard if inst.guard.negated else guard))
 
     def count(self, start: int, end: int, warps: int) -> None:
-        """Count the instructions that a number of warps run, up to the limit of the launch."""
+        """Count the instructions that a number of warps run; raise PtxError beyond the launch limit."""
         self.tally.instructions[start:end] += warps
         self.tally.total += (end - start) * warps
         if self.tally.total > self.launch.limit:
@@ -207,12 +206,12 @@ class WarpBatch(WarpState):
             raise PtxError(self.program.instructions[start].line, msg)
 
     def check_interrupt(self) -> None:
-        """End this thread's work if the launch was interrupted."""
+        """Raise PtxError if the launch was interrupted."""
         if self.tally.is_stopped:
             raise PtxError(self.line, "the launch was interrupted")
 
     def execute(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Run an instruction that goes on to the next; where faults are collected, lanes with one are left out."""
+        """Run an instruction that falls through; if faults are collected, skip the lanes that fault."""
         is_lane_by_lane = isinstance(inst.action, LANE_BY_LANE)
         while True:
             try:
@@ -227,7 +226,7 @@ class WarpBatch(WarpState):
             return
 
     def note(self, inst: DecodedInstruction, group: LaneGroup, fault: MemoryFault) -> None:
-        """Collect an access that failed."""
+        """Record a failed access."""
         warps, lanes = np.nonzero(group.mask)
         row, lane = int(group.warp_rows[warps[fault.index]]), int(lanes[fault.index])
         block, thread = self.indices(row, lane)
@@ -235,7 +234,7 @@ class WarpBatch(WarpState):
 
     @staticmethod
     def without_faulty(inst: DecodedInstruction, group: LaneGroup, index: int) -> LaneGroup:
-        """The lanes of a group but for one whose access failed, which gets 0."""
+        """Return a group without the lane whose access failed, after setting that lane's results to 0."""
         warps, lanes = np.nonzero(group.mask)
         faulty = np.zeros_like(group.mask)
         faulty[warps[index], lanes[index]] = True
@@ -244,7 +243,7 @@ class WarpBatch(WarpState):
         return group.part(group.mask & ~faulty)
 
     def first_fault(self, inst: DecodedInstruction, group: LaneGroup, fault: MemoryFault) -> PtxError:
-        """The fault that ends a launch: that of the first warp, since compiled code runs warp after warp."""
+        """Return the fault that ends a launch: that of the first warp, since compiled code runs one warp at a time."""
         if group.warps > 1 and not self.memory.is_checked:
             for row, lanes in zip(group.warp_rows, group.mask, strict=True):
                 warp = LaneGroup(self, np.array([row]), lanes[None, :])
@@ -256,7 +255,7 @@ class WarpBatch(WarpState):
         return self.fault(inst, group, fault)
 
     def fault(self, inst: DecodedInstruction, group: LaneGroup, fault: MemoryFault) -> PtxError:
-        """An access that went wrong, with its line and thread."""
+        """Return the error of a failed access, with its line and thread."""
         warps, lanes = np.nonzero(group.mask)
         who = self.thread_name(int(group.warp_rows[warps[fault.index]]), int(lanes[fault.index]))
         return PtxError(inst.line, f"{inst.name} by {who}: {fault.reason}", kind=fault.kind)
@@ -264,7 +263,7 @@ class WarpBatch(WarpState):
     # --- convergence
 
     def all_arrived(self, at: int, inst: DecodedInstruction, group: LaneGroup, active: LaneGroup) -> bool:
-        """Return True if all lanes that a collective instruction needs are here; if not, those that are here wait."""
+        """Return True if all lanes that a collective instruction needs are here; otherwise let those here wait."""
         if active is not group and not active.mask.any():
             return True
         alive = group.of(self.alive)
@@ -290,7 +289,7 @@ class WarpBatch(WarpState):
         group.put(self.pc, at)
         late = group.warp_rows[missing]
         here = group.mask[missing]
-        # lanes that arrived before may complete the set
+        # lanes that arrived earlier may complete the set
         together = (self.pc[late] == at) & self.alive[late] & (self.waiting_in_warp[late] | here)
         complete = ~(needed[missing] & ~together).any(axis=1)
         self.waiting[late] |= here
@@ -302,7 +301,7 @@ class WarpBatch(WarpState):
         return False
 
     def warpgroups_arrived(self, at: int, group: LaneGroup) -> bool:
-        """Return True if all four warps of every warpgroup are here; if not, those that are here wait."""
+        """Return True if all four warps of every warpgroup are here; otherwise let the present warps wait."""
         rows = group.warp_rows
         warpgroups = self.warp_block * self.launch.warps + self.warp_index // 4
         here = warpgroups[rows]
@@ -323,16 +322,16 @@ class WarpBatch(WarpState):
         return False
 
     def no_op(self, inst: DecodedInstruction, action: actions.NoOp | actions.WarpWait, group: LaneGroup) -> None:
-        """No effect on the state."""
+        """Do nothing."""
 
     def copy_in_bulk(self, inst: DecodedInstruction, action: actions.Action, group: LaneGroup) -> None:
-        """Bulk copies, boxes of tensor maps and what changes those."""
+        """Run bulk copies, tensor-map box copies and tensor-map changes."""
         COPIES[type(action)](self, self.mbarriers, inst, action, group)
 
-    # --- several lanes together
+    # --- operations across lanes
 
     def matrix_op(self, inst: DecodedInstruction, action: actions.MatrixOp, group: LaneGroup) -> None:
-        """mma, wmma, wgmma, ldmatrix, stmatrix, movmatrix."""
+        """Run mma, wmma, wgmma, ldmatrix, stmatrix and movmatrix."""
         try:
             run_matrix(self, inst, action, group)
         except (MemoryFault, PtxError):
@@ -341,7 +340,7 @@ class WarpBatch(WarpState):
             raise PtxError(inst.line, str(error)) from error
 
     def tensor_op(self, inst: DecodedInstruction, action: actions.TensorThreadOp, group: LaneGroup) -> None:
-        """tcgen05, on the tensor memories of the blocks."""
+        """Run tcgen05 on the tensor memories of the blocks."""
         from warpfrag.ptx.interpreter.tmem_instructions import TensorMemories, run_tensor
 
         if self.tensor_memories is None:
@@ -349,13 +348,13 @@ class WarpBatch(WarpState):
         run_tensor(self.tensor_memories, inst, action, group)
 
     def memory_barrier(self, inst: DecodedInstruction, action: actions.MemoryBarrier, group: LaneGroup) -> None:
-        """mbarrier, which `mbarriers` runs lane after lane."""
+        """Run mbarrier instructions that do not wait, lane by lane."""
         self.mbarriers.run(inst, action, group)
 
     def suspend(
         self, at: int, inst: DecodedInstruction, action: actions.MemoryBarrier, group: LaneGroup, active: LaneGroup
     ) -> bool:
-        """mbarrier.try_wait and test_wait: False where lanes sleep until a phase ends; the others have gone on."""
+        """Run mbarrier.try_wait or test_wait; return False if lanes sleep until a phase ends (others move on)."""
         try:
             is_over = self.mbarriers.wait(at, inst, action, active)
         except MemoryFault as fault:
@@ -370,15 +369,15 @@ class WarpBatch(WarpState):
         return False
 
     def system_call(self, inst: DecodedInstruction, action: actions.SystemCall, group: LaneGroup) -> None:
-        """A call of a function that the driver brings."""
+        """Call a function that the driver provides."""
         run_system(self, inst, group, action.name)
 
-    # --- control: `group` are the lanes that reach the instruction, `active` those of them whose guard holds
+    # --- control: `group` has the lanes that reach the instruction, `active` those of them whose guard holds
 
     def branch(
         self, at: int, inst: DecodedInstruction, action: actions.Branch, group: LaneGroup, active: LaneGroup
     ) -> None:
-        """bra and brx.idx: active lanes go to the target, the others on."""
+        """Run bra or brx.idx: active lanes go to the target, the others continue."""
         group.put(self.pc, at + 1)
         if not active.mask.any():
             return
@@ -393,7 +392,7 @@ class WarpBatch(WarpState):
     def call(
         self, at: int, inst: DecodedInstruction, _action: actions.DirectCall, group: LaneGroup, active: LaneGroup
     ) -> None:
-        """call: active lanes go to the function's first instruction."""
+        """Run call: active lanes go to the function's first instruction."""
         group.put(self.pc, at + 1)
         if not active.mask.any():
             return
@@ -406,7 +405,7 @@ class WarpBatch(WarpState):
     def indirect_call(
         self, at: int, inst: DecodedInstruction, action: actions.IndirectCall, group: LaneGroup, active: LaneGroup
     ) -> None:
-        """call by address: to the direct call of the function that each lane has the address of."""
+        """Run call by address: send each lane to the direct call of its function."""
         group.put(self.pc, at + 1)
         functions = active.read(inst.sources[0], B64)
         left = active.mask
@@ -424,7 +423,7 @@ class WarpBatch(WarpState):
     def return_(
         self, at: int, inst: DecodedInstruction, action: actions.Return, group: LaneGroup, active: LaneGroup
     ) -> None:
-        """ret goes back to the caller, or ends the thread; exit ends it."""
+        """Run ret, which returns to the caller or ends the thread, or exit, which ends it."""
         del inst
         group.put(self.pc, at + 1)
         depth = active.of(self.calls.depth)
@@ -442,7 +441,7 @@ class WarpBatch(WarpState):
     def cluster_barrier(
         self, at: int, inst: DecodedInstruction, action: actions.ClusterBarrier, group: LaneGroup, active: LaneGroup
     ) -> None:
-        """barrier.cluster: active lanes arrive, or wait."""
+        """Run barrier.cluster: active lanes arrive, or wait."""
         group.put(self.pc, at + 1)
         if active.mask.any():
             self.cluster_barriers.run(inst, action, active)
@@ -450,7 +449,7 @@ class WarpBatch(WarpState):
     def barrier(
         self, at: int, inst: DecodedInstruction, action: actions.Barrier, group: LaneGroup, active: LaneGroup
     ) -> None:
-        """bar and barrier: active lanes arrive, and may wait."""
+        """Run bar or barrier: active lanes arrive, and may wait."""
         group.put(self.pc, at + 1)
         if active.mask.any():
             self.barriers.arrive(inst, action, active)
@@ -458,7 +457,7 @@ class WarpBatch(WarpState):
     def refuse(
         self, at: int, inst: DecodedInstruction, action: actions.Refused, group: LaneGroup, active: LaneGroup
     ) -> None:
-        """An instruction that is not modelled: an error only where it would run."""
+        """Raise an error for an instruction that is not modelled, but only if a lane would run it."""
         if active.mask.any():
             raise PtxError(inst.line, action.reason)
         group.put(self.pc, at + 1)
@@ -487,7 +486,7 @@ HANDLERS: dict[type[actions.Action], Callable[..., None]] = {
     actions.SurfaceReduction: run_surface_reduction,
     actions.Trap: run_trap,
 }
-"""Handlers of actions that go on to the next instruction: called with the instruction, its action and its lanes."""
+"""Handlers of actions that fall through, called with the instruction, its action and its lanes."""
 CONTROL_HANDLERS: dict[type[actions.Action], Callable[..., None]] = {
     actions.Branch: WarpBatch.branch,
     actions.DirectCall: WarpBatch.call,
@@ -497,4 +496,4 @@ CONTROL_HANDLERS: dict[type[actions.Action], Callable[..., None]] = {
     actions.ClusterBarrier: WarpBatch.cluster_barrier,
     actions.Refused: WarpBatch.refuse,
 }
-"""Handlers of actions that end a block: called with the instruction's index too, and with all lanes that reach it."""
+"""Handlers of actions that end a block, called also with the instruction's index and all lanes that reach it."""

@@ -1,7 +1,7 @@
 """The state of warps: registers, program counters and memory of every lane of the blocks that run at once.
 
-Nothing here decides what runs next: the scheduler in `warp_batch` does. What one instruction does to this state is in
-`matrix_instructions`, `barriers`, `calls` and `lane_group`.
+The scheduler in `warp_batch` decides which lanes run next. The effects of instructions on this state are in
+`matrix_instructions`, `block_barriers`, `calls` and `lane_group`.
 """
 
 from __future__ import annotations
@@ -50,21 +50,21 @@ INEXACT = frozenset((*TIMERS, *RESERVED, *DRIVER_REGISTERS, "%smid", "%nsmid", "
 
 
 class RegisterFile(Protocol):
-    """The registers of a batch by index: each the codes of one register in every lane, [warps, lanes]."""
+    """The registers of a batch by index: each has the codes of one register in every lane, [warps, lanes]."""
 
     def __len__(self) -> int:
         """Return the number of registers."""
 
     def __getitem__(self, index: int, /) -> Codes:
-        """The codes of a register."""
+        """Return the codes of a register."""
 
     def __setitem__(self, index: int, codes: Codes, /) -> None:
-        """Give a register new codes."""
+        """Set the codes of a register."""
 
 
 @dataclass(frozen=True)
 class LaunchConfig:
-    """The launch of a kernel: its extents, dynamic shared memory, architecture and limit of warp instructions."""
+    """The configuration of a launch: its extents, dynamic shared memory, architecture and warp instruction limit."""
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
@@ -74,7 +74,7 @@ class LaunchConfig:
     is_cooperative: bool = False  # all blocks run at once, and may wait for each other
     cluster: tuple[int, int, int] = (1, 1, 1)  # blocks that run together and see each other's shared memory
     is_explicit_cluster: bool = False
-    interleaving: int | None = None  # the seed of the order in which the interpreter lets warps run
+    interleaving: int | None = None  # the seed for the order in which the interpreter runs warps
 
     @property
     def threads(self) -> int:
@@ -100,13 +100,13 @@ class LaunchTally:
     causes: NDArray[np.uint8]  # bits of InexactCause, by instruction
     inexact: set[str] = field(default_factory=set)
     total: int = 0
-    is_stopped: bool = False  # by an interrupt, from another thread
+    is_stopped: bool = False  # set by an interrupt, from another thread
     printed: list[str] = field(default_factory=list)
     printed_characters: int = 0
     uncertain: dict[int, dict[str, None]] = field(default_factory=dict)  # reasons that depend on values, by instruction
 
     def note_uncertain(self, inst: int, reason: str) -> None:
-        """Note why the result of an instruction may differ from a GPU's."""
+        """Record why the result of an instruction may differ from a GPU's."""
         self.uncertain.setdefault(inst, {})[reason] = None
 
     def join(self, other: LaunchTally) -> None:
@@ -122,7 +122,7 @@ class LaunchTally:
 
 
 class LaunchPart(NamedTuple):
-    """The blocks of a launch that run at once: what they run, how it was launched, on what memory, and the counts."""
+    """The blocks of a launch that run at once: their program, launch configuration, memory and counts."""
 
     program: Program
     launch: LaunchConfig
@@ -134,9 +134,9 @@ class LaunchPart(NamedTuple):
 class WarpState:
     """The warps of blocks that run at once; arrays are [warps] or [warps, lanes].
 
-    `alive` lanes have not exited. `waiting` ones cannot run: they wait at a barrier, or, where `waiting_in_warp`, for
-    other lanes of their warp or warpgroup. `pc` is the instruction that a lane runs next, `slices` how many time
-    slices it had.
+    `alive` lanes have not exited. `waiting` lanes cannot run: they wait at a barrier, or, if `waiting_in_warp`, for
+    other lanes of their warp or warpgroup. `pc` is a lane's next instruction, `slices` its number of time slices so
+    far.
     """
 
     def __init__(self, part: LaunchPart) -> None:
@@ -171,21 +171,21 @@ class WarpState:
         zeros = {bits: np.zeros((self.warps, LANES), container(bits)) for bits in set(program.registers)}
         self.registers: RegisterFile = [zeros[bits] for bits in program.registers]
         self.line = 0
-        self.progress = 0  # grows with every change that lanes may wait for: not with those of local memory
+        self.progress = 0  # grows with every change that lanes may wait for, but not with changes of local memory
         self._constants: dict[tuple[int, str, int], Codes] = {}
         self._special: dict[str, Codes] = {}
 
     def _block_numbers(self) -> NDArray[np.int64]:
-        """The number in the grid of the block of every warp."""
+        """Return the grid-wide number of every warp's block."""
         x, y, _ = self.launch.grid
         return np.array([b[0] + x * (b[1] + y * b[2]) for b in self.blocks], np.int64)[self.warp_block]
 
     def order_stores(self, blocks: Iterable[int], *, across_blocks: bool = False) -> None:
-        """Order what blocks of the batch store from now on behind all that they stored, or that any block did."""
+        """Order later stores of some blocks after all their earlier stores, or after those of any block."""
         next_interval(self.writers, np.isin(self.warp_block, list(blocks)), across_blocks=across_blocks)
 
     def end_wait(self, rows: NDArray[np.int64], *, across_blocks: bool) -> None:
-        """Order what the blocks of some warps store from now on: the warps have seen what others changed."""
+        """Order later stores of some warps' blocks, because the warps have seen changes by others."""
         self.order_stores(np.unique(self.warp_block[rows]).tolist(), across_blocks=across_blocks)
 
     @property
@@ -195,15 +195,15 @@ class WarpState:
 
     @property
     def executed_instructions(self) -> int:
-        """Instructions so far, which the clocks count."""
+        """Instructions executed so far, which the clock registers return."""
         return self.tally.total
 
     def full(self, value: int) -> Codes:
-        """A number of 32 bits in every lane."""
+        """Return a 32-bit number in every lane."""
         return self.constant(value, np.dtype(np.uint32), self.warps)
 
     def constant(self, code: int, dtype: np.dtype[Any], warps: int) -> Codes:
-        """A code in every lane of some warps."""
+        """Return a code in every lane of some warps."""
         key = (int(code), dtype.str, warps)
         codes = self._constants.get(key)
         if codes is None:
@@ -211,7 +211,7 @@ class WarpState:
         return codes
 
     def special(self, name: str) -> Codes:
-        """The codes of a special register in every lane."""
+        """Return the codes of a special register in every lane."""
         if name.split(".", maxsplit=1)[0] in INEXACT:
             self.tally.inexact.add(name)
             return special(self, name, self.line)
@@ -220,7 +220,7 @@ class WarpState:
         return self._special[name]
 
     def digest(self) -> bytes:
-        """The state of all lanes: where they are, their registers and local memory."""
+        """Return a digest of the program counters, registers and local memory of all lanes."""
         digest = hashlib.blake2b(np.ascontiguousarray(self.pc).tobytes())
         for index in range(len(self.registers)):
             digest.update(np.ascontiguousarray(self.registers[index]).tobytes())
@@ -239,7 +239,7 @@ class WarpState:
         return f"thread {thread} of block {block}"
 
     def wake(self, rows: NDArray[np.int64]) -> None:
-        """Note that lanes of some warps need not wait any more."""
+        """Record that lanes of some warps no longer wait."""
 
     def release_waiting_in_warp(self, rows: NDArray[np.int64]) -> None:
         """Let lanes that wait for others of their warp check again whether all have arrived."""
@@ -248,13 +248,13 @@ class WarpState:
 
 
 def block_rank(blocks: list[NDArray[Any]], cluster: tuple[int, int, int]) -> NDArray[Any]:
-    """The rank of blocks in their cluster, x fastest."""
+    """Return the rank of blocks in their cluster, x fastest."""
     x, y, z = (index % np.uint32(extent) for index, extent in zip(blocks, cluster, strict=True))
     return x + np.uint32(cluster[0]) * (y + np.uint32(cluster[1]) * z)
 
 
 def special(source: WarpState, name: str, line: int) -> NDArray[Any]:
-    """The codes of a special register in all lanes."""
+    """Return the codes of a special register in all lanes."""
     lane = np.arange(LANES, dtype=np.uint32)
     base, _, part = name.partition(".")
     launch = source.launch
