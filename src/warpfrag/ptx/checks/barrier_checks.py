@@ -1,9 +1,9 @@
-"""Barriers that go wrong: reached by a part of a warp, left by threads that exited, with counts that do not match.
+"""Find wrong uses of barriers: threads that exit without arriving, mismatched counts, overwritten mbarriers.
 
-A barrier that is reached by a part of a warp is noted by the interpreter itself (`interpreter.barriers`), in both
-engines. Here are the others: a barrier of the whole block that completes although threads have exited without it,
-arrivals at one barrier with different counts, and more arrivals than its count. A deadlock ends the launch; the launch
-makes a finding of its message.
+The interpreter itself notes a barrier that only part of a warp reaches (`interpreter.barriers`), in both engines. This
+module checks the rest: a block-wide barrier that completes although threads have exited without it, arrivals at one
+barrier with different counts, and more arrivals than its count. A deadlock ends the launch; the launch turns its
+message into a finding.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ Numbers = NDArray[np.int64]
 
 
 class BarrierCheck(InstructionObserver):
-    """Follows the barriers of blocks."""
+    """Check the named barriers of the blocks in a batch."""
 
     def __init__(self, state: WarpBatch, collector: FindingCollector) -> None:
-        """Remember which lanes are threads: a block's last warp may have fewer."""
+        """Compute which lanes are threads: a block's last warp may have fewer."""
         self.state, self.collector = state, collector
         self.threads = state.alive.copy()
         self.counts: dict[tuple[int, int], tuple[int, int]] = {}  # expected threads and line, by block and number
 
     def barrier_arrived(self, block: int, number: int, warp: int, lanes: NDArray[np.bool_]) -> None:
-        """Compare the count of an arrival with that of the first one of its phase."""
+        """Compare the count of an arrival with the count of the phase's first arrival."""
         barrier = self.state.barriers.states[block, number]
         expected, line = self.counts.setdefault((block, number), (barrier.expected, self.state.line))
         if expected != barrier.expected:
@@ -41,7 +41,7 @@ class BarrierCheck(InstructionObserver):
             self.report(text, warp, int(lanes.argmax()))
 
     def barrier_released(self, block: int, number: int, here: NDArray[np.bool_]) -> None:
-        """Find threads that exited without the barrier, and those that arrived beyond its count."""
+        """Find threads that exited without arriving at the barrier, and threads that arrived beyond its count."""
         expected, _ = self.counts.pop((block, number), (0, 0))
         rows = slice(block * self.state.launch.warps, (block + 1) * self.state.launch.warps)
         barrier = self.state.barriers.states[block, number]
@@ -64,7 +64,7 @@ class BarrierCheck(InstructionObserver):
         )  # fmt: skip
 
     def report(self, text: str, warp: int, lane: int) -> None:
-        """Report a barrier at the line that runs, with a thread."""
+        """Report a barrier at the running instruction, for one thread."""
         block, thread = self.state.indices(warp, lane)
         self.collector.add(KernelFinding("barrier", self.state.line, text, block=block, thread=thread))
 
@@ -74,32 +74,32 @@ EXPECTED = "expected mbarrier.inval before"
 
 
 class MbarrierLifetimes(InstructionObserver):
-    """Follows which mbarriers of a batch are valid."""
+    """Track which mbarriers of a batch are valid."""
 
     def __init__(self, state: WarpBatch, collector: FindingCollector) -> None:
-        """None is valid."""
+        """Start with no valid mbarrier."""
         self.state, self.collector = state, collector
         self.valid: dict[int, KernelAccess] = {}  # who initialised each
         self.preceding = np.zeros(len(state.memory.shared) // OBJECT_BYTES + 1, np.int64)  # how many lie before a place
 
     def mbarrier_initialised(self, cell: int, thread: int) -> None:
-        """A valid mbarrier must be invalidated first; one that threads use is an error of the launch already."""
+        """Report mbarrier.init of a valid mbarrier; if threads still use it, the launch has ended already."""
         if cell in self.valid and not self.state.mbarriers.use_of(cell):
             self.report(cell, thread, f", is initialised again: {EXPECTED}")
         self.keep(cell, self.access(thread))
 
     def mbarrier_invalidated(self, cell: int, thread: int) -> None:
-        """Only a valid mbarrier can be invalidated."""
+        """Report mbarrier.inval of an mbarrier that is not valid."""
         if cell not in self.valid:
             self.report(cell, thread, ": expected one that mbarrier.init made")
         self.keep(cell, None)
 
     def write(self, buffer: Bytes, offsets: Numbers, codes: NDArray[Any], threads: Numbers) -> None:
-        """Threads store."""
+        """Check the bytes that threads store."""
         self.overwrite(buffer, offsets, codes.dtype.itemsize * codes.shape[1], threads)
 
     def update(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers) -> None:
-        """Threads change memory by an atomic."""
+        """Check the bytes that an atomic changes."""
         self.overwrite(buffer, offsets, size, threads)
 
     def copy_write(
@@ -112,11 +112,11 @@ class MbarrierLifetimes(InstructionObserver):
         *,
         reduces: bool = False,  # noqa: ARG002
     ) -> None:
-        """A copy writes."""
+        """Check the bytes that a copy writes."""
         self.overwrite(buffer, offsets, size, np.full(len(offsets), thread))
 
     def overwrite(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers) -> None:
-        """Find valid mbarriers in bytes that are written; they are valid no more."""
+        """Report valid mbarriers in bytes that are overwritten; they become invalid."""
         if not self.valid or buffer is not self.state.memory.shared:
             return
         first, end = offsets // OBJECT_BYTES, (offsets + size - 1) // OBJECT_BYTES + 1
@@ -126,7 +126,7 @@ class MbarrierLifetimes(InstructionObserver):
                 self.keep(cell, None)
 
     def keep(self, cell: int, access: KernelAccess | None) -> None:
-        """Note who made an mbarrier valid, or that it is no more."""
+        """Record the access that made an mbarrier valid, or remove the mbarrier."""
         self.preceding[cell + 1 :] += (access is not None) - (cell in self.valid)
         self.valid.pop(cell, None)
         if access is not None:
@@ -135,12 +135,12 @@ class MbarrierLifetimes(InstructionObserver):
     # --- reports
 
     def access(self, thread: int) -> KernelAccess:
-        """The instruction that is running, by a thread of the batch."""
+        """Return the running instruction as an access by a thread of the batch."""
         inst = self.state.program.instructions[self.state.memory.inst]
         return KernelAccess(inst.name, inst.line, *self.state.indices(*divmod(thread, LANES)))
 
     def report(self, cell: int, thread: int, text: str) -> None:
-        """Report what a thread does to the memory of an mbarrier."""
+        """Report an access by a thread to the memory of an mbarrier."""
         access, made = self.access(thread), self.valid.get(cell)
         place = f"at {self.state.mbarriers.place_name(cell)}"
         state = f"the mbarrier {place}, initialised at line {made.line}" if made else f"no mbarrier is valid {place}"

@@ -1,6 +1,6 @@
-"""Blocks that run under checks: the interpreter's batch, which tells the checks of every instruction.
+"""A batch of blocks that runs under checks: the interpreter's batch, with every instruction reported to the checks.
 
-`LaunchChecks` is what all batches of a launch share: findings, time, the shadows of global memory.
+`LaunchChecks` holds the state that all batches of a launch share: findings, time, the shadows of global memory.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from warpfrag.ptx.reader.source_lines import SourceLine
 
 
 class LaunchChecks:
-    """The checks of one launch."""
+    """The checks of one launch, and the state that its batches share."""
 
     def __init__(self, checks: tuple[Check, ...], sources: Mapping[int, SourceLine]) -> None:
-        """Nothing has run."""
+        """Start with no findings."""
         self.checks = checks
         self.collector = FindingCollector(sources, checks)
         self.order = LaunchOrder()
@@ -42,26 +42,26 @@ class LaunchChecks:
 
     @property
     def follow_order(self) -> bool:
-        """True if accesses are compared with what orders them."""
+        """True if a check needs to know which accesses are ordered."""
         return bool(ORDER_CHECKS & set(self.checks))
 
     def marks(self, memory: DeviceMemory) -> dict[int, NDArray[np.uint8]]:
-        """The marks of arrays that the caller declares unwritten."""
+        """The marks of the arrays that the caller declared unwritten."""
         if self.unwritten is None:
             marked = [item.data for item in memory.allocations if item.is_unwritten]
             self.unwritten = {id(data): np.full(len(data), MARK) for data in marked}
         return self.unwritten
 
     def batch(self, part: LaunchPart) -> CheckedWarpBatch:
-        """Some blocks, ready to run under these checks."""
+        """Return a batch of blocks that runs under these checks."""
         return CheckedWarpBatch(part, self)
 
 
 class CheckedWarpBatch(WarpBatch):
-    """Blocks that run at once, with checks that follow them."""
+    """A batch of blocks that runs under checks."""
 
     def __init__(self, part: LaunchPart, checks: LaunchChecks) -> None:
-        """Make the checks of this batch; memory tells them of accesses."""
+        """Create the checks of this batch, and register them with memory."""
         super().__init__(part)
         self.checks = checks
         self.races: RaceCheck | None = None
@@ -80,15 +80,15 @@ class CheckedWarpBatch(WarpBatch):
         self.memory.observer = self.observer
 
     def barrier_checks(self) -> list[InstructionObserver]:
-        """Return the observers of barriers."""
+        """Return the observers that check barriers."""
         return [BarrierCheck(self, self.checks.collector), MbarrierLifetimes(self, self.checks.collector)]
 
     def unwritten_checks(self) -> list[InstructionObserver]:
-        """Return the observer of values that were never written."""
+        """Return the observer that tracks unwritten values."""
         return [UnwrittenCheck(self, self.checks.collector, self.checks.marks(self.memory))]
 
     def async_checks(self) -> list[InstructionObserver]:
-        """Return the observers of wgmma and tcgen05."""
+        """Return the observers that check wgmma and tcgen05."""
         collector, result = self.checks.collector, list[InstructionObserver]()
         if self.races is not None and uses_tensor_memory(self.program):
             result.append(TensorMemoryCheck(self, self.races.ordering, collector))
@@ -97,7 +97,7 @@ class CheckedWarpBatch(WarpBatch):
         return result
 
     def run_inst(self, at: int, group: LaneGroup) -> bool:
-        """Run an instruction, and tell the checks before and after."""
+        """Run an instruction, and notify the checks before and after it."""
         self.checks.order.now += 1
         inst = self.program.instructions[at]
         self.line, self.memory.inst = inst.line, at
@@ -115,12 +115,12 @@ class CheckedWarpBatch(WarpBatch):
         return has_run
 
     def schedule_next(self) -> bool:
-        """Give a time slice to some lanes; False when all have exited, or the launch is stopped."""
+        """Give some lanes a time slice; return False if all have exited or the launch is stopped."""
         self.checks.is_stopped = self.checks.is_stopped or self.checks.stops(self.checks.order.now)
         return not self.checks.is_stopped and super().schedule_next()
 
     def run(self) -> None:
-        """Run until every lane has exited, and look at what is left."""
+        """Run until every lane has exited, then let the checks finish."""
         super().run()
         if not self.checks.is_stopped:
             self.observer.finish()

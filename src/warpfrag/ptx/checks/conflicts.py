@@ -1,10 +1,10 @@
 """The last accesses of each cell of a buffer: the shadow memory that the race check compares with.
 
-A cell is a few bytes, at first four; a narrower access splits all cells of its buffer. Of each cell the last write is
-kept, and last reads: one of each warp of a block in shared memory, of a few warps in global memory, and one of the
-agents. An access has an entity, a time, an instruction and a `nature`: its strength, scope and size, and if it goes
-through the async proxy. Of reads of other warps that were replaced, only the last time and the block
-are kept: a write that these do not show to be ordered cannot be judged.
+A cell is a few bytes, at first four; a narrower access splits all cells of its buffer. Each cell keeps its last write
+and its last reads: one for each warp of the block in shared memory, one for each of a few warps in global memory, and
+one for the agents. An access has an entity, a time, an instruction and a `nature`: its strength, scope and size, and
+a flag for the async proxy. Of the reads that others replaced, only the last time and the block are kept; a write that
+these do not prove to be ordered cannot be judged.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SEVERAL_BLOCKS = -1
 
 
 def nature_of(inst: int, flags: int, level: int, size: int) -> int:
-    """Instruction and nature in one number."""
+    """Pack an instruction index and a nature into one number."""
     return inst << INST_SHIFT | size.bit_length() - 1 << SIZE_SHIFT | level << SCOPE_SHIFT | flags
 
 
@@ -45,36 +45,36 @@ class Accesses:
     natures: NDArray[np.int64]
 
     def __iter__(self) -> Iterator[NDArray[Any]]:
-        """Yield entities, times and natures."""
+        """Yield the entities, the times and the natures."""
         yield from (self.entities, self.times, self.natures)
 
     @staticmethod
     def none(*shape: int) -> Accesses:
-        """No access to any cell."""
+        """Return arrays that record no access."""
         return Accesses(np.zeros(shape, np.int64), np.zeros(shape, np.int32), np.zeros(shape, np.int64))
 
     def put(self, cells: Cells | tuple[Cells, Cells], entities: NDArray[np.int64], time: int, nature: int) -> None:
-        """Note an access."""
+        """Record an access."""
         self.entities[cells], self.times[cells], self.natures[cells] = entities, time, nature
 
     def split(self, parts: int) -> Accesses:
-        """The same for cells of a part of the size."""
+        """Return the same accesses for smaller cells."""
         entities, times = np.repeat(self.entities, parts, axis=-1), np.repeat(self.times, parts, axis=-1)
         return Accesses(entities, times, np.repeat(self.natures, parts, axis=-1))
 
 
 class ShadowMemory:
-    """The shadow of one buffer."""
+    """The shadow memory of one buffer."""
 
     def __init__(self, size: int, slots: int) -> None:
-        """Nothing was accessed; reads are kept in `slots` by warp, and one more for agents."""
+        """Start with no accesses; reads are kept in `slots` by warp, with one more slot for agents."""
         self.size, self.unit, self.slots = size, 4, slots
         self.writes = Accesses.none(-(-size // 4))
-        self.reads = Accesses.none(0, len(self.writes.times))  # as many slots as are used, up to the last
+        self.reads = Accesses.none(0, len(self.writes.times))  # slots up to the last one in use
         self.replaced = Accesses.none(2, 0)  # weak and strong reads that a read of another warp replaced
 
     def cells(self, offsets: Cells, size: int) -> Cells:
-        """The cells [accesses, cells of each] of accesses of `size` bytes."""
+        """Return the cells that accesses of `size` bytes touch, [accesses, cells per access]."""
         narrow = int(np.bitwise_or.reduce(offsets)) | size if len(offsets) else size
         unit = min(narrow & -narrow, self.unit) if narrow else self.unit
         if unit < self.unit:
@@ -85,7 +85,7 @@ class ShadowMemory:
         return offsets[:, None] // self.unit + np.arange(size // self.unit)
 
     def put_reads(self, slots: Cells, cells: Cells, entities: NDArray[np.int64], time: int, nature: int) -> None:
-        """Note reads, each in its slot."""
+        """Record reads, each in its slot."""
         reads, cell_count = self.reads, len(self.writes.times)
         more = int(slots.max()) + 1 - len(reads.times)
         if more > 0:
@@ -98,7 +98,7 @@ class ShadowMemory:
         reads.put((slots[:, None], cells), entities, time, nature)
 
     def note_replaced(self, cells: Cells, blocks: Cells, times: Cells, natures: Cells) -> None:
-        """Keep the last of the reads that are replaced, and their block; SEVERAL_BLOCKS if they differ."""
+        """Record the latest time of the replaced reads, and their block; SEVERAL_BLOCKS if they differ."""
         if not self.replaced.times.shape[1]:
             self.replaced = Accesses.none(2, len(self.writes.times))
         key, kept = ((natures & STRONG != 0).astype(np.int64), cells), self.replaced
@@ -116,7 +116,7 @@ WHY = {
 
 
 class AccessGroup(NamedTuple):
-    """Accesses of one instruction to one buffer: who issues them, who makes them, where, and of what nature."""
+    """The accesses of one instruction to one buffer: issuers, entities, addresses and nature."""
 
     buffer: Bytes
     shadow: ShadowMemory
@@ -126,16 +126,16 @@ class AccessGroup(NamedTuple):
     threads: Numbers  # that issue them, in the batch
     entities: Numbers
     nature: int
-    codes: NDArray[Any] | None = None  # what plain stores write
+    codes: NDArray[Any] | None = None  # values that plain stores write
 
 
 class ConflictReporter:
-    """Makes findings of conflicts; `written` has the arrays that a kernel may change."""
+    """Turns conflicts into findings; `written` has the arrays that a kernel may change."""
 
     def __init__(
         self, state: WarpBatch, ordering: Ordering, collector: FindingCollector, written: dict[int, Allocation]
     ) -> None:
-        """Nothing is reported yet."""
+        """Start with no reports."""
         self.state, self.ordering, self.collector, self.written = state, ordering, collector, written
 
     def report(
@@ -147,7 +147,7 @@ class ConflictReporter:
         kind: str = "",
         text: str = "",
     ) -> None:
-        """Report the first of some conflicts, and count them by the accesses that take part."""
+        """Report the first of several conflicts, and count them by the pair of instructions."""
         instructions = natures >> INST_SHIFT
         for at in np.unique(instructions[wrong]).tolist():
             chosen = wrong & (instructions == at)
@@ -169,7 +169,7 @@ class ConflictReporter:
             )  # fmt: skip
 
     def kind_of(self, mine: int, other: int, thread: int) -> str:
-        """Classify a conflict."""
+        """Return the category of a conflict."""
         if other < 0:
             return "async"
         issuer = int(self.ordering.entities(np.array([thread]))[0])
@@ -178,7 +178,7 @@ class ConflictReporter:
         return "race"
 
     def description(self, entity: int, at: int, thread: int) -> KernelAccess:
-        """An access in words: the instruction, its line and its thread."""
+        """Describe an access: its instruction, its line and its thread."""
         inst = self.state.program.instructions[at]
         what = f"{inst.name}"
         if entity < 0:
@@ -195,7 +195,7 @@ class ConflictReporter:
         )  # fmt: skip
 
     def agent_name(self, entity: int) -> int | None:
-        """The thread of an agent, where it is one's."""
+        """Return the thread that an agent works for, if it works for one."""
         column = int(self.ordering.columns(np.array([entity]))[0])
         if column < 0:
             return None
@@ -205,7 +205,7 @@ class ConflictReporter:
         return {"wgmma": int(name[1]) * LANES, "mbarrier": None, "st.async": None}.get(name[0], int(name[1]))
 
     def stack(self, entity: int) -> tuple[int, ...]:
-        """The lines of the calls that a thread is in now, outermost first."""
+        """Return the lines of the calls that a thread is in, outermost first."""
         column = int(self.ordering.columns(np.array([entity]))[0])
         calls = self.state.calls
         if column < 0 or self.ordering.share > 1:
@@ -215,7 +215,7 @@ class ConflictReporter:
         return tuple(self.state.program.instructions[int(at)].line for at in calls.callers[warp, lane, :depth])
 
     def place(self, access: AccessGroup, index: int) -> dict[str, Any]:
-        """Locate an access: space, address, and the array of the caller."""
+        """Locate an access: its space, its address, and the caller's array."""
         offset = int(access.offsets[index])
         memory = self.state.memory
         if access.buffer is memory.shared:

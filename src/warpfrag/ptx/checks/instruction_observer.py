@@ -1,4 +1,4 @@
-"""Observers of instructions, which all checks derive from, and a group that passes every event on to several."""
+"""Observers of instructions, the base class of all checks, and a group that passes every event on to its members."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from warpfrag.ptx.program.program import DecodedInstruction
 
 
 class InstructionObserver(Observer):
-    """A check: it is told of instructions too, before and after they run, and when all lanes have exited."""
+    """A check: notified before and after each instruction, and when all lanes have exited."""
 
     def guarded(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Lanes have reached an instruction with a guard, whether it holds or not."""
+        """Called when lanes reach a guarded instruction, even if the guard is false."""
 
     def before(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Lanes are about to run an instruction."""
+        """Called before lanes run an instruction."""
 
     def after(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Lanes have run an instruction."""
+        """Called after lanes have run an instruction."""
 
     def finish(self) -> None:
-        """Every lane has exited."""
+        """Called when every lane has exited."""
 
 
 class ObserverGroup(InstructionObserver):
-    """Passes everything on to each of some checks."""
+    """Passes every event on to each of its checks."""
 
     def __init__(self, observers: list[InstructionObserver]) -> None:
-        """Keep the checks in the order in which they are told."""
+        """Keep the checks in the order in which they are notified."""
         self.observers = observers
 
 
 def _pass_on(name: str) -> Callable[..., None]:
-    """Return a method that calls the same method of each check."""
+    """Return a method that calls the method of the same name on each check."""
 
     def method(group: ObserverGroup, *arguments: object, **options: object) -> None:
         for observer in group.observers:

@@ -1,27 +1,27 @@
-"""The order of accesses: happens-before as in the PTX memory model, by vector clocks.
+"""The order of accesses: happens-before as in the PTX memory model, computed with vector clocks.
 
-Time is the number of instructions so far, the same for all. Thread u is ordered after all that entity e did up to time
+Time is the number of instructions so far, the same for all. Thread u is ordered after everything that e did up to time
 `known[u, e]`: an access of e at time c happens before the next access of u if `known[u, e] >= c`. Entities are
-the threads of the batch, and agents: whatever copies for a thread after it went on (the cp.async and bulk groups of a
-thread, the copies that an mbarrier counts, the wgmma of a warpgroup). What a thread learns is the maximum of rows:
+the threads of the batch, and agents, which copy for a thread while it continues (the cp.async and bulk groups of a
+thread, the copies that an mbarrier counts, the wgmma of a warpgroup). A thread learns by taking the maximum of rows:
 
-    barriers             all lanes that wait get the rows of all that arrived
+    barriers             all waiting lanes get the rows of all lanes that arrived
     bar.warp.sync        the lanes of the mask, each other's; shfl.sync, mma.sync and their like order nothing
-    mbarriers            who sees a phase end gets the rows of its arrivals, and the copies that it counted
+    mbarriers            a thread that sees a phase end gets the rows of its arrivals, and the copies it counted
     release, acquire     a strong store or atomic leaves a message at its address: the thread's row if it releases, the
                          row at its last fence if it is relaxed; a strong load takes it, at once if it acquires, else at
                          the thread's next fence. Atomics pass messages on.
-    fence.sc, membar     two of them are ordered where something that the first happens before is loaded by what happens
-                         before the second, on whichever threads: the sum of the last block needs no more
+    fence.sc, membar     two of them are ordered if a store after the first is loaded before the second, on whichever
+                         threads: a reduction that the last block finishes needs no more
 
-Scopes are levels: block, cluster, GPU. A message counts where the scopes of both sides, and of their fences, reach the
-other side's block. `fenced` is the part of `known` with a proxy fence on the path: what a thread wrote must be in
-there before a copy of the async proxy or a wgmma reads it.
+Scopes are levels: block, cluster, GPU. A message counts if the scopes of both sides, and of their fences, reach the
+other side's block. `fenced` is the part of `known` with a proxy fence on the path: a thread's write must be in it
+before a copy of the async proxy or a wgmma reads the bytes.
 
-If too many blocks run at once for a matrix of all threads, a column stands for a whole warp, and what
-one lane knows or did, all of its warp did: orders between lanes are then not judged.
+If too many blocks run at once for a matrix of all threads, one column represents a whole warp, and
+its lanes share what they know and did: order between the lanes of a warp is then not judged.
 
-Blocks that ended in an earlier wave are not in the matrix: what is known of them is kept by block (`Snapshot.past`).
+Blocks that ended in an earlier wave are not in the matrix: knowledge of them is kept by block (`Snapshot.past`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ MAX_THREADS_APART = 9216  # of a batch: with more, the lanes of a warp are taken
 
 @dataclass
 class Snapshot:
-    """The knowledge of a thread at some time: a row of `known`, its part with a proxy fence, and earlier batches."""
+    """The knowledge of a thread at one time: a row of `known`, its part with a proxy fence, and earlier batches."""
 
     batch: LaunchBlocks
     row: Times
@@ -69,8 +69,8 @@ class Snapshot:
 class ScFences:
     """The fence.sc knowledge of a thread: from the fences before it, and for its next one.
 
-    A fence.sc that happens before a strong write comes first in the order of these fences if another one happens behind
-    a load of what was written: else the load would precede the write.
+    A fence.sc that happens before a strong write precedes, in the order of these fences, another one that happens
+    after a load of the written value: otherwise the load would precede the write.
     """
 
     done: Snapshot | None = None
@@ -79,14 +79,14 @@ class ScFences:
 
 @dataclass(frozen=True)
 class LaunchBlocks:
-    """The blocks of a batch, by their numbers in the grid."""
+    """The blocks of a batch, by their index in the grid."""
 
     numbers: tuple[int, ...]
 
 
 @dataclass
 class Message:
-    """The message of a strong store or atomic to threads that load its value: a snapshot, and its scope."""
+    """The message from a strong store or atomic to threads that load its value: a snapshot and its scope."""
 
     level: int
     block: int
@@ -97,7 +97,7 @@ class Message:
 
 @dataclass
 class SyncObject:
-    """A barrier on its way: what the arrivals of this phase know, and what all phases that are over knew."""
+    """A barrier in use: the knowledge of this phase's arrivals, and that of all completed phases."""
 
     current: Snapshot | None = None
     completed: Snapshot | None = None
@@ -112,10 +112,10 @@ class LaunchOrder:
 
 
 class Ordering:
-    """The clocks of a batch."""
+    """The vector clocks of a batch."""
 
     def __init__(self, state: WarpState, launch: LaunchOrder, numbers: list[int], *, has_proxies: bool) -> None:
-        """No thread knows anything of the others; without copies and wgmma there is one proxy."""
+        """Start with threads that know nothing of each other; without copies and wgmma there is one proxy."""
         self.state, self.launch = state, launch
         self.threads = state.warps * LANES
         self.per_block = state.launch.warps * LANES
@@ -146,18 +146,18 @@ class Ordering:
 
     @property
     def now(self) -> int:
-        """The time: how many instructions there were."""
+        """The time: the number of instructions so far."""
         return self.launch.now
 
     def entities(self, threads: Rows) -> Rows:
-        """Numbers of threads in the whole grid."""
+        """Return the numbers of threads in the whole grid."""
         return (
             np.array(self.blocks.numbers, np.int64)[threads // self.per_block] * self.per_block
             + threads % self.per_block
         )
 
     def agent(self, name: Hashable) -> int:
-        """The column of an agent; it is added where there is none."""
+        """Return the column of an agent, and add one if it has none."""
         column = self.agents.get(name)
         if column is None:
             column = self.agents[name] = self.own_columns + len(self.agent_names)
@@ -170,11 +170,11 @@ class Ordering:
         return column
 
     def agent_entity(self, column: int) -> int:
-        """The number that stands for an agent in the shadow of memory: negative, with the batch in it."""
+        """Return the number that identifies an agent in shadow memory: negative, and it contains the batch."""
         return -1 - (column - self.own_columns) - (self.blocks.numbers[0] << 24)
 
     def columns(self, entities: Rows) -> Rows:
-        """The columns of entities; -1 where they are of an earlier batch."""
+        """Return the columns of entities; -1 for entities of an earlier batch."""
         if self.is_contiguous:
             threads = entities - self.numbers[0] * self.per_block
             inside = (threads >= 0) & (threads < self.threads)
@@ -197,7 +197,7 @@ class Ordering:
     def knows(
         self, threads: Rows, entities: Rows, times: Times | Rows, *, through_fence: bool = False
     ) -> NDArray[np.bool_]:
-        """Return True where accesses of entities at some times are ordered before threads; arrays of one shape."""
+        """Return True for each access (entity, time) that is ordered before its thread; all arrays have one shape."""
         columns = self.columns(entities)
         table = self.fenced if through_fence else self.known
         result = table[threads, columns] >= times
@@ -213,7 +213,7 @@ class Ordering:
         return result
 
     def knows_blocks(self, threads: Rows, blocks: Rows, times: Times) -> NDArray[np.bool_]:
-        """Return True where all that the threads of a block did up to a time is ordered before what threads do now."""
+        """Return True for each thread that is ordered after everything that a block's threads did up to a time."""
         first = self.columns(blocks * self.per_block)
         own, which = np.unique(threads, return_inverse=True)
         rows = self.known[own, : self.own_columns]
@@ -223,7 +223,7 @@ class Ordering:
         return (first >= 0) & (by_block[which, np.maximum(first, 0) // columns] >= times)
 
     def _knows_past(self, thread: int, entity: int, time: int) -> bool:
-        """Return True if a thread knows what an entity of an earlier batch did."""
+        """Return True if a thread is ordered after an access by an entity of an earlier batch."""
         past = self.pasts[thread]
         if entity < 0:  # an agent ends with its thread's block
             times = past.get((-1 - entity) >> 24)
@@ -234,11 +234,11 @@ class Ordering:
     # --- what threads learn
 
     def touch(self, threads: Rows) -> None:
-        """Bring the own time of threads up to now, before others learn of it."""
+        """Set the threads' own time to now, before others learn of it."""
         self.known[threads, threads // self.share] = self.now
 
     def snapshot(self, threads: Rows) -> Snapshot:
-        """Return the joint knowledge of some threads now."""
+        """Return the merged knowledge of some threads now."""
         self.touch(threads)
         past: Past = {}
         sc: ScFences | None = None
@@ -250,7 +250,7 @@ class Ordering:
         return Snapshot(self.blocks, self.known[threads].max(axis=0), self.fenced[threads].max(axis=0), past, sc)
 
     def learn(self, threads: Rows, snapshot: Snapshot) -> None:
-        """Order what threads do from now on behind all that a snapshot knows."""
+        """Order everything that threads do from now on after everything that a snapshot knows."""
         snapshot = self.localised(snapshot)
         past = snapshot.past
         if len(snapshot.row):
@@ -277,7 +277,7 @@ class Ordering:
                 self.pasts[thread] = cache[id(mine)]
 
     def localised(self, snapshot: Snapshot) -> Snapshot:
-        """A snapshot of an earlier batch as this one has it: all of it is past."""
+        """Convert a snapshot of an earlier batch for this batch: all of its knowledge is past."""
         if snapshot.batch is self.blocks:
             return snapshot
         columns = self.per_block // self.share
@@ -293,17 +293,17 @@ class Ordering:
         return Snapshot(self.blocks, nothing, nothing, merge_pasts(snapshot.past, own), sc)
 
     def learn_of_agent(self, threads: Rows, column: int, time: int) -> None:
-        """Order threads behind what an agent did up to a time: its completion is a proxy fence too."""
+        """Order threads after everything that an agent did up to a time; its completion is also a proxy fence."""
         for table in (self.known, self.fenced):
             if column < table.shape[1]:
                 table[threads, column] = np.maximum(table[threads, column], time)
 
     def sync_lanes(self, threads: Rows) -> None:
-        """bar.warp.sync: some lanes of a warp learn what the others know."""
+        """bar.warp.sync: the named lanes of a warp learn what the others know."""
         self.learn(threads, self.snapshot(threads))
 
     def sync_warps(self, warps: Rows) -> None:
-        """bar.warp.sync of whole warps."""
+        """bar.warp.sync for whole warps."""
         threads = (warps[:, None] * LANES + np.arange(LANES)).reshape(-1)
         self.touch(threads)
         for table in (self.known, self.fenced):
@@ -316,12 +316,12 @@ class Ordering:
                 self.sync_lanes(np.arange(warp * LANES, (warp + 1) * LANES))
 
     def arrive(self, sync: SyncObject, threads: Rows) -> None:
-        """Threads arrive at a phase of a barrier."""
+        """Record the arrival of threads at a phase of a barrier."""
         mine = self.snapshot(threads)
         sync.current = mine if sync.current is None else sync.current.joined(mine)
 
     def complete(self, sync: SyncObject) -> None:
-        """The phase of a barrier is over."""
+        """Record the end of a barrier phase."""
         if sync.current is not None:
             sync.completed = sync.current if sync.completed is None else sync.completed.joined(sync.current)
         sync.current = None
@@ -329,7 +329,7 @@ class Ordering:
     # --- fences
 
     def fence(self, threads: Rows, level: int, *, is_sc: bool = False) -> None:
-        """fence and membar of a level: what follows carries all that threads know, and they take what they loaded."""
+        """fence and membar: later stores carry all that threads know, and threads take the messages they loaded."""
         is_sc = is_sc and level == GPU
         for thread in threads.tolist() if is_sc else ():
             fences = self.sc_fences[thread]
@@ -355,7 +355,7 @@ class Ordering:
             self.has_sc = True
 
     def _grow_released(self, level: int) -> None:
-        """Make space for the rows of fences, as wide as those of threads."""
+        """Extend the rows of fences to the width of the threads' rows."""
         for tables in (self.released, self.released_fenced):
             new = np.zeros_like(self.known if tables is self.released else self.fenced)
             if level in tables:
@@ -364,7 +364,7 @@ class Ordering:
         self.has_released.setdefault(level, np.zeros(self.threads, np.bool_))
 
     def fence_proxy(self, threads: Rows) -> None:
-        """fence.proxy.async: all that threads know can be seen by the async proxy too."""
+        """fence.proxy.async: make everything that threads know visible to the async proxy."""
         self.touch(threads)
         if self.fenced.shape[1]:
             self.fenced[threads] = self.known[threads]
@@ -372,21 +372,21 @@ class Ordering:
     # --- messages
 
     def place_of(self, thread: int) -> tuple[int, int]:
-        """The block of a thread and its cluster, as numbers in the grid."""
+        """Return the block and the cluster of a thread, as numbers in the grid."""
         at = thread // self.per_block
         size = self.state.launch.cluster_blocks
         return self.blocks.numbers[at], self.blocks.numbers[at // size * size]
 
     def table_of(self, buffer: NDArray[np.uint8]) -> dict[tuple[int, int], list[Message]]:
-        """The messages in a buffer: those of shared memory end with the batch."""
+        """Return the messages in a buffer; those in shared memory end with the batch."""
         return self.shared_messages if buffer is self.state.memory.shared else self.launch.messages
 
     def send(
         self, buffer: NDArray[np.uint8], offset: int, thread: int, level: int, *, releases: bool, passes_on: bool
     ) -> None:
-        """Leave a message at an address: what a thread knows if it releases, else what it knew at its last fence.
+        """Leave a message at an address: the thread's knowledge if it releases, else its knowledge at its last fence.
 
-        A store replaces what others left there, an atomic passes it on.
+        A store replaces the messages of others, an atomic passes them on.
         """
         table, key = self.table_of(buffer), (id(buffer), offset)
         if not passes_on:
@@ -408,9 +408,9 @@ class Ordering:
             self.leave(table.setdefault(key, []), message)
 
     def leave(self, messages: list[Message], new: Message) -> None:
-        """Add a message to those of an address: one of each level and block, which knows what all of them knew.
+        """Add a message to an address: one is kept for each level and block, with the merged knowledge.
 
-        Beyond a few, those that reach every block become one of nowhere: an access of a smaller scope does not take it.
+        Beyond a few, those that reach every block become one without a block: an access of a smaller scope ignores it.
         """
         if new.level == GPU and len(messages) >= MAX_MESSAGES:
             new = Message(GPU, NOWHERE, NOWHERE, new.snapshot, new.is_promise)
@@ -422,7 +422,7 @@ class Ordering:
         messages.append(new)
 
     def receive(self, buffer: NDArray[np.uint8], offset: int, thread: int, level: int, *, acquires: bool) -> None:
-        """Take the message at an address: now if the load acquires, else at the next fence, a promise at a fence.sc."""
+        """Take the message at an address: now if the load acquires, else at the next fence; for fence.sc, a promise."""
         messages = self.table_of(buffer).get((id(buffer), offset))
         if not messages:
             return
@@ -451,7 +451,7 @@ def merge_fences(first: ScFences | None, second: ScFences | None) -> ScFences | 
 
 
 def _joined(left: Snapshot | None, right: Snapshot | None) -> Snapshot | None:
-    """Merge two snapshots, either of which may be None."""
+    """Merge two snapshots; either may be None."""
     return left.joined(right) if left and right and left is not right else left or right
 
 
@@ -468,7 +468,7 @@ def merge_pasts(first: Past, second: Past) -> Past:
 
 
 def _longest(first: Times, second: Times) -> Times:
-    """The maximum of two rows, of which one may have more columns."""
+    """Return the element-wise maximum of two rows; one may have more columns."""
     if len(first) < len(second):
         first, second = second, first
     result = first.copy()

@@ -1,4 +1,4 @@
-"""Accesses that nothing orders: races of threads, and copies or products in flight that are touched too early.
+"""Find accesses that nothing orders: races between threads, and data of copies or wgmma in flight touched too early.
 
 Two accesses conflict if they overlap and one of them writes. A conflict is a finding unless one happens before the
 other (`ordering`), or both are strong enough (`sync_tracking.strength_of`), or both write the same bytes. Its kind is
@@ -48,7 +48,7 @@ MAX_SHARED_SLOTS = 32
 
 
 class RaceCheck(SyncFollower):
-    """Follows the accesses of a batch, and reports those that nothing orders."""
+    """Compares the accesses of a batch, and reports those that nothing orders."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class RaceCheck(SyncFollower):
         numbers: list[int],
         collector: FindingCollector,
     ) -> None:
-        """Shadows of global memory are those of the whole launch, that of shared memory starts empty."""
+        """Share the shadows of global memory with the whole launch; start with an empty one for shared memory."""
         has_proxies = any(uses_async_proxy(inst) for inst in state.program.instructions)
         ordering = Ordering(state, order, numbers, has_proxies=has_proxies)
         if ordering.share > 1:
@@ -83,7 +83,7 @@ class RaceCheck(SyncFollower):
         return self.strengths[at]
 
     def shadow_of(self, buffer: Bytes) -> ShadowMemory | None:
-        """The shadow of a buffer; None where threads cannot meet: local memory, parameters, constants."""
+        """Return the shadow of a buffer; None for local memory, parameters and constants, which cannot race."""
         if buffer is self.state.memory.shared:
             return self.shared_shadow
         if id(buffer) not in self.written:
@@ -95,7 +95,7 @@ class RaceCheck(SyncFollower):
     def accesses(
         self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers, flags: int = 0, level: int = BLOCK
     ) -> AccessGroup | None:
-        """Accesses of threads; None if no other thread can reach the buffer."""
+        """Return the accesses of threads; None if no other thread can reach the buffer."""
         shadow = self.shadow_of(buffer)
         if shadow is None or not len(offsets):
             return None
@@ -106,7 +106,7 @@ class RaceCheck(SyncFollower):
         )  # fmt: skip
 
     def by_agents(self, access: AccessGroup, names: list[Hashable]) -> AccessGroup:
-        """The same accesses, made by agents of the threads; or all by one agent."""
+        """Return the same accesses, made by the agents of the threads, or all by one agent."""
         own = [self.ordering.agent_entity(self.ordering.agent(name)) for name in names]
         return access._replace(entities=np.broadcast_to(np.array(own, np.int64), access.entities.shape))
 
@@ -164,7 +164,7 @@ class RaceCheck(SyncFollower):
             ordering.send(buffer, offset, thread, strength.level, releases=strength.releases, passes_on=True)
 
     def copy_read(self, buffer: Bytes, offsets: Numbers, size: int, thread: int) -> None:
-        """The source of a bulk copy or a box."""
+        """Check the source of a bulk copy or a box."""
         access = self.accesses(buffer, offsets, size, np.full(len(offsets), thread), ASYNC_PROXY)
         if access is None:
             return
@@ -178,7 +178,7 @@ class RaceCheck(SyncFollower):
     def copy_write(
         self, buffer: Bytes, offsets: Numbers, size: int, thread: int, cell: int | None, *, reduces: bool = False
     ) -> None:
-        """The target of a bulk copy, a box or st.async."""
+        """Check the target of a bulk copy, a box or st.async."""
         if isinstance(self.inst.action, actions.TensorMapCopy):
             return
         flags = (STRONG | ATOMIC) * reduces | ASYNC_PROXY * (not isinstance(self.inst.action, actions.AsyncStore))
@@ -197,7 +197,7 @@ class RaceCheck(SyncFollower):
         self.note_write(access)
 
     def product_read(self, offsets: Numbers, size: int, warp: int) -> None:
-        """The operands of wgmma in shared memory."""
+        """Check the operands of wgmma in shared memory."""
         access = self.accesses(
             self.state.memory.shared, offsets, size, np.full(len(offsets), warp * LANES), ASYNC_PROXY
         )
@@ -208,7 +208,7 @@ class RaceCheck(SyncFollower):
         self.note_read(access)
 
     def mbarrier_initialised(self, cell: int, thread: int) -> None:
-        """mbarrier.init writes: no copy may still use the place."""
+        """mbarrier.init writes: no copy may still use its bytes."""
         super().mbarrier_initialised(cell, thread)
         access = self.accesses(self.state.memory.shared, np.array([8 * cell]), 8, np.array([thread]))
         if access is not None:
@@ -218,7 +218,7 @@ class RaceCheck(SyncFollower):
     # --- comparisons
 
     def note_read(self, access: AccessGroup) -> None:
-        """Keep reads, by warp; those of agents apart."""
+        """Record reads, by warp; those of agents separately."""
         shadow, entities = access.shadow, access.entities
         if entities[0] < 0:
             slots = np.full(len(entities), shadow.slots)
@@ -235,7 +235,7 @@ class RaceCheck(SyncFollower):
             self.keep_replaced(access, slots, before)
 
     def keep_replaced(self, access: AccessGroup, slots: Numbers, before: list[NDArray[Any]]) -> None:
-        """Note reads of other warps that these replace (`before`), unless they are ordered."""
+        """Record reads of other warps that these replace (`before`), unless they are ordered."""
         shadow, cells, per_block = access.shadow, access.cells, self.ordering.per_block
         mine = np.broadcast_to(access.entities[:, None], cells.shape)
         lost = shadow.reads.entities[slots[:, None], cells] // LANES != mine // LANES
@@ -253,7 +253,7 @@ class RaceCheck(SyncFollower):
             shadow.note_replaced(cells[lost], entities[lost] // per_block, times[lost], natures[lost])
 
     def check_replaced(self, access: AccessGroup) -> None:
-        """Leave out writes that may race with reads that are not kept any more."""
+        """Remove writes that may race with reads that are no longer kept."""
         replaced = access.shadow.replaced
         if not replaced.times.shape[1]:
             return
@@ -267,7 +267,7 @@ class RaceCheck(SyncFollower):
                 self.collector.leave_out("races: more warps read a word than are kept, and one may race with a write")
 
     def note_write(self, access: AccessGroup) -> None:
-        """Keep writes; lanes that write different bytes to one cell with one instruction are a race."""
+        """Record writes; lanes that write different bytes to one cell with one instruction are a race."""
         writes = access.shadow.writes
         writes.put(access.cells, access.entities[:, None], self.ordering.now, access.nature)
         if access.codes is None or access.entities[0] < 0:
@@ -288,7 +288,7 @@ class RaceCheck(SyncFollower):
             self.reporter.report(access, wrong, others, natures, kind="race")
 
     def compare_with_write(self, access: AccessGroup) -> None:
-        """Find accesses that nothing orders behind the last write of their cells."""
+        """Find accesses that nothing orders after the last write of their cells."""
         writes = access.shadow.writes
         times = writes.times[access.cells]
         if not times.any():
@@ -304,7 +304,7 @@ class RaceCheck(SyncFollower):
             self.check_fence(access, entities, times, natures, wrong)
 
     def compare_with_reads(self, access: AccessGroup) -> None:
-        """Find writes that nothing orders behind reads of their cells."""
+        """Find writes that nothing orders after reads of their cells."""
         shadow = access.shadow
         times = shadow.reads.times[:, access.cells]
         for slot in np.nonzero(times.any(axis=(1, 2)))[0].tolist():
@@ -315,7 +315,7 @@ class RaceCheck(SyncFollower):
         self.check_replaced(access)
 
     def unordered(self, access: AccessGroup, entities: Numbers, times: Times, natures: Numbers) -> NDArray[np.bool_]:
-        """Return True for accesses that nothing orders after those of others, if one of the two is too weak."""
+        """Return True for accesses that nothing orders after others, if one of the two is too weak."""
         threads = np.broadcast_to(access.threads[:, None], entities.shape)
         wrong = (times > 0) & ~self.ordering.knows(threads, entities, times)
         if not wrong.any() or not access.nature & STRONG:
@@ -329,7 +329,7 @@ class RaceCheck(SyncFollower):
         return wrong & ~(strong & same_size & (level >= self.distance(access, entities)))
 
     def distance(self, access: AccessGroup, entities: Numbers) -> Numbers:
-        """The scope that reaches from accesses to others: block, cluster or GPU."""
+        """Return the smallest scope that contains both accesses: block, cluster or GPU."""
         per_block = self.ordering.per_block
         mine = access.entities[:, None] // per_block
         others = entities // per_block
@@ -344,7 +344,7 @@ class RaceCheck(SyncFollower):
     def check_fence(
         self, access: AccessGroup, entities: Numbers, times: Times, natures: Numbers, wrong: NDArray[np.bool_]
     ) -> None:
-        """Find bytes that a thread wrote, and that a copy or a product takes without a proxy fence between."""
+        """Find bytes that a thread wrote and that a copy or a wgmma reads without a proxy fence between."""
         generic = entities >= 0
         if self.async_stores:
             generic = generic | np.isin(natures >> INST_SHIFT, self.async_stores)
@@ -369,18 +369,18 @@ def uses_async_proxy(inst: DecodedInstruction) -> bool:
 
 
 def is_tensor_allocation(inst: DecodedInstruction) -> bool:
-    """Return True for tcgen05.alloc: the manual does not name the proxy through which it stores the address."""
+    """Return True for tcgen05.alloc: the manual does not name the proxy that stores the address."""
     return isinstance(inst.action, actions.TensorThreadOp) and inst.action.spelling.op == "alloc"
 
 
 def _cell_bytes(access: AccessGroup) -> Bytes:
-    """The bytes that stores leave in each cell, [accesses, cells, bytes]."""
+    """Return the bytes that stores write to each cell, [accesses, cells, bytes]."""
     data = np.ascontiguousarray(access.codes).view(np.uint8)
     return data.reshape(*access.cells.shape, access.shadow.unit)
 
 
 def _cluster_of(blocks: Numbers, grid: tuple[int, int, int], shape: tuple[int, int, int]) -> Numbers:
-    """A number for the cluster of each block."""
+    """Return the cluster number of each block."""
     x, y, _ = grid
     i, j, k = shape
     return blocks % x // i + x * (blocks // x % y // j + y * (blocks // (x * y) // k))

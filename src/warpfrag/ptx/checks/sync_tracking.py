@@ -1,7 +1,7 @@
 """The strength of accesses and fences: the meaning of .relaxed, .acquire, .gpu and similar qualifiers.
 
 Sources: PTX ISA, Memory Consistency Model. An access is strong if it is volatile, relaxed, acquire or release, or an
-atomic. Two strong accesses do not race if each one's scope reaches the thread of the other, and they overlap whole.
+atomic. Two strong accesses do not race if each one's scope includes the other's thread, and they overlap completely.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MEMBAR_LEVELS = {"cta": BLOCK, "gl": GPU, "sys": GPU}
 
 
 class Strength(NamedTuple):
-    """The strength of an access: if it is strong, if it acquires or releases, and the level of its scope."""
+    """The strength of an access: flags for strong, acquire and release, and the level of its scope."""
 
     is_strong: bool
     acquires: bool
@@ -43,7 +43,7 @@ WEAK = Strength(is_strong=False, acquires=False, releases=False, level=BLOCK)
 
 
 def strength_of(inst: DecodedInstruction) -> Strength:
-    """The strength of a load, a store or an atomic."""
+    """Return the strength of a load, a store or an atomic."""
     words = inst.name.split(".")
     is_atomic = isinstance(inst.action, Atomic)
     order = next((word for word in words if word in {"relaxed", "acquire", "release", "acq_rel", "volatile"}), "")
@@ -58,7 +58,7 @@ def strength_of(inst: DecodedInstruction) -> Strength:
 
 
 def fence_level(inst: DecodedInstruction) -> int | None:
-    """The level of a fence of ordinary memory; None where the instruction is none."""
+    """Return the scope level of a fence for ordinary memory; None for any other instruction."""
     words = inst.name.split(".")
     if words[0] == "membar":
         return MEMBAR_LEVELS.get(words[1]) if len(words) > 1 else None
@@ -68,7 +68,7 @@ def fence_level(inst: DecodedInstruction) -> int | None:
 
 
 def is_sc_fence(inst: DecodedInstruction) -> bool:
-    """Return True if a fence is sequentially consistent: fence.sc, and membar, which means the same."""
+    """Return True if a fence is sequentially consistent: fence.sc, or membar, which is the same."""
     words = inst.name.split(".")
     return words[0] == "membar" or "sc" in words
 
@@ -93,15 +93,15 @@ class BarrierInit:
 
 
 class CopyGroups:
-    """The groups of copies or products that a thread or a warp has committed, each by the time of its last one."""
+    """The committed groups of copies or wgmma of a thread or warp, each with the time of its last instruction."""
 
     def __init__(self) -> None:
-        """Nothing was issued."""
+        """Start with nothing issued."""
         self.last: dict[int, int] = {}  # of the group that is open
         self.groups: dict[int, list[int]] = defaultdict(list)
 
     def issue(self, owner: int, time: int) -> None:
-        """Note a copy."""
+        """Record a copy."""
         self.last[owner] = time
 
     def commit(self, owner: int) -> None:
@@ -109,19 +109,19 @@ class CopyGroups:
         self.groups[owner].append(self.last.pop(owner, 0))
 
     def wait(self, owner: int, left: int) -> int:
-        """The time up to which all is done when at most `left` groups are not."""
+        """Return the time up to which everything is complete if at most `left` groups are pending."""
         groups = self.groups[owner]
         done = groups[: len(groups) - left] if left < len(groups) else []
         return max(done, default=0)
 
 
 class SyncFollower(InstructionObserver):
-    """Follows what orders the threads of a batch."""
+    """Tracks the synchronisation that orders the threads of a batch."""
 
     def __init__(
         self, state: WarpBatch, ordering: Ordering, reporter: ConflictReporter, collector: FindingCollector
     ) -> None:
-        """Nothing was issued or initialised."""
+        """Start with nothing issued or initialised."""
         self.state, self.ordering, self.reporter, self.collector = state, ordering, reporter, collector
         self.copies, self.bulk_copies, self.products = CopyGroups(), CopyGroups(), CopyGroups()
         self.issued: dict[
@@ -135,11 +135,11 @@ class SyncFollower(InstructionObserver):
         return self.state.program.instructions[self.state.memory.inst]
 
     def mbarrier_initialised(self, cell: int, thread: int) -> None:
-        """mbarrier.init: others must be ordered behind it."""
+        """mbarrier.init: record the thread, since uses must be ordered after it."""
         self.initialised[cell] = BarrierInit(thread, self.ordering.now, self.state.memory.inst)
 
     def check_initialised(self, cell: int, thread: int) -> None:
-        """Find uses of an mbarrier that nothing orders behind its initialisation."""
+        """Find uses of an mbarrier that nothing orders after its initialisation."""
         init = self.initialised.get(cell)
         if init is None or init.thread == thread:
             return
@@ -159,7 +159,7 @@ class SyncFollower(InstructionObserver):
         )  # fmt: skip
 
     def finish(self) -> None:
-        """Find copies of shared memory that no thread has waited for when all threads have left."""
+        """Find copies in shared memory that no thread has waited for when all threads have exited."""
         for name, (time, at, thread) in self.issued.items():
             column = self.ordering.agents[name]
             if (self.ordering.known[:, column] >= time).any():
@@ -180,7 +180,7 @@ class SyncFollower(InstructionObserver):
             self.ordering.arrive(sync, warp * LANES + np.nonzero(lanes)[0])
 
     def barrier_released(self, block: int, number: int, here: NDArray[np.bool_]) -> None:
-        """All that a barrier waits for have come: those that wait learn what all know."""
+        """Complete a barrier: the waiting threads learn what all arrivals know."""
         sync = self.ordering.barriers.pop((block, number), None)
         if sync is not None:
             threads = block * self.state.launch.warps * LANES + np.nonzero(here.reshape(-1))[0]
@@ -188,7 +188,7 @@ class SyncFollower(InstructionObserver):
             self.ordering.learn(threads, snapshot if sync.current is None else snapshot.joined(sync.current))
 
     def cluster_completed(self, cluster: int) -> None:
-        """barrier.cluster: those that wait already learn now, the others when they wait."""
+        """barrier.cluster: threads that wait already learn now, the others when they wait."""
         sync = self.ordering.clusters.setdefault(cluster, SyncObject())
         self.ordering.complete(sync)
         per_cluster = self.state.cluster_barriers.size * LANES
@@ -203,7 +203,7 @@ class SyncFollower(InstructionObserver):
             self.ordering.learn(mine, sync.completed)
 
     def mbarrier_arrived(self, cell: int, thread: int) -> None:
-        """mbarrier.arrive releases; that of cp.async tells of the thread's copies."""
+        """mbarrier.arrive releases; the form for cp.async also covers the thread's copies."""
         self.check_initialised(cell, thread)
         action = self.inst.action
         if not isinstance(action, MemoryBarrier) or action.name not in {"arrive", "arrive_drop", "copies"}:
@@ -216,7 +216,7 @@ class SyncFollower(InstructionObserver):
             sync.current = self.with_agent(sync.current, column)
 
     def with_agent(self, snapshot: Snapshot | None, column: int, *, fences: bool = True) -> Snapshot:
-        """A snapshot that knows all that an agent has done until now; its end is a proxy fence too, if it `fences`."""
+        """Return a snapshot that includes everything an agent has done; its end is a proxy fence if it `fences`."""
         width = self.ordering.known.shape[1]
         row, fenced = np.zeros(width, np.int32), np.zeros(self.ordering.fenced.shape[1], np.int32)
         row[column] = self.ordering.now
@@ -225,7 +225,7 @@ class SyncFollower(InstructionObserver):
         return own if snapshot is None else snapshot.joined(own)
 
     def tensor_committed(self, cells: list[int], thread: int) -> None:
-        """tcgen05.commit arrives behind what its thread had waited for: it tells of copies, not of other accesses."""
+        """tcgen05.commit arrives after all that its thread had waited for: it covers copies, not other accesses."""
         known = self.ordering.snapshot(np.array([thread]))
         row, fenced = known.row.copy(), known.fenced.copy()
         row[: self.ordering.own_columns] = fenced[: self.ordering.own_columns] = 0
@@ -235,7 +235,7 @@ class SyncFollower(InstructionObserver):
             sync.current = own if sync.current is None else sync.current.joined(own)
 
     def mbarrier_completed(self, cell: int) -> None:
-        """A phase is over, and the copies that it counted are done."""
+        """End a phase; the copies that it counted are complete."""
         sync = self.ordering.mbarriers.setdefault(cell, SyncObject())
         for name in ("mbarrier", "st.async"):
             column = self.ordering.agents.get((name, cell))
@@ -257,7 +257,7 @@ class SyncFollower(InstructionObserver):
     # --- instructions
 
     def before(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """An instruction is about to run: arrivals that it may complete."""
+        """Record the arrivals that an instruction may complete, before it runs."""
         action = inst.action
         if isinstance(action, ClusterBarrier) and not action.waits and "relaxed" not in inst.name.split("."):
             threads = self.threads_of(group)
@@ -270,7 +270,7 @@ class SyncFollower(InstructionObserver):
                 self.products.issue(warp, self.ordering.now)
 
     def after(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """An instruction has run: what it orders."""
+        """Record the order that an instruction establishes, after it has run."""
         action = inst.action
         if isinstance(action, WarpWait):
             self.sync_lanes(inst, group)
@@ -286,11 +286,11 @@ class SyncFollower(InstructionObserver):
             self.fence_or_wait(inst, group)
 
     def threads_of(self, group: LaneGroup) -> Numbers:
-        """The threads of a group, as numbers in the batch."""
+        """Return the threads of a lane group, as numbers in the batch."""
         return group.pick(self.state.lane_number).astype(np.int64)
 
     def sync_lanes(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """bar.warp.sync: the lanes that name each other."""
+        """bar.warp.sync: synchronise the lanes that name each other."""
         whole = group.mask.all(axis=1)
         if whole.any():
             self.ordering.sync_warps(group.warp_rows[whole].astype(np.int64))
@@ -303,7 +303,7 @@ class SyncFollower(InstructionObserver):
                 self.ordering.sync_lanes(int(group.warp_rows[row]) * LANES + lanes)
 
     def fence_or_wait(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Fences, and the groups of copies and products."""
+        """Handle fences, and the groups of copies and wgmma."""
         words = inst.name.split(".")
         if words[0] in {"fence", "membar"}:
             threads = self.threads_of(group)

@@ -1,22 +1,22 @@
-"""Tensor memory that is touched too early: before what is in flight there has completed, or before it was written.
+"""Find tensor memory that is touched too early: before an operation in flight completes, or before it was written.
 
-Every instruction of tcgen05 that reads or writes columns is kept until another one behind it covers them. Two that
+Every tcgen05 instruction that reads or writes columns is kept until a later one covers them. Two that
 touch the same columns, one of them writing, must be in order:
 
     ld, st            complete with wait::ld and wait::st of their warp
-    mma, cp, shift    complete with a commit, by the mbarrier that it names, for who waits for that
+    mma, cp, shift    complete with a commit, for threads that wait for its mbarrier
     pipelined pairs   mma, cp, shift of one thread that run in the order in which they are issued: five pairs of the
-                      ISA, and a cp behind mma or cp, on which Triton's block-scaled kernels rely
+                      ISA, and a cp after mma or cp, on which Triton's block-scaled kernels rely
 
-What has completed for one warp is known to another that is ordered behind it (`ordering`), with
-tcgen05.fence::before_thread_sync before and tcgen05.fence::after_thread_sync behind what orders them. A commit contains
-the first of these. Compilers leave both out in whole kernels (Triton 3.9 does): in a kernel that has none of them, they
-are not asked for, and the run says so. Lanes of a warp count as one. A warp that stores where it has loaded itself
-needs no wait: the store needs the loaded registers.
+An operation that has completed for one warp is complete for another warp ordered after it (`ordering`), with
+tcgen05.fence::before_thread_sync before the synchronisation and tcgen05.fence::after_thread_sync after it. A commit
+contains the first of these. Compilers leave both out in whole kernels (Triton 3.9 does): a kernel that has none of them
+is not required to have them, and the run says so. Lanes of a warp count as one. A warp that stores to columns that it
+loaded needs no wait: the store needs the loaded registers.
 
-Columns that were not written since their allocation hold anything. That is followed for each 32 lanes: products of
-64 rows leave 16 of them as they were. A product that reads such columns is a finding here. A load is none: pipelined
-loops load before they know whether a turn follows. The registers are marked instead (`unwritten`).
+Columns that were not written since their allocation are undefined. This is tracked for each 32 lanes: an mma with
+64 rows leaves 16 of them unchanged. An mma that reads such columns is a finding here. A load is not: pipelined loops
+load before they know whether another iteration follows. The registers are marked instead (`unwritten`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ MAX_EVENTS = 16  # waits for the commits of one thread that are kept of each war
 
 
 def uses_tensor_memory(program: Program) -> bool:
-    """Return True if a kernel has instructions of tcgen05."""
+    """Return True if a kernel has tcgen05 instructions."""
     return any(isinstance(inst.action, TensorThreadOp) for inst in program.instructions)
 
 
@@ -55,19 +55,19 @@ class WrittenColumns:
     """The columns of each block's tensor memory that were written since they were allocated, for each 32 lanes."""
 
     def __init__(self) -> None:
-        """Nothing is written."""
+        """Start with nothing written."""
         self.blocks: dict[int, NDArray[np.bool_]] = defaultdict(lambda: np.zeros((QUARTERS, TENSOR_COLUMNS), np.bool_))
 
     def forget(self, block: int, column: int, columns: int) -> None:
-        """Columns are allocated: what was there before is gone."""
+        """Mark columns as unwritten, after they are allocated."""
         self.blocks[block][:, column : column + columns] = False
 
     def write(self, access: TensorAccess) -> None:
-        """An access writes its columns."""
+        """Mark the columns of an access as written."""
         self.blocks[access.block][list(access.quarters), access.column : access.column + access.columns] = True
 
     def first_unwritten(self, access: TensorAccess) -> int | None:
-        """The first unwritten column of an access; None if all are written."""
+        """Return the first unwritten column of an access; None if all are written."""
         padded = access.operand.startswith("scale")  # space is for multiples of 128 rows, and the last may be unused
         end = access.column + (1 if padded else access.columns)
         written = self.blocks[access.block][list(access.quarters), access.column : end]
@@ -76,7 +76,7 @@ class WrittenColumns:
 
 @dataclass
 class IssuedAccess:
-    """An access that was issued at a time, and, of ld and st, when its warp waited for it."""
+    """An access, the time of its issue, and, for ld and st, the time when its warp waited for it."""
 
     access: TensorAccess
     op: str  # ld, st, mma, cp, shift
@@ -90,15 +90,15 @@ class IssuedAccess:
 
     @property
     def is_of_warp(self) -> bool:
-        """True if a wait of its warp completes it, not a commit."""
+        """True if a wait of its warp completes it, rather than a commit."""
         return self.op in ("ld", "st")
 
 
 class TensorMemoryCheck(InstructionObserver):
-    """Follows the accesses of tensor memory of a batch."""
+    """Checks the tensor memory accesses of a batch."""
 
     def __init__(self, state: WarpBatch, ordering: Ordering, collector: FindingCollector) -> None:
-        """Nothing is in flight, and nothing is written."""
+        """Start with nothing in flight and nothing written."""
         self.state, self.ordering, self.collector = state, ordering, collector
         self.issued: dict[int, list[IssuedAccess]] = defaultdict(list)  # by block
         self.written = WrittenColumns()
@@ -114,7 +114,7 @@ class TensorMemoryCheck(InstructionObserver):
     # --- what orders accesses
 
     def after(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Waits and fences."""
+        """Record waits and fences."""
         if not isinstance(inst.action, TensorThreadOp):
             return
         op, now = inst.action.spelling.op, self.ordering.now
@@ -133,22 +133,22 @@ class TensorMemoryCheck(InstructionObserver):
                     item.waited = now
 
     def _known(self, warp: int) -> NDArray[np.int32]:
-        """The time up to which a warp is ordered behind each warp."""
+        """Return the time up to which a warp is ordered after each warp."""
         rows = self.ordering.known[warp * LANES : (warp + 1) * LANES, : self.ordering.own_columns].max(axis=0)
         return rows.reshape(-1, LANES // self.ordering.share).max(axis=1)
 
     def tensor_committed(self, cells: list[int], thread: int) -> None:
-        """Mbarriers follow what a thread has issued so far."""
+        """Record that an mbarrier covers everything a thread has issued so far."""
         for cell in cells:
             self.committed[cell][thread] = self.ordering.now
 
     def mbarrier_completed(self, cell: int) -> None:
-        """A phase is over: what was committed to it is complete."""
+        """End a phase: everything that was committed to it is complete."""
         if cell in self.committed:
             self.completed[cell] |= self.committed.pop(cell)
 
     def mbarrier_waited(self, cells: NDArray[np.int64], threads: NDArray[np.int64]) -> None:
-        """Warps learn that what was committed is complete."""
+        """Record that warps know the committed operations are complete."""
         for cell in np.unique(cells).tolist():
             for issuer, time in self.completed.get(cell, {}).items():
                 for warp in np.unique(threads[cells == cell] // LANES).tolist():
@@ -158,11 +158,11 @@ class TensorMemoryCheck(InstructionObserver):
     # --- accesses
 
     def tensor_allocated(self, block: int, column: int, columns: int) -> None:
-        """Forget what was written in the columns before."""
+        """Mark newly allocated columns as unwritten."""
         self.written.forget(block, column, columns)
 
     def tensor_access(self, access: TensorAccess) -> None:
-        """Compare an access with those before it."""
+        """Compare an access with earlier ones."""
         column = self.written.first_unwritten(access) if access.reads and access.operand in PRODUCT_OPERANDS else None
         if column is not None:
             what = "the old D" if access.operand == "d" else access.operand
@@ -178,7 +178,7 @@ class TensorMemoryCheck(InstructionObserver):
         self._keep(access)
 
     def _keep(self, access: TensorAccess) -> None:
-        """Keep an access, and forget those of which it covers all columns."""
+        """Keep an access, and drop those whose columns it covers."""
         items = self.issued[access.block]
         op = _op(access.inst)
         if access.writes:
@@ -191,7 +191,7 @@ class TensorMemoryCheck(InstructionObserver):
         items.append(IssuedAccess(access, op, self.ordering.now))
 
     def tensor_freed(self, access: TensorAccess) -> None:
-        """Columns may be given to another block: what touches them must be complete."""
+        """Report accesses in flight to freed columns, which another block may get."""
         for item in list(self.issued[access.block]):
             if item.access.overlaps(access):
                 fault = self._fault(item, access, needs_fences=False)
@@ -200,7 +200,7 @@ class TensorMemoryCheck(InstructionObserver):
                 self.issued[access.block].remove(item)
 
     def finish(self) -> None:
-        """Report allocations that are left; the launch does not end with an error then."""
+        """Report allocations that were never freed; the launch does not end with an error in this case."""
         memories = self.state.tensor_memories
         for block, live in sorted(memories.live.items()) if memories is not None else ():
             for item in live:
@@ -213,7 +213,7 @@ class TensorMemoryCheck(InstructionObserver):
     # --- order
 
     def _fault(self, item: IssuedAccess, access: TensorAccess, *, needs_fences: bool = True) -> str:
-        """Why an access is not behind an earlier one; nothing where it is."""
+        """Return the reason why an access is not ordered after an earlier one; an empty string if it is."""
         warp, op = access.thread // LANES, _op(access.inst)
         needs_fences = needs_fences and self.asks_for_fences
         name = f"{item.access.inst.name} at line {item.access.inst.line}"
@@ -234,7 +234,7 @@ class TensorMemoryCheck(InstructionObserver):
         return f"no tcgen05.fence::after_thread_sync lies between it and the wait for {name}"
 
     def _fault_of_warp(self, item: IssuedAccess, warp: int, op: str, name: str, *, needs_fences: bool) -> str:
-        """The same for ld and st."""
+        """Return the same for an earlier ld or st."""
         if item.waited is None:
             if warp == item.warp and (item.op, op) in {("ld", "st"), ("st", "st")}:
                 return ""
@@ -256,7 +256,7 @@ class TensorMemoryCheck(InstructionObserver):
         return int(self._known(warp)[other])
 
     def _is_fenced(self, warp: int, other: int, time: int) -> bool:
-        """Return True if a warp passed fence::after_thread_sync after it learned what a warp did at a time."""
+        """Return True if a warp passed fence::after_thread_sync after it learned of another warp's operation."""
         when, known = self.fences_after.get(warp, (-1, None))
         if known is None:
             return False
@@ -275,17 +275,17 @@ class TensorMemoryCheck(InstructionObserver):
 
 
 def _spelled(inst: DecodedInstruction) -> str:
-    """The operation of tcgen05 that an instruction is; nothing where it is none."""
+    """Return the tcgen05 operation of an instruction; an empty string for any other instruction."""
     return inst.action.spelling.op if isinstance(inst.action, TensorThreadOp) else ""
 
 
 def _op(inst: DecodedInstruction) -> str:
-    """ld, st, mma, cp, shift or dealloc."""
+    """Return ld, st, mma, cp, shift or dealloc."""
     return _spelled(inst).partition(".")[0]
 
 
 def _covers(access: TensorAccess, other: TensorAccess) -> bool:
-    """Return True if an access reaches all that another does."""
+    """Return True if an access covers everything that another accesses."""
     return (
         set(access.quarters) >= set(other.quarters)
         and access.column <= other.column

@@ -1,11 +1,11 @@
-"""Unwritten values: followed from registers and memory through every instruction, until they matter.
+"""Unwritten values: tracked from registers and memory through every instruction, until they matter.
 
-Each register has a mask of its bits that come from something unwritten, each byte of shared and local memory and of
-arrays that the caller marks (`ptx.Unwritten`) another; of tensor memory it is known which columns are written. To read
-such a value is no mistake: compilers do it for lanes that are masked off later. It is a finding where the value decides
-an address or a branch, or is stored to global memory. Moves, shifts and bytes that are picked keep the mask exact; a
-product of matrices marks the elements of D whose row of A or column of B has a mark; what is computed otherwise is
-marked whole if a part of an operand is.
+Each register has a mask of the bits that come from unwritten data. Each byte of shared and local memory, and of arrays
+that the caller marks (`ptx.Unwritten`), has one too; tensor memory records which columns are written. Reading such a
+value is not a mistake: compilers do it for lanes that are masked off later. It is a finding if the value determines an
+address or a branch, or is stored to global memory. Moves, shifts and byte permutations keep the mask exact; an mma
+marks the elements of D whose row of A or column of B has a mark; any other result is marked whole if part of an
+operand is marked.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Bytes = NDArray[np.uint8]
 Numbers = NDArray[np.int64]
 
 APPLIED = {"shl", "shr", "prmt", "bfi", "bfe", "shf"}
-"""Opcodes that move bits: what they do to a mask is what they do to a value, if what says how is written."""
+"""Opcodes that move bits: they transform masks as they transform values, if their control operands are written."""
 MOVED_OPERANDS = {"shl": 1, "shr": 1, "prmt": 2, "bfi": 2, "bfe": 1, "shf": 2}
 ADDRESSED = (
     actions.MemoryLoad
@@ -52,10 +52,10 @@ EVERY_BIT = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
 class UnwrittenCheck(InstructionObserver):
-    """Follows what was never written."""
+    """Tracks values that were never written."""
 
     def __init__(self, state: WarpBatch, collector: FindingCollector, marked: dict[int, Bytes]) -> None:
-        """Mark every register, all of shared and local memory; marks of arrays stay from batch to batch."""
+        """Mark every register and all of shared and local memory; marks of arrays stay from batch to batch."""
         self.state, self.collector = state, collector
         program = state.program
         full = {
@@ -82,7 +82,7 @@ class UnwrittenCheck(InstructionObserver):
         self.unwritten_loads: list[int] = []  # warps whose tcgen05.ld reads unwritten columns
 
     def marks_of(self, buffer: Bytes) -> Bytes | None:
-        """The marks of a buffer; None where all of it is written."""
+        """Return the marks of a buffer; None if all of it is written."""
         memory = self.state.memory
         if buffer is memory.shared:
             return self.shared
@@ -91,13 +91,13 @@ class UnwrittenCheck(InstructionObserver):
     # --- memory
 
     def read(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers) -> None:
-        """Keep the marks of what is loaded."""
+        """Keep the marks of the loaded bytes."""
         marks = self.marks_of(buffer)
         if marks is not None:
             self.loaded.append((marks[offsets[:, None] + np.arange(size)], threads, offsets))
 
     def write(self, buffer: Bytes, offsets: Numbers, codes: NDArray[Any], threads: Numbers) -> None:
-        """Marks go with the values; in memory without marks they are a finding."""
+        """Store marks along with the values; in memory without marks they are a finding."""
         size = codes.dtype.itemsize * codes.shape[1]
         data = self.stored_marks(self.inst, threads, size)
         marks = self.marks_of(buffer)
@@ -114,7 +114,7 @@ class UnwrittenCheck(InstructionObserver):
             marks[offsets[:, None] + np.arange(size)] = 0 if is_global else data
 
     def stored_marks(self, inst: DecodedInstruction, threads: Numbers, size: int) -> Bytes | None:
-        """The marks of what threads store, [threads, size]; None where all is written."""
+        """Return the marks of the values that threads store, [threads, size]; None if all are written."""
         action = inst.action
         if isinstance(action, actions.AsyncCopy):
             result = np.zeros((len(threads), size), np.uint8)
@@ -146,7 +146,7 @@ class UnwrittenCheck(InstructionObserver):
         return np.where(codes, MARK, np.uint8(0)).repeat(size, axis=1) if codes.any() else None
 
     def update(self, buffer: Bytes, offsets: Numbers, size: int, threads: Numbers) -> None:
-        """Atomics: what they add to must be written, and so must the operand."""
+        """Check atomics: memory and the operand must both be written."""
         self.read(buffer, offsets, size, threads)
         inst = self.inst
         for item in (item for operand in inst.sources[1:] for item in items_of(operand)):
@@ -162,7 +162,7 @@ class UnwrittenCheck(InstructionObserver):
             marks[cells] = 0
 
     def copy_read(self, buffer: Bytes, offsets: Numbers, size: int, thread: int) -> None:  # noqa: ARG002 (all are told)
-        """Keep the marks of what a copy reads."""
+        """Keep the marks of the bytes that a copy reads."""
         marks, cells = self.marks_of(buffer), offsets[:, None] + np.arange(size)
         self.copied.append(np.zeros(cells.size, np.uint8) if marks is None else marks[cells].reshape(-1))
 
@@ -176,7 +176,7 @@ class UnwrittenCheck(InstructionObserver):
         *,
         reduces: bool = False,
     ) -> None:
-        """A copy takes marks along; to global memory they are a finding."""
+        """Copy marks with the bytes; in global memory they are a finding."""
         source = np.concatenate(self.copied) if self.copied else np.zeros(0, np.uint8)
         marks = self.marks_of(buffer)
         is_global = buffer is not self.state.memory.shared
@@ -188,15 +188,15 @@ class UnwrittenCheck(InstructionObserver):
             marks[cells] = source.reshape(cells.shape) if fits else 0
 
     def product_read(self, offsets: Numbers, size: int, warp: int) -> None:  # noqa: ARG002 (all are told)
-        """Keep the marks of the operands of wgmma."""
+        """Keep the marks of wgmma operands."""
         self.products.append(self.shared[offsets[:, None] + np.arange(size)].any(axis=1).astype(np.uint8))
 
     def tensor_allocated(self, block: int, column: int, columns: int) -> None:
-        """Columns hold what was there before."""
+        """Mark newly allocated columns as unwritten."""
         self.columns.forget(block, column, columns)
 
     def tensor_access(self, access: TensorAccess) -> None:
-        """Keep which columns are written, and which warp loads others."""
+        """Track which columns are written, and which warps load unwritten ones."""
         if access.reads and access.operand == "registers" and self.columns.first_unwritten(access) is not None:
             self.unwritten_loads.append(access.thread // LANES)
         if access.writes:
@@ -210,7 +210,7 @@ class UnwrittenCheck(InstructionObserver):
         return self.state.program.instructions[self.state.memory.inst]
 
     def mask_of(self, operand: PtxOperand) -> Codes:
-        """The mask of an operand in every lane of the batch."""
+        """Return the mask of an operand in every lane of the batch."""
         if isinstance(operand, Register):
             return self.masks[operand.index]
         if isinstance(operand, MemoryOperand) and operand.base is not None:
@@ -223,11 +223,11 @@ class UnwrittenCheck(InstructionObserver):
         return self.clean.setdefault(np.dtype(np.uint32), np.zeros((self.state.warps, LANES), np.uint32))
 
     def words(self, group: LaneGroup, operand: PtxOperand) -> NDArray[np.uint32]:
-        """The masks of an operand as words, [warps, 32, words]."""
+        """Return the masks of an operand as words, [warps, 32, words]."""
         return join_words([self.mask_of(item)[group.warp_rows] for item in items_of(operand)])
 
     def put(self, group: LaneGroup, operand: PtxOperand, mask: Codes) -> None:
-        """Give the register of an operand a mask in some lanes; `mask` is [warps of the group, lanes]."""
+        """Set the mask of an operand's register in some lanes; `mask` is [warps of the group, lanes]."""
         if not isinstance(operand, Register):
             return
         dtype = container(operand.bits)
@@ -239,7 +239,7 @@ class UnwrittenCheck(InstructionObserver):
         self.is_marked[operand.index] = bool(new.any())
 
     def put_clean(self, group: LaneGroup, operand: PtxOperand) -> None:
-        """Take the marks of the registers of an operand away in some lanes."""
+        """Clear the marks of an operand's registers in some lanes."""
         for item in items_of(operand):
             if isinstance(item, Register) and self.is_marked[item.index]:
                 if group.rows is None and group.is_whole:
@@ -249,14 +249,14 @@ class UnwrittenCheck(InstructionObserver):
                     self.put(group, item, np.zeros(group.mask.shape, self.masks[item.index].dtype))
 
     def put_whole(self, group: LaneGroup, operand: PtxOperand, wrong: NDArray[np.bool_]) -> None:
-        """Mark registers whole, or not at all."""
+        """Mark whole registers, or clear them."""
         for item in items_of(operand):
             self.put(group, item, np.where(wrong, EVERY_BIT, np.uint64(0)))
 
     # --- instructions
 
     def guarded(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Find marks that decide a branch, or whether memory is accessed."""
+        """Report unwritten guards of branches and memory accesses."""
         if inst.guard is not None and isinstance(inst.action, actions.Branch | ADDRESSED):
             self.check(inst, group, inst.guard, "a branch or a guard depends on a value that was never written")
 
@@ -270,7 +270,7 @@ class UnwrittenCheck(InstructionObserver):
         return any(self.is_marked[index] for index in self.read_registers[at])
 
     def before(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Find marks that reach an address or a branch, and compute those of the results."""
+        """Report marks that reach an address or a branch, and compute the marks of the results."""
         self.loaded, self.products, self.copied, self.unwritten_loads, self.results = [], [], [], [], None
         self.is_clean = not self.has_marks(inst)
         if self.is_clean:
@@ -297,7 +297,7 @@ class UnwrittenCheck(InstructionObserver):
             self.report(inst, int(group.warp_rows[warp]) * LANES + lane, text, wrong.sum())
 
     def computed(self, inst: DecodedInstruction, action: actions.LaneOp, group: LaneGroup) -> list[Codes]:
-        """The masks of the results of a LaneOp."""
+        """Return the masks of a LaneOp's results."""
         masks = [self.mask_of(operand)[group.warp_rows] for operand in inst.sources]
         wrong = np.zeros(group.mask.shape, np.bool_)
         for mask in masks:
@@ -337,7 +337,7 @@ class UnwrittenCheck(InstructionObserver):
         return [np.where(wrong, EVERY_BIT, np.uint64(0))] * len(inst.results)
 
     def collected(self, inst: DecodedInstruction, action: actions.WarpCollective, group: LaneGroup) -> list[Codes]:
-        """The masks of shuffles, votes and reductions."""
+        """Return the masks of the results of shuffles, votes and reductions."""
         masks = [self.mask_of(operand)[group.warp_rows] for operand in inst.sources]
         clean = np.zeros(group.mask.shape, np.uint64)
         if not masks:
@@ -370,7 +370,7 @@ class UnwrittenCheck(InstructionObserver):
             self.put_others(inst, group)
 
     def put_others(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Instructions whose results are written, but for loads of unwritten tensor memory."""
+        """Handle other instructions: results are written, except for loads of unwritten tensor memory."""
         if any(isinstance(operand, MemoryOperand) for operand in inst.results):
             self.local[...] = 0  # results of a function of the driver lie in local memory, as in `call`
         wrong = group.mask & np.isin(group.warp_rows, self.unwritten_loads)[:, None]
@@ -381,7 +381,7 @@ class UnwrittenCheck(InstructionObserver):
                 self.put_clean(group, operand)
 
     def move(self, inst: DecodedInstruction, action: actions.Move, group: LaneGroup) -> None:
-        """mov: masks are packed and unpacked as values are."""
+        """mov: pack and unpack masks as values are."""
         kind, target, source = action.type, inst.results[0], inst.sources[0]
         rows = group.warp_rows
         if isinstance(source, VectorOperand):
@@ -401,7 +401,7 @@ class UnwrittenCheck(InstructionObserver):
             self.put(group, target, mask)
 
     def load(self, inst: DecodedInstruction, action: actions.MemoryLoad | actions.Atomic, group: LaneGroup) -> None:
-        """ld and atom: the marks of the bytes."""
+        """ld and atom: take the marks of the bytes."""
         if not inst.results:
             return
         if not any(marks.any() for marks, _, _ in self.loaded):
@@ -419,7 +419,7 @@ class UnwrittenCheck(InstructionObserver):
             self.put(group, item, group.scatter(wide))
 
     def call(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """call: arguments take their marks along."""
+        """call: copy marks with the arguments."""
         for copy in inst.arguments:
             for target, source in zip(items_of(copy.target), items_of(copy.source), strict=False):
                 if isinstance(target, Register):
@@ -430,7 +430,7 @@ class UnwrittenCheck(InstructionObserver):
             self.put_clean(group, copy.target)
 
     def matrix(self, inst: DecodedInstruction, action: actions.MatrixOp, group: LaneGroup) -> None:
-        """Products and moves of matrices."""
+        """Handle matrix instructions: mma, and loads, stores and moves of matrices."""
         if not inst.results:
             return
         warps = group.mask.any(axis=1)
@@ -458,19 +458,19 @@ class UnwrittenCheck(InstructionObserver):
             self.put_words(here, inst.results[0], self.multiply(inst, form, here))
 
     def put_words(self, group: LaneGroup, operand: PtxOperand, words: NDArray[np.uint32]) -> None:
-        """Words of masks into the registers of an operand."""
+        """Write mask words to the registers of an operand."""
         for item, codes in split_words(operand, words):
             self.put(group, item, codes)
 
     def multiply(self, inst: DecodedInstruction, form: Form, group: LaneGroup) -> NDArray[np.uint32]:
-        """mma: an element of D is marked where its row of A, its column of B or its element of C is."""
+        """mma: mark an element of D if its row of A, its column of B or its element of C is marked."""
         specs = operands(form, architecture_of(form, self.state.launch.arch))
         words = [self.words(group, operand) for operand in inst.sources[:3]]
         a, b, c = (fragment.unpack(specs[role], word) != 0 for role, word in zip("abc", words, strict=True))
         return _packed(specs["d"], c | a.any(axis=-1, keepdims=True) | b.any(axis=-2, keepdims=True))
 
     def product_marks(self, inst: DecodedInstruction, group: LaneGroup) -> NDArray[np.bool_]:
-        """wgmma: a warp is marked whole where an operand has a mark."""
+        """wgmma: mark all results of a warp if an operand has a mark."""
         wrong = np.full(group.mask.shape, any(part.any() for part in self.products))
         if isinstance(inst.sources[0], VectorOperand):
             wrong |= (self.mask_of(inst.sources[0])[group.warp_rows] != 0).any(axis=1, keepdims=True)
@@ -482,7 +482,7 @@ class UnwrittenCheck(InstructionObserver):
             self.report(self.inst, int(threads[wrong.argmax()]), text, wrong.sum())
 
     def report(self, inst: DecodedInstruction, thread: int, text: str, count: int) -> None:
-        """Report an instruction, with the first thread that is concerned."""
+        """Report an instruction, with the first affected thread."""
         warp, lane = divmod(thread, LANES)
         block, thread_index = self.state.indices(warp, lane)
         finding = KernelFinding("uninitialised", inst.line, f"{inst.name}: {text}", block=block, thread=thread_index)
@@ -490,10 +490,10 @@ class UnwrittenCheck(InstructionObserver):
 
 
 def _ones(mask: Codes) -> Codes:
-    """All bits of a mask."""
+    """Return a mask with all bits set."""
     return mask | True if mask.dtype == np.bool_ else mask | mask.dtype.type(np.iinfo(mask.dtype).max)
 
 
 def _packed(spec: OperandSpec, wrong: NDArray[np.bool_]) -> NDArray[np.uint32]:
-    """The words of a fragment with all bits of the wrong elements."""
+    """Return the words of a fragment, with all bits of the marked elements set."""
     return fragment.pack(spec, np.where(wrong, spec.format.codes - 1, 0).astype(f"u{max(8, spec.container) // 8}"))

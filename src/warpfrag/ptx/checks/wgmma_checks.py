@@ -1,9 +1,9 @@
-"""Registers of wgmma that are touched while it runs, and writes of them that no wgmma.fence orders before it.
+"""Find wgmma registers that are touched while it runs, and writes of them that no wgmma.fence orders before it.
 
-A wgmma.mma_async reads A and writes D while its warps go on. Until wgmma.wait_group after a commit no thread may read
-or write D, nor write A; another wgmma may go on with the same accumulators. Registers that were written since the last
-wgmma.fence may not be ready when it begins. `mov` is no access of its own: compilers write it for copies and constants
-that ptxas removes or places itself, so a copy is taken for the register that it is of.
+A wgmma.mma_async reads A and writes D while its warps continue. Until wgmma.wait_group after a commit, no thread may
+read or write D, nor write A; another wgmma may use the same accumulators. Registers that were written since the last
+wgmma.fence may not be ready when it begins. `mov` does not count as an access: compilers write it for copies and
+constants that ptxas removes or places itself, so a copy counts as the register that it copies.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from warpfrag.tensorcore.resolved import resolve_form
 
 
 class WarpProducts:
-    """The wgmma of one warp: registers in flight, groups that are open or committed, and the last fence."""
+    """The wgmma state of one warp: registers in flight, open and committed groups, and the last fence."""
 
     def __init__(self) -> None:
-        """Nothing was issued, and no fence was passed."""
+        """Start with nothing issued and no fence."""
         self.targets: dict[int, tuple[int, int]] = {}  # D: the group and the line of the wgmma, by register
         self.sources: dict[int, tuple[int, int]] = {}  # A in registers
         self.written: dict[int, tuple[int, int]] = {}  # time and line of the last write, by register
@@ -45,17 +45,17 @@ class WarpProducts:
 
 
 class RegisterCheck(InstructionObserver):
-    """Follows the registers of wgmma, warp by warp."""
+    """Checks the registers of wgmma, warp by warp."""
 
     def __init__(self, state: WarpBatch, order: LaunchOrder, collector: FindingCollector) -> None:
-        """Find which instructions touch such registers: no other is looked at."""
+        """Find the instructions that touch tracked registers; the others are skipped."""
         self.state, self.order, self.collector = state, order, collector
         self.tracked = tracked_registers(state.program)
         self.warps: dict[int, WarpProducts] = defaultdict(WarpProducts)
         self.touches: dict[int, bool] = {}
 
     def before(self, inst: DecodedInstruction, group: LaneGroup) -> None:
-        """Look at an instruction that reads or writes tracked registers."""
+        """Check an instruction that reads or writes tracked registers."""
         at = self.state.memory.inst
         touches = self.touches.get(at)
         if touches is None:
@@ -87,7 +87,7 @@ class RegisterCheck(InstructionObserver):
                         del table[register]
 
     def issue(self, inst: DecodedInstruction, own: WarpProducts, warp: int) -> None:
-        """A wgmma begins: its registers must be ready, and are in flight from now on."""
+        """Start a wgmma: its registers must be ready, and are in flight from now on."""
         targets, sources = product_registers(inst)
         names = {
             register.index: register.name
@@ -117,7 +117,7 @@ class RegisterCheck(InstructionObserver):
         own.sources |= dict.fromkeys(sources, (own.group, inst.line))
 
     def access(self, inst: DecodedInstruction, own: WarpProducts, warp: int, lane: int) -> None:
-        """Another instruction reads or writes tracked registers."""
+        """Check another instruction that reads or writes tracked registers."""
         if isinstance(inst.action, Move):
             sources, targets = list(_registers(inst.sources[0])), list(_registers(inst.results[0]))
             if sources or not any(index in table for index in targets for table in (own.targets, own.sources)):
@@ -148,7 +148,7 @@ class RegisterCheck(InstructionObserver):
         self.report("async", inst, warp, lane, text, line)
 
     def report(self, kind: str, inst: DecodedInstruction, warp: int, lane: int, text: str, line: int | None) -> None:
-        """Report an instruction, with the line of the other instruction where there is one."""
+        """Report an instruction, with the line of the other instruction if there is one."""
         block, thread = self.state.indices(warp, lane)
         other = None if line is None else KernelAccess("wgmma or register", line, block, thread)
         text = text if text.startswith(inst.name) else f"{inst.name}: {text}"
@@ -161,14 +161,14 @@ def is_wgmma(inst: DecodedInstruction) -> bool:
 
 
 def product_registers(inst: DecodedInstruction) -> tuple[list[int], list[int]]:
-    """The registers of D, and those of A where it is not in shared memory."""
+    """Return the registers of D, and those of A if it is not in shared memory."""
     a = inst.sources[0]
     sources = [register.index for register in registers_of(a)] if isinstance(a, VectorOperand) else []
     return [register.index for register in registers_of(inst.results[0])], sources
 
 
 def tracked_registers(program: Program) -> set[int]:
-    """The registers of all wgmma of a program, and those that copies connect with them."""
+    """Return the registers of all wgmma in a program, and those that copies connect with them."""
     tracked: set[int] = set()
     for inst in program.instructions:
         if is_wgmma(inst):
@@ -195,30 +195,30 @@ def _registers(operand: PtxOperand) -> Iterator[int]:
 
 
 def _reads(inst: DecodedInstruction) -> list[int]:
-    """The registers that an instruction reads, its guard and its addresses too."""
+    """Return the registers that an instruction reads, including its guard and its addresses."""
     guard = [inst.guard.index] if inst.guard is not None else []
     return guard + [index for operand in inst.sources for index in _registers(operand)]
 
 
 def _writes(inst: DecodedInstruction) -> list[int]:
-    """The registers that an instruction writes."""
+    """Return the registers that an instruction writes."""
     return [index for operand in inst.results for index in _registers(operand)]
 
 
 START = 0x3FFF
-"""The bits of a start address: elements lie alike whatever it is."""
+"""The bits of a start address: the element layout does not depend on them."""
 
 
 class DescriptorCheck(InstructionObserver):
-    """Judges every descriptor once."""
+    """Checks every descriptor once."""
 
     def __init__(self, state: WarpBatch, collector: FindingCollector) -> None:
-        """Nothing is judged yet."""
+        """Start with no findings."""
         self.state, self.collector = state, collector
         self.judged: dict[tuple[object, ...], str] = {}
 
     def product_descriptor(self, form: Form, role: str, word: int, warp: int, *, is_transposed: bool) -> None:
-        """A wgmma takes a descriptor for A or B."""
+        """Check the descriptor of A or B of a wgmma."""
         key = form, role, word & ~START, is_transposed
         if key not in self.judged:
             operand = getattr(resolve_form(form, self.state.launch.arch).operands, role)

@@ -1,8 +1,8 @@
-"""The operands of a matrix instruction in a warp that stands at it: which registers feed each, and as matrices.
+"""The operands of the matrix instruction at which a warp has stopped: the registers of each, and their matrices.
 
-mma names its operands in order; wgmma has A in registers or both in shared memory, behind descriptors, and D is C too;
+mma names its operands in order; wgmma has A in registers or both in shared memory, by descriptors, and D is also C;
 ldmatrix, stmatrix, movmatrix and wmma's loads and stores move one fragment. The layouts are those of the instruction,
-so a matrix here is what the tensor core takes it for, whatever the kernel meant.
+so a matrix here is the one the tensor core reads, whatever the kernel intended.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ B64 = TYPES["b64"]
 
 
 def matrix_action(inst: DecodedInstruction) -> MatrixOp:
-    """The action of a matrix instruction; InvalidOperand for any other."""
+    """Return the action of a matrix instruction; raise InvalidOperand for any other."""
     if not isinstance(inst.action, MatrixOp):
         raise InvalidOperand(f"line {inst.line}: {inst.text} is no matrix instruction, so its registers are no matrix")
     return inst.action
 
 
 def operands_at(inst: DecodedInstruction, arch: str) -> Operands:
-    """The operands of a matrix instruction, with the fragments of an architecture."""
+    """Return the operands of a matrix instruction, with the fragments of an architecture."""
     form = matrix_action(inst).form
     return operands_of(form, architecture_of(form, arch) if form.is_wmma else "")
 
 
 def ptx_operands(inst: DecodedInstruction) -> dict[str, PtxOperand]:
-    """The operand that an instruction names for each role, in the order of its text."""
+    """Return the operand that an instruction names for each role, in the order of its text."""
     action = matrix_action(inst)
     form, sources = action.form, inst.sources
     if action.operation == "wgmma":
@@ -79,7 +79,7 @@ def ptx_operands(inst: DecodedInstruction) -> dict[str, PtxOperand]:
 def operand_matrix(
     state: WarpState, inst: DecodedInstruction, row: int, role: str, *, raw: bool = False
 ) -> NDArray[Any]:
-    """The matrix that an operand of a matrix instruction is now, in a warp or in its warpgroup."""
+    """Return the current matrix of an operand of a matrix instruction, in a warp or in its warpgroup."""
     action, named = matrix_action(inst), ptx_operands(inst)
     operands = operands_at(inst, state.launch.arch)
     wanted = role.lower() if isinstance(role, str) else role
@@ -100,7 +100,7 @@ def operand_matrix(
 
 
 def _group(state: WarpState, row: int, warps: int) -> LaneGroup:
-    """A warp, or the warpgroup that it belongs to, with all lanes."""
+    """Return a warp, or its warpgroup, with all lanes."""
     first = row - int(state.warp_index[row]) % warps
     rows = np.arange(first, min(first + warps, state.warps))
     return LaneGroup(state, rows, np.ones((len(rows), 32), np.bool_))
@@ -109,7 +109,7 @@ def _group(state: WarpState, row: int, warps: int) -> LaneGroup:
 def _staged(
     state: WarpState, inst: DecodedInstruction, group: LaneGroup, operand: Operand, source: PtxOperand, *, raw: bool
 ) -> NDArray[Any]:
-    """An operand in shared memory, through the descriptor that a register holds."""
+    """Return an operand in shared memory, through the descriptor in a register."""
     word = int(group.read(source, B64)[0, 0])
     block, stride = int(state.warp_block[group.warp_rows[0]]), state.memory.shared_stride
     memory = state.memory.shared[block * stride : (block + 1) * stride]
@@ -127,7 +127,7 @@ def _is_turned(inst: DecodedInstruction, role: str) -> bool:
 
 
 def _unpacked(inst: DecodedInstruction, operand: AnyOperand, words: NDArray[np.uint32], *, raw: bool) -> NDArray[Any]:
-    """The matrix of an operand in registers; metadata and scale factors as the immediates choose them."""
+    """Return the matrix of an operand in registers; immediates select the metadata and the scale factors."""
     if isinstance(operand, Operand):
         return operand.unpack(words, raw=raw)
     chosen = words[..., 0]
@@ -139,14 +139,14 @@ def _unpacked(inst: DecodedInstruction, operand: AnyOperand, words: NDArray[np.u
 
 
 def _scales(inst: DecodedInstruction, operand: Scale, words: NDArray[np.uint32], *, raw: bool) -> NDArray[Any]:
-    """The scale factors of A or B that the byte and thread ids choose."""
+    """Return the scale factors of A or B that the byte and thread ids select."""
     at = inst.sources.index(ptx_operands(inst)[operand.role])
     ids = [item.code(None) for item in items_of(inst.sources[at + 1]) if isinstance(item, Immediate)]
     return operand.unpack(words, byte_id=ids[0], thread_id=ids[1], raw=raw)
 
 
 def staged_offsets(state: WarpState, inst: DecodedInstruction, row: int) -> NDArray[np.int64]:
-    """The offsets of a wgmma's descriptor operands in the shared memory of the batch."""
+    """Return the offsets of a wgmma's descriptor operands in the shared memory of the batch."""
     group, named = _group(state, row, WARPGROUP), ptx_operands(inst)
     operands, offsets = operands_at(inst, state.launch.arch), [np.zeros(0, np.int64)]
     first = int(state.warp_block[group.warp_rows[0]]) * state.memory.shared_stride
@@ -160,7 +160,7 @@ def staged_offsets(state: WarpState, inst: DecodedInstruction, row: int) -> NDAr
 
 
 class BoxMap(Protocol):
-    """A `TensorMap`, as far as it says how a box lies in shared memory."""
+    """The parts of a `TensorMap` that determine the layout of a box in shared memory."""
 
     fields: TensorMapFields
 
@@ -169,21 +169,21 @@ class BoxMap(Protocol):
 
 
 class SharedView:
-    """The shared memory of one block: a view that changes as the kernel goes on."""
+    """The shared memory of one block: a view that changes as the kernel runs."""
 
     start = SHARED_START
 
     def __init__(self, memory: NDArray[np.uint8], end: int) -> None:
-        """Take the part of a block, from address 0 on; the kernel's own ends at `end`."""
+        """Take the memory of one block, from address 0 on; the kernel's own part ends at `end`."""
         self._memory, self.end = memory, end
 
     def __repr__(self) -> str:
-        """Return the size and the addresses."""
+        """Return a summary with the size and the addresses."""
         return f"<shared memory of {self.end - self.start} bytes, {self.start:#x} to {self.end:#x}>"
 
     @property
     def bytes(self) -> NDArray[np.uint8]:
-        """The bytes of the kernel, from `start` on; not to be written."""
+        """Return the kernel's bytes, from `start` on; they are read-only."""
         own = self._memory[self.start : self.end]
         own.flags.writeable = False
         return own
@@ -199,7 +199,7 @@ class SharedView:
         trans: bool = False,
         raw: bool = False,
     ) -> NDArray[Any]:
-        """A matrix that lies in shared memory, in its natural dtype, or as unsigned codes with `raw=True`.
+        """Return a matrix in shared memory in its natural dtype, or as unsigned codes with `raw=True`.
 
         Through a `Memory`, with the shape and the number format of the matrix; its own `start` counts from address 0,
         unless `start` is given. Through a `Descriptor`, with the operand of a wgmma that it is for. Through a
@@ -225,7 +225,7 @@ class SharedView:
         return self._box(memory, fields, self.start if start is None else start, raw=raw)
 
     def _box(self, box: BoxMap, fields: TensorMapFields, start: int, *, raw: bool) -> NDArray[Any]:
-        """A box of a tensor map: its rows below each other."""
+        """Return a box of a tensor map as a matrix, its rows one below the other."""
         cols, *outer = fields.box_shape
         rows, bits = int(np.prod(outer)), 8 * fields.element.bytes
         codes = box.memory(start).read(self._memory[: self.end], (rows, cols), bits).astype(f"u{bits // 8}")
@@ -234,7 +234,7 @@ class SharedView:
 
 
 def _format(name: object) -> Format:
-    """A number format by its name."""
+    """Return a number format by name."""
     if not isinstance(name, str) or name not in FORMATS:
         raise InvalidOperand(f"expected a number format, one of {', '.join(FORMATS)}; got {quote(name)}")
     return FORMATS[name]
@@ -246,23 +246,23 @@ FLOATS = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
 
 @dataclass(frozen=True)
 class OperandValues:
-    """An operand: as a matrix, with its role and format, or as the values of 32 lanes."""
+    """One operand: as a matrix with its role and format, or as the values of 32 lanes."""
 
     name: str
     format: str
     values: NDArray[Any]
     is_result: bool
-    in_shared_memory: bool = False  # behind a descriptor
+    in_shared_memory: bool = False  # through a descriptor
 
     @property
     def is_matrix(self) -> bool:
-        """True if it is the operand of a matrix instruction."""
+        """True if it is an operand of a matrix instruction."""
         return self.values.ndim > 1
 
 
 @dataclass(frozen=True)
 class InstructionView:
-    """An instruction in one warp: where it is, which lanes run it, and all its operands; `instruction` is its name."""
+    """An instruction in one warp: its position, its active lanes and its operands; `instruction` is its name."""
 
     stop: Stop
     instruction: str
@@ -270,7 +270,7 @@ class InstructionView:
     operands: tuple[OperandValues, ...]
 
     def __repr__(self) -> str:
-        """Return the stop and the names of the operands."""
+        """Return a summary with the stop and the operand names."""
         return f"<{self.stop}; {', '.join(item.name for item in self.operands)}>"
 
     @property
@@ -280,7 +280,7 @@ class InstructionView:
 
 
 def sources_now(batch: SteppedBatch, inst: DecodedInstruction, row: int) -> list[OperandValues]:
-    """The operands that an instruction would read now."""
+    """Return the operands that an instruction would read now."""
     if isinstance(inst.action, MatrixOp):
         roles = [role for role, operand in ptx_operands(inst).items() if not _is_result(inst, role, operand)]
         if inst.action.operation == "wgmma":
@@ -293,7 +293,7 @@ def sources_now(batch: SteppedBatch, inst: DecodedInstruction, row: int) -> list
 
 
 def results_now(batch: SteppedBatch, inst: DecodedInstruction, row: int) -> list[OperandValues]:
-    """The results of an instruction that has run."""
+    """Return the results of an instruction that has run."""
     if isinstance(inst.action, MatrixOp):
         roles = [role for role, operand in ptx_operands(inst).items() if _is_result(inst, role, operand)]
         return [_matrix(batch, inst, row, role, is_result=True) for role in roles]
@@ -318,7 +318,7 @@ def _matrix(batch: SteppedBatch, inst: DecodedInstruction, row: int, role: str, 
 
 
 def _kinds(inst: DecodedInstruction, *, is_result: bool) -> dict[int, Type]:
-    """The types of the operands of an instruction, by their place."""
+    """Return the types of an instruction's operands, by operand number."""
     action = inst.action
     if isinstance(action, LaneOp | WarpCollective):
         kinds = action.results if is_result else action.sources
@@ -331,7 +331,7 @@ def _kinds(inst: DecodedInstruction, *, is_result: bool) -> dict[int, Type]:
 def _lanes(
     batch: SteppedBatch, row: int, operand: PtxOperand, kind: Type | None, *, is_result: bool
 ) -> OperandValues | None:
-    """The values of an operand in the lanes of a warp; None where it has none."""
+    """Return the values of an operand in the lanes of a warp; None if it has none."""
     group = LaneGroup(batch, np.array([row]), np.ones((1, 32), np.bool_))
     if isinstance(operand, MemoryOperand):
         base = operand.base.name if operand.base is not None else operand.name

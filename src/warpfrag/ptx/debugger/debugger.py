@@ -1,8 +1,8 @@
-"""The debugger of a launch: run to a breakpoint or a watchpoint, step a warp, look at registers and memory.
+"""The debugger of a launch: run to a breakpoint or a watchpoint, step a warp, inspect registers and memory.
 
-Words are those of cuda-gdb. The `focus` is the warp that commands without a block or warp mean: the first of those that
-stopped. Warps that are in step stop together. Nothing in the kernel's result changes by being looked at: the launch is
-one on the reference engine, with the same scheduler.
+The vocabulary is that of cuda-gdb. The `focus` is the warp that commands apply to if they name no block or warp: the
+first of those that stopped. Warps at the same instruction stop together. Debugging does not change the kernel's
+results: the launch runs on the reference engine, with the same scheduler.
 """
 
 from __future__ import annotations
@@ -56,18 +56,18 @@ class WarpRegisters(dict[str, "NDArray[Any]"]):
         raise InvalidOperand(f"expected a register of this kernel, got {quote(name)}; it has {len(self)}")
 
     def __repr__(self) -> str:
-        """Return the number of registers and the first names."""
+        """Return a summary with the number of registers and the first names."""
         return f"<{len(self)} registers of a warp: {', '.join(list(self)[:4])}, ...>"
 
     def as_float(self, name: str) -> NDArray[Any]:
-        """A register of 16, 32 or 64 bits read as floating-point numbers."""
+        """Return a register of 16, 32 or 64 bits as floating-point numbers."""
         codes = self[name]
         if codes.dtype.itemsize < 2 or codes.dtype.kind != "u":
             raise InvalidOperand(f"{name} has {codes.dtype.itemsize * 8} bits: no floating-point number")
         return codes.view(f"f{codes.dtype.itemsize}")
 
     def as_matrix(self, operand: Operand, names: Sequence[str], *, raw: bool = False) -> NDArray[Any]:
-        """Some registers as the operand of an instruction that they would be, such as `wf.get(...).a`."""
+        """Return registers as the matrix they hold for an operand such as `wf.get(...).a`."""
         columns: list[NDArray[np.uint32]] = []
         for codes in (self[name] for name in names):
             wide = np.ascontiguousarray(codes).astype(f"u{max(4, codes.dtype.itemsize)}")
@@ -76,7 +76,7 @@ class WarpRegisters(dict[str, "NDArray[Any]"]):
 
 
 class Debugger:
-    """A launch that stops where it is told to; `Kernel.debug` makes it, and `with` ends it."""
+    """A launch that stops at breakpoints and watchpoints; `Kernel.debug` creates it, and `with` ends it."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Debugger:
         waves: Iterator[list[Block]],
         sources: Mapping[int, SourceLine],
     ) -> None:
-        """Nothing has run yet."""
+        """Prepare the launch; nothing runs yet."""
         self.program, self.config, self.memory, self.sources = program, config, memory, sources
         self.breakpoints: list[Breakpoint] = []
         self.watchpoints: list[Watchpoint] = []
@@ -108,11 +108,11 @@ class Debugger:
                 self._names.setdefault(inst.guard.name, inst.guard)
 
     def __enter__(self) -> Self:
-        """The debugger itself."""
+        """Return the debugger itself."""
         return self
 
     def __exit__(self, *error: object) -> None:
-        """End: arrays hold what was stored until then; what has not run does not."""
+        """End the launch: arrays keep what was stored so far, and the rest does not run."""
         self.is_finished = True
 
     def __repr__(self) -> str:
@@ -133,10 +133,10 @@ class Debugger:
         warp: int | None = None,
         ignore: int = 0,
     ) -> Breakpoint:
-        """Stop before the instruction of a line, those of an opcode ("mma", "ld.global"), or all.
+        """Stop before the instruction of a line, before those with an opcode ("mma", "ld.global"), or before all.
 
-        `source` is a line of the kernel's own source, where .loc says which. `condition(debugger)` is asked with the
-        focus on each warp that is there. `block` and `warp` limit it to those; `ignore` visits are let by first.
+        `source` is a line of the kernel's own source, known from .loc. `condition(debugger)` is called with the focus
+        on each warp at the instruction. `block` and `warp` restrict it to those; the first `ignore` visits do not stop.
         """
         for name, number in (("line", line), ("source", source), ("warp", warp), ("ignore", ignore)):
             if number is not None and not (is_whole(number) and number >= 0):
@@ -174,7 +174,7 @@ class Debugger:
         block: int | Sequence[int] = 0,
         access: WatchAccess = "write",
     ) -> Watchpoint:
-        """Stop behind every instruction that writes an element of an argument, all of it, or bytes in shared memory.
+        """Stop after every instruction that writes an element of an argument, all of it, or bytes in shared memory.
 
         `shared` is an address as the kernel uses it, in the memory of `block`. `access` may be "read" or "any".
         """
@@ -195,7 +195,7 @@ class Debugger:
         return point
 
     def delete(self, point: Breakpoint | Watchpoint) -> None:
-        """Take a breakpoint or watchpoint away."""
+        """Remove a breakpoint or watchpoint."""
         if not any(point is item for item in [*self.breakpoints, *self.watchpoints]):
             raise InvalidOperand(f"expected a breakpoint or watchpoint of this debugger, got {quote(point)}")
         if isinstance(point, Breakpoint):
@@ -204,7 +204,7 @@ class Debugger:
             self.watchpoints.remove(point)
 
     def _element(self, array: object, index: int | tuple[int, ...] | None) -> tuple[int, int]:
-        """The address and the bytes of an element of an argument, or of all of it."""
+        """Return the address and the size of an element of an argument, or of all of it."""
         values = getattr(array, "array", array)
         values = values if isinstance(values, np.ndarray) else np.asarray(values)
         key: Any = (...,) if index is None else (*index, ...) if isinstance(index, tuple) else (index, ...)
@@ -225,16 +225,16 @@ class Debugger:
 
     @exact_floats
     def run(self) -> Stop | None:
-        """Start, or go on to the next breakpoint or watchpoint; None when the kernel has ended."""
+        """Start, or continue to the next breakpoint or watchpoint; return None when the kernel has ended."""
         return self._go(None)
 
     continue_ = run
 
     @exact_floats
     def step(self, count: int = 1) -> Stop | None:
-        """Run as many instructions of the warp that has the focus; other warps run as the scheduler lets them.
+        """Run `count` instructions of the warp that has the focus; other warps run as the scheduler decides.
 
-        A breakpoint or a watchpoint on the way stops it too. None when the kernel has ended.
+        A breakpoint or a watchpoint on the way also stops it. Return None when the kernel has ended.
         """
         if not is_whole(count) or count < 1:
             raise InvalidOperand(f"expected a count of instructions from 1 on, got {quote(count)}")
@@ -246,7 +246,7 @@ class Debugger:
         return stop
 
     def _go(self, stepped: int | None) -> Stop | None:
-        """Run on, until the next stop; `stepped` is the warp that goes on by one instruction."""
+        """Run until the next stop; `stepped` is the warp that runs one instruction."""
         if self.is_finished:
             raise InvalidOperand("the kernel has ended: start another debugger")
         is_moved = not self._is_at_stop and stepped is not None and self.stop is None
@@ -282,7 +282,7 @@ class Debugger:
             self._batch = SteppedBatch(LaunchPart(self.program, self.config, self.memory, blocks, self._tally))
 
     def _hit(self, position: Position) -> Stop | None:
-        """The stop of the first breakpoint that holds for warps at a position."""
+        """Return the stop of the first breakpoint that applies to warps at a position."""
         batch = self.batch
         inst = batch.inst_at(position)
         for point in self.breakpoints:
@@ -311,7 +311,7 @@ class Debugger:
             self._row = before
 
     def _rows(self, position: Position) -> list[int]:
-        """The warps that run the instruction of a position: those with a lane whose guard holds."""
+        """Return the warps that run the instruction at a position: those with a lane whose guard holds."""
         group = self.batch.active_part(self.batch.inst_at(position), position.group)
         return [int(row) for row in group.active_rows]
 
@@ -319,13 +319,13 @@ class Debugger:
         return row is not None and bool(position.group.mask[position.group.warp_rows == row].any())
 
     def _has_focus(self, position: Position, row: int) -> bool:
-        """Return True if the step of a warp is over: the warp runs again, or it has ended."""
+        """Return True if a warp has finished its single step: it is at its next instruction, or it has ended."""
         return self._has_row(position, row) or not bool(self.batch.alive[row].any())
 
     def _stopped(
         self, reason: StopReason, position: Position, rows: list[int], point: Breakpoint | None = None
     ) -> Stop:
-        """Stand still before an instruction, with the focus on the first of some warps."""
+        """Stop before an instruction, with the focus on the first of some warps."""
         inst = self.batch.inst_at(position)
         present = [row for row in rows if self._has_row(position, row)] or self._rows(position) or rows
         self._row, self._is_at_stop = present[0], True
@@ -337,7 +337,7 @@ class Debugger:
         return self.stop
 
     def _advance(self, position: Position) -> Stop | None:
-        """Run an instruction; the stop of a watchpoint that it met."""
+        """Run an instruction; return the stop if it triggered a watchpoint."""
         self._is_at_stop = False
         batch, watched = self.batch, [point for point in self.watchpoints if point.enabled]
         before = [self._contents(point) for point in watched]
@@ -355,7 +355,7 @@ class Debugger:
         return None
 
     def _watched(self, position: Position, point: Watchpoint, old: bytes, numbers: list[int]) -> Stop:
-        """Stand still behind an instruction that accessed watched bytes; the focus is on the first that did."""
+        """Stop after an instruction that accessed watched bytes, with the focus on the first warp that did."""
         point.hits += 1
         inst = self.batch.inst_at(position)
         threads = [ThreadAt(*self._place(number // LANES), number % LANES) for number in sorted(numbers)]
@@ -369,7 +369,7 @@ class Debugger:
         return self.stop
 
     def _span(self, point: Watchpoint) -> tuple[NDArray[np.uint8], int] | None:
-        """The buffer of watched bytes and where they begin; None while their block does not run."""
+        """Return the buffer of watched bytes and their offset in it; None while their block is not running."""
         if point.space == "global":
             for allocation in self.memory.allocations:
                 if allocation.start <= point.address < allocation.end:
@@ -384,7 +384,7 @@ class Debugger:
         return b"" if span is None else span[0][span[1] : span[1] + point.size].tobytes()
 
     def _accessors(self, point: Watchpoint, access: MemoryAccess) -> list[int]:
-        """The threads of an access that touch watched bytes."""
+        """Return the threads of an access that touch watched bytes."""
         span = self._span(point)
         if span is None or access.buffer is not span[0] or point.access not in {"any", KINDS[access.writes]}:
             return []
@@ -396,19 +396,19 @@ class Debugger:
 
     @property
     def batch(self) -> SteppedBatch:
-        """The blocks that run now."""
+        """The blocks that are running."""
         if self._batch is None:
             raise InvalidOperand("nothing has run yet: call run() or step() first")
         return self._batch
 
     @property
     def shared_end(self) -> int:
-        """The first address behind shared memory."""
+        """The first address after shared memory."""
         return self.program.dynamic_start + self.config.shared
 
     @property
     def instruction(self) -> DecodedInstruction:
-        """The instruction that runs next where the focus is."""
+        """The next instruction of the warp that has the focus."""
         row, batch = self._row, self.batch
         position = batch.position
         if position is not None and self._has_row(position, row):
@@ -423,19 +423,19 @@ class Debugger:
         return 0 if position is None else self._visits[position.at]
 
     def focus(self, *, block: int | Sequence[int] | None = None, warp: int | None = None) -> tuple[Block, int]:
-        """Set the focus to a warp, if one is given; the block and warp that have it."""
+        """Set the focus to a warp, if one is given, and return the block and warp that have it."""
         if block is not None or warp is not None:
             self._row = self._row_of(block, warp)
         return self._place(self._row)
 
     def registers(self, *, block: int | Sequence[int] | None = None, warp: int | None = None) -> WarpRegisters:
-        """All registers of a warp, by name."""
+        """Return all registers of a warp, by name."""
         row = self._row_of(block, warp)
         registers = self.batch.registers
         return WarpRegisters({name: registers[item.index][row].copy() for name, item in self._names.items()})
 
     def register(self, name: str, *, block: int | Sequence[int] | None = None, warp: int | None = None) -> NDArray[Any]:
-        """A register of a warp: the codes of its 32 lanes."""
+        """Return a register of a warp: the codes of its 32 lanes."""
         if not isinstance(name, str) or name not in self._names:
             raise InvalidOperand(
                 f"expected a register of {self.program.name}, got {quote(name)}; it has {len(self._names)}"
@@ -452,17 +452,17 @@ class Debugger:
         warp: int | None = None,
         raw: bool = False,
     ) -> NDArray[Any]:
-        """Registers of a warp as the matrix that they are for a matrix instruction: "a", "b", "c", "d", "metadata", ...
+        """Return an operand of a matrix instruction as a matrix: "a", "b", "c", "d", "metadata", ...
 
-        The instruction is the next one, or that of `line`. Of wgmma it is the matrix of the warpgroup; what lies in
-        shared memory is read there. D has its new values once the instruction has run: step, then ask with its line.
+        The instruction is the next one, or the one at `line`. For wgmma it is the matrix of the warpgroup; operands in
+        shared memory are read there. D has its new values after the instruction has run: step, then pass its line.
         """
         return operand_matrix(self.batch, self._matrix_inst(line), self._row_of(block, warp), role, raw=raw)
 
     def explain(self) -> InstructionView:
-        """The next instruction in the warp that has the focus: all that it reads; then it runs, and what it left.
+        """Run the next instruction of the warp that has the focus; return its operands before and its results after.
 
-        The debugger stands at the next instruction of the warp afterwards, or at a breakpoint.
+        The debugger then stops at the warp's next instruction, or at a breakpoint.
         """
         if self.stop is None:
             self.step()
@@ -475,7 +475,7 @@ class Debugger:
         return InstructionView(stop, inst.name, self.config.arch, (*sources, *results_now(batch, inst, row)))
 
     def operands(self, line: int | None = None) -> tuple[str, ...]:
-        """The names of the operands of the next matrix instruction, or of that of a line."""
+        """Return the operand names of the next matrix instruction, or of the one at a line."""
         return tuple(ptx_operands(self._matrix_inst(line)))
 
     def _matrix_inst(self, line: int | None) -> DecodedInstruction:
@@ -496,9 +496,9 @@ class Debugger:
         return SharedView(self.memory.shared[number * stride : (number + 1) * stride], self.memory.shared_end)
 
     def backtrace(self, *, lane: int | None = None) -> list[tuple[int, SourceLine | None]]:
-        """The line that runs next and those of the calls around it, innermost first, each with its source line.
+        """Return the next line and those of the calls around it, innermost first, each with its source line.
 
-        Of the first lane of the focus that is alive, or of `lane`.
+        It is the backtrace of the first live lane of the focus, or of `lane`.
         """
         batch, row = self.batch, self._row
         alive = np.nonzero(batch.alive[row])[0]
@@ -509,7 +509,7 @@ class Debugger:
         return [(line, self.sources.get(line)) for line in lines]
 
     def warps(self) -> list[tuple[Block, int, str, int]]:
-        """All warps that run now: block, warp, "running", "waiting" or "exited", and the first line of a lane."""
+        """Return all running warps: block, warp, "running", "waiting" or "exited", and the first line of a lane."""
         batch, position = self.batch, self.batch.position
         rows = []
         for row in range(batch.warps):
@@ -528,7 +528,7 @@ class Debugger:
         return batch.blocks[int(batch.warp_block[row])], int(batch.warp_index[row])
 
     def _row_of(self, block: int | Sequence[int] | None, warp: int | None) -> int:
-        """The row of a warp among those that run now; the focus says what is left out."""
+        """Return the row of a warp among those that are running; omitted arguments are those of the focus."""
         batch = self.batch
         own, mine = self._place(self._row)
         wanted = own if block is None else _index(block)
@@ -545,7 +545,7 @@ KINDS = {True: "write", False: "read"}
 
 
 def _index(block: int | Sequence[int]) -> Block:
-    """The index of a block; axes that are left out are 0."""
+    """Return the index of a block; missing axes are 0."""
     axes = list(block) if isinstance(block, Sequence) else [block]
     if not 1 <= len(axes) <= 3 or not all(is_whole(axis) and axis >= 0 for axis in axes):
         raise InvalidOperand(f"expected block as one to three indices, got {quote(block)}")

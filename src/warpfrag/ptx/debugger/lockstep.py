@@ -1,9 +1,9 @@
-"""The origin of a difference between two runs: a node for every lane of an instruction whose results differ.
+"""The origin of a difference between two runs: one node for each lane of an instruction whose results differ.
 
-A node has a parent, the difference that the lane read, or none: then it is an origin, for all that it read was equal.
-Registers and bytes of memory hold the number of the node that made them differ, 0 where they are equal. Of several
-differences that are read the one with the earliest origin is followed, so the way back leads to where the runs first
-differ.
+The parent of a node is the difference that the lane read. A node without a parent is an origin: everything that it read
+was equal. Registers and bytes of memory hold the number of the node that made them differ, 0 if they are equal. If an
+instruction reads several differences, the one with the earliest origin is followed, so the path leads back to the
+point where the runs first differ.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NO_ROOT = np.iinfo(np.int64).max
 
 
 class NodeFacts(NamedTuple):
-    """A node: its instruction on both sides (None where only one ran), its lane, and what differs there."""
+    """A node: its instruction on both sides (None if only one ran), its lane, and the values that differ."""
 
     left: int | None
     right: int | None
@@ -47,7 +47,7 @@ class NodeFacts(NamedTuple):
 
 @dataclass
 class DifferingInstruction:
-    """An instruction of which some lanes have different results, one node for each."""
+    """An instruction with different results in some lanes, one node for each."""
 
     left: int | None
     right: int | None
@@ -60,10 +60,10 @@ class DifferingInstruction:
 
 
 class Provenance:
-    """All nodes, numbered from 1 in the order in which they arose."""
+    """All nodes, numbered from 1 in the order of their creation."""
 
     def __init__(self) -> None:
-        """There is no difference yet."""
+        """Start with no differences."""
         self.instructions: list[DifferingInstruction] = []
         self.starts: list[int] = []
         self.roots: Nodes = np.full(1, NO_ROOT, np.int64)
@@ -74,7 +74,7 @@ class Provenance:
         return self.count - 1
 
     def add(self, inst: DifferingInstruction) -> Nodes:
-        """The numbers of the nodes of an instruction."""
+        """Add one node for each differing lane of an instruction, and return their numbers."""
         size = len(inst.rows)
         numbers = np.arange(self.count, self.count + size)
         while len(self.roots) < self.count + size:
@@ -86,7 +86,7 @@ class Provenance:
         return numbers
 
     def earliest(self, candidates: Nodes) -> Nodes:
-        """Of nodes along the first axis, the one with the earliest origin; 0 where there is none."""
+        """Return the node with the earliest origin along the first axis; 0 if there is none."""
         if not len(candidates):
             return np.zeros(candidates.shape[1:], np.int64)
         chosen = self.roots[candidates].argmin(axis=0)
@@ -102,7 +102,7 @@ class Provenance:
         return NodeFacts(inst.left, inst.right, row, lane, inst.visit, inst.name, codes, parent)
 
     def chain(self, node: int) -> list[NodeFacts]:
-        """The way from an origin to a node, the origin first."""
+        """Return the path from an origin to a node, the origin first."""
         facts = []
         while node:
             facts.append(self.facts(node))
@@ -112,11 +112,11 @@ class Provenance:
 
 READS_WHAT_IT_WRITES = actions.Atomic | actions.MemoryBarrier
 CALLS = actions.DirectCall | actions.IndirectCall | actions.Return
-MIN_LIKENESS = 0.5  # of two programs whose instructions are paired
+MIN_LIKENESS = 0.5  # minimum similarity of two programs whose instructions are paired
 
 
 class Pairing(NamedTuple):
-    """The instructions and registers of two programs that belong together, and the likeness of the programs."""
+    """The corresponding instructions and registers of two programs, and how similar the programs are."""
 
     instructions: dict[int, int]
     registers: dict[int, int]
@@ -124,7 +124,7 @@ class Pairing(NamedTuple):
 
     @classmethod
     def of(cls, left: Program, right: Program) -> Pairing:
-        """By the text of instructions and the names of registers; of one program with itself, by number."""
+        """Pair instructions by text and registers by name; a program is paired with itself by index."""
         if left is right:
             return cls(dict(enumerate(range(len(left.instructions)))), dict(enumerate(range(len(left.registers)))), 1.0)
         texts = [[inst.text for inst in program.instructions] for program in (left, right)]
@@ -139,7 +139,7 @@ class Pairing(NamedTuple):
 
 
 def _registers(program: Program) -> dict[tuple[str, int], int]:
-    """The index of each register by its name, and which of that name it is: a function has its own."""
+    """Map register names, numbered among equal names, to indices: each function has its own registers."""
     seen: dict[tuple[str, int], int] = {}
     known: set[int] = set()
     counts: Counter[str] = Counter()
@@ -154,17 +154,17 @@ def _registers(program: Program) -> dict[tuple[str, int], int]:
 
 
 class Divergence(NamedTuple):
-    """The lines that two runs would run next when they take different paths; 0 if one has ended."""
+    """The next lines of two runs that take different paths; 0 if one has ended."""
 
     left: int
     right: int
 
 
 class Lockstep:
-    """Two batches of the same blocks, and what differs between them."""
+    """Two batches of the same blocks, and the differences between them."""
 
     def __init__(self, left: SteppedBatch, right: SteppedBatch, pairing: Pairing) -> None:
-        """Both stand at the entry, and all memory is equal."""
+        """Start both at the entry, with equal memory."""
         self.left, self.right, self.pairing = left, right, pairing
         self.unpaired_right = set(range(len(right.program.instructions))) - set(pairing.instructions.values())
         self.backward = {other: index for index, other in pairing.registers.items()}
@@ -176,11 +176,11 @@ class Lockstep:
         self.output: tuple[int, int] | None = None  # the first byte of global memory that differs: address and node
         self.divergence: Divergence | None = None
         self.ran = np.zeros((left.warps, LANES), np.bool_)  # the lanes of the last instruction
-        self.failed = 0  # the node of what an instruction read that ended with an error
+        self.failed = 0  # the node read by an instruction that ended with an error
         self.branch = 0  # the node of the last branch that lanes took differently
 
     def _paired_buffers(self) -> dict[int, BufferPair]:
-        """The buffers of both sides, by the identity of either, and the address of those in global memory."""
+        """Return the buffers of both sides, by the identity of either, and the addresses of those in global memory."""
         mine, yours = self.left.memory, self.right.memory
         pairs: list[BufferPair] = [(mine.shared, yours.shared, None), (mine.local, yours.local, None)]
         others = {item.start: item.data for item in yours.allocations}
@@ -188,7 +188,7 @@ class Lockstep:
         return {id(buffer): pair for pair in pairs for buffer in pair[:2]}
 
     def run(self) -> None:
-        """Run until global memory differs, the runs part, or both have ended."""
+        """Run until global memory differs, the runs diverge, or both have ended."""
         with np.errstate(all="ignore"):
             while self.output is None and self.divergence is None and self._advance():
                 pass
@@ -223,7 +223,7 @@ class Lockstep:
     # --- one instruction
 
     def _run(self, positions: tuple[Position | None, Position | None]) -> None:
-        """Run an instruction on both sides, or on one, and compare what it left."""
+        """Run an instruction on both sides, or on one, and compare the results."""
         sides = [
             (batch, position)
             for batch, position in zip((self.left, self.right), positions, strict=True)
@@ -260,7 +260,7 @@ class Lockstep:
             self._compare_bytes(access, at, visit, parents)
 
     def _note_branch(self, at: list[int | None], visit: int, inst: DecodedInstruction, parents: Nodes) -> None:
-        """Keep the difference that a branch read: the runs may part behind it."""
+        """Keep the difference that a branch read: the runs may diverge after it."""
         rows, lanes = np.nonzero(parents)
         guard = inst.guard.name if inst.guard is not None else "the index"
         zeros = np.zeros(len(rows), np.uint64)
@@ -274,11 +274,11 @@ class Lockstep:
         self.branch = int(nodes[0])
 
     def _own_index(self, batch: SteppedBatch, index: int) -> int | None:
-        """The left's index of a register of either side."""
+        """Return the left side's index of a register of either side."""
         return index if batch is self.left else self.backward.get(index)
 
     def _read(self, batch: SteppedBatch, position: Position) -> list[Nodes]:
-        """The differences in the registers that an instruction reads, lane by lane or of the whole warp."""
+        """Return the differences in the registers that an instruction reads, by lane or for the whole warp."""
         inst = batch.inst_at(position)
         operands = [*inst.sources, *inst.memory_results, *([inst.guard] if inst.guard is not None else [])]
         if isinstance(inst.action, actions.MatrixOp) and inst.action.operation == "wgmma":
@@ -301,7 +301,7 @@ class Lockstep:
         return np.repeat(best, warps * LANES).reshape(nodes.shape)
 
     def _read_memory(self, batch: SteppedBatch, position: Position, accesses: list[MemoryAccess]) -> Nodes:
-        """The differences in the bytes that an instruction reads."""
+        """Return the differences in the bytes that an instruction reads."""
         inst = batch.inst_at(position)
         best = np.zeros((batch.warps, LANES), np.int64)
         takes = isinstance(inst.action, READS_WHAT_IT_WRITES)
@@ -326,7 +326,7 @@ class Lockstep:
     # --- what an instruction left
 
     def _written(self, batch: SteppedBatch, inst: DecodedInstruction) -> list[tuple[int, str]]:
-        """The registers that an instruction may have changed, by the left's index, with their names."""
+        """Return the registers that an instruction may have changed, by the left side's index, with their names."""
         if isinstance(inst.action, CALLS):
             return [(index, f"register {index}") for index in self.pairing.registers]
         items = [item for result in inst.results for item in items_of(result) if isinstance(item, Register)]
@@ -338,7 +338,7 @@ class Lockstep:
         return self.left.registers[index], self.right.registers[other]
 
     def _compare_register(self, index: int, name: str, at: list[int | None], visit: int, parents: Nodes) -> None:
-        """Give every lane in which a register differs now a node, and the others none."""
+        """Assign a node to every lane in which a register now differs, and clear it in the others."""
         mine, yours = self._codes(index)
         if mine.dtype != yours.dtype:
             return
@@ -358,7 +358,7 @@ class Lockstep:
         self.registers[index] = kept
 
     def _compare_bytes(self, access: MemoryAccess, at: list[int | None], visit: int, parents: Nodes) -> None:
-        """Give every byte that was stored and differs a node, and the others none."""
+        """Assign a node to every stored byte that differs, and clear it for the others."""
         pair = self.buffers.get(id(access.buffer))
         if pair is None:
             return
@@ -388,7 +388,7 @@ class Lockstep:
 
 
 def _words(buffer: NDArray[np.uint8], offsets: NDArray[np.int64], size: int) -> NDArray[np.uint64]:
-    """The bytes at some offsets as numbers, eight at most."""
+    """Return the bytes at some offsets as numbers, at most eight bytes each."""
     count = min(size, 8)
     data = np.zeros((len(offsets), 8), np.uint8)
     data[:, :count] = buffer[offsets[:, None] + np.arange(count)]

@@ -17,9 +17,9 @@ WatchAccess = Literal["write", "read", "any"]
 
 @dataclass(eq=False)
 class Breakpoint:
-    """Stops before an instruction, in every warp or in some; `Debugger.break_at` makes it.
+    """Stops before an instruction, in every warp or in some; `Debugger.break_at` creates it.
 
-    `ignore` visits are let by before the first stop; `hits` counts the visits of warps that fulfil the condition.
+    The first `ignore` visits do not stop; `hits` counts the visits of warps that satisfy the condition.
     """
 
     line: int | None = None
@@ -33,7 +33,7 @@ class Breakpoint:
     hits: int = 0
 
     def names(self, inst: DecodedInstruction, source: SourceLine | None) -> bool:
-        """Return True if it stops at an instruction; an opcode may be the first words of one."""
+        """Return True if it stops at an instruction; an opcode may be a prefix, word by word."""
         if self.line is not None and inst.line != self.line:
             return False
         if self.source is not None and (source is None or self.source not in _lines_of(source)):
@@ -42,7 +42,7 @@ class Breakpoint:
 
 
 def _lines_of(source: SourceLine) -> set[int]:
-    """The line itself, and those of the calls that it was inlined through."""
+    """Return the line itself and the lines of the calls that it was inlined through."""
     lines = {source.line}
     while source.inlined_at is not None:
         source = source.inlined_at
@@ -52,7 +52,7 @@ def _lines_of(source: SourceLine) -> set[int]:
 
 @dataclass(eq=False)
 class Watchpoint:
-    """Stops behind an instruction that accesses some bytes; `Debugger.watch` makes it."""
+    """Stops after an instruction that accesses some bytes; `Debugger.watch` creates it."""
 
     space: Literal["global", "shared"]
     address: int
@@ -64,14 +64,14 @@ class Watchpoint:
 
 
 class ThreadAt(NamedTuple):
-    """A thread: its block, its warp there, and its lane."""
+    """A thread: its block, its warp in the block, and its lane."""
 
     block: tuple[int, int, int]
     warp: int
     lane: int
 
     def __str__(self) -> str:
-        """As messages name it."""
+        """Return the thread as messages name it."""
         return f"block {self.block}, warp {self.warp}, lane {self.lane}"
 
 
@@ -106,13 +106,13 @@ class Stop:
         return self.warps[0][1]
 
     def __str__(self) -> str:
-        """One line, as debuggers print it."""
+        """Return one line, in a debugger's style."""
         where = f" ({self.source})" if self.source is not None else ""
         return f"{self.reason} at line {self.line}{where}, block {self.block}, warp {self.warp}: {self.text}"
 
 
 class Position(NamedTuple):
-    """The instruction that runs next, the end of its block, and the lanes that are there."""
+    """The next instruction, the end of its basic block, and the lanes that are at it."""
 
     at: int
     end: int
@@ -120,7 +120,7 @@ class Position(NamedTuple):
 
 
 class SteppedBatch(WarpBatch):
-    """Blocks that run at once, as far as they are told to."""
+    """A batch of blocks that runs one instruction at a time."""
 
     position: Position | None = None
 
@@ -138,7 +138,7 @@ class SteppedBatch(WarpBatch):
                 return self.position
 
     def _is_complete(self, position: Position) -> bool:
-        """Return True if all lanes that the instruction needs are here; if not, those that are here wait."""
+        """Return True if all lanes that the instruction needs are here; otherwise make these lanes wait."""
         inst = self.inst_at(position)
         self.line = inst.line
         if not inst.action.is_collective:
@@ -150,11 +150,11 @@ class SteppedBatch(WarpBatch):
         return False
 
     def inst_at(self, position: Position) -> DecodedInstruction:
-        """The instruction of a position."""
+        """Return the instruction at a position."""
         return self.program.instructions[position.at]
 
     def advance(self) -> bool:
-        """Run the instruction of `next_position`; False if its lanes went to sleep instead."""
+        """Run the instruction at `next_position`; return False if its lanes went to sleep instead."""
         position = self.next_position()
         if position is None:
             return False

@@ -1,1 +1,1 @@
-"""Kernels on arrays: modules loaded, arguments bound, grids run, results reported."""
+"""Launch kernels on arrays: load modules, bind arguments, run grids, report results."""

@@ -1,4 +1,4 @@
-"""Compare two runs of one launch: the outputs that differ, and the instruction, block and lane where that begins.
+"""Compare two runs of one launch: the outputs that differ, and the instruction, block and lane of the first difference.
 
 Both sides run wave after wave until their memory differs. That wave is then run again, one instruction at a time on
 both sides (`debugger.lockstep`). The first byte that differs is traced back to its origin: an instruction with equal
@@ -36,7 +36,7 @@ MAX_TRACE = 12  # instructions of a trace that are printed
 
 @dataclass(frozen=True)
 class OutputDifference:
-    """An argument that the two runs leave different: how many elements, and the first with both values."""
+    """An argument that differs after the two runs: the number of elements, and the first with both values."""
 
     argument: int
     name: str
@@ -45,7 +45,7 @@ class OutputDifference:
     values: tuple[object, object]
 
     def __str__(self) -> str:
-        """As a report says it."""
+        """Return the line of the report."""
         place = ", ".join(map(str, self.index))
         text = f"argument {self.argument} ({self.name}): {self.count} elements differ, the first at [{place}]"
         return f"{text}: {self.values[0]} and {self.values[1]}"
@@ -53,10 +53,10 @@ class OutputDifference:
 
 @dataclass(frozen=True)
 class TracedInstruction:
-    """An instruction between the origin of a difference and the output: its thread, and its results on both sides.
+    """An instruction between the origin of a difference and the output, with its thread and both sides' results.
 
-    `text` is the left's instruction, `other` the right's where that is another one. `codes` are what register or memory
-    `name` holds, as unsigned integers.
+    `text` is the left side's instruction, `other` the right side's if it differs. `codes` are the contents of the
+    register or memory `name`, as unsigned integers.
     """
 
     line: int
@@ -69,7 +69,7 @@ class TracedInstruction:
     other: str = ""
 
     def __str__(self) -> str:
-        """As a report says it."""
+        """Return the line of the report."""
         where = f" ({self.source})" if self.source is not None else ""
         changed = f"; the other side has {self.other}" if self.other else ""
         values = f"{self.name} is {self.codes[0]:#x} and {self.codes[1]:#x}"
@@ -92,18 +92,18 @@ class Comparison:
 
     @property
     def origin(self) -> TracedInstruction | None:
-        """The first instruction whose results differ though all that it read is equal; None where it was not found."""
+        """The first instruction with different results although it read equal values; None if it was not found."""
         return self.trace[0] if self.trace else None
 
     def __repr__(self) -> str:
-        """The verdict in one line."""
+        """Return the verdict in one line."""
         if self.equal:
             return f"<Comparison of {self.sides[0]} and {self.sides[1]}: equal>"
         where = f", from line {self.origin.line} on" if self.origin is not None else ""
         return f"<Comparison of {self.sides[0]} and {self.sides[1]}: {len(self.outputs)} arguments differ{where}>"
 
     def __str__(self) -> str:
-        """A report of several lines."""
+        """Return a report of several lines."""
         lines = [f"{self.sides[0]} and {self.sides[1]}: {'equal' if self.equal else 'different'}"]
         lines += [str(item) for item in self.outputs]
         if self.origin is not None:
@@ -120,7 +120,7 @@ class Comparison:
         return "\n".join([*lines, *([self.note] if self.note else [])])
 
     def _repr_html_(self) -> str:
-        """A card for notebooks."""
+        """Return a card for notebooks."""
         from warpfrag.html import card, escape, table
 
         rows = [(str(inst.line), inst.text, str(inst.thread), inst.name, *map(hex, inst.codes)) for inst in self.trace]
@@ -134,7 +134,7 @@ class Comparison:
         )
 
     def to_dict(self) -> dict[str, object]:
-        """Everything as plain numbers and texts."""
+        """Return everything as plain numbers and texts."""
         return {
             "names": list(self.sides),
             "equal": self.equal,
@@ -167,7 +167,7 @@ class Side:
     """One of the two runs: a kernel with its own copy of all memory."""
 
     def __init__(self, kernel: Kernel, args: Sequence[object], config: LaunchConfig, name: str) -> None:
-        """Copy what the arguments point to."""
+        """Copy the memory that the arguments point to."""
         self.kernel, self.config, self.name = kernel, config, name
         memory = kernel.device_memory(args, config)
         self.originals = [(item.data.ctypes.data, len(item.data)) for item in memory.allocations]
@@ -179,34 +179,34 @@ class Side:
         return self.kernel.program
 
     def run(self, wave: Blocks) -> WarpfragError | None:
-        """Run some blocks; the error that ended them."""
+        """Run a wave of blocks; return the error that ended it, if any."""
         work = Work(self.program, self.config, self.memory, self.kernel.compiled)
         work.run(SingleWave(wave))
         return None if work.failure is None else work.failure[1]
 
     def stepped(self, wave: Blocks, memory: DeviceMemory) -> SteppedBatch:
-        """The same blocks, to be run step by step on a memory."""
+        """Return a batch of the same blocks that runs one instruction at a time on a memory."""
         instructions = len(self.program.instructions)
         tally = LaunchTally(np.zeros(instructions, np.int64), np.zeros(instructions, np.uint8))
         return SteppedBatch(LaunchPart(self.program, self.config, memory, wave, tally))
 
 
 class SingleWave(Waves):
-    """One wave, of blocks that were chosen before."""
+    """A single wave of given blocks."""
 
     def __init__(self, wave: Blocks) -> None:
-        """It has not been taken."""
+        """Hold one wave, not taken yet."""
         super().__init__((len(wave), 1, 1), len(wave), None)
         self.wave = wave
 
     def take(self) -> tuple[int, Blocks] | None:
-        """The wave, the first time."""
+        """Return the wave at the first call, then None."""
         wave = super().take()
         return None if wave is None else (0, self.wave)
 
 
 def detached(memory: DeviceMemory, instructions: int) -> DeviceMemory:
-    """A memory of the same contents that shares nothing with the caller's arrays."""
+    """Return a memory with the same contents that shares nothing with the caller's arrays."""
     own = DeviceMemory(memory.parameters.tobytes(), instructions)
     for item in memory.allocations:
         own.add(Allocation(item.start, item.data.copy(), item.name, item.writable))
@@ -237,9 +237,9 @@ def compare(
 ) -> Comparison:
     """Run a kernel on two architectures, or two kernels, and find where the runs first differ.
 
-    Arguments are those of `Kernel.launch`; arrays stay as they are. Two kernels are alike but for some instructions,
-    such as one before and after a change. The first output that differs is followed back to its origin: the instruction
-    whose operands were equal and whose results are not, with its block, warp and lane.
+    Arguments are those of `Kernel.launch`; arrays are not changed. Two kernels must be the same except for a few
+    instructions, such as one kernel before and after a change. The first output that differs is traced back to its
+    origin: the instruction with equal operands and different results, with its block, warp and lane.
     """
     sides = _sides(kernel, args, arch, grid, block, shared, options)
     left, right = sides
@@ -270,7 +270,7 @@ def _sides(
     shared: int,
     options: LaunchOptions,
 ) -> tuple[Side, Side]:
-    """The two runs that are asked for."""
+    """Return the two runs to compare."""
     kernels = [kernel] if isinstance(kernel, Kernel) else list(kernel) if isinstance(kernel, Sequence) else []
     archs = (
         [arch] if arch is None or isinstance(arch, str) else list(arch) if isinstance(arch, Sequence) else [None] * 3
@@ -301,7 +301,7 @@ def differing(left: DeviceMemory, right: DeviceMemory) -> bool:
 def _traced(
     sides: tuple[Side, Side], wave: Blocks, before: list[DeviceMemory], pairing: Pairing
 ) -> tuple[tuple[TracedInstruction, ...], str]:
-    """The way from the origin to the first output that differs, and what has to be said of it."""
+    """Return the path from the origin to the first output that differs, and a note about it."""
     if pairing.likeness < MIN_LIKENESS:
         alike = f"{pairing.likeness:.0%}"
         return (), f"the kernels are too different to be run side by side: {alike} of their instructions are the same"
@@ -328,7 +328,7 @@ def _diverged(divergence: Divergence) -> str:
 
 
 def _inst(sides: tuple[Side, Side], batch: SteppedBatch, facts: NodeFacts) -> TracedInstruction:
-    """An instruction of the trace, with the names that users know."""
+    """Return an instruction of the trace, with the names that users know."""
     ran = [
         (side, side.program.instructions[at])
         for side, at in zip(sides, (facts.left, facts.right), strict=True)
@@ -342,7 +342,7 @@ def _inst(sides: tuple[Side, Side], batch: SteppedBatch, facts: NodeFacts) -> Tr
 
 
 def _outputs(args: Sequence[object], sides: tuple[Side, Side]) -> tuple[OutputDifference, ...]:
-    """The arguments that the two runs leave different."""
+    """Return the arguments that differ after the two runs."""
     outputs = []
     parameters = sides[0].kernel.parameters
     for number, value in enumerate(args):
@@ -373,5 +373,5 @@ def _left_in(side: Side, host: NDArray[Any]) -> NDArray[Any] | None:
 
 
 def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
-    """The bytes of each element."""
+    """Return the bytes of each element."""
     return np.ascontiguousarray(array).view(np.uint8).reshape(*array.shape, array.dtype.itemsize)

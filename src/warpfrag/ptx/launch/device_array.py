@@ -1,8 +1,8 @@
 """Arrays with an address of their own, for tables of pointers and structures in memory that point to others.
 
-An array argument gets its address when the kernel is launched, and callers need not see it. Where memory itself holds
-pointers (the tables of a batched product, lists, a `__device__` pointer) the address must be known before: a
-`DeviceArray` has one as long as it lives, and every launch of this process can reach it.
+An array argument gets its address when the kernel is launched, and callers need not see it. If memory itself holds
+pointers (the tables of a batched gemm, lists, a `__device__` pointer), the address must be known before: a
+`DeviceArray` has one as long as it lives, and every launch of this process can access it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from warpfrag.ptx.program import state_spaces
 class DeviceArray:
     """An array at a fixed address of global memory; a list of arrays becomes the table of their addresses.
 
-    The memory is that of the array, and changes in place. `address` may stand wherever kernels read pointers:
+    It uses the array's own memory, which changes in place. Store `address` wherever kernels read pointers:
 
         >>> import numpy as np
         >>> rows = [np.zeros(4, np.float32), np.ones(2, np.float32)]
@@ -33,12 +33,12 @@ class DeviceArray:
         True
 
     None among the items is a null pointer, a list a table of its own. The arrays of a table live as long as it does;
-    an address whose DeviceArray is gone is outside every allocation. A part of an array with an address lies inside.
+    an address whose DeviceArray is gone is outside every allocation. A view of an array has an address inside it.
     """
 
     def __init__(self, source: object) -> None:
         """Take an array, or a list of arrays, tables and None."""
-        self._items: tuple[DeviceArray, ...] = ()  # what must live as long
+        self._items: tuple[DeviceArray, ...] = ()  # arrays that must live as long
         if isinstance(source, list | tuple):
             source = self._table(source)
         array = as_host_array(source, "DeviceArray")
@@ -61,27 +61,27 @@ class DeviceArray:
         return np.array([0 if item is None else next(addresses).address for item in items], np.uint64)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Refuse to be pickled or copied: its address may stand in other memory, and means nothing elsewhere."""
+        """Raise an error: other memory may hold its address, which means nothing in another process."""
         raise TypeError("a DeviceArray cannot be pickled or copied: its address is one of this process")
 
     def __repr__(self) -> str:
-        """Type, shape and address."""
+        """Return the type, the shape and the address."""
         return f"<DeviceArray {self.array.dtype}{list(self.array.shape)} at {self.address:#x}>"
 
 
 class AddressSpace:
-    """The arrays that have an address, by that and by where they lie on the host."""
+    """The arrays that have an address, by device address and by host address."""
 
     def __init__(self) -> None:
-        """Nothing has an address yet."""
+        """Start with no arrays."""
         self.lock = Lock()
         self.arrays: WeakValueDictionary[int, DeviceArray] = WeakValueDictionary()
         self.end = state_spaces.DEVICE_ARRAYS
-        self.places: list[tuple[int, int]] = []  # where each starts on the host, and its address; some may be gone
+        self.places: list[tuple[int, int]] = []  # host and device address of each; some may be gone
         self.longest = 0  # bytes
 
     def place(self, array: DeviceArray) -> int:
-        """A new address; none is used twice, so that one that is gone is never another array's."""
+        """Return a new address; addresses are never reused, so a stale one never refers to another array."""
         with self.lock:
             address, size = self.end, len(array.data)
             self.end += -(-(max(1, size) + state_spaces.ALIGNMENT) // state_spaces.ALIGNMENT) * state_spaces.ALIGNMENT
@@ -91,12 +91,12 @@ class AddressSpace:
         return address
 
     def alive(self) -> list[DeviceArray]:
-        """Every array that has an address of its own."""
+        """Return every array that has a fixed address."""
         with self.lock:
             return list(self.arrays.values())
 
     def owner(self, start: int, size: int) -> DeviceArray | None:
-        """The array in whose memory some bytes of the host lie; places of arrays that are gone are forgotten."""
+        """Return the array that contains some host bytes; entries of arrays that are gone are removed."""
         with self.lock:
             at = bisect_right(self.places, (start, state_spaces.WINDOWS["shared"]))
             while size and at and self.places[at - 1][0] >= start + size - self.longest:
@@ -110,4 +110,4 @@ class AddressSpace:
 
 
 ADDRESSES = AddressSpace()
-"""Those of this process."""
+"""The addresses of this process."""

@@ -19,11 +19,11 @@ from warpfrag.ptx.interpreter.device_memory import DeviceMemory
 
 @dataclass(frozen=True)
 class Exploration:
-    """The result of other interleavings: the number that ran, and the seeds and arrays that differ."""
+    """The result of other interleavings: the number of runs, and the seeds and arrays that differ."""
 
     runs: int
     seeds: tuple[int, ...] = ()
-    """Seeds that leave other memory than the launch itself."""
+    """Seeds that leave different memory than the launch itself."""
     arrays: tuple[str, ...] = ()
     """The arrays that differ."""
     errors: tuple[str, ...] = ()
@@ -35,7 +35,7 @@ class Exploration:
         return not self.seeds and not self.errors
 
     def __str__(self) -> str:
-        """The result in a sentence."""
+        """Return the result in a sentence."""
         if self.agrees:
             return f"all {self.runs} interleavings leave the same memory"
         parts = []
@@ -51,7 +51,7 @@ class Exploration:
 def explore(memory: DeviceMemory, before: list[NDArray[Any]], runs: int, run: Callable[[int], str]) -> Exploration:
     """Run a launch with `runs` seeds from the memory before it, then restore the memory after it.
 
-    `run(seed)` runs it on the memory, and returns the error that ended it, or nothing.
+    `run(seed)` runs it on the memory and returns the error that ended it, or None.
     """
     buffers = memory.writable_buffers()
     names = [item.name for item in memory.allocations if item.writable]

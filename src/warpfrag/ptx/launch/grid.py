@@ -1,7 +1,7 @@
-"""The blocks of a launch at work: wave after wave, on one core or on many, until all are done or stopped.
+"""Run the blocks of a launch: wave after wave, on one core or several, until all are done or stopped.
 
-A grid may have more blocks than memory has bytes: a wave is listed when it is taken, and a seed permutes the numbers of
-blocks by a function, not by a table.
+A grid may have more blocks than memory has bytes: a wave is listed when it is taken, and a seed permutes block numbers
+with a function, not with a table.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from warpfrag.tensorcore.schedule import SMALL, count_threads
 
 Blocks: TypeAlias = list[tuple[int, int, int]]
 Progress: TypeAlias = "Callable[[int, int], object]"
-"""Called with the blocks that are done, and all."""
+"""Called with the number of finished blocks and the number of all blocks."""
 MAX_WARPS = 128  # that run at once
-WARPS_OF_WGMMA = 512, 1024  # of a kernel with wgmma: so many share what an instruction costs beside its product
+WARPS_OF_WGMMA = 512, 1024  # of a kernel with wgmma: they share an instruction's overhead
 MAX_REGISTER_BYTES = 1 << 26  # of warps that run at once, beyond that minimum
 GLANCE = 0.1  # seconds between two looks at other threads
 ROUNDS = 6  # of the Feistel network
 
 
 class Permutation:
-    """A permutation of 0..size-1 that a seed chooses: a Feistel network on a power of four that holds them all.
+    """A permutation of 0..size-1 chosen by a seed: a Feistel network on the next power of four.
 
-    A round swaps the halves of a number and changes one by a function of the other, which can be undone whatever the
-    function is: so the network is a permutation of its power of four. A number that it takes out of 0..size-1 is taken
-    on until it comes back, as it must on its cycle.
+    A round swaps the halves of a number and changes one by a function of the other. This can be undone for any
+    function, so the network is a permutation of its power of four. If an image is outside 0..size-1, the network is
+    applied again until it is inside, as must happen on its cycle.
     """
 
     def __init__(self, size: int, seed: int) -> None:
-        """Draw the keys of the rounds."""
+        """Derive the round keys from the seed."""
         self.size = size
         self.half = np.uint64(max(1, -(-(size - 1).bit_length() // 2)))  # bits of a half
         self.mask = np.uint64((1 << int(self.half)) - 1)
@@ -69,7 +69,7 @@ class Permutation:
 
 
 class Waves:
-    """The blocks that have not begun, in the order in which they run; several threads may take from it."""
+    """The blocks that have not begun, in the order in which they run; safe for several threads."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Waves:
         seed: int | None,
         cluster: tuple[int, int, int] = (1, 1, 1),
     ) -> None:
-        """Nothing is taken yet; `at_once` blocks are a wave, or as many clusters as fit into it."""
+        """Start with no wave taken; a wave is `at_once` blocks, or the clusters that fit into that number."""
         self.grid, self.seed, self.cluster = grid, seed, cluster
         self.total = grid[0] * grid[1] * grid[2]
         self.per_cluster = cluster[0] * cluster[1] * cluster[2]
@@ -89,11 +89,11 @@ class Waves:
         self._lock = Lock()
 
     def __len__(self) -> int:
-        """Return the number of waves that are left."""
+        """Return the number of remaining waves."""
         return -(-self.clusters // self.at_once) - self.taken
 
     def take(self) -> tuple[int, Blocks] | None:
-        """The number of the next wave and its blocks; None where none is left."""
+        """Return the number of the next wave and its blocks; None if none is left."""
         with self._lock:
             if not self:
                 return None
@@ -105,7 +105,7 @@ class Waves:
         return number, [block for cluster in order.tolist() for block in self.blocks_of(cluster)]
 
     def blocks_of(self, cluster: int) -> Blocks:
-        """The blocks of a cluster, by their rank."""
+        """Return the blocks of a cluster, by rank."""
         x, y = self.grid[0] // self.cluster[0], self.grid[1] // self.cluster[1]
         corner = [
             index * size
@@ -116,7 +116,7 @@ class Waves:
         return [(corner[0] + rank % i, corner[1] + rank // i % j, corner[2] + rank // (i * j)) for rank in ranks]
 
     def again(self) -> Waves:
-        """The same waves, of which none is taken."""
+        """Return the same waves, with none taken."""
         return Waves(self.grid, self.at_once * self.per_cluster, self.seed, self.cluster)
 
     def clear(self) -> None:
@@ -126,7 +126,7 @@ class Waves:
 
 
 class Work:
-    """Waves of blocks, and what they did."""
+    """Runs waves of blocks, and collects their counts and errors."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class Work:
         screen: LaunchScreen | None = None,
         batch_of: Callable[[LaunchPart], WarpBatch] | None = None,
     ) -> None:
-        """Nothing is done yet; `checks`, a `screen` or a function choose another kind of batch than the engine's."""
+        """Start with nothing done; `checks`, a `screen` or a function replace the engine's own batch class."""
         self.program, self.config, self.memory, self.compiled = program, config, memory, compiled
         self.checks, self.screen = checks, screen
         chosen = screen or checks
@@ -146,13 +146,13 @@ class Work:
         self.tally = LaunchTally(
             np.zeros(len(program.instructions), np.int64), np.zeros(len(program.instructions), np.uint8)
         )
-        self.divergent: dict[int, str] = {}  # what the barriers saw, by line
+        self.divergent: dict[int, str] = {}  # divergent barriers, by line
         self.done = 0  # blocks
         self.failure: tuple[int, WarpfragError] | None = None  # and the number of its wave
 
     @exact_floats
     def run(self, waves: Waves, progress: Progress | None = None, *, until_compiled: bool = False) -> Work:
-        """Run the next wave, as long as there is one, or until there is compiled code."""
+        """Run waves until none is left, or until compiled code is ready."""
         while self.failure is None and not (until_compiled and self.compiled is not None and self.compiled.segments):
             wave = waves.take()
             if wave is None:
@@ -185,9 +185,9 @@ class Work:
         return self
 
     def run_all(self, waves: Waves, threads: int | None, progress: Progress | None) -> None:
-        """Run all waves, in order until there is compiled code, then on `threads` threads, None for one per core.
+        """Run all waves, in order until there is compiled code, then on `threads` threads; None means one per core.
 
-        Of several that fail the first one's error is kept.
+        If several waves fail, the error of the first is kept.
         """
         self.run(waves, progress, until_compiled=threads != 1)
         threads = min(len(waves), count_threads(threads, SMALL))
@@ -224,7 +224,7 @@ class Work:
         self.failure = min(failed, key=itemgetter(0), default=None)
 
     def run_waves(self, waves: Waves, threads: int | None, progress: Progress | None) -> Work:
-        """Run all waves; an interrupt says how far it came."""
+        """Run all waves; an interrupt reports the progress."""
         try:
             self.run_all(waves, threads, progress)
         except KeyboardInterrupt as error:
@@ -234,8 +234,8 @@ class Work:
         return self
 
     def run_checked(self, waves: Waves, threads: int | None, progress: Progress | None) -> Work:
-        """Run all waves and collect bad accesses: in compiled code while there are none, else again from the start."""
-        if self.compiled is not None and not self.memory.has_heap:  # compiled code does not follow what is freed
+        """Run all waves and collect bad accesses: compiled while there are none, else again from the start."""
+        if self.compiled is not None and not self.memory.has_heap:  # compiled code does not track freed memory
             changed = self.memory.writable_buffers()
             before = [buffer.copy() for buffer in changed]
             self.run_waves(waves, threads, progress)
@@ -251,7 +251,7 @@ class Work:
 
 
 def is_ordered(inst: DecodedInstruction) -> bool:
-    """Return True if an instruction shows in which order blocks run: atomics on floats, or whose old value is used."""
+    """Return True if an instruction makes block order visible: float atomics, or atomics whose old value is used."""
     action = inst.action
     if isinstance(action, TensorCopy):
         return action.reduction == "add"  # of floats, perhaps: the map says it
@@ -263,7 +263,7 @@ def is_ordered(inst: DecodedInstruction) -> bool:
 
 
 def is_alone(inst: DecodedInstruction) -> bool:
-    """Return True if an instruction keeps blocks on one core: it prints, or waits for what other blocks store."""
+    """Return True if an instruction keeps blocks on one core: it prints, or waits for stores of other blocks."""
     action = inst.action
     return isinstance(action, SystemCall) or (
         isinstance(action, MemoryLoad) and action.polls and action.space in {"global", "generic"}
@@ -271,7 +271,7 @@ def is_alone(inst: DecodedInstruction) -> bool:
 
 
 def warps_at_once(program: Program) -> int:
-    """Return the number of warps that run at once: more with wgmma if they have few registers."""
+    """Return the number of warps that run at once; with wgmma it is larger if they have few registers."""
     if not any(inst.attributes.opcode == "wgmma" for inst in program.instructions):
         return MAX_WARPS
     minimum, maximum = WARPS_OF_WGMMA

@@ -1,7 +1,7 @@
-"""Arrays of any library as memory of a launch: numpy's own, and others that share theirs, without a copy.
+"""Arrays of any library as launch memory: numpy arrays, and others that share their memory, without a copy.
 
-Nothing is imported to find out: whoever gives a tensor has PyTorch. Kernels see bytes, so a dtype that numpy lacks
-(bfloat16 of PyTorch) is as good as any; an array of another library comes as bytes where numpy cannot take it.
+No library is imported for this: a caller that passes a tensor has PyTorch. Kernels see bytes, so a dtype that numpy
+lacks (PyTorch's bfloat16) works too; an array that numpy cannot represent is passed as bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HOST_DEVICES = {1, 3}  # of DLPack: the memory of the host, pinned or not
 
 
 def as_host_array(value: object, what: str) -> NDArray[Any] | None:
-    """An array as numpy's, over the same memory; None for what is no array. What a GPU could not read is refused."""
+    """Return a numpy array over the same memory; None if it is not an array. Dtypes that no GPU reads are rejected."""
     if is_masked_array(value):
         raise InvalidOperand(f"{what}: expected a plain array, got a masked one: .filled() gives one")
     array = value if isinstance(value, np.ndarray) else _foreign(value, what)
@@ -35,7 +35,7 @@ def as_host_array(value: object, what: str) -> NDArray[Any] | None:
 
 
 def as_bytes(value: object, what: str) -> NDArray[np.uint8] | None:
-    """The memory of an array byte by byte; None for what is no array."""
+    """Return the memory of an array as bytes; None if it is not an array."""
     array = as_host_array(value, what)
     if array is None:
         return None
@@ -47,7 +47,7 @@ def as_bytes(value: object, what: str) -> NDArray[np.uint8] | None:
 
 
 def _foreign(value: object, what: str) -> NDArray[Any] | None:
-    """An array of another library over the same memory; None for what is no array."""
+    """Return an array of another library over the same memory; None if it is not an array."""
     kind = kind_of(value)
     if kind.library == "torch":
         return _tensor(value, kind.device, what)
@@ -73,7 +73,7 @@ def _foreign(value: object, what: str) -> NDArray[Any] | None:
 
 
 def _tensor(tensor: Any, device: str, what: str) -> NDArray[Any]:  # noqa: ANN401 # PyTorch's, if it is installed
-    """The bytes of a tensor of PyTorch, whatever its dtype."""
+    """Return the bytes of a PyTorch tensor of any dtype."""
     if device != "cpu":
         raise InvalidOperand(
             f"{what}: expected a tensor in the memory of the host, got one on {device}: .cpu() copies it"

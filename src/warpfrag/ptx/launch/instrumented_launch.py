@@ -1,6 +1,6 @@
 """A launch with checks: in compiled code if that proves it clean, else in the interpreter.
 
-A kernel without machine code is interpreted until that has cost as much as compiling it. Each run begins with the
+A kernel without machine code is interpreted until that has taken as long as compiling it. Each run begins with the
 memory before the launch.
 """
 
@@ -19,7 +19,7 @@ from warpfrag.ptx.reader.source_lines import SourceLine
 
 
 class InstrumentedLaunch:
-    """A launch under checks; `screen` says what compiled code can decide, None where it is not wanted."""
+    """A launch under checks; `screen` has the checks that compiled code can decide, None if it is not used."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class InstrumentedLaunch:
         sources: Mapping[int, SourceLine],
         screen: ProgramScreen | None,
     ) -> None:
-        """Nothing has run."""
+        """Prepare the launch; nothing runs yet."""
         self.program, self.config, self.memory = program, config, memory
         self.checks, self.sources = checks, sources
         self.screen = screen if screen is not None and screen.is_possible(config, memory, checks) else None
@@ -58,7 +58,7 @@ class InstrumentedLaunch:
         return self.interpret(waves, progress)
 
     def interpret(self, waves: Waves, progress: Progress | None, until_compiled: ProgramScreen | None = None) -> Work:
-        """Run waves with the checks; or until the kernel is worth compiling."""
+        """Run waves with the checks, at most until the kernel is worth compiling."""
         checks = LaunchChecks(self.checks, self.sources)
         if until_compiled is not None:
             checks.stops = until_compiled.compiled.is_worthwhile_after
@@ -70,7 +70,7 @@ class InstrumentedLaunch:
         return work
 
     def restore(self) -> None:
-        """Give memory the contents that it had before the launch."""
+        """Restore the memory contents from before the launch."""
         for buffer, data in self.before:
             buffer[...] = data
         self.memory.tags.forget()

@@ -1,4 +1,4 @@
-"""The public face of the PTX machine: load a module, take an entry, launch it on numpy arrays."""
+"""The public interface of the PTX machine: load a module, select an entry, launch it on numpy arrays."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ MODULE_START = re.compile(r"(\s|/\*.*?\*/)*\.version\s")
 def load(source: str | Path, *, keep_state: bool = False) -> Module:
     """Read a PTX module: a path, or the text itself, which has several lines or begins with .version.
 
-    Each launch starts from the initial values of the module's variables and from what you set in `Module.symbols`; with
-    `keep_state` it starts from what the last launch left, as on a GPU.
+    Each launch starts from the initial values of the module's variables and from those you set in `Module.symbols`;
+    with `keep_state` it starts from the values that the last launch left, as on a GPU.
     """
     if isinstance(source, str) and ("\n" in source or MODULE_START.match(source)):
         return module_of(source, keep_state=keep_state)
@@ -79,13 +79,13 @@ def load(source: str | Path, *, keep_state: bool = False) -> Module:
 
 
 def module_of(text: str, *, keep_state: bool, file_name: str = "") -> Module:
-    """The module of a text."""
+    """Return the module of a text."""
     lines, sources = text.count("\n") + 1, partial(source_lines, text)
     return Module(parse(text), keep_state=keep_state, lines=lines, file_name=file_name, sources=sources)
 
 
 def link(modules: Sequence[Module | str | Path], *, keep_state: bool = False) -> Module:
-    """One module of several, each loaded or as `load` takes it: what is .extern in one is found in another.
+    """Link several modules, each loaded or as `load` takes it: a name that is .extern in one is found in another.
 
     PtxError lists every name that is missing or defined twice. Messages and counts number the lines as if the files
     were concatenated.
@@ -109,7 +109,7 @@ def link(modules: Sequence[Module | str | Path], *, keep_state: bool = False) ->
 class Module(Mapping[str, "Kernel"]):
     """A PTX module: a mapping from the names of its entries to kernels.
 
-    An entry's name is the one of PTX, that of C++ (`void gemm<float>(float*, int)`, `gemm<float>`, `gemm`), or a part
+    An entry is found by its PTX name, its C++ name (`void gemm<float>(float*, int)`, `gemm<float>`, `gemm`), or a part
     of it that no other entry has.
     """
 
@@ -122,14 +122,14 @@ class Module(Mapping[str, "Kernel"]):
         file_name: str = "",
         sources: Callable[[], dict[int, SourceLine]] = dict,
     ) -> None:
-        """Entries are lowered, and `sources` read, when first asked for; `lines` is the length of the text."""
+        """Store the syntax; entries are lowered and `sources` read on first use. `lines` is the length of the text."""
         self.source, self.lines, self.file_name = source, lines, file_name
         self._read_sources = sources
         self.symbols = Symbols(source, keep=keep_state)
         self._kernels: dict[str, Kernel] = {}
 
     def __getstate__(self) -> dict[str, object]:
-        """Return the state without the kernels, which are made again."""
+        """Return the state without the kernels, which are created again."""
         return {**self.__dict__, "_kernels": {}}
 
     @cached_property
@@ -139,32 +139,32 @@ class Module(Mapping[str, "Kernel"]):
 
     @property
     def keep_state(self) -> bool:
-        """True if variables keep what a launch leaves in them."""
+        """True if variables keep their values after a launch."""
         return self.symbols.keep
 
     def reset(self) -> None:
-        """Give all variables their initial values, in place."""
+        """Reset all variables to their initial values, in place."""
         self.symbols.reset()
 
     @property
     def version(self) -> str:
-        """The PTX version, as "8.7"."""
+        """The PTX version, such as "8.7"."""
         return f"{self.source.version[0]}.{self.source.version[1]}"
 
     @property
     def target(self) -> str:
-        """The target, as "sm_80"."""
+        """The target, such as "sm_80"."""
         return self.source.target
 
     def __getitem__(self, name: str) -> Kernel:
-        """A kernel; PtxError names the entries if none or several have this name."""
+        """Return a kernel; PtxError lists the entries if none or several have this name."""
         entry = resolve(name, list(self), "entries")
         if entry not in self._kernels:
             self._kernels[entry] = Kernel(lower(self.source, entry), self)
         return self._kernels[entry]
 
     def __iter__(self) -> Iterator[str]:
-        """The names of the entries."""
+        """Iterate over the entry names."""
         return (function.name for function in self.source.functions if function.is_entry and function.body)
 
     def __len__(self) -> int:
@@ -172,11 +172,11 @@ class Module(Mapping[str, "Kernel"]):
         return sum(1 for _ in self)
 
     def __contains__(self, name: object) -> bool:
-        """Return True if a name stands for one entry."""
+        """Return True if a name identifies one entry."""
         return isinstance(name, str) and len(matching(name, list(self))) == 1
 
     def __repr__(self) -> str:
-        """Version, target and entries."""
+        """Return the version, the target and the entries."""
         return f"<PTX {self.version} for {self.target}: {', '.join(map(readable, self))}>"
 
 
@@ -184,59 +184,59 @@ class Kernel:
     """An entry of a module, ready to launch."""
 
     def __init__(self, program: Program, module: Module) -> None:
-        """Machine code is made later, when the kernel has run for long enough without."""
+        """Store the program; machine code is generated once the kernel has run long enough."""
         self.program, self.module = program, module
 
     def __reduce__(self) -> tuple[object, ...]:
-        """A kernel is pickled and copied with its module, and made again there."""
+        """Pickle and copy a kernel by its module and name."""
         return Module.__getitem__, (self.module, self.name)
 
     def __repr__(self) -> str:
-        """Name and parameters."""
+        """Return the name and the parameters."""
         if self.readable_name != self.name:
             return f"<kernel {self.readable_name}>"
         return f"<kernel {self.name}({', '.join(parameter.type for parameter in self.parameters)})>"
 
     @property
     def name(self) -> str:
-        """The entry's name, as PTX spells it."""
+        """The entry's name in PTX."""
         return self.program.name
 
     @property
     def readable_name(self) -> str:
-        """The entry's name as C++ has it, with its parameters; `name` where that is not mangled."""
+        """The entry's C++ name with its parameters; `name` if it is not mangled."""
         return readable(self.name)
 
     @property
     def parameters(self) -> list[Parameter]:
-        """Its parameters in order."""
+        """The parameters in order."""
         return self.program.parameters
 
     @property
     def shared_bytes(self) -> int:
-        """Static shared memory."""
+        """The bytes of static shared memory."""
         return self.program.shared_bytes
 
     @property
     def cluster(self) -> tuple[int, int, int] | None:
-        """The shape of clusters that the PTX asks for; None where it says nothing."""
+        """The cluster shape that the PTX requires; None if it gives none."""
         return declared_shape(self.program)
 
     @property
     def launch_arch(self) -> str:
-        """The architecture that a launch is for which names none."""
+        """The architecture of a launch that names none."""
         return launch_arch(self.program.target, None)
 
     @property
     def tensor_maps(self) -> list[str]:
-        """The parameters that take a tensor map by value, where the kernel copies by tensor maps."""
+        """The parameters that take a tensor map by value, if the kernel copies by tensor maps."""
         if not any(isinstance(inst.action, TensorCopy) for inst in self.program.instructions):
             return []
         return [item.name for item in self.parameters if item.size == MAP_BYTES and item.align >= MAP_ALIGN]
 
     @cached_property
     def opcodes(self) -> dict[str, Evidence]:
-        """Every opcode of the program and how well it is known, on the architecture of the module's target."""
+        """Every opcode of the program and its evidence, on the architecture of the module's target."""
         return opcode_evidence(self.program, self.program.target)
 
     @cached_property
@@ -251,7 +251,7 @@ class Kernel:
 
     @cached_property
     def order_matters(self) -> bool:
-        """True if the order of blocks can be seen: atomics on floats, or whose old value is used."""
+        """True if the order of blocks is visible: float atomics, or atomics whose old value is used."""
         return any(map(is_ordered, self.program.instructions))
 
     @cached_property
@@ -263,7 +263,7 @@ class Kernel:
 
     @cached_property
     def is_shared_out(self) -> bool:
-        """True if blocks may run on several cores: their order cannot be seen, and none waits for what others store."""
+        """True if blocks may run on several cores: their order is not visible, and none waits for stores of others."""
         return not self.order_matters and not any(map(is_alone, self.program.instructions))
 
     @cached_property
@@ -295,7 +295,7 @@ class Kernel:
         """Run the kernel; arrays among the arguments are global memory and change in place.
 
         A struct is its bytes, or a list of its fields: arrays for pointers, numpy scalars, bytes. A `Texture` or a
-        `Surface` stands for its handle.
+        `Surface` is passed as its handle.
 
         `arch` is the architecture whose arithmetic is computed: sm_90 by default if the module's target runs there,
         else the target. Evidence is for this architecture, which `Run.arch` names.
@@ -341,7 +341,7 @@ class Kernel:
     def _explored(
         self, memory: DeviceMemory, before: list[np.ndarray[Any, Any]], config: LaunchConfig, runs: int
     ) -> Exploration:
-        """Run other interleavings, from the memory before the launch."""
+        """Run other interleavings, starting from the memory before the launch."""
 
         def run(seed: int) -> str:
             memory.tags.forget()

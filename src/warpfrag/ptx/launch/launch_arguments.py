@@ -26,7 +26,7 @@ HANDLE_STEP = 64  # between the handles of two textures
 
 @dataclass(frozen=True)
 class Unwritten:
-    """An array argument whose contents mean nothing, as those of `np.empty`: the check "uninitialised" marks it.
+    """An array argument with undefined contents, as from `np.empty`: the check "uninitialised" marks it.
 
     >>> import numpy as np
     >>> Unwritten(np.empty(4, np.float32)).array.shape
@@ -37,10 +37,10 @@ class Unwritten:
 
 
 class Arguments:
-    """The arguments of one launch on their way to the parameters of an entry."""
+    """Converts the arguments of one launch to the parameters of an entry."""
 
     def __init__(self, kernel: str, parameters: Sequence[Parameter], address_size: int = 64) -> None:
-        """No array has an address yet."""
+        """Start with no addresses."""
         self.pointer_size, self.memory_map = address_size // 8, state_spaces.GLOBAL_MEMORY_MAPS[address_size]
         self.kernel = readable(kernel)
         self.parameters = [replace(item, name=short_name(item.name, kernel)) for item in parameters]
@@ -49,10 +49,10 @@ class Arguments:
         self.maps: list[NDArray[np.uint8]] = []  # that are passed by address
         self._next = self.memory_map.arrays
         self._known: dict[tuple[int, int], int] = {}
-        """The address of an array, by where it starts on the host and how many bytes it has."""
+        """The address of an array, by its host address and its size in bytes."""
 
     def take(self, args: Sequence[object], size: int) -> bytes:
-        """The bytes of all parameters; arrays become allocations."""
+        """Return the bytes of all parameters; arrays become allocations."""
         if len(args) != len(self.parameters):
             kinds = ", ".join(f"{item.name} .{item.type}" for item in self.parameters) or "none"
             raise InvalidOperand(f"{self.kernel} takes {len(self.parameters)} arguments ({kinds}), got {len(args)}")
@@ -63,7 +63,7 @@ class Arguments:
         return bytes(data)
 
     def _argument(self, value: object, number: int, parameter: Parameter) -> bytes:
-        """The bytes of one parameter."""
+        """Return the bytes of one parameter."""
         if isinstance(value, Unwritten):
             code = self._argument(value.array, number, parameter)
             data = as_bytes(value.array, f"argument {number} ({parameter.name})")
@@ -85,7 +85,7 @@ class Arguments:
         return _scalar(value if array is None else array, number, parameter, self.pointer_size)
 
     def _tensor_map(self, value: TensorMap, number: int, parameter: Parameter) -> bytes:
-        """The bytes of a tensor map, or the address of a copy of them in global memory."""
+        """Return the bytes of a tensor map, or the address of a copy of them in global memory."""
         what = f"argument {number} ({parameter.name})"
         data = value.encode(self._address(value.array, what))
         if parameter.size == len(data):
@@ -101,7 +101,7 @@ class Arguments:
         return self._address(copy, f"{what}, the tensor map").to_bytes(self.pointer_size, "little")
 
     def _pointer(self, value: object, number: int, parameter: Parameter) -> bytes:
-        """The address of an array; the same array twice is one allocation."""
+        """Return the address of an array; the same array passed twice is one allocation."""
         what = f"argument {number} ({parameter.name})"
         if parameter.size != self.pointer_size:
             raise InvalidOperand(f"{what}: expected a number of {parameter.size} bytes, got an array")
@@ -134,12 +134,12 @@ class Arguments:
         return self._known[place]
 
     def _is_pointer(self, array: NDArray[Any], parameter: Parameter) -> bool:
-        """Return True if an array is meant to be pointed at: always, unless it is the very bytes of a struct."""
+        """Return True if an array is passed as a pointer: always, unless it is exactly the bytes of a struct."""
         is_pointer_sized = parameter.size == parameter.align == self.pointer_size
         return not parameter.is_array or (is_pointer_sized and array.nbytes != parameter.size)
 
     def _handle(self, resource: Texture | Surface, number: int, parameter: Parameter) -> bytes:
-        """The handle of a texture or surface; the same object twice has one."""
+        """Return the handle of a texture or surface; the same object passed twice has one."""
         if parameter.size != 8:
             raise InvalidOperand(
                 f"argument {number} ({parameter.name}): expected {parameter.size} bytes, got the handle of {resource}"
@@ -150,7 +150,7 @@ class Arguments:
         return handle.to_bytes(8, "little")
 
     def own_resources(self) -> dict[int, Texture | Surface]:
-        """Textures and surfaces by handle; what stores of this launch may change is copied for a texture."""
+        """Return textures and surfaces by handle; a texture whose memory this launch may change is copied."""
         surfaces = [item for item in self.resources.values() if isinstance(item, Surface)]
         written = [allocation.data for allocation in self.allocations if allocation.writable]
         result: dict[int, Texture | Surface] = {}
@@ -168,7 +168,7 @@ class Arguments:
         return result
 
     def _struct(self, fields: Sequence[object], number: int, parameter: Parameter) -> bytes:
-        """The bytes of a struct: arrays are pointers, each field at a multiple of its size."""
+        """Return the bytes of a struct: arrays are pointers, each field at a multiple of its size."""
         data = b""
         for field_number, value in enumerate(fields):
             name = f"{parameter.name}, field {field_number}"
@@ -195,7 +195,7 @@ class Arguments:
 
 
 def short_name(name: str, kernel: str) -> str:
-    """A parameter as messages name it: nvcc calls them by the mangled name of the kernel and a number.
+    """Return a parameter's name for messages: nvcc uses the mangled name of the kernel and a number.
 
     >>> short_name("_Z6saxpyifPKfPf_param_2", "_Z6saxpyifPKfPf"), short_name("out", "scale")
     ('param 2', 'out')
@@ -205,7 +205,7 @@ def short_name(name: str, kernel: str) -> str:
 
 
 def _scalar(value: object, number: int, parameter: Parameter, pointer_size: int) -> bytes:
-    """The bytes of a number, a null pointer or a block of bytes."""
+    """Return the bytes of a number, a null pointer or a block of bytes."""
     what = f"argument {number} ({parameter.name}, .{parameter.type})"
     if value is None:
         if parameter.size != pointer_size:
@@ -227,7 +227,7 @@ def _scalar(value: object, number: int, parameter: Parameter, pointer_size: int)
 
 
 def _python_number(value: float, what: str, parameter: Parameter) -> bytes:
-    """A plain number of Python takes the type of its parameter."""
+    """Convert a plain Python number to the type of its parameter."""
     if isinstance(value, float):
         if parameter.size not in {4, 8} or parameter.type[0] in "us":
             raise InvalidOperand(f"{what}: expected an integer, got {value}; give a numpy scalar to choose its bits")

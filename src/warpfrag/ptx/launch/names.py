@@ -1,4 +1,4 @@
-"""Entries and variables by name: the PTX name, the C++ name, or a part of it that no other name has."""
+"""Find entries and variables by name: the PTX name, the C++ name, or a part of it that no other name has."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ANONYMOUS = "(anonymous namespace)"
 
 @lru_cache(4096)
 def readable(name: str) -> str:
-    """Return the C++ name of a mangled name; any other name is returned as it is."""
+    """Return the C++ name of a mangled name; any other name is returned unchanged."""
     if not name.startswith("_Z") or len(name) > MAX_LENGTH:
         return name
     try:
@@ -52,7 +52,7 @@ def bare_name(text: str) -> str:
 
 
 def matching(wanted: str, names: Sequence[str]) -> list[str]:
-    """The names that are meant: those that match best.
+    """Return the names that match best.
 
     A whole name is better than one without parameters, that better than one without template arguments, then without
     namespaces; a part of a name comes last. Spaces do not matter.
@@ -74,7 +74,7 @@ def matching(wanted: str, names: Sequence[str]) -> list[str]:
 
 
 def resolve(wanted: object, names: Sequence[str], kind: str) -> str:
-    """The one name that is meant; PtxError lists what there is if it is none, or which if it is several."""
+    """Return the one matching name; PtxError lists all names if none matches, or the matches if several do."""
     matches = matching(wanted, names) if isinstance(wanted, str) else []
     if len(matches) == 1:
         return matches[0]
@@ -87,7 +87,7 @@ def resolve(wanted: object, names: Sequence[str], kind: str) -> str:
 
 
 def _listed(names: Sequence[str], separator: str = ", ") -> str:
-    """The first of some names, readable, and how many more there are."""
+    """Return the first few names, readable, and the number of the others."""
     more = f"{separator}{len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
     return separator.join(readable(name) for name in names[:MAX_NAMES]) + more
 

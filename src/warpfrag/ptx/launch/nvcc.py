@@ -1,8 +1,8 @@
-"""CUDA C++ to a module: the nvcc that is installed compiles it, and what it made is kept by content.
+"""Compile CUDA C++ to a module with the installed nvcc; results are cached by content.
 
-nvcc is looked for on the path, below CUDA_HOME or CUDA_PATH, and in the wheels of the extra `assembler`. A compiled
-file is known by nvcc's version, the options and the text; the files that it included are kept by digest beside it, so
-that a header that changes is compiled again.
+nvcc is searched for on the path, below CUDA_HOME or CUDA_PATH, and in the wheels of the extra `assembler`. The cache
+key is nvcc's version, the options and the text; the digests of included files are stored with the result, so that a
+changed header is compiled again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from warpfrag.ptx.launch.kernel import MAX_TEXT, Module, module_of
 
 PROGRAM = "nvcc.exe" if os.name == "nt" else "nvcc"
 WHEELS = ("cu13", "cuda_nvcc")  # folders of the packages nvidia-cuda-nvcc and nvidia-cuda-nvcc-cu12
-MAX_MESSAGE = 4000  # characters of what nvcc says
+MAX_MESSAGE = 4000  # characters of nvcc's output
 OPTIONS = ("-ptx", "-lineinfo")  # with which line of the source an instruction is from
 FORBIDDEN = re.compile(r"-(o|arch|ptx|cubin|c|E|M|MD|MMD|MF|run|-output-file|-gpu-architecture|-compile|-run)(=.*)?")
 
@@ -37,10 +37,10 @@ FORBIDDEN = re.compile(r"-(o|arch|ptx|cubin|c|E|M|MD|MMD|MF|run|-output-file|-gp
 def compile_cuda(
     source: str | Path, *, arch: str = "sm_90a", options: Sequence[str] = (), keep_state: bool = False
 ) -> Module:
-    """The module that nvcc makes of a CUDA C++ file, or of the text itself, which has several lines.
+    """Compile a CUDA C++ file, or the text itself, which has several lines, and return the module.
 
-    `arch` is the target that is compiled for, `options` more of nvcc's: ["-DN=4", "-Iinclude", "--use_fast_math"]. What
-    was compiled is kept, by content. CompilationFailed has nvcc's message, MissingExtra says that there is no nvcc.
+    `arch` is the target, `options` are further nvcc options: ["-DN=4", "-Iinclude", "--use_fast_math"]. Results are
+    cached by content. CompilationFailed has nvcc's message; MissingExtra is raised if there is no nvcc.
     """
     if arch not in targets():
         raise InvalidOperand(f"expected arch as a target such as sm_90a, got {quote(arch)}")
@@ -61,7 +61,7 @@ def compile_cuda(
 
 
 def find_nvcc() -> Path:
-    """The nvcc that is installed; MissingExtra where there is none."""
+    """Return the installed nvcc; raise MissingExtra if there is none."""
     for path in _candidates():
         if path.is_file():
             return path
@@ -100,7 +100,7 @@ def _version(nvcc: Path) -> str:
 
 
 def _compiled(path: Path, content: str, arch: str, options: tuple[str, ...], folder: Path | None = None) -> str:
-    """The PTX of a file: kept from before, or compiled and kept; `folder` is where nvcc is run, if not here."""
+    """Return the PTX of a file, cached or newly compiled; `folder` is nvcc's working directory, if not this one."""
     nvcc = find_nvcc()
     parts = json.dumps([_version(nvcc), arch, *OPTIONS, *options, content])
     name = f"nvcc-{hashlib.sha256(parts.encode()).hexdigest()[:32]}.json"
@@ -135,7 +135,7 @@ def _run(command: list[str], folder: Path | None = None) -> subprocess.Completed
 
 
 def _included(dependencies: Path, here: Path) -> list[Path]:
-    """The files of a rule of make: `kernel.ptx : kernel.cu header.h`."""
+    """Return the files of a make rule: `kernel.ptx : kernel.cu header.h`."""
     with suppress(OSError):
         rule = dependencies.read_text(encoding="utf-8").replace("\\\n", " ")
         return [here / word for word in shlex.split(rule.partition(":")[2])]
@@ -147,7 +147,7 @@ def _digest(file: Path) -> str:
 
 
 def _keep(name: str, entry: dict[str, object]) -> None:
-    """Keep what was compiled, in the first folder that can be written; nothing is lost where there is none."""
+    """Cache a compiled file in the first writable folder; without one it is not cached."""
     for folder in folders():
         with suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)

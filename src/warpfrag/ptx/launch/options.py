@@ -60,7 +60,7 @@ DEFAULT_OPTIONS = LaunchOptions()
 def launch_config(
     program: Program, grid: object, block: object, shared: int, arch: str | None, options: LaunchOptions
 ) -> LaunchConfig:
-    """Return the configuration of a launch, or raise InvalidOperand if the kernel cannot be launched so."""
+    """Return the configuration of a launch, or raise InvalidOperand if it is not valid for the kernel."""
     name = program.name
     blocks, threads = extent_of("grid", grid, MAX_GRID), extent_of("block", block, MAX_BLOCK)
     if threads[0] * threads[1] * threads[2] > MAX_THREADS:
@@ -89,7 +89,7 @@ def launch_config(
 
 
 def extent_of(name: str, value: object, limits: tuple[int, int, int] | None = None) -> tuple[int, int, int]:
-    """Return three extents, 1 for those that are left out, or raise InvalidOperand if one is above its limit."""
+    """Return three extents, 1 for missing ones, or raise InvalidOperand if one is above its limit."""
     extents = [value] if isinstance(value, int | np.integer) else list(value) if isinstance(value, Sequence) else []
     sizes = [int(extent) for extent in extents if isinstance(extent, int | np.integer) and extent >= 1]
     if not 1 <= len(extents) <= 3 or len(sizes) != len(extents):
@@ -101,7 +101,7 @@ def extent_of(name: str, value: object, limits: tuple[int, int, int] | None = No
 
 
 def checks_of(checks: object) -> tuple[Check, ...]:
-    """The checks that a caller names: one, several, or "all"."""
+    """Return the checks that a caller names: one, several, or "all"."""
     if checks == "all":
         return CHECKS
     named = (checks,) if isinstance(checks, str) else tuple(checks) if isinstance(checks, Iterable) else (checks,)
@@ -121,7 +121,7 @@ def chosen_engine(engine: str) -> str:
 
 
 def check_choice(name: str, values: Sequence[object], known: tuple[str, ...]) -> None:
-    """Refuse a value that is none of those known."""
+    """Reject a value that is not among the known ones."""
     for value in values:
         if value not in known:
             raise InvalidOperand(f"expected {name} of {', '.join(known)}, got {quote(value)}")
@@ -163,7 +163,7 @@ def cluster_shape(program: Program, cluster: object, grid: tuple[int, int, int])
 
 
 def declared_shape(program: Program) -> tuple[int, int, int] | None:
-    """The shape that the PTX asks for; None where it says nothing."""
+    """Return the cluster shape that the PTX requires; None if it gives none."""
     extents = program.directives.get("reqnctapercluster")
     return extent_of("cluster", extents) if extents else None
 
@@ -176,10 +176,10 @@ RESERVED_BYTES = 1024  # of shared memory in each block
 
 
 def check_resident(config: LaunchConfig, shared_bytes: int) -> None:
-    """Refuse a cooperative grid that does not fit on an H200 at once, since its blocks would wait forever.
+    """Reject a cooperative grid that does not fit on an H200 at once, since its blocks would wait forever.
 
-    `shared_bytes` is what a block uses, static and dynamic. The limits are those of compute capability 9.0 (CUDA C++
-    Programming Guide, "Technical Specifications per Compute Capability"); registers are not counted.
+    `shared_bytes` is the static and dynamic shared memory of a block. The limits are those of compute capability 9.0
+    (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"); registers are not counted.
     """
     by_shared = SHARED_BYTES // (shared_bytes + RESERVED_BYTES)
     per_multiprocessor = min(RESIDENT_BLOCKS, RESIDENT_WARPS // config.warps, by_shared)

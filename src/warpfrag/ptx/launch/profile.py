@@ -1,7 +1,7 @@
-"""The profile of a launch: what every line executed, moved and multiplied, by line of PTX or of the source.
+"""The profile of a launch: counts of instructions, bytes and tensor core operations, by line of PTX or source.
 
-These are counts, not times: warp instructions, bytes, wavefronts of memory and how many of them are bank conflicts, and
-the operations of tensor cores. Both engines count the same. A profile is text (`str`), JSON (`to_dict`), a card in a
+These are counts, not times: warp instructions, bytes, memory wavefronts, those due to bank conflicts, and tensor core
+operations. Both engines count the same. A profile is text (`str`), JSON (`to_dict`), a card in a
 notebook, and a page (`warpfrag ptx profile -o page.html`).
 """
 
@@ -18,7 +18,7 @@ from warpfrag.ptx.program.program import DecodedInstruction
 from warpfrag.ptx.reader.source_lines import SourceLine
 
 MAX_ROWS = 20  # of a text or a card
-WARPGROUP = 4  # warps, each of which counts a wgmma
+WARPGROUP = 4  # warps; each counts a wgmma
 QUAD_PAIRS = 4  # products of mma.m8n8k4 with f16
 
 
@@ -37,7 +37,7 @@ class LineProfile:
     tensor_operations: int = 0
 
     def __add__(self, other: LineProfile) -> LineProfile:
-        """The counts of both, under the name of this one."""
+        """Return the sum of both counts, under this one's name."""
         return replace(self, **{name: getattr(self, name) + getattr(other, name) for name in COLUMNS})
 
 
@@ -50,7 +50,7 @@ HEADINGS = {
 
 @dataclass(frozen=True, repr=False)
 class Profile:
-    """The counts of a launch: `lines` of the PTX that ran, in order; `by_source` the same by line of the source."""
+    """The counts of a launch: `lines` of PTX that ran, in order; `by_source` groups them by source line."""
 
     kernel: str
     arch: str
@@ -65,7 +65,7 @@ class Profile:
         sources: Mapping[int, SourceLine],
         counts: Mapping[str, Mapping[int, int]],
     ) -> Profile:
-        """The profile of counts by line, under the names of `COLUMNS`."""
+        """Return the profile for counts by line, with the names of `COLUMNS`."""
         rows = [
             LineProfile(line, text, sources.get(line), **{name: counts.get(name, {}).get(line, 0) for name in COLUMNS})
             for line, text in sorted(texts.items())
@@ -74,14 +74,14 @@ class Profile:
 
     @property
     def total(self) -> LineProfile:
-        """All lines together."""
+        """The sum of all lines."""
         return _sum(self.lines, LineProfile(0, "all"))
 
     @property
     def by_source(self) -> tuple[LineProfile, ...]:
-        """One row for each line of the kernel's own source: what was inlined counts at the line of its call.
+        """One row for each line of the kernel's own source: inlined code counts at the line of its call.
 
-        Lines of PTX of which .loc says nothing are one row, with line 0. Without any .loc it is that row alone.
+        PTX lines without a .loc are one row, with line 0. Without any .loc that is the only row.
         """
         rows: dict[SourceLine | None, LineProfile] = {}
         for item in self.lines:
@@ -92,19 +92,19 @@ class Profile:
         return tuple(sorted(rows.values(), key=lambda row: (row.source is None, row.source or ("", 0))))
 
     def __repr__(self) -> str:
-        """The sums."""
+        """Return the totals."""
         total = self.total
         parts = [f"{getattr(total, name):,} {heading}" for name, heading in HEADINGS.items() if getattr(total, name)]
         return f"<Profile of {self.kernel} on {self.arch}: {', '.join(parts)}>"
 
     def __str__(self) -> str:
-        """The lines that count most, by source where there is one, as a table."""
+        """Return the lines with the largest counts as a table, by source if known."""
         return "\n".join([repr(self)[1:-1], *_table(*self.table())])
 
     def table(
         self, *, by: str = "", sort: str = "instructions", limit: int | None = MAX_ROWS
     ) -> tuple[list[str], list[list[str]]]:
-        """Headings and rows as texts, largest first; `by` is "source" or "line", by default what there is."""
+        """Return headings and rows as text, largest first; `by` is "source" or "line", by default whichever exists."""
         by_source = by == "source" or (not by and any(item.source is not None for item in self.lines))
         rows = list(self.by_source if by_source else self.lines)
         if sort != "line":
@@ -121,13 +121,13 @@ class Profile:
         return heads, cells
 
     def _repr_html_(self) -> str:
-        """A card for notebooks."""
+        """Return a card for notebooks."""
         from warpfrag.html import card, escape, table
 
         return card(f"<code>{escape(repr(self)[1:-1])}</code>", table(*self.table()))
 
     def to_dict(self) -> dict[str, object]:
-        """Everything as plain numbers and texts."""
+        """Return everything as plain numbers and texts."""
         return {
             "kernel": self.kernel,
             "arch": self.arch,
@@ -148,7 +148,7 @@ def _sum(rows: Iterable[LineProfile], start: LineProfile) -> LineProfile:
 
 
 def _table(heads: list[str], rows: list[list[str]]) -> list[str]:
-    """Lines of a table: texts to the left, numbers to the right."""
+    """Return the lines of a table: text left-aligned, numbers right-aligned."""
     columns = list(zip(heads, *rows, strict=True))
     widths = [max(map(len, column)) for column in columns]
     lines = []
@@ -164,9 +164,9 @@ def _table(heads: list[str], rows: list[list[str]]) -> list[str]:
 
 
 def tensor_operations(inst: DecodedInstruction) -> int:
-    """The multiplications and additions of a matrix instruction, 2 m n k, by each warp that takes part.
+    """Return the multiplications and additions of a matrix instruction, 2 m n k, for each warp that takes part.
 
-    A sparse product counts as the dense one that it stands for.
+    A sparse mma counts as the dense one of the same shape.
     """
     action = inst.action
     if not isinstance(action, MatrixOp) or not action.form.op.startswith(("mma", "wmma.mma", "wgmma")):
@@ -177,7 +177,7 @@ def tensor_operations(inst: DecodedInstruction) -> int:
 
 
 def by_line(instructions: Sequence[DecodedInstruction], counts: NDArray[np.int64]) -> dict[int, int]:
-    """Counts of instructions, added up by line."""
+    """Return the instruction counts, summed by line."""
     lines: dict[int, int] = {}
     for at in np.flatnonzero(counts).tolist():
         line = instructions[at].line

@@ -22,12 +22,12 @@ PTX_REASON = "PTX was executed as its manual defines it; a GPU executes what ptx
 class Counts:
     """Counts of a launch: warp instructions by opcode and by line, bytes and wavefronts by state space.
 
-    A wavefront of shared memory is a pass over its banks: an access takes as many as its busiest bank has words to give
-    (`smem.shared_memory`), each matrix of ldmatrix and stmatrix for itself. Of global memory it is a sector of 32
-    bytes that a warp's access touches. `wavefronts_by_line` has both, for the lines that access one of these spaces.
-    What wmma.load, wmma.store, wgmma and tcgen05 do in memory is not among them. `conflicts_by_line` are the wavefronts
-    of shared memory that are there only because lanes want different words of one bank. `tensor_operations_by_line` are
-    multiplications and additions of tensor cores, 2 m n k of an instruction.
+    A shared memory wavefront is one pass over the banks: an access needs one for each word of its busiest bank
+    (`smem.shared_memory`), counted separately for each matrix of ldmatrix and stmatrix. A global memory wavefront is a
+    sector of 32 bytes that a warp's access touches. `wavefronts_by_line` has both, for the lines that access one of
+    these spaces. Accesses by wmma.load, wmma.store, wgmma and tcgen05 are not counted. `conflicts_by_line` are the
+    shared memory wavefronts needed only because lanes access different words of one bank. `tensor_operations_by_line`
+    are the multiplications and additions of tensor cores, 2 m n k for an instruction.
     """
 
     opcodes: dict[str, int]
@@ -43,13 +43,13 @@ class Counts:
 
     @property
     def instructions(self) -> int:
-        """All warp instructions."""
+        """The number of all warp instructions."""
         return sum(self.opcodes.values())
 
 
 @dataclass(frozen=True)
 class InexactLine:
-    """A line whose result may differ on a GPU, and why."""
+    """A line whose result may differ on a GPU, with the reason."""
 
     line: int
     source: str
@@ -58,23 +58,23 @@ class InexactLine:
 
 @dataclass(frozen=True)
 class Run:
-    """The result of a launch besides memory: what it executed, how well that is known, and what the checks found."""
+    """The result of a launch besides memory: its counts, its evidence, and the findings of its checks."""
 
     evidence: dict[str, Evidence]
     counts: Counts
     findings: list[KernelFinding] = field(default_factory=list)
     engine: str = "reference"  # or "compiled"
     interpreted: tuple[str, ...] = ()  # opcodes that ran without machine code
-    printed: str = ""  # what printf gave, block after block
+    printed: str = ""  # the output of printf, block after block
     inexact_lines: tuple[InexactLine, ...] = ()
     arch: str = ""  # the architecture that the launch was for
     sources: dict[int, SourceLine] = field(default_factory=dict)
-    """The source line of every line that ran, where .loc says so."""
+    """The source line of every line that ran, if it has a .loc."""
     kernel: str = ""
     texts: dict[int, str] = field(default_factory=dict)
     """The instructions of every line that ran."""
     checks: tuple[str, ...] = ()
-    """The checks that followed the launch."""
+    """The checks that ran with the launch."""
     unjudged: tuple[str, ...] = ()
     """The parts that the checks could not judge, with reasons."""
     exploration: Exploration | None = None
@@ -94,17 +94,17 @@ class Run:
 
     @property
     def exact(self) -> bool:
-        """False: the basis is PTX, and a GPU executes the machine code that ptxas makes of it (see `inexact`)."""
+        """False: the basis is PTX, and a GPU executes the machine code that ptxas generates from it (see `inexact`)."""
         return False
 
     @property
     def inexact(self) -> tuple[str, ...]:
-        """The reasons why a GPU of `arch` may leave other bytes: that of the basis, then those of `uncertain`."""
+        """The reasons why a GPU of `arch` may leave other bytes: first the basis, then those in `uncertain`."""
         return (PTX_REASON, *self.uncertain)
 
     @property
     def uncertain(self) -> tuple[str, ...]:
-        """The opcodes, lines and races for which the PTX manual or the model leaves a result open, with reasons."""
+        """The opcodes, lines and races whose result the PTX manual or the model leaves open, with reasons."""
         opcodes = [f"{name}: {self.evidence[name].detail}" for name in self.inexact_opcodes]
         lines = [f"line {item.line}: {item.reason}" for item in self.inexact_lines]
         race = ["a check found accesses whose order is not fixed"] if self._has_race else []
@@ -117,7 +117,7 @@ class Run:
 
     @property
     def _has_race(self) -> bool:
-        """Return True if the order of accesses may change what a GPU leaves."""
+        """Return True if the order of accesses may change the result on a GPU."""
         return any(item.kind in {"race", "lockstep", "async", "fence"} for item in self.findings)
 
     @property
@@ -136,7 +136,7 @@ class Run:
 
     @property
     def source_counts(self) -> dict[SourceLine, int]:
-        """Warp instructions by line of the kernel's own source, what was inlined at the line of its call, in order."""
+        """Warp instructions by line of the kernel's own source, in order; inlined code counts at its call."""
         result: dict[SourceLine, int] = {}
         for line, count in self.counts.lines.items():
             if line in self.sources:
@@ -165,7 +165,7 @@ class Run:
         return ", ".join(parts)
 
     def _repr_html_(self) -> str:
-        """A card for notebooks: the summary, the opcodes that ran most with their evidence, and the findings."""
+        """Return a card for notebooks: the summary, the most frequent opcodes with their evidence, and the findings."""
         from warpfrag import html
 
         ranking = sorted(self.counts.opcodes.items(), key=itemgetter(1), reverse=True)
@@ -201,6 +201,6 @@ class Run:
 
 
 def _listed(names: list[str]) -> str:
-    """The first of some names, and how many more there are."""
+    """Return the first few names, and the number of the others."""
     more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
     return ", ".join(names[:MAX_NAMES]) + more

@@ -1,7 +1,7 @@
 """Evidence for each opcode and line of a kernel, on one architecture.
 
 A launch is for one architecture (`launch_arch`). A comparison with a GPU counts only for the architecture of that GPU;
-what the ISA specifies holds everywhere.
+results that the ISA specifies hold everywhere.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from warpfrag.tensorcore.arithmetic_plan import nearest_plan
 from warpfrag.tensorcore.evidence import AUTHORITIES, Evidence, evidence
 
 MEASURED_ADDRESSES = 64  # bits
-MEASURED = "sm_90"  # whose special function unit the tables hold
+MEASURED = "sm_90"  # the tables describe its special function unit
 WRITTEN_TARGET = re.compile(r"sm_([0-9]+)([0-9])([af]?)", re.ASCII)
 
 
 def runs_on(target: str, arch: str) -> bool:
-    """Return True if a GPU of an architecture takes a module for a target, which its driver compiles.
+    """Return True if the driver can compile a module's target for a GPU of an architecture.
 
-    A suffix ties a module to its architecture (a), or to the later ones of its generation (f).
+    A suffix restricts a module to its architecture (a), or to the later ones of its generation (f).
 
     >>> runs_on("sm_80", "sm_90"), runs_on("sm_90a", "sm_100"), runs_on("sm_100f", "sm_103"), runs_on("sm_120", "sm_90")
     (True, False, True, False)
@@ -44,17 +44,17 @@ def runs_on(target: str, arch: str) -> bool:
 
 
 def default_arch(target: str) -> str:
-    """The architecture of a launch that names none: sm_90 where the module runs there, else the module's."""
+    """Return the architecture of a launch that names none: sm_90 if the module runs there, else the module's."""
     return MEASURED if runs_on(target, MEASURED) else target
 
 
 def launch_arch(target: str, arch: str | None) -> str:
-    """The architecture of a launch: the one asked for, or the default."""
+    """Return the architecture of a launch: the requested one, or the default."""
     return read_target(default_arch(target) if arch is None else arch, "", "arch").name
 
 
 def launch_evidence(program: Program, arch: str, address_size: int) -> dict[str, Evidence]:
-    """Return why a whole launch is not modelled: no GPU of the architecture runs the module, or none was asked."""
+    """Return the parts of a launch that are not modelled: a target that `arch` cannot run, a 32-bit address size."""
     known = {}
     if not runs_on(program.target, arch):
         known[f".target {program.target}"] = Evidence("not modelled", f"no GPU runs a module for it as {arch}")
@@ -87,7 +87,7 @@ def _unknown_layout(inst: DecodedInstruction, arch: str) -> str:
 
 
 def opcode_evidence(program: Program, arch: str) -> dict[str, Evidence]:
-    """Every opcode of a program and how well it is known on an architecture, or on that of a target."""
+    """Return every opcode of a program and its evidence on an architecture, or on that of a target."""
     return {inst.name: instruction_evidence(inst, arch) for inst in program.instructions}
 
 
@@ -105,14 +105,14 @@ def instruction_evidence(inst: DecodedInstruction, arch: str) -> Evidence:
 
 
 def _tensor_evidence(spelling: TensorSpelling, arch: str) -> Evidence:
-    """A product of tcgen05 has its types in a register: it is known as its .kind is."""
+    """Return the evidence for a tcgen05 mma: its types are in a register, so it is that of its .kind."""
     row = rows_of(spelling)[0]
     known, _ = nearest_plan(typed(spelling, row, row.m[0], row.n[0], row.a[0], row.b[0]), arch)
     return Evidence(known.level, known.source, 0, known.machine, known.native, AUTHORITIES[known.level])
 
 
 def _matrix_evidence(inst: DecodedInstruction, form: Form, arch: str) -> Evidence:
-    """wmma moves elements between memory and the places that only the architecture knows: specified, in a kernel."""
+    """Return the evidence for a matrix instruction; wmma loads and stores with an unknown layout count as specified."""
     if arch not in targets():
         return Evidence("not modelled", f"nothing is known about {arch}")
     known, unknown = evidence(form, arch), _unknown_layout(inst, arch)
@@ -141,5 +141,5 @@ def _row_evidence(inst: DecodedInstruction, row: OpcodeRow, arch: str) -> Eviden
 
 
 def _arithmetic_of(arch: str) -> str:
-    """The architecture whose arithmetic a target has; older ones than any of the table are their own."""
+    """Return the architecture whose arithmetic a target has; those older than the table are their own."""
     return targets()[arch].arch if arch in targets() else arch

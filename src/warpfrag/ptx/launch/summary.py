@@ -22,7 +22,7 @@ from warpfrag.tensorcore.evidence import Evidence
 def summarise(
     work: Work, name: str, sources: Mapping[int, SourceLine], address_size: int, checks: tuple[Check, ...]
 ) -> Run:
-    """The result of what was run; an error that is no finding of a check is raised."""
+    """Return the result of a launch; an error that is not a finding of a check is raised."""
     findings, unjudged = findings_of(work, sources, checks)
     program, tally, memory, config, compiled = work.program, work.tally, work.memory, work.config, work.compiled
     opcodes: Counter[str] = Counter()
@@ -99,7 +99,7 @@ def findings_of(
 
 
 def located(error: WarpfragError, sources: Mapping[int, SourceLine]) -> WarpfragError:
-    """An error of a line, with the line of the source that it was compiled from."""
+    """Return an error with the source line that its line was compiled from."""
     if isinstance(error, PtxError) and error.line in sources:
         return PtxError(error.line, error.reason, str(sources[error.line]), error.kind)
     return error

@@ -1,8 +1,8 @@
 """The variables of a module: `__device__` and `__constant__` memory that its kernels share.
 
-Each launch starts from the values that the module gives its variables. A variable that was asked for by name is held
-from then on, like an array argument: what the host writes into it the kernels read, and what they write stays. With
-`keep` all variables are held, as on a GPU.
+Each launch starts from the initial values of the module's variables. A variable that was accessed by name is held from
+then on, like an array argument: kernels read what the host writes into it, and their own writes stay. With `keep` all
+variables are held, as on a GPU.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from warpfrag.ptx.reader.syntax import ModuleSyntax
 class Symbols(Mapping[str, "Array"]):
     """The variables of a module by name, each a view of its memory with the type and shape of its declaration.
 
-    Names are looked up as those of entries are: mangled, as C++ writes them, or a part that only one has. nvcc declares
-    arrays of structs, and of most else, as bytes: `symbols["table"].view(np.float32)` has the numbers.
+    Names are looked up like those of entries: mangled, in C++ form, or a part that only one has. nvcc declares arrays
+    of structs, and most others, as bytes: `symbols["table"].view(np.float32)` has the numbers.
     """
 
     def __init__(self, source: ModuleSyntax, *, keep: bool = False) -> None:
-        """Nothing is held before it is asked for."""
+        """Start with no variables held."""
         self.source, self.keep = source, keep
         self._held: dict[str, tuple[NDArray[np.uint8], ModuleVariable]] = {}
-        self._targets: dict[str, DeviceArray] = {}  # what pointers were set to, which must live as long
+        self._targets: dict[str, DeviceArray] = {}  # arrays that pointers were set to, which must live as long
 
     @cached_property
     def variables(self) -> dict[str, ModuleVariable]:
@@ -45,13 +45,13 @@ class Symbols(Mapping[str, "Array"]):
         return module_variables(self.source, CallGraph(self.source))
 
     def __getitem__(self, name: str) -> Array:
-        """The memory of a variable, which is held from now on; PtxError names what there is if it is none."""
+        """Return the memory of a variable, which is held from now on; PtxError lists the variables if there is none."""
         symbol = resolve(name, list(self), "variables")
         variable = self.variables[symbol]
         return as_declared(self._hold(symbol, variable), variable)
 
     def __setitem__(self, name: str, values: ArrayLike | DeviceArray) -> None:
-        """Fill a variable: values as numpy takes them, or for a pointer a DeviceArray, which is kept."""
+        """Fill a variable: values as numpy takes them, or for a pointer a DeviceArray, which is kept alive."""
         memory, symbol = self[name], resolve(name, list(self), "variables")
         try:
             memory[...] = values.address if isinstance(values, DeviceArray) else values
@@ -62,7 +62,7 @@ class Symbols(Mapping[str, "Array"]):
             self._targets[symbol] = values
 
     def __iter__(self) -> Iterator[str]:
-        """The names, as PTX spells them."""
+        """Iterate over the names, as spelled in PTX."""
         return iter(self.variables)
 
     def __len__(self) -> int:
@@ -70,22 +70,22 @@ class Symbols(Mapping[str, "Array"]):
         return len(self.variables)
 
     def __contains__(self, name: object) -> bool:
-        """Return True if a name stands for one variable."""
+        """Return True if a name identifies one variable."""
         return isinstance(name, str) and len(matching(name, list(self))) == 1
 
     def __repr__(self) -> str:
-        """Names, types and shapes."""
+        """Return the names, types and shapes."""
         rows = (f"{readable(name)}: .{item.type} {list(item.shape)}" for name, item in self.variables.items())
         return f"<variables {'; '.join(rows)}>" if self.variables else "<no variables>"
 
     def reset(self) -> None:
-        """Give every variable that is held the values it starts with, in place."""
+        """Reset every held variable to its initial values, in place."""
         for data, variable in self._held.values():
             data[...] = initial_bytes(variable)
         self._targets.clear()
 
     def storage(self, name: str, variable: ModuleVariable) -> NDArray[np.uint8]:
-        """The bytes that a launch uses: those that are held, or fresh ones."""
+        """Return the bytes that a launch uses: the held ones, or new ones."""
         if self.keep:
             return self._hold(name, variable)
         return self._held[name][0] if name in self._held else initial_bytes(variable)
@@ -97,21 +97,21 @@ class Symbols(Mapping[str, "Array"]):
 
 
 def initial_bytes(variable: ModuleVariable) -> NDArray[np.uint8]:
-    """Fresh memory of a variable."""
+    """Return new memory for a variable, with its initial values."""
     data = np.zeros(variable.size, np.uint8)
     data[: len(variable.initial)] = np.frombuffer(variable.initial, np.uint8)
     return data
 
 
 def as_declared(data: NDArray[np.uint8], variable: ModuleVariable) -> Array:
-    """The memory of a variable with the type and the shape of its declaration."""
+    """Return the memory of a variable with the type and the shape of its declaration."""
     ptx_type = TYPES[variable.type]
     shape = (*variable.shape, 2) if ptx_type.bits == 128 else variable.shape
     return data.view(dtype_of(ptx_type)).reshape(shape)
 
 
 def dtype_of(ptx_type: Type) -> np.dtype[Any]:
-    """The numbers of a type; unsigned codes where numpy has none."""
+    """Return the numpy dtype of a type; unsigned codes if numpy has none."""
     if ptx_type.kind == "s" and ptx_type.parts == 1:
         return np.dtype(f"i{ptx_type.bits // 8}")
     if ptx_type.name in {"f16", "f32", "f64"}:

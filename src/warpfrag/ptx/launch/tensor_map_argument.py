@@ -1,7 +1,7 @@
 """TensorMap: an array and the boxes of it that a kernel copies, as `cuTensorMapEncodeTiled` and `...Im2col` make it.
 
-Axes have numpy's order, innermost last; the driver's lists run the other way. What the 128 bytes mean and what the
-copies do with them is in `smem.tensor_map`.
+Axes have numpy's order, innermost last; the driver's lists have the reverse order. `smem.tensor_map` describes the
+128 bytes and how copies use them.
 
     >>> import numpy as np
     >>> tiles = TensorMap(np.zeros((96, 128), np.float16), box=(16, 64), swizzle=128)
@@ -48,13 +48,13 @@ class TensorMap:
     """A tensor in global memory and the box that one copy moves; an argument of `Kernel.launch`.
 
     `box` is the box's extents. `dims` and `strides` (in bytes, for every axis, the innermost an element) are the
-    array's, unless they say otherwise. `swizzle` is 0, 32, 64 or 128 bytes; `fill` what is loaded from outside, "zero"
+    array's, unless they say otherwise. `swizzle` is 0, 32, 64 or 128 bytes; `fill` is loaded from outside, "zero"
     or "nan"; `dtype` the type of elements, by numpy's and ml_dtypes' names or "tfloat32", "float32_ftz" and
     "tfloat32_ftz".
 
-    `interleave` is 16 or 32 where channels lie in slices of so many bytes: the array then has axes for the image, the
-    slice, (depth, height,) width and the channels of a slice, and the map all but the last of them. A copy moves one
-    slice, whatever the box says of it; the driver wants a width that as so many elements is a multiple of 16 bytes.
+    `interleave` is 16 or 32 if channels are stored in slices of that many bytes: the array then has axes for the image,
+    the slice, (depth, height,) width and the channels of a slice, and the map has all but the last. A copy moves one
+    slice, whatever the box says; the driver requires a width whose number of elements is a multiple of 16 bytes.
 
     For convolutions over an array of images, channels last, `box` is an `Im2col`, its axes in numpy's order (depth,
     height, width): a copy moves `channels` of `pixels`, or with `interleave` one slice of channels of each pixel.
@@ -75,7 +75,7 @@ class TensorMap:
         dtype: str | None = None,
         interleave: int = 0,
     ) -> None:
-        """Read the array and what is said of it; `problems` says what the driver would refuse."""
+        """Store the array and the box; `problems` lists the reasons for which the driver would reject them."""
         self.array = array
         host = array.array if isinstance(array, DeviceArray) else as_host_array(array, "the array of a tensor map")
         if host is None:
@@ -94,7 +94,7 @@ class TensorMap:
         )  # fmt: skip
 
     def __repr__(self) -> str:
-        """The array and what differs from the default."""
+        """Return the array and the options that differ from the default."""
         fields = self.fields
         shape = ", ".join(map(str, fields.dims[::-1]))
         parts = [f"{fields.element.name}[{shape}]"]
@@ -110,7 +110,7 @@ class TensorMap:
         return f"TensorMap({', '.join(parts)})"
 
     def _repr_html_(self) -> str:
-        """A card for notebooks: what a copy moves, and how it lies in shared memory."""
+        """Return a card for notebooks: the box that a copy moves, and its layout in shared memory."""
         from warpfrag.html import card, escape, table
 
         fields = self.fields
@@ -125,7 +125,7 @@ class TensorMap:
         return card(f"<code>{escape(repr(self))}</code>", table(("field", "value"), facts))
 
     def __bytes__(self) -> bytes:
-        """The 128 bytes of the map, where its array has an address beyond a launch."""
+        """Return the 128 bytes of the map, if its array has an address beyond a launch."""
         if not isinstance(self.array, DeviceArray):
             raise InvalidOperand(f"{self!r} has no address before a launch: make it over a DeviceArray")
         return self.fields.encode()
@@ -147,7 +147,7 @@ class TensorMap:
         return Memory(order="row", pitch=self.fields.shared_pitch, swizzle=self.fields.swizzle, start=start)
 
     def descriptor(self, start: int = 0) -> Descriptor:
-        """The descriptor with which wgmma reads a box in shared memory, the innermost axis along K."""
+        """Return the descriptor with which wgmma reads a box in shared memory, the innermost axis along K."""
         row = self.fields.box_shape[0] * self.fields.element.bytes
         if row != (self.fields.swizzle or GRANULE):
             expected = self.fields.swizzle or GRANULE
@@ -155,7 +155,7 @@ class TensorMap:
         return Descriptor(start=start, stride=CORE_ROWS * row, swizzle=self.fields.swizzle)
 
     def encode(self, address: int) -> bytes:
-        """The 128 bytes of the map when its array lies at an address; refused where the driver would refuse it."""
+        """Return the 128 bytes of the map for an array at an address; maps that the driver rejects raise an error."""
         fields = replace(self.fields, address=_numbers("address", [address], 1)[0])
         problems = fields.problems()
         if problems:
@@ -171,7 +171,7 @@ def _tensor(
     dtype: str | None,
     interleave: int,
 ) -> tuple[list[int], list[int], TensorElement]:
-    """The extents, the strides in bytes and the type of a tensor, in numpy's order; all of it lies in the array.
+    """Return the extents, the strides in bytes and the type of a tensor, in numpy's order, all within the array.
 
     The innermost stride is an element, or with `interleave` the slice of channels of a pixel.
     """
@@ -203,7 +203,7 @@ def _tensor(
         what = "a slice" if interleave else "an element"
         raise InvalidOperand(f"expected the innermost stride to be {what} of {inner} bytes, got {pitches[-1]}")
     if not isinstance(array, DeviceArray):
-        as_bytes(array, "the array of a tensor map")  # refuses what is not contiguous
+        as_bytes(array, "the array of a tensor map")  # rejects arrays that are not contiguous
     reach = sum((extent - 1) * pitch for extent, pitch in zip(shape, pitches, strict=True)) + inner
     if min(shape) > 0 and reach > host.nbytes:
         raise InvalidOperand(f"expected a tensor inside the array of {host.nbytes} bytes, got one that reaches {reach}")
@@ -218,13 +218,13 @@ def _columns(box: Im2col, rank: int) -> Im2col:
 
 
 def _check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
-    """Refuse what is not one of some numbers or words."""
+    """Reject a value that is not one of the choices."""
     if type(value) not in {int, str} or value not in choices:
         raise InvalidOperand(f"expected {name} of {', '.join(map(str, choices))}, got {quote(value)}")
 
 
 def _numbers(name: str, values: object, count: int) -> list[int]:
-    """So many integers."""
+    """Return exactly `count` integers."""
     items = list(values) if isinstance(values, Sequence) and not isinstance(values, str) else []
     numbers = [int(item) for item in items if isinstance(item, int | np.integer) and not isinstance(item, bool)]
     if len(numbers) != count or len(items) != count:

@@ -1,1 +1,1 @@
-"""From the syntax of a module to the program of one entry: a flat list of named passes (`passes`)."""
+"""Lower the syntax of a module to the program of one entry, by a flat list of named passes (`passes`)."""

@@ -12,7 +12,7 @@ from warpfrag.ptx.reader.syntax import FunctionDecl, MaskedAddress, ModuleSyntax
 
 
 def statements(scope: Scope) -> Iterator[Statement]:
-    """Every instruction of a body."""
+    """Yield every instruction of a body."""
     for item in scope.items:
         if isinstance(item, Scope):
             yield from statements(item)
@@ -26,10 +26,10 @@ def callee_of(statement: Statement) -> SymbolRef | None:
 
 
 class CallGraph:
-    """The functions of a module that have a body, and who calls whom."""
+    """The functions of a module that have a body, and the calls between them."""
 
     def __init__(self, source: ModuleSyntax) -> None:
-        """Nothing is read before it is asked for: most kernels call nothing."""
+        """Store the module; it is read on first use, since most kernels call nothing."""
         self.source = source
         self.known: dict[str, bool] = {}  # whether a function is recursive
         self.called: dict[str, set[str]] = {}
@@ -40,7 +40,7 @@ class CallGraph:
 
     @cached_property
     def addressed(self) -> tuple[str, ...]:
-        """The functions whose address is taken, in the order of the module."""
+        """The functions whose address is taken, in module order."""
         values = [value for variable in self.source.variables for value in variable.initial]
         values = [value.name if isinstance(value, MaskedAddress) else value for value in values]
         named = {value.text for value in values if isinstance(value, SymbolRef)}
@@ -51,7 +51,7 @@ class CallGraph:
         return tuple(name for name, function in self.bodies.items() if name in named and not function.is_entry)
 
     def calls_of(self, caller: str) -> set[str]:
-        """The functions that a function calls."""
+        """Return the functions that a function calls."""
         if caller not in self.called:
             callees: set[str] = set()
             body = self.bodies[caller].body if caller in self.bodies else None
@@ -64,7 +64,7 @@ class CallGraph:
         return self.called[caller]
 
     def comes_back(self, caller: str, callee: str) -> bool:
-        """Return True if a function that is called may call its caller, directly or not."""
+        """Return True if a called function may call its caller, directly or indirectly."""
         reached, queue = {callee}, [callee]
         while queue:
             for other in self.calls_of(queue.pop()):
@@ -74,7 +74,7 @@ class CallGraph:
         return caller in reached
 
     def is_recursive(self, name: str) -> bool:
-        """Return True if a function may be at work more than once in one thread."""
+        """Return True if a function may be active more than once in one thread."""
         if name not in self.known:
             self.known[name] = any(self.comes_back(name, callee) for callee in self.calls_of(name))
         return self.known[name]

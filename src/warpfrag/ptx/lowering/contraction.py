@@ -1,6 +1,6 @@
 """Contraction: fuse a mul and the add or sub that uses it into one fma, as ptxas does by default.
 
-PTX allows this when neither instruction names a rounding mode. Only the plain case is done here: the product is read
+PTX allows this when neither instruction names a rounding mode. Only the simple case is done here: the product is read
 by sums of the same basic block and by nothing else, no factor is overwritten before them, and the mul has no guard. The
 last multiplication of an approximate division counts as a product. ptxas also fuses across blocks; which products it
 fuses there depends on the code around them.
@@ -81,7 +81,7 @@ def _next(addresses: list[int], at: int) -> int:
 
 
 def _block_ends(instructions: Sequence[DecodedInstruction]) -> list[int]:
-    """Return the block end of each instruction; for ptxas a barrier or a jump to the next line ends no block."""
+    """Return the block end of each instruction; ptxas does not end a block at a barrier or a jump to the next line."""
     jumps = {at for at, inst in enumerate(instructions) if inst.guard is None and inst.targets == (at + 1,)}
     targets = {target for at, inst in enumerate(instructions) if at not in jumps for target in inst.targets}
     ends, end = [0] * len(instructions), len(instructions)

@@ -1,16 +1,16 @@
-"""Return True if a kernel depends on where the elements of its wmma fragments lie: a flow analysis of a whole program.
+"""Flow analysis that finds kernels whose results depend on the element layout of their wmma fragments.
 
 The ISA leaves open which lane and register holds which element of a wmma fragment. A kernel that loads fragments,
-multiplies them, computes the same of every element and stores them gives the same matrix for any layout, so it can run
-with a layout that stands in for an unknown one (`isa.operands`). Everything else looks at the layout and is refused:
-storing a register of a fragment with st, shuffling it, branching on it, combining it with what differs between lanes or
-with an element at another place, or computing one element in another way than the others.
+multiplies them, applies the same function to every element and stores them gives the same matrix for any layout, so it
+can run with a substitute for an unknown layout (`isa.operands`). Everything else depends on the layout and is rejected:
+storing a fragment register with st, shuffling it, branching on it, combining it with a value that differs between lanes
+or with a different element, or computing one element differently from the others.
 
 The analysis gives every register an abstract value (`Uniform`, `FragmentElement`, `VARYING`, `Dependent`). Values have
-numbers, equal only where they are computed in the same way from equal values: the registers of a fragment must have one
+numbers, equal only if they are computed in the same way from equal values: the registers of a fragment must have one
 number when an instruction takes them as a fragment. Where paths meet, registers get one number if their numbers are
-equal on each path; that is assumed first, and taken back until nothing changes. What is written where only part of a
-warp may run is not uniform; a block with a matrix instruction is run by whole warps or not at all, else it is an error.
+equal on each path; this is assumed first, and revoked until nothing changes. A value written where only part of a warp
+may run is not uniform; a block with a matrix instruction is run by whole warps or not at all, otherwise it is an error.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Uniform:
 
 @dataclass(frozen=True)
 class FragmentElement:
-    """A value that every lane computed from its element in one register of a fragment; `slot` is a part of it."""
+    """A value that each lane computed from its element in one fragment register; `slot` is a part of the register."""
 
     fragment: Hashable  # fragments with one layout
     reg: int
@@ -71,12 +71,12 @@ class FragmentElement:
 
 
 class Varying:
-    """A value that differs between lanes, and does not come from a fragment."""
+    """A value that differs between lanes and does not come from a fragment."""
 
 
 @dataclass(frozen=True)
 class Dependent:
-    """A value that depends on the layout: since which instruction, and why. It may not be seen."""
+    """A value that depends on the layout, with the instruction that made it so and the reason; it may not be visible."""
 
     at: int
     why: str
@@ -88,14 +88,14 @@ State: TypeAlias = "dict[int, AbstractValue]"
 
 
 class LayoutUse(NamedTuple):
-    """An instruction that depends on the layout of a fragment, and why."""
+    """An instruction that depends on the layout of a fragment, and the reason."""
 
     at: int
     why: str
 
 
 def layout_use(program: Program) -> LayoutUse | None:
-    """The first instruction of a program that depends on the layout of its wmma fragments; None if there is none."""
+    """Return the first instruction of a program that depends on its wmma fragment layouts; None if there is none."""
     for at, inst in enumerate(program.instructions):
         if isinstance(inst.action, DirectCall | IndirectCall):
             return LayoutUse(at, "fragments are not followed into functions")
@@ -116,7 +116,7 @@ class FragmentFlow:
     """The abstract values of all registers at the start of every block of instructions."""
 
     def __init__(self, program: Program) -> None:
-        """Find the blocks and their successors; nothing is known of values yet."""
+        """Find the blocks and their successors; no values are known yet."""
         self.program, self.instructions = program, program.instructions
         self.starts = sorted({start for start in program.leaders if start < len(self.instructions)})
         self.after = {start: list(self.successors(start)) for start in self.starts}
@@ -131,11 +131,11 @@ class FragmentFlow:
         self.uses: list[LayoutUse] = []
 
     def end(self, start: int) -> int:
-        """The last instruction of a block."""
+        """Return the last instruction of a block."""
         return self.program.ends[start] - 1
 
     def successors(self, start: int) -> Iterator[int]:
-        """The blocks that may follow a block; -1 is the end of the program."""
+        """Return the blocks that may follow a block; -1 is the end of the program."""
         at = self.end(start)
         inst = self.instructions[at]
         if isinstance(inst.action, Branch):
@@ -146,7 +146,7 @@ class FragmentFlow:
             yield at + 1 if at + 1 < len(self.instructions) else -1
 
     def number(self, *key: Hashable) -> int:
-        """The number of a value that is computed so: equal keys have one."""
+        """Return the value number of a key; equal keys have one number."""
         if key not in self.numbers:
             self.numbers[key] = len(self.keys)
             self.keys.append(key)
@@ -155,7 +155,7 @@ class FragmentFlow:
     # --- the fixed point
 
     def solve(self) -> None:
-        """Assume as much as possible to be equal and uniform, and take it back until nothing changes."""
+        """Assume that all values are equal and uniform, and revoke assumptions until nothing changes."""
         while True:
             self.spread()
             split = self.find_split_blocks()
@@ -164,9 +164,9 @@ class FragmentFlow:
             self.split |= split
 
     def spread(self) -> None:
-        """Find the values at the start of every block, with the blocks that are split now."""
+        """Find the values at the start of every block, given the blocks that are now known to be split."""
         self.entries = {}
-        self.classes: dict[tuple[int, int], int] = {}  # of registers where paths meet: equal ones have one class
+        self.classes: dict[tuple[int, int], int] = {}  # of registers where paths meet
         self.class_count = 0
         exits: dict[int, State] = {}
         changed = True
@@ -182,7 +182,7 @@ class FragmentFlow:
                 exits[start] = self.run_block(start, dict(entry))
 
     def meet(self, start: int, states: Sequence[State]) -> State:
-        """The values where paths meet."""
+        """Return the values at the start of a block, where paths meet."""
         entry: State = {}
         waiting: dict[Hashable, list[int]] = defaultdict(list)
         for register in {register for state in states for register in state}:
@@ -205,7 +205,7 @@ class FragmentFlow:
         return entry
 
     def refine(self, start: int, groups: dict[Hashable, list[int]]) -> None:
-        """Give registers that came with equal numbers one class; a class that falls apart keeps its name once."""
+        """Give registers with equal incoming numbers one class; when a class splits, one part keeps its number."""
         named: set[int] = set()
         for registers in groups.values():
             known = self.classes.get((start, registers[0]))
@@ -218,7 +218,7 @@ class FragmentFlow:
 
     @staticmethod
     def is_same_place(values: Iterable[AbstractValue]) -> bool:
-        """Return True if values are of one place of a fragment, or uniform."""
+        """Return True if values are of one fragment element, or uniform."""
         places = {
             (value.fragment, value.reg, value.slot) if isinstance(value, FragmentElement) else type(value)
             for value in values
@@ -227,7 +227,7 @@ class FragmentFlow:
         return len(places) == 1
 
     def met(self, start: int, register: int, values: Sequence[AbstractValue]) -> AbstractValue:
-        """Return the value of a register that is not of one fragment on all paths."""
+        """Return the value of a register that does not hold one fragment element on all paths."""
         for value in values:
             if isinstance(value, Dependent):
                 return value
@@ -238,7 +238,7 @@ class FragmentFlow:
         return Uniform(self.number("met", start, "register", register))
 
     def find_split_blocks(self) -> set[int]:
-        """The blocks that a part of a warp may run: what decides on them differs between lanes, or is split itself."""
+        """Return the blocks that part of a warp may run: a deciding block varies between lanes, or is split itself."""
         deciders = self.control_dependences()
         whole = {start for start in self.entries if self.has_matrix(start)}
         split: set[int] = set(self.split) - whole
@@ -260,7 +260,7 @@ class FragmentFlow:
         )
 
     def is_varying(self, start: int) -> bool:
-        """Return True if lanes of a warp may leave a block in different computations."""
+        """Return True if lanes of a warp may leave a block in different directions."""
         inst = self.instructions[self.end(start)]
         if not isinstance(inst.action, Branch | Return):
             return False
@@ -269,9 +269,9 @@ class FragmentFlow:
         return any(not isinstance(self.value(state, item), Uniform) for item in deciding)
 
     def control_dependences(self) -> dict[int, set[int]]:
-        """For every block those whose end decides whether it runs."""
+        """Return, for every block, the blocks whose end decides whether it runs."""
         everything = {*self.starts, -1}
-        inevitable = dict.fromkeys(self.starts, everything) | {-1: {-1}}  # what runs after it in any case
+        inevitable = dict.fromkeys(self.starts, everything) | {-1: {-1}}  # blocks that always run after it
         changed = True
         while changed:
             changed = False
@@ -289,20 +289,20 @@ class FragmentFlow:
     # --- instructions
 
     def run_block(self, start: int, state: State) -> State:
-        """The values after a block."""
+        """Return the values after a block."""
         for at in range(start, self.program.ends[start]):
             self.run_inst(at, state, is_split=start in self.split)
         return state
 
     def first_use(self) -> LayoutUse | None:
-        """The first instruction that shows the layout."""
+        """Return the first instruction that makes the layout visible."""
         self.uses = []
         for start, entry in sorted(self.entries.items()):
             self.run_block(start, dict(entry))
         return min(self.uses, default=None)
 
     def run_inst(self, at: int, state: State, *, is_split: bool) -> None:
-        """Give the results of an instruction their values."""
+        """Set the values of an instruction's results."""
         inst = self.instructions[at]
         results = list(self.results(at, inst, state))
         written = [item for operand in inst.results for item in items_of(operand)]
@@ -342,14 +342,14 @@ class FragmentFlow:
         return [VARYING] * count
 
     def refuse_if_visible(self, at: int, value: AbstractValue) -> None:
-        """Note a value that others can see and that depends on the layout."""
+        """Record a visible value that depends on the layout."""
         if isinstance(value, Dependent):
             self.uses.append(LayoutUse(value.at, value.why))
         elif isinstance(value, FragmentElement):
             self.uses.append(LayoutUse(at, VISIBLE))
 
     def value(self, state: State, operand: PtxOperand) -> AbstractValue:
-        """The value of an operand."""
+        """Return the value of an operand."""
         if isinstance(operand, Register):
             value = state.get(operand.index, Uniform(self.number("undefined", operand.index)))
             if operand.negated and isinstance(value, Uniform | FragmentElement):
@@ -378,7 +378,7 @@ class FragmentFlow:
         return replace(elements[0], number=number) if self.is_same_place(values) else Dependent(at, OTHER_PLACE)
 
     def moved(self, at: int, inst: DecodedInstruction, state: State) -> list[AbstractValue]:
-        """mov: a copy, parts joined to a register, or a register taken apart."""
+        """mov: copy a register, join parts into one, or split it."""
         source, target = inst.sources[0], inst.results[0]
         if isinstance(source, VectorOperand):
             whole = self.joined(at, [self.value(state, item) for item in source.items])
@@ -387,7 +387,7 @@ class FragmentFlow:
         return self.parts(whole, len(target.items)) if isinstance(target, VectorOperand) else [whole]
 
     def joined(self, at: int, parts: Sequence[AbstractValue]) -> AbstractValue:
-        """Several values in one register: the slots of a fragment's register, if all are computed in one way."""
+        """Join several values in one register: the slots of a fragment register, if all are computed alike."""
         first = parts[0]
         if isinstance(first, FragmentElement) and first.slot == 0:
             if list(parts) == [replace(first, slot=slot) for slot, _ in enumerate(parts)]:
@@ -399,7 +399,7 @@ class FragmentFlow:
         return self.combined(at, ("joined",), parts)
 
     def parts(self, whole: AbstractValue, count: int) -> list[AbstractValue]:
-        """The parts of a register."""
+        """Return the parts of a register."""
         if isinstance(whole, FragmentElement) and whole.slot is None:
             number = self.number("slot", whole.number)
             return [replace(whole, slot=slot, number=number) for slot in range(count)]
@@ -408,7 +408,7 @@ class FragmentFlow:
     # --- wmma
 
     def fragments(self, at: int, inst: DecodedInstruction, form: Form, state: State) -> list[AbstractValue]:
-        """wmma: the operands have to be fragments, the result is one."""
+        """wmma: require fragments as operands, and return the result's fragment."""
         roles = {"wmma.mma": "abc", "wmma.store.d": "-d"}.get(form.op, "")
         for role, operand in zip(roles, inst.sources, strict=False):
             if role != "-":
@@ -425,7 +425,7 @@ class FragmentFlow:
         return [FragmentElement(fragment, reg, None, number) for reg, _ in enumerate(items_of(inst.results[0]))]
 
     def check_fragment(self, at: int, form: Form, role: str, values: Sequence[AbstractValue]) -> None:
-        """Refuse registers that are not a fragment, all computed in one way."""
+        """Reject registers that are not a fragment with all elements computed in the same way."""
         fragment, spec = fragment_of(form, role), operands(form, "")[role]
         computations: set[Hashable] = set()
         for reg, value in enumerate(values):
@@ -456,5 +456,5 @@ class FragmentFlow:
 
 
 def items_of(operand: PtxOperand) -> tuple[PtxOperand, ...]:
-    """The items of a vector, or the operand alone."""
+    """Return the items of a vector, or the operand alone."""
     return operand.items if isinstance(operand, VectorOperand) else (operand,)

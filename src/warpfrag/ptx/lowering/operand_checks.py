@@ -1,4 +1,4 @@
-"""Checks of decoded operands, shared addresses with a cluster rank, and products that overwrite their operands."""
+"""Checks of decoded operands, shared addresses with a cluster rank, and mma that may overwrite their operands."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ OVERLAP = "ptxas writes a part of D before it has read all operands, which share
 
 
 def mark_overlapping_product(inst: DecodedInstruction) -> None:
-    """Mark a product as uncertain if ptxas 13.0 may overwrite operands before it has read them.
+    """Mark a matrix operation as uncertain if ptxas 13.0 may overwrite operands before it has read them.
 
     PTX says that an instruction reads its operands before it writes. ptxas expands wmma.mma and, on sm_90, mma of fp8
-    into several machine instructions on the registers as they are named. Compilers give D registers of its own, or
-    those of C in the same order; then the expansion does not show.
+    into several machine instructions on the registers as they are named. Compilers give D its own registers, or
+    those of C in the same order; then the expansion has no visible effect.
     """
     action = inst.action
     if not isinstance(action, MatrixOp) or action.form.operation.does != "multiply" or len(inst.sources) < len("abc"):
@@ -75,21 +75,21 @@ CHOOSE = 0xE4
 
 
 class SharedAddresses:
-    """The registers that hold addresses of shared memory, as far as the instructions before say so."""
+    """The registers that hold shared memory addresses, as far as earlier instructions show."""
 
     def __init__(self, instructions: list[DecodedInstruction], new_register: Callable[[str, int], Register]) -> None:
-        """None does yet."""
+        """Start with no address registers."""
         self.instructions, self.new_register = instructions, new_register
         self.registers: set[int] = set()
 
     def is_address(self, operand: PtxOperand) -> bool:
-        """Return True if an operand is the address of a shared variable, or made of one."""
+        """Return True if an operand is the address of a shared variable, or computed from one."""
         if isinstance(operand, MemoryOperand):
             return operand.base is None and operand.space in {"shared", "dynamic"}
         return isinstance(operand, Register) and operand.index in self.registers
 
     def follow(self, inst: DecodedInstruction) -> DecodedInstruction:
-        """The instruction, or what it is for an address whose rank it clears in part."""
+        """Return the instruction, or its replacement if it clears part of the rank in a shared address."""
         if inst.attributes.opcode not in KEEP_ADDRESS or not any(map(self.is_address, inst.sources)):
             return inst
         self.registers.update(result.index for result in inst.results if isinstance(result, Register))
@@ -111,12 +111,12 @@ class SharedAddresses:
 
 
 def clears_rank(mask: int) -> bool:
-    """Return True if a mask of 32 bits clears bits of a rank, and keeps those above."""
+    """Return True if a 32-bit mask clears some bits of the rank but keeps the bits above."""
     cleared = ~mask >> RANK_SHIFT & 0xFF
     return 0 < cleared < MAX_RANKS
 
 
-PIECES = {8, 16, 32, 64}  # bits of a part of what mov packs or unpacks
+PIECES = {8, 16, 32, 64}  # bits of a part that mov packs or unpacks
 MBARRIER_SOURCES = {
     "init": (2, 2), "inval": (1, 1), "expect_tx": (2, 2), "complete_tx": (2, 2), "arrive": (1, 2),
     "arrive_drop": (1, 2), "test_wait": (2, 2), "try_wait": (2, 3), "pending_count": (1, 1), "copies": (1, 1),
@@ -149,7 +149,7 @@ def address_count(action: Action) -> int | None:
 
 
 def check(inst: DecodedInstruction) -> None:
-    """Refuse an instruction whose operands its action does not take."""
+    """Reject an instruction whose operands do not match its action."""
     checker = CHECKERS.get(type(inst.action))
     if checker is not None:
         checker(inst, inst.action)
@@ -170,14 +170,14 @@ def _is_value(operand: PtxOperand) -> bool:
 
 
 def _is_predicate(operand: PtxOperand, ptx_type: Type) -> bool:
-    """Return True if an operand is a single bit; a number is whatever is wanted."""
+    """Return True if an operand is a predicate; an immediate is one if the type is."""
     if isinstance(operand, SpecialRegister):
         return operand.name == "%is_explicit_cluster"
     return ptx_type.bits == 1 if isinstance(operand, Immediate) else isinstance(operand, Register) and operand.bits == 1
 
 
 def _require_item(inst: DecodedInstruction, item: PtxOperand, ptx_type: Type, *, is_result: bool) -> None:
-    """An element that is loaded or stored: a register that holds all of it, or a number where nothing is written."""
+    """Require a register that holds the whole element; a source may also be a number, a result may be discarded."""
     if isinstance(item, Register):
         _require(inst, item.bits != 1 and item.bits >= ptx_type.bits, f"a register of at least {ptx_type.bits} bits")
     elif is_result:
@@ -189,7 +189,7 @@ def _require_item(inst: DecodedInstruction, item: PtxOperand, ptx_type: Type, *,
 def _require_items(
     inst: DecodedInstruction, operand: PtxOperand, ptx_type: Type, count: int, *, is_result: bool
 ) -> None:
-    """The elements of an access: a vector of as many."""
+    """Require a vector with `count` elements, each of them valid."""
     items = operand.items if isinstance(operand, VectorOperand) else (operand,)
     _require(inst, len(items) == count, f"{count} elements in the vector of {inst.name}")
     for item in items:
@@ -271,7 +271,7 @@ def _check_copy(inst: DecodedInstruction, _action: AsyncCopy) -> None:
 
 
 def _check_bulk_copy(inst: DecodedInstruction, action: BulkCopy) -> None:
-    """Target, source, size; an mbarrier and a mask of blocks where it has them; a cache policy."""
+    """Check target, source and size; then an mbarrier and a block mask if the copy has them, and a cache policy."""
     fixed = 3 + action.tells_mbarrier + action.is_multicast
     _require_sources(inst, fixed, fixed + 1)
     for place in (0, 1, 3)[: 3 if action.tells_mbarrier else 2]:
@@ -280,7 +280,7 @@ def _check_bulk_copy(inst: DecodedInstruction, action: BulkCopy) -> None:
 
 
 def _check_tensor_copy(inst: DecodedInstruction, action: TensorCopy) -> None:
-    """Shared memory, the map and its coordinates; an mbarrier, offsets and a mask where it has them; a policy."""
+    """Check shared memory, map and coordinates; then mbarrier, offsets and mask if present, and a cache policy."""
     is_load = action.direction == "load"
     fixed = 4 + (action.mode == "im2col") + action.is_multicast if is_load else 3
     _require_sources(inst, fixed, fixed + 1)
@@ -367,13 +367,13 @@ def _check_allocation(inst: DecodedInstruction, _action: Allocate) -> None:
 
 
 def take_reduction(inst: DecodedInstruction) -> None:
-    """ld.red has a second result before its address: what the registers reduce to."""
+    """Make the second register of ld.red, the reduced value before the address, a result."""
     if inst.results and inst.sources and isinstance(inst.sources[0], Register):
         inst.results, inst.sources = (*inst.results, inst.sources[0]), inst.sources[1:]
 
 
 def check_tensor_operands(inst: DecodedInstruction, action: TensorThreadOp) -> None:
-    """Refuse operands that are not those of the words: as many, in brackets or braces where they are to be."""
+    """Reject operands that do not match the qualifiers in number or in their brackets and braces."""
     operands = (*inst.results, *inst.sources)
     try:
         facts = operand_facts(action.spelling, [_described(operand) for operand in operands])
@@ -389,7 +389,7 @@ def check_tensor_operands(inst: DecodedInstruction, action: TensorThreadOp) -> N
 
 
 def _described(operand: PtxOperand) -> str:
-    """An operand as the checks of `isa` read one."""
+    """Return an operand in the form that the checks in `isa` read."""
     if isinstance(operand, MemoryOperand):
         return "[address]"
     if isinstance(operand, VectorOperand):
@@ -419,4 +419,4 @@ CHECKERS: dict[type[Action], Callable[..., None]] = {
     TensorWarpOp: check_tensor_operands,
     Allocate: _check_allocation,
 }
-"""The check of each kind of action; the others take no operands, or were checked when they were decoded."""
+"""The check of each action type; the others take no operands, or were checked when they were decoded."""

@@ -1,8 +1,8 @@
-"""The passes that make a program of an entry, in order: `PASSES` is the list, `lower` runs it.
+"""The passes that lower an entry to a program, in order: `PASSES` is the list, `lower` runs it.
 
 Each pass has one job and leaves the rest to the next. An opcode is bound to its action only when the state spaces of
-addresses are known, since what it does may depend on them. A check of the decoded program is a pass of its own, behind
-the pass whose result it reads; checks while a kernel runs are the option `checks` of `Kernel.launch`.
+addresses are known, since the action may depend on them. A check of the decoded program is a separate pass, after the
+pass whose result it reads; checks while a kernel runs are the option `checks` of `Kernel.launch`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from warpfrag.ptx.program.state_spaces import SHARED_START, WINDOWS, StateSpace
 from warpfrag.ptx.reader.syntax import ModuleSyntax
 
 MAX_FRAMES = 512  # of functions that call themselves
-FRAMES_BYTES = 64 * 1024  # what all of them take, unless one is larger
+FRAMES_BYTES = 64 * 1024  # for all of them, unless one is larger
 STACK_BYTES = 16 * 1024  # for alloca
-ACCESSES = {"ld", "ldu", "st", "atom", "red"}  # whose address may be that of a variable, which has a state space
+ACCESSES = {"ld", "ldu", "st", "atom", "red"}  # their address may be a variable, which has a state space
 
 
 def lower(source: ModuleSyntax, entry: str) -> Program:
@@ -68,12 +68,12 @@ def _program(kernel: KernelLowering) -> Program:
 
 
 def lower_statements(kernel: KernelLowering) -> None:
-    """Statements become instructions: names are looked up, the words of opcodes become attributes."""
+    """Lower statements to instructions: names are looked up, and opcode qualifiers become attributes."""
     kernel.lower()
 
 
 def expand_indirect_calls(kernel: KernelLowering) -> None:
-    """A call by address gets a call of each function that it may reach, followed by a branch back."""
+    """Add, for each call by address, a call of each function that it may reach, followed by a branch back."""
     for at, calls in kernel.indirect_calls:
         inst = kernel.instructions[at]
         for call in calls:
@@ -83,7 +83,7 @@ def expand_indirect_calls(kernel: KernelLowering) -> None:
 
 
 def resolve_state_spaces(kernel: KernelLowering) -> None:
-    """A generic access of a variable is one of the variable's space; parameters of functions are local memory."""
+    """Give a generic access of a variable the variable's space; parameters of functions are local memory."""
     for at, inst in enumerate(kernel.instructions):
         if inst.row is None or "space" not in inst.row.modifiers:
             continue
@@ -109,7 +109,7 @@ def _resolved_space(inst: DecodedInstruction, *, in_function: bool) -> StateSpac
 
 
 def bind_opcodes(kernel: KernelLowering) -> None:
-    """Every opcode is bound to its action; an instruction that is refused has no operands."""
+    """Bind every opcode to its action; an instruction that is rejected gets no operands."""
     for inst in kernel.instructions:
         if isinstance(inst.action, Unbound):
             inst.action = inst.opcode.action
@@ -118,19 +118,19 @@ def bind_opcodes(kernel: KernelLowering) -> None:
 
 
 def check_operands(kernel: KernelLowering) -> None:
-    """Every instruction has the operands that its action takes (`operand_checks`)."""
+    """Check that every instruction has the operands that its action takes (`operand_checks`)."""
     for inst in kernel.instructions:
         check(inst)
 
 
 def mark_overlapping_products(kernel: KernelLowering) -> None:
-    """Mark products whose operands ptxas may overwrite before it has read them."""
+    """Mark matrix operations whose operands ptxas may overwrite before it has read them."""
     for inst in kernel.instructions:
         mark_overlapping_product(inst)
 
 
 def link_targets(kernel: KernelLowering) -> None:
-    """Replace labels and functions by instruction indices; a block begins at each of them and after each jump."""
+    """Replace labels and functions by instruction indices; a block begins at each target and after each jump."""
     for at, labels in kernel.branches:
         kernel.instructions[at].targets = tuple(label[0] for label in labels)
     kernel.leaders = {0}
@@ -144,13 +144,13 @@ def link_targets(kernel: KernelLowering) -> None:
 
 
 def save_frames(kernel: KernelLowering) -> None:
-    """A call that may come back to its caller saves the caller's registers: all of them are known now."""
+    """Make each call that may reach its caller again save the caller's registers, which are all known now."""
     for inst, caller in kernel.recursive_calls:
         inst.saved_registers, inst.pushes_frame = tuple(kernel.variables.owned.get(caller, ())), True
 
 
 def place_shared_memory(kernel: KernelLowering) -> None:
-    """Dynamic shared memory follows the static variables; operands get its address."""
+    """Place dynamic shared memory after the static variables, and resolve its address in operands."""
     start = kernel.dynamic_start = kernel.variables.place_dynamic()
 
     def placed(operand: PtxOperand) -> PtxOperand:
@@ -167,12 +167,12 @@ def place_shared_memory(kernel: KernelLowering) -> None:
 
 
 def initialise_variables(kernel: KernelLowering) -> None:
-    """The bytes that variables start with; the addresses of all are known now."""
+    """Compute the initial bytes of variables, now that all addresses are known."""
     kernel.variables.initialise()
 
 
 def place_local_memory(kernel: KernelLowering) -> None:
-    """Local memory holds a frame for each call of a recursive function, followed by the stack of alloca."""
+    """Reserve a local frame for each call of a recursive function, followed by the stack of alloca."""
     variables, frames = kernel.variables, 1
     if any(inst.pushes_frame for inst in kernel.instructions):
         variables.local = max(16, -(-variables.local // 16) * 16)
@@ -185,17 +185,17 @@ def place_local_memory(kernel: KernelLowering) -> None:
             if inst.attributes.opcode == "alloca":
                 inst.sources = (*inst.sources[:-1], Immediate(start))
             elif isinstance(inst.action, DirectCall) and inst.text in kernel.allocates:
-                inst.saved_registers += (variables.stack,)  # a return frees what the function allocated
+                inst.saved_registers += (variables.stack,)  # a return frees the function's allocations
 
 
 def contract_products(kernel: KernelLowering) -> None:
-    """Products and sums that say nothing about rounding become fma, as ptxas does it; not in a module for debugging."""
+    """Fuse mul and add without a rounding mode into fma, as ptxas does; modules for debugging are left alone."""
     if not kernel.source.is_debug:
         kernel.instructions = contract(kernel.instructions)
 
 
 class Pass(NamedTuple):
-    """One instruction of the lowering; the docstring of `run` says what holds when it is done."""
+    """One lowering pass; the docstring of `run` states what it does."""
 
     name: str
     run: Callable[[KernelLowering], None]

@@ -1,8 +1,8 @@
-"""From syntax to instructions: every statement of an entry and of the functions it calls becomes a decoded instruction.
+"""Lower syntax to instructions: every statement of an entry and of the functions it calls is decoded.
 
-Names become registers, addresses and labels; the words of an opcode become typed attributes. What an opcode does is
-not bound yet, and targets are not linked: `passes` lists what follows. Functions are lowered when the first call of
-them is met.
+Names become registers, addresses and labels; the words of an opcode become typed attributes. Opcodes are
+not bound to actions yet, and targets are not linked: `passes` lists the later passes. A function is lowered when its
+first call is found.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ from warpfrag.ptx.reader.syntax import (
 
 SCALAR_BYTES = {1, 2, 4, 8}  # of a number as an argument
 SCALAR_VIDEO = {"vadd", "vsub", "vabsdiff", "vmin", "vmax", "vshl", "vshr", "vset", "vmad"}
-RESOURCES = {"tex", "tld4", "suld", "sust", "sured"}  # whose address is a handle
+RESOURCES = {"tex", "tld4", "suld", "sust", "sured"}  # their address is a handle
 
 
 class KernelLowering:
-    """An entry on its way from syntax to a program: what the passes read and change."""
+    """The state of an entry while it is lowered from syntax to a program; the passes read and change it."""
 
     def __init__(self, source: ModuleSyntax, functions: dict[str, FunctionDecl], entry: FunctionDecl) -> None:
-        """No instruction is there yet; the variables of the module have their addresses."""
+        """Start with no instructions; the variables of the module have their addresses."""
         self.source, self.functions, self.entry = source, functions, entry
         self.graph = CallGraph(source)
         self.variables = StorageAllocator(source, functions, self.graph, entry.name)
@@ -64,7 +64,7 @@ class KernelLowering:
         self.instructions: list[DecodedInstruction] = []
         self.shared_addresses = SharedAddresses(self.instructions, self.variables.register)
         self.entry_end = 0  # instructions before it are the entry's, those after it its functions'
-        self.branches: list[tuple[int, list[list[int]]]] = []  # where each is, and the labels it may go to
+        self.branches: list[tuple[int, list[list[int]]]] = []  # the index of each, and its possible labels
         self.called: dict[str, tuple[int, FunctionDecl, SymbolTable]] = {}
         self.indirect_calls: list[tuple[int, list[DecodedInstruction]]] = []  # and a call of each function it may reach
         self.recursive_calls: list[tuple[DecodedInstruction, str]] = []  # calls that may come back, and their callers
@@ -74,7 +74,7 @@ class KernelLowering:
         self.dynamic_start = 0
 
     def lower(self) -> None:
-        """Lower the body of the entry, then those of the functions that are called, as long as there are more."""
+        """Lower the body of the entry, then those of called functions until none is left."""
         outer = SymbolTable(self.variables.module)
         for parameter in self.parameters:
             outer.symbols[parameter.name] = MemoryOperand(None, parameter.offset, "param", parameter.name)
@@ -141,7 +141,7 @@ class KernelLowering:
         return inst
 
     def operands(self, inst: DecodedInstruction, statement: Statement, names: SymbolTable) -> None:
-        """Results and sources of everything but branches and calls."""
+        """Decode the results and sources of any instruction except branches and calls."""
         operands, attributes = list(statement.operands), inst.attributes
         if attributes.opcode in SCALAR_VIDEO:
             self.select_parts(inst, statement, names)
@@ -178,7 +178,7 @@ class KernelLowering:
             inst.sources = (*inst.sources, SpecialRegister("%cluster_ctarank"))
 
     def select_parts(self, inst: DecodedInstruction, statement: Statement, names: SymbolTable) -> None:
-        """Operands of a scalar video instruction: registers, then the parts of d, a and b, and whose sign changes."""
+        """Decode a scalar video instruction: registers, then the parts of d, a and b, and the sign changes."""
         registers: list[PtxOperand] = []
         selectors: list[int] = []
         signs = 0
@@ -203,7 +203,7 @@ class KernelLowering:
         inst.sources = (*registers[1:], *[Immediate(0)] * (4 - takes), *constants)
 
     def use_stack(self, inst: DecodedInstruction) -> None:
-        """alloca, stacksave and stackrestore read or write how much of the stack is taken."""
+        """Make alloca, stacksave and stackrestore read or write the used size of the stack."""
         if inst.attributes.opcode == "alloca":
             self.allocates.add(self.variables.current)
             align = inst.sources[1] if len(inst.sources) > 1 else Immediate(8)
@@ -215,7 +215,7 @@ class KernelLowering:
             inst.results, inst.sources = (self.variables.stack,), inst.results
 
     def move_vector(self, inst: DecodedInstruction, statement: Statement) -> None:
-        """A move from vector to vector: a move of each register, through copies, since both sides may share some."""
+        """Split a vector-to-vector move into register moves, through copies, since both sides may share registers."""
         target, source = inst.results[0] if inst.results else None, inst.sources[0] if inst.sources else None
         if not (isinstance(target, VectorOperand) and isinstance(source, VectorOperand)):
             return
@@ -233,7 +233,7 @@ class KernelLowering:
         inst.results, inst.sources = moves[-1].results, moves[-1].sources
 
     def branch(self, inst: DecodedInstruction, statement: Statement, names: SymbolTable) -> None:
-        """Targets of a branch; where their labels are is known when all is lowered."""
+        """Collect the targets of a branch; the labels are resolved after everything is lowered."""
         labels: list[str] = []
         operands = statement.operands
         if inst.attributes.opcode == "brx":
@@ -256,7 +256,7 @@ class KernelLowering:
         self.branches.append((len(self.instructions), places))
 
     def call(self, inst: DecodedInstruction, statement: Statement, names: SymbolTable) -> None:
-        """The function that is called, and how its parameters and results are copied."""
+        """Find the called function, and how its parameters and results are copied."""
         rest = list(statement.operands)
         results = _take_group(rest)
         name = rest.pop(0) if rest else None
@@ -286,13 +286,13 @@ class KernelLowering:
         self.call_function(inst, function, operands)
 
     def check_arguments(self, statement: Statement, operands: Sequence[PtxOperand], sizes: Sequence[int]) -> None:
-        """Operands of a call are as many and as large as the parameters that they are copied to, or from."""
+        """Check that the operands of a call match its parameters and results in number and size."""
         if not self.fits(operands, sizes):
             expected = ", ".join(map(str, sizes)) or "no"
             raise PtxError(statement.line, f"expected operands of {expected} bytes in the call, got {statement}")
 
     def fits(self, operands: Sequence[PtxOperand], sizes: Sequence[int]) -> bool:
-        """Return True if operands of a call are as many and as large as the parameters of a function."""
+        """Return True if the operands of a call match the parameters and results in number and size."""
         if len(operands) != len(sizes):
             return False
         for operand, size in zip(operands, sizes, strict=True):
@@ -309,7 +309,7 @@ class KernelLowering:
         return True
 
     def call_function(self, inst: DecodedInstruction, function: FunctionDecl, operands: Sequence[PtxOperand]) -> None:
-        """Copy operands of a caller, arguments and then results, to and from the parameters of a function."""
+        """Bind a call to a function: copy arguments into its parameters before it, and results back after it."""
         if function.name not in self.called:
             inner, caller = SymbolTable(self.variables.module), self.variables.current
             self.variables.current = function.name
@@ -330,7 +330,7 @@ class KernelLowering:
     def call_by_address(
         self, inst: DecodedInstruction, statement: Statement, names: SymbolTable, holder: Register
     ) -> None:
-        """Every function that a register may hold the address of: those of a table, or all that fit."""
+        """Bind a call by address to the functions it may reach: those of a table, or all that fit."""
         rest = list(statement.operands)
         results = _take_group(rest)
         rest.pop(0)
@@ -360,7 +360,7 @@ class KernelLowering:
     # --- operands
 
     def operand(self, syntax: OperandSyntax, names: SymbolTable, statement: Statement) -> PtxOperand:
-        """One operand, its names looked up."""
+        """Decode one operand and look up its names."""
         if isinstance(syntax, IntegerLiteral):
             return Immediate(syntax.value)
         if isinstance(syntax, FloatLiteral):
@@ -379,7 +379,7 @@ class KernelLowering:
         raise PtxError(statement.line, f"expected a register, a number or an address, got {syntax}")
 
     def named(self, ref: SymbolRef, names: SymbolTable, statement: Statement) -> PtxOperand:
-        """A name on its own: a register, a variable's address, a special register or the discarded result."""
+        """Decode a single name: a register, a variable's address, a special register or the discarded result."""
         if ref.text == "_":
             return Discard()
         symbol = names.symbols.find(ref.text)
@@ -398,7 +398,7 @@ class KernelLowering:
         raise PtxError(statement.line, f"expected a name that is declared, got {quote(ref.text)}{hint}")
 
     def sum_of(self, register: Register, offset: int, statement: Statement) -> Register:
-        """A register plus a constant where an operand is expected: an addition of its own, as ptxas makes it."""
+        """Replace a register plus a constant, as an operand, by the result of a separate add, as ptxas does."""
         if register.bits not in {16, 32, 64}:
             raise PtxError(statement.line, f"expected a register or a number, got {register.name}{offset:+d}")
         result = self.variables.register(f"{register.name}{offset:+d}", register.bits)
@@ -414,7 +414,7 @@ class KernelLowering:
         return result
 
     def place(self, address: Address, names: SymbolTable, statement: Statement) -> PtxOperand:
-        """The operand that an address stands for."""
+        """Return the operand for an address."""
         if isinstance(address.base, IntegerLiteral):
             return MemoryOperand(None, address.base.value)
         base = names.symbols.find(address.base.text)
@@ -427,12 +427,12 @@ class KernelLowering:
 
 
 def formal_sizes(function: FunctionDecl) -> list[int]:
-    """The bytes of the parameters of a function, and then of its results."""
+    """Return the sizes in bytes of a function's parameters, followed by those of its results."""
     return [size_of(formal) for formal in (*function.parameters, *function.results)]
 
 
 def _take_group(operands: list[OperandSyntax]) -> tuple[OperandSyntax, ...]:
-    """The operands in the parentheses that come first, if they do."""
+    """Remove and return the operands in the leading parentheses, if there are any."""
     if operands and isinstance(operands[0], ArgumentList):
         group = operands.pop(0)
         return group.items if isinstance(group, ArgumentList) else ()

@@ -1,7 +1,6 @@
 """Storage for the declarations of a module: register numbers, variable addresses, parameter offsets.
 
-The registers of a range, `.reg .b32 %r<1000>`, get a number when they are first named: those that no instruction names
-cost nothing.
+The registers of a range, `.reg .b32 %r<1000>`, get a number when they are first named, so unused ones cost nothing.
 """
 
 from __future__ import annotations
@@ -42,9 +41,9 @@ MAX_VARIABLES = 1 << 30  # bytes of all variables of a module
 MAX_CONSTANTS = 64 * 1024  # bytes of those in .const, as on every GPU
 MAX_PARAMETERS = 32764  # bytes of an entry's parameters, as on every GPU
 MAX_LOCAL = 512 * 1024  # bytes of a thread, as on every GPU
-MAX_STATIC = 1 << 20  # bytes of static shared memory that are laid out; a launch refuses what no GPU has
+MAX_STATIC = 1 << 20  # bytes of static shared memory that are laid out; a launch rejects sizes that no GPU has
 VALUES = {"f": (FloatLiteral,), "b": (IntegerLiteral, FloatLiteral), "u": (IntegerLiteral,), "s": (IntegerLiteral,)}
-"""The constants that variables of a kind of type may start with."""
+"""The constants that may initialise a variable, by the category of its type."""
 
 
 Entry = TypeVar("Entry")
@@ -54,7 +53,7 @@ class ScopedTable(dict[str, Entry]):
     """The names of one category in a scope; `find` searches the enclosing scopes too."""
 
     def __init__(self, outer: ScopedTable[Entry] | None) -> None:
-        """An empty scope inside another."""
+        """Start with an empty scope inside another."""
         super().__init__()
         self.outer = outer
 
@@ -77,9 +76,9 @@ class SymbolScope(ScopedTable[Register | MemoryOperand | VectorOperand]):
     """The registers and variables of a scope; a register of a range is declared when it is first looked up."""
 
     def __init__(self, outer: SymbolScope | None) -> None:
-        """No range is declared yet."""
+        """Start with no ranges."""
         super().__init__(outer)
-        self.ranges: dict[str, Callable[[str, int], None]] = {}  # by prefix: what declares a register of it
+        self.ranges: dict[str, Callable[[str, int], None]] = {}  # by prefix: declares one of its registers
 
     def own(self, name: str) -> Register | MemoryOperand | VectorOperand | None:
         """Return the value of a name in this scope alone."""
@@ -97,19 +96,19 @@ class SymbolTable:
     """The names of a scope: registers and variables, labels, and tables of labels."""
 
     def __init__(self, outer: SymbolTable | None = None) -> None:
-        """No names yet; those of `outer` are seen through."""
+        """Start with no names; those of `outer` are visible."""
         self.symbols: SymbolScope = SymbolScope(outer.symbols if outer else None)
         self.labels: ScopedTable[list[int]] = ScopedTable(outer.labels if outer else None)  # filled in when it is known
         self.tables: ScopedTable[tuple[str, ...]] = ScopedTable(outer.tables if outer else None)
 
 
 class StorageAllocator:
-    """The variables of a module and of the functions of one entry, as they are declared."""
+    """Allocates the variables of a module and of the functions of one entry, as they are declared."""
 
     def __init__(self, source: ModuleSyntax, functions: dict[str, FunctionDecl], graph: CallGraph, entry: str) -> None:
         """Lay out the variables of the module."""
         self.functions, self.graph = functions, graph
-        self.current = entry  # the function whose declarations come
+        self.current = entry  # the function whose declarations are being read
         self.bits: list[int] = []
         self.owned: dict[str, list[Register]] = {}  # the registers of each function
         self.shared = state_spaces.SHARED_START
@@ -137,14 +136,14 @@ class StorageAllocator:
                 self.undefined.add(variable.name)
 
     def register(self, name: str, bits: int) -> Register:
-        """A new register."""
+        """Return a new register."""
         self.bits.append(bits)
         register = Register(len(self.bits) - 1, bits, name)
         self.owned.setdefault(self.current, []).append(register)
         return register
 
     def declare(self, variable: VariableDecl, names: SymbolTable) -> None:
-        """Give a variable its place."""
+        """Allocate storage for a variable."""
         known = names.symbols.ranges if variable.count is not None else names.symbols
         if variable.name in known:
             if variable.linkage == "extern":
@@ -159,7 +158,7 @@ class StorageAllocator:
             self._declare_register(variable, names)
             return
         if variable.type not in TYPES:
-            return  # textures and samplers: whatever uses them is refused
+            return  # textures and samplers: instructions that use them are rejected
         size, align = size_of(variable), alignment_of(variable)
         if variable.vector > 1 and size > MAX_VECTOR * prod(variable.dims or (1,)):
             msg = f"expected a vector of at most {MAX_VECTOR} bytes, got {quote(variable.name)}"
@@ -177,7 +176,7 @@ class StorageAllocator:
             self._declare_global(variable, names, size, align)
 
     def _declare_register(self, variable: VariableDecl, names: SymbolTable) -> None:
-        """A register, several that share a name, or the parts of a vector or of 128 bits."""
+        """Declare a register, several that share a name, or the parts of a vector or of 128 bits."""
         kind = TYPES.get(variable.type)
         if kind is None:
             raise PtxError(variable.line, f"expected the type of a register, got .{quote(variable.type)[1:-1]}")
@@ -199,7 +198,7 @@ class StorageAllocator:
             names.symbols[variable.name] = self.register(variable.name, kind.bits)
 
     def _declare_shared(self, variable: VariableDecl, names: SymbolTable, size: int, align: int) -> None:
-        """Static shared memory, or the name of dynamic shared memory, which follows it."""
+        """Declare static shared memory, or the name of dynamic shared memory, which follows it."""
         if variable.linkage == "extern" and size == 0:
             self.has_dynamic = True
             self.shared_align = max(self.shared_align, align)
@@ -211,7 +210,7 @@ class StorageAllocator:
         self.shared = self._grown("static shared", self.shared, size, MAX_STATIC, variable)
 
     def _declare_global(self, variable: VariableDecl, names: SymbolTable, size: int, align: int) -> None:
-        """A variable of global memory, or of constants, which have a range of their own among the same addresses."""
+        """Declare a variable in global memory, or in constant memory, which has its own range of the same addresses."""
         region: Literal["constants", "variables"] = "constants" if variable.space == "const" else "variables"
         address = self.next_address[region] = _aligned(self.next_address[region], max(align, state_spaces.ALIGNMENT))
         names.symbols[variable.name] = MemoryOperand(None, address, "global", variable.name)
@@ -229,7 +228,7 @@ class StorageAllocator:
             )
 
     def declare_range(self, variable: VariableDecl, count: int, names: SymbolTable) -> None:
-        """Registers that are declared when they are first named."""
+        """Declare a range of registers; each is allocated when it is first named."""
 
         def declare_member(name: str, number: int) -> None:
             if number < count:
@@ -239,7 +238,7 @@ class StorageAllocator:
 
     @staticmethod
     def _grown(what: str, used: int, size: int, limit: int, variable: VariableDecl) -> int:
-        """Return the bytes used of a memory after one more variable."""
+        """Return the size of a memory after one more variable."""
         if used + size > limit:
             msg = f"expected at most {limit} bytes of {what} memory, got {used + size} with {quote(variable.name)}"
             raise PtxError(variable.line, msg)
@@ -253,7 +252,7 @@ class StorageAllocator:
         return start
 
     def initialise(self) -> None:
-        """The bytes that variables start with; addresses of others are known now."""
+        """Compute the initial bytes of variables, now that all addresses are known."""
         for variable, key in self.waiting:
             size = self.values[key].size
             ptx_type = TYPES[variable.type]
@@ -271,7 +270,7 @@ class StorageAllocator:
             self.values[key] = replace(self.values[key], initial=bytes(data))
 
     def address_of(self, name: SymbolRef, line: int) -> int:
-        """The generic address of a variable of the module, or the address of a function."""
+        """Return the generic address of a module variable, or the address of a function."""
         place = self.module.symbols.find(name.text)
         if isinstance(place, MemoryOperand):
             window = state_spaces.WINDOWS.get(place.space, 0)
@@ -290,33 +289,33 @@ class StorageAllocator:
         return ": it is .extern, and no module that was linked defines it" if name in self.undefined else ""
 
     def function_address(self, name: str) -> int | None:
-        """Return the address of a function, which no other function has."""
+        """Return the address of a function, unique among functions."""
         if name not in self.functions:
             return None
         return self.memory_map.code + FUNCTION_BYTES * (1 + list(self.functions).index(name))
 
 
 def _aligned(address: int, align: int) -> int:
-    """The next multiple of an alignment."""
+    """Return the next multiple of an alignment."""
     return -(-address // align) * align
 
 
 def functions_of(source: ModuleSyntax) -> dict[str, FunctionDecl]:
-    """The functions and entries of a module by name, those with a body before mere declarations."""
+    """Return the functions and entries of a module by name; definitions take precedence over declarations."""
     functions = {function.name: function for function in source.functions if not function.is_entry}
     functions |= {function.name: function for function in source.functions if function.body}
     return functions | {other: functions[name] for other, name in source.aliases.items() if name in functions}
 
 
 def module_variables(source: ModuleSyntax, graph: CallGraph) -> dict[str, ModuleVariable]:
-    """The variables of a module: every entry sees them at the same addresses."""
+    """Return the variables of a module, which every entry sees at the same addresses."""
     allocator = StorageAllocator(source, functions_of(source), graph, "")
     allocator.initialise()
     return allocator.values
 
 
 def parameters_of(function: FunctionDecl) -> tuple[list[Parameter], int]:
-    """The parameters of an entry, one after the other as their alignment wants."""
+    """Return the parameters of an entry, laid out in order with their alignment."""
     parameters: list[Parameter] = []
     offset = 0
     for variable in function.parameters:
@@ -333,7 +332,7 @@ def parameters_of(function: FunctionDecl) -> tuple[list[Parameter], int]:
 
 
 def size_of(variable: VariableDecl) -> int:
-    """The bytes of a variable; 0 for an array without a size."""
+    """Return the size of a variable in bytes; 0 for an array without a size."""
     kind = TYPES.get(variable.type)
     if kind is None:
         raise PtxError(variable.line, f"expected a type of a .{variable.space}, got .{quote(variable.type)[1:-1]}")
@@ -348,7 +347,7 @@ def alignment_of(variable: VariableDecl) -> int:
 
 
 def _code(value: OperandSyntax, variable: VariableDecl, ptx_type: Type) -> int:
-    """The code of a number that a variable starts with: ptxas takes floats for floats, and integers for integers."""
+    """Return the code of an initial value: ptxas takes floats for floats, and integers for integers."""
     if not isinstance(value, VALUES.get(ptx_type.kind, ())) or (
         isinstance(value, FloatLiteral) and ptx_type.bits not in {32, 64}
     ):

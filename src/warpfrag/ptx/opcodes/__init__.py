@@ -1,1 +1,1 @@
-"""The opcode table: a row says which types and modifiers an opcode takes, what it does and how that is known."""
+"""The opcode table: each row has the types and modifiers of an opcode, its action and the evidence for it."""

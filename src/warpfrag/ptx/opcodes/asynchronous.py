@@ -1,6 +1,6 @@
-"""Rows of what sm_90 added to move data without threads: bulk copies, tensor maps, and the cluster that they reach.
+"""Rows of the asynchronous data movement of sm_90: bulk copies, tensor maps, and access to the cluster.
 
-All of it is done when it is issued: an mbarrier is told at once, and bulk groups are empty when they are committed.
+Each operation completes when it is issued: its mbarrier is notified at once, and committed bulk groups are empty.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ MULTIMEM = "multimem needs a multicast object, which several GPUs map: one GPU i
 
 
 def reduction(name: str, ptx_type: Type, space: StateSpace) -> CodeFunction:
-    """Return the function by which a bulk copy reduces an old and a new element, that of `red`."""
+    """Return the function that a bulk copy reduces with, from an old and a new element, that of `red`."""
     return update_of(Attributes(name, "red", (ptx_type,), operation=name, space=space))
 
 
@@ -88,7 +88,7 @@ def _replace(attributes: Attributes) -> TensorMapReplace:
 
 
 def _map_address(attributes: Attributes) -> LaneOp:
-    """mapa: the address with the rank of a block in it, relative to the own one."""
+    """mapa: return the address with the rank of a block, relative to the own block."""
     ptx_type = attributes.types[0]
 
     def run(a: Codes, rank: Codes, own: Codes) -> Codes:
@@ -99,7 +99,7 @@ def _map_address(attributes: Attributes) -> LaneOp:
 
 
 def _block_rank(attributes: Attributes) -> LaneOp:
-    """getctarank: the rank in an address, or that of the own block."""
+    """getctarank: return the rank in an address, or that of the own block."""
     ptx_type = attributes.types[0]
 
     def run(a: Codes, own: Codes) -> Codes:
@@ -229,11 +229,11 @@ UNMODELLED = {
     "decompress": "how a look-up table expands B is not published",
     "selection": "which elements it keeps in which register is not published",
 }
-"""Groups of words with which an instruction is not run, and why."""
+"""Qualifiers with which an instruction is not modelled, and the reason."""
 
 
 def _tensor_op(attributes: Attributes) -> Action:
-    """The action of a spelling: of a thread, or of a warp where the words say .sync."""
+    """Return the action of a spelling: for one thread, or for a warp if it has .sync."""
     try:
         spelling = read_qualifiers(attributes.name.split(".")[1:])
     except ParseError as error:

@@ -110,7 +110,7 @@ def _tf32(attributes: Attributes) -> LaneOp:
 
 
 def _pack_pair(attributes: Attributes) -> LaneOp:
-    """Two f32 to a pair: the first goes to the upper part."""
+    """Convert two f32 to a pair; the first is the upper part."""
     target, source = attributes.types
     style, satfinite = style_of(attributes), attributes.satfinite
 
@@ -123,7 +123,7 @@ def _pack_pair(attributes: Attributes) -> LaneOp:
 
 
 def _repack(attributes: Attributes) -> LaneOp:
-    """A pair to a pair of another format."""
+    """Convert a pair to a pair of another format."""
     target, source = attributes.types
     style, satfinite = style_of(attributes), attributes.satfinite
 
@@ -141,7 +141,7 @@ def _join(pieces: list[Codes], target: Type) -> Codes:
 
 
 def _saturate_pack(attributes: Attributes) -> LaneOp:
-    """cvt.pack: two integers clamped and joined, above them what c has."""
+    """cvt.pack: clamp two integers and join them, with c above them."""
     kind, bits = attributes.narrow or ("u", 16)
     low, high = to.limits(kind, bits)
 
@@ -166,7 +166,7 @@ def _to_generic(attributes: Attributes) -> LaneOp | Refused:
 
 
 def _is_in_space(attributes: Attributes) -> LaneOp:
-    """On an H200 the parameters of an entry are in global memory too, constants are not."""
+    """Return True if an address is in a space; as on an H200, entry parameters are also global, constants are not."""
 
     def is_in(a: Codes, ranges: list[tuple[int, int]]) -> Codes:
         return np.logical_or.reduce([(a >= np.uint64(start)) & (a < np.uint64(start + size)) for start, size in ranges])

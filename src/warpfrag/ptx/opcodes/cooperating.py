@@ -1,4 +1,4 @@
-"""Rows of what lanes, warps and blocks do together: control flow, barriers, shuffles, votes, matrices."""
+"""Rows of instructions that lanes, warps or blocks run together: control flow, barriers, shuffles, votes, matrices."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ MATRIX = "warpfrag's own rows: see `warpfrag get`"
 
 
 def ballot(mask: Mask) -> Codes:
-    """The lanes of a mask as bits, the same in every lane."""
+    """Return the lanes of a mask as bits, the same in every lane."""
     bits = np.bitwise_or.reduce(np.where(mask, BIT, np.uint32(0)), axis=1)
     return np.repeat(bits[:, None], 32, axis=1)
 
 
 def shuffle(mask: Mask | None, a: Codes, b: Codes, c: Codes, *_members: Codes, mode: str) -> tuple[Codes, Codes]:
-    """shfl: the value of another lane, and whether that lane is in range. As on sm_90 a lane that has left gives 0."""
+    """shfl: the value of another lane, and True if that lane is in range. As on sm_90 an exited lane gives 0."""
     offset, bound, segment = (v.astype(np.int64) for v in (b & 31, c & 31, (c >> np.uint32(8)) & 31))
     lane = LANE_NUMBERS.astype(np.int64)
     top, bottom = (lane & segment) | (bound & ~segment), lane & segment
@@ -76,7 +76,7 @@ def match_any(mask: Mask, a: Codes, _members: Codes) -> Codes:
 
 
 def match_all(mask: Mask, a: Codes, _members: Codes) -> tuple[Codes, Codes]:
-    """match.all: all lanes and true if all have one value, else zero and false."""
+    """match.all: all lanes and True if they have one value, else zero and False."""
     first = np.take_along_axis(a, mask.argmax(axis=1)[:, None], axis=1)
     same = ((a == first) | ~mask).all(axis=1)[:, None]
     return np.where(same, ballot(mask), np.uint32(0)), np.repeat(same, 32, axis=1)
@@ -85,7 +85,7 @@ def match_all(mask: Mask, a: Codes, _members: Codes) -> tuple[Codes, Codes]:
 def reduce_lanes(
     mask: Mask, a: Codes, _members: Codes, *, name: str, ptx_type: Type, style: floats.FloatModifiers
 ) -> Codes:
-    """redux: one number of all lanes."""
+    """redux: reduce all lanes to one number."""
     if ptx_type.is_float:
         total = np.full((len(a), 1), CANONICAL_NANS["f32"], np.uint32)
         started = np.zeros((len(a), 1), np.bool_)
@@ -109,7 +109,7 @@ def reduce_lanes(
 
 
 def elect(mask: Mask, _members: Codes) -> tuple[Codes, Codes]:
-    """elect: the first lane, by number and by predicate."""
+    """elect: the first lane, as a number and as a predicate."""
     first = mask.argmax(axis=1).astype(np.uint32)[:, None]
     return np.repeat(first, 32, axis=1), first == LANE_NUMBERS
 
@@ -148,7 +148,7 @@ def _barrier(attributes: Attributes) -> Action:
 
 
 def _matrix(attributes: Attributes) -> Action:
-    """The instruction of `isa` that has this name."""
+    """Return the instruction of `isa` with this name."""
     try:
         form = resolve(attributes.name)
     except WarpfragError as error:

@@ -1,4 +1,4 @@
-"""Rows of the float instructions: rounded ones, those of bits, and the approximate functions."""
+"""Rows of the float instructions: rounded and bitwise ones, and the approximate functions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def nan_order(attributes: Attributes) -> tuple[int, ...]:
 
 
 def rounded(count: int, function: CodeFunction) -> Binder:
-    """An operation of `count` sources of one type, each part rounded for itself."""
+    """Return a binder for an operation on `count` sources of one type; each packed part is rounded separately."""
 
     def make(attributes: Attributes) -> LaneOp:
         ptx_type = attributes.types[-1]
@@ -63,7 +63,7 @@ def rounded(count: int, function: CodeFunction) -> Binder:
 
 
 def _mixed(count: int, function: CodeFunction) -> Binder:
-    """add, sub and fma of f32 whose first sources are f16 or bf16."""
+    """Return a binder for add, sub and fma of f32 whose first sources are f16 or bf16."""
 
     def make(attributes: Attributes) -> LaneOp:
         wide, narrow = attributes.types
@@ -78,7 +78,7 @@ def _mixed(count: int, function: CodeFunction) -> Binder:
 
 
 def _sign(attributes: Attributes) -> LaneOp:
-    """abs and neg: arithmetic, so that a NaN does not keep its bits."""
+    """abs and neg: arithmetic operations, so a NaN does not keep its bits."""
     ptx_type = attributes.types[0]
 
     def run(a: Codes) -> Codes:
@@ -110,7 +110,7 @@ def _test(attributes: Attributes) -> LaneOp:
 
 
 def _unit(attributes: Attributes) -> LaneOp:
-    """ex2.approx and its kin on f32."""
+    """ex2.approx and similar functions of f32."""
     function = getattr(approximate_functions, attributes.opcode)
     return LaneOp((F32,), (F32,), partial(function, ftz=attributes.ftz))
 
@@ -151,7 +151,7 @@ ARITHMETIC: tuple[tuple[Types, str, Modifier, dict[str, Modifier]], ...] = (
 
 
 def _contractible(opcode: str, function: CodeFunction) -> list[OpcodeRow]:
-    """add, sub or mul of every float type: without a rounding it is to nearest even, and may become part of an fma."""
+    """add, sub or mul of every float type: without a rounding mode it rounds to nearest even, and may be fused."""
     bind = rounded(2, function)
     rows: list[OpcodeRow] = []
     for types, source, rounding, others in ARITHMETIC:
@@ -163,7 +163,7 @@ def _contractible(opcode: str, function: CodeFunction) -> list[OpcodeRow]:
 
 
 def _out_of_bounds(attributes: Attributes) -> LaneOp:
-    """fma.oob: zero where a factor is the NaN that tensor copies fill with, whatever its sign."""
+    """fma.oob: zero if a factor is the NaN that tensor copies fill with, whatever its sign."""
     ptx_type, style = attributes.types[0], style_of(attributes)
 
     def part(a: Codes, b: Codes, c: Codes) -> Codes:

@@ -51,7 +51,7 @@ CARRY = "PTX ISA, Extended-Precision Integer Arithmetic Instructions"
 
 
 def same(count: int, function: Callable[[Attributes], CodeFunction]) -> Binder:
-    """An instruction whose result and `count` sources have one type, its parts computed apart."""
+    """Return a binder for an instruction on `count` sources of one type; packed parts are computed separately."""
 
     def make(attributes: Attributes) -> LaneOp:
         ptx_type = attributes.types[-1]
@@ -61,7 +61,7 @@ def same(count: int, function: Callable[[Attributes], CodeFunction]) -> Binder:
 
 
 def by_parts(ptx_type: Type, function: CodeFunction) -> CodeFunction:
-    """A function of packed codes from one of their parts."""
+    """Return a function of packed codes that applies a function to each part."""
     if ptx_type.parts == 1:
         return function
 
@@ -81,7 +81,7 @@ def _subtract(attributes: Attributes) -> CodeFunction:
 
 
 def product(attributes: Attributes) -> tuple[Type, CodeFunction]:
-    """The type of a product and how it is made: its low half, its high half or the whole."""
+    """Return the type of a product and how it is computed: its low half, its high half or the whole."""
     ptx_type = attributes.types[0]
     half = attributes.half
     if half == "wide":
@@ -108,7 +108,7 @@ def _multiply_add(attributes: Attributes) -> LaneOp:
 
 
 def _carried(attributes: Attributes) -> LaneOp:
-    """add, sub and mad with a carry that comes in (the c of addc) or goes out (.cc)."""
+    """add, sub and mad with a carry in (the c of addc) or a carry out (.cc)."""
     ptx_type = attributes.types[0]
     takes, gives = attributes.carry_in, attributes.carry_out
     step = on.subtract_borrow if attributes.opcode in {"sub", "subc"} else on.add_carry
@@ -235,7 +235,7 @@ def _dot(attributes: Attributes) -> LaneOp:
 
 
 def _extend(attributes: Attributes) -> LaneOp:
-    """szext: the sign or zeros from a position upwards."""
+    """szext: extend with the sign or zeros from a position upwards."""
     ptx_type = attributes.types[0]
     return LaneOp((ptx_type,), (ptx_type, U32), partial(on.extend, kind=ptx_type.kind, wrap=attributes.wraps))
 

@@ -1,4 +1,4 @@
-"""Rows of what touches memory: loads, stores, atomics, asynchronous copies, mbarriers, prefetches."""
+"""Rows of the memory instructions: loads, stores, atomics, asynchronous copies, mbarriers, prefetches."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ BARRIERS = "PTX ISA, mbarrier"
 
 
 def _wide(attributes: Attributes) -> tuple[Type, int]:
-    """The type and number of what is moved: 128 bits are two halves."""
+    """Return the type and number of the elements that are moved: 128 bits are two halves."""
     ptx_type, count = attributes.types[0], attributes.vector
     return (B64, 2 * count) if ptx_type.bits == 128 else (ptx_type, count)
 
@@ -69,7 +69,7 @@ def _store(attributes: Attributes) -> MemoryStore:
 
 
 def _global_sum(ptx_type: Type) -> CodeFunction:
-    """Sums in global memory, by the unit in L2: those of f32 flush subnormals; a NaN of f64 stays, the operand's first.
+    """Sums in global memory, by the unit in L2: f32 flushes subnormals; an f64 NaN is kept, the operand's first.
 
     (Measured on an H200.)
     """
@@ -85,7 +85,7 @@ def _global_sum(ptx_type: Type) -> CodeFunction:
 
 
 def _loop_sum(ptx_type: Type) -> CodeFunction:
-    """Sums in shared and local memory: a loop around cas, with memory as the second operand of an ordinary addition."""
+    """Sums in shared and local memory: a loop around cas, with memory as the second operand of an ordinary add."""
     return by_parts(ptx_type, lambda a, b: floats.add(ptx_type.element, FloatModifiers(), b, a))
 
 
@@ -102,7 +102,7 @@ def _compare_and_swap(a: Codes, b: Codes, c: Codes) -> Codes:
 
 
 def update_of(attributes: Attributes) -> CodeFunction:
-    """The new value of an old one and the operands."""
+    """Return the function that computes the new value from the old one and the operands."""
     ptx_type, name = attributes.types[0], attributes.operation or ""
     if name in {"min", "max"} and ptx_type.is_float:
         return by_parts(
@@ -136,7 +136,7 @@ def _atomic(attributes: Attributes) -> Atomic:
 
 
 def _atomics(opcode: str, updates: Sequence[tuple[tuple[str, ...], Types]], *, has_result: bool) -> list[OpcodeRow]:
-    """The rows of atom or red, by the operations that each type has."""
+    """Return the rows of atom or red, by the operations that each type has."""
     return [
         row(opcode, [types], _atomic, ATOMS, has_result=has_result, operation=required(*names), like=ATOMIC)
         for names, types in updates

@@ -1,7 +1,7 @@
-"""The rows of the opcode table, and how the qualifiers of an instruction are matched with them.
+"""The rows of the opcode table, and the matching of an instruction's qualifiers with them.
 
 The words after an opcode are types and modifiers; an assembler takes the modifiers in one order only, here any order
-does. What a row is made of, `program.opcode` says.
+is accepted. `program.opcode` describes the columns of a row.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ FLAGS = {item.name for item in fields(Attributes) if item.type == "bool"}
 
 
 def optional(*words: str) -> Modifier:
-    """A modifier that may be left out."""
+    """Return a modifier that may be left out."""
     return Modifier(words, is_required=False)
 
 
 def required(*words: str) -> Modifier:
-    """A modifier that has to be there."""
+    """Return a modifier that is required."""
     return Modifier(words, is_required=True)
 
 
@@ -42,7 +42,7 @@ def row(
     like: Mapping[str, Modifier] | None = None,
     **modifiers: Modifier,
 ) -> OpcodeRow:
-    """A row of the table, its modifiers by name and in the order in which an assembler takes them; `like` has more."""
+    """Return a table row; modifiers are by name, in the order that an assembler takes, followed by those of `like`."""
     return OpcodeRow(
         opcode, tuple(types), {**modifiers, **(like or {})}, bind, source,
         level, has_result, may_contract, any_words, cases, implies or {},
@@ -50,7 +50,7 @@ def row(
 
 
 def attribute(name: str, word: str) -> object:
-    """The typed value that a word gives an attribute.
+    """Return the typed value that a word gives an attribute.
 
     >>> attribute("ftz", "ftz"), attribute("vector", "v4"), attribute("space", "shared::cta"), attribute("half", "hi")
     (True, 4, 'shared', 'hi')
@@ -69,7 +69,7 @@ def attribute(name: str, word: str) -> object:
 
 
 def match(candidate: OpcodeRow, name: str, operand_count: int) -> Attributes | str:
-    """The attributes of an instruction by a row, or the words that do not fit."""
+    """Return the attributes of an instruction that matches a row, or the words that do not match."""
     types: list[Type] = []
     words: dict[str, str] = {}
     for word in name.split(".")[1:]:

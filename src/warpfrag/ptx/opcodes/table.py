@@ -1,4 +1,4 @@
-"""The whole table of opcodes, and the row of an instruction."""
+"""The whole opcode table, and the lookup of an instruction's row."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from warpfrag.ptx.program.attributes import Attributes
 from warpfrag.ptx.program.opcode import DecodedOpcode, OpcodeRow
 from warpfrag.ptx.program.state_spaces import StateSpace
 
-MAX_KEPT = 200  # characters of an opcode whose decoding is remembered
+MAX_KEPT = 200  # longest opcode whose decoding is cached, in characters
 ROWS: dict[str, list[OpcodeRow]] = defaultdict(list)
 _MODULES = (
     integer, floating, comparing, converting, moving, cooperating, video, texture_opcodes, asynchronous,
@@ -35,7 +35,7 @@ for _module in _MODULES:
 
 
 def find(name: str, operand_count: int) -> DecodedOpcode:
-    """Decode an opcode: the first row that takes all its words; without one, the reason says what does not fit."""
+    """Decode an opcode: the first row that takes all its words; if there is none, the reason names the mismatch."""
     return _decode(name, operand_count) if len(name) > MAX_KEPT else _find_kept(name, operand_count)
 
 
@@ -62,13 +62,13 @@ _find_kept = lru_cache(4096)(_decode)
 
 
 def rebind(opcode: DecodedOpcode, space: StateSpace) -> DecodedOpcode:
-    """The same opcode on an address of another state space than the one that is written."""
+    """Return the same opcode for an address in a different state space than the one written."""
     return _find_in_space(opcode.attributes.name, opcode.attributes.operand_count, space)
 
 
 @lru_cache(4096)
 def _find_in_space(name: str, operand_count: int, space: StateSpace) -> DecodedOpcode:
-    """Kept like the result of `find`: a kernel has thousands of instructions, but tens of opcodes."""
+    """Cache the result, like `find`: a kernel has thousands of instructions, but tens of opcodes."""
     opcode = find(name, operand_count)
     return replace(opcode, attributes=replace(opcode.attributes, space=space))
 
@@ -78,7 +78,7 @@ TABLE = Path(__file__).parent / "compared.txt.gz"
 
 @dataclass(frozen=True)
 class Compared:
-    """Spellings that were compared, every result equal."""
+    """Spellings that were compared with a GPU, with equal results throughout."""
 
     gpu: str
     driver: str
@@ -89,13 +89,13 @@ class Compared:
 
 @lru_cache(1)
 def compared() -> Compared:
-    """The list, read once."""
+    """Return the list, read once."""
     head, *names = gzip.decompress(TABLE.read_bytes()).decode("ascii").splitlines()
     gpu, driver, arch, threads = head.split(",")
     return Compared(gpu, driver, arch, int(threads), frozenset(names))
 
 
 def packed(table: Compared) -> bytes:
-    """The list as the file holds it."""
+    """Return the list in its file format."""
     head = f"{table.gpu},{table.driver},{table.arch},{table.threads}"
     return gzip.compress("\n".join([head, *sorted(table.spellings), ""]).encode("ascii"), 9, mtime=0)

@@ -1,7 +1,7 @@
 """Rows of textures and surfaces, by the handles that CUDA calls cudaTextureObject_t and cudaSurfaceObject_t.
 
-What a texture gives is the texture unit's affair, which PTX does not specify to the last bit: `semantics.textures` has
-what an H200 does. The type of a result says only how a program means to use it: the unit converts nothing by it.
+PTX does not specify the texture unit to the last bit: `semantics.textures` reproduces an H200. The result type only
+says how a program uses the value: the unit does no conversion for it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from warpfrag.ptx.semantics.integers import values_of
 
 UNIT = "the texture unit of an H200, compared with `tools.textures`"
 SURFACES = "PTX ISA, Surface Instructions"
-SAMPLED, GATHERED = 358_912, 27_648  # threads of tex and of tld4 whose results are those of an H200
+SAMPLED, GATHERED = 358_912, 27_648  # threads of tex and of tld4 with the same results as on an H200
 RESULTS = (F32, S32, U32)
 STORED = (B8, B16, B32, B64)
 GEOMETRY = required("1d", "2d", "3d", "a1d", "a2d")

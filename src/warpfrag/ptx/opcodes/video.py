@@ -1,9 +1,9 @@
 """Rows of the video instructions.
 
-The SIMD ones compute two halves or four bytes of a register at once (CUDA's __vabsdiffu4 and kin). The scalar ones take
-one byte, one half or all of each source, `%r1.b2`, and then have a second operation with c, or put their result into a
-part of c. No GPU since Maxwell has them: ptxas makes sequences of other instructions, which do not always do what its
-manual says. What an H200 gave is done here; where it follows no rule that is known, an instruction is refused.
+The SIMD ones compute two halves or four bytes of a register at once (such as CUDA's __vabsdiffu4). The scalar ones take
+one byte, one half or all of each source, `%r1.b2`, and then apply a second operation with c, or put their result into a
+part of c. No GPU since Maxwell has them: ptxas emits sequences of other instructions, which do not always match the
+manual. The results here are those of an H200; if they follow no known rule, an instruction is rejected.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ OPERATIONS: dict[str, Callable[[Codes, Codes], Codes]] = {
 
 
 def _parts(codes: Codes, count: int, ptx_type: Type) -> list[Codes]:
-    """The parts of registers as numbers, low bits first."""
+    """Return the parts of registers as numbers, low bits first."""
     bits = 32 // count
     parts = [codes.astype(np.int64) >> bits * part & ((1 << bits) - 1) for part in range(count)]
     return [part - ((part >> (bits - 1)) << bits) for part in parts] if ptx_type.kind == "s" else parts
@@ -46,7 +46,7 @@ def _limits(ptx_type: Type, bits: int) -> tuple[int, int]:
 
 
 def _by_parts(attributes: Attributes) -> LaneOp:
-    """Parts of a and b computed apart, and joined; with .add their sum and c."""
+    """Compute the parts of a and b separately and join them; with .add return their sum plus c."""
     count = int(attributes.opcode[-1])
     bits = 32 // count
     comparison = attributes.comparison
@@ -72,7 +72,7 @@ def _by_parts(attributes: Attributes) -> LaneOp:
 
 
 def _selected(codes: Codes, selector: int, ptx_type: Type) -> Codes:
-    """The part of each register that a selector names, as a number."""
+    """Return the part of each register that a selector names, as a number."""
     start, bits = SELECTORS[selector]
     part = codes.astype(np.int64) >> start & ((1 << bits) - 1)
     return part - ((part >> (bits - 1)) << bits) if ptx_type.kind == "s" else part
@@ -92,7 +92,7 @@ def _scalar_operation(attributes: Attributes) -> Callable[[Codes, Codes], Codes]
 
 
 def _departs(attributes: Attributes) -> bool:
-    """Return True if an H200 gave something else than the manual says, by no rule that is known."""
+    """Return True if an H200 differs from the manual in a way that follows no known rule."""
     is_merged = attributes.operand_count == MERGED_OPERANDS or attributes.operation is not None
     if attributes.operation in {"min", "max"}:
         return attributes.comparison is None
@@ -100,17 +100,17 @@ def _departs(attributes: Attributes) -> bool:
 
 
 WRAP_ABOVE = {("vadd", "u32", "s32", "u32"), ("vadd", "u32", "u32", "s32"), ("vsub", "u32", "u32", "s32")}
-"""Sums of different signs whose .sat clamps at 0 alone on an H200: above they wrap."""
+"""Sums of different signs whose .sat on an H200 clamps only at 0: above the range they wrap."""
 
 
 def _scalar(attributes: Attributes) -> LaneOp | Refused:
-    """One operation of selected parts; then a second one with c, or the result as a part of c."""
+    """Apply one operation to the selected parts; then a second one with c, or insert the result into c."""
     if _departs(attributes):
         return Refused(f"{attributes.name} is not modelled: {DEPARTURE}")
     second, operation = attributes.operation, _scalar_operation(attributes)
     kinds = attributes.types[-2:]
     ptx_type = attributes.types[0]  # of vset: that of a, which its second operation goes by
-    wraps = attributes.opcode == "vadd" and set(attributes.types) == {U32}  # whose .sat does nothing on an H200
+    wraps = attributes.opcode == "vadd" and set(attributes.types) == {U32}  # its .sat does nothing on an H200
     wraps_above = (attributes.opcode, *(item.name for item in attributes.types)) in WRAP_ABOVE
 
     def run(a: Codes, b: Codes, c: Codes, into: int, select_a: int, select_b: int, _signs: int) -> Codes:
@@ -147,7 +147,7 @@ def _multiply_add(attributes: Attributes) -> LaneOp | Refused:
 DEPARTURE = "what ptxas makes of it gives other results than its manual says"
 MERGED_OPERANDS = 4
 SELECTORS = ((0, 32), (0, 8), (8, 8), (16, 8), (24, 8), (0, 16), (16, 16))
-"""The first bit and the width of each of `program.program.SELECTORS`."""
+"""The first bit and the width of each part in `program.program.SELECTORS`."""
 HIGH_HALF = 6  # of d: ptxas puts the high half of the result there, where its manual has the low one
 SCALAR_SOURCES = (B32, B32, B32, None, None, None, None)
 SCALAR_OPERATIONS = {name: OPERATIONS[name] for name in ("vadd", "vsub", "vabsdiff", "vmin", "vmax")}

@@ -1,7 +1,7 @@
 """The actions of decoded instructions, which both engines can run.
 
 An opcode row turns the words of an instruction into one of these. `results` and `sources` are the types of its register
-operands in order; what a `LaneOp` computes is a function of arrays of codes, lane by lane.
+operands in order; a `LaneOp` computes a function of arrays of codes, lane by lane.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from warpfrag.ptx.program.ptx_types import Codes, Type
 from warpfrag.ptx.program.state_spaces import StateSpace
 
 CodeFunction: TypeAlias = "Callable[..., Codes]"
-"""From arrays of codes, one element for each lane, to the array of the result."""
+"""Maps arrays of codes, one element for each lane, to the array of the result."""
 LaneFunction: TypeAlias = "Callable[..., Codes | tuple[Codes, ...]]"
-"""The same for several results: a CodeFunction is one."""
+"""The same with one or several results; every CodeFunction is one."""
 
 
 @dataclass(frozen=True)
 class Action:
-    """The root of all actions."""
+    """The base class of all actions."""
 
     ends_block: ClassVar[bool] = False
     is_collective: ClassVar[bool] = False  # all lanes of a mask take part at once
 
 
 class FusedProduct(NamedTuple):
-    """The product that contraction put into a sum: its opcode, and whether it or the addend is negated."""
+    """The product that contraction fused into a sum: its opcode, and flags that negate it or the addend."""
 
     opcode: str
     negates_product: bool
@@ -40,7 +40,7 @@ class FusedProduct(NamedTuple):
 
 @dataclass(frozen=True)
 class LaneOp(Action):
-    """Registers to registers, each lane for itself. A source of None is an immediate, passed as an int.
+    """Registers to registers, lane by lane. A source of None is an immediate, passed as an int.
 
     `nan_order` lists the operand numbers of an f64 operation: the result is the first NaN in this order.
     """
@@ -88,14 +88,14 @@ class MemoryStore(Action):
 
 @dataclass(frozen=True)
 class Allocate(Action):
-    """alloca: a part of the thread's stack, from its size, its alignment, what is taken and where the stack starts."""
+    """alloca: a part of the thread's stack, from its size, its alignment, the used size and the start of the stack."""
 
 
 @dataclass(frozen=True)
 class Atomic(Action):
-    """atom and red: `function(old, b, c)` is the new value; `returns` says whether the old one is wanted.
+    """atom and red: `function(old, b, c)` is the new value; `returns` is true if the old one is used.
 
-    `in_window` computes it where a generic address lies in the window of shared or local memory; None: all the same.
+    `in_window` replaces it if a generic address is in the window of shared or local memory; None means no difference.
     """
 
     space: StateSpace
@@ -110,7 +110,7 @@ class Atomic(Action):
 
 @dataclass(frozen=True)
 class TextureFetch(Action):
-    """tex and tld4: four elements of a texture; tld4 gathers one channel of the four texels around a place."""
+    """tex and tld4: four elements of a texture; tld4 gathers one channel of the four texels around a coordinate."""
 
     geometry: Geometry
     coordinates: Type
@@ -150,7 +150,7 @@ class SurfaceReduction(Action):
 
 @dataclass(frozen=True)
 class AsyncCopy(Action):
-    """cp.async: global to shared, zeros after the bytes of the source."""
+    """cp.async: global to shared memory, with zeros after the source bytes."""
 
     size: int
     operands: int
@@ -158,9 +158,9 @@ class AsyncCopy(Action):
 
 @dataclass(frozen=True)
 class BulkCopy(Action):
-    """cp.async.bulk and cp.reduce.async.bulk: bytes in a row, each lane for itself.
+    """cp.async.bulk and cp.reduce.async.bulk: consecutive bytes, lane by lane.
 
-    It reports to an mbarrier, or to the thread's bulk group; `function(old, b)` is what a reduction leaves of `type`.
+    It reports to an mbarrier, or to the thread's bulk group; `function(old, b)` reduces elements of `type`.
     """
 
     target: StateSpace
@@ -173,7 +173,7 @@ class BulkCopy(Action):
 
 @dataclass(frozen=True)
 class TensorCopy(Action):
-    """cp.async.bulk.tensor and cp.reduce.async.bulk.tensor: a box of a tensor map, each lane for itself.
+    """cp.async.bulk.tensor and cp.reduce.async.bulk.tensor: a box of a tensor map, lane by lane.
 
     `reduction` names the operation; the type is the map's.
     """
@@ -197,7 +197,7 @@ class AsyncStore(Action):
     type: Type
     count: int
     function: CodeFunction | None = None
-    is_ordered: bool = False  # what stays depends on which comes first
+    is_ordered: bool = False  # the result depends on the order of the stores
 
 
 @dataclass(frozen=True)
@@ -234,21 +234,21 @@ class Branch(Action):
 
 @dataclass(frozen=True)
 class DirectCall(Action):
-    """call of a function by its name."""
+    """call of a function by name."""
 
     ends_block: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
 class IndirectCall(Action):
-    """call by an address: those of the functions it may reach; the targets of the instruction are a call of each."""
+    """call by address, with the addresses of the functions it may reach; the instruction's targets call them."""
 
     ends_block: ClassVar[bool] = True
     addresses: tuple[int, ...]
 
 
 class SystemFunction(NamedTuple):
-    """The bytes of the arguments and of the results of a function that the driver brings."""
+    """The argument and result sizes in bytes of a function that the driver provides."""
 
     arguments: tuple[int, ...]
     results: tuple[int, ...] = ()
@@ -264,7 +264,7 @@ SYSTEM_FUNCTIONS = {
 
 @dataclass(frozen=True)
 class SystemCall(Action):
-    """call of a function that the driver brings."""
+    """call of a function that the driver provides."""
 
     name: str
 
@@ -303,8 +303,8 @@ class WarpWait(Action):
 class WarpCollective(Action):
     """Shuffles, votes, matches, reductions: `function(mask, *codes)` sees the 32 lanes of every warp.
 
-    `mask` is bool[warps, 32]: who takes part. With `synced` the last source names the lanes to wait for; those that
-    name the same lanes take part together, unless it is all the same to the result (`by_members`).
+    `mask` is bool[warps, 32]: the lanes that take part. With `synced` the last source names the lanes to wait for;
+    lanes that name the same lanes take part together, unless this does not affect the result (`by_members`).
     """
 
     is_collective: ClassVar[bool] = True
@@ -331,7 +331,7 @@ class MemoryBarrier(Action):
 
 @dataclass(frozen=True)
 class MatrixOp(Action):
-    """mma, wmma, ldmatrix, stmatrix, movmatrix: warpfrag's own instruction of this name."""
+    """mma, wmma, ldmatrix, stmatrix, movmatrix: the warpfrag instruction of this name."""
 
     is_collective: ClassVar[bool] = True
     name: str
@@ -356,12 +356,12 @@ class TensorWarpOp(TensorThreadOp):
 
 @dataclass(frozen=True)
 class Unbound(Action):
-    """An instruction whose opcode is not bound yet: no engine sees one."""
+    """An instruction whose opcode is not bound yet; no engine sees one."""
 
 
 @dataclass(frozen=True)
 class Refused(Action):
-    """An instruction that cannot be run, and why; it is an error only when it would run."""
+    """An instruction that cannot be run, and the reason; it is an error only if it would run."""
 
     ends_block: ClassVar[bool] = True
     reason: str

@@ -30,7 +30,7 @@ MemoryOrder = Literal["weak", "relaxed", "acquire", "release", "acq_rel", "volat
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """The attributes of one instruction; `name` is its whole opcode as it is written, for messages and counts."""
+    """The attributes of one instruction; `name` is its whole opcode as written, for messages and counts."""
 
     name: str
     opcode: str
@@ -43,11 +43,11 @@ class Attributes:
     accuracy: Literal["approx", "full"] | None = None  # None: to the last bit
     ftz: bool = False  # subnormals are zero
     sat: bool = False  # clamped: to the range of integers, or to 0..1
-    satfinite: bool = False  # the largest finite number for what is larger
+    satfinite: bool = False  # larger values become the largest finite number
     relu: bool = False
-    nan: bool = False  # min and max give NaN where an operand is
+    nan: bool = False  # min and max give NaN if an operand is NaN
     xorsign: bool = False
-    oob: bool = False  # fma: 0 where a factor is the NaN of what a tensor copy found outside
+    oob: bool = False  # fma: 0 if a factor is the NaN that tensor copies fill with
     abs: bool = False
 
     # integers and bits
@@ -67,7 +67,7 @@ class Attributes:
     combine: BooleanOp | None = None  # with a predicate
     float_class: FloatClass | None = None  # testp
     packs: bool = False  # cvt.pack
-    narrow: tuple[Literal["u", "s"], int] | None = None  # what cvt.pack packs to: signedness and bits
+    narrow: tuple[Literal["u", "s"], int] | None = None  # the target of cvt.pack: signedness and bits
     to_space: bool = False  # cvta.to: from a generic address
 
     # memory
@@ -88,11 +88,11 @@ class Attributes:
 
     # textures and surfaces
     geometry: Geometry = "1d"  # a1d and a2d are arrays of layers
-    boundary: Boundary = "trap"  # what a surface does with coordinates outside
+    boundary: Boundary = "trap"  # how a surface handles coordinates outside
     lod: Lod | None = None  # how the level of a mipmap is chosen
     channel: Literal["r", "g", "b", "a"] | None = None  # which tld4 gathers
 
-    # what several lanes do
+    # operations of several lanes
     operation: str | None = (
         None  # which of an opcode's operations: atom.add, redux.min, shfl.up, mbarrier.init, bar.red
     )

@@ -1,7 +1,7 @@
 """A decoded opcode: its row of the opcode table, its attributes, and the action that they are bound to.
 
-The columns of a row: the opcode; the types it takes, position by position; the modifiers, each a choice of words, of
-which an instruction has at most one; `bind`, which makes an action of the attributes; the source of the fact. A
+The columns of a row: the opcode; the types it takes, position by position; the modifiers, each a set of words,
+at most one per instruction; `bind`, which makes an action from the attributes; the source of the fact. A
 modifier is named after the field of `Attributes` that it sets; those in `HINTS` are read and change nothing here.
 """
 
@@ -17,7 +17,7 @@ from warpfrag.ptx.program.attributes import Attributes
 from warpfrag.ptx.program.ptx_types import Type
 
 Level = Literal["specified", "measured", "approximate"]
-"""The authority for an opcode's results: the ISA, a table measured on one architecture, or none to the last bit."""
+"""The authority for an opcode's results: the ISA, a table measured on one architecture, or none."""
 Binder: TypeAlias = "Callable[[Attributes], Action]"
 Types: TypeAlias = tuple[Type, ...]
 
@@ -30,7 +30,7 @@ HINTS = frozenset((
 
 
 class Modifier(NamedTuple):
-    """The words of a modifier, of which an instruction has at most one; a required one has to be there."""
+    """The words of a modifier, at most one per instruction; a required modifier must be present."""
 
     words: tuple[str, ...]
     is_required: bool
@@ -47,13 +47,13 @@ class OpcodeRow:
     source: str
     level: Level = "specified"
     has_result: bool = True  # the first operand is written
-    may_contract: bool = False  # the assembler may fuse it with another, where nothing says how it rounds
+    may_contract: bool = False  # ptxas may fuse it with another if it has no rounding mode
     any_words: bool = False  # hints, fences and matrix instructions take words that are not listed here
     cases: int = 0  # inputs that were compared with a GPU
     implies: Mapping[str, object] = field(default_factory=dict)  # attributes that the opcode itself has
 
     def __post_init__(self) -> None:
-        """Refuse a modifier that would set nothing."""
+        """Reject a modifier that would set nothing."""
         known = {item.name for item in fields(Attributes)} | HINTS
         unknown = sorted((self.modifiers.keys() | self.implies.keys()) - known)
         if unknown:
@@ -64,7 +64,7 @@ class OpcodeRow:
 
 @dataclass(frozen=True)
 class DecodedOpcode:
-    """An opcode with its words read; what it does is bound once its attributes are final."""
+    """An opcode with its words read; its action is bound once its attributes are final."""
 
     row: OpcodeRow | None
     attributes: Attributes

@@ -1,4 +1,4 @@
-"""One entry, decoded: what both engines run.
+"""One decoded entry: the program that both engines run.
 
 Names have become numbers: registers an index, variables an address, labels an index into one list of instructions,
 which holds the entry and every function that it calls. Each instruction has an opcode with typed attributes, an action
@@ -25,7 +25,7 @@ from warpfrag.ptx.reader.syntax import FloatLiteral
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """A register: its place in the register file."""
+    """A register: its index in the register file."""
 
     index: int
     bits: int
@@ -40,7 +40,7 @@ class Immediate:
     value: int | FloatLiteral
 
     def code(self, ptx_type: Type | None) -> int:
-        """The code of this number in a type."""
+        """Return the code of this number in a type."""
         if isinstance(self.value, int):
             return (
                 self.value & ((1 << (ptx_type.bits if ptx_type else 64)) - 1)
@@ -61,21 +61,21 @@ class Immediate:
 
 @dataclass(frozen=True, slots=True)
 class SpecialRegister:
-    """A register that the machine fills: %tid.x."""
+    """A register that the machine fills, such as %tid.x."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class VectorOperand:
-    """Several operands at once."""
+    """A vector of operands."""
 
     items: tuple[PtxOperand, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryOperand:
-    """An address: a register, or none, plus a constant; `space` where a variable gives it."""
+    """An address: a register, or none, plus a constant; `space` is set if it names a variable."""
 
     base: Register | None
     offset: int
@@ -89,12 +89,12 @@ class Discard:
 
 
 SELECTORS = ("", "b0", "b1", "b2", "b3", "h0", "h1")
-"""Parts of a register that an operand of a scalar video instruction may name; its number is the place in this list."""
+"""Register parts that an operand of a scalar video instruction may name, numbered by their index here."""
 PtxOperand = Register | Immediate | SpecialRegister | VectorOperand | MemoryOperand | Discard
 
 
 class Copy(NamedTuple):
-    """An argument on its way into a function, or a result on its way back."""
+    """An argument that is copied into a function, or a result that is copied back."""
 
     source: PtxOperand
     target: PtxOperand
@@ -106,7 +106,7 @@ UNBOUND = Unbound()
 
 @dataclass(slots=True, eq=False)  # compared by identity: two equal lines are different instructions
 class DecodedInstruction:
-    """One instruction: its opcode with typed attributes, what it does, and its operands."""
+    """One instruction: its opcode with typed attributes, its action and its operands."""
 
     line: int
     opcode: DecodedOpcode
@@ -124,7 +124,7 @@ class DecodedInstruction:
 
     @property
     def name(self) -> str:
-        """The whole opcode as it is written."""
+        """The whole opcode as written."""
         return self.opcode.attributes.name
 
     @property
@@ -134,7 +134,7 @@ class DecodedInstruction:
 
     @property
     def row(self) -> OpcodeRow | None:
-        """The row of the opcode table; None where there is none."""
+        """The row of the opcode table; None if there is none."""
         return self.opcode.row
 
     @property
@@ -151,7 +151,7 @@ class DecodedInstruction:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of an entry: where it lies among the bytes of all."""
+    """A parameter of an entry: its offset and size in the parameter bytes."""
 
     name: str
     type: str
@@ -163,17 +163,17 @@ class Parameter:
 
 @dataclass(frozen=True)
 class ModuleVariable:
-    """A variable in global or constant memory: its address, its declaration, and the bytes that it starts with."""
+    """A variable in global or constant memory: its address, its declaration, and its initial bytes."""
 
     address: int
     size: int
     space: str
     type: str
     shape: tuple[int, ...]  # empty for a scalar; a vector is the last axis
-    initial: bytes = b""  # what is missing is zero
+    initial: bytes = b""  # missing bytes are zero
 
 
-@dataclass(eq=False)  # what is found out about one is kept by it
+@dataclass(eq=False)  # compared and hashed by identity, so that results can be cached
 class Program:
     """Everything an engine needs to run one entry."""
 
@@ -187,7 +187,7 @@ class Program:
     dynamic_start: int
     has_dynamic: bool
     local_bytes: int
-    frame: Register  # where the local memory of a function begins that calls itself
+    frame: Register  # start of the local memory of a recursive function
     frame_bytes: int
     directives: dict[str, tuple[int, ...]]
     variables: dict[str, ModuleVariable] = field(default_factory=dict)
@@ -195,12 +195,12 @@ class Program:
 
     @cached_property
     def ends(self) -> list[int]:
-        """For every instruction the end of its block."""
+        """The block end of every instruction."""
         return block_ends(self.instructions, self.leaders)
 
     @cached_property
     def polling(self) -> frozenset[int]:
-        """The starts of blocks that look at memory which others may change, or pause."""
+        """The starts of blocks that read memory which others may change, or pause."""
         return frozenset(
             start
             for start in self.leaders
@@ -220,7 +220,7 @@ def block_ends(instructions: Sequence[DecodedInstruction], leaders: set[int]) ->
 
 
 def polls(action: Action) -> bool:
-    """Return True if an instruction looks at memory that others may change, or pauses until they do."""
+    """Return True if an instruction reads memory that others may change, or pauses until they do."""
     if isinstance(action, NoOp):
         return action.pauses
     if isinstance(action, MemoryLoad):
@@ -231,7 +231,7 @@ def polls(action: Action) -> bool:
 
 
 def registers_of(operand: PtxOperand) -> Iterator[Register]:
-    """Every register of an operand."""
+    """Return every register of an operand."""
     if isinstance(operand, Register):
         yield operand
     elif isinstance(operand, VectorOperand):
@@ -240,7 +240,7 @@ def registers_of(operand: PtxOperand) -> Iterator[Register]:
 
 
 class InexactCause(IntFlag):
-    """Causes that depend on values, as bits; compiled code stores them in one byte of each instruction."""
+    """Causes of inexact results that depend on values, as bits; compiled code stores them in a byte per instruction."""
 
     NAN_OPERANDS = 1
     OVERLAPPING_STORES = 2

@@ -1,4 +1,4 @@
-"""The types of PTX: how many bits, what they mean, and the numpy array that holds the codes of 32 lanes."""
+"""The PTX types: their bits, their meaning, and the numpy array that holds the codes of 32 lanes."""
 
 from __future__ import annotations
 
@@ -78,13 +78,13 @@ E2M1X2, UE8M0X2 = (TYPES[name] for name in ("e2m1x2", "ue8m0x2"))
 
 
 def split(codes: NDArray[Any], parts: int, bits: int) -> list[NDArray[Any]]:
-    """The parts of packed codes, low bits first."""
+    """Return the parts of packed codes, low bits first."""
     mask = codes.dtype.type((1 << bits) - 1)
     return [((codes >> codes.dtype.type(bits * part)) & mask).astype(container(bits)) for part in range(parts)]
 
 
 def join(parts: list[NDArray[Any]], bits: int) -> NDArray[Any]:
-    """Packed codes of their parts."""
+    """Return packed codes from their parts."""
     dtype = container(bits * len(parts))
     total = parts[0].astype(dtype)
     for index, part in enumerate(parts[1:], 1):
@@ -93,7 +93,7 @@ def join(parts: list[NDArray[Any]], bits: int) -> NDArray[Any]:
 
 
 def signed(codes: NDArray[Any]) -> NDArray[Any]:
-    """Codes as two's complement."""
+    """Return codes as two's complement integers."""
     return codes.view(codes.dtype.str.replace("u", "i"))
 
 

@@ -1,6 +1,6 @@
 """State spaces and generic addresses: each space but global has a window of the 64-bit addresses.
 
-The places of the windows are ours: a real GPU chooses its own, and no program may depend on them.
+The window addresses are chosen here: a real GPU chooses its own, and no program may depend on them.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ WINDOWS = {
     "param": 0x0003_0000_0000_0000,
 }
 RANK_SHIFT = 24
-"""Bits of an address of shared::cluster from here on: the rank of a block, exclusive or that of the own one.
+"""The position of the block rank in a shared::cluster address, stored xor the own rank.
 
-Code that flips a bit to reach a neighbour, as Triton's does, takes them for the rank itself: it gets the same block
-here, and addresses of the own block are the same in every block. Code that clears one is `lowering.shared_addresses`.
+Code that flips a bit to reach a neighbour, as Triton's does, treats these bits as the rank itself. It gets the same
+block here, and addresses of the own block are the same in every block. `lowering.operand_checks` handles code that
+clears a bit.
 """
 RANK_BITS = 0xFF << RANK_SHIFT
 WINDOW_SHIFT = 48  # from an address to the number of its window
@@ -62,14 +63,14 @@ GLOBAL_MEMORY_MAPS = {
     32: GlobalMemoryMap(0x1000_0000, 0x5000_0000, 0x6000_0000, 0x8000_0000, 0x8000_0000),
     64: GlobalMemoryMap(ARRAYS, CONSTANTS, VARIABLES, ARRAYS, CODE),
 }
-"""By the `.address_size` of a module. In 32 bits there are no windows: a generic address is a global one."""
+"""Global memory by the `.address_size` of a module. In 32 bits there are no windows: generic addresses are global."""
 SHARED_START = 1024
-"""The first address of shared memory: the system keeps what is below, as on real GPUs."""
+"""The first address of shared memory: the system reserves the bytes below, as on real GPUs."""
 ALIGNMENT = 256
 
 
 def is_in_window(address: int) -> bool:
-    """Return True if a generic address is one of shared, local or parameter memory, not of global memory."""
+    """Return True if a generic address is in shared, local or parameter memory, not in global memory."""
     return 1 <= int(address) >> WINDOW_SHIFT <= len(set(WINDOWS.values())) - 1
 
 

@@ -1,4 +1,4 @@
-"""Cut PTX into tokens with their lines: words, directives, numbers, texts, signs, and bodies."""
+"""Split PTX into tokens with their lines: words, directives, numbers, strings, signs, and bodies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from warpfrag.errors import PtxError, quote
 
 
 def separated(item: str, closing: str) -> str:
-    """One or more of an item, with commas between, up to a sign."""
+    """Return a pattern for one or more of an item, separated by commas, up to a sign."""
     return rf"(?:{item}\s*+(?:,\s*+(?!{closing})|(?={closing})))++{closing}"
 
 
@@ -83,12 +83,12 @@ class Token(NamedTuple):
 
     @property
     def quoted(self) -> str:
-        """The token as a message repeats it."""
+        """The token as messages quote it."""
         return "the end of the file" if self.kind == "end" else quote(self.text)
 
 
 def tokens(text: str, line: int = 1, *, whole_bodies: bool = False) -> Iterator[Token]:
-    """Every token of a text, and the end; with `whole_bodies` a body that is well-formed for sure is one token."""
+    """Return every token of a text, and the end; with `whole_bodies` a body known to be well-formed is one token."""
     at = 0
     written = ""  # the token before
     while at < len(text):

@@ -1,8 +1,8 @@
-"""Several modules as one: what is `.extern` in one is found in another, as nvlink does it.
+"""Link several modules into one: a name that is `.extern` in one is found in another, as nvlink does.
 
-A name that is `.visible` belongs to all modules, `.weak` and `.common` ones may be defined in several. Any other name
-is its module's own: where two modules have the same one, the later gets another name. Lines are counted on from module
-to module, as if the files were concatenated.
+A name that is `.visible` belongs to all modules; `.weak` and `.common` ones may be defined in several. Any other name
+is local to its module: if two modules have the same one, the later one is renamed. Line numbers continue from module to
+module, as if the files were concatenated.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Declaration: TypeAlias = "VariableDecl | FunctionDecl"
 
 @dataclass(frozen=True)
 class LinkInput:
-    """A module on its way into another: its name for messages, and how many lines it has."""
+    """A module to be linked: its name for messages, and its number of lines."""
 
     name: str
     lines: int
@@ -47,7 +47,7 @@ class LinkInput:
 def link_modules(
     inputs: Sequence[LinkInput], readable: Callable[[str], str], system_functions: Collection[str]
 ) -> ModuleSyntax:
-    """One module of several; PtxError lists every name that is missing, or defined twice.
+    """Link several modules into one; PtxError lists every name that is missing or defined twice.
 
     `readable` spells names for messages.
     """
@@ -66,10 +66,10 @@ def link_modules(
 
 
 class Linker:
-    """Declarations of all modules by name, and what is wrong with them."""
+    """The declarations of all modules by name, and the errors among them."""
 
     def __init__(self, readable: Callable[[str], str], system_functions: Collection[str]) -> None:
-        """Nothing is added yet; the system functions are those that the driver of a GPU brings."""
+        """Start with no modules; the system functions are those that the GPU driver provides."""
         self.readable, self.system_functions = readable, system_functions
         self.declared: dict[str, list[tuple[str, Declaration]]] = defaultdict(list)  # and the module of each
         self.used: dict[str, str] = {}  # names that are used, and in which module first
@@ -78,7 +78,7 @@ class Linker:
         self.problems: list[str] = []
 
     def add(self, module: str, source: ModuleSyntax) -> None:
-        """Take the declarations of a module."""
+        """Add the declarations of a module."""
         self.sources.append(source)
         for declaration in _declarations(source):
             self.declared[declaration.name].append((module, declaration))
@@ -89,7 +89,7 @@ class Linker:
                 self.problems.append(f"multiple definition of {self._quote(alias)} in {module}")
 
     def result(self, version: tuple[int, int]) -> ModuleSyntax:
-        """The module that has all definitions."""
+        """Return the module with all definitions."""
         chosen: dict[str, Declaration] = {}
         for name, declarations in self.declared.items():
             definition = self._definition(name, declarations)
@@ -138,7 +138,7 @@ class Linker:
     def _check_declarations(
         self, name: str, definition: Declaration, declarations: list[tuple[str, Declaration]]
     ) -> None:
-        """A declaration must be of the same kind and size as what it stands for."""
+        """Check that each declaration has the same kind and size as its definition."""
         home = next(module for module, item in declarations if item is definition)
         for module, item in declarations:
             if not _agrees(item, definition):
@@ -149,7 +149,7 @@ class Linker:
 
 
 def _declarations(source: ModuleSyntax) -> list[Declaration]:
-    """All that a module declares outside of functions."""
+    """Return everything that a module declares outside of functions."""
     return [*source.variables, *source.functions]
 
 
@@ -164,7 +164,7 @@ def _count_elements(item: VariableDecl) -> int:
 
 
 def _agrees(item: Declaration, definition: Declaration) -> bool:
-    """Return True if a declaration may stand for a definition."""
+    """Return True if a declaration matches a definition."""
     if isinstance(item, FunctionDecl):
         return isinstance(definition, FunctionDecl) and _signature(item) == _signature(definition)
     if not isinstance(definition, VariableDecl) or item.space != definition.space:
@@ -180,13 +180,13 @@ def _signature(function: FunctionDecl) -> tuple[bool, list[int], list[int]]:
 
 
 def _width(item: VariableDecl) -> int:
-    """The bits of a variable: nvcc declares elsewhere as .b8 x[16] what it defines as .u64 x[2]."""
+    """Return the bits of a variable: nvcc may declare .b8 x[16] for a variable defined as .u64 x[2]."""
     bits = re.fullmatch(r"[a-z]*(\d+)(?:x(\d+))?", item.type)
     return int(bits[1]) * int(bits[2] or 1) * _count_elements(item) if bits else 0
 
 
 def _references(source: ModuleSyntax) -> Iterator[str]:
-    """Every name that the instructions and the values of a module use."""
+    """Return every name that the instructions and the initial values of a module use."""
     for variable in source.variables:
         yield from (name for value in variable.initial for name in _names(value))
     for function in source.functions:
@@ -216,7 +216,7 @@ def _names(value: OperandSyntax | MaskedAddress) -> Iterator[str]:
 
 
 def _with_own_names(inputs: Sequence[LinkInput]) -> Iterator[ModuleSyntax]:
-    """The modules, with lines counted on, and with other names where a module's own name is another's too."""
+    """Return the modules with continued line numbers, and local names renamed if another module has them too."""
     taken = {name for entry in inputs for name in _shared_names(entry.source)}
     line = 0
     for entry in inputs:
@@ -232,26 +232,26 @@ def _with_own_names(inputs: Sequence[LinkInput]) -> Iterator[ModuleSyntax]:
 
 
 def _shared_names(source: ModuleSyntax) -> set[str]:
-    """The names of a module that others may use."""
+    """Return the names of a module that others may use."""
     declarations = _declarations(source)
     named = {item.name for item in declarations if item.linkage or (isinstance(item, FunctionDecl) and item.is_entry)}
     return named | set(source.aliases)
 
 
 def _own_names(source: ModuleSyntax) -> set[str]:
-    """The names of a module that no other can use."""
+    """Return the names of a module that no other can use."""
     return {item.name for item in _declarations(source)} - _shared_names(source)
 
 
 class Renaming:
-    """A module with other names and later lines."""
+    """Copies a module with other names and later line numbers."""
 
     def __init__(self, names: Mapping[str, str], line: int) -> None:
-        """Names of the module that change, and how many lines come before."""
+        """Store the names to change, and the number of lines that come before."""
         self.names, self.line = names, line
 
     def module(self, source: ModuleSyntax) -> ModuleSyntax:
-        """The whole module."""
+        """Return the whole module."""
         if not self.names and not self.line:
             return source
         return replace(
@@ -272,7 +272,7 @@ class Renaming:
         )
 
     def _scope(self, scope: Scope, names: Mapping[str, str]) -> Scope:
-        """A body: what is declared in it hides the names of the module."""
+        """Return a body: its own declarations hide the names of the module."""
         own = {item.name for item in scope.items if isinstance(item, VariableDecl | Label)}
         names = {name: other for name, other in names.items() if name not in own}
         items: list[Statement | Label | VariableDecl | Scope] = []

@@ -1,7 +1,7 @@
-"""Read a PTX module: directives, declarations, functions and their statements.
+"""Parse a PTX module: directives, declarations, functions and their statements.
 
-It knows how PTX is written, not what an opcode means: an unknown opcode is read like any other, and refused when it
-would run.
+The parser knows the PTX syntax, not the meaning of opcodes: an unknown opcode is parsed like any other, and rejected
+when it would run.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ MAX_DEPTH = 64
 
 
 def parse(text: str) -> ModuleSyntax:
-    """The module that a text spells; statements of well-formed bodies are read when they are first asked for."""
+    """Parse a text; the statements of well-formed bodies are parsed on first use."""
     with suppress(PtxError):
         return Parser(tokens(text, whole_bodies=True)).module()
-    return Parser(tokens(text)).module()  # token by token it is found what is wrong
+    return Parser(tokens(text)).module()  # reading token by token finds the error
 
 
 def read_body(text: str, line: int) -> ScopeItems:
-    """Return the items of a function body whose text begins in a given line."""
+    """Return the items of a function body whose text begins at a given line."""
     return Parser(tokens(text, line)).scope().items
 
 
 def check_names(functions: list[FunctionDecl]) -> None:
-    """Refuse a second body of a function; it may be declared as often as it likes."""
+    """Reject a second body of a function; repeated declarations are allowed."""
     bodies: dict[str, int] = {}
     for function in functions:
         if function.body is not None:
@@ -70,10 +70,10 @@ def check_names(functions: list[FunctionDecl]) -> None:
 
 
 class Parser:
-    """A cursor over the tokens; each method reads one kind of thing."""
+    """A cursor over the tokens; each method parses one construct."""
 
     def __init__(self, cut: Iterable[Token]) -> None:
-        """The cursor stands before the first token."""
+        """Start before the first token."""
         self.tokens = list(cut)
         self.at = 0
         self.depth = 0
@@ -83,11 +83,11 @@ class Parser:
 
     @property
     def next(self) -> Token:
-        """The token that comes."""
+        """The next token."""
         return self.tokens[self.at]
 
     def take(self) -> Token:
-        """The next token, and step over it."""
+        """Consume and return the next token."""
         token = self.tokens[self.at]
         if token.kind == "body":
             raise self.error("no body")
@@ -96,20 +96,20 @@ class Parser:
         return token
 
     def takes(self, *texts: str) -> bool:
-        """Step over the next token if it is one of these."""
+        """Consume the next token if it is one of these."""
         if self.next.text in texts and self.next.kind != "text":
             self.at += 1
             return True
         return False
 
     def expect(self, text: str) -> Token:
-        """Step over this very token."""
+        """Consume exactly this token."""
         if self.next.text != text:
             raise self.error(f"{text!r}")
         return self.take()
 
     def expect_kind(self, kind: str, what: str) -> Token:
-        """Step over a token of this kind."""
+        """Consume a token of this kind."""
         if self.next.kind != kind:
             raise self.error(what)
         return self.take()
@@ -119,20 +119,20 @@ class Parser:
         return PtxError(self.next.line, f"expected {expected}, got {self.next.quoted}")
 
     def skip_line(self) -> None:
-        """Step over the rest of a line."""
+        """Skip the rest of a line."""
         line = self.tokens[self.at - 1].line
         while self.next.line == line and self.next.kind != "end":
             self.take()
 
     def skip_statement(self) -> None:
-        """Step over everything up to a semicolon."""
+        """Skip everything up to a semicolon."""
         while not self.takes(";"):
             if self.next.kind == "end":
                 raise self.error("';'")
             self.take()
 
     def skips(self) -> bool:
-        """Step over what says something about the source, if it comes next."""
+        """Skip a directive about the source, if it comes next."""
         if self.takes(*IGNORED_LINES):
             self.skip_line()
         elif self.takes(*IGNORED_STATEMENTS):
@@ -142,7 +142,7 @@ class Parser:
         return True
 
     def skip_braces(self) -> None:
-        """Step over a section in braces."""
+        """Skip a section in braces."""
         if self.next.kind == "body":  # an empty one
             self.at += 1
             return
@@ -157,7 +157,7 @@ class Parser:
     # --- the module
 
     def module(self) -> ModuleSyntax:
-        """The whole file."""
+        """Parse the whole file."""
         version, target, size, is_debug = self.version(), "", 64, False
         variables: list[VariableDecl] = []
         functions: list[FunctionDecl] = []
@@ -191,7 +191,7 @@ class Parser:
         return ModuleSyntax(version, target, size, tuple(variables), tuple(functions), aliases, is_debug)
 
     def version(self) -> tuple[int, int]:
-        """The directive that every module starts with."""
+        """Parse the directive that every module starts with."""
         self.expect(".version")
         token = self.take()
         numbers = re.fullmatch(r"(\d+)\.(\d+)", token.text)
@@ -204,7 +204,7 @@ class Parser:
         return version
 
     def definition(self, variables: list[VariableDecl], functions: list[FunctionDecl]) -> None:
-        """A variable or a function, after its linkage."""
+        """Parse a variable or a function, after its linkage."""
         linkage = ""
         while self.next.text in LINKAGE:
             linkage = self.take().text[1:]
@@ -214,7 +214,7 @@ class Parser:
             variables += self.declaration(linkage)
 
     def function(self, linkage: str) -> FunctionDecl:
-        """An entry or a function, with its body or without."""
+        """Parse an entry or a function, with or without a body."""
         token = self.take()
         is_entry = token.text == ".entry"
         self.attribute()
@@ -240,7 +240,7 @@ class Parser:
         return FunctionDecl(token.line, name, is_entry, parameters, results, linkage, directives, body)
 
     def parameters(self) -> tuple[VariableDecl, ...]:
-        """Parameters in parentheses."""
+        """Parse parameters in parentheses."""
         parameters: list[VariableDecl] = []
         self.expect("(")
         while not self.takes(")"):
@@ -253,7 +253,7 @@ class Parser:
         return tuple(parameters)
 
     def attribute(self) -> None:
-        """Step over .attribute(...)."""
+        """Skip .attribute(...)."""
         while self.takes(".attribute"):
             self.expect("(")
             while not self.takes(")"):
@@ -263,13 +263,13 @@ class Parser:
     # --- declarations
 
     def declaration(self, linkage: str = "") -> list[VariableDecl]:
-        """A declaration with its semicolon: registers or memory."""
+        """Parse a declaration with its semicolon: registers or memory."""
         variables = self.variables(linkage, ends={";"})
         self.expect(";")
         return variables
 
     def variables(self, linkage: str, ends: set[str]) -> list[VariableDecl]:
-        """One or more variables of one space and type."""
+        """Parse one or more variables of one space and type."""
         token = self.take()
         space, vector, align, pointer, kind = token.text[1:], 1, 0, False, ""
         while self.next.kind == "directive":
@@ -304,7 +304,7 @@ class Parser:
         return align
 
     def variable(self, like: VariableDecl) -> VariableDecl:
-        """One name: of a variable, a range of registers, or an array with its values."""
+        """Parse one name: of a variable, a range of registers, or an array with its values."""
         token = self.expect_kind("word", f"the name of a .{like.space}")
         count, dims = None, None
         if self.takes("<"):
@@ -319,12 +319,12 @@ class Parser:
         initial: tuple[OperandSyntax | MaskedAddress, ...] = ()
         if self.takes("="):
             initial = tuple(self.initial())
-            if dims and not dims[0]:  # as many as there are values
+            if dims and not dims[0]:  # the length is the number of values
                 dims = (len(initial) // max(1, prod(dims[1:])), *dims[1:])
         return replace(like, line=token.line, name=token.text, dims=dims, initial=initial, count=count)
 
     def initial(self) -> list[OperandSyntax | MaskedAddress]:
-        """The values of a variable, nested braces in a row; what a sampler is set to is left out."""
+        """Parse the values of a variable, with nested braces flattened; sampler settings are left out."""
         if not self.takes("{"):
             if self.next.kind == "word" and self.tokens[self.at + 1].text == "=":
                 for _ in range(3):
@@ -342,7 +342,7 @@ class Parser:
         return values
 
     def initial_value(self) -> OperandSyntax | MaskedAddress:
-        """A number, the address of a variable, as generic(x)+4, or some bits of one, as 0xFF00(x)."""
+        """Parse a number, a variable's address such as generic(x)+4, or some bits of one such as 0xFF00(x)."""
         if self.next.kind == "number" and self.tokens[self.at + 1].text == "(":
             mask = self.plain_integer()
             self.expect("(")
@@ -363,13 +363,13 @@ class Parser:
     # --- bodies
 
     def deeper(self) -> None:
-        """Go into braces; text that only nests is no program."""
+        """Enter braces, up to a maximum depth."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise PtxError(self.next.line, f"expected at most {MAX_DEPTH} nested braces")
 
     def scope(self) -> Scope:
-        """A body in braces."""
+        """Parse a body in braces."""
         token = self.next
         if token.kind == "body" and self.depth + MAX_NESTED < MAX_DEPTH // 2:
             self.at += 1
@@ -393,7 +393,7 @@ class Parser:
         return Scope(tuple(items))
 
     def body_directive(self) -> list[VariableDecl]:
-        """A declaration, or what says something about the source."""
+        """Parse a declaration, or skip a directive about the source."""
         if self.skips():
             return []
         if self.next.text in LINKAGE:
@@ -404,7 +404,7 @@ class Parser:
         raise self.error("a declaration or an instruction")
 
     def label(self) -> Label:
-        """A label, with its table of targets where it has one."""
+        """Parse a label, with its table of targets if it has one."""
         token = self.take()
         self.expect(":")
         targets: list[str] = []
@@ -418,7 +418,7 @@ class Parser:
         return Label(token.line, token.text, tuple(targets))
 
     def statement(self) -> Statement:
-        """The statement of one instruction: guard, opcode, operands."""
+        """Parse one instruction: guard, opcode, operands."""
         guard, negated = None, False
         if self.takes("@"):
             negated = self.takes("!")
@@ -436,14 +436,14 @@ class Parser:
     # --- operands
 
     def result_operand(self) -> OperandSyntax:
-        """An operand, or two results with a bar between."""
+        """Parse an operand, or two results with a bar between."""
         operand = self.operand()
         if self.takes("|"):
             return ResultPair(operand, self.operand())
         return operand
 
     def operand(self) -> OperandSyntax:
-        """One operand of an instruction."""
+        """Parse one operand of an instruction."""
         token = self.next
         if token.text == "{":
             return BracedList(self.list_of("{", "}"))
@@ -469,7 +469,7 @@ class Parser:
         return after.text == ")" or (after.kind == "word" and after.text not in ptx_constants.NAMED_NUMBERS)
 
     def list_of(self, opening: str, closing: str) -> tuple[OperandSyntax, ...]:
-        """Operands between two signs."""
+        """Parse operands between two signs."""
         self.expect(opening)
         self.deeper()
         items: list[OperandSyntax] = []
@@ -482,7 +482,7 @@ class Parser:
         return tuple(items)
 
     def address(self) -> Address:
-        """A place in memory."""
+        """Parse a memory address."""
         self.expect("[")
         base = self.operand()
         if not isinstance(base, SymbolRef | IntegerLiteral):
@@ -502,12 +502,12 @@ class Parser:
     # --- constants
 
     def integer(self) -> int:
-        """A constant expression of integers."""
+        """Parse an integer constant expression."""
         line = self.next.line
         return ptx_constants.value_of(self.expression(), line)
 
     def plain_integer(self) -> int:
-        """An integer of a directive, where no expression is allowed."""
+        """Parse an integer of a directive, which allows no expression."""
         token = self.next
         if self.takes(*ptx_constants.NAMED_NUMBERS):
             return ptx_constants.NAMED_NUMBERS[token.text]
@@ -515,7 +515,7 @@ class Parser:
         return ptx_constants.value_of(ptx_constants.literal(token.text, token.line), token.line)
 
     def expression(self) -> ptx_constants.ConstantSyntax:
-        """A constant expression: the choice of ?: binds last, and another expression follows its colon."""
+        """Parse a constant expression: ?: binds last, and another expression follows its colon."""
         line = self.next.line
         value = self.binary(1)
         if not self.takes("?"):
@@ -525,11 +525,11 @@ class Parser:
         self.expect(":")
         other = self.expression()
         self.depth -= 1
-        condition, *_ = [ptx_constants.value_of(part, line) for part in (value, chosen, other)]  # floats are refused
+        condition, *_ = [ptx_constants.value_of(part, line) for part in (value, chosen, other)]  # floats are rejected
         return chosen if condition else other
 
     def binary(self, level: int) -> ptx_constants.ConstantSyntax:
-        """Operands with operators between them that bind at least as closely as `level`."""
+        """Parse operands joined by operators that bind at least as tightly as `level`."""
         value = self.unary()
         while self.next.kind == "sign" and ptx_constants.PRECEDENCE.get(self.next.text, 0) >= level:
             sign = self.take()
@@ -539,7 +539,7 @@ class Parser:
         return value
 
     def unary(self) -> ptx_constants.ConstantSyntax:
-        """A number with signs and casts before it, or an expression in parentheses."""
+        """Parse a number with signs and casts before it, or an expression in parentheses."""
         token = self.next
         self.deeper()
         value: ptx_constants.ConstantSyntax

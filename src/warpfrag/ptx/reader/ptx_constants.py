@@ -1,10 +1,10 @@
-"""Constants and what operators make of them: integers of 64 bits, signed or unsigned, and f64.
+"""Constants and their operators: 64-bit integers, signed or unsigned, and f64.
 
 An integer is signed unless a U follows it or it needs all 64 bits. Two integers are computed as unsigned if either is,
-else as signed, and wrap. Where the manual leaves it open, this is what ptxas 13.0 and 13.4 do: `%` takes both sides as
+else as signed, and wrap. If the manual leaves it open, the rules of ptxas 13.0 and 13.4 apply: `%` takes both sides as
 unsigned, `~` gives an unsigned integer, comparisons and logical operators a signed 0 or 1, a shift has the sign of its
-left side and takes the low six bits of its right one, `?:` the sign of the side it chooses. Nothing is left out: a
-division by zero is an error in the side that is not chosen, too. Integers and floats never mix.
+left side and takes the low six bits of its right one, `?:` the sign of the side it chooses. Both sides are
+evaluated: a division by zero is an error even in the side that is not chosen. Integers and floats never mix.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from warpfrag.ptx.reader.syntax import FloatLiteral, IntegerLiteral
 ConstantSyntax = IntegerLiteral | FloatLiteral
 BITS = 64
 MASK = (1 << BITS) - 1
-MAX_DIGITS = 80  # no number of 64 bits is written longer
+MAX_DIGITS = 80  # no 64-bit number is longer
 NAMED_NUMBERS = {"WARP_SZ": 32}
 CASTS = {".s64": False, ".u64": True}
-"""Return True if a cast makes an integer unsigned."""
+"""The casts, with True for those that make an integer unsigned."""
 PRECEDENCE = {
     sign: level
     for level, signs in enumerate(
@@ -32,7 +32,7 @@ PRECEDENCE = {
     )
     for sign in signs.split()
 }  # fmt: skip
-"""The binary operators, with a larger number where one binds its sides first."""
+"""The binary operators; a larger number binds more tightly."""
 COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
@@ -49,13 +49,13 @@ FLOATS: dict[str, Callable[[float, float], float]] = {
 
 
 def integer(value: int, *, is_unsigned: bool = False) -> IntegerLiteral:
-    """An integer of 64 bits: what is beyond them is cut off."""
+    """Return a 64-bit integer; higher bits are dropped."""
     value &= MASK
     return IntegerLiteral(value if is_unsigned or value >> (BITS - 1) == 0 else value - (1 << BITS), is_unsigned)
 
 
 def literal(text: str, line: int) -> ConstantSyntax:
-    """A number as PTX spells it.
+    """Return the constant for a number as PTX spells it.
 
     >>> literal("0x1F", 1), literal("017", 1).value, literal("0f3F800000", 1).code == 0x3F800000
     (IntegerLiteral(value=31, is_unsigned=False), 15, True)
@@ -81,7 +81,7 @@ def literal(text: str, line: int) -> ConstantSyntax:
 
 
 def f64(number: float) -> FloatLiteral:
-    """The constant of a float."""
+    """Return the constant of a float."""
     return FloatLiteral(int.from_bytes(struct.pack("<d", number), "little"), 64)
 
 
@@ -98,7 +98,7 @@ def unary(sign: str, operand: ConstantSyntax, line: int) -> ConstantSyntax:
 
 
 def cast(kind: str, operand: ConstantSyntax, line: int) -> IntegerLiteral:
-    """An integer as signed or unsigned."""
+    """Return an integer as signed or unsigned."""
     if kind not in CASTS:
         raise PtxError(line, f"expected a cast to .s64 or .u64, got {quote(kind)}")
     return integer(value_of(operand, line), is_unsigned=CASTS[kind])
@@ -130,7 +130,7 @@ def binary(sign: str, left: ConstantSyntax, right: ConstantSyntax, line: int) ->
 
 
 def _binary_floats(sign: str, left: FloatLiteral, right: FloatLiteral, line: int) -> ConstantSyntax:
-    """f64 has the four operations and the comparisons."""
+    """Apply an operator to two f64: the four arithmetic operations and the comparisons."""
     a, b = left.number, right.number
     if sign in COMPARISONS:
         return integer(COMPARISONS[sign](a, b))
@@ -142,14 +142,14 @@ def _binary_floats(sign: str, left: FloatLiteral, right: FloatLiteral, line: int
 
 
 def _divisor(value: float, line: int) -> int:
-    """A number that is divided by."""
+    """Return a divisor, or raise an error if it is zero."""
     if value == 0:
         raise PtxError(line, "expected a divisor that is not 0 in a constant expression")
     return int(value)
 
 
 def value_of(operand: ConstantSyntax, line: int) -> int:
-    """The value of an integer; a float is refused."""
+    """Return the value of an integer; a float is rejected."""
     if isinstance(operand, FloatLiteral):
         raise PtxError(line, f"expected an integer in a constant expression, got the float {operand}")
     return operand.value

@@ -1,7 +1,7 @@
 """The source lines that instructions were compiled from: the directives .file and .loc.
 
 `.file 1 "softmax.py"` numbers a file, and `.loc 1 12 20` says that the instructions after it are from line
-12. What was inlined names the call too, nvcc as `inlined_at 1 30 5`, LLVM in a comment: `@[ softmax.py:30:5 ]`. The
+12. Inlined code names the call too, nvcc as `inlined_at 1 30 5`, LLVM in a comment: `@[ softmax.py:30:5 ]`. The
 call is in the user's file, the function often in a library's. nvcc writes them with -lineinfo, Triton always.
 """
 
@@ -20,7 +20,7 @@ ASSEMBLY = {"// begin inline asm": True, "// end inline asm": False}
 
 
 class SourceLine(NamedTuple):
-    """A line of the file that a kernel was compiled from, and where it was inlined, if it was.
+    """A line of the file that a kernel was compiled from, and the line where it was inlined, if it was.
 
     >>> str(SourceLine("softmax.py", 7, SourceLine("model.py", 30)))
     'softmax.py:7, inlined at model.py:30'
@@ -31,17 +31,17 @@ class SourceLine(NamedTuple):
     inlined_at: SourceLine | None = None
 
     def __str__(self) -> str:
-        """As compilers write it; a folder is left out."""
+        """Return the line in a compiler's style, without the folder."""
         return f"{_name(self.file)}:{self.line}" + (f", inlined at {self.inlined_at}" if self.inlined_at else "")
 
     @property
     def outermost(self) -> SourceLine:
-        """The line of the entry itself: where the outermost inlined call stands."""
+        """The line of the entry itself: that of the outermost inlined call."""
         return self.inlined_at.outermost if self.inlined_at else self
 
 
 def source_lines(text: str) -> dict[int, SourceLine]:
-    r"""The source line of every line of a module's text that a .loc speaks for.
+    r"""Return the source line of every line of a module's text that a .loc covers.
 
     >>> source_lines('.file 1 "add.py"\n.loc 1 5 2\nadd.s32 %r1, %r2, 1;')
     {3: SourceLine(file='add.py', line=5, inlined_at=None)}
@@ -55,7 +55,7 @@ def _locate(text: str) -> Iterator[tuple[int, SourceLine]]:
     files = {match[1]: f"{match[2]}/{match[3]}" if match[3] else match[2] for match in declared}
     by_name = {_name(file): file for file in files.values()}
     current: SourceLine | None = None
-    in_assembly = False  # where LLVM counts lines of the assembly from that of the statement
+    in_assembly = False  # LLVM counts lines of inline assembly from its statement
     for number, line in enumerate(lines, start=1):
         words = line.strip()
         if words[:1] not in NO_CODE:
@@ -70,7 +70,7 @@ def _locate(text: str) -> Iterator[tuple[int, SourceLine]]:
 
 
 def _location(line: str, files: dict[str, str], by_name: dict[str, str]) -> SourceLine | None:
-    """Return the source line of a .loc; line 0 marks code that the compiler made."""
+    """Return the source line of a .loc; line 0 marks compiler-generated code."""
     match = LOCATION.match(line)
     if match is None or match[1] not in files or match[2] == "0":
         return None
@@ -84,5 +84,5 @@ def _location(line: str, files: dict[str, str], by_name: dict[str, str]) -> Sour
 
 
 def _name(file: str) -> str:
-    """A file without its folder."""
+    """Return a file name without its folder."""
     return re.split(r"[/\\]", file)[-1]

@@ -16,64 +16,64 @@ class SymbolRef:
     offset: int = 0
 
     def __str__(self) -> str:
-        """As PTX spells it."""
+        """Return the PTX spelling."""
         return f"{self.text}{self.offset:+d}" if self.offset else self.text
 
 
 @dataclass(frozen=True, slots=True)
 class MaskedAddress:
-    """Some bits of an address, as a value of a variable: 0xFF00(x)."""
+    """Some bits of an address, as the value of a variable: 0xFF00(x)."""
 
     name: SymbolRef
     mask: int
 
     def __str__(self) -> str:
-        """As PTX spells it."""
+        """Return the PTX spelling."""
         return f"{self.mask:#x}({self.name})"
 
     def of(self, address: int) -> int:
-        """These bits, moved down."""
+        """Return these bits of an address, shifted down."""
         return (address & self.mask) // (self.mask & -self.mask) if self.mask else 0
 
 
 @dataclass(frozen=True, slots=True)
 class IntegerLiteral:
-    """An integer constant; `is_unsigned` matters only to operators of a constant expression around it."""
+    """An integer constant; `is_unsigned` matters only to the operators of a constant expression."""
 
     value: int
     is_unsigned: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
-        """The literal in decimal, as messages show it."""
+        """Return the literal in decimal, as messages show it."""
         return str(self.value)
 
 
 @dataclass(frozen=True, slots=True)
 class FloatLiteral:
-    """A float constant: its bits as f64, or as f32 where it is written 0f..."""
+    """A float constant: its bits as f64, or as f32 if it is written 0f..."""
 
     code: int
     bits: int
 
     @property
     def number(self) -> float:
-        """The number that it stands for."""
+        """The number that the bits represent."""
         value: float = struct.unpack("<f" if self.bits == 32 else "<d", self.code.to_bytes(self.bits // 8, "little"))[0]
         return value
 
     def __str__(self) -> str:
-        """As PTX spells it."""
+        """Return the PTX spelling."""
         return f"0{'f' if self.bits == 32 else 'd'}{self.code:0{self.bits // 4}X}"
 
 
 @dataclass(frozen=True, slots=True)
 class NegatedPredicate:
-    """A predicate that is negated: !%p."""
+    """A negated predicate: !%p."""
 
     name: SymbolRef
 
     def __str__(self) -> str:
-        """As PTX spells it."""
+        """Return the PTX spelling."""
         return f"!{self.name}"
 
 
@@ -84,7 +84,7 @@ class NegatedRegister:
     name: SymbolRef
 
     def __str__(self) -> str:
-        """As PTX spells it."""
+        """Return the PTX spelling."""
         return f"-{self.name}"
 
 
@@ -95,7 +95,7 @@ class BracedList:
     items: tuple[OperandSyntax, ...]
 
     def __str__(self) -> str:
-        """As PTX spells it."""
+        """Return the PTX spelling."""
         return f"{{{', '.join(map(str, self.items))}}}"
 
 
@@ -106,7 +106,7 @@ class ArgumentList:
     items: tuple[OperandSyntax, ...]
 
     def __str__(self) -> str:
-        """As PTX spells it."""
+        """Return the PTX spelling."""
         return f"({', '.join(map(str, self.items))})"
 
 
@@ -118,19 +118,19 @@ class ResultPair:
     second: OperandSyntax
 
     def __str__(self) -> str:
-        """As PTX spells it."""
+        """Return the PTX spelling."""
         return f"{self.first}|{self.second}"
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A place in memory: [base + offset], with coordinates after it for a tensor."""
+    """A memory address: [base + offset], with coordinates after it for a tensor."""
 
     base: SymbolRef | IntegerLiteral
     coordinates: tuple[OperandSyntax, ...] = ()
 
     def __str__(self) -> str:
-        """As PTX spells it."""
+        """Return the PTX spelling."""
         return f"[{', '.join(map(str, (self.base, *self.coordinates)))}]"
 
 
@@ -148,7 +148,7 @@ OperandSyntax = (
 
 
 class Statement(NamedTuple):
-    """An instruction: its opcode with all words, its operands, and the predicate that guards it."""
+    """An instruction: its opcode with all qualifiers, its operands, and the predicate that guards it."""
 
     line: int
     opcode: str
@@ -158,18 +158,18 @@ class Statement(NamedTuple):
 
     @property
     def mnemonic(self) -> str:
-        """The opcode without its types and modifiers: call of call.uni."""
+        """The opcode without its types and modifiers: call for call.uni."""
         return self.opcode.partition(".")[0]
 
     def __str__(self) -> str:
-        """As PTX spells it."""
+        """Return the PTX spelling."""
         guard = f"@{'!' * self.negated}{self.guard} " if self.guard else ""
         return f"{guard}{self.opcode} {', '.join(map(str, self.operands))}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A place in the code; a table of branch targets has some too."""
+    """A position in the code, or a table of branch targets."""
 
     line: int
     name: str
@@ -178,7 +178,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class VariableDecl:
-    """A declaration: a register, a parameter or a piece of memory; with a `count` the registers name0, name1, ..."""
+    """A declaration of a register, a parameter or memory; with a `count`, of the registers name0, name1, ..."""
 
     line: int
     name: str
@@ -196,11 +196,11 @@ class VariableDecl:
 class Scope:
     """A body in braces: declarations, labels, instructions and further bodies, in order.
 
-    Where a function is given instead, it reads them when they are first asked for.
+    If a function is given instead, it reads them on first use.
     """
 
     def __init__(self, items: ScopeItems = (), read: Callable[[], ScopeItems] | None = None) -> None:
-        """The items, or a function that reads them."""
+        """Store the items, or a function that reads them."""
         self._items, self._read = items, read
 
     @property
@@ -218,15 +218,15 @@ class Scope:
         return self._items
 
     def __eq__(self, other: object) -> bool:
-        """Return True if both hold the same."""
+        """Return True if both have equal items."""
         return isinstance(other, Scope) and self.items == other.items
 
     def __hash__(self) -> int:
-        """Of what it holds."""
+        """Return the hash of the items."""
         return hash(self.items)
 
     def __repr__(self) -> str:
-        """The items of the body."""
+        """Return the items of the body."""
         return f"Scope({self.items!r})"
 
 
@@ -249,7 +249,7 @@ class FunctionDecl:
 
 @dataclass(frozen=True, slots=True)
 class ModuleSyntax:
-    """A module as it is written."""
+    """A parsed module."""
 
     version: tuple[int, int]
     target: str

@@ -1,8 +1,8 @@
-"""The functions that hardware approximates: ex2, rcp, rsqrt, sqrt, lg2, sin, cos, tanh, and the divisions over rcp.
+"""The functions that hardware approximates: ex2, rcp, rsqrt, sqrt, lg2, sin, cos, tanh, and division by rcp.
 
-The special function unit gives each with a small error, its inputs and results flushed to zero
-(`special_functions`). Instructions without .ftz are short sequences around it, read from the code that ptxas makes for
-sm_90: scale a subnormal input up, call the unit, scale back. All are those of sm_90 to the last bit, so their rows say
+The special function unit computes each with a small error, and flushes subnormal inputs and results to zero
+(`special_functions`). Instructions without .ftz are short sequences around it, read from the code that ptxas generates
+for sm_90: scale a subnormal input up, call the unit, scale back. All match sm_90 to the last bit, so their rows say
 "approximate" for other architectures.
 """
 
@@ -26,13 +26,13 @@ INFINITY, NAN_OF_NEGATIVE = np.uint64(0x7FF0000000000000), np.uint64(CANONICAL_N
 
 
 def constant(like: Codes, value: float) -> Codes:
-    """A float in every lane, as wide as theirs."""
+    """Return a float in every lane, with the width of the given codes."""
     kind = np.float32 if like.dtype == np.uint32 else np.float64
     return np.full(like.shape, kind(value).view(like.dtype), like.dtype)
 
 
 def rescaled(function: Callable[[Codes], Codes], a: Codes, back: Callable[[Codes], Codes]) -> Codes:
-    """The unit on a subnormal input scaled up by 2**24, and its result scaled `back`."""
+    """Apply the unit to a subnormal input scaled up by 2**24, and scale its result `back`."""
     tiny = magnitude_of(a) < SMALLEST_NORMAL
     normal: Codes = np.where(tiny, multiply("f32", PLAIN, a, constant(a, 2.0**24)), a)
     result = function(normal)
@@ -40,7 +40,7 @@ def rescaled(function: Callable[[Codes], Codes], a: Codes, back: Callable[[Codes
 
 
 def ex2(a: Codes, *, ftz: bool) -> Codes:
-    """2 to the power of a; without ftz a result that would be subnormal is the square of that of a / 2."""
+    """2 to the power of a; without ftz, a result that would be subnormal is the square of the one for a / 2."""
     if ftz:
         return special_functions.ex2(a)
     values = a.view(np.float32)
@@ -50,7 +50,7 @@ def ex2(a: Codes, *, ftz: bool) -> Codes:
 
 
 def rcp(a: Codes, *, ftz: bool) -> Codes:
-    """1 / a; without ftz an input at either end is scaled to the middle and its result with it."""
+    """1 / a; without ftz, very large and very small inputs are scaled, and their results with them."""
     if ftz:
         return special_functions.rcp(a)
     size = magnitude_of(a)
@@ -60,46 +60,46 @@ def rcp(a: Codes, *, ftz: bool) -> Codes:
 
 
 def rsqrt(a: Codes, *, ftz: bool) -> Codes:
-    """1 / sqrt(a); without ftz a subnormal input is scaled up, and its result down."""
+    """1 / sqrt(a); without ftz, a subnormal input is scaled up, and its result down."""
     if ftz:
         return special_functions.rsqrt(a)
     return rescaled(special_functions.rsqrt, a, lambda d: multiply("f32", PLAIN, d, constant(d, 4096.0)))
 
 
 def sqrt(a: Codes, *, ftz: bool) -> Codes:
-    """The square root of a; without ftz a subnormal input is scaled up, and its result down."""
+    """The square root of a; without ftz, a subnormal input is scaled up, and its result down."""
     if ftz:
         return special_functions.sqrt(a)
     return rescaled(special_functions.sqrt, a, lambda d: multiply("f32", PLAIN, d, constant(d, 2.0**-12)))
 
 
 def lg2(a: Codes, *, ftz: bool) -> Codes:
-    """The logarithm of a to base 2; without ftz that of a subnormal input times 2**24, minus 24."""
+    """The base-2 logarithm of a; without ftz, that of a subnormal input times 2**24, minus 24."""
     if ftz:
         return special_functions.lg2(a)
     return rescaled(special_functions.lg2, a, lambda d: add("f32", PLAIN, d, constant(d, -24.0)))
 
 
 def sin(a: Codes, *, ftz: bool) -> Codes:
-    """The sine of a: the unit counts turns, and what a subnormal has of one is less than it sees."""
+    """The sine of a, which the unit takes in turns; it cannot resolve a subnormal input, so ftz is ignored."""
     del ftz
     return special_functions.sin(multiply("f32", TRUNCATED, a, constant(a, special_functions.TURNS)))
 
 
 def cos(a: Codes, *, ftz: bool) -> Codes:
-    """The cosine of a, as `sin`."""
+    """The cosine of a; ftz is ignored, as in `sin`."""
     del ftz
     return special_functions.cos(multiply("f32", TRUNCATED, a, constant(a, special_functions.TURNS)))
 
 
 def tanh(a: Codes, *, ftz: bool) -> Codes:
-    """The hyperbolic tangent of a, which flushes nothing."""
+    """The hyperbolic tangent of a; nothing is flushed."""
     del ftz
     return special_functions.tanh(a)
 
 
 def narrow(function: Callable[[Codes], Codes], name: str, a: Codes) -> Codes:
-    """The unit on f16 or bf16: its result for the same number in f32, truncated; what is too large is infinite."""
+    """Apply the unit to f16 or bf16: the f32 result, truncated; numbers beyond the range become infinite."""
     result = function(float_to_float(a, name, "f32", PLAIN))
     codes = float_to_float(result, "f32", name, TRUNCATED)
     beyond = decode(result, "f32") >= 2.0 ** (FORMATS[name].bias + 1)
@@ -107,12 +107,12 @@ def narrow(function: Callable[[Codes], Codes], name: str, a: Codes) -> Codes:
 
 
 def upper(function: Callable[[Codes, special_functions.FloatEncoding], Codes], a: Codes) -> Codes:
-    """The unit on the upper words of f64; the lower ones of its results are zero."""
+    """Apply the unit to the upper words of f64; the lower words of the results are zero."""
     return function((a >> np.uint64(32)).astype(np.uint32), special_functions.UPPER).astype(np.uint64) << np.uint64(32)
 
 
 def rsqrt64(a: Codes, *, ftz: bool) -> Codes:
-    """1 / sqrt(a) of f64; without ftz a guess that is refined, a subnormal input scaled by 2**54 before and after."""
+    """1 / sqrt(a) for f64; without ftz, an estimate is refined, and a subnormal input is scaled by 2**54."""
     if ftz:
         return upper(special_functions.rsqrt, a)
     zero, negative = magnitude_of(a) == 0, sign_of(a) != 0

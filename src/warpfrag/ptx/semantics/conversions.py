@@ -1,4 +1,4 @@
-"""cvt: from every type to every other, each rounded once."""
+"""cvt: conversions between all types, each rounded once."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ INTEGRAL = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 
 
 def limits(kind: str, bits: int) -> tuple[int, int]:
-    """The smallest and the largest integer of a type."""
+    """Return the smallest and the largest integer of a type."""
     return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if kind == "s" else (0, (1 << bits) - 1)
 
 
 def integer_to_integer(a: Codes, source: Type, target: Type, *, sat: bool) -> Codes:
-    """Cut or extended; with .sat clamped to the target's range."""
+    """Truncate or extend integers; with .sat clamp them to the target's range."""
     values = signed(a) if source.kind == "s" else a
     if sat:
         low, high = limits(target.kind, target.bits)
@@ -39,7 +39,7 @@ def integer_to_integer(a: Codes, source: Type, target: Type, *, sat: bool) -> Co
 
 
 def integer_to_float(a: Codes, source: Type, name: str, mode: str) -> Codes:
-    """Rounded once; a 64-bit integer has more bits than some formats keep."""
+    """Round integers to floats once; a 64-bit integer has more bits than some formats keep."""
     values = signed(a).astype(np.int64) if source.kind == "s" else a.astype(np.uint64)
     negative = values < 0 if source.kind == "s" else np.zeros(values.shape, np.bool_)
     size = np.where(negative, (-values.view(np.int64)).view(np.uint64), values.view(np.uint64))
@@ -50,7 +50,7 @@ def integer_to_float(a: Codes, source: Type, name: str, mode: str) -> Codes:
 
 
 def bit_length(values: Codes) -> Codes:
-    """The position of the highest set bit plus one, as int.bit_length: a binary search."""
+    """Return the position of the highest set bit plus one, like int.bit_length, by binary search."""
     length = np.zeros(values.shape, np.uint64)
     for step in (32, 16, 8, 4, 2, 1):
         shift = np.uint64(step)
@@ -61,7 +61,7 @@ def bit_length(values: Codes) -> Codes:
 
 
 def float_to_integer(a: Codes, name: str, target: Type, mode: str, *, ftz: bool) -> Codes:
-    """Rounded to an integer and clamped; a NaN becomes 0, or the top bit alone where 64 bits are involved."""
+    """Round floats to integers and clamp them; a NaN becomes 0, or only the top bit if 64 bits are involved."""
     values = decode(flush(a, name) if ftz and name == "f32" else a, name)
     with np.errstate(invalid="ignore"):
         whole = INTEGRAL[mode](values)
@@ -77,7 +77,7 @@ def float_to_integer(a: Codes, name: str, target: Type, mode: str, *, ftz: bool)
 
 
 def float_to_float(a: Codes, source: str, target: str, modifiers: FloatModifiers, *, satfinite: bool = False) -> Codes:
-    """Widened, narrowed, or rounded to an integral number where both are one format."""
+    """Widen or narrow floats, or round them to integral numbers if both formats are the same."""
     flushes = modifiers.ftz and source == "f32" and target in {"f32", "f64", "bf16"}
     if flushes:
         a = quiet(flush(a, source), source)
@@ -106,7 +106,7 @@ def float_to_float(a: Codes, source: str, target: str, modifiers: FloatModifiers
 
 
 def nan_payload(a: Codes, source: str, target: str) -> Codes:
-    """A NaN of another width: its sign and the upper bits of its payload, made quiet but from bf16 to f32."""
+    """Return a NaN in another width: its sign and upper payload bits, quieted except from bf16 to f32."""
     old, new = FORMATS[source], FORMATS[target]
     wide = a.astype(np.uint64)
     payload = wide & np.uint64((1 << old.fraction) - 1)
@@ -119,14 +119,14 @@ def nan_payload(a: Codes, source: str, target: str) -> Codes:
 
 
 def relu_small(codes: Codes, name: str) -> Codes:
-    """Negative numbers become zero, for the formats below 16 bits and tf32."""
+    """Replace negative numbers by zero, for the formats below 16 bits and tf32."""
     sign = codes.dtype.type(FORMATS[name].sign_bit)
     nan = np.isnan(decode(codes, name))
     return np.where(((codes & sign) != 0) & ~nan, codes.dtype.type(0), codes)
 
 
 def to_tf32(a: Codes, mode: str, *, satfinite: bool, relu: bool) -> Codes:
-    """f32 to tf32, in its container of 32 bits whose low 13 are zero."""
+    """Convert f32 to tf32, in a 32-bit container whose low 13 bits are zero."""
     exponent_ones = np.uint32(0x7F800000)
     drop = np.uint32(0x1FFF)
     if mode == "rna":

@@ -1,8 +1,8 @@
-"""Arithmetic of floats on codes: one rounding of the exact result, in every mode; ftz, sat, relu and the NaN rules.
+"""Float arithmetic on codes: one rounding of the exact result, in every mode; ftz, sat, relu and the NaN rules.
 
-Formats up to f32 go through float64: a product of two is exact there, a sum is float64 plus what it lacks, and the
-pair is rounded once (`rounding`). f64 to nearest even is numpy's own; its other modes and its fma are done in
-integers of Python where float64 cannot hold the pieces.
+Formats up to f32 are computed in float64: a product of two is exact there, a sum is float64 plus its rounding error,
+and the pair is rounded once (`ptx_rounding`). f64 to nearest even is numpy's own; its other modes and its fma use
+Python integers if float64 cannot hold the parts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from warpfrag.ptx.semantics.ptx_rounding import (
 )
 
 SMALLEST_NORMAL = {"f32": 0x00800000, "f64": 0x0010000000000000, "f16": 0x0400, "bf16": 0x0080}
-FAR_FROM_TINY = 2.0**10  # what moves numbers near the smallest normal one to where every format is normal
+FAR_FROM_TINY = 2.0**10  # scales numbers near the smallest normal one to where every format is normal
 CODE_OF_1 = {"f32": 0x3F800000, "f64": 0x3FF0000000000000, "f16": 0x3C00, "bf16": 0x3F80}
 QUIET = np.uint64(1 << 51)
 SAFE = 2.0**-400, 2.0**400  # factors and sums within: nothing that fma64 splits can overflow or vanish
@@ -50,13 +50,13 @@ class FloatModifiers:
 
 
 def sign_of(codes: Codes) -> Codes:
-    """The sign bits alone."""
+    """Return only the sign bits."""
     bit = codes.dtype.type(1 << (codes.dtype.itemsize * 8 - 1))
     return codes & bit
 
 
 def magnitude_of(codes: Codes) -> Codes:
-    """Codes without their sign."""
+    """Return codes without their sign."""
     return codes & codes.dtype.type((1 << (codes.dtype.itemsize * 8 - 1)) - 1)
 
 
@@ -67,12 +67,12 @@ def is_nan(codes: Codes, name: str) -> Codes:
 
 
 def flush(codes: Codes, name: str) -> Codes:
-    """Subnormals become zeros of their sign."""
+    """Replace subnormals by zeros of the same sign."""
     return np.where(magnitude_of(codes) < codes.dtype.type(SMALLEST_NORMAL[name]), sign_of(codes), codes)
 
 
 def quiet(codes: Codes, name: str) -> Codes:
-    """Every NaN becomes the one that arithmetic makes."""
+    """Replace every NaN by the canonical one of arithmetic."""
     return np.where(is_nan(codes, name), codes.dtype.type(canonical_nan(FORMATS[name])), codes)
 
 
@@ -97,7 +97,7 @@ def operation(function: Callable[..., Codes]) -> Callable[..., Codes]:
         operands = [flush(code, name) for code in codes] if modifiers.ftz else codes
         with np.errstate(all="ignore"):
             result = function(name, modifiers, *operands)
-            if name == "f64":  # a division takes the NaN of what is divided first
+            if name == "f64":  # a division prefers the NaN of the dividend
                 by_priority = operands[::-1] if function.__name__ == "divide" else operands
                 result = np.where(is_nan(result, name), _f64_nan(*by_priority), result)
             return finish(result, name, modifiers)
@@ -107,7 +107,7 @@ def operation(function: Callable[..., Codes]) -> Callable[..., Codes]:
 
 
 def _f64_nan(*codes: Codes) -> Codes:
-    """The NaN of an operation on f64: that of b, else c, else a, made quiet; or one of its own."""
+    """Return the NaN of an f64 operation: that of b, else c, else a, quieted; otherwise the canonical one."""
     nan: Codes = np.full(codes[0].shape, canonical_nan(FORMATS["f64"]), np.uint64)
     for code in (codes[0], *codes[:0:-1]):  # a, c, b: the last wins
         nan = np.where(is_nan(code, "f64"), code | QUIET, nan)
@@ -115,7 +115,7 @@ def _f64_nan(*codes: Codes) -> Codes:
 
 
 def choose_nan(result: Codes, operands: Sequence[Codes], order: Sequence[int]) -> tuple[Codes, Codes | None]:
-    """A result of f64 with the NaN of the operand that comes first in an order, and where another would be another."""
+    """Replace NaN results with the first NaN operand in `order`, quieted; also return where NaN operands differ."""
     nan = is_nan(result, "f64")
     if not nan.any():
         return result, None
@@ -131,10 +131,10 @@ def choose_nan(result: Codes, operands: Sequence[Codes], order: Sequence[int]) -
 
 
 def flush_tiny(codes: Codes, high: Codes, low: Codes | None, name: str, modifiers: FloatModifiers) -> Codes:
-    """With ftz a result is zero that is too small once it is rounded to the format's precision, its exponent unbounded.
+    """With ftz, flush results that are subnormal after rounding to the format's precision with an unbounded exponent.
 
-    So 2**-126 * (1 - 2**-24), which f32 cannot represent, is zero although it would round to a normal number, and what
-    only rounding brings up to 2**-126 is that. (Measured on an H200.)
+    So 2**-126 * (1 - 2**-24), which f32 cannot represent, is zero although it would round to a normal number, and a
+    result that reaches 2**-126 by that rounding is kept. (Measured on an H200.)
     """
     if not modifiers.ftz:
         return codes
@@ -148,7 +148,7 @@ def flush_tiny(codes: Codes, high: Codes, low: Codes | None, name: str, modifier
 
 
 def _zero_sign(high: Codes, x: Codes, y: Codes, mode: str) -> Codes:
-    """The sum, its sign set where it is exactly zero: that of opposite numbers is -0 when rounding down."""
+    """Return the sum with the sign of an exact zero set: opposite numbers give -0 when rounding down."""
     if mode != "rm":
         return high
     return np.where((high == 0) & (np.signbit(x) | np.signbit(y)), -0.0, high)
@@ -168,7 +168,7 @@ def add(name: str, modifiers: FloatModifiers, a: Codes, b: Codes) -> Codes:
 
 
 def negate(codes: Codes) -> Codes:
-    """The sign bit inverted, of NaNs too."""
+    """Invert the sign bit, also of NaNs."""
     return codes ^ codes.dtype.type(1 << (codes.dtype.itemsize * 8 - 1))
 
 
@@ -218,7 +218,7 @@ def divide(name: str, modifiers: FloatModifiers, a: Codes, b: Codes) -> Codes:
     x, y = decode(a, name), decode(b, name)
     quotient = x / y
     back, lost = two_product(quotient, y)
-    rest = (x - back) - lost  # its sign is that of what the quotient lacks, times y's
+    rest = (x - back) - lost  # its sign is that of the quotient's error, times y's
     low = np.where(np.isfinite(quotient) & (y != 0), rest * np.copysign(1.0, y), 0.0)
     low = np.where(np.isfinite(low), low, 0.0)
     return flush_tiny(round_sum(quotient, low, FORMATS[name], mode), quotient, low, name, modifiers)
@@ -247,7 +247,7 @@ def reciprocal(name: str, modifiers: FloatModifiers, a: Codes) -> Codes:
 
 
 def _f64(mode: str, a: Codes, b: Codes, c: Codes, *, product_only: bool = False) -> Codes:
-    """fma of f64 in any mode; sums and products are fmas with a 1 or a zero."""
+    """fma of f64 in any mode; sums and products are an fma with a one or a zero."""
     x, y, z = a.view(np.float64), b.view(np.float64), c.view(np.float64)
     plain = x * y if product_only else x * y + z
     if not product_only:  # a product of finite numbers is finite, whatever float64 makes of it
@@ -280,7 +280,7 @@ def _whole(
     codes: tuple[Codes, ...],
     plain: Codes,
 ) -> Codes:
-    """An operation on f64 in integers of Python; `plain`, numpy's result, has infinities, NaNs and signs of zeros."""
+    """An f64 operation in Python integers; `plain`, numpy's result, supplies infinities, NaNs and signs of zeros."""
     shape = plain.shape
     flat = [code.reshape(-1) for code in codes]
     special = ~np.isfinite(plain.reshape(-1))
@@ -318,19 +318,19 @@ def _whole(
 
 
 def _is_plain(function: Callable[..., Any], flat: list[Codes], index: int) -> bool:
-    """Return True if integers can do it: the root of a zero is that zero."""
+    """Return True if integers can compute it: the root of a zero is that zero."""
     return function is not exact_root or int(flat[0][index]) << 1 & ((1 << 64) - 1) != 0
 
 
 def _ordered(codes: Codes) -> Codes:
-    """Signed integers in the order of the numbers, -0 before +0."""
+    """Return signed integers in the order of the numbers, -0 before +0."""
     bits = codes.dtype.itemsize * 8
     values = codes.view(f"i{bits // 8}")
     return np.where(values < 0, values ^ values.dtype.type((1 << (bits - 1)) - 1), values)
 
 
 def extreme(name: str, modifiers: FloatModifiers, a: Codes, b: Codes, *, largest: bool) -> Codes:
-    """min and max: a number beats a NaN unless .NaN asks for it; -0 is less than +0."""
+    """min and max: a number wins over a NaN unless .NaN is set; -0 is less than +0."""
     if modifiers.ftz:
         a, b = flush(a, name), flush(b, name)
     sign = sign_of(a) ^ sign_of(b)
@@ -352,7 +352,7 @@ def extreme(name: str, modifiers: FloatModifiers, a: Codes, b: Codes, *, largest
 
 
 def compare(name: str, word: str, a: Codes, b: Codes, *, ftz: bool = False) -> Codes:
-    """One of the comparisons of setp on floats; those that end in u hold for NaNs too."""
+    """Apply a setp comparison to floats; those that end in u are true for NaNs."""
     if ftz:
         a, b = flush(a, name), flush(b, name)
     x, y = decode(a, name), decode(b, name)
@@ -371,7 +371,7 @@ def compare(name: str, word: str, a: Codes, b: Codes, *, ftz: bool = False) -> C
 
 
 def test_property(name: str, word: str, a: Codes) -> Codes:
-    """testp: whether numbers have a property, such as being finite."""
+    """testp: return True for numbers that have a property, such as being finite."""
     size, nan = magnitude_of(a), is_nan(a, name)
     top = a.dtype.type(((1 << FORMATS[name].exponent) - 1) << FORMATS[name].fraction)
     subnormal = (size < a.dtype.type(SMALLEST_NORMAL[name])) & (size != 0)

@@ -1,6 +1,6 @@
-"""Integer instructions on arrays of codes: all arithmetic wraps, but for .sat.
+"""Integer instructions on arrays of codes: all arithmetic wraps, except with .sat.
 
-A code is an unsigned integer as wide as the type; `kind` says whether it means a signed one ("s") or not ("u").
+A code is an unsigned integer as wide as the type; `kind` is "s" if it represents a signed integer, else "u".
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from warpfrag.ptx.semantics.conversions import bit_length, limits
 
 
 def values_of(a: Codes, kind: str) -> Codes:
-    """Codes as the integers they mean, signed or not."""
+    """Return codes as the integers they represent, signed or not."""
     return signed(a) if kind == "s" else a
 
 
@@ -40,7 +40,7 @@ def subtract_saturated(a: Codes, b: Codes) -> Codes:
 
 
 def add_carry(a: Codes, b: Codes, carry: Codes | None = None) -> tuple[Codes, Codes]:
-    """The sum, and the carry out of it."""
+    """Return the sum and its carry out."""
     total = a + b
     over = total < a
     if carry is not None:
@@ -51,12 +51,12 @@ def add_carry(a: Codes, b: Codes, carry: Codes | None = None) -> tuple[Codes, Co
 
 
 def subtract_borrow(a: Codes, b: Codes, carry: Codes | None = None) -> tuple[Codes, Codes]:
-    """The difference, and the carry out of a + ~b + 1: it is set where nothing was borrowed."""
+    """Return the difference and the carry out of a + ~b + 1, which is set if there is no borrow."""
     return add_carry(a, ~b, np.ones(a.shape, np.bool_) if carry is None else carry)
 
 
 def multiply_high(a: Codes, b: Codes, kind: str) -> Codes:
-    """The upper half of the product."""
+    """Return the upper half of the product."""
     bits = width(a)
     if bits < 64:
         wide = "i8" if kind == "s" else "u8"
@@ -74,14 +74,14 @@ def multiply_high(a: Codes, b: Codes, kind: str) -> Codes:
 
 
 def multiply_wide(a: Codes, b: Codes, kind: str) -> Codes:
-    """The whole product, in twice the bits."""
+    """Return the whole product, in twice the bits."""
     bits = width(a) * 2
     wide = f"{'i' if kind == 's' else 'u'}{bits // 8}"
     return (values_of(a, kind).astype(wide) * values_of(b, kind).astype(wide)).view(f"u{bits // 8}")
 
 
 def multiply_24(a: Codes, b: Codes, kind: str, *, high: bool) -> Codes:
-    """The product of the low 24 bits: its low 32 of 48 bits, or its high 32."""
+    """Return the product of the low 24 bits: the low or the high 32 of its 48 bits."""
     shift = np.int64(40)
     if kind == "s":
         x, y = ((signed(v).astype(np.int64) << shift) >> shift for v in (a, b))
@@ -92,7 +92,7 @@ def multiply_24(a: Codes, b: Codes, kind: str, *, high: bool) -> Codes:
 
 
 def divide(a: Codes, b: Codes, kind: str, *, remainder: bool) -> Codes:
-    """Quotient or remainder, towards zero; by zero both are all ones."""
+    """Return the quotient or remainder, rounded towards zero; for a zero divisor both are all ones."""
     zero = b == 0
     x, y = values_of(a, kind), np.where(zero, b.dtype.type(1), b)
     y = values_of(y, kind)
@@ -109,14 +109,14 @@ def divide(a: Codes, b: Codes, kind: str, *, remainder: bool) -> Codes:
 
 
 def shift_left(a: Codes, count: Codes) -> Codes:
-    """Counts beyond the width give zero."""
+    """Shift left; counts beyond the width give zero."""
     bits = width(a)
     shifted = a << np.minimum(count, np.uint32(bits - 1)).astype(a.dtype)
     return np.where(count >= bits, a.dtype.type(0), shifted)
 
 
 def shift_right(a: Codes, count: Codes, kind: str) -> Codes:
-    """Counts beyond the width give zero, or the sign."""
+    """Shift right; counts beyond the width give zero, or the sign."""
     bits = width(a)
     clamped = np.minimum(count, np.uint32(bits - 1)).astype(a.dtype)
     if kind == "s":
@@ -134,7 +134,7 @@ def funnel(a: Codes, b: Codes, c: Codes, *, left: bool, wrap: bool) -> Codes:
 
 
 def logic(a: Codes, b: Codes, c: Codes, table: int) -> Codes:
-    """lop3: any function of three bits, its results in a byte."""
+    """lop3: any function of three bits, given as a byte with its truth table."""
     result = np.zeros_like(a)
     for index in range(8):
         if table >> index & 1:
@@ -144,17 +144,17 @@ def logic(a: Codes, b: Codes, c: Codes, table: int) -> Codes:
 
 
 def population(a: Codes) -> Codes:
-    """popc: how many bits are set."""
+    """popc: the number of set bits."""
     return np.bitwise_count(a).astype(np.uint32)
 
 
 def leading_zeros(a: Codes) -> Codes:
-    """clz: the zeros above the highest set bit."""
+    """clz: the number of zeros above the highest set bit."""
     return (np.uint64(width(a)) - bit_length(a.astype(np.uint64))).astype(np.uint32)
 
 
 def find_leading(a: Codes, kind: str, *, shift_amount: bool) -> Codes:
-    """bfind: the place of the leading bit that is not a sign; all ones where there is none."""
+    """bfind: the position of the leading bit that is not a sign bit; all ones if there is none."""
     values = np.where(signed(a) < 0, ~a, a) if kind == "s" else a
     length = bit_length(values.astype(np.uint64)).astype(np.int64)
     position = width(a) - length if shift_amount else length - 1
@@ -171,7 +171,7 @@ def reverse_bits(a: Codes) -> Codes:
 
 
 def _field_of(count: Codes, bits: int) -> Codes:
-    """A place or length: its low byte for 32 bits; for 64, which are a sequence, all of it."""
+    """Return a position or length: its low byte for 32 bits; all of it for 64, which ptxas expands to a sequence."""
     return count & np.uint32(0xFF) if bits == 32 else np.minimum(count, np.uint32(255))
 
 
@@ -203,7 +203,7 @@ def insert_field(a: Codes, b: Codes, start: Codes, length: Codes) -> Codes:
 
 
 def bit_mask(a: Codes, b: Codes, *, wrap: bool) -> Codes:
-    """bmsk: b ones from place a."""
+    """bmsk: b ones from bit a on."""
     start, count = (a & np.uint32(31), b & np.uint32(31)) if wrap else (a, b)
     ones = shift_left(np.ones_like(a), count) - np.uint32(1)
     ones = np.where(count >= 32, np.uint32(0xFFFFFFFF), ones)
@@ -222,7 +222,7 @@ def extend(a: Codes, b: Codes, kind: str, *, wrap: bool) -> Codes:
 
 
 def find_nth(mask: Codes, base: Codes, offset: Codes) -> Codes:
-    """fns: the n-th set bit from a base, upwards or downwards; all ones where there is none."""
+    """fns: the n-th set bit from a base, upwards or downwards; all ones if there is none."""
 
     def find(bits: int, start: int, count: int) -> int:
         count = count - (1 << 32) if count >> 31 else count
@@ -244,7 +244,7 @@ def find_nth(mask: Codes, base: Codes, offset: Codes) -> Codes:
 
 
 def permute_bytes(a: Codes, b: Codes, c: Codes, mode: str) -> Codes:
-    """prmt: four bytes of b:a by selectors; in the default mode bit 3 of a selector asks for the sign of its byte."""
+    """prmt: four bytes of b:a by selectors; in the default mode, bit 3 of a selector replicates its byte's sign."""
     pair = (b.astype(np.uint64) << np.uint64(32)) | a
     result = np.zeros_like(a)
     for index in range(4):

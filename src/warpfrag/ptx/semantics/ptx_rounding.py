@@ -1,8 +1,8 @@
 """Correct rounding: an exact number to the code of a format, once, in any rounding mode of PTX.
 
-The exact number is a sign, a significand of 64 bits whose top bit is set, and the exponent of that bit. What lies below
-the 64 bits is folded into the last one ("sticky"): no format keeps more than 53, so the last bit never decides alone.
-A sum of two floats reaches that form as `high + low`, where `low` is what float64 could not hold (Knuth's two-sum).
+The exact number is a sign, a significand of 64 bits whose top bit is set, and the exponent of that bit. Bits below
+the 64 are folded into the last one ("sticky"): no format keeps more than 53, so the last bit never decides alone.
+A sum of two floats reaches that form as `high + low`, where `low` is the error of float64 (Knuth's two-sum).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HIDDEN = np.uint64(1 << 52)
 
 @dataclass(frozen=True)
 class ExactNumbers:
-    """Numbers that are not zero: (-1)**negative * significand * 2**(exponent - 63)."""
+    """Nonzero numbers: (-1)**negative * significand * 2**(exponent - 63)."""
 
     negative: Codes
     significand: Codes
@@ -31,7 +31,7 @@ class ExactNumbers:
 
 
 def infinity(fmt: Format) -> int:
-    """The code of infinity, or the first code above all finite ones."""
+    """Return the code of infinity, or the first code above all finite ones."""
     top = 1 << (fmt.exponent + fmt.fraction)
     if fmt.nan == "ieee":
         return top - (1 << fmt.fraction)
@@ -39,7 +39,7 @@ def infinity(fmt: Format) -> int:
 
 
 def canonical_nan(fmt: Format) -> int:
-    """The NaN that arithmetic makes; of formats that are only converted to, all ones but the sign."""
+    """Return the NaN that arithmetic produces; for conversion-only formats, all ones except the sign."""
     if fmt.canonical_nan is not None:
         return fmt.canonical_nan
     if fmt.nan == "none":
@@ -48,7 +48,7 @@ def canonical_nan(fmt: Format) -> int:
 
 
 def decode(codes: Codes, name: str) -> Codes:
-    """The values of codes of a format; all are exact in float64."""
+    """Return the values of a format's codes; all are exact in float64."""
     if name == "f64":
         return codes.view(np.float64)
     if name in {"f32", "tf32"}:
@@ -61,7 +61,7 @@ def decode(codes: Codes, name: str) -> Codes:
 
 
 def _widened(values: Codes) -> Codes:
-    """Values as float64; a signalling NaN becomes quiet, of which numpy would warn."""
+    """Return values as float64; signalling NaNs become quiet, since numpy would warn about them."""
     with np.errstate(invalid="ignore"):
         return values.astype(np.float64)
 
@@ -70,7 +70,7 @@ _SMALL: dict[str, Codes] = {}
 
 
 def _small_values(name: str) -> Codes:
-    """Every value of a format of at most 8 bits."""
+    """Return every value of a format of at most 8 bits."""
     if name not in _SMALL:
         fmt = FORMATS[name]
         _SMALL[name] = np.array([float(fmt.decode(code)) for code in range(fmt.codes)])
@@ -78,7 +78,7 @@ def _small_values(name: str) -> Codes:
 
 
 def exact_of(high: Codes, low: Codes | None = None) -> ExactNumbers:
-    """The exact numbers high + low; `low` is less than half the last place of `high`. Zeros are not represented."""
+    """Return the exact numbers high + low; `low` is less than half an ulp of `high`. Zeros are not represented."""
     bits = high.view(np.uint64)
     exponent = ((bits >> np.uint64(52)) & np.uint64(0x7FF)).astype(np.int64) - 1023
     significand = ((bits & FRACTION) | HIDDEN) << np.uint64(11)
@@ -94,7 +94,7 @@ def exact_of(high: Codes, low: Codes | None = None) -> ExactNumbers:
 
 
 def encode(number: ExactNumbers, fmt: Format, mode: str, *, satfinite: bool = False) -> Codes:
-    """The codes of exact numbers that are not zero."""
+    """Return the codes of nonzero exact numbers."""
     emin = 1 - fmt.bias
     drop = 63 - fmt.fraction + np.maximum(0, emin - number.exponent)
     gone = drop > 64  # less than half the smallest number: only its being there counts
@@ -133,7 +133,7 @@ def encode(number: ExactNumbers, fmt: Format, mode: str, *, satfinite: bool = Fa
 
 
 def _rounds_up(mode: str, negative: Codes, kept: Codes, rest: Codes, half: Codes) -> Codes:
-    """Return True if rounding adds one to the magnitude: `rest` of what is dropped, `half` of its range."""
+    """Return True if rounding adds one to the magnitude: `rest` is the dropped part, `half` is half its range."""
     if mode == "rn":
         return (rest > half) | ((rest == half) & ((kept & U1) == U1))
     if mode == "rna":
@@ -144,7 +144,7 @@ def _rounds_up(mode: str, negative: Codes, kept: Codes, rest: Codes, half: Codes
 
 
 def round_sum(high: Codes, low: Codes | None, fmt: Format, mode: str, *, satfinite: bool = False) -> Codes:
-    """Codes of high + low, with zeros, infinities and NaNs."""
+    """Return the codes of high + low, including zeros, infinities and NaNs."""
     codes = encode(exact_of(high, low), fmt, mode, satfinite=satfinite)
     sign = np.signbit(high).astype(codes.dtype) << codes.dtype.type(fmt.bits - 1) if fmt.signed else codes.dtype.type(0)
     codes = np.where(high == 0, sign, codes)
@@ -158,7 +158,7 @@ def round_sum(high: Codes, low: Codes | None, fmt: Format, mode: str, *, satfini
 
 
 def two_sum(x: Codes, y: Codes) -> tuple[Codes, Codes]:
-    """The sum in float64, and what it lacks: exact unless it overflows."""
+    """Return the float64 sum and its error: exact unless it overflows."""
     high = x + y
     part = high - x
     low = (x - (high - part)) + (y - part)
@@ -166,9 +166,9 @@ def two_sum(x: Codes, y: Codes) -> tuple[Codes, Codes]:
 
 
 def sticky_round(high: Codes, low: Codes) -> Codes:
-    """high + low rounded to odd: one float64 that every narrower format rounds as it would the exact number.
+    """Round high + low to odd: one float64 that every narrower format rounds like the exact number.
 
-    Where something is lost, the last bit is set: it is sticky, as in the adders of hardware (Boldo and Melquiond).
+    If bits are lost, the last bit is set: it is sticky, as in hardware adders (Boldo and Melquiond).
     """
     bits = high.view(np.int64)
     even = (low != 0) & ((bits & 1) == 0)
@@ -177,7 +177,7 @@ def sticky_round(high: Codes, low: Codes) -> Codes:
 
 
 def two_product(x: Codes, y: Codes) -> tuple[Codes, Codes]:
-    """The product in float64, and what it lacks: exact where nothing overflows or underflows (Veltkamp, Dekker)."""
+    """Return the float64 product and its error: exact without overflow and underflow (Veltkamp, Dekker)."""
     high = x * y
     x1, x2 = _halves(x)
     y1, y2 = _halves(y)
@@ -185,7 +185,7 @@ def two_product(x: Codes, y: Codes) -> tuple[Codes, Codes]:
 
 
 def _halves(x: Codes) -> tuple[Codes, Codes]:
-    """The upper 26 bits of a significand, and the rest."""
+    """Return the upper 26 bits of a significand, and the rest."""
     scaled = x * 134217729.0
     upper = scaled - (scaled - x)
     return upper, x - upper
@@ -195,13 +195,13 @@ def _halves(x: Codes) -> tuple[Codes, Codes]:
 
 
 def parts(code: int) -> tuple[bool, int, int]:
-    """A finite f64: negative, significand, and the exponent of its last bit."""
+    """Return the parts of a finite f64: negative, significand, and the exponent of its last bit."""
     exponent, fraction = code >> 52 & 0x7FF, code & ((1 << 52) - 1)
     return bool(code >> 63), fraction | (1 << 52 if exponent else 0), max(exponent, 1) - 1075
 
 
 def scaled(numerator: int, exponent: int, *, inexact: bool = False) -> tuple[int, int]:
-    """A positive integer times 2**exponent as a significand of 64 bits, with the rest in its last bit."""
+    """Return a positive integer times 2**exponent as a 64-bit significand, with a sticky last bit."""
     size = numerator.bit_length()
     if size <= 64:
         return numerator << (64 - size) | inexact, exponent + size - 1
@@ -210,7 +210,7 @@ def scaled(numerator: int, exponent: int, *, inexact: bool = False) -> tuple[int
 
 
 def exact_fma(a: int, b: int, c: int) -> tuple[bool, int, int]:
-    """a * b + c of finite codes of f64: negative, significand (0 for zero), exponent."""
+    """Return a * b + c for finite f64 codes: negative, significand (0 for zero), exponent."""
     (sa, ma, ea), (sb, mb, eb), (sc, mc, ec) = parts(a), parts(b), parts(c)
     product, low = (-1) ** (sa ^ sb) * ma * mb, ea + eb
     addend = -mc if sc else mc
@@ -223,7 +223,7 @@ def exact_fma(a: int, b: int, c: int) -> tuple[bool, int, int]:
 
 
 def exact_quotient(a: int, b: int) -> tuple[bool, int, int]:
-    """a / b of finite codes, b not zero."""
+    """Return a / b for finite codes, b not zero."""
     (sa, ma, ea), (sb, mb, eb) = parts(a), parts(b)
     if ma == 0:
         return sa ^ sb, 0, 0
@@ -232,7 +232,7 @@ def exact_quotient(a: int, b: int) -> tuple[bool, int, int]:
 
 
 def exact_root(a: int) -> tuple[bool, int, int]:
-    """The square root of a positive code."""
+    """Return the square root of a positive code."""
     _, significand, exponent = parts(a)
     shift = 160 + (exponent & 1)
     root = isqrt(significand << shift)

@@ -1,11 +1,11 @@
-"""The special function unit of sm_90, exactly: rcp, rsqrt, sqrt, ex2, lg2, sin, cos and tanh as an H200 gives them.
+"""The special function unit of sm_90: rcp, rsqrt, sqrt, ex2, lg2, sin, cos and tanh, bit for bit as on an H200.
 
-The unit has one parabola for each segment of a function's inputs, and truncates what it gives to the bits it keeps:
+The unit has one parabola for each segment of a function's inputs, and truncates its value to the result's bits:
 
     c0 + c1 * x + c2 * square(x)
 
-The first digits of an input choose the segment, the next 17 are x. The squarer leaves out what lies below its
-column 19: the products of two digits whose places add up to less. `special_functions.csv` has the coefficients, in
+The first bits of an input choose the segment, the next 17 are x. The squarer omits the columns below 19: the products
+of two bits whose positions add up to less. `special_functions.csv` has the coefficients, in
 units of 2**-40, solved from the results of an H200. Everything else follows from them: the exponent of rcp and the
 roots is that of the input, negated or halved; ex2 and lg2 have theirs before the point; sin and cos are a quarter of a
 period. rcp and rsqrt of the upper encoding of a float64 are the same parabolas, truncated to its 20 bits.
@@ -28,7 +28,7 @@ NAN = np.int64(CANONICAL_NANS["f32"])
 MAGNITUDE = np.int64(0x7FFFFFFF)  # all bits but the sign
 DIGITS = 17  # of x
 COLUMN = 19  # the squarer's last
-PLACES = 40  # behind the point of a coefficient
+PLACES = 40  # fraction bits of a coefficient
 DROPPED = 4  # the last places of lg2, before it is negated
 TURNS = 0.15915493667125702  # 1 / (2 pi) as float32 has it
 TANH_DIGITS = {119: 0, 120: 0, 121: 0, 122: 1, 123: 1, 124: 2, 125: 2, 126: 2, 127: 3, 128: 4, 129: 3}  # of a segment
@@ -47,13 +47,13 @@ class FloatEncoding:
         return 2 * self.bias + 1 << self.fraction
 
     def parts(self, codes: Codes) -> tuple[Codes, Codes, Codes]:
-        """Sign, exponent field and fraction; a subnormal counts as a zero."""
+        """Return sign, exponent field and fraction; a subnormal counts as zero."""
         wide = codes.astype(np.int64)
         exponent = (wide & MAGNITUDE) >> self.fraction
         return wide & SIGN, exponent, np.where(exponent == 0, 0, wide & ((1 << self.fraction) - 1))
 
     def truncate(self, units: Codes) -> Codes:
-        """Codes of a number of units of 2**-40 that is not negative: its leading bits, the others dropped."""
+        """Return the codes of a non-negative number in units of 2**-40: its leading bits, the others dropped."""
         codes = units.astype(np.float64).view(np.int64) >> (52 - self.fraction)
         return np.where(units == 0, 0, codes - (1023 - self.bias + PLACES << self.fraction))
 
@@ -68,7 +68,7 @@ CODE_OF_1 = np.int64(SINGLE.bias << SINGLE.fraction)
 
 @cache
 def coefficients() -> dict[str, NDArray[np.int64]]:
-    """c0, c1 and c2 of every segment of each function, [3, segments]."""
+    """Return c0, c1 and c2 of every segment of each function, [3, segments]."""
     rows: dict[str, list[list[int]]] = {}
     for line in Path(__file__).with_suffix(".csv").read_text(encoding="utf-8").splitlines()[1:]:
         name, *numbers = line.split(",")
@@ -88,14 +88,14 @@ def squares() -> NDArray[np.int64]:
 
 
 def parabola(function: str, digits: Codes) -> Codes:
-    """The unit's result before it is truncated; the digits of a segment and those of x in one number."""
+    """Return the unit's result before truncation; `digits` has the bits of the segment and of x in one number."""
     c0, c1, c2 = coefficients()[function][:, digits >> DIGITS]
     x = digits & ((1 << DIGITS) - 1)
     return c0 + c1 * x + c2 * squares()[x]
 
 
 def fixed_point(codes: Codes, places: int, limit: float) -> Codes:
-    """Magnitudes, at most `limit`, truncated to so many binary places behind the point."""
+    """Return magnitudes, at most `limit`, truncated to a number of fraction bits."""
     size = np.minimum(codes & np.uint32(MAGNITUDE), np.float32(limit).view(np.uint32)).view(np.float32)
     return (size.astype(np.float64) * 2.0**places).astype(np.int64)
 
@@ -113,7 +113,7 @@ def rcp(codes: Codes, encoding: FloatEncoding = SINGLE) -> Codes:
 
 
 def _root(function: str, codes: Codes, encoding: FloatEncoding, power: int) -> tuple[Codes, Codes, Codes]:
-    """The results for positive numbers, sign and exponent; `power` is twice that of the root: 1 or -1."""
+    """Return the root of positive numbers, sign and exponent; `power` is twice that of the root: 1 or -1."""
     sign, exponent, fraction = encoding.parts(codes)
     parity = (exponent - encoding.bias) & 1
     half = (exponent - encoding.bias - parity) >> 1
@@ -126,7 +126,7 @@ def _root(function: str, codes: Codes, encoding: FloatEncoding, power: int) -> t
 
 
 def rsqrt(codes: Codes, encoding: FloatEncoding = SINGLE) -> Codes:
-    """1 / sqrt(x): NaN for negative numbers, an infinity for zeros."""
+    """1 / sqrt(x): NaN for negative numbers, infinity for zeros."""
     result, sign, exponent = _root("rsqrt", codes, encoding, -1)
     result = np.where(codes == encoding.infinity, 0, result)
     return np.where(exponent == 0, encoding.infinity | sign, result).astype(np.uint32)
@@ -140,10 +140,10 @@ def sqrt(codes: Codes) -> Codes:
 
 
 def ex2(codes: Codes) -> Codes:
-    """2 to the power of x: the digits behind the point choose the fraction, those before it the exponent.
+    """2 to the power of x: the fraction bits determine the fraction, the integer bits the exponent.
 
-    A negative number is complemented digit by digit, so its last place counts for one less, unless all digits behind
-    the point are zero.
+    A negative number is complemented bit by bit, so its last bit counts for one less, unless all fraction bits are
+    zero.
     """
     digits = fixed_point(codes, 23, 256.0)
     negative = np.where((digits & FRACTION) != 0, ~digits, -digits)
@@ -154,7 +154,7 @@ def ex2(codes: Codes) -> Codes:
 
 
 def lg2(codes: Codes) -> Codes:
-    """The logarithm of x to base 2: that of its fraction, and before the point its exponent."""
+    """The base-2 logarithm of x: that of its fraction, plus its exponent."""
     sign, exponent, fraction = SINGLE.parts(codes)
     total = (parabola("lg2", fraction) + ((exponent - SINGLE.bias) << PLACES)) >> DROPPED
     result = np.where(total < 0, SIGN, 0) | SINGLE.truncate(np.where(total < 0, ~total, total) << DROPPED)
@@ -164,7 +164,7 @@ def lg2(codes: Codes) -> Codes:
 
 
 def _sine(codes: Codes, quarters: int, sign: Codes | int) -> Codes:
-    """The sine of 2 pi x, so many quarters of a period on; every second quarter runs backwards."""
+    """The sine of 2 pi x, shifted by a number of quarter periods; every second quarter is mirrored."""
     turns = fixed_point(codes, 25, 2.0**30) + (quarters << 23)
     digits = np.where((turns >> 23) & 1, ~turns, turns) & FRACTION
     result = SINGLE.truncate(parabola("sin", digits)) | (turns << 7 & SIGN) ^ sign

@@ -1,4 +1,4 @@
-"""Texture sampling as on an H200: a texel, or a mean of the texels around a coordinate.
+"""Texture sampling as on an H200: a texel, or a weighted mean of the texels around a coordinate.
 
 Coordinates become integers first. One that is not normalized is rounded down, to texels for point sampling, and to the
 nearest 256th of a texel for linear filtering. A normalized one is rounded down to 21 fraction bits, or 22 for wide
@@ -7,7 +7,7 @@ textures, and then multiplied by the extent. Subnormal coordinates and NaN are z
 Linear filtering weighs up to eight texels with integers that sum to 256: the weight of a slice along z is shared out
 along x, and each share along y, a half rounded to the side of larger x and y. Texels of 8 and 16 bits are summed as
 they are; floats are aligned to the largest exponent of their slice with four bits below their last one. The two slices
-are added with the largest exponent rounded down to a multiple of four, what is below cut off. A half is rounded
+are added with the largest exponent rounded down to a multiple of four, lower bits cut off. A half is rounded
 away from zero, to the format of the texels.
 """
 
@@ -24,7 +24,7 @@ from warpfrag.ptx.semantics.textures import AddressMode, Texture
 Integers = NDArray[np.int64]
 
 FRACTION = 8
-"""Bits of a texel that linear filtering divides it by."""
+"""Fraction bits of a texel position for linear filtering."""
 TEXEL = 1 << FRACTION
 COORDINATE_BITS = ((8192, 21), (65536, 22), (1 << 31, 23))
 """Fraction bits of normalized coordinates, by the largest extent of a texture."""
@@ -46,14 +46,14 @@ class AxisPlace(NamedTuple):
 
 
 def _values(codes: Codes) -> NDArray[np.float64]:
-    """Coordinates as numbers; NaN and subnormals are zero."""
+    """Return coordinates as numbers; NaN and subnormals become zero."""
     bits = codes & np.uint32(0x7FFFFFFF)
     is_zero = (bits > np.uint32(0x7F800000)) | (bits < np.uint32(0x00800000))
     return np.where(is_zero, np.uint32(0), codes).view(np.float32).astype(np.float64)
 
 
 def _coordinate_bits(texture: Texture, axis: int) -> int:
-    """Fraction bits of normalized coordinates along x, y or z."""
+    """Return the fraction bits of normalized coordinates along x, y or z."""
     _, depth, height, width, _ = texture.texels.shape
     if depth > LONG_Z:
         return 22
@@ -62,7 +62,7 @@ def _coordinate_bits(texture: Texture, axis: int) -> int:
 
 
 def _positions(texture: Texture, codes: Codes, axis: int, mode: AddressMode, *, fraction: int) -> Integers:
-    """Coordinates in texels with so many fraction bits: rounded down without any, else to the nearest."""
+    """Return coordinates in texels with some fraction bits: rounded down without any, else to the nearest."""
     values, extent = _values(codes), texture.texels.shape[3 - axis]
     if not texture.normalized:
         values = np.clip(values, -2.0 * extent - 2, 3.0 * extent + 2)
@@ -76,7 +76,7 @@ def _positions(texture: Texture, codes: Codes, axis: int, mode: AddressMode, *, 
 
 
 def _addressed(index: Integers, extent: int, mode: AddressMode) -> Integers:
-    """The index that an address mode makes of one; -1 is the border."""
+    """Apply an address mode to indices; -1 is the border."""
     if mode == "border":
         return np.where((index >= 0) & (index < extent), index, -1)
     if mode == "wrap":
@@ -88,7 +88,7 @@ def _addressed(index: Integers, extent: int, mode: AddressMode) -> Integers:
 
 
 def _axes(texture: Texture) -> list[tuple[int, AddressMode]]:
-    """The extent and the address mode of x, y and z, as far as the texture has them."""
+    """Return the extent and the address mode of x, y and z, for the axes that the texture has."""
     _, depth, height, width, _ = texture.texels.shape
     modes = texture.address if texture.normalized else (_UNNORMALIZED[mode] for mode in texture.address)
     return list(zip((width, height, depth), modes, strict=False))
@@ -101,7 +101,7 @@ _UNNORMALIZED: dict[AddressMode, AddressMode] = {
 
 
 def _nearest(texture: Texture, axes: list[Codes]) -> list[Integers]:
-    """The indices of the texels that coordinates lie in."""
+    """Return the indices of the texels that contain coordinates."""
     return [
         _addressed(_positions(texture, codes, axis, mode, fraction=0), extent, mode)
         for axis, (codes, (extent, mode)) in enumerate(zip(axes, _axes(texture), strict=True))
@@ -109,7 +109,7 @@ def _nearest(texture: Texture, axes: list[Codes]) -> list[Integers]:
 
 
 def _around(texture: Texture, axes: list[Codes], *, gathers: bool = False) -> list[AxisPlace]:
-    """The texels around coordinates; beyond an end that is clamped to, only a gather has a next one."""
+    """Return the texels around coordinates; beyond a clamped end, only a gather has a next one."""
     places = []
     for axis, (codes, (extent, mode)) in enumerate(zip(axes, _axes(texture), strict=True)):
         position = _positions(texture, codes, axis, mode, fraction=FRACTION) - TEXEL // 2
@@ -124,12 +124,12 @@ def _around(texture: Texture, axes: list[Codes], *, gathers: bool = False) -> li
 
 
 def _layer(texture: Texture, layers: Codes) -> Integers:
-    """Layers from 0; beyond the last one is the last one, and so is what is negative."""
+    """Return layer indices, clamped to the last layer; negative numbers are unsigned here, so they clamp too."""
     return np.minimum(layers.astype(np.int64), texture.texels.shape[0] - 1)
 
 
 def _texels(texture: Texture, layer: Integers, index: list[Integers]) -> NDArray[Any]:
-    """Texels, [lanes, channels]; those of the border have its colour."""
+    """Return texels, [lanes, channels]; indices outside give the border colour."""
     x, y, z = (*index, *[np.zeros_like(layer)] * 2)[:3]
     values = texture.texels[layer, z, y, x]
     outside = (x < 0) | (y < 0) | (z < 0)
@@ -137,14 +137,14 @@ def _texels(texture: Texture, layer: Integers, index: list[Integers]) -> NDArray
 
 
 def _results(codes: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Four results; channels that the texture lacks are 0."""
+    """Return four results; channels that the texture lacks are 0."""
     result = np.zeros((len(codes), 4), np.uint32)
     result[:, : codes.shape[1]] = codes
     return result
 
 
 def _converted(texture: Texture, values: NDArray[Any]) -> NDArray[np.uint32]:
-    """Texels as codes of 32 bits: floats widened, integers extended, or divided by the largest to floats."""
+    """Return texels as 32-bit codes: floats widened, integers extended, or normalized to floats."""
     if values.dtype.kind == "f":
         return _widened(values)
     if texture.read == "element":
@@ -153,7 +153,7 @@ def _converted(texture: Texture, values: NDArray[Any]) -> NDArray[np.uint32]:
 
 
 def _widened(values: NDArray[Any]) -> NDArray[np.uint32]:
-    """Codes of f32; a signalling NaN stays one, which numpy's cast keeps on some processors only."""
+    """Return f32 codes; a signalling NaN stays one, which numpy's cast keeps on some processors only."""
     if values.dtype == np.float32:
         return values.view(np.uint32)
     codes = values.view(np.uint16).astype(np.uint32)
@@ -179,7 +179,7 @@ def sample(texture: Texture, layers: Codes, axes: list[Codes]) -> NDArray[np.uin
 
 
 def fetch(texture: Texture, layers: Codes, axes: list[Codes]) -> NDArray[np.uint32]:
-    """tex at integer coordinates, [lanes, 4]: the very texel, and zeros outside, whatever the address mode."""
+    """tex at integer coordinates, [lanes, 4]: the exact texel, and zeros outside, whatever the address mode."""
     count, depth, height, width, _ = texture.texels.shape
     inside = layers < count
     index = []
@@ -193,7 +193,7 @@ def fetch(texture: Texture, layers: Codes, axes: list[Codes]) -> NDArray[np.uint
 def gather(texture: Texture, layers: Codes, axes: list[Codes], channel: int) -> NDArray[np.uint32]:
     """tld4: one channel of the four texels that linear filtering would weigh, [lanes, 4].
 
-    They come as OpenGL has them: from above on the left against the direction of the clock, y upwards.
+    They are in OpenGL's order: counter-clockwise from the upper left, y upwards.
     """
     if channel >= texture.channels:
         return np.zeros((len(layers), 4), np.uint32)
@@ -203,7 +203,7 @@ def gather(texture: Texture, layers: Codes, axes: list[Codes], channel: int) -> 
     texels = np.stack([_texels(texture, layer, list(corner))[:, channel] for corner in corners], axis=1)
     if texels.dtype.kind != "f" and texture.read == "element":
         return _converted(texture, texels)
-    whole = np.full((len(layer), 1), TEXEL, np.int64)  # each goes the way of a mean that is all its own
+    whole = np.full((len(layer), 1), TEXEL, np.int64)  # each is rounded like a mean of one texel
     return _mean([[Corner(whole, whole > 0, texels)]])
 
 
@@ -211,7 +211,7 @@ def gather(texture: Texture, layers: Codes, axes: list[Codes], channel: int) -> 
 
 
 class Corner(NamedTuple):
-    """One of the texels around places: its weight, whether it is read at all, and the texel."""
+    """One of the texels around a coordinate: its weight, a flag that it is read at all, and the texel."""
 
     weight: Integers  # [lanes, 1]
     is_read: NDArray[np.bool_]  # a weight may be rounded to 0
@@ -219,12 +219,12 @@ class Corner(NamedTuple):
 
 
 def _filtered(texture: Texture, layer: Integers, places: list[AxisPlace]) -> NDArray[np.uint32]:
-    """The mean of the texels around places."""
+    """Return the mean of the texels around coordinates."""
     return _mean(_corners(texture, layer, places))
 
 
 def _mean(slices: list[list[Corner]]) -> NDArray[np.uint32]:
-    """The mean of weighed texels, as codes of f32."""
+    """Return the mean of weighted texels, as f32 codes."""
     dtype = slices[0][0].texel.dtype
     if dtype.kind == "f":
         return _float_mean(slices, dtype)
@@ -239,7 +239,7 @@ def _mean(slices: list[list[Corner]]) -> NDArray[np.uint32]:
 
 
 def _corners(texture: Texture, layer: Integers, places: list[AxisPlace]) -> list[list[Corner]]:
-    """The four texels around places in the first slice along z, and in the next one if there is one."""
+    """Return the corners around coordinates, one list for each of the one or two slices along z."""
     zeros = np.zeros_like(layer)
     x, y, z = (*places, *[AxisPlace(zeros, zeros, zeros)] * 2)[:3]
     slices = []
@@ -263,14 +263,14 @@ def _corners(texture: Texture, layer: Integers, places: list[AxisPlace]) -> list
 
 
 class SliceSum(NamedTuple):
-    """A sum of weighed texels: integers times 2 to the exponent, with 12 bits below the last one of a texel."""
+    """A sum of weighted texels: integers times 2 to the exponent, with 12 bits below the last one of a texel."""
 
     total: Integers
     exponent: Integers
 
 
 def _slice_sum(corners: list[Corner], dropped: int) -> SliceSum:
-    """The sum of a slice: texels are aligned to the largest exponent of those that have a weight."""
+    """Return the sum of a slice: texels are aligned to the largest exponent among those with a weight."""
     codes = [corner.texel.astype(np.float32).view(np.uint32).astype(np.int64) for corner in corners]
     exponents = [code >> 23 & 0xFF for code in codes]
     largest = np.zeros_like(codes[0])
@@ -285,7 +285,7 @@ def _slice_sum(corners: list[Corner], dropped: int) -> SliceSum:
 
 
 def _float_mean(slices: list[list[Corner]], dtype: np.dtype[Any]) -> NDArray[np.uint32]:
-    """The mean of floats, as codes of f32."""
+    """Return the mean of floats, as f32 codes."""
     bits = 23 if dtype == np.float32 else 10
     sums = [_slice_sum(corners, 23 - bits) for corners in slices]
     exponent = np.maximum(sums[0].exponent, sums[-1].exponent)
@@ -303,7 +303,7 @@ def _float_mean(slices: list[list[Corner]], dtype: np.dtype[Any]) -> NDArray[np.
 
 
 def _not_finite(corners: list[Corner]) -> tuple[NDArray[np.bool_], Integers]:
-    """Return True if a mean is NaN, and the sign of the infinity that it is, or 0."""
+    """Return True if a mean is NaN, and the sign of an infinite mean, or 0."""
     is_nan, plus, minus = (np.zeros(corners[0].texel.shape, np.bool_) for _ in range(3))
     for corner in corners:
         is_nan |= corner.is_read & np.isnan(corner.texel)
@@ -313,7 +313,7 @@ def _not_finite(corners: list[Corner]) -> tuple[NDArray[np.bool_], Integers]:
 
 
 def _rounded(total: Integers, exponent: Integers, bits: int) -> NDArray[np.uint32]:
-    """|total| times 2 to the exponent, rounded to f16 or to f32 without subnormals; halves away from zero."""
+    """Return |total| times 2 to the exponent, rounded to f16, or to f32 without subnormals; halves away from zero."""
     magnitude = np.abs(total)
     length = np.frexp(magnitude.astype(np.float64))[1].astype(np.int64)  # below 2^53: exact
     smallest = -14 - bits if bits == 10 else -200  # the last bit of a subnormal

@@ -1,10 +1,10 @@
 """Textures and surfaces: arrays that a kernel samples or accesses by coordinates, through a handle.
 
-A `Texture` is what cudaCreateTextureObject makes of a CUDA array: texels of one, two or four channels along x, y and z,
+A `Texture` is a CUDA texture object over a CUDA array: texels of one, two or four channels along x, y and z,
 or layers of them, and how they are sampled. A `Surface` is the same memory without sampling, which a kernel may change.
 Axes are in numpy's order: an image is [y, x], a volume [z, y, x], layers come first, and channels last.
 
-`semantics.texture_sampling` has what the texture unit computes.
+`semantics.texture_sampling` computes the results of the texture unit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Filter = Literal["point", "linear"]
 AddressMode = Literal["clamp", "wrap", "mirror", "border"]
 ReadMode = Literal["element", "normalized"]
 FORMATS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float16", "float32")
-NORMALIZED_FORMATS = FORMATS[:4]  # whose texels can be read as floats from 0 or -1 to 1
+NORMALIZED_FORMATS = FORMATS[:4]  # their texels can be read as floats from 0 or -1 to 1
 CHANNELS = (1, 2, 4)
 FLAG = (False, True)
 UNMEASURED_DEPTHS = range(2050, 3000)  # extents of z for which the bits of normalized coordinates are a guess
@@ -32,13 +32,13 @@ MAX_AXES = 3
 
 
 def _choice(name: str, value: object, known: tuple[object, ...]) -> None:
-    """Refuse a value that is none of those that are known."""
+    """Reject a value that is not among the known ones."""
     if type(value) is not type(known[0]) or value not in known:
         raise InvalidOperand(f"expected {name} as one of {', '.join(map(str, known))}, got {quote(value)}")
 
 
 def _address_modes(address: object, axes: int) -> tuple[AddressMode, ...]:
-    """The mode of each axis, of one for all, of one for each, or of three."""
+    """Return the mode of each axis, from one for all, one for each, or three."""
     modes = (address,) * MAX_AXES if isinstance(address, str) else address
     if not isinstance(modes, list | tuple) or len(modes) not in {axes, MAX_AXES}:
         raise InvalidOperand(f"expected an address mode, or one for each of {axes} axes, got {quote(address)}")
@@ -48,7 +48,7 @@ def _address_modes(address: object, axes: int) -> tuple[AddressMode, ...]:
 
 
 def _border(border: object, dtype: np.dtype[Any]) -> NDArray[np.float32]:
-    """The four channels outside of a texture."""
+    """Return the four channels outside of a texture."""
     channels = list(border) if isinstance(border, list | tuple) else []
     if len(channels) != 4 or not all(isinstance(item, int | float | np.floating | np.integer) for item in channels):
         raise InvalidOperand(f"expected a border of four numbers, got {quote(border)}")
@@ -62,7 +62,7 @@ def _border(border: object, dtype: np.dtype[Any]) -> NDArray[np.float32]:
 
 
 def _texels(array: object, channels: int, *, layered: bool, what: str) -> NDArray[Any]:
-    """The texels as [layer, z, y, x, channel], a view of the array."""
+    """Return the texels as [layer, z, y, x, channel], a view of the array."""
     if not isinstance(array, np.ndarray) or is_masked_array(array):
         raise InvalidOperand(f"expected the texels of a {what} as a plain numpy array, got {quote(array)}")
     if str(array.dtype) not in FORMATS:
@@ -109,7 +109,7 @@ class Texture:
         layered: bool = False,
         border: Sequence[float] = (0, 0, 0, 0),
     ) -> None:
-        """Check that CUDA has such a texture, and that it is known what it gives."""
+        """Check that CUDA supports such a texture, and that its results are known."""
         self.array = array
         self.texels = _texels(array, channels, layered=layered, what="texture")
         self.channels, self.layered = channels, layered
@@ -130,7 +130,7 @@ class Texture:
 
     @property
     def border_texel(self) -> NDArray[Any]:
-        """The texel outside of the array where the address mode is "border"."""
+        """The texel outside of the array for the address mode "border"."""
         return self.border[: self.channels].astype(self.array.dtype)
 
     @property
@@ -139,7 +139,7 @@ class Texture:
         return self.normalized and self.texels.shape[1] in UNMEASURED_DEPTHS
 
     def copy(self) -> Texture:
-        """The same texture of texels of its own."""
+        """Return the same texture with its own copy of the texels."""
         other = copy(self)
         other.array = self.array.copy()
         other.texels = other.array.reshape(self.texels.shape)
@@ -156,11 +156,11 @@ class Texture:
 class Surface:
     """An array that `suld`, `sust` and `sured` access by coordinates: an argument for a cudaSurfaceObject_t.
 
-    Stores change the array in place. Axes are as those of a `Texture`.
+    Stores change the array in place. Axes are those of a `Texture`.
     """
 
     def __init__(self, array: NDArray[Any], *, channels: Literal[1, 2, 4] = 1, layered: bool = False) -> None:
-        """Check that CUDA has such a surface."""
+        """Check that CUDA supports such a surface."""
         if isinstance(array, np.ndarray) and not array.flags.writeable:
             raise InvalidOperand(
                 f"expected an array that can be written for a surface, got a read-only one of shape {array.shape}"
