@@ -435,7 +435,7 @@ def lower_select(ir: IRBuilder, _attributes: Attributes, operands: Lanes) -> Res
 
 
 def lower_convert(ir: IRBuilder, attributes: Attributes, operands: Lanes) -> Results | None:
-    """Lower cvt between integers, between floats, from f32 and f64 to integers, and back from up to 32 bits."""
+    """Lower cvt between integers, between floats, from f32 and f64 to integers, and from up to 32 bits to these."""
     if len(attributes.types) != 2 or attributes.packs:
         return None
     target, source = attributes.types

@@ -106,7 +106,7 @@ class ProgramScreen:
         return LaunchScreen(self, memory, checks)
 
     def allows(self, checks: Collection[Check]) -> bool:
-        """Return True if the program can be screened for all of some checks."""
+        """Return True if the program can be screened for all of these checks."""
         return self.is_repeatable and all(CHECK_TABLE[check].can_screen(self) for check in checks)
 
     @cached_property

@@ -102,7 +102,7 @@ class BadAccess:
 
     @property
     def text(self) -> str:
-        """Return the message of the first access, and the number of further ones."""
+        """The message of the first access, and the number of further ones."""
         return f"{self.message}; {self.count - 1} more on this line" if self.count > 1 else self.message
 
 

@@ -61,7 +61,7 @@ class KernelAccess:
 
     @property
     def text(self) -> str:
-        """Describe the access, as in "st.shared.f32 at line 12 by thread (3, 0, 0) of block (0, 0, 0)"."""
+        """The access in words, as in "st.shared.f32 at line 12 by thread (3, 0, 0) of block (0, 0, 0)"."""
         where = f"{self.source} (line {self.line})" if self.source else f"line {self.line}"
         return f"{self.what} at {where} by thread {self.thread} of block {self.block}"
 

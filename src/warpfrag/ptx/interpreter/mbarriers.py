@@ -70,7 +70,7 @@ class MbarrierState:
 
     @property
     def description(self) -> str:
-        """Describe the arrivals and bytes that the phase waits for."""
+        """The arrivals and bytes that the phase waits for, in words."""
         return f"phase of parity {self.parity} awaits {self.pending} of {self.count} arrivals and {self.bytes} bytes"
 
 
@@ -145,7 +145,7 @@ class Mbarriers:
 
     @property
     def words(self) -> NDArray[np.uint64]:
-        """Return shared memory as 64-bit words."""
+        """Shared memory as 64-bit words."""
         return self.state.memory.shared.view(np.uint64)
 
     def is_over(self, cells: NDArray[np.int64], action: MemoryBarrier, numbers: Codes) -> NDArray[np.bool_]:
@@ -269,7 +269,7 @@ class Mbarriers:
         return bool((self.awaited != NOT_ASLEEP).any())
 
     def expire(self) -> bool:
-        """End all waits by their time limit, when no lane can run; return False if that leads nowhere."""
+        """End all waits by their time limit, when no lane can run; return False if that cannot lead to progress."""
         state = self.state
         if self.last_progress != state.progress:
             self.last_progress, self.expiries, self.seen = state.progress, 0, b""

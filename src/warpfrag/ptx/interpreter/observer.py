@@ -20,7 +20,7 @@ Numbers = NDArray[np.int64]
 
 
 class TensorAccess(NamedTuple):
-    """An access to tensor memory: the thread that issued it, and the part of a block's memory that it accesses."""
+    """An access to tensor memory: the thread that issued it, and the accessed part of a block's memory."""
 
     inst: DecodedInstruction
     thread: int  # number in the batch; the first lane if a warp issued it

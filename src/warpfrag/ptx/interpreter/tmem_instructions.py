@@ -259,7 +259,7 @@ def _order(_memories: TensorMemories, _inst: DecodedInstruction, _spelling: Tens
 
 
 def _commit(memories: TensorMemories, inst: DecodedInstruction, spelling: TensorSpelling, group: LaneGroup) -> None:
-    """Signal an mbarrier, or those of several blocks at the same address, that all earlier work is complete: it is."""
+    """Signal an mbarrier, or those of several blocks at one address, at once: all earlier work is complete."""
     copies = LaneCopies(memories.state, memories.mbarriers, group)
     address = group.addresses(inst.sources[0])
     space = "cluster" if spelling.qualifier("shared_cluster") else "generic"
@@ -395,7 +395,7 @@ def _issue(
 
 
 class MmaOperands(NamedTuple):
-    """The operands of a product by name, in the order of `mma_operands`."""
+    """The operands of a tcgen05.mma statement by name."""
 
     d: PtxOperand
     a: PtxOperand
@@ -410,7 +410,7 @@ class MmaOperands(NamedTuple):
 
 
 def mma_operands(spelling: TensorSpelling, sources: tuple[PtxOperand, ...]) -> MmaOperands:
-    """Return the operands of a product by name."""
+    """Return the operands of a tcgen05.mma statement by name."""
     rest = list(sources)
     d, a, b = rest.pop(0), rest.pop(0), rest.pop(0)
     metadata = rest.pop(0) if spelling.is_sparse else None
